@@ -14,12 +14,12 @@ use crate::telemetry::log;
 use crate::tls::handshake;
 use basalt_commands::config::Config;
 
-/// How long a TLS handshake may take.
+/// Timeout of a TLS handshake.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long accepting rests where the system has no more descriptors.
+/// Pause after a failed accept, for example when file descriptors have run out.
 const REST: Duration = Duration::from_millis(10);
 
-/// Opens the sockets of the bus, at each address of `bind`; the text says which failed.
+/// Opens the sockets of the cluster bus, at each address of `bind`; the error names the one that failed.
 pub(super) fn open(config: &Config, port: u16) -> Result<Vec<TcpListener>, String> {
     if config.bind.is_empty() {
         let text = "No bind address is configured, but it is required for the Cluster bus.";
@@ -47,7 +47,7 @@ pub(super) fn open(config: &Config, port: u16) -> Result<Vec<TcpListener>, Strin
     Ok(opened)
 }
 
-/// Accepts until the process ends.
+/// Accepts connections until the process ends.
 pub(super) async fn accept(bus: &'static Bus, listener: TcpListener) {
     loop {
         match listener.accept().await {

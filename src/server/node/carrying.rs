@@ -1,4 +1,4 @@
-//! What comes out of the machine for the rest of the server is carried out: the role, pauses, keys, messages, the map.
+//! Carries out the effects of the state machine on the rest of the server: role, pauses, keys, messages, slot map.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -23,10 +23,10 @@ use basalt_commands::pubsub::Posting;
 use basalt_engine::record::{self, Audience, Head, Records};
 use basalt_engine::{Engine, Now};
 
-/// Keys of a slot that another node has which are deleted at a stretch.
+/// Number of keys of a foreign slot deleted at a time.
 const DELETED_TOGETHER: usize = 64;
 
-/// What the rest of the server is to do.
+/// An effect on the rest of the server.
 pub(super) enum Effect {
     Follow(String, u16),
     Lead,
@@ -36,26 +36,26 @@ pub(super) enum Effect {
     DeleteKeys(SlotSet),
     Deliver(Message, bool),
     Publish(Arc<ClusterMap>),
-    /// What has come of moves to the node that was the primary before.
+    /// Deletes the data of unfinished slot migrations to this node's former primary.
     DeleteUnfinished,
 }
 
-/// What waits until this server can serve as a primary.
+/// Work that waits until this server can serve as a primary.
 #[derive(Default)]
 pub(super) struct Held {
-    /// The map of the time after that.
+    /// The slot map to publish then.
     map: Option<Arc<ClusterMap>>,
-    /// All data are to be deleted then.
+    /// All data is to be deleted then.
     flushes: bool,
 }
 
 impl Bus {
-    /// Carries out one.
+    /// Carries out one effect.
     pub(super) fn carry_out_one(&'static self, effect: Effect) {
         match effect {
             Effect::Follow(ip, port) => self.change_role(Some((ip, port)), || ()),
             Effect::Lead => {
-                // Commands are sent here by the map when they can be run here.
+                // The slot map directs commands here only once they can be run here.
                 self.leading.fetch_add(1, Relaxed);
                 self.change_role(None, move || self.leads());
             }
@@ -67,7 +67,7 @@ impl Bus {
             Effect::FlushAll => {
                 let mut held = self.held.lock();
                 match self.leading.load(Relaxed) {
-                    // What its primary sends has to end first.
+                    // The stream of its primary has to end first.
                     1.. => held.flushes = true,
                     0 => self.flush(),
                 }
@@ -103,9 +103,9 @@ impl Bus {
         }
     }
 
-    /// The role has changed: this server is a primary now.
+    /// Completes the change to a primary.
     fn leads(&'static self) {
-        // Who has queued the change has queued its map by now, too.
+        // The thread that queued the change has queued its map by now, too.
         let core = self.core.lock();
         let mut held = self.held.lock();
         if self.leading.fetch_sub(1, Relaxed) == 1 {
@@ -116,7 +116,7 @@ impl Bus {
             if let Some(map) = map {
                 self.effects.queue(Effect::Publish(map));
             }
-            // Behind the map, which says that this node leads and what is not its own.
+            // After the map, which states that this node is a primary and which slots are not its own.
             self.effects.queue(Effect::DeleteUnfinished);
         }
         drop(held);
@@ -124,8 +124,8 @@ impl Bus {
         self.carry_out();
     }
 
-    /// Has writes wait until a time. What was admitted before lands meanwhile; the replica that takes over is told the
-    /// offset behind all of it.
+    /// Makes writes wait until a time. Commands already admitted take effect meanwhile; the replica that takes over
+    /// gets the offset after all of them.
     fn hold_writes(&'static self, until: Millis) {
         let now_ms = clock::unix_ms();
         let left_ms = until.saturating_sub(self.now());
@@ -135,7 +135,7 @@ impl Bus {
         let (say, over) = oneshot::channel();
         UnderWay::when_over(&self.service.under_way, || drop(say));
         self.runtime.spawn(async move {
-            // It ends by being dropped.
+            // The sender is dropped without sending.
             let _: Result<(), _> = over.await;
             self.call(|core, now, here| {
                 core.is_landing = false;
@@ -154,7 +154,7 @@ impl Bus {
         wakes.into_iter().for_each(Waker::wake);
     }
 
-    /// Deletes all data, for replicas and the append-only file too, and all libraries of functions.
+    /// Deletes all data, for replicas and the append-only file too, and all function libraries.
     fn flush(&'static self) {
         let service = self.service;
         self.runtime.spawn(async move {
@@ -177,14 +177,14 @@ impl Bus {
         });
     }
 
-    /// Deletes the keys of slots, some at a time, so that commands run in between. A slot that is this node's by then
-    /// is left alone; none comes here by a move meanwhile.
+    /// Deletes the keys of slots, some at a time, so that commands run in between. A slot that this node owns by
+    /// then is left alone; none is migrated here meanwhile.
     pub(super) fn delete_keys(&'static self, slots: SlotSet) {
         self.runtime.spawn(self.deletion(slots, None));
     }
 
-    /// As [`Bus::delete_keys`]: begun at once, and over when it is awaited. Of a move that has come to nothing the log
-    /// knows the name already, and is told the end.
+    /// Deletes keys as [`Bus::delete_keys`] does: registers the deletion at once, and deletes while awaited. If
+    /// `of` names a failed migration, the log has its name already, and gets its end.
     pub(super) fn deletion(
         &'static self,
         slots: SlotSet,
@@ -208,7 +208,8 @@ impl Bus {
             if going.is_noted {
                 self.await_records(&slots).await;
             }
-            // Before slots may come again: a move of the same ones may not begin in the log while another is not over.
+            // Before the slots may be migrated here again: a migration of the same slots must not begin in the log
+            // before another is over.
             self.note_over(going.name, false);
             for name in self.moves.takers(&slots) {
                 self.note_over(name, true);
@@ -217,7 +218,8 @@ impl Bus {
         }
     }
 
-    /// Waits until the log has what was deleted of slots: a hold's records are there before the next one's.
+    /// Waits until the log has the deletions in these slots: the records of a shard's holder precede those of the
+    /// next one.
     async fn await_records(&self, slots: &SlotSet) {
         for shard in self.shards_of(slots) {
             let ticket = task::send(&self.service.shards, &[shard], |_, _| {});
@@ -225,7 +227,7 @@ impl Bus {
         }
     }
 
-    /// The shards that have these slots.
+    /// Returns the shards of these slots.
     pub(super) fn shards_of(&self, slots: &SlotSet) -> BTreeSet<u16> {
         let shards = slots
             .iter()
@@ -237,7 +239,7 @@ impl Bus {
         let shard = self.service.router.shard_of_slot(slot);
         let published = &self.service.all_published[usize::from(shard)];
         while published.has_keys_in_slot(slot) {
-            // Where writes are held back for a failover the stream is to end.
+            // While writes are paused for a failover nothing may be appended to the stream.
             while self.service.pause.holds_stream(clock::unix_ms()) {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
@@ -268,8 +270,8 @@ impl Bus {
     }
 }
 
-/// A deletion that is under way, which the log knows of: what is left when this node ends, or another takes its place,
-/// goes then.
+/// A running deletion recorded in the log: what is left when this node ends, or another replaces it, is deleted
+/// then.
 struct Going<'a> {
     bus: &'static Bus,
     name: NodeId,
@@ -278,7 +280,7 @@ struct Going<'a> {
 }
 
 impl Going<'_> {
-    /// Writes it down, once.
+    /// Records the deletion in the log, once.
     fn note(&mut self) {
         if !std::mem::replace(&mut self.is_noted, true) {
             self.bus.note(SlotNote {

@@ -1,4 +1,4 @@
-//! What commands may ask of the bus.
+//! The cluster bus as seen by commands.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,11 +22,12 @@ use basalt_commands::command::host::cluster::{
 use basalt_commands::command::host::{Awaited, Done, Told};
 
 impl Bus {
-    /// Makes a change and waits until it is felt everywhere and, but for SETSLOT, on the disk.
+    /// Makes a change and waits until it has taken effect everywhere and, except for SETSLOT, is on the disk.
     ///
-    /// SETSLOT comes once or twice for each slot of a reshard, and redis-cli waits for each. The epoch in which a node
-    /// takes its first slot is on the disk before OK, as all promises are; what follows in that epoch is within a tenth
-    /// of a second. A node that crashes meanwhile leaves a slot open that `redis-cli --cluster fix` closes.
+    /// SETSLOT is sent once or twice for each slot of a reshard, and redis-cli waits for each. The epoch in which a
+    /// node takes its first slot is on the disk before OK, as all promises are; later changes in that epoch follow
+    /// within a tenth of a second. A node that crashes meanwhile leaves a slot open that `redis-cli --cluster fix`
+    /// closes.
     pub(super) fn change_now(&'static self, change: Change) -> Result<String, String> {
         let is_set_slot = matches!(change, Change::SetSlot { .. });
         if let Change::SetSlot { slot, .. } = change {
@@ -36,9 +37,9 @@ impl Bus {
             self.await_deletion(slot)?;
         }
         let unsaved = |why| format!("ERR error saving the cluster node config: {why}");
-        // What could not be kept must not come about either: other nodes would hear of it once there is room, after
-        // they have gone on without this one. Slots that come whole are lost to the source from then on, so for these
-        // nothing is taken for granted.
+        // A change that cannot be saved must not be made either: other nodes would learn of it once there is space
+        // again, after they have gone on without this node. Slots migrated as a whole are lost to the source from
+        // then on, so for these the file is always tested.
         let saver = &self.saver;
         saver.prove(self.wanted_proof(&change)).map_err(unsaved)?;
         let (answer, request) = self.call(|core, now, here| {
@@ -63,7 +64,7 @@ impl Bus {
         answer
     }
 
-    /// How sure it is to be that the file can be written before a change is made.
+    /// Returns how certain it must be, before the change is made, that the file can be written.
     fn wanted_proof(&self, change: &Change) -> Proof {
         match change {
             Change::TakeSlots { .. } | Change::SaveConfig => Proof::New,
@@ -75,7 +76,7 @@ impl Bus {
     }
 }
 
-/// What commands see of the bus.
+/// The cluster as seen by commands.
 impl Cluster for &'static Bus {
     fn map(&self) -> Arc<ClusterMap> {
         Bus::map(self)
@@ -245,7 +246,7 @@ impl Cluster for &'static Bus {
     }
 
     fn load_slot_notes(&self, notes: Vec<SlotNote>) {
-        // A primary that loads its own data while it runs knows better (DEBUG RELOAD).
+        // A running primary that reloads its own data (DEBUG RELOAD) has newer notes.
         let is_running = self.core.lock().has_ticked && Bus::map(self).me().is_primary();
         if !is_running {
             self.moves.replace_notes(notes);

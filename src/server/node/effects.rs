@@ -1,15 +1,15 @@
-//! What comes out of the machine for the rest of the server, carried out in order, by one thread at a time, with no
-//! lock and no shard in hand.
+//! Effects of the state machine on the rest of the server, carried out in order, by one thread at a time, without
+//! any lock or shard held.
 //!
-//! Effects are queued under the machine's lock, so that they stand in the order of what they follow from. The thread
-//! that has queued some carries them out afterwards, with those of others, unless another thread is at it; a thread
-//! that answers a client waits until its own are done, so that the client's next command finds them so.
+//! Effects are queued under the machine's lock, so that they are in causal order. The thread that queued some
+//! carries them out afterwards, together with those of others, unless another thread is doing so; a thread that
+//! replies to a client waits until its own are done, so that the client's next command sees them.
 
 use std::collections::VecDeque;
 
 use parking_lot::{Condvar, Mutex};
 
-/// See the module.
+/// Queue of effects that one thread at a time carries out in order.
 pub(super) struct Effects<E> {
     queue: Mutex<Queue<E>>,
     done: Condvar,
@@ -22,7 +22,7 @@ struct Queue<E> {
     is_run: bool,
 }
 
-/// The place of an effect: those up to it have been queued.
+/// Position in the queue: the number of effects queued up to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place(u64);
 
@@ -41,19 +41,19 @@ impl<E> Default for Effects<E> {
 }
 
 impl<E> Effects<E> {
-    /// Queues one. Called under the machine's lock.
+    /// Queues an effect. Called under the machine's lock.
     pub(super) fn queue(&self, effect: E) {
         let mut queue = self.queue.lock();
         queue.waiting.push_back(effect);
         queue.queued += 1;
     }
 
-    /// The place of the last one that was queued.
+    /// Returns the position of the last effect queued.
     pub(super) fn last(&self) -> Place {
         Place(self.queue.lock().queued)
     }
 
-    /// Carries out all that wait, unless another thread does.
+    /// Carries out all waiting effects, unless another thread is doing so.
     pub(super) fn run(&self, mut carry_out: impl FnMut(E)) {
         let mut queue = self.queue.lock();
         if queue.is_run {
@@ -68,7 +68,7 @@ impl<E> Effects<E> {
         queue.is_run = false;
     }
 
-    /// Waits until all up to a place are done, which some thread has begun to see to.
+    /// Waits until all effects up to a position are done; some thread must have begun to carry them out.
     pub(super) fn wait(&self, place: Place) {
         let mut queue = self.queue.lock();
         while queue.done < place.0 {

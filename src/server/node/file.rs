@@ -1,12 +1,13 @@
-//! `cluster-config-file` on disk: read at the start, put in place anew whenever something of it changes, locked for as
-//! long as the process lives.
+//! `cluster-config-file` on disk: read at startup, replaced whenever its contents change, locked for as long as the
+//! process lives.
 //!
-//! A new text is written to a file beside it, made safe, and renamed over the old one; then the folder is made safe.
-//! After a crash at any moment one of the two is there as a whole. The lock is on the file that has the name: the new
-//! one is locked before it gets the name, so that at no moment another process finds a file without a lock.
+//! A new version is written to a file beside it, synced, and renamed over the old one; then the directory is
+//! synced. After a crash at any moment one of the two is there as a whole. The lock is on the file with the final
+//! name: the new one is locked before it gets the name, so that another process never finds an unlocked file.
 //!
-//! A text that is written beside it, but not safe yet ([`NodesFile::keep`]), outlives the process, though not a power
-//! cut. The next start takes it instead of the file if it is whole and not older: its last line is there.
+//! A version that is written beside it, but not synced yet ([`NodesFile::keep`]), survives a crash of the process,
+//! but not a power cut. The next start uses it instead of the file if it is complete (its last line is there) and
+//! not older.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -21,34 +22,34 @@ use basalt_commands::config::Config;
 use basalt_commands::config::values::system_text;
 use basalt_core::base::lossless;
 
-/// Bytes of the largest file that is read: far more than a thousand nodes with all slots on their way need.
+/// Maximum bytes of the file: far more than a thousand nodes need with all slots migrating.
 const BYTES_MAX: u64 = 256 << 20;
-/// Characters of a broken line that are shown.
+/// Maximum characters shown of an invalid line.
 const SHOWN_CHARS_MAX: usize = 200;
 
-/// See the module.
+/// The locked cluster config file, and the version beside it that is not synced yet.
 #[derive(Debug)]
 pub(super) struct NodesFile {
     path: PathBuf,
-    /// The file, whose lock lasts as long as it is open.
+    /// The open file, which holds the lock.
     locked: File,
-    /// What was put there last, but for times.
+    /// Contents last synced there, without times.
     has: Option<String>,
-    /// The newer text beside the file, which is not safe yet: that, but for times, and its file.
+    /// The newer version beside the file that is not synced yet: its contents without times, and its file.
     kept: Option<(String, File)>,
-    /// How often something was put there.
+    /// Number of times the file was replaced.
     #[cfg(test)]
     puts: u32,
 }
 
 impl NodesFile {
-    /// Locks the file, which is made if it is not there, and reads it; nothing was saved if it is empty. The text says
-    /// what is wrong.
+    /// Locks the file, creating it if needed, and reads it; returns no state if it is empty. The error is a
+    /// message.
     pub(super) fn open(config: &Config) -> Result<(NodesFile, Option<Saved>), String> {
         let path = config
             .dir
             .join(lossless::path_of(&config.cluster_config_file));
-        // What CONFIG SET makes of the folder later does not matter to it.
+        // Later changes of the directory by CONFIG SET must not affect it.
         let path = std::path::absolute(&path).unwrap_or(path);
         let shown = path.display();
         let opened = OpenOptions::new()
@@ -98,7 +99,7 @@ impl NodesFile {
         Ok((file, Some(saved)))
     }
 
-    /// A text that the last process kept, but had no time to make safe.
+    /// Returns the version that the last process wrote but did not sync.
     fn unsynced(&self, is_tls: bool) -> Option<Saved> {
         let beside = self.beside("unsynced");
         let written = |path: &Path| fs::metadata(path).and_then(|data| data.modified());
@@ -112,7 +113,7 @@ impl NodesFile {
         (is_newer && is_whole).then_some(saved)
     }
 
-    /// A file beside this one.
+    /// Returns the path of a file beside this one.
     fn beside(&self, what: &str) -> PathBuf {
         let mut path = self.path.clone().into_os_string();
         path.push(format!(".{what}"));
@@ -130,8 +131,8 @@ impl NodesFile {
         }
     }
 
-    /// Puts what is to be kept in place of what was, unless that says the same but for the times of pings and pongs. It
-    /// is safe on disk when this returns. `is_forced`: it is put there in any case.
+    /// Replaces the saved state, unless it is equal except for the times of pings and pongs. It is synced to disk
+    /// when this returns. With `is_forced`, it is written in any case.
     pub(super) fn save(&mut self, saved: &Saved, is_forced: bool) -> io::Result<()> {
         let timeless = write::write(&without_times(saved));
         if !is_forced && self.has.as_ref() == Some(&timeless) {
@@ -141,7 +142,7 @@ impl NodesFile {
         self.keep_text(saved, timeless.clone())?;
         let put = self.put();
         if put.is_err() {
-            // It may have its name already.
+            // It may already have its final name.
             let _ = fs::remove_file(self.beside("unsynced"));
         } else {
             self.has = Some(timeless);
@@ -149,8 +150,8 @@ impl NodesFile {
         put
     }
 
-    /// Keeps what is to be saved beside the file, where the next start finds it if this process is killed before
-    /// [`NodesFile::save`] has made it safe.
+    /// Writes the state beside the file, where the next start finds it if this process is killed before
+    /// [`NodesFile::save`] has synced it.
     pub(super) fn keep(&mut self, saved: &Saved) -> io::Result<()> {
         let timeless = write::write(&without_times(saved));
         if self.kept.is_none() && self.has.as_ref() == Some(&timeless) {
@@ -166,7 +167,7 @@ impl NodesFile {
         let aside = self.beside("tmp");
         let kept = self.write_beside(&aside, &write::write(saved));
         if kept.is_err() {
-            // It may not have come to be.
+            // It may not exist.
             let _ = fs::remove_file(&aside);
         }
         self.kept = Some((timeless, kept?));
@@ -186,7 +187,7 @@ impl NodesFile {
         Ok(file)
     }
 
-    /// Makes what is kept beside the file safe, and puts it in its place.
+    /// Syncs the version beside the file, and renames it over the file.
     fn put(&mut self) -> io::Result<()> {
         #[cfg(test)]
         {
@@ -203,7 +204,7 @@ impl NodesFile {
     }
 }
 
-/// What is saved but for what every pong changes, and no start looks at.
+/// Returns the state without the times, which every pong changes and no start reads.
 fn without_times(saved: &Saved) -> Saved {
     let mut saved = saved.clone();
     for node in &mut saved.nodes {
@@ -285,7 +286,7 @@ mod tests {
         assert_eq!(file.puts, 1, "nothing is put in place yet");
         drop(file);
         assert_eq!(open(), Some(kept));
-        // Cut off, as a power cut may leave it.
+        // Truncated, as a power cut may leave it.
         let beside = dir.path().join("nodes.conf.unsynced");
         let text = fs::read_to_string(&beside).expect("it is there");
         fs::write(&beside, &text[..text.len() - 3]).expect("there is room");

@@ -1,12 +1,12 @@
-//! Connections to other nodes: what waits to be sent over each, and the task that reads and writes.
+//! Connections to other nodes: the send queue of each, and the task that reads and writes.
 //!
-//! A link lives as long as its task, and the other way round. What is to be sent waits in a queue with a bound:
-//! `cluster-link-sendbuf-limit`, looked at with each tick as in Redis, and a bound of its own that is never passed.
+//! A link lives exactly as long as its task. Packets to be sent wait in a bounded queue:
+//! `cluster-link-sendbuf-limit` is checked at each tick as in Redis, and a hard limit of its own is never exceeded.
 //!
-//! Anybody can open a link to this node and say any name over it, so nothing that such a link says has it hold more
-//! ([`Inbound`]): all of them together hold a bounded number of bytes, packets that have come in part and answers that
-//! the other end does not read, and beyond it the fullest is closed. Links that this node has opened itself, or over
-//! which the other end has shown a certificate, do not count. A link that is silent holds no buffer.
+//! Any client can open a link to this node and claim any name over it, so such links may not increase memory use
+//! without bound ([`Inbound`]): all of them together hold a bounded number of bytes, for partially received packets
+//! and replies that the peer does not read, and beyond it the fullest is closed. Links that this node has opened
+//! itself, or over which the peer has shown a certificate, do not count. A silent link holds no buffer.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -36,46 +36,45 @@ use basalt_commands::cluster::packet::Packet;
 use basalt_commands::cluster::wire::decode::Refused;
 use basalt_commands::cluster::wire::reader::{Broken, Reader, UNPROVEN_BYTES_MAX};
 
-/// Bytes that are read at once.
+/// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
-/// Bytes that wait for one link at most, where the configuration sets no limit.
+/// Maximum bytes queued for a link, where the configuration sets no limit.
 const QUEUE_BYTES_MAX: usize = 1 << 30;
-/// Bytes that a queue takes beside its packets, and for each of them.
+/// Overhead of a queue, and of each of its packets.
 const QUEUE_BYTES: usize = size_of::<Queue>();
 const PACKET_BYTES: usize = size_of::<Bytes>();
-/// Packets for which a link keeps room.
+/// Number of received packets for which a link keeps capacity.
 const PACKETS_KEPT: usize = 4;
-/// How long a connection may take to come about, at least.
+/// Minimum timeout of connecting.
 const CONNECT_TIME_MIN: Duration = Duration::from_secs(1);
-/// Node timeouts that a node may be silent on a link that it has opened. It pings over it at least twice in each.
+/// Number of node timeouts after which a silent link is closed. Its opener pings at least twice per timeout.
 const SILENT_TIMEOUTS: u32 = 4;
-/// How long a node may be silent in any case.
+/// Minimum of that time.
 const SILENT_MIN: Duration = Duration::from_secs(60);
 
 thread_local! {
-    /// Bytes as they are read, before a link's reader takes from them what it has to hold.
+    /// Read buffer, from which a link's reader takes what it has to keep.
     static READ: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into_boxed_slice());
 }
 
-/// Bytes that all links together hold which anybody may have opened: two of the longest packets over one.
+/// Maximum bytes of all unproven links together: two of the longest packets over one.
 const INBOUND_BYTES_MAX: usize = 2 * UNPROVEN_BYTES_MAX;
 
-/// Who is at the other end of a link.
+/// The peer of a link.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Peer {
-    /// A node at an address that this node has gone to, or one that has shown a certificate.
+    /// A node that this node has connected to, or one that has shown a certificate.
     Proven,
-    /// Anybody who can reach the port.
+    /// Anyone who can reach the port.
     Anybody,
 }
 
-/// Bytes that links hold which anybody may have opened.
+/// Bytes held by unproven links.
 #[derive(Default)]
 pub(super) struct Inbound(AtomicUsize);
 
 impl Inbound {
-    /// Counts what a link holds now in place of what it held when it was last counted; whether that is too much, all
-    /// links together.
+    /// Updates the bytes counted for a link; returns whether the total of all links is too high.
     fn count(&self, queue: &Queue, bytes: usize) -> bool {
         let before = queue.counted.swap(bytes, Relaxed);
         let all = self.0.fetch_add(bytes.wrapping_sub(before), Relaxed);
@@ -83,15 +82,15 @@ impl Inbound {
     }
 }
 
-/// What a link holds: packets to be sent, and the beginning of one that comes.
+/// Memory of a link: packets to be sent, and the beginning of an incoming one.
 #[derive(Default)]
 pub(super) struct Queue {
     packets: Mutex<VecDeque<Bytes>>,
-    /// Bytes of all that is to be sent.
+    /// Bytes of all packets to be sent.
     bytes: AtomicUsize,
-    /// Bytes of the packet that has come in part.
+    /// Bytes of a partially received packet.
     begun: AtomicUsize,
-    /// Bytes for which the link counts in [`Inbound`].
+    /// Bytes counted for the link in [`Inbound`].
     counted: AtomicUsize,
     wake: Notify,
     is_closed: AtomicBool,
@@ -99,12 +98,12 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Memory that what is to be sent takes, in bytes.
+    /// Returns the memory of the packets to be sent, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         QUEUE_BYTES + self.bytes.load(Relaxed)
     }
 
-    /// Bytes that the link holds in both directions.
+    /// Returns the bytes held in both directions.
     fn held_bytes(&self) -> usize {
         self.bytes.load(Relaxed) + self.begun.load(Relaxed)
     }
@@ -113,7 +112,7 @@ impl Queue {
         self.packets.lock().is_empty()
     }
 
-    /// Adds a packet; false if there is no room.
+    /// Adds a packet; returns false if the queue is full.
     fn push(&self, packet: Bytes) -> bool {
         let bytes = packet.len() + PACKET_BYTES;
         let before = self.bytes.fetch_add(bytes, Relaxed);
@@ -126,7 +125,7 @@ impl Queue {
         true
     }
 
-    /// Waits for the first packet. It stays where it is, so that its memory counts until it is sent.
+    /// Waits for the first packet. It stays in the queue, so that its memory counts until it is sent.
     async fn first(&self) -> Bytes {
         loop {
             if let Some(packet) = self.packets.lock().front() {
@@ -136,7 +135,7 @@ impl Queue {
         }
     }
 
-    /// Has the task of the link end.
+    /// Ends the task of the link.
     fn close(&self) {
         self.is_closed.store(true, Relaxed);
         self.closed.notify_one();
@@ -155,26 +154,26 @@ impl Queue {
     }
 }
 
-/// A link, as those see it who do not run it.
+/// A link, as seen outside its task.
 struct Link {
     queue: Arc<Queue>,
     is_open: bool,
 }
 
-/// What one link's figures are.
+/// State of one link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LinkFigures {
     pub(super) is_open: bool,
     pub(super) has_waiting: bool,
-    /// Memory of what is to be sent.
+    /// Memory of the packets to be sent.
     pub(super) memory_bytes: usize,
-    /// Memory of a packet that has come in part.
+    /// Memory of a partially received packet.
     pub(super) begun_bytes: usize,
-    /// Bytes for which it counts among the links that anybody may have opened.
+    /// Bytes counted for it among the unproven links.
     pub(super) counted_bytes: usize,
 }
 
-/// Bytes that went over all links.
+/// Bytes transferred over all links.
 #[derive(Default)]
 pub(super) struct Volume {
     pub(super) sent: AtomicU64,
@@ -186,7 +185,7 @@ pub(super) struct Volume {
 pub(super) struct Links(BTreeMap<LinkId, Link>);
 
 impl Links {
-    /// Adds a link, which is open or to be opened; what it sends goes through the queue.
+    /// Adds a link, which is open or to be opened; returns its send queue.
     pub(super) fn add(&mut self, id: LinkId, is_open: bool) -> Arc<Queue> {
         let queue = Arc::<Queue>::default();
         let link = Link {
@@ -203,12 +202,12 @@ impl Links {
         }
     }
 
-    /// Whether there is an open link of this number.
+    /// True if there is an open link of this number.
     pub(super) fn is_open(&self, id: LinkId) -> bool {
         self.0.get(&id).is_some_and(|link| link.is_open)
     }
 
-    /// Has a packet sent; false if there is no room for it, and true if there is no such link.
+    /// Queues a packet; returns false if the queue is full, and true if there is no such link.
     pub(super) fn send(&self, id: LinkId, packet: Bytes) -> bool {
         match self.0.get(&id) {
             Some(link) => link.queue.push(packet),
@@ -216,32 +215,32 @@ impl Links {
         }
     }
 
-    /// Forgets a link, and ends its task, which may be the one that runs this.
+    /// Removes a link and ends its task, which may be the calling one.
     pub(super) fn close(&mut self, id: LinkId) {
         if let Some(link) = self.0.remove(&id) {
             link.queue.close();
         }
     }
 
-    /// Stops to count what a link holds that is about to be closed.
+    /// Stops counting the memory of a link that is about to be closed.
     pub(super) fn discount(&self, id: LinkId, inbound: &Inbound) {
         if let Some(link) = self.0.get(&id) {
             inbound.count(&link.queue, 0);
         }
     }
 
-    /// Forgets a link whose task has ended.
+    /// Removes a link whose task has ended.
     pub(super) fn forget(&mut self, id: LinkId) -> bool {
         self.0.remove(&id).is_some()
     }
 
-    /// Whether a packet waits to be sent over an open link.
+    /// True if a packet waits to be sent over an open link.
     pub(super) fn has_waiting(&self) -> bool {
         let mut open = self.0.values().filter(|link| link.is_open);
         open.any(|link| !link.queue.is_empty())
     }
 
-    /// All links with their figures.
+    /// Returns all links with their state.
     pub(super) fn all(&self) -> impl Iterator<Item = (LinkId, LinkFigures)> {
         self.0.iter().map(|(id, link)| {
             let figures = LinkFigures {
@@ -290,7 +289,7 @@ pub(super) async fn open(
     let from = config.bind_source_addr.parse::<IpAddr>().ok();
     let socket = match ip.parse::<IpAddr>() {
         Ok(ip) => connect_to((ip, port).into(), from).await?,
-        // An announced address may be a name.
+        // An announced address may be a host name.
         Err(_) => {
             let mut found = tokio::net::lookup_host((ip, port)).await?;
             let address = found.next().ok_or(ErrorKind::NotFound)?;
@@ -321,7 +320,7 @@ async fn connect_to(address: SocketAddr, from: Option<IpAddr>) -> io::Result<Tcp
     socket.connect(address).await
 }
 
-/// An address without its port, as other nodes are told it.
+/// Returns an address without its port, as announced to other nodes.
 pub(super) fn ip_of(address: SocketAddr) -> String {
     address.ip().to_canonical().to_string()
 }
@@ -349,7 +348,7 @@ pub(super) async fn serve(
     bus.ended(id);
 }
 
-/// What a link holds, as it counts for all links together; nothing from its end on.
+/// Guard that accounts for the memory of a link until its end.
 struct Counted<'q> {
     bus: &'static Bus,
     queue: &'q Queue,
@@ -357,7 +356,7 @@ struct Counted<'q> {
 }
 
 impl Counted<'_> {
-    /// Counts anew; whether all links hold too much.
+    /// Updates the count; returns whether all links together hold too much.
     fn count(&self) -> bool {
         let is_open = !self.queue.is_closed.load(Relaxed);
         let counts = self.counts && is_open;
@@ -371,10 +370,10 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Bytes that have come, and what their reader says of them.
+/// Number of bytes read, and the reader's result for them.
 type Fed = (usize, Result<(), Broken>);
 
-/// Reads what there is. The bytes lie in a buffer of the thread's, so that nothing of it may be kept.
+/// Reads available data into the thread's buffer and feeds it; the buffer's contents must not be kept.
 fn poll_feed(
     cx: &mut Context<'_>,
     stream: &mut ReadHalf<Stream>,
@@ -404,7 +403,7 @@ async fn read(
         let silence = (bus.node_timeout() * SILENT_TIMEOUTS).max(SILENT_MIN);
         let mut feed = |bytes: &[u8]| {
             let map = bus.map();
-            // Under the name of this node comes nothing that it has to hold.
+            // Data under this node's own name is never kept.
             let is_other = |name: &NodeId| *name != map.me().id;
             let is_known = |name: &NodeId| is_other(name) && map.find(name.as_bytes()).is_some();
             reader.feed(bytes, is_known, |packet| packets.push(packet))

@@ -1,10 +1,10 @@
-//! What the machine asks of the server.
+//! Queries of the state machine to the server.
 
 use super::Bus;
 use basalt_commands::cluster::settings::{Local, PrimaryLink};
 use basalt_commands::command::host::primary::Primary;
 
-/// See the module. Nothing here takes a shard, as the machine asks under a lock.
+/// The server as queried by the machine. No query locks a shard, as the machine calls them under its lock.
 pub(super) struct Here(pub(super) &'static Bus);
 
 impl Local for Here {
@@ -19,7 +19,7 @@ impl Local for Here {
     fn keys_in_slot(&self, slot: u16) -> u64 {
         let service = self.0.service;
         let shard = usize::from(service.router.shard_of_slot(slot));
-        // The machine asks whether there are any.
+        // The machine only checks whether there are any.
         u64::from(service.all_published[shard].has_keys_in_slot(slot))
     }
 

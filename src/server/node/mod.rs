@@ -1,26 +1,26 @@
-//! This server as a node of a Redis Cluster: the machine of `cluster/` with its sockets, its clock and its file.
+//! This server as a node of a Redis Cluster: the state machine of `cluster/` with its sockets, its clock and its file.
 //!
 //! ```text
-//! this file  the machine and what is around it: calls, and what comes out of them, in order
-//! effects    a queue of what comes out of them for the rest of the server
-//! carrying   that carried out
-//! commands   what commands may ask
+//! this file  the machine and its surroundings: calls, and their outputs in order
+//! effects    a queue of outputs that affect the rest of the server
+//! carrying   carries them out
+//! commands   the interface for commands
 //! links      connections to other nodes
 //! accepting  connections from other nodes
-//! local      what the machine asks of the server
-//! moving     slots that go to another node, or come, in one piece
-//! outbox     messages that are published here and go to other nodes
-//! seeds      places at which other nodes may be found
-//! settings   what the configuration tells the machine
-//! file       what is kept over a restart
+//! local      queries of the machine to the server
+//! moving     migration of whole slots to and from other nodes
+//! outbox     messages published here that go to other nodes
+//! seeds      addresses at which other nodes may be found
+//! settings   configuration of the machine
+//! file       state kept over a restart
 //! saving     when that is written
 //! ```
 //!
-//! All sockets of the bus, and its clock, are served by one thread of its own, so that a node answers the others
-//! however busy those threads are that serve clients.
+//! All sockets of the bus, and its clock, are served by a dedicated thread, so that a node replies to the others
+//! however busy the threads are that serve clients.
 //!
-//! The machine and the table of links stand under one lock. What concerns the rest of the server is queued there and
-//! carried out without it ([`Effects`]); the file is written without it too ([`saving`]).
+//! The machine and the table of links share one lock. Effects on the rest of the server are queued under it and carried
+//! out without it ([`Effects`]); the file is written without it too ([`saving`]).
 
 mod accepting;
 mod carrying;
@@ -71,33 +71,33 @@ use moving::Moves;
 use outbox::Outbox;
 use saving::Saver;
 
-/// How often the machine looks at what is due.
+/// Interval between ticks of the machine.
 const TICK: Duration = Duration::from_millis(100);
-/// Connections of other nodes at once. A thousand nodes have one each; strangers find the rest.
+/// Maximum inbound connections. A thousand nodes have one each; the rest is left for strangers.
 const INBOUND_MAX: usize = 4096;
-/// How long an end waits until the other nodes have been told of it.
+/// Maximum time that shutdown waits until the other nodes have been notified.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// How soon it is looked again whether the server sleeps (DEBUG SLEEP).
+/// Interval between checks whether the server sleeps (DEBUG SLEEP).
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// Says that no kind of packet is dropped.
+/// Value for: no kind of packet is dropped.
 const NO_KIND: u64 = u64::MAX;
 
-/// What stands under the lock.
+/// State under the lock.
 struct Core {
     machine: Machine,
     links: Links,
     settings: Settings,
     /// Why the file could not be written, if it could not.
     unsaved: Option<String>,
-    /// The packet that was written last: most go to several nodes.
+    /// The packet encoded last: most go to several nodes.
     written: Option<(Arc<Packet>, Bytes)>,
-    /// Writes are held back, and those that were admitted before have not all taken effect yet.
+    /// Writes are paused, and some admitted earlier have not taken effect yet.
     is_landing: bool,
-    /// The bus has begun to tick: what was loaded at the start is complete.
+    /// The bus has begun to tick: loading at startup is complete.
     has_ticked: bool,
 }
 
-/// See the module.
+/// The cluster bus: the state machine with its links, and the state of its effects on the server.
 pub(crate) struct Bus {
     service: &'static Service,
     replication: Arc<Replication>,
@@ -107,9 +107,9 @@ pub(crate) struct Bus {
     core: Mutex<Core>,
     saver: Saver,
     effects: Effects<Effect>,
-    /// Changes to the role of a primary that are under way.
+    /// Number of promotions to primary in progress.
     leading: AtomicUsize,
-    /// What waits for their end.
+    /// Work that waits for their end.
     held: Mutex<Held>,
     outbox: Outbox,
     moves: Moves,
@@ -117,7 +117,7 @@ pub(crate) struct Bus {
     dropped_kind: AtomicU64,
     closes_on_drop: AtomicBool,
     over_limit: AtomicU64,
-    /// The start: milliseconds since the machine's, and by the calendar.
+    /// Time of the start: milliseconds since boot, and Unix milliseconds.
     started: (u64, Millis),
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct Opened {
     listeners: Vec<TcpListener>,
 }
 
-/// Looks whether a configuration leaves room for the bus, where there is to be one; the text says why not.
+/// Checks whether the configuration has a valid bus port, if there is to be a bus; the error is a message.
 pub(crate) fn check(config: &Config) -> Result<(), String> {
     match config.cluster_enabled {
         ClusterMode::Yes => settings::bus_port(config).map(drop),
@@ -137,7 +137,7 @@ pub(crate) fn check(config: &Config) -> Result<(), String> {
 }
 
 impl Bus {
-    /// Reads the file and opens the sockets; the text says why the server can not start.
+    /// Reads the file and opens the sockets; the error is the reason why the server cannot start.
     pub(crate) fn open(
         service: &'static Service,
         replication: &Arc<Replication>,
@@ -200,7 +200,7 @@ impl Bus {
         let map = Arc::new(core.machine.map());
         drop(core);
         if let Some((host, port)) = primary_of(&map, config.tls_replication) {
-            // So that what is loaded goes on with its stream.
+            // So that the loaded data can resume the primary's stream.
             replication.replica.begin_with(host, port);
         }
         service.join(Box::new(bus), map);
@@ -213,20 +213,20 @@ impl Bus {
         })
     }
 
-    /// The time of the machine: that of the start, and what has gone by since, so that a clock that is set does not
-    /// look like nodes that are silent.
+    /// Returns the time of the machine: that of the start, plus the time elapsed since, so that setting the clock
+    /// does not make nodes appear silent.
     fn now(&self) -> Millis {
         let (boot_ms, unix_ms) = self.started;
         unix_ms + clock::since_boot_ms().saturating_sub(boot_ms)
     }
 
-    /// The node timeout.
+    /// Returns the node timeout.
     fn node_timeout(&self) -> Duration {
         let ms = self.service.config.load().cluster_node_timeout;
         Duration::from_millis(ms.unsigned_abs())
     }
 
-    /// Seconds of silence after which the system looks whether the other end of a link is there.
+    /// Returns the seconds of silence after which the system probes the peer of a link.
     fn keepalive_s(&self) -> u64 {
         self.node_timeout().as_secs() * 2
     }
@@ -238,13 +238,13 @@ impl Bus {
         }
     }
 
-    /// Room for one more connection of another node, if there is some.
+    /// Returns a permit for one more inbound connection, if available.
     fn admit_one(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.admitted).try_acquire_owned().ok()
     }
 
-    /// Has the file say what this node knows, which is about to end, and a replica take its place where
-    /// `auto-failover-on-shutdown` says so.
+    /// Saves the state of this node, which is about to end, and promotes a replica where
+    /// `auto-failover-on-shutdown` is set.
     pub(crate) fn leave(&'static self) {
         self.save_at_end();
         let is_wanted = self.service.config.load().auto_failover_on_shutdown;
@@ -257,8 +257,8 @@ impl Bus {
         }
     }
 
-    /// Calls the machine, does what comes out of it, and carries out what that means for the rest of the server, unless
-    /// another thread is at it.
+    /// Calls the machine, processes its outputs, and carries out their effects on the rest of the server, unless
+    /// another thread is doing so.
     fn call<T>(&'static self, call: impl FnOnce(&mut Core, Millis, &Here) -> T) -> T {
         let mut core = self.core.lock();
         let answer = call(&mut core, self.now(), &Here(self));
@@ -268,7 +268,7 @@ impl Bus {
         answer
     }
 
-    /// Does what has come out of the machine, in order.
+    /// Processes the outputs of the machine, in order.
     fn drain(&'static self, core: &mut Core) {
         let outputs = core.machine.outputs();
         let (mut is_map_new, mut goes_on) = (false, false);
@@ -308,7 +308,7 @@ impl Bus {
             self.effects.queue(Effect::Publish(map));
         }
         if goes_on {
-            // What was held back is decided by the map of now.
+            // Writes that waited are routed by the current map.
             self.effects.queue(Effect::Unpause);
         }
     }
@@ -319,7 +319,7 @@ impl Bus {
         }
         let mut packet = packet;
         if packet.header.is_paused && core.is_landing {
-            // Its offset is not the last one yet. The next ping, a tick later, says so again.
+            // Its offset is not final yet. The next ping, a tick later, sets the flag again.
             Arc::make_mut(&mut packet).header.is_paused = false;
         }
         let bytes = match &core.written {
@@ -335,7 +335,7 @@ impl Bus {
         }
     }
 
-    /// Closes a link over which too much waits to be sent.
+    /// Closes a link with too much waiting to be sent.
     fn free_over_limit(&self, core: &mut Core, link: LinkId) {
         let node = core.machine.link(link);
         let (node, is_inbound, _) = node.unwrap_or((None, false, 0));
@@ -352,8 +352,8 @@ impl Bus {
         core.machine.closed(link);
     }
 
-    /// Closes the link that holds most of those that anybody may have opened, first of all one over which no node that
-    /// is known has spoken from its own address; whether there was one.
+    /// Closes the fullest of the unproven links, preferably one over which no known node has spoken from its own
+    /// address; returns whether there was one.
     fn free_fullest(&'static self) -> bool {
         self.call(|core, _, _| {
             let counted = core.links.all().filter(|(_, link)| link.counted_bytes > 0);
@@ -378,17 +378,17 @@ impl Bus {
         })
     }
 
-    /// Carries out what waits, unless another thread does.
+    /// Carries out waiting effects, unless another thread is doing so.
     fn carry_out(&'static self) {
         self.effects.run(|effect| self.carry_out_one(effect));
     }
 
-    /// The map by which requests are decided.
+    /// Returns the current slot map of the server.
     fn map(&self) -> Arc<ClusterMap> {
         self.service.cluster_map()
     }
 
-    /// A link that another node has opened: its number, and the queue of what is sent over it.
+    /// Registers a link that another node has opened: returns its number and its send queue.
     fn accepted(&'static self, peer_ip: &str, local_ip: &str) -> (LinkId, Arc<Queue>) {
         self.call(|core, now, _| {
             let id = core.machine.accepted(peer_ip, local_ip, now);
@@ -396,7 +396,7 @@ impl Bus {
         })
     }
 
-    /// A link that was to be opened is open.
+    /// Notes that an outbound link is open.
     fn opened(&'static self, id: LinkId, peer_ip: &str, local_ip: &str) {
         self.call(|core, now, here| {
             core.links.note_open(id);
@@ -404,7 +404,7 @@ impl Bus {
         });
     }
 
-    /// The task of a link has ended.
+    /// Notes that the task of a link has ended.
     fn ended(&'static self, id: LinkId) {
         self.call(|core, _, _| {
             if core.links.forget(id) {
@@ -413,7 +413,7 @@ impl Bus {
         });
     }
 
-    /// A packet has come over a link, or was refused; whether the link goes on.
+    /// Handles a received packet, or its refusal; returns whether the link goes on.
     fn receive(
         &'static self,
         id: LinkId,
@@ -449,7 +449,7 @@ impl Bus {
         })
     }
 
-    /// CONFIG SET may have changed what the machine is told.
+    /// Applies changes of the configuration to the machine.
     pub(crate) fn follow_config(&'static self) {
         let told = settings::of(&self.service.config.load());
         let is_new = self.core.lock().settings != told;
@@ -480,14 +480,15 @@ impl Bus {
         self.look_at_moves();
     }
 
-    /// The machine has seen that this node runs: clients' threads need not ask it for so many milliseconds.
+    /// Records that the machine has seen this node run: client threads need not wake it for `stopped_after`
+    /// milliseconds.
     fn note_look(&self, stopped_after: Millis) {
         if let Some(slots) = self.service.slots.get() {
             slots.note_look(clock::unix_ms().saturating_add(stopped_after));
         }
     }
 
-    /// Sends what is published here to other nodes.
+    /// Sends messages published here to other nodes.
     async fn send_published(&'static self) {
         loop {
             let messages = self.outbox.take().await;
@@ -512,7 +513,7 @@ impl Bus {
     }
 }
 
-/// Writes a line of the machine's to the log.
+/// Writes a log line of the machine.
 fn write_line(level: Level, text: &(impl fmt::Display + ?Sized)) {
     match level {
         Level::Debug => tracing::trace!("{text}"),
@@ -522,7 +523,7 @@ fn write_line(level: Level, text: &(impl fmt::Display + ?Sized)) {
     }
 }
 
-/// Where clients find the primary that this node follows, if that is known.
+/// Returns the client address of the primary that this node follows, if known.
 fn primary_of(map: &ClusterMap, is_tls: bool) -> Option<(String, u16)> {
     let primary = &map.nodes[usize::from(map.me().primary?)];
     let is_known = !primary.ip.is_empty() && primary.client_port(is_tls) != 0;
@@ -530,15 +531,15 @@ fn primary_of(map: &ClusterMap, is_tls: bool) -> Option<(String, u16)> {
 }
 
 impl Opened {
-    /// Begins to serve the bus on a thread of its own, once the data are loaded: what other nodes say of slots concerns
-    /// them.
+    /// Begins to serve the bus on its own thread, once the data is loaded: messages of other nodes about slots
+    /// concern the data.
     pub(crate) fn begin(self) -> Result<(), String> {
         let Opened {
             bus,
             runtime,
             listeners,
         } = self;
-        // It takes shards, and so it may come to run a script that was queued for one.
+        // This thread locks shards, and so it may have to run a script queued for one.
         let started = stack::spawn("basalt-cluster".to_owned(), move || {
             runtime.block_on(async {
                 let loading = &bus.service.telemetry.persistence.loading;

@@ -1,5 +1,5 @@
-//! Messages that are published here and go to other nodes. Commands put them here, maybe with shards in hand, and wait
-//! for nothing; the thread of the bus sends them.
+//! Messages published here that go to other nodes. Commands put them here, possibly holding shards, without
+//! waiting; the thread of the bus sends them.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -8,12 +8,12 @@ use tokio::sync::Notify;
 
 use basalt_commands::cluster::packet::Message;
 
-/// Bytes that wait at most.
+/// Maximum bytes waiting.
 const BYTES_MAX: usize = 256 << 20;
-/// Bytes that a message takes beside its channel and payload.
+/// Overhead of a message besides its channel and payload.
 const MESSAGE_BYTES: usize = size_of::<(Message, bool)>();
 
-/// See the module.
+/// Bounded queue of published messages for other nodes.
 #[derive(Default)]
 pub(super) struct Outbox {
     waiting: Mutex<Vec<(Message, bool)>>,
@@ -22,7 +22,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Adds a message, and whether it is for subscribers of shard channels; false if there is no room.
+    /// Adds a message, and whether it is for subscribers of shard channels; returns false if the outbox is full.
     pub(super) fn put(&self, message: Message, is_shard: bool) -> bool {
         let bytes = message.channel.len() + message.payload.len() + MESSAGE_BYTES;
         let before = self.bytes.fetch_add(bytes, Relaxed);

@@ -1,15 +1,15 @@
-//! The file is written by a thread of its own, so that a slow disk delays only what waits for it.
+//! Writes the file on its own thread, so that a slow disk delays only what waits for it.
 //!
-//! Under the machine's lock it is only asked for: at once where the machine has made a promise, which it keeps back
-//! until the file has it, and otherwise within a tenth of a second, so that many changes are written together. What is
-//! written is what the machine says when the writing begins, so each write has all that was asked for before.
+//! Under the machine's lock a write is only requested: immediately where the machine has made a promise, which it
+//! withholds until the file has it, and otherwise within a tenth of a second, so that many changes are written
+//! together. The write saves the machine's state at its start, so each write covers all earlier requests.
 //!
-//! What a command has changed without a promise is kept beside the file before the command is answered, so that it
-//! outlives the process; it is safe from a power cut within the tenth of a second.
+//! Changes by a command without a promise are kept beside the file before the command's reply, so that they survive
+//! a crash of the process; they survive a power cut after a tenth of a second.
 //!
-//! **A file that can not be written** silences the node: no packet leaves until it can be written again, which is tried
-//! each second. To the other nodes it is as if it were cut off, so that one of its replicas takes its place, and it
-//! serves no longer after a node timeout; the log says why. Redis ends the process.
+//! **A file that cannot be written** silences the node: no packet is sent until it can be written again, which is
+//! retried every second. To the other nodes it appears disconnected, so that one of its replicas takes over, and it
+//! stops serving after a node timeout; the log has the reason. Redis ends the process.
 
 use std::time::{Duration, Instant};
 
@@ -20,65 +20,65 @@ use super::file::NodesFile;
 use crate::script::stack;
 use basalt_commands::config::values::system_text;
 
-/// How long a change that nothing waits for may wait for others that are written with it.
+/// Maximum delay of a change that nothing waits for, so that others are written with it.
 const TOGETHER: Duration = Duration::from_millis(100);
-/// How often a file that could not be written is tried again.
+/// Interval between retries of a failed write.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// How long it counts that the file could be written.
+/// Time for which a successful write proves that the file can be written.
 const PROVEN_FOR: Duration = Duration::from_secs(1);
-/// How long the end of the process waits for the file.
+/// Maximum time that the end of the process waits for the file.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// Coordinator between requests to write the cluster config file and the thread that writes it.
 pub(super) struct Saver {
     state: Mutex<State>,
-    /// There may be something to write.
+    /// Signals that there may be something to write.
     asked: Condvar,
-    /// An attempt is over.
+    /// Signals the end of an attempt.
     done: Condvar,
 }
 
-/// The place of a request to write the file: those up to it have been made.
+/// Sequence number of a request to write the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SaveRequest(u64);
 
-/// Work for the thread that writes.
+/// Work for the writing thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
-    /// To be made safe; even if the file has all already where `is_forced`.
+    /// Sync the file; with `is_forced`, even if it is up to date.
     Save { is_forced: bool },
-    /// To outlive the process.
+    /// Make changes survive a crash of the process.
     Keep,
 }
 
-/// How sure it is to be that the file can be written.
+/// Required certainty that the file can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Proof {
     /// The last attempt did not fail.
     NoFailure,
-    /// One that was done a moment ago.
+    /// An attempt succeeded a moment ago.
     Recent,
-    /// One that is made now.
+    /// An attempt is made now.
     New,
 }
 
 struct State {
     asked: u64,
-    /// The last request that an attempt has covered.
+    /// The last request covered by an attempt.
     tried: u64,
-    /// The last request that the file has.
+    /// The last request covered by the file.
     written: u64,
-    /// The last request that outlives the process.
+    /// The last request that survives a crash of the process.
     kept: u64,
-    /// Somebody waits for what is asked for to outlive the process.
+    /// A caller waits until requested changes survive a crash of the process.
     is_keeping: bool,
-    /// When to write, if that is asked for.
+    /// When to write, if requested.
     due: Option<Instant>,
-    /// The file is to be written even if it has all already.
+    /// The file is to be written even if it is up to date.
     is_forced: bool,
-    /// Why the last attempt failed, if it did.
+    /// Error of the last attempt, if it failed.
     failure: Option<String>,
-    /// When the file was last written.
+    /// Time of the last successful write.
     proven: Option<Instant>,
 }
 
@@ -113,17 +113,17 @@ impl Saver {
         SaveRequest(state.asked)
     }
 
-    /// Asks for the file at once.
+    /// Requests an immediate write.
     pub(super) fn ask_now(&self) -> SaveRequest {
         self.ask(Duration::ZERO, false)
     }
 
-    /// Asks for the file before long.
+    /// Requests a write within [`TOGETHER`].
     pub(super) fn ask_soon(&self) -> SaveRequest {
         self.ask(TOGETHER, false)
     }
 
-    /// Asks for the file before long, and for what outlives the process at once.
+    /// Requests a write within [`TOGETHER`], and that changes survive a crash of the process at once.
     fn ask_kept(&self) -> SaveRequest {
         let request = self.ask_soon();
         self.state.lock().is_keeping = true;
@@ -131,12 +131,12 @@ impl Saver {
         request
     }
 
-    /// The last request so far.
+    /// Returns the last request so far.
     pub(super) fn last(&self) -> SaveRequest {
         SaveRequest(self.state.lock().asked)
     }
 
-    /// Waits until the file has what was asked for; the text says why it could not be written.
+    /// Waits until the file covers a request; the error says why it could not be written.
     pub(super) fn wait(&self, request: SaveRequest) -> Result<(), String> {
         let mut state = self.state.lock();
         while state.tried < request.0 {
@@ -148,7 +148,7 @@ impl Saver {
         }
     }
 
-    /// Waits until what was asked for by now outlives the process; the text says why it does not.
+    /// Waits until everything requested so far survives a crash of the process; the error says why it does not.
     pub(super) fn wait_kept(&self) -> Result<(), String> {
         let request = self.ask_kept();
         let mut state = self.state.lock();
@@ -161,7 +161,7 @@ impl Saver {
         }
     }
 
-    /// Looks whether the file can be written, by writing it if there is less proof than is wanted; the text says why
+    /// Checks whether the file can be written, by writing it if there is less proof than wanted; the error says why
     /// not.
     pub(super) fn prove(&self, wanted: Proof) -> Result<(), String> {
         let is_proven = {
@@ -180,7 +180,7 @@ impl Saver {
         self.wait(self.ask(Duration::ZERO, true))
     }
 
-    /// Waits until something is to be written.
+    /// Waits until there is work.
     fn until_due(&self) -> Work {
         let mut state = self.state.lock();
         loop {
@@ -225,9 +225,9 @@ impl Saver {
 }
 
 impl Bus {
-    /// Writes the file whenever that is asked for, on a thread of its own.
+    /// Starts the thread that writes the file on request.
     pub(super) fn keep_saved(&'static self, mut file: NodesFile) -> Result<(), String> {
-        // It carries out what follows from a promise that is safe.
+        // This thread carries out the effects of saved promises.
         let started = stack::spawn("basalt-nodes".to_owned(), move || {
             loop {
                 match self.saver.until_due() {
@@ -242,8 +242,9 @@ impl Bus {
         started.map(drop).map_err(failed)
     }
 
-    /// Makes what the machine says now safe on disk, with no lock in hand, and lets out what has waited for it; what
-    /// concerns the rest of the server is to be carried out then. While that fails nothing leaves this node.
+    /// Syncs the current state of the machine to disk, without holding a lock, and releases promises that waited
+    /// for it; their effects on the rest of the server are still to be carried out. While this fails no packet is
+    /// sent.
     pub(super) fn save(&'static self, file: &mut NodesFile, is_forced: bool) {
         let (saved, promised, request) = {
             let core = self.core.lock();
@@ -275,8 +276,8 @@ impl Bus {
         self.saver.note(request, &result);
     }
 
-    /// Has what the machine says now outlive the process. Where that fails it is tried as [`Bus::save`], which says
-    /// why.
+    /// Makes the current state of the machine survive a crash of the process. If that fails it falls back to
+    /// [`Bus::save`], which reports the error.
     fn keep(&'static self, file: &mut NodesFile) {
         let (saved, request) = {
             let core = self.core.lock();
@@ -288,7 +289,7 @@ impl Bus {
         }
     }
 
-    /// Has the file say what the machine does before the process ends.
+    /// Saves the state of the machine before the process ends.
     pub(super) fn save_at_end(&self) {
         let mut state = self.saver.state.lock();
         let asked = state.asked;

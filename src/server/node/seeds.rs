@@ -1,6 +1,6 @@
-//! A node that knows too few others looks for them at the places that `cluster-seeds` names, and meets those that it
-//! does not know. Names are resolved each time anew, by threads that serve no client: behind the name of a service
-//! there are other addresses from time to time.
+//! Finds other nodes: while a node knows too few, it looks at the addresses in `cluster-seeds`, and meets the nodes
+//! that it does not know. Names are resolved anew each time, by threads that serve no client: the addresses behind
+//! a service name change.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -13,19 +13,19 @@ use basalt_commands::cluster::map::ClusterMap;
 use basalt_commands::config::Config;
 use basalt_commands::config::seeds::Seed;
 
-/// How soon it looks again.
+/// Interval between checks.
 const EVERY: Duration = Duration::from_secs(3);
 
-/// How long a name may take.
+/// Timeout of resolving a name.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Addresses that are met at once: a name may have any number of them.
+/// Maximum addresses met at once: a name may have any number of them.
 const MET_TOGETHER: usize = 64;
 
 impl Bus {
     /// Looks for other nodes as long as there are too few: fewer than there were addresses when names were last
-    /// resolved. Those that do not answer do not count, so that a node finds the others of its file if all have got new
-    /// addresses.
+    /// resolved. Unreachable nodes do not count, so that a node finds the others of its file again if all of them
+    /// have new addresses.
     pub(super) async fn seek(&'static self) {
         let mut wanted = usize::MAX;
         let mut named = Vec::new();
@@ -39,7 +39,7 @@ impl Bus {
                 let places = resolve(&named).await;
                 let is_other = |(address, _): &(SocketAddr, u16)| !is_own(*address, &config);
                 let places: Vec<(SocketAddr, u16)> = places.into_iter().filter(is_other).collect();
-                // Without any the name may be there later.
+                // Without any address, the name may resolve later.
                 wanted = match places.len() {
                     0 => usize::MAX,
                     some => some,
@@ -50,7 +50,7 @@ impl Bus {
         }
     }
 
-    /// The nodes as they are now: whether links are open changes without a new map for commands.
+    /// Returns the current nodes: the state of links changes without a new map for commands.
     fn map_now(&self) -> ClusterMap {
         self.core.lock().machine.map()
     }
@@ -78,7 +78,7 @@ impl Bus {
     }
 }
 
-/// Other nodes that this one is linked to.
+/// Returns how many other nodes this one is linked to.
 fn linked(map: &ClusterMap) -> usize {
     let is_there = |flags: NodeFlags| !flags.any(NodeFlags::MYSELF.or(NodeFlags::HANDSHAKE));
     let nodes = map.nodes.iter();
@@ -87,7 +87,7 @@ fn linked(map: &ClusterMap) -> usize {
         .count()
 }
 
-/// Whether a node has this address, be it there or not: the machine itself tries to reach those that it knows.
+/// True if a known node has this address, reachable or not: the machine itself tries to reach the nodes it knows.
 fn knows(map: &ClusterMap, address: SocketAddr, is_tls: bool) -> bool {
     map.nodes.iter().any(|node| {
         let ip = node.ip.parse::<IpAddr>().ok();
@@ -96,7 +96,7 @@ fn knows(map: &ClusterMap, address: SocketAddr, is_tls: bool) -> bool {
     })
 }
 
-/// The addresses of all places, and the port of the bus at each. A name without any is left out.
+/// Resolves all seeds to addresses, each with its bus port. Names without any address are skipped.
 async fn resolve(places: &[Seed]) -> Vec<(SocketAddr, u16)> {
     let mut found: Vec<(SocketAddr, u16)> = Vec::new();
     for place in places {
@@ -126,7 +126,7 @@ async fn resolve(places: &[Seed]) -> Vec<(SocketAddr, u16)> {
     found
 }
 
-/// Whether an address leads to this node: the port is its own, and the system would use the address itself to get
+/// True if an address leads to this node: the port is its own, and the system would use the address itself to get
 /// there.
 fn is_own(address: SocketAddr, config: &Config) -> bool {
     let (own, announced) = match config.tls_cluster {
@@ -139,7 +139,7 @@ fn is_own(address: SocketAddr, config: &Config) -> bool {
     (is_announced && is_announced_port) || (address.port() == own && is_of_this_machine(address))
 }
 
-/// Whether an address is one of this machine's. No packet is sent.
+/// True if an address belongs to this machine. No packet is sent.
 fn is_of_this_machine(address: SocketAddr) -> bool {
     let any: IpAddr = match address {
         SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
@@ -165,7 +165,7 @@ mod tests {
         let own = |text: &str, config: &Config| is_own(text.parse().expect("an address"), config);
         assert!(own("127.0.0.1:7000", &config));
         assert!(!own("127.0.0.1:7001", &config));
-        // Of the documentation: no machine has it.
+        // An address for documentation: no machine has it.
         assert!(!own("192.0.2.1:7000", &config));
         config.cluster_announce_ip = "192.0.2.1".to_owned();
         assert!(own("192.0.2.1:7000", &config));

@@ -1,12 +1,12 @@
-//! What the configuration tells the machine.
+//! The machine's settings, from the configuration.
 
 use basalt_commands::cluster::settings::Settings;
 use basalt_commands::config::Config;
 
-/// From the port for clients to the port of the bus, unless the configuration names one.
+/// Distance between the client port and the bus port, unless the latter is configured.
 const BUS_PORT_DISTANCE: u16 = 10_000;
 
-/// The port on which the bus listens; the text says why there is none.
+/// Returns the port of the bus; the error says why there is none.
 pub(super) fn bus_port(config: &Config) -> Result<u16, String> {
     if config.cluster_port != 0 {
         return Ok(config.cluster_port);
@@ -18,7 +18,7 @@ pub(super) fn bus_port(config: &Config) -> Result<u16, String> {
     })
 }
 
-/// The port for clients from which that of the bus follows.
+/// Returns the client port from which the bus port is derived.
 fn client_port(config: &Config) -> u16 {
     match config.tls_cluster {
         true => config.tls_port,
@@ -26,7 +26,7 @@ fn client_port(config: &Config) -> u16 {
     }
 }
 
-/// What the machine is told, with the ports that clients and other nodes find.
+/// Returns the settings, with the announced ports.
 pub(super) fn of(config: &Config) -> Settings {
     let announced = |announced: u16, own: u16| if announced == 0 { own } else { announced };
     let own_bus_port = bus_port(config).unwrap_or(0);

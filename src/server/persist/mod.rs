@@ -1,6 +1,6 @@
-//! What outlives the process: the log of writes, the append-only file, snapshots, and loading them.
+//! Persistence: the log of writes, the append-only file, snapshots, and loading them.
 //!
-//! Stands above sessions and below the server. Commands ask for it through `command::host::Server`.
+//! Layered above sessions and below the server. Commands access it through `command::host::Server`.
 
 pub mod aof;
 pub mod files;

@@ -1,10 +1,10 @@
 //! The backlog: the newest bytes of this server's replication stream, in pieces that all replicas share.
 //!
-//! Offsets count the bytes of the stream, beginning with 1 as in Redis: offset `n` is the n-th byte, and `end()` is the
-//! offset of the newest byte. What [`Cursor`]s have not read is kept, however much it is; beyond that, so many bytes as
-//! are configured.
+//! Offsets count the bytes of the stream, beginning with 1 as in Redis: offset `n` is the n-th byte, and `end()` is
+//! the offset of the newest byte. Bytes that [`Cursor`]s have not read are kept, however many there are; beyond
+//! those, as many bytes as are configured.
 //!
-//! The stream comes from the log ([`StreamReader`]) between two marks, [`Backlog::feed_from`] and
+//! The stream comes from the log ([`StreamReader`]) between two markers, [`Backlog::feed_from`] and
 //! [`Backlog::feed_until`], or from the link to a primary ([`Backlog::append`]).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -22,45 +22,45 @@ use crate::persist::oplog::{self, Gate, Home, Item, StreamReader};
 use basalt_core::alloc::account::size_class;
 use basalt_engine::record::Audience;
 
-/// What is done when a mark of the log comes by, with the offset of the newest byte before it. Must not wait.
+/// Callback at a marker of the log, with the offset of the newest byte before it. Must not wait.
 pub type AtMark = Box<dyn FnOnce(u64) + Send>;
 
-/// Pieces that a cursor is given at once.
+/// Maximum pieces that a cursor returns at once.
 const PIECES_MAX: usize = 64;
 
-/// What blocks take that are not full, without anybody slow: the server itself.
+/// Memory of partially filled blocks without any slow reader: part of the server's base memory.
 const RESTING_BYTES: u64 = 2 * oplog::BLOCK_BYTES + 100;
 
-/// Pieces for which there is room always.
+/// Minimum capacity of the list of pieces.
 const PIECES_ROOM_MIN: usize = 128;
 
-/// Positions of the log of which it is remembered where they are in the stream.
+/// Number of log positions whose stream offsets are remembered.
 const SAMPLES_MAX: usize = 4096;
 
-/// See the module.
+/// The newest bytes of the replication stream, shared by all replicas; see the module.
 #[derive(Default)]
 pub struct Backlog {
     inner: Mutex<Inner>,
     end: AtomicU64,
-    /// Bytes kept though every cursor has read them.
+    /// Bytes kept even if every cursor has read them.
     size_bytes: AtomicU64,
-    /// How much a cursor may be behind before writers are held back; 0: however much it is.
+    /// Lag of a cursor from which on writers have to wait; 0: no limit.
     behind_bytes_max: AtomicU64,
-    /// How often the stream was reset.
+    /// Number of times the stream was reset.
     resets: AtomicU64,
     /// Opens when something was appended, or the stream was reset.
     changed: Gate,
-    /// Passed by positions of the log as they are taken.
+    /// Passed by log positions as they are received.
     taken: Gate,
-    /// What is taken beyond the size.
+    /// Memory used beyond the configured size.
     beyond_bytes: Arc<AtomicI64>,
 }
 
 struct Piece {
-    /// The offset of the last byte.
+    /// Offset of the last byte.
     end: u64,
     bytes: Bytes,
-    /// What goes with it when it is dropped; of a block that has more pieces, nothing.
+    /// Memory freed when the piece is dropped; 0 if more pieces of its block are held.
     home_bytes: u64,
 }
 
@@ -68,7 +68,7 @@ struct Piece {
 struct Block {
     number: NonZeroU64,
     bytes: u64,
-    /// The number of its last piece: how many pieces came before that, ever.
+    /// Sequence number of its last piece: the number of all pieces before it.
     last_piece: u64,
 }
 
@@ -77,35 +77,35 @@ struct Inner {
     pieces: VecDeque<Piece>,
     /// Bytes in `pieces`.
     held_bytes: u64,
-    /// What they lie in, which may be more: parts of blocks that others had, or that are free yet.
+    /// Memory of the blocks that hold them, including parts that belonged to others or are still free.
     homes_bytes: u64,
     /// The newest block, if pieces of it are held.
     newest_block: Option<Block>,
     dropped_pieces: u64,
-    /// What is about to be taken for the next pieces, or has been.
+    /// Memory about to be allocated, or just allocated, for the next pieces.
     expected_bytes: u64,
     /// Offset of the newest byte.
     end: u64,
-    /// Whether what comes is kept: there was a replica, or there is a primary.
+    /// Whether received data is kept: there was a replica, or there is a primary.
     is_kept: bool,
     /// Whether the stream comes from the log.
     is_fed: bool,
     feed_from: Option<u64>,
-    /// With whether what comes is kept all the same.
+    /// The marker at which feeding ends, and whether data is still kept afterwards.
     feed_until: Option<(u64, bool)>,
     at_marks: BTreeMap<u64, AtMark>,
     last_mark: u64,
-    /// The next offset that each cursor reads, by its number.
+    /// Offset of the next byte to read, by cursor number.
     cursors: BTreeMap<u64, u64>,
     last_cursor: u64,
-    /// Positions of the log, with the offset of the newest byte before each.
+    /// Log positions, each with the offset of the newest byte before it.
     samples: VecDeque<(u64, u64)>,
 }
 
-/// Figures of a backlog.
+/// State of a backlog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BacklogFigures {
-    /// Whether what comes is kept.
+    /// Whether received data is kept.
     pub is_active: bool,
     /// Offset of the newest byte.
     pub end: u64,
@@ -116,12 +116,12 @@ pub struct BacklogFigures {
 }
 
 impl Inner {
-    /// Offset of the first byte held; one behind the newest if none is.
+    /// Returns the offset of the first byte held; one past the newest if none is.
     fn first(&self) -> u64 {
         self.end + 1 - self.held_bytes
     }
 
-    /// What the pieces lie in, and those that are on their way.
+    /// Returns the memory of the held pieces, including that expected for the next ones.
     fn taken_bytes(&self) -> u64 {
         self.homes_bytes + self.expected_bytes
     }
@@ -149,7 +149,8 @@ impl Inner {
         }
     }
 
-    /// The next piece lies in a block. If that is another one than before, the last piece of that one is known now.
+    /// Accounts for the block of the next piece. If it is a new block, the last piece of the previous one is known
+    /// now.
     fn hold(&mut self, number: NonZeroU64, bytes: u64) {
         let last_piece = self.dropped_pieces + self.pieces.len() as u64;
         if let Some(block) = &mut self.newest_block {
@@ -168,7 +169,7 @@ impl Inner {
         });
     }
 
-    /// Drops a piece that is beyond the size and read by all; whether there was one.
+    /// Drops a piece that exceeds the size and was read by all; returns whether there was one.
     fn drop_one(&mut self, size_bytes: u64, unread: Option<u64>) -> bool {
         let Some(first) = self.pieces.front() else {
             return false;
@@ -190,7 +191,7 @@ impl Inner {
         true
     }
 
-    /// Gives back room in the list of pieces that was for somebody slow.
+    /// Frees excess capacity of the list of pieces that was needed for a slow reader.
     fn shrink(&mut self) {
         let len = self.pieces.len();
         if self.pieces.capacity() > PIECES_ROOM_MIN.max(4 * len) {
@@ -207,7 +208,7 @@ impl Inner {
 }
 
 impl Backlog {
-    /// One that says elsewhere too what it takes beyond its size.
+    /// Creates a backlog that reports its memory beyond the configured size in `beyond_bytes`.
     pub fn telling(beyond_bytes: &Arc<AtomicI64>) -> Backlog {
         Backlog {
             beyond_bytes: Arc::clone(beyond_bytes),
@@ -215,8 +216,8 @@ impl Backlog {
         }
     }
 
-    /// Drops what is beyond the size and read by all. What is told stays in step with what the process takes, however
-    /// much is dropped.
+    /// Drops pieces that exceed the size and were read by all. The reported memory keeps up with the actual use,
+    /// however much is dropped.
     fn trim(&self, inner: &mut Inner) {
         let size_bytes = self.size_bytes.load(Relaxed);
         let unread = inner.cursors.values().min().copied();
@@ -226,13 +227,13 @@ impl Backlog {
         self.tell(inner, inner.pieces.capacity());
     }
 
-    /// Says how much is taken beyond the size, if there is room for so many pieces.
+    /// Reports the memory beyond the size, for a list of `room` pieces.
     fn tell(&self, inner: &Inner, room: usize) {
         if !inner.cursors.is_empty() {
             self.tell_all(inner, room);
             return;
         }
-        // Held are the size and at most a piece: beyond them are the unused parts of blocks.
+        // The size plus at most a piece is held: the rest are the unused parts of blocks.
         let size_bytes = self.size_bytes.load(Relaxed).max(inner.held_bytes);
         let beyond_bytes = inner
             .taken_bytes()
@@ -240,16 +241,16 @@ impl Backlog {
         self.beyond_bytes.store(beyond_bytes.cast_signed(), Relaxed);
     }
 
-    /// As [`Backlog::tell`], while there is more than without cursors.
+    /// Reports as [`Backlog::tell`] does while there are cursors.
     fn tell_all(&self, inner: &Inner, room: usize) {
-        // Many short pieces take as much in the list of them.
+        // With many short pieces, the list itself takes as much memory.
         let list_bytes = size_class(room * size_of::<Piece>()) as u64;
         let size_bytes = self.size_bytes.load(Relaxed);
         let beyond_bytes = (inner.taken_bytes() + list_bytes).saturating_sub(size_bytes);
         self.beyond_bytes.store(beyond_bytes.cast_signed(), Relaxed);
     }
 
-    /// Appends a piece. A longer list is counted before it is there, or else keys would be evicted for it.
+    /// Appends a piece. A longer list is reported before it is allocated; otherwise keys would be evicted for it.
     fn add(&self, inner: &mut Inner, bytes: Bytes, home: Home) {
         let (len, room) = (inner.pieces.len(), inner.pieces.capacity());
         if inner.is_kept && len == room {
@@ -260,12 +261,12 @@ impl Backlog {
         inner.append(bytes, home);
     }
 
-    /// Offset of the newest byte: `master_repl_offset`.
+    /// Returns the offset of the newest byte: `master_repl_offset`.
     pub fn end(&self) -> u64 {
         self.end.load(Acquire)
     }
 
-    /// Figures of the backlog.
+    /// Returns the state of the backlog.
     pub fn figures(&self) -> BacklogFigures {
         let inner = self.inner.lock();
         BacklogFigures {
@@ -276,23 +277,23 @@ impl Backlog {
         }
     }
 
-    /// Says how many bytes are kept though every cursor has read them.
+    /// Sets how many bytes are kept even if every cursor has read them.
     pub fn set_size(&self, bytes: u64) {
         self.size_bytes.store(bytes, Relaxed);
         self.trim(&mut self.inner.lock());
     }
 
-    /// Says how much a cursor may be behind before writers are held back; 0: however much it is.
+    /// Sets the lag of a cursor from which on writers have to wait; 0: no limit.
     pub fn hold_back_at(&self, bytes: u64) {
         self.behind_bytes_max.store(bytes, Relaxed);
     }
 
-    /// Whether writers are ever held back.
+    /// True if writers ever have to wait.
     pub fn holds_back(&self) -> bool {
         self.behind_bytes_max.load(Relaxed) > 0
     }
 
-    /// Says whether what comes is kept. If not, what was kept is forgotten, and only offsets go on.
+    /// Sets whether received data is kept. If not, kept data is dropped, and only offsets advance.
     pub fn keep(&self, is_kept: bool) {
         let mut inner = self.inner.lock();
         inner.is_kept = is_kept;
@@ -302,7 +303,7 @@ impl Backlog {
         }
     }
 
-    /// Goes on behind another offset: nothing of what is held belongs to the stream any more. Cursors read nothing
+    /// Continues after another offset: the data held no longer belongs to the stream. Existing cursors read nothing
     /// more.
     pub fn reset(&self, end: u64) {
         let mut inner = self.inner.lock();
@@ -332,7 +333,7 @@ impl Backlog {
         self.changed.open();
     }
 
-    /// A number for a mark ([`crate::persist::oplog::OpLog::mark`]) at which something is to be done.
+    /// Returns the number for a marker ([`crate::persist::oplog::OpLog::mark`]) at which the callback is to run.
     pub fn expect_mark(&self, at_mark: AtMark) -> u64 {
         let mut inner = self.inner.lock();
         inner.last_mark += 1;
@@ -341,28 +342,29 @@ impl Backlog {
         number
     }
 
-    /// A number for the mark from which on the stream comes from the log, and is kept; with the offset at which it
-    /// does.
+    /// Returns the number for the marker from which on the stream comes from the log, and is kept. The callback
+    /// gets the offset at that point.
     pub fn feed_from(&self, at_mark: AtMark) -> u64 {
         let number = self.expect_mark(at_mark);
         self.inner.lock().feed_from = Some(number);
         number
     }
 
-    /// A number for the mark from which on the stream does not come from the log any more, and may not be kept either.
+    /// Returns the number for the marker from which on the stream no longer comes from the log; `keeps` tells
+    /// whether data is still kept.
     pub fn feed_until(&self, keeps: bool, at_mark: AtMark) -> u64 {
         let number = self.expect_mark(at_mark);
         self.inner.lock().feed_until = Some((number, keeps));
         number
     }
 
-    /// Ready once all before a position of the log is part of the stream, if it is fed by the log.
+    /// Completes once everything before a log position is part of the stream, if it is fed by the log.
     pub fn poll_taken(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
         self.taken.poll_passed(position, cx)
     }
 
-    /// The offset of the newest byte that was appended to the log before a position, or of one behind it; none, if the
-    /// position is yet to come.
+    /// Returns the offset of the newest byte that was appended to the log before a position, or a slightly later
+    /// offset; `None` if the position is yet to come.
     pub fn offset_before(&self, position: u64) -> Option<u64> {
         let inner = self.inner.lock();
         let at = inner
@@ -371,7 +373,7 @@ impl Backlog {
         inner.samples.get(at).map(|(_, end)| *end)
     }
 
-    /// A cursor that reads from an offset on, if all from there on is held.
+    /// Returns a cursor that reads from an offset on, if everything from there on is held.
     pub fn cursor(self: &Arc<Self>, next: u64) -> Option<Cursor> {
         let mut inner = self.inner.lock();
         let is_held = inner.is_kept && (inner.first()..=inner.end + 1).contains(&next);
@@ -412,7 +414,7 @@ impl StreamReader for Backlog {
                 Item::Mark(number, _) => {
                     if inner.feed_from.take_if(|mark| *mark == number).is_some() {
                         inner.is_fed = true;
-                        // From this very byte on: what follows may be in hand already.
+                        // From this very byte on: the data that follows may already be in this batch.
                         inner.is_kept = true;
                     }
                     let until = inner.feed_until.take_if(|(mark, _)| *mark == number);
@@ -430,7 +432,7 @@ impl StreamReader for Backlog {
             }
         }
         inner.expected_bytes = 0;
-        // All room at once: whatever grows while a replica is slow is taken for what is kept for it.
+        // Full capacity at once: any growth while a replica is slow would be attributed to that replica.
         let samples = &mut inner.samples;
         samples.reserve_exact(SAMPLES_MAX - samples.len());
         if samples.len() == SAMPLES_MAX {
@@ -438,7 +440,7 @@ impl StreamReader for Backlog {
         }
         let end = inner.end;
         inner.samples.push_back((position, end));
-        // Before anything is dropped: a reader that asks for a mark may begin to read there.
+        // Before anything is dropped: a reader that requested a marker may begin to read there.
         self.end.store(end, Release);
         drop(inner);
         for (at_mark, offset) in due {
@@ -461,7 +463,7 @@ impl StreamReader for Backlog {
     fn close(&self) {}
 }
 
-/// Where somebody is who reads the stream. What it has not read is kept.
+/// Position of a reader of the stream. Data it has not read is kept.
 pub struct Cursor {
     backlog: Arc<Backlog>,
     number: u64,
@@ -470,12 +472,12 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// The offset of the next byte that it reads.
+    /// Returns the offset of the next byte to read.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Ready once there is something to read, or the stream was reset.
+    /// Completes once there is something to read, or the stream was reset.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         let backlog = &self.backlog;
         let is_ready = || backlog.end() >= self.next || backlog.resets.load(Acquire) != self.resets;
@@ -485,8 +487,8 @@ impl Cursor {
         }
     }
 
-    /// What comes next, about so many bytes at most but a byte at least, which stays kept until [`Cursor::advance`];
-    /// none: the stream was [`Backlog::reset`].
+    /// Returns the next data, at least one byte and at most about `bytes_max`, which stays kept until
+    /// [`Cursor::advance`]; `None` if the stream was [`Backlog::reset`].
     pub fn peek(&self, bytes_max: usize) -> Option<Vec<Bytes>> {
         let inner = self.backlog.inner.lock();
         inner.cursors.get(&self.number)?;
@@ -506,7 +508,7 @@ impl Cursor {
         Some(found)
     }
 
-    /// Has read so many bytes.
+    /// Advances over bytes that have been read.
     pub fn advance(&mut self, bytes: u64) {
         self.next += bytes;
         let mut inner = self.backlog.inner.lock();
@@ -516,7 +518,7 @@ impl Cursor {
         self.backlog.trim(&mut inner);
     }
 
-    /// Bytes that it has not read.
+    /// Returns the number of unread bytes.
     pub fn behind_bytes(&self) -> u64 {
         (self.backlog.end() + 1).saturating_sub(self.next)
     }
@@ -560,7 +562,7 @@ mod tests {
         let mut cursor = backlog.cursor(1).expect("the end");
         let before = thread_bytes();
         let check = |what: &str| {
-            // The list of pieces has no room yet if nothing came.
+            // The list of pieces has no capacity yet if nothing came.
             assert_eq!(told.load(Relaxed), thread_bytes() - before, "{what}");
         };
         for number in 1..=BLOCKS {
@@ -572,7 +574,7 @@ mod tests {
             for piece in 0..=number % 4 {
                 block.put_slice(&[b'x'; 700]);
                 let bytes = block.split().freeze();
-                // Now and then others are sent something, and long arguments lie elsewhere.
+                // Sometimes data is sent to others, and long arguments lie elsewhere.
                 let mut items = vec![Item::Bytes(bytes, home)];
                 if (number + piece) % 3 == 0 {
                     block.put_slice(b"for others");

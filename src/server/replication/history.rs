@@ -1,17 +1,17 @@
-//! Replication ids: which stream of writes this server's data are the outcome of, and up to where they are also that of
-//! the stream that it went on from.
+//! Replication ids: they identify the stream of writes that this server's data result from, and the offset up to which
+//! that stream equals the preceding one.
 
 use basalt_core::base::random;
 
 /// Characters of a replication id.
 pub const ID_LEN: usize = 40;
 
-/// The id of a stream, and of the one that it goes on.
+/// The ids of a stream and of the one it continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
     /// The stream's id: 40 hexadecimal digits.
     pub id: String,
-    /// The id of the stream of before a failover, and the first offset that is not part of it any more.
+    /// The id of the stream before a failover, and the first offset that is no longer part of it.
     pub previous: Option<(String, u64)>,
 }
 
@@ -22,7 +22,7 @@ impl Default for History {
 }
 
 impl History {
-    /// A stream that goes on none.
+    /// Returns a new stream that continues none.
     pub fn new() -> History {
         History {
             id: random_id(),
@@ -30,13 +30,13 @@ impl History {
         }
     }
 
-    /// Begins a stream of its own, which shares with the one so far what lies before an offset.
+    /// Begins a new stream that shares the bytes before an offset with the current one.
     pub fn branch(&mut self, offset: u64) {
         let id = std::mem::replace(&mut self.id, random_id());
         self.previous = Some((id, offset));
     }
 
-    /// Goes on under another id: the primary has begun a stream of its own at this offset.
+    /// Continues under another id: the primary has begun a new stream at this offset.
     pub fn follow(&mut self, id: &str, offset: u64) {
         if id != self.id {
             let old = std::mem::replace(&mut self.id, id.to_owned());
@@ -44,7 +44,7 @@ impl History {
         }
     }
 
-    /// Whether the bytes from an offset on, of the stream with this id, are those of this stream.
+    /// True if the bytes from an offset on, of the stream with this id, are those of this stream.
     pub fn covers(&self, id: &str, offset: u64) -> bool {
         id == self.id
             || self
@@ -54,7 +54,7 @@ impl History {
     }
 }
 
-/// An id that no other server has.
+/// Returns an id that no other server has.
 pub fn random_id() -> String {
     random::hex_from_system(ID_LEN)
 }

@@ -1,15 +1,15 @@
 //! Replication: the stream of writes to replicas, and from a primary.
 //!
 //! ```text
-//! backlog   the stream of this server, its newest bytes, and where in them each replica is
-//! history   the replication ids: of the stream, and of the one that it goes on
-//! stream    both together, for the feeder of the stream and its readers
-//! primary   the half that sends it
-//! replica   the half that follows somebody
+//! backlog   the stream of this server, its newest bytes, and the position of each replica
+//! history   the replication ids: of the stream, and of the one that it continues
+//! stream    both together, for the stream's source and its readers
+//! primary   the sending half
+//! replica   the half that follows a primary
 //! ```
 //!
 //! The backlog holds one stream of bytes with offsets. On a primary the log's sequencer feeds it; on a replica the link
-//! to the primary does, with the bytes as they came, so that offsets agree down a chain. The sender of a replica takes
+//! to the primary does, with the bytes as received, so that offsets agree down a chain. The sender of a replica takes
 //! references into it: ten replicas keep no more memory than one.
 
 pub mod backlog;
@@ -31,18 +31,18 @@ use primary::Primary;
 use replica::Follower;
 use stream::Stream;
 
-/// See the module.
+/// Both halves of replication, with the log that feeds the stream.
 pub struct Replication {
     /// The log of commands, which feeds the stream of a primary.
     pub log: Arc<OpLog>,
     /// The half that sends the stream.
     pub primary: Arc<Primary>,
-    /// The half that follows somebody.
+    /// The half that follows a primary.
     pub replica: &'static Follower,
 }
 
 impl Replication {
-    /// Of this server.
+    /// Creates and starts the replication of this server.
     pub fn new(
         service: &'static Service,
         log: Arc<OpLog>,

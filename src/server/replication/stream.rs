@@ -1,4 +1,4 @@
-//! The stream of this server, as both halves of replication see it: the backlog, and the ids that it goes by.
+//! The stream of this server, as both halves of replication see it: the backlog, and the stream's ids.
 //!
 //! Ids and offsets are read and changed together, under one lock, which is never held while anything waits.
 
@@ -19,10 +19,10 @@ use basalt_commands::command::host::primary::StreamFacts;
 use basalt_engine::effect::Interest;
 use basalt_engine::record::{self, Audience, Head, Log as _, Records};
 
-/// Who feeds a stream.
+/// Source of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// No writer: what is written is not part of the stream.
+    /// No source: writes are not part of the stream.
     Nobody,
     /// The log.
     Log,
@@ -30,10 +30,10 @@ pub enum Source {
     Link,
 }
 
-/// How long a snapshot waits to know where in the stream it stands. The log takes milliseconds.
+/// Maximum wait of a snapshot for its stream offset. The log takes milliseconds.
 const MARK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// The replication stream of this server: backlog, ids and source.
 pub struct Stream {
     /// The newest bytes.
     pub backlog: Arc<Backlog>,
@@ -41,17 +41,17 @@ pub struct Stream {
     interest: Arc<Interest>,
     log: Arc<OpLog>,
     db: AtomicU64,
-    /// Changed with all shards in hand.
+    /// Changed with all shards locked.
     source: Mutex<Source>,
-    /// Held while what came from the primary is applied and appended, and while a cut is made: data and offset agree
+    /// Held while commands of the primary are applied and appended, and while a cut is made: data and offset agree
     /// then.
     applying: tokio::sync::Mutex<()>,
-    /// Changes of the role that were asked for and are not made.
+    /// Number of requested role changes not made yet.
     changes: watch::Sender<usize>,
 }
 
 impl Stream {
-    /// An empty one, which nothing feeds. What it keeps for slow replicas alone is told.
+    /// Creates an empty stream without a source. `kept_bytes` reports the memory kept for slow replicas alone.
     pub fn new(
         interest: Arc<Interest>,
         log: Arc<OpLog>,
@@ -71,7 +71,7 @@ impl Stream {
         })
     }
 
-    /// The ids, and where the stream is.
+    /// Returns the ids and the offsets of the stream.
     pub fn facts(&self) -> StreamFacts {
         let history = self.history.lock();
         let figures = self.backlog.figures();
@@ -85,17 +85,18 @@ impl Stream {
         }
     }
 
-    /// Whether the bytes from an offset on, of the stream with this id, are those of this one.
+    /// True if the bytes from an offset on, of the stream with this id, are those of this one.
     pub fn covers(&self, id: &str, offset: u64) -> bool {
         self.history.lock().covers(id, offset)
     }
 
-    /// Who feeds it.
+    /// Returns the source of the stream.
     pub fn source(&self) -> Source {
         *self.source.lock()
     }
 
-    /// The data are now those of another stream, up to an offset, from which on [`Stream::append`] goes on.
+    /// Switches to another stream, as the data now correspond to it up to an offset; [`Stream::append`] continues
+    /// from there.
     pub fn adopt(&self, id: &str, offset: u64) {
         *self.source.lock() = Source::Link;
         let mut history = self.history.lock();
@@ -107,19 +108,19 @@ impl Stream {
         self.backlog.reset(offset);
     }
 
-    /// The primary goes on from here under another id.
+    /// Continues under another id from here on, as the primary does.
     pub fn continue_as(&self, id: &str) {
         let mut history = self.history.lock();
         let next = self.backlog.end() + 1;
         history.follow(id, next);
     }
 
-    /// Appends what came from the primary, as it came.
+    /// Appends data from the primary as received.
     pub fn append(&self, bytes: Bytes) {
         self.backlog.append(bytes);
     }
 
-    /// Gives the stream an id of its own, as this server writes it from here on.
+    /// Gives the stream a new id, as this server writes it from here on.
     pub fn branch(&self) {
         let mut history = self.history.lock();
         let next = self.backlog.end() + 1;
@@ -131,22 +132,22 @@ impl Stream {
         *self.history.lock() = History::new();
     }
 
-    /// The database that the primary's stream has selected at its end.
+    /// Sets the database selected at the end of the primary's stream.
     pub fn set_db(&self, db: usize) {
         self.db.store(db as u64, Relaxed);
     }
 
-    /// The database that the primary's stream has selected at its end.
+    /// Returns the database selected at the end of the primary's stream.
     pub fn db(&self) -> usize {
         self.db.load(Relaxed) as usize
     }
 
-    /// Waits until what came from the primary is applied and appended in whole units, and keeps it so.
+    /// Waits until received data is applied and appended in whole units, and keeps it so.
     pub async fn at_rest(&self) -> AsyncGuard<'_, ()> {
         self.applying.lock().await
     }
 
-    /// With all shards in hand: has the log feed the stream from here on, and keeps what comes.
+    /// Makes the log feed the stream from here on, and keeps the data. All shards must be locked.
     pub fn feed_from_here(&self, at_mark: AtMark) {
         let number = self.backlog.feed_from(at_mark);
         *self.source.lock() = Source::Log;
@@ -154,7 +155,7 @@ impl Stream {
         self.log.mark(Audience::REPLICAS, number);
     }
 
-    /// With all shards in hand: has the log feed the stream no more from here on, but another source, or none.
+    /// Makes the log stop feeding the stream here, in favor of another source, or none. All shards must be locked.
     pub fn feed_until_here(&self, next: Source, at_mark: AtMark) {
         let number = self.backlog.feed_until(next != Source::Nobody, at_mark);
         *self.source.lock() = next;
@@ -162,8 +163,8 @@ impl Stream {
         self.log.mark(Audience::REPLICAS, number);
     }
 
-    /// With all shards in hand, and what came from a primary at rest: tells the offset at which the data are those of
-    /// the stream. A source feeds it from here on, if none did.
+    /// Reports the stream offset that corresponds to the current data. The log feeds the stream from here on, if
+    /// there was no source. All shards must be locked, and the primary's stream at rest.
     pub fn cut(&self, at_mark: AtMark) {
         match self.source() {
             Source::Nobody => self.feed_from_here(at_mark),
@@ -175,7 +176,8 @@ impl Stream {
         }
     }
 
-    /// Appends a command that concerns the link and no data: it comes in its turn, and is in no database.
+    /// Appends a command that concerns the link and no data: in order, and in no database. Returns its log
+    /// position.
     pub fn tell(&self, arguments: &[&[u8]]) -> u64 {
         let mut records = Records::default();
         let head = Head {
@@ -187,52 +189,52 @@ impl Stream {
         self.log.append(&mut records, false)
     }
 
-    /// Makes all that was appended to the log by now part of the stream.
+    /// Makes everything appended to the log by now part of the stream.
     pub fn catch_up(&self) {
         if self.source() == Source::Log {
             self.log.hand_out();
         }
     }
 
-    /// Has writers go on that waited for somebody who read the stream too slowly.
+    /// Resumes writers that waited for a slow reader of the stream.
     pub fn look_at_readers(&self) {
         self.log.look_at_readers();
     }
 
-    /// The position behind all that was appended to the log.
+    /// Returns the position after everything appended to the log.
     pub fn log_tail(&self) -> u64 {
         self.log.tail()
     }
 
-    /// A change of the role is asked for.
+    /// Notes that a change of the role was requested.
     pub fn begin_change(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// The change of the role that was asked for is made.
+    /// Notes that a requested change of the role was made.
     pub fn end_change(&self) {
         self.changes.send_modify(|count| *count -= 1);
     }
 
-    /// Whether the role is the one that was asked for last.
+    /// True if the role is the one requested last.
     pub fn is_settled(&self) -> bool {
         *self.changes.borrow() == 0
     }
 
-    /// Waits until the role is the one that was asked for last.
+    /// Waits until the role is the one requested last.
     pub async fn settled(&self) {
         let mut changes = self.changes.subscribe();
-        // The sender is here.
+        // The sender exists as long as this.
         let _ = changes.wait_for(|count| *count == 0).await;
     }
 
-    /// Starts the log, which marks go through; nothing if it runs.
+    /// Starts the log, which carries the markers, unless it runs.
     pub fn start(&self) -> std::io::Result<()> {
         self.log.start()
     }
 }
 
-/// What a snapshot says of where it stands.
+/// Returns the header fields with the stream position of a snapshot.
 fn fields(id: &str, offset: u64, db: u64) -> Vec<(&'static str, String)> {
     vec![
         ("repl-stream-db", db.to_string()),
@@ -259,7 +261,7 @@ impl Origin for Stream {
                 self.cut(Box::new(move |offset| {
                     let _ = tell.send(offset);
                 }));
-                // What follows the mark begins with SELECT.
+                // Data after the marker begins with SELECT.
                 Box::new(move || match told.recv_timeout(MARK_PATIENCE) {
                     Ok(offset) => fields(&id, offset, 0),
                     Err(_) => Vec::new(),

@@ -1,9 +1,9 @@
-//! The `redis` table, and the functions that the prelude needs.
+//! The `redis` table, and the functions used by the prelude.
 //!
 //! ```text
-//! call pcall                       calls.rs does the work
+//! call pcall                       implemented in calls.rs
 //! error_reply status_reply sha1hex log setresp set_repl replicate_commands breakpoint debug acl_check_cmd
-//! register_function                while a library is loaded, and nothing else then
+//! register_function                only while a library is being loaded
 //! ```
 
 use mlua::{Function, Lua, MultiValue, Table, Value};
@@ -19,7 +19,7 @@ use basalt_core::base::lossless::until_zero;
 use basalt_core::resp::reply::Protocol;
 use basalt_engine::record::Audience;
 
-/// The version that is claimed, as `redis.REDIS_VERSION` and as a number.
+/// The Redis version reported to scripts, as `redis.REDIS_VERSION` and as a number.
 const VERSION: (&str, i64) = ("7.4.0", 0x0007_0400);
 
 /// The version of this server.
@@ -37,7 +37,7 @@ const REPLICATE: [(&str, i64); 5] = [
     ("REPL_ALL", 3),
 ];
 
-/// Makes everything that stands in this file.
+/// Installs everything defined in this file.
 pub(super) fn install(lua: &Lua, native: &Table, libraries: &Table) -> mlua::Result<()> {
     install_natives(lua, native)?;
     let redis = lua.create_table()?;
@@ -57,7 +57,7 @@ pub(super) fn install(lua: &Lua, native: &Table, libraries: &Table) -> mlua::Res
     for (name, bits) in REPLICATE {
         redis.raw_set(name, bits)?;
     }
-    // Functions have all of this; EVAL has a little more.
+    // Functions get all of this; EVAL gets a little more.
     let function_redis = lua.create_table()?;
     for pair in redis.pairs::<Value, Value>() {
         let (name, value) = pair?;
@@ -73,7 +73,7 @@ pub(super) fn install(lua: &Lua, native: &Table, libraries: &Table) -> mlua::Res
         lua.create_function(|_, _: MultiValue| Ok(false))?,
     )?;
     redis.raw_set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
-    // Valkey's name for the same.
+    // Valkey's name for the same table.
     libraries.raw_set("server", &redis)?;
     libraries.raw_set("redis", redis)?;
     let os = lua.create_table()?;
@@ -92,12 +92,12 @@ pub(super) fn install(lua: &Lua, native: &Table, libraries: &Table) -> mlua::Res
     native.raw_set("loading_redis", loading)
 }
 
-/// `os.clock`: the processor time that the server took, in seconds.
+/// `os.clock`: the CPU time used by the server, in seconds.
 fn processor_seconds() -> f64 {
     process::cpu_ns() as f64 / 1e9
 }
 
-/// What is there even while a library is loaded.
+/// Installs the entries that are available even while a library is loaded.
 fn common(lua: &Lua, redis: &Table) -> mlua::Result<()> {
     redis.raw_set("log", lua.create_function(log)?)?;
     for (level, name) in LEVELS.iter().enumerate() {
@@ -110,13 +110,13 @@ fn common(lua: &Lua, redis: &Table) -> mlua::Result<()> {
     redis.raw_set("SERVER_VERSION_NUM", numbered(OWN_VERSION))
 }
 
-/// A version as Redis makes a number of it: a byte for each of its parts.
+/// Encodes a version as Redis does: one byte for each part.
 fn numbered(version: &str) -> i64 {
     let parts = version.split('.').map(|part| part.parse().unwrap_or(0_i64));
     parts.fold(0, |number, part| number << 8 | part)
 }
 
-// What the prelude needs -----------------------------------------------------------------------------------------
+// Functions for the prelude --------------------------------------------------------------------------------------
 
 fn install_natives(lua: &Lua, native: &Table) -> mlua::Result<()> {
     native.raw_set("caught", lua.create_function(errors::caught)?)?;
@@ -181,13 +181,13 @@ fn install_natives(lua: &Lua, native: &Table) -> mlua::Result<()> {
     native.raw_set("replacements", replacements)
 }
 
-/// What a proxy stands for.
+/// Returns the table behind a proxy.
 fn behind(native: &Table, table: &Table) -> mlua::Result<Option<Table>> {
     let inner_of: Table = native.raw_get("inner_of")?;
     inner_of.raw_get(table)
 }
 
-/// The handler below every script: makes a table of what was raised, with the line of the script.
+/// The error handler below every script: converts the raised value to a table, with the script's line.
 fn handle(lua: &Lua, value: Value) -> mlua::Result<Value> {
     let value = errors::caught(lua, value)?;
     if errors::is_interruption(&value) {
@@ -204,7 +204,7 @@ fn handle(lua: &Lua, value: Value) -> mlua::Result<Value> {
             errors::table(lua, &text, false)?
         }
     };
-    // The nearest frame that is the script's own.
+    // The nearest frame that belongs to the script.
     for level in 1..FRAMES_MAX {
         let place = lua.inspect_stack(level, |frame| {
             let source = frame.source();
@@ -226,10 +226,10 @@ fn handle(lua: &Lua, value: Value) -> mlua::Result<Value> {
     Ok(Value::Table(table))
 }
 
-/// Frames that the handler looks at.
+/// Maximum number of frames the handler inspects.
 const FRAMES_MAX: usize = 10;
 
-/// As `tostring` says it.
+/// Formats a value as `tostring` does.
 fn described(value: &Value) -> String {
     match value {
         Value::Nil => "nil".to_owned(),
@@ -243,7 +243,7 @@ fn described(value: &Value) -> String {
 
 // Numbers --------------------------------------------------------------------------------------------------------
 
-/// An argument as C's `int`.
+/// Returns an argument as C's `int`.
 fn integer(lua: &Lua, arguments: &MultiValue, at: usize, function: &str) -> mlua::Result<i32> {
     let value = arguments.get(at).cloned().unwrap_or(Value::Nil);
     let number = match &value {
@@ -344,7 +344,7 @@ fn status_reply(lua: &Lua, arguments: MultiValue) -> mlua::Result<Table> {
     }
 }
 
-/// A number as C makes one of whatever there is.
+/// Converts a value to a number, as C would.
 fn loose_number(lua: &Lua, value: Option<&Value>) -> mlua::Result<i64> {
     match value {
         None | Some(Value::Nil) => Ok(0),
@@ -365,7 +365,7 @@ fn set_protocol(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
     Ok(())
 }
 
-/// Who reads what the script's next commands leave in the log.
+/// Sets who receives the log records of the script's next commands.
 fn set_replication(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
     if arguments.len() != 1 {
         return Err(errors::reply("redis.set_repl() requires one argument."));
@@ -382,7 +382,7 @@ fn set_replication(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
     }
 }
 
-/// A line that a script has logged is cut beyond this.
+/// Maximum length of a logged line; longer ones are truncated.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
 
 fn log(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {

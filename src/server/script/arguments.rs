@@ -1,11 +1,11 @@
-//! What callbacks expect of their arguments, with the complaints that Lua's own libraries have.
+//! Argument checks of callbacks, with the error messages of Lua's own libraries.
 
 use mlua::{Lua, LuaString, MultiValue, Value};
 
 use super::errors;
 use super::numerals::truncated;
 
-/// A string, or a number as a string.
+/// Returns a string argument; numbers are converted.
 pub(super) fn text(
     lua: &Lua,
     arguments: &MultiValue,
@@ -20,7 +20,7 @@ pub(super) fn text(
     text.ok_or_else(|| errors::wrong_type(lua, at + 1, function, "string", arguments.get(at)))
 }
 
-/// A number, or a string that is one.
+/// Returns a number argument; numeric strings are converted.
 pub(super) fn number(
     lua: &Lua,
     arguments: &MultiValue,
@@ -36,7 +36,7 @@ pub(super) fn number(
     number.ok_or_else(|| errors::wrong_type(lua, at + 1, function, "number", arguments.get(at)))
 }
 
-/// A number without its fraction.
+/// Returns a number argument without its fraction.
 pub(super) fn integer(
     lua: &Lua,
     arguments: &MultiValue,
@@ -46,7 +46,7 @@ pub(super) fn integer(
     number(lua, arguments, at, function).map(truncated)
 }
 
-/// A number without its fraction; `otherwise` where the argument is missing or nil.
+/// Returns a number argument without its fraction, or `otherwise` if it is missing or nil.
 pub(super) fn integer_or(
     lua: &Lua,
     arguments: &MultiValue,

@@ -1,6 +1,6 @@
-//! The `bit` library: operations on integers of 32 bits, as BitOp has them.
+//! The `bit` library: operations on 32-bit integers, as in BitOp.
 //!
-//! A number is taken modulo 2^32; results are signed. Counts of shifts are taken modulo 32.
+//! Numbers are taken modulo 2^32; results are signed. Shift counts are taken modulo 32.
 
 use mlua::{Lua, MultiValue, Table, Value};
 
@@ -62,7 +62,7 @@ fn signed(bits: u32) -> f64 {
     f64::from(bits as i32)
 }
 
-/// An argument modulo 2^32, rounded as the addition of 1.5 * 2^52 rounds.
+/// Returns an argument modulo 2^32, rounded like an addition of 1.5 * 2^52.
 fn bits(lua: &Lua, arguments: &MultiValue, at: usize, function: &str) -> mlua::Result<u32> {
     let number = match arguments.get(at) {
         None | Some(Value::Nil) => None,
@@ -81,7 +81,7 @@ fn bits(lua: &Lua, arguments: &MultiValue, at: usize, function: &str) -> mlua::R
     Ok((number + MAGIC).to_bits() as u32)
 }
 
-/// Hexadecimal digits: so many of the lowest, upper case if the count is negative.
+/// Returns the given number of lowest hexadecimal digits, in upper case if the count is negative.
 fn to_hex(lua: &Lua, arguments: MultiValue) -> mlua::Result<Value> {
     let value = bits(lua, &arguments, 0, "tohex")?;
     let count = match arguments.get(1) {

@@ -1,4 +1,4 @@
-//! `redis.call` and `redis.pcall`: a command that a script wants is admitted, run by the host, and its reply converted.
+//! `redis.call` and `redis.pcall`: admits a script's command, has the host run it, and converts its reply.
 
 use std::io::IoSlice;
 
@@ -20,7 +20,7 @@ use basalt_commands::config::Config;
 use basalt_core::resp::reply::TOO_LONG;
 use basalt_core::resp::request::{NOTHING_BESIDE, Span};
 
-/// What became of a call.
+/// Outcome of a call.
 enum Called {
     /// The command was run, and its reply is in the output.
     Answered {
@@ -33,13 +33,13 @@ enum Called {
     Interrupted(Interrupted),
 }
 
-/// What the rules look at: a script, and who runs it.
+/// Input of the admission rules: a script, and its client.
 pub(super) struct ScriptWorld<'a, 'h> {
     pub(super) host: &'a mut (dyn Host + 'h),
     pub(super) is_read_only: bool,
-    /// What was written once may be finished.
+    /// The script may add data without memory being available, for example to finish what it began to write.
     pub(super) is_free_to_grow: bool,
-    /// What the script calls, for the rules of its client's user.
+    /// The script's command, for the ACL rules of the client's user.
     pub(super) call: Option<Call<'a>>,
 }
 
@@ -95,7 +95,7 @@ impl World for ScriptWorld<'_, '_> {
     }
 }
 
-/// `redis.call`, or `redis.pcall`, as Lua calls it. Errors are raised by the one, and returned by the other.
+/// `redis.call`, or `redis.pcall`, as called by Lua. The former raises errors, the latter returns them.
 pub(super) struct Calling<const IS_RAISING: bool>;
 
 impl<const IS_RAISING: bool> Direct for Calling<IS_RAISING> {
@@ -103,7 +103,7 @@ impl<const IS_RAISING: bool> Direct for Calling<IS_RAISING> {
         with_arguments(|arguments| {
             given.iter().for_each(|argument| arguments.take(argument));
             let answer = start(arguments, IS_RAISING);
-            // The next call finds none.
+            // The next call starts without any.
             arguments.clear();
             answer
         })
@@ -149,7 +149,7 @@ fn start(arguments: &Arguments, is_raising: bool) -> Return {
         if writes {
             run.is_free_to_grow.set(true);
         }
-        // Lua takes a copy of it, for which it has no room anyway.
+        // Lua would copy it, and has no memory for that anyway.
         if out.is_too_long() || out.len_bytes() > limit_bytes() {
             out.clear();
             out.error(TOO_LONG);
@@ -169,14 +169,14 @@ fn start(arguments: &Arguments, is_raising: bool) -> Return {
     })
 }
 
-/// Leaves the rest of a call to the function that can do it.
+/// Leaves the rest of a call to [`finish`].
 #[cold]
 fn put_off(run: &Running, unfinished: Unfinished) -> Return {
     run.unfinished.set(unfinished);
     Return::otherwise()
 }
 
-/// The script hears of an error.
+/// Reports an error to the script.
 #[cold]
 fn tell_error(run: &Running, text: &[u8], is_counted: bool) -> Return {
     let text = errors::with_code(text);
@@ -266,7 +266,7 @@ fn refuse(
     Called::Refused(text)
 }
 
-/// The row that some arguments name.
+/// Finds the command that some arguments name.
 fn find<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<&'static Command> {
     let command = registry().find(argument(0))?;
     if command.children().is_empty() || count < 2 {
@@ -277,7 +277,7 @@ fn find<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<&'stat
     (!is_lost).then_some(found)
 }
 
-/// The command, if a script may call it with so many arguments.
+/// Returns the command, if a script may call it with this many arguments.
 #[inline]
 fn admit(
     world: &mut ScriptWorld<'_, '_>,
@@ -294,7 +294,7 @@ fn admit(
     Ok(command)
 }
 
-/// `redis.acl_check_cmd`: whether the user of the script's client may run a command.
+/// `redis.acl_check_cmd`: returns whether the user of the script's client may run a command.
 pub(super) fn check_permission(_: &Lua) -> mlua::Result<Value> {
     let _cleared = Cleared;
     if let Err(text) = with_arguments(|arguments| check_arguments(arguments)) {
@@ -320,7 +320,7 @@ pub(super) fn check_permission(_: &Lua) -> mlua::Result<Value> {
     }
 }
 
-/// A reply with shared blocks in it, in one piece.
+/// Joins a reply with shared blocks into one buffer.
 #[cold]
 fn join(out: &Out) -> Vec<u8> {
     let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(1024);
@@ -332,7 +332,7 @@ fn join(out: &Out) -> Vec<u8> {
     if whole.len() == out.len_bytes() {
         return whole;
     }
-    // More pieces than usual.
+    // More slices than usual.
     let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(out.len_bytes() / 1024 + 2);
     out.io_slices(&mut slices);
     slices

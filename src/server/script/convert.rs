@@ -1,4 +1,4 @@
-//! Replies of commands to Lua values, and Lua values to replies.
+//! Converts command replies to Lua values, and Lua values to replies.
 //!
 //! ```text
 //! RESP2 to Lua:  :1 1   $ "text"   + {ok=}   - {err=}   * {…}   nil false
@@ -17,10 +17,10 @@ use basalt_core::base::lossless::until_zero;
 use basalt_core::base::number::{parse_f64, parse_i64};
 use basalt_core::resp::reply::Protocol;
 
-/// Tables in tables that a reply may have.
+/// Maximum nesting depth of tables in a reply.
 const DEPTH_MAX: usize = 800;
 
-/// Bytes as a Lua string.
+/// Bytes to be converted to a Lua string.
 pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
 
 impl IntoLua for Bytes<'_> {
@@ -29,14 +29,14 @@ impl IntoLua for Bytes<'_> {
     }
 }
 
-/// A text as a Lua string.
+/// Creates a Lua string.
 pub(super) fn string(lua: &Lua, bytes: &[u8]) -> mlua::Result<Value> {
     Bytes(bytes).into_lua(lua)
 }
 
 // From replies ---------------------------------------------------------------------------------------------------
 
-/// Reads replies of our own commands, which are well-formed.
+/// Reader of replies of this server's own commands, which are well-formed.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
         Reader { rest: reply }
     }
 
-    /// What stands before the next line end, which is passed.
+    /// Returns the data before the next line end, and skips both.
     fn line(&mut self) -> &'a [u8] {
         let end = memchr::memchr(b'\r', self.rest).unwrap_or(self.rest.len());
         let line = &self.rest[..end];
@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
         bytes
     }
 
-    /// A reply that is nothing but a text.
+    /// Returns a reply that is a single bulk string.
     pub(super) fn text(&mut self) -> Option<&'a [u8]> {
         let rest = self.rest;
         if rest.first() == Some(&b'$') {
@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// One reply as a value.
+    /// Converts one reply to a value.
     pub(super) fn value(&mut self, lua: &Lua) -> mlua::Result<Value> {
         look()?;
         let line = self.line();
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A reply that Lua can be given at once: a short text, an integer, a status, nothing.
+/// Returns a reply that can be passed to Lua immediately: a short string, an integer, a status, or null.
 #[inline]
 pub(super) fn at_once(reply: &[u8]) -> Option<lua::Return> {
     let (kind, rest) = reply.split_first()?;
@@ -176,7 +176,7 @@ pub(super) fn at_once(reply: &[u8]) -> Option<lua::Return> {
     }
 }
 
-/// What can be no key is left out.
+/// Skips values that cannot be keys.
 fn set(table: &Table, key: Value, value: Value) -> mlua::Result<()> {
     match &key {
         Value::Nil => Ok(()),
@@ -193,16 +193,16 @@ fn field(lua: &Lua, name: &str, value: impl IntoLua) -> mlua::Result<Value> {
 
 // To replies -----------------------------------------------------------------------------------------------------
 
-/// How the writing of a reply ended.
+/// Outcome of writing a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Written {
     /// The reply is an error.
     pub(super) failed: bool,
-    /// The statistics know of the error already.
+    /// The error has already been counted in the statistics.
     pub(super) is_counted: bool,
 }
 
-/// Writes what a script answered. `script` is the protocol that the script chose.
+/// Writes the return value of a script. `script` is the protocol that the script chose.
 pub(super) fn write(value: &Value, script: Protocol, out: &mut Out) -> mlua::Result<Written> {
     write_at(value, script, out, 0)
 }
@@ -234,8 +234,8 @@ fn write_table(
     out: &mut Out,
     depth: usize,
 ) -> mlua::Result<Written> {
-    // Most tables are arrays: a first element and none of the special names is decided by looking at all of them, as a
-    // table can be both.
+    // Most tables are arrays. Finding a first element and none of the special names requires checking all names, as
+    // a table can be both.
     if let Some(written) = write_named(table, out)? {
         return Ok(written);
     }
@@ -279,7 +279,7 @@ fn write_table(
     Ok(Written::default())
 }
 
-/// Writes a table that stands for one error, status, number or text; none if it is another one.
+/// Writes a table that represents an error, status, number or string; returns `None` for other tables.
 #[inline]
 fn write_named(table: &Table, out: &mut Out) -> mlua::Result<Option<Written>> {
     if let Value::String(text) = table.raw_get("err")? {

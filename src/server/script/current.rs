@@ -1,5 +1,5 @@
-//! The script that this thread runs, as the functions see it that the script calls: who hosts it, what it may do, the
-//! arguments of the call that is being prepared, and whether it may go on.
+//! State of the script running on this thread, for the functions that it calls: its host, its rights, the arguments
+//! of the call being prepared, and whether it may go on.
 
 use std::cell::{Cell, RefCell};
 
@@ -13,61 +13,61 @@ use basalt_commands::command::Out;
 use basalt_core::resp::reply::Protocol;
 use basalt_core::structures::scoped_tls::ScopedTls;
 
-/// How long the code of a library may run while it is loaded.
+/// Maximum run time of a library's code while it is loaded.
 const LOADING_NS_MAX: u64 = 500_000_000;
 
 thread_local! {
     static ARGUMENTS: RefCell<Arguments> = RefCell::default();
-    /// The hosts of the scripts that this thread runs.
+    /// Hosts of the scripts running on this thread.
     pub(super) static HOST: ScopedTls<Hosts> = const { ScopedTls::new() };
-    /// What the script of this thread is like.
+    /// State of the script running on this thread.
     pub(super) static RUN: Run = Run::default();
 }
 
-/// See [`RUN`].
+/// State of a running script, see [`RUN`].
 #[derive(Default)]
 pub(super) struct Run {
     /// The protocol that the script chose for replies.
     pub(super) protocol: Cell<Protocol>,
     /// The script may not write.
     pub(super) is_read_only: Cell<bool>,
-    /// The script may add data although there is no memory for it.
+    /// The script may add data although memory is exhausted.
     pub(super) is_free_to_grow: Cell<bool>,
-    /// Why the script has to end, if it has to.
+    /// Reason why the script has to end, if it has to.
     pub(super) interrupted: Cell<Option<Interrupted>>,
-    /// Since when a library is being loaded.
+    /// Time when loading of the current library began.
     pub(super) loading_since: Cell<Option<Ticks>>,
-    /// Replies of commands on their way to Lua.
+    /// Command replies being passed to Lua.
     pub(super) out: RefCell<Out>,
-    /// What the function that finishes a call is to do.
+    /// Work for the function that finishes a call.
     pub(super) unfinished: Cell<Unfinished>,
     /// State of `math.random`.
     pub(super) random: Cell<Rand48>,
 }
 
-/// What is left to be done of a call for which a [`Return`](crate::sys::lua::Return) is not enough.
+/// Remaining work of a call that a [`Return`](crate::sys::lua::Return) cannot express.
 #[derive(Default)]
 pub(super) enum Unfinished {
-    /// The reply in the output is converted.
+    /// Convert the reply in the output.
     #[default]
     Reply,
-    /// The script hears of an error.
+    /// Report an error to the script.
     Failed {
         /// The error reply.
         text: Vec<u8>,
-        /// The statistics know of it.
+        /// The error has already been counted in the statistics.
         is_counted: bool,
     },
-    /// The script ends.
+    /// End the script.
     Interrupted(Interrupted),
 }
 
-/// Works on the arguments of the call that is being prepared.
+/// Accesses the arguments of the call being prepared.
 pub(super) fn with_arguments<R>(work: impl FnOnce(&mut Arguments) -> R) -> R {
     ARGUMENTS.with_borrow_mut(work)
 }
 
-/// One argument on its way into the [`Arguments`] of this thread.
+/// An argument being taken into the [`Arguments`] of this thread.
 pub(super) struct Argument;
 
 impl Take for Argument {
@@ -77,7 +77,7 @@ impl Take for Argument {
     }
 }
 
-/// Forgets the arguments of this call, whatever becomes of it.
+/// Guard that clears the arguments of this call on every exit.
 pub(super) struct Cleared;
 
 impl Drop for Cleared {
@@ -86,7 +86,7 @@ impl Drop for Cleared {
     }
 }
 
-/// Asked by what takes long at each of its steps: whether the script may go on.
+/// Checks whether the script may go on; called at each step of long operations.
 #[inline]
 pub(super) fn look() -> mlua::Result<()> {
     match attention::is_due() {
@@ -95,10 +95,10 @@ pub(super) fn look() -> mlua::Result<()> {
     }
 }
 
-/// Bytes between two steps of what goes through a text.
+/// Bytes of text processed between two checks.
 pub(super) const STEP_BYTES: usize = 64 * 1024;
 
-/// Whether the script may go on.
+/// Returns an error if the script must end.
 pub(super) fn tick() -> mlua::Result<()> {
     RUN.with(|run| {
         if run.interrupted.get().is_some() {
@@ -117,7 +117,7 @@ pub(super) fn tick() -> mlua::Result<()> {
     })
 }
 
-/// From now on nothing of this script succeeds.
+/// Interrupts the script: from now on none of its calls succeeds.
 pub(super) fn interrupt(interrupted: Interrupted) -> mlua::Error {
     RUN.with(|run| run.interrupted.set(Some(interrupted)));
     Raised::Interrupted.into()

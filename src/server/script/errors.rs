@@ -1,8 +1,8 @@
 //! Errors on their way through the interpreter.
 //!
-//! A callback that fails returns a [`Raised`] inside an `mlua::Error`, which Lua carries as a userdata. What scripts
-//! get to see (their `pcall`, `xpcall` and `coroutine.resume`, and the handler below every script) turns it into what
-//! Redis gives: a string, or a table with `err`. An interruption is turned into nothing: it is raised again.
+//! A failing callback returns a [`Raised`] inside an `mlua::Error`, which Lua carries as a userdata. Where scripts
+//! can see it (their `pcall`, `xpcall` and `coroutine.resume`, and the handler below every script), it is converted
+//! to what Redis would give: a string, or a table with `err`. An interruption is not converted but raised again.
 
 use std::fmt;
 
@@ -10,19 +10,19 @@ use mlua::{Error, Lua, Table, Value};
 
 use basalt_core::base::lossless;
 
-/// Why a callback does not return.
+/// Reason why a callback does not return normally.
 #[derive(Clone, Debug)]
 pub(super) enum Raised {
-    /// As `error("…")` raises: a text that says where.
+    /// A text with its position, as raised by `error("…")`.
     Text(Vec<u8>),
     /// A table with the text of an error reply in `err`.
     Reply {
-        /// Code, blank, sentence.
+        /// Code, space, message.
         text: Vec<u8>,
-        /// The statistics know of it already.
+        /// The error has already been counted in the statistics.
         is_counted: bool,
     },
-    /// The script ends here; the run knows why.
+    /// The script ends here; the reason is stored in the run.
     Interrupted,
 }
 
@@ -45,7 +45,7 @@ impl From<Raised> for Error {
     }
 }
 
-/// Raises a table, as the functions of `redis` do; of a text that may quote a client.
+/// Returns an error that raises a table, as the functions of `redis` do; the text may quote a client.
 pub(super) fn reply(text: &str) -> Error {
     let raised = Raised::Reply {
         text: with_code(&lossless::bytes_of(text)),
@@ -54,14 +54,14 @@ pub(super) fn reply(text: &str) -> Error {
     raised.into()
 }
 
-/// Raises a text that says which line called the function, as Lua's own libraries do.
+/// Returns an error whose text names the line that called the function, as Lua's own libraries do.
 pub(super) fn complain(lua: &Lua, text: impl AsRef<[u8]>) -> Error {
     let mut whole = whereabouts(lua, 1);
     whole.extend_from_slice(text.as_ref());
     Raised::Text(whole).into()
 }
 
-/// Raises a text with the script's line, from a function that is called in place of one of Lua's own.
+/// Returns an error whose text names the script's line, for a function that replaces one of Lua's own.
 pub(super) fn complain_in_place(lua: &Lua, text: &str) -> Error {
     let mut whole = whereabouts(lua, 1);
     if whole.is_empty() {
@@ -71,8 +71,8 @@ pub(super) fn complain_in_place(lua: &Lua, text: &str) -> Error {
     Raised::Text(whole).into()
 }
 
-/// Raises that an argument is bad. As in Lua's own libraries the function is called as its caller calls it, and `?`
-/// where nothing in a script calls it (`pcall`); what our prelude calls keeps its name.
+/// Returns an error about a bad argument. As in Lua's own libraries the function is named as in the call, and `?`
+/// where nothing in a script calls it (`pcall`); functions called by the prelude keep their name.
 pub(super) fn bad_argument(lua: &Lua, number: usize, function: &str, why: &str) -> Error {
     let called = lua.inspect_stack(0, |frame| {
         let names = frame.names();
@@ -84,7 +84,7 @@ pub(super) fn bad_argument(lua: &Lua, number: usize, function: &str, why: &str) 
         (Some((name, is_method)), Some(false)) => (name.unwrap_or("?".to_owned()), is_method),
         _ => (function.to_owned(), false),
     };
-    // What stands before the colon is no argument of a method.
+    // The value before the colon does not count as an argument of a method.
     let text = match (number, is_method) {
         (1, true) => format!("calling '{name}' on bad self ({why})"),
         (number, _) => {
@@ -95,7 +95,7 @@ pub(super) fn bad_argument(lua: &Lua, number: usize, function: &str, why: &str) 
     complain(lua, text)
 }
 
-/// Raises that an argument has another type than the one expected.
+/// Returns an error about an argument of the wrong type.
 pub(super) fn wrong_type(
     lua: &Lua,
     number: usize,
@@ -112,7 +112,7 @@ pub(super) fn wrong_type(
     )
 }
 
-/// A value's type as Lua calls it.
+/// Returns the name of a value's type in Lua.
 pub(super) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Integer(_) => "number",
@@ -120,7 +120,7 @@ pub(super) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// `source:line: ` of a frame, counted from the running callback, if it has a line.
+/// Returns `source:line: ` of a frame, counted from the running callback, if it has a line.
 fn whereabouts(lua: &Lua, level: usize) -> Vec<u8> {
     let place = lua.inspect_stack(level, |frame| {
         let line = frame.current_line()?;
@@ -130,16 +130,16 @@ fn whereabouts(lua: &Lua, level: usize) -> Vec<u8> {
     place.flatten().unwrap_or_default().into_bytes()
 }
 
-/// How messages begin that blame the prelude.
+/// Prefix of messages that blame the prelude.
 const PRELUDE_NAME: &[u8] = b"basalt:";
 
-/// The prelude as a source.
+/// Source name of the prelude.
 const PRELUDE: &str = "=basalt";
 
-/// Frames that are looked at.
+/// Maximum number of frames inspected.
 const FRAMES_MAX: usize = 10;
 
-/// `source:line: ` of the nearest frame that is the script's own.
+/// Returns `source:line: ` of the nearest frame that belongs to the script.
 fn user_place(lua: &Lua) -> Vec<u8> {
     for level in 0..FRAMES_MAX {
         let place = lua.inspect_stack(level, |frame| {
@@ -158,7 +158,7 @@ fn user_place(lua: &Lua) -> Vec<u8> {
     Vec::new()
 }
 
-/// What of ours is inside an error of the interpreter.
+/// Returns the [`Raised`] inside an error of the interpreter.
 pub(super) fn raised(error: &Error) -> Option<&Raised> {
     match error {
         Error::CallbackError { cause, .. } => raised(cause),
@@ -167,12 +167,12 @@ pub(super) fn raised(error: &Error) -> Option<&Raised> {
     }
 }
 
-/// A Lua value as scripts are to see it when they catch it.
+/// Converts a caught Lua value to the form that scripts are to see.
 pub(super) fn caught(lua: &Lua, value: Value) -> mlua::Result<Value> {
     let error = match &value {
         Value::Error(error) => error,
         Value::String(text) => {
-            // Lua's own functions blame those of the prelude that called them.
+            // Lua's own functions blame the prelude function that called them.
             let text = text.as_bytes();
             let Some(rest) = text.strip_prefix(PRELUDE_NAME) else {
                 return Ok(value.clone());
@@ -195,7 +195,7 @@ pub(super) fn caught(lua: &Lua, value: Value) -> mlua::Result<Value> {
     }
 }
 
-/// An error of the interpreter itself, without traces.
+/// Formats an error of the interpreter itself, without traceback.
 pub(super) fn plain(error: &Error) -> String {
     match error {
         Error::CallbackError { cause, .. } => plain(cause),
@@ -208,12 +208,12 @@ pub(super) fn plain(error: &Error) -> String {
     }
 }
 
-/// Whether a caught value says that the script is to end.
+/// True if a caught value means that the script is to end.
 pub(super) fn is_interruption(value: &Value) -> bool {
     matches!(value, Value::Error(error) if matches!(raised(error), Some(Raised::Interrupted)))
 }
 
-/// A table that stands for an error reply.
+/// Creates a table that represents an error reply.
 pub(super) fn table(lua: &Lua, text: &[u8], is_counted: bool) -> mlua::Result<Table> {
     let table = lua.create_table_with_capacity(0, 4)?;
     table.raw_set("err", lua.create_string(text)?)?;
@@ -223,7 +223,7 @@ pub(super) fn table(lua: &Lua, text: &[u8], is_counted: bool) -> mlua::Result<Ta
     Ok(table)
 }
 
-/// The text of an error reply. `-CODE sentence` keeps its code; what has none gets `ERR`.
+/// Formats the text of an error reply. `-CODE message` keeps its code; without a code it gets `ERR`.
 pub(super) fn with_code(text: &[u8]) -> Vec<u8> {
     let trim = |text: &[u8]| {
         let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');

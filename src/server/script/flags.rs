@@ -1,4 +1,4 @@
-//! What scripts and functions say of themselves: flags, and the line `#!lua …`.
+//! Declarations of scripts and functions: flags, and the line `#!lua …`.
 
 use std::ops::Range;
 
@@ -13,18 +13,18 @@ pub struct ScriptFlags(u8);
 impl ScriptFlags {
     /// The script writes nothing.
     pub const NO_WRITES: ScriptFlags = ScriptFlags(1);
-    /// The script may run while memory is used up.
+    /// The script may run while memory is exhausted.
     pub const ALLOW_OOM: ScriptFlags = ScriptFlags(2);
-    /// The script may run on a replica that lost its primary.
+    /// The script may run on a replica that has lost its primary.
     pub const ALLOW_STALE: ScriptFlags = ScriptFlags(4);
     /// The script must not run in a cluster.
     pub const NO_CLUSTER: ScriptFlags = ScriptFlags(8);
     /// The script may use keys of several slots.
     pub const ALLOW_CROSS_SLOT: ScriptFlags = ScriptFlags(16);
-    /// The script declares no flags, as scripts before Redis 7.
+    /// The script declares no flags, like scripts before Redis 7.
     pub const SILENT: ScriptFlags = ScriptFlags(32);
 
-    /// Either lets the script use keys of any slot.
+    /// Flags either of which lets the script use keys of any slot.
     pub const CROSSES_SLOTS: ScriptFlags = ScriptFlags::ALLOW_CROSS_SLOT.or(ScriptFlags::SILENT);
 
     const NAMES: [(&'static str, ScriptFlags); 5] = [
@@ -35,17 +35,17 @@ impl ScriptFlags {
         ("allow-cross-slot-keys", ScriptFlags::ALLOW_CROSS_SLOT),
     ];
 
-    /// Whether any of these is set.
+    /// True if any of these is set.
     pub const fn any(self, other: ScriptFlags) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Both sets together.
+    /// Returns the union of both sets.
     pub const fn or(self, other: ScriptFlags) -> ScriptFlags {
         ScriptFlags(self.0 | other.0)
     }
 
-    /// What they say in the flags of commands.
+    /// Returns the equivalent command flags.
     pub fn of_command(self) -> Flags {
         if self.any(ScriptFlags::SILENT) {
             return Flags::NONE;
@@ -64,29 +64,29 @@ impl ScriptFlags {
         }
     }
 
-    /// The flag of this name.
+    /// Returns the flag of this name.
     pub fn named(name: &[u8]) -> Option<ScriptFlags> {
         let mut all = Self::NAMES.iter();
         all.find(|(known, _)| known.as_bytes() == name)
             .map(|(_, flag)| *flag)
     }
 
-    /// The names of those that are set.
+    /// Returns the names of the flags that are set.
     pub fn names(self) -> Vec<&'static str> {
         let set = Self::NAMES.iter().filter(|(_, flag)| self.any(*flag));
         set.map(|(name, _)| *name).collect()
     }
 }
 
-/// The words of the line `#!…`, and where the code behind it begins: at its line end.
+/// The words of the line `#!…`, and the start of the code after it: at its line end.
 type Head = (Vec<Vec<u8>>, usize);
 
-/// The first line of a script that begins with `#!`; an error, if it has no end.
+/// Parses the first line of a script that begins with `#!`; errs if it has no end.
 pub(super) fn head(body: &[u8]) -> Option<Result<Head, ()>> {
     if !body.starts_with(b"#!") {
         return None;
     }
-    // A byte of zero ends what Redis looks through.
+    // Redis stops at a zero byte.
     let end = body.iter().position(|byte| matches!(byte, b'\n' | 0));
     let Some(end) = end.filter(|end| body[*end] == b'\n') else {
         return Some(Err(()));
@@ -103,7 +103,7 @@ pub(super) fn head(body: &[u8]) -> Option<Result<Head, ()>> {
     Some(Ok((words, end)))
 }
 
-/// The flags of a script and where its code begins.
+/// Returns the flags of a script and the start of its code.
 pub(super) fn of_script(body: &[u8]) -> Result<(ScriptFlags, usize), CommandError> {
     let (words, code_start) = match head(body) {
         None => return Ok((ScriptFlags::SILENT, 0)),

@@ -1,13 +1,15 @@
-//! Undeclared keys and shards that scripts used in earlier runs, so that the next run begins with what it will need.
+//! Undeclared keys and shards that scripts used in earlier runs, so that the next run starts with what it will
+//! need.
 //!
-//! Knows keys and arguments, no shards. A script that behaves is not known here and pays one look at one word. Of one
-//! that strayed, was slow or had to run again, this remembers how its undeclared keys are made: a constant, or an
-//! argument with something before and behind it. Wrong guesses cost a shard too many in hand, never a wrong result.
+//! Knows keys and arguments, no shards. A well-behaved script is not stored here and costs one check of one word.
+//! For a script that used undeclared keys, was slow or had to run again, this stores how its undeclared keys are
+//! formed: a constant, or an argument with a prefix and a suffix. A wrong guess locks a shard too many, but never
+//! changes the result.
 //!
-//! What came to rest is known by an even number in its slot.
+//! An entry no longer needed is marked by an even number in its slot.
 //!
-//! Invariants: at most one script in a slot, so the memory is bounded; a script whose guesses are of no use runs with
-//! all shards for a while, and is tried with fewer again then.
+//! Invariants: at most one script per slot, so the memory is bounded; a script whose guesses are useless runs with
+//! all shards for a while, and is then tried with fewer again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,34 +20,34 @@ use super::sha;
 use basalt_commands::command::Args;
 use basalt_commands::command::host::scripts::ScriptStatistics;
 
-/// Scripts that are remembered.
+/// Maximum number of scripts stored.
 const SLOTS: usize = 1024;
 
-/// Ways to make a key that are remembered of a script.
+/// Maximum key templates stored per script.
 const TEMPLATES_MAX: usize = 16;
 
-/// Undeclared keys of one run that are looked at.
+/// Maximum undeclared keys inspected per run.
 pub const UNDECLARED_MAX: usize = 16;
 
-/// Longer keys are no templates.
+/// Maximum length of a key that is stored as a template.
 const KEY_BYTES_MAX: usize = 256;
 
-/// Runs after which it is asked whether the guesses are of use.
+/// Number of runs after which the usefulness of the guesses is evaluated.
 const PERIOD: u32 = 32;
 
-/// Of the runs of a period, the part that may have had to run again: one in so many.
+/// Fraction (1/n) of a period's runs that may have had to run again.
 const RERUN_PART: u32 = 4;
 
-/// Runs with all shards before fewer are tried again.
+/// Number of runs with all shards before fewer are tried again.
 const WIDE_RUNS: u32 = 256;
 
-/// A script that ran for longer than this runs on a thread of its own next time.
+/// Duration of a run above which the next one gets its own thread.
 const SLOW_NS: u64 = 5_000_000;
 
-/// Where the arguments begin from which keys may be made.
+/// Index of the first argument that keys may be formed from.
 const ARGUMENTS_FROM: usize = 3;
 
-/// How an undeclared key is made.
+/// The rule by which an undeclared key is formed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Template {
     Constant(Vec<u8>),
@@ -97,47 +99,47 @@ impl Template {
     }
 }
 
-/// What is known of one script.
+/// State of one script.
 #[derive(Default)]
 struct Footprint {
     name: Vec<u8>,
     templates: Vec<Template>,
     next_replaced: usize,
     statistics: ScriptStatistics,
-    /// Runs of this period, and those of them that had to run again.
+    /// Number of runs in this period, and of those that had to run again.
     runs: u32,
     reran: u32,
     wide_left: u32,
     is_slow: bool,
-    /// Runs in a row that had all they needed from the start.
+    /// Number of consecutive runs that had all they needed from the start.
     calm: u32,
 }
 
-/// How a script should run.
+/// Recommendations for running a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Advice {
-    /// Keys that it will use though it does not name them.
+    /// Keys that it will use without declaring them.
     pub keys: Vec<Vec<u8>>,
-    /// With all shards.
+    /// Run with all shards.
     pub is_wide: bool,
-    /// On a thread of its own.
+    /// Run on its own thread.
     pub is_slow: bool,
 }
 
-/// How a run went.
+/// Outcome of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Undeclared keys of shards that were not in hand at first.
+    /// Undeclared keys of shards that were not locked at first.
     pub undeclared: Vec<Vec<u8>>,
-    /// Shards that it got on the way.
+    /// Number of shards locked on the way.
     pub extended: u32,
-    /// How often it was undone, and run again.
+    /// Number of times it was rolled back and run again.
     pub reruns: u32,
-    /// The script was undone because it took long.
+    /// The script was rolled back because it took long.
     pub was_slow: bool,
     /// The script had all shards.
     pub is_wide: bool,
-    /// How long the last run took.
+    /// Duration of the last run.
     pub duration_ns: u64,
 }
 
@@ -147,7 +149,7 @@ impl Outcome {
     }
 }
 
-/// See the module.
+/// Footprints of scripts that need advice, by tag; see the module.
 pub struct Footprints {
     tags: Box<[AtomicU64]>,
     known: Mutex<HashMap<u64, Footprint>>,
@@ -162,13 +164,14 @@ impl Default for Footprints {
     }
 }
 
-/// A number for the script that some arguments name; odd.
+/// Returns the tag of the script that some arguments name; odd.
 #[inline]
 pub fn tag_of(args: &Args<'_>) -> u64 {
     tag(args.get(1))
 }
 
-/// A number for a script, from some of its text: two scripts of one number only mislead each other's guesses.
+/// Returns the tag of a script, from parts of its text: two scripts with the same tag only mislead each other's
+/// guesses.
 #[inline]
 pub(super) fn tag(name: &[u8]) -> u64 {
     let mut mixed = 0x9e37_79b9_7f4a_7c15_u64 ^ name.len() as u64;
@@ -190,7 +193,7 @@ pub(super) fn tag(name: &[u8]) -> u64 {
             (0..len - 8).step_by(8).for_each(|start| mix(word(start)));
             mix(word(len - 8));
         }
-        // Some of the beginning, of the middle and of the end.
+        // Parts of the beginning, of the middle and of the end.
         _ => {
             for start in [0, 8, 16, len / 2 - 8, len / 2, len - 24, len - 16, len - 8] {
                 mix(word(start));
@@ -205,7 +208,7 @@ impl Footprints {
         self.tags[tag as usize / 2 % SLOTS].load(Relaxed) == tag
     }
 
-    /// How the script of this number should run, if it needs anything special.
+    /// Returns recommendations for the script of this tag, if it needs anything special.
     #[inline]
     pub fn advice(&self, tag: u64, args: &Args<'_>) -> Option<Advice> {
         match self.is_known(tag) {
@@ -229,7 +232,7 @@ impl Footprints {
         })
     }
 
-    /// Learns from a run of the script of this number that is over.
+    /// Learns from a finished run of the script of this tag.
     #[inline]
     pub fn note(&self, tag: u64, args: &Args<'_>, outcome: &Outcome) {
         if outcome.is_unusual() || self.is_known(tag) {
@@ -270,7 +273,7 @@ impl Footprints {
         }
     }
 
-    /// The scripts that needed more than they said, those that did most often first; or one of them, by its name.
+    /// Returns the scripts that needed more than they declared, the most frequent first; or the one of this name.
     pub fn statistics(&self, name: Option<&[u8]>) -> Vec<ScriptStatistics> {
         let known = self.known.lock();
         let is_asked_for = |footprint: &&Footprint| {
@@ -303,14 +306,14 @@ impl Footprint {
             self.templates.push(template);
             return;
         }
-        // None is better than another: the oldest goes.
+        // No template is better than another: replace the oldest.
         self.templates[self.next_replaced] = template;
         self.next_replaced = (self.next_replaced + 1) % TEMPLATES_MAX;
     }
 
-    /// Whether nothing is to be foreseen of it any more: its runs are looked at again when one is unusual. Such are
-    /// scripts whose first run took long because they had to be compiled. Runs at rest are not in the statistics. A run
-    /// with all shards in hand says nothing of what is needed.
+    /// Returns whether the script needs no advice any more: its runs are then inspected again only if one is
+    /// unusual. An example are scripts whose first run took long because they had to be compiled. Runs of such
+    /// scripts are not in the statistics. A run with all shards (`says_little`) does not show what is needed.
     fn is_at_rest(&mut self, says_little: bool) -> bool {
         self.calm = match says_little {
             true => 0,
@@ -319,12 +322,12 @@ impl Footprint {
         self.calm >= PERIOD && self.templates.is_empty() && self.wide_left == 0
     }
 
-    /// Whether it goes on with guesses, or with all shards.
+    /// Decides whether to continue with guesses, or with all shards.
     fn judge(&mut self, outcome: &Outcome) {
         if self.wide_left > 0 {
             self.wide_left -= 1;
             if self.wide_left == 0 {
-                // Tried again, with guesses of now.
+                // Try again, with new guesses.
                 self.templates.clear();
                 (self.runs, self.reran) = (0, 0);
             }

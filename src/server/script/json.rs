@@ -1,7 +1,7 @@
-//! The `cjson` library: Lua values as JSON and back, with the leniencies that scripts rely on.
+//! The `cjson` library: converts Lua values to JSON and back, with the leniencies that scripts rely on.
 //!
-//! A table is an array if it has nothing but positive integers for keys, and at least one; else it is an object. `null`
-//! is `cjson.null`. Numbers have 14 digits unless set otherwise. Settings last until they are changed again.
+//! A table is an array if it has only positive integers as keys, and at least one; otherwise it is an object.
+//! `null` is `cjson.null`. Numbers have 14 digits unless set otherwise. Settings last until they are changed again.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,13 +14,13 @@ use super::numerals::{self, truncated};
 use super::{arguments, errors};
 use basalt_core::base::hex;
 
-/// Tables in tables, whatever a script sets.
+/// Maximum nesting depth of tables, whatever a script sets.
 const DEPTH_MAX: usize = 1000;
 
-/// The longest text that is made.
+/// Maximum length of a generated text.
 const TEXT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// What a script may set.
+/// Settings that a script may change.
 #[derive(Clone, Debug)]
 struct Settings {
     sparse_convert: bool,
@@ -34,7 +34,7 @@ struct Settings {
     keep_buffer: bool,
 }
 
-/// What becomes of numbers that JSON does not know.
+/// Treatment of numbers that JSON does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Invalid {
     Refuse,
@@ -65,7 +65,7 @@ pub(super) fn install(lua: &Lua, libraries: &Table) -> mlua::Result<()> {
     libraries.raw_set("cjson", library(lua)?)
 }
 
-/// A library with settings of its own.
+/// Creates a library with its own settings.
 fn library(lua: &Lua) -> mlua::Result<Table> {
     let settings = Shared::default();
     let json = lua.create_table()?;
@@ -110,7 +110,7 @@ fn is_given(arguments: &MultiValue, at: usize) -> bool {
     arguments.get(at).is_some_and(|value| !value.is_nil())
 }
 
-/// A whole number between two others, if one is given.
+/// Returns an integer within a range, if one is given.
 fn whole(
     lua: &Lua,
     arguments: &MultiValue,
@@ -130,7 +130,7 @@ fn whole(
     Ok(Some(value))
 }
 
-/// One of some words, or a truth value for the first two, if one is given.
+/// Returns the index of one of some words, or a boolean as 0 or 1, if one is given.
 fn choice(
     lua: &Lua,
     arguments: &MultiValue,
@@ -353,7 +353,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// The largest index if the table is an array.
+    /// Returns the largest index if the table is an array.
     fn array_length(&self, table: &Table) -> mlua::Result<Option<i64>> {
         let (mut largest, mut count) = (0_i64, 0_i64);
         for pair in table.pairs::<Value, Value>() {
@@ -410,7 +410,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// A part of a string.
+    /// Appends a part of a string.
     fn part(&mut self, text: &[u8]) {
         let mut plain = 0;
         for (at, &byte) in text.iter().enumerate() {
@@ -440,7 +440,7 @@ impl Encoder<'_> {
 
 // Text to values -------------------------------------------------------------------------------------------------
 
-/// One token, and where it begins.
+/// A token, and its position.
 struct Token {
     kind: Kind,
     at: usize,
@@ -451,7 +451,7 @@ enum Kind {
     ObjectEnd,
     ArrayBegin,
     ArrayEnd,
-    /// A string, whose bytes are in the scratch of the decoder.
+    /// A string, whose bytes are in the decoder's scratch buffer.
     String,
     Number(f64),
     Boolean(bool),
@@ -463,7 +463,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// As complaints name it.
+    /// Returns the name used in error messages.
     fn name(&self) -> &'static str {
         match self {
             Kind::ObjectBegin => "T_OBJ_BEGIN",
@@ -534,7 +534,7 @@ fn decode(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::Result<Multi
 }
 
 impl Decoder<'_> {
-    /// A byte; the text ends with a zero.
+    /// Returns a byte; the text ends with a zero.
     fn byte(&self, at: usize) -> u8 {
         self.text.get(at).copied().unwrap_or(0)
     }
@@ -681,7 +681,7 @@ impl Decoder<'_> {
         };
         loop {
             look()?;
-            // Runs of plain bytes at once.
+            // Copy runs of plain bytes at once.
             let rest = self.text.get(self.at..).unwrap_or_default();
             let plain = rest
                 .iter()
@@ -723,7 +723,7 @@ impl Decoder<'_> {
         Ok(Token { kind, at: begin })
     }
 
-    /// The character that `\uXXXX`, or two of them, stand for, and how long they are.
+    /// Decodes one or two `\uXXXX` escapes; returns the character and the length of the escapes.
     fn unicode(&self) -> Option<(char, usize)> {
         let unit = |at: usize| {
             let digits = self.text.get(at..at + 4)?;
@@ -753,7 +753,7 @@ fn number_token(rest: &[u8]) -> (Kind, usize) {
     }
 }
 
-/// What C would read as a number and JSON would not.
+/// True for numbers that C accepts and JSON does not.
 fn is_invalid_number(rest: &[u8]) -> bool {
     if rest.first() == Some(&b'+') {
         return true;

@@ -1,8 +1,8 @@
-//! The scripts that the server knows, by the SHA-1 of their text: shared by all interpreters, each of which compiles
+//! The scripts known to the server, by the SHA-1 of their text: shared by all interpreters, each of which compiles
 //! what it needs.
 //!
-//! Scripts that came with EVAL are kept while they are among the latest [`EVALUATED_MAX`] used and have room in the
-//! account of [`Texts`]; those that came with SCRIPT LOAD until SCRIPT FLUSH, and are refused where there is no room.
+//! Scripts of EVAL are kept while they are among the [`EVALUATED_MAX`] most recently used ones and fit the account
+//! of [`Texts`]; those of SCRIPT LOAD until SCRIPT FLUSH, and are refused if they do not fit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -21,48 +21,48 @@ use basalt_core::alloc::account::size_class;
 use basalt_core::alloc::slabs::Mover;
 use basalt_core::base::hex;
 
-/// How often SCRIPT FLUSH was called: threads that are about to wait look whether they hold scripts of before.
+/// Number of SCRIPT FLUSH calls: threads about to wait check whether they hold older scripts.
 static FLUSHED: AtomicU64 = AtomicU64::new(0);
 
-/// Scripts of EVAL that are kept.
+/// Maximum number of EVAL scripts kept.
 pub const EVALUATED_MAX: usize = 500;
 
 /// One script.
 pub struct Script {
-    /// SHA-1 of the text, the script's name.
+    /// SHA-1 of the text, by which the script is called.
     pub sha: Sha,
     /// SHA-1 of the text in hexadecimal digits.
     pub hex: [u8; 40],
-    /// The script's text. It may be moved while interpreters look at it, and goes as soon as no client can ask for it
-    /// any more, however long interpreters that are idle keep the script.
+    /// The script's text. It may be relocated while interpreters use it, and is freed as soon as no client can call
+    /// it any more, however long idle interpreters keep the script.
     body: ArcSwapOption<Box<[u8]>>,
     body_len: usize,
-    /// Where the code begins behind `#!lua …`.
+    /// Start of the code after `#!lua …`.
     code_start: usize,
-    /// What it says of itself.
+    /// Flags declared by the script.
     pub flags: ScriptFlags,
-    /// EVALSHA finds it.
+    /// EVALSHA finds the script.
     is_known: AtomicBool,
-    /// SCRIPT LOAD brought it, so that it stays.
+    /// The script was added by SCRIPT LOAD, and is kept.
     is_loaded: AtomicBool,
     used: AtomicU64,
 }
 
 impl Script {
-    /// Whether this is its text.
+    /// True if this is the script's text.
     #[inline]
     pub fn is_text(&self, text: &[u8]) -> bool {
         let body = self.body.load();
         body.as_ref().is_some_and(|body| ***body == *text)
     }
 
-    /// The script's text; none if it was forgotten.
+    /// Returns the script's text; `None` if it was removed.
     pub fn body(&self) -> Option<Arc<Box<[u8]>>> {
         self.body.load_full()
     }
 
-    /// Of its text the code, without the line that is for us. The line end stays, so that Lua counts lines as the user
-    /// does.
+    /// Returns the code part of its text, without the `#!` line. The line end stays, so that Lua's line numbers
+    /// match the user's.
     pub fn code_of<'a>(&self, body: &'a [u8]) -> &'a [u8] {
         &body[self.code_start..]
     }
@@ -76,10 +76,10 @@ impl Script {
         mover.add(body.as_ptr().addr());
         mover.add(Arc::as_ptr(&body).addr());
         mover.look();
-        // Its place, too, is worth a move.
+        // The `Arc` that holds the text is worth a move, too.
         if mover.must_move_all(2, 1) {
             let moved = Some(Arc::new(Box::clone(&body)));
-            // Unless it was forgotten meanwhile.
+            // Unless it was removed meanwhile.
             self.body.compare_and_swap(&body, moved);
         }
     }
@@ -90,13 +90,13 @@ impl Script {
         self.body.store(None);
     }
 
-    /// Whether EVALSHA finds it, and no other one in its place.
+    /// True if EVALSHA finds this script, and not another one with the same text.
     pub fn is_known(&self) -> bool {
         self.is_known.load(Relaxed)
     }
 }
 
-/// See the module.
+/// All scripts known to a server, with its function libraries.
 pub struct Library {
     by_sha: DashMap<Sha, Arc<Script>>,
     evaluated: Mutex<Vec<Arc<Script>>>,
@@ -105,13 +105,13 @@ pub struct Library {
     flushes: AtomicU64,
     evicted: AtomicU64,
     texts: Arc<Texts>,
-    /// Libraries of functions.
+    /// Function libraries.
     pub functions: Functions,
-    /// What scripts needed that they did not say.
+    /// Undeclared keys and shards used by scripts.
     pub footprints: super::footprint::Footprints,
-    /// How units with scripts ran.
+    /// Counters of unusual runs of scripts.
     pub runs: super::running::Runs,
-    /// What runs for long.
+    /// Units that have been running for long.
     pub running: super::running::Running,
 }
 
@@ -135,18 +135,18 @@ impl Default for Library {
 }
 
 impl Library {
-    /// Bounds the texts of scripts and libraries as `maxmemory` asks for.
+    /// Sets the bound for the texts of scripts and libraries according to `maxmemory`.
     pub fn limit_texts(&self, maxmemory: u64) {
         self.texts.limit(maxmemory);
         self.fit_evaluated();
     }
 
-    /// Bytes of the texts of all scripts and libraries.
+    /// Returns the bytes of the texts of all scripts and libraries.
     pub fn text_bytes(&self) -> usize {
         self.texts.bytes()
     }
 
-    /// Reads the head of a script; it is not known by that.
+    /// Parses the head of a script, without adding the script.
     pub fn parse(body: &[u8]) -> Result<Script, CommandError> {
         let (flags, code_start) = flags::of_script(body)?;
         let sha = sha1(body);
@@ -163,7 +163,7 @@ impl Library {
         })
     }
 
-    /// A script that EVALSHA names, in digits of either case.
+    /// Finds a script for EVALSHA, with digits of either case.
     pub fn find(&self, digits: &[u8]) -> Option<Arc<Script>> {
         let sha = hex::parse(digits)?;
         let script = self.by_sha.get(&sha)?;
@@ -171,18 +171,18 @@ impl Library {
         Some(Arc::clone(&script))
     }
 
-    /// The script with this text.
+    /// Returns the script with this text.
     pub fn known(&self, text: &[u8]) -> Option<Arc<Script>> {
         let script = self.by_sha.get(&sha1(text))?;
         Some(Arc::clone(&script))
     }
 
-    /// Whether EVALSHA would find a script; Redis compares digits as they stand here.
+    /// True if EVALSHA would find the script; Redis compares the digits as given.
     pub fn contains(&self, digits: &[u8]) -> bool {
         hex::parse(digits).is_some_and(|sha| self.by_sha.contains_key(&sha))
     }
 
-    /// The names of all scripts, to go over them in steps.
+    /// Returns the names of all scripts, to iterate over them in steps.
     pub fn names(&self) -> Vec<Sha> {
         self.by_sha.iter().map(|script| *script.key()).collect()
     }
@@ -196,8 +196,8 @@ impl Library {
         }
     }
 
-    /// Notes that EVAL uses a script. The usual case, a script that is known, touches nothing that others write but
-    /// its own line. If another one with this text is known that one comes back, and is to be used from now on.
+    /// Notes that EVAL uses a script. The usual case, a known script, writes to no shared cache line but its own.
+    /// If another script with this text is known, it is returned, and is to be used from now on.
     #[inline]
     pub fn note_evaluated(&self, script: &Arc<Script>, text: &[u8]) -> Option<Arc<Script>> {
         match script.is_known() {
@@ -209,7 +209,7 @@ impl Library {
         }
     }
 
-    /// Notes that a script is used that is known.
+    /// Notes that a known script is used.
     #[inline]
     pub fn note_used(&self, script: &Script) {
         let uses = self.uses.load(Relaxed);
@@ -235,19 +235,19 @@ impl Library {
         None
     }
 
-    /// Forgets scripts of EVAL until all texts have room.
+    /// Removes scripts of EVAL until all texts fit.
     pub(super) fn fit_evaluated(&self) {
         self.forget_evaluated(&mut self.evaluated.lock());
     }
 
-    /// See [`Library::fit_evaluated`], for who has locked them.
+    /// Works like [`Library::fit_evaluated`], for callers that have locked the list.
     fn forget_evaluated(&self, evaluated: &mut Vec<Arc<Script>>) {
         while self.texts.must_forget_evaluated() && !evaluated.is_empty() {
             self.forget_oldest(evaluated);
         }
     }
 
-    /// Forgets the script of EVAL that has not been used for longest, unless it was loaded since.
+    /// Removes the least recently used script of EVAL, unless it was loaded since.
     fn forget_oldest(&self, evaluated: &mut Vec<Arc<Script>>) {
         let ages = evaluated.iter().enumerate();
         let oldest = ages.min_by_key(|(_, script)| script.used.load(Relaxed));
@@ -261,14 +261,14 @@ impl Library {
         }
     }
 
-    /// Keeps a script until SCRIPT FLUSH, for which scripts of EVAL make room.
+    /// Keeps a script until SCRIPT FLUSH, removing scripts of EVAL if needed.
     pub fn keep_loaded(
         &self,
         script: &Arc<Script>,
         text: &[u8],
         bound: TextBound,
     ) -> Result<(), CommandError> {
-        // Those that are known stay so meanwhile.
+        // While this is locked, known scripts stay known.
         let mut evaluated = self.evaluated.lock();
         let known = self.by_sha.get(&script.sha).map(|known| Arc::clone(&known));
         let is_loaded = known.is_some_and(|known| known.is_loaded.load(Relaxed));
@@ -288,16 +288,16 @@ impl Library {
         Ok(())
     }
 
-    /// Makes it known, unless one with this text is: then that one.
+    /// Adds a script, unless one with this text is known, which is then returned.
     fn insert(&self, script: &Arc<Script>, text: &[u8]) -> Option<Arc<Script>> {
         match self.by_sha.entry(script.sha) {
             Entry::Occupied(known) => Some(Arc::clone(known.get())),
             Entry::Vacant(place) => {
-                // It may have been forgotten since it was found.
+                // It may have been removed since it was looked up.
                 if script.body.load().is_none() {
                     script.body.store(Some(Arc::new(text.into())));
                 }
-                // Before anybody can find it, and forget it again.
+                // Before others can find it, and remove it again.
                 script.is_known.store(true, Relaxed);
                 self.bytes.fetch_add(cost(script), Relaxed);
                 self.texts.change_evaluated(0, cost(script));
@@ -314,7 +314,7 @@ impl Library {
         script.forget();
     }
 
-    /// Takes a script that is no longer known out of the figures.
+    /// Subtracts a removed script from the counters.
     fn discount(&self, script: &Script) {
         let bytes = cost(script);
         self.bytes.fetch_sub(bytes, Relaxed);
@@ -324,7 +324,7 @@ impl Library {
         }
     }
 
-    /// Forgets all scripts.
+    /// Removes all scripts.
     pub fn flush(&self) {
         let mut evaluated = self.evaluated.lock();
         evaluated.clear();
@@ -338,41 +338,41 @@ impl Library {
         FLUSHED.fetch_add(1, Relaxed);
     }
 
-    /// How often all scripts were forgotten.
+    /// Returns how many times all scripts were removed.
     #[inline]
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Relaxed)
     }
 
-    /// How many scripts are known.
+    /// Returns the number of known scripts.
     pub fn len(&self) -> usize {
         self.by_sha.len()
     }
 
-    /// Whether none is.
+    /// True if there are no scripts.
     pub fn is_empty(&self) -> bool {
         self.by_sha.is_empty()
     }
 
-    /// What they take in memory.
+    /// Returns the memory of the scripts.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
     }
 
-    /// How many scripts of EVAL gave way to newer ones.
+    /// Returns how many scripts of EVAL were evicted by newer ones.
     pub fn evicted(&self) -> u64 {
         self.evicted.load(Relaxed)
     }
 }
 
-/// How often all scripts of any library were forgotten.
+/// Returns how many times all scripts of any library were removed.
 pub(super) fn flushed() -> u64 {
     FLUSHED.load(Relaxed)
 }
 
-/// What a script takes, as the allocator has it.
+/// Returns the memory of a script, in the allocator's size classes.
 fn cost(script: &Script) -> usize {
-    /// How many look at something that is shared.
+    /// Reference counts of a shared allocation.
     const COUNTS: usize = 2 * size_of::<usize>();
     let text = size_class(script.body_len) + size_class(size_of::<Box<[u8]>>() + COUNTS);
     text + size_class(size_of::<Script>() + COUNTS) + size_of::<(Sha, Arc<Script>)>()
@@ -391,7 +391,7 @@ mod tests {
         assert!(kept.is_ok(), "there is room");
     }
 
-    /// A script of so many bytes.
+    /// Returns a script padded with at least this many bytes.
     fn long(number: usize, bytes: usize) -> String {
         format!("return {number} -- {}", "x".repeat(bytes))
     }
@@ -525,7 +525,7 @@ mod tests {
             assert!(!forgotten.is_text(b"return 1") && !forgotten.is_text(b""));
         }
         assert_eq!(library.bytes(), 0);
-        // An interpreter had found it before.
+        // An interpreter had looked it up before.
         assert!(library.note_evaluated(&evaluated, b"return 1").is_none());
         assert!(evaluated.is_known() && evaluated.is_text(b"return 1"));
     }

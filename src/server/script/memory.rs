@@ -1,4 +1,4 @@
-//! Memory of interpreters and of the texts of scripts: how much each takes, and how much it may.
+//! Memory of interpreters and of script texts: its use and its limits.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -6,36 +6,36 @@ use mlua::Lua;
 
 use super::functions::compiled;
 
-/// Bytes that one interpreter may take at most.
+/// Maximum bytes of one interpreter.
 pub(super) const MEMORY_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Bytes that one interpreter may take however little all clients may.
+/// Minimum limit of one interpreter, however low the limit of all clients is.
 const MEMORY_BYTES_MIN: usize = 32 * 1024 * 1024;
 
-/// Bytes that one interpreter may take as the configuration is.
+/// Limit of one interpreter under the current configuration.
 static LIMIT_BYTES: AtomicUsize = AtomicUsize::new(MEMORY_BYTES_MAX);
 
-/// What may be taken without a look at the bound.
+/// Maximum size that may be allocated without checking the limit.
 const FREE_BYTES_MAX: usize = 64 * 1024;
 
-/// What all interpreters take together.
+/// Memory of all interpreters together.
 static MEMORY_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// What one of them takes without garbage: the one that was collected last.
+/// Memory of one interpreter without garbage: the one collected last.
 static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// What interpreters take, as of their last scripts.
+/// Memory of interpreters, as of their last scripts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// All of them, garbage included.
+    /// All interpreters, including garbage.
     pub total: usize,
-    /// One of them, as the last collection of any left it.
+    /// One interpreter, as of the last collection in any of them.
     pub live_each: usize,
-    /// Compiled libraries of functions, in all of them.
+    /// Compiled function libraries, in all of them.
     pub functions: usize,
 }
 
-/// What interpreters take.
+/// Returns the memory of interpreters.
 pub fn memory_figures() -> Memory {
     Memory {
         total: MEMORY_BYTES.load(Relaxed),
@@ -44,8 +44,8 @@ pub fn memory_figures() -> Memory {
     }
 }
 
-/// Bounds each interpreter by what all clients together may take, in bytes; 0 for no such limit. A script that needs
-/// more fails.
+/// Limits each interpreter by the limit of all clients together, in bytes; 0 for none. A script that needs more
+/// fails.
 pub fn limit_memory(client_bytes_max: u64) {
     LIMIT_BYTES.store(limit_of(client_bytes_max), Relaxed);
 }
@@ -57,25 +57,25 @@ fn limit_of(client_bytes_max: u64) -> usize {
     }
 }
 
-/// Bytes that one interpreter may take.
+/// Returns the limit of one interpreter, in bytes.
 #[inline]
 pub(super) fn limit_bytes() -> usize {
     LIMIT_BYTES.load(Relaxed)
 }
 
-/// Bytes of texts without `maxmemory`.
+/// Maximum bytes of texts without `maxmemory`.
 const TEXT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Bytes of texts that are allowed however small `maxmemory` is.
+/// Minimum limit for texts, however small `maxmemory` is.
 const TEXT_BYTES_MIN: usize = 1024 * 1024;
 
-/// The texts of all scripts and libraries that a server keeps: one account with one bound, a sixteenth of `maxmemory`.
-/// Texts count beside the data, so that they evict no key; without a bound of their own they would have none.
+/// The texts of all scripts and libraries of a server: one account with one limit, a sixteenth of `maxmemory`.
+/// Texts do not count as data, so that they evict no keys; therefore they need a limit of their own.
 #[derive(Debug)]
 pub(super) struct Texts {
-    /// Libraries, and scripts of SCRIPT LOAD: they stay until they are deleted.
+    /// Libraries, and scripts of SCRIPT LOAD: kept until they are deleted.
     loaded: AtomicUsize,
-    /// Scripts of EVAL: they give way to what is loaded, and to newer ones.
+    /// Scripts of EVAL: evicted by loaded texts, and by newer ones.
     evaluated: AtomicUsize,
     bytes_max: AtomicUsize,
 }
@@ -91,7 +91,7 @@ impl Default for Texts {
 }
 
 impl Texts {
-    /// Sets the bound for a value of `maxmemory`, in bytes; 0 for no limit.
+    /// Sets the limit for a value of `maxmemory`, in bytes; 0 for no limit.
     pub(super) fn limit(&self, maxmemory: u64) {
         let bytes_max = match usize::try_from(maxmemory / 16) {
             _ if maxmemory == 0 => TEXT_BYTES_MAX,
@@ -101,28 +101,29 @@ impl Texts {
         self.bytes_max.store(bytes_max, Relaxed);
     }
 
-    /// Bytes of all texts.
+    /// Returns the bytes of all texts.
     pub(super) fn bytes(&self) -> usize {
         self.loaded.load(Relaxed) + self.evaluated.load(Relaxed)
     }
 
-    /// Bytes that may still be loaded.
+    /// Returns the bytes that may still be loaded.
     pub(super) fn room(&self) -> usize {
         let bytes_max = self.bytes_max.load(Relaxed);
         bytes_max.saturating_sub(self.loaded.load(Relaxed))
     }
 
-    /// Whether scripts of EVAL have to go. However much is loaded some of them stay, or each EVAL would compile.
+    /// True if scripts of EVAL have to be evicted. However much is loaded some of them stay; otherwise each EVAL
+    /// would compile.
     pub(super) fn must_forget_evaluated(&self) -> bool {
         self.evaluated.load(Relaxed) > self.room().max(TEXT_BYTES_MIN)
     }
 
-    /// Counts what is loaded where `before` bytes were.
+    /// Replaces `before` bytes of loaded texts by `after` ones.
     pub(super) fn change_loaded(&self, before: usize, after: usize) {
         change(&self.loaded, before, after);
     }
 
-    /// Counts scripts of EVAL where `before` bytes were.
+    /// Replaces `before` bytes of EVAL scripts by `after` ones.
     pub(super) fn change_evaluated(&self, before: usize, after: usize) {
         change(&self.evaluated, before, after);
     }
@@ -133,13 +134,13 @@ fn change(counter: &AtomicUsize, before: usize, after: usize) {
     counter.fetch_sub(before, Relaxed);
 }
 
-/// One interpreter's share of [`MEMORY_BYTES`], which all threads add to: it follows in steps, so that no script has
-/// to.
+/// One interpreter's share of [`MEMORY_BYTES`], which all threads update: it is updated in steps, so that not every
+/// script has to.
 #[derive(Default)]
 pub(super) struct Figure(usize);
 
 impl Figure {
-    /// What is not told yet at most.
+    /// Maximum change that is not reported yet.
     const STEP_BYTES: usize = 16 * 1024;
 
     #[inline]
@@ -163,13 +164,13 @@ impl Drop for Figure {
     }
 }
 
-/// Notes what an interpreter takes that was just collected.
+/// Records the memory of an interpreter that was just collected.
 pub(super) fn note_live(bytes: usize) {
     LIVE_BYTES.store(bytes, Relaxed);
 }
 
-/// Runs something that takes no more memory than a few times so many bytes. As long as that is little the bound of the
-/// interpreter is lifted meanwhile, as what may fail costs more.
+/// Runs work that allocates at most a few times `bytes` bytes. If that is little, the interpreter's limit is lifted
+/// meanwhile, as code that handles allocation failures costs more.
 #[inline]
 pub(super) fn freely<R>(lua: &Lua, bytes: usize, work: impl FnOnce() -> R) -> R {
     if bytes > FREE_BYTES_MAX {

@@ -1,21 +1,21 @@
 //! Scripts and functions in Lua 5.1.
 //!
 //! ```text
-//! host        what a running script asks of the unit that runs it
-//! library     the scripts that the server knows, by sha; functions/ the libraries of functions
-//! footprint   which undeclared keys scripts used, to be foreseen
-//! running     what runs for long, and may be killed
-//! stack       what the threads need that run scripts; offload those for units and commands that take long
-//! vm          one interpreter a thread; prelude.lua and api what scripts find in it; unsandboxed which scripts
-//!             need no proxies; memory what interpreters take
-//! current     what functions of Rust that a script calls know of it
+//! host        interface of a running script to the unit that runs it
+//! library     the scripts known to the server, by SHA-1; functions/ the function libraries
+//! footprint   undeclared keys used by scripts, for prediction
+//! running     long-running units, which may be killed
+//! stack       threads with stacks for scripts; offload those for units and commands that take long
+//! vm          one interpreter per thread; prelude.lua and api its environment; unsandboxed scripts that need no
+//!             proxies; memory of interpreters
+//! current     state of the running script, for the Rust functions that it calls
 //! calls       redis.call; convert replies and values; words its arguments; errors on their way
-//! screens     what stays of Lua's own functions; pattern and texts what takes the place of some for long texts
+//! screens     which calls of Lua's own functions are allowed; pattern and texts replacements for long texts
 //! json msgpack packing bits random   cjson, cmsgpack, struct, bit, math.random
 //! ```
 //!
-//! [`run`] runs one EVAL, EVALSHA, FCALL for a [`host::Host`]. Knows no shard, no session and no socket; uses the safe
-//! interface of `mlua`, and `sys::lua` for what every script does.
+//! [`run`] runs one EVAL, EVALSHA or FCALL for a [`host::Host`]. Knows no shards, sessions or sockets; uses the safe
+//! interface of `mlua`, and `sys::lua` for the operations that every script needs.
 
 pub mod footprint;
 pub mod host;
@@ -68,18 +68,18 @@ use vm::Vm;
 
 pub use memory::{limit_memory, memory_figures};
 
-/// How a script ended.
+/// Outcome of a script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
     /// The reply is an error.
     pub failed: bool,
-    /// The statistics know of that error already: a command that the script called answered with it.
+    /// The error was already counted in the statistics: a command of the script had replied with it.
     pub is_counted: bool,
-    /// The host ended it. After [`Interrupted::Again`] the reply is of no meaning.
+    /// The host ended the script. After [`Interrupted::Again`] the reply is meaningless.
     pub interrupted: Option<Interrupted>,
 }
 
-/// Keys and arguments together that need no list of their own on their way to Lua.
+/// Maximum number of keys and arguments passed to Lua without allocating a list.
 const FEW: usize = 16;
 
 /// Runs a script or function for a host and writes its reply.
@@ -102,7 +102,7 @@ pub fn run(
     })
 }
 
-/// Answers that the script does not run.
+/// Replies with the error for which the script does not run.
 #[cold]
 fn refuse(error: &CommandError, out: &mut Out) -> Ended {
     out.error(error.text().as_bytes());
@@ -173,7 +173,7 @@ fn run_function(
     })
 }
 
-/// Runs something with the host within reach of what it calls, and the keys and the other arguments apart.
+/// Runs a closure with the host accessible to its callbacks, and with keys and other arguments separated.
 #[inline]
 fn with_host<R>(
     host: &mut (dyn Host + '_),
@@ -187,17 +187,18 @@ fn with_host<R>(
     result
 }
 
-/// What a thread that ran scripts does before it waits.
+/// Cleans up a thread that ran scripts before it waits.
 pub fn rest() {
     vm::rest();
 }
 
-/// Grows when scripts or libraries went, which interpreters of threads that wait hold until these rest again.
+/// Returns a counter of removed scripts and libraries, which interpreters of waiting threads hold until the next
+/// [`rest`].
 pub fn departures() -> u64 {
     functions::lost() + library::flushed()
 }
 
-/// Makes everything ready for a run, if what is called may run now.
+/// Prepares a run, if the script or function may run now.
 #[inline]
 fn begin(
     flags: ScriptFlags,
@@ -205,7 +206,7 @@ fn begin(
     host: &mut (dyn Host + '_),
 ) -> Result<(), CommandError> {
     admit(flags, is_read_only, host)?;
-    // What scripts could do before there were flags, they may do without any.
+    // Scripts without flags may do what scripts could before flags existed.
     if flags.any(ScriptFlags::CROSSES_SLOTS) {
         host.allow_cross_slot();
     }
@@ -213,14 +214,14 @@ fn begin(
         run.protocol.set(Protocol::Resp2);
         run.is_read_only
             .set(is_read_only || flags.any(ScriptFlags::NO_WRITES));
-        // What was written once may be finished.
+        // A script may finish what it began to write.
         run.is_free_to_grow.set(flags.any(ScriptFlags::ALLOW_OOM));
         run.interrupted.set(None);
     });
     Ok(())
 }
 
-/// Whether something may run, by what it says of itself.
+/// Checks whether a script or function may run, by its declared flags.
 #[inline]
 fn admit(
     flags: ScriptFlags,
@@ -233,7 +234,7 @@ fn admit(
         is_free_to_grow: false,
         call: None,
     };
-    // Most scripts say nothing of themselves, and are asked nothing.
+    // Most scripts declare nothing, and are not checked.
     if flags.any(ScriptFlags::SILENT) && !world.is_stale() {
         return Ok(());
     }
@@ -245,7 +246,7 @@ fn admit(
     admission::judge(&mut world, candidate, Stage::SCRIPT)
 }
 
-/// Splits the arguments behind the name into keys and others.
+/// Splits the arguments after the name into keys and others.
 #[inline]
 fn with_texts<R>(
     args: &Args<'_>,
@@ -268,7 +269,7 @@ fn with_texts<R>(
     run(keys, rest)
 }
 
-/// A script answers with a text.
+/// Replies with a text returned by the script.
 #[inline]
 fn answer_text(text: &[u8], out: &mut Out) {
     if RUN.with(|run| run.interrupted.get().is_none()) {
@@ -276,7 +277,7 @@ fn answer_text(text: &[u8], out: &mut Out) {
     }
 }
 
-/// Writes what came of a run that did not end with a text.
+/// Writes the reply of a run that did not return a text.
 #[inline]
 fn conclude<'n>(
     vm: &Vm,
@@ -316,10 +317,10 @@ fn no_answer(error: &mlua::Error) -> CommandError {
     CommandError::from(format!("ERR {}", errors::plain(error)))
 }
 
-/// The host ended it.
+/// Replies after the host ended the script.
 #[cold]
 fn end(interrupted: Interrupted, name: &str, out: &mut Out) -> Ended {
-    // Redis says the same of functions.
+    // Redis uses the same text for functions.
     out.error(format!(
         "ERR Script killed by user with SCRIPT KILL... script: {name}"
     ));
@@ -330,7 +331,7 @@ fn end(interrupted: Interrupted, name: &str, out: &mut Out) -> Ended {
     }
 }
 
-/// Answers with what the script raised.
+/// Replies with the error that the script raised.
 #[cold]
 fn fail(result: mlua::Result<Called<()>>, name: &str, out: &mut Out) -> Ended {
     let is_counted = match result {
@@ -349,7 +350,7 @@ fn fail(result: mlua::Result<Called<()>>, name: &str, out: &mut Out) -> Ended {
     }
 }
 
-/// The error of a script, with the place where it arose; whether the statistics know of it.
+/// Writes the error of a script, with its position; returns whether it was already counted in the statistics.
 fn write_failure(name: &str, value: &Value, out: &mut Out) -> bool {
     let Value::Table(table) = value else {
         let why = match value {
@@ -381,7 +382,7 @@ fn write_failure(name: &str, value: &Value, out: &mut Out) -> bool {
     )
 }
 
-/// What a script, or the function that a command names, says of itself, if it is known.
+/// Returns the declared flags of the script or function that a command names, if it is known.
 fn flags_of(command: &Command, args: &Args<'_>, library: &Library) -> Option<ScriptFlags> {
     match command.run {
         Run::Script(ScriptVerb::Eval | ScriptVerb::EvalRo) => {
@@ -398,20 +399,19 @@ fn flags_of(command: &Command, args: &Args<'_>, library: &Library) -> Option<Scr
     }
 }
 
-/// What a script, or the function that a command names, declares in the flags of commands, if it declares anything.
+/// Returns the declared flags of the script or function that a command names, as command flags, if it declares any.
 pub fn declared(command: &Command, args: &Args<'_>, library: &Library) -> Option<Flags> {
     let declares = |flags: &ScriptFlags| !flags.any(ScriptFlags::SILENT);
     let flags = flags_of(command, args, library).filter(declares);
     flags.map(ScriptFlags::of_command)
 }
 
-/// Whether a script may use keys of other slots than those that it is given, or is not known.
+/// True if a script may use keys of other slots than those given to it, or is unknown.
 pub fn may_cross_slots(command: &Command, args: &Args<'_>, library: &Library) -> bool {
     flags_of(command, args, library).is_none_or(|flags| flags.any(ScriptFlags::CROSSES_SLOTS))
 }
 
-/// Whether a command, which may be a script, may do what replicas would have to be told of. Scripts that say what they
-/// are like are taken at their word.
+/// True if a command, possibly a script, may do something to be replicated. Declared flags are trusted.
 pub fn may_write(command: &Command, args: &Args<'_>, library: &Library) -> bool {
     match declared(command, args, library) {
         Some(flags) => flags.has(Flags::WRITE),
@@ -427,7 +427,7 @@ fn key_count(args: &Args<'_>, not_a_number: &'static str) -> Result<usize, Comma
     usize::try_from(count).map_err(|_| "ERR Number of keys can't be negative".into())
 }
 
-/// What commands that manage scripts find here.
+/// The interface of commands that manage scripts.
 impl commands::Scripts for Library {
     fn load(&self, body: &[u8], bound: commands::TextBound) -> Result<[u8; 40], CommandError> {
         if let Some(known) = self.known(body) {

@@ -1,8 +1,8 @@
-//! The `cmsgpack` library: Lua values as MessagePack and back.
+//! The `cmsgpack` library: converts Lua values to MessagePack and back.
 //!
-//! A table is an array if its keys are the integers from 1 on without a gap (an empty one is), else a map. Tables in
-//! tables are written down to a depth of 16, below which there is nil. What is read is foreign: a length is believed
-//! only as far as there are bytes.
+//! A table is an array if its keys are the integers from 1 on without a gap (this includes an empty one), otherwise
+//! a map. Nested tables are written down to a depth of 16, below which nil is written. Input is untrusted: a length
+//! is trusted only as far as there are bytes.
 
 use mlua::{Lua, MultiValue, Table, Value};
 
@@ -11,16 +11,16 @@ use super::current::look;
 use super::numerals::truncated;
 use super::{arguments, errors};
 
-/// Tables in tables that are written.
+/// Maximum nesting depth written.
 const WRITTEN_DEPTH_MAX: usize = 16;
 
-/// Tables in tables that are read.
+/// Maximum nesting depth read.
 const READ_DEPTH_MAX: usize = 1000;
 
-/// Values that Lua takes from one call.
+/// Maximum number of values returned to Lua from one call.
 const RESULTS_MAX: usize = 7_500;
 
-/// The longest text that is made.
+/// Maximum length of a generated text.
 const TEXT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Adds the library.
@@ -73,7 +73,7 @@ impl Writer<'_> {
             Value::Integer(number) => self.integer(*number),
             Value::Number(number) => {
                 let whole = truncated(*number);
-                // What is 2^63 or more is cut to the smallest integer and so is another number.
+                // Numbers of 2^63 or more become the smallest integer, and so a different number.
                 if whole as f64 == *number && whole != i64::MAX {
                     self.integer(whole);
                 } else {
@@ -116,7 +116,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A kind with a count: in one byte, with 8 bits if there is such a form, with 16, with 32.
+    /// Writes a type with a count: in one byte, with 8 bits if there is such a form, with 16, or with 32.
     fn head(&mut self, count: usize, fixed: u8, fixed_max: usize, byte: Option<u8>, word: u8) {
         match (count, byte) {
             (_, _) if count <= fixed_max => self.bytes.push(fixed | count as u8),
@@ -233,7 +233,7 @@ fn unpack_from(
     Ok(MultiValue::from_vec(values))
 }
 
-/// Why something can not be read.
+/// Reason why a value cannot be read.
 enum Failed {
     Short,
     Format,

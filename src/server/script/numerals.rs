@@ -1,6 +1,7 @@
-//! Numbers as C writes, reads and cuts them: `%.14g`, and the longest beginning of a text that `strtod` would take.
+//! Numbers as C formats, parses and truncates them: `%.14g`, and the longest prefix of a text that `strtod`
+//! accepts.
 
-/// Writes a number as `%.<precision>g` does.
+/// Formats a number as `%.<precision>g` does.
 pub(super) fn write_general(number: f64, precision: usize, into: &mut Vec<u8>) {
     if number.is_nan() {
         into.extend_from_slice(b"nan");
@@ -32,7 +33,7 @@ pub(super) fn write_general(number: f64, precision: usize, into: &mut Vec<u8>) {
     }
 }
 
-/// Without zeros at the end of a fraction.
+/// Removes trailing zeros of a fraction.
 fn trimmed(digits: &str) -> &str {
     match digits.contains('.') {
         true => digits.trim_end_matches('0').trim_end_matches('.'),
@@ -40,7 +41,7 @@ fn trimmed(digits: &str) -> &str {
     }
 }
 
-/// The number that a text begins with, and how long it is.
+/// Parses the number that a text begins with; returns it with its length.
 pub(super) fn read_prefix(text: &[u8]) -> Option<(f64, usize)> {
     let is_negative = text.first() == Some(&b'-');
     let sign = usize::from(matches!(text.first(), Some(b'-' | b'+')));
@@ -89,7 +90,7 @@ fn decimal(text: &[u8]) -> Option<(f64, usize)> {
     Some((number, end))
 }
 
-/// `0x1.8p3`.
+/// Parses a number such as `0x1.8p3`.
 fn hexadecimal(text: &[u8]) -> (f64, usize) {
     let mut at = 2;
     let (mut number, mut scale) = (0.0_f64, 0_i32);
@@ -130,7 +131,8 @@ fn hexadecimal(text: &[u8]) -> (f64, usize) {
     (number * f64::from(scale).exp2(), at)
 }
 
-/// A number without its fraction. What fits no integer is the smallest one, as on the processors that Redis knows.
+/// Returns a number without its fraction. Numbers out of range become the smallest integer, as on the processors
+/// that Redis runs on.
 pub(super) fn truncated(number: f64) -> i64 {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     if (-LIMIT..LIMIT).contains(&number) {

@@ -1,8 +1,8 @@
-//! Threads for units, and for single commands, that take long: made when they are needed, up to a bound, and kept.
+//! Threads for units, and for single commands, that take long: created on demand, up to a bound, and kept.
 //!
-//! Work comes here with the shards that it needs in hand, so that no work that waits for shards takes a thread. At most
-//! one such work exists for each shard, and for each there is a thread; only work without any shard may have to wait.
-//! Knows neither shards nor jobs.
+//! Work arrives here with the shards it needs already locked, so that work waiting for shards never occupies a
+//! thread. There is at most one such work per shard, and a thread for each; only work without any shard may have to
+//! wait. Knows neither shards nor jobs.
 
 use std::collections::VecDeque;
 
@@ -11,25 +11,25 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::stack;
 use basalt_core::alloc::slabs;
 
-/// Most threads for work that holds no shard: scripts without keys, which may all be endless.
+/// Maximum threads for work that holds no shard: scripts without keys, which may all be endless.
 pub const SHARDLESS_MAX: usize = 64;
 
-/// What a thread is to do.
+/// Work of a thread.
 type Work = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct State {
-    /// With shards in hand: it never waits for another work's end.
+    /// Work that holds shards: it never waits for other work to end.
     with_shards: VecDeque<Work>,
     shardless: VecDeque<Work>,
     shardless_running: usize,
     idle: usize,
-    /// How often idle threads were told to rest once more.
+    /// Number of times idle threads were told to clean up once more.
     rests: u64,
 }
 
 impl State {
-    /// The next work, and whether it holds no shard.
+    /// Returns the next work, and whether it holds no shard.
     fn next(&mut self) -> Option<(Work, bool)> {
         if let Some(work) = self.with_shards.pop_front() {
             return Some((work, false));
@@ -42,20 +42,20 @@ impl State {
         Some((work, true))
     }
 
-    /// Work that could begin now if there were a thread for each.
+    /// Returns the number of works that could begin now if there were a thread for each.
     fn due(&self) -> usize {
         let room = SHARDLESS_MAX - self.shardless_running;
         self.with_shards.len() + self.shardless.len().min(room)
     }
 }
 
-/// What a thread does before it waits.
+/// Cleans up a thread before it waits.
 fn rest() {
     super::rest();
     slabs::empty_cache_if_told();
 }
 
-/// See the module.
+/// A pool of threads for work that takes long.
 #[derive(Default)]
 pub struct OffloadPool {
     state: Mutex<State>,
@@ -63,8 +63,8 @@ pub struct OffloadPool {
 }
 
 impl OffloadPool {
-    /// Runs work on a thread of its own. Where the system has no room for another thread it runs here, as the shards
-    /// that it may hold cannot wait.
+    /// Runs work on a thread of the pool. If the system cannot create another thread the work runs here, as the
+    /// shards it may hold cannot wait.
     pub fn run(&'static self, work: impl FnOnce() + Send + 'static, holds_shards: bool) {
         let mut state = self.state.lock();
         match holds_shards {
@@ -88,7 +88,7 @@ impl OffloadPool {
         }
     }
 
-    /// Has idle threads give back what they keep for themselves.
+    /// Makes idle threads release the memory they cache.
     pub fn rest_again(&self) {
         self.state.lock().rests += 1;
         self.work.notify_all();
@@ -98,8 +98,8 @@ impl OffloadPool {
         self.state.lock().shardless_running -= usize::from(was_shardless);
     }
 
-    /// A thread that is not needed any more waits for ever: what is counted by thread is never given back, so that
-    /// threads must not come and go.
+    /// Serves work for ever: a thread that is no longer needed waits, as per-thread counters are never freed, so
+    /// that threads must not come and go.
     fn serve(&self) {
         let mut state = self.state.lock();
         let (mut has_rested, mut rests) = (true, state.rests);
@@ -112,7 +112,7 @@ impl OffloadPool {
             }
             let was_told = std::mem::replace(&mut rests, state.rests) != state.rests;
             if !std::mem::replace(&mut has_rested, true) || was_told {
-                // Before it counts as idle: work that comes meanwhile is not to wait for that.
+                // Before it counts as idle: work that arrives meanwhile must not wait for the cleanup.
                 MutexGuard::unlocked(&mut state, rest);
                 continue;
             }

@@ -1,9 +1,9 @@
-//! The `struct` library: numbers and strings as C would lay them out, by a format.
+//! The `struct` library: converts numbers and strings to and from C layouts, by a format.
 //!
 //! ```text
-//! > < big, little endian   ! n  align to powers of two up to n   x  a byte of padding   blank  nothing
+//! > < big, little endian   ! n  align to powers of two up to n   x  a byte of padding   blank  ignored
 //! b B h H l L i n I n T    integers of 1, 2, 8, n (4), 8 bytes, lower case signed       f d  floats
-//! s  a string and a zero   c n  n bytes of a string, c0 all of it, or as many as the number before says
+//! s  a string and a zero   c n  n bytes of a string; c0 all of it, or as many as the preceding number
 //! ```
 
 use mlua::{Lua, MultiValue, Table, Value};
@@ -13,13 +13,13 @@ use super::current::look;
 use super::numerals::truncated;
 use super::{arguments, errors};
 
-/// Bytes of the largest integer.
+/// Maximum bytes of an integer.
 const INTEGER_BYTES_MAX: usize = 32;
 
-/// Alignment that `!` alone means.
+/// Alignment set by `!` alone.
 const ALIGNMENT: usize = 8;
 
-/// Values that Lua takes from one call.
+/// Maximum number of values returned to Lua from one call.
 const RESULTS_MAX: usize = 7_500;
 
 /// Adds the library.
@@ -31,7 +31,7 @@ pub(super) fn install(lua: &Lua, libraries: &Table) -> mlua::Result<()> {
     libraries.raw_set("struct", library)
 }
 
-/// A format that is being read, with the order of bytes and the alignment that hold so far.
+/// A format being read, with the byte order and alignment in effect.
 struct Format<'a> {
     lua: &'a Lua,
     function: &'static str,
@@ -55,7 +55,7 @@ impl<'a> Format<'a> {
         }
     }
 
-    /// The next option with its size, and how many bytes of padding it needs at a position.
+    /// Returns the next option with its size, and the bytes of padding it needs at a position.
     fn next(&mut self, position: usize) -> mlua::Result<Option<(u8, usize, usize)>> {
         look()?;
         let Some((&option, rest)) = self.rest.split_first() else {
@@ -90,7 +90,7 @@ impl<'a> Format<'a> {
         Ok(Some((option, size, padding)))
     }
 
-    /// The digits that come next, or what stands for none.
+    /// Returns the number that comes next, or `otherwise` if there is none.
     fn number(&mut self, otherwise: usize) -> mlua::Result<usize> {
         let count = self
             .rest
@@ -112,7 +112,7 @@ impl<'a> Format<'a> {
         Ok(number as usize)
     }
 
-    /// What is no value: order and alignment.
+    /// Processes an option without a value: order and alignment.
     fn control(&mut self, option: u8) -> mlua::Result<()> {
         match option {
             b' ' => {}
@@ -146,7 +146,7 @@ impl<'a> Format<'a> {
 
 fn pack(lua: &Lua, mut given: MultiValue) -> mlua::Result<Value> {
     let text = arguments::text(lua, &given, 0, "pack")?;
-    // In Redis a nil stands behind the arguments, and is what is found where the first one is missing.
+    // Redis has a nil after the arguments, which is found where the first one is missing.
     given.push_back(Value::Nil);
     let text = text.as_bytes();
     let mut format = Format::new(lua, "pack", &text);
@@ -190,7 +190,7 @@ fn pack(lua: &Lua, mut given: MultiValue) -> mlua::Result<Value> {
     string(lua, &packed)
 }
 
-/// Bytes in big-endian order, turned round if need be.
+/// Converts big-endian bytes to the requested order.
 fn ordered<const N: usize>(mut bytes: [u8; N], is_big: bool) -> [u8; N] {
     if !is_big {
         bytes.reverse();
@@ -198,7 +198,7 @@ fn ordered<const N: usize>(mut bytes: [u8; N], is_big: bool) -> [u8; N] {
     bytes
 }
 
-/// An integer of any size. Beyond eight bytes there are zeros, even for what is negative.
+/// Writes an integer of any size. Bytes beyond the eighth are zero, even for negative numbers.
 fn put_integer(number: f64, size: usize, is_big: bool, packed: &mut Vec<u8>) {
     let value = match number < 0.0 {
         true => truncated(number) as u64,

@@ -1,8 +1,8 @@
-//! Lua's patterns for subjects on which they could take very long: the same results, with a bound on the depth and a
-//! look at whether the script may go on.
+//! Lua's patterns for subjects on which they could take very long: the same results, with a bound on the depth and
+//! checks whether the script may go on.
 //!
-//! Lua's own functions look at nothing while they search, and a pattern such as `.-.-.-b` can keep them busy for years.
-//! Each pattern is weighed ([`is_light`]), and Lua searches where it must be quick.
+//! Lua's own functions check nothing while they search, and a pattern such as `.-.-.-b` can keep them busy for
+//! years. Each pattern is weighed ([`is_light`]), and Lua searches only where it is certain to be fast.
 
 use mlua::{Function, Lua, MultiValue, Table, Value};
 
@@ -11,16 +11,16 @@ use super::current::{look, tick};
 use super::{arguments, errors};
 use basalt_core::base::lossless;
 
-/// Captures of one pattern.
+/// Maximum captures of a pattern.
 const CAPTURES_MAX: usize = 32;
 
-/// Nested matches: what a pattern of this length may need.
+/// Maximum depth of nested matches: as much as a pattern of this length may need.
 const DEPTH_MAX: usize = 1_000;
 
-/// Steps between two looks at whether the script may go on.
+/// Steps between two unconditional checks whether the script may go on.
 const TICK_STEPS: u64 = 100_000;
 
-/// The longest text that is made.
+/// Maximum length of a generated text.
 const TEXT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Adds the functions to `native`.
@@ -39,8 +39,8 @@ pub(super) fn install(lua: &Lua, native: &Table) -> mlua::Result<()> {
     native.raw_set("patterns", slow)
 }
 
-/// How many parts of a pattern may match more than one length of text: the time is bounded by the subject's length to
-/// the power of one more. Very long patterns weigh more than any subject can make up for.
+/// Returns how many parts of a pattern may match more than one length of text: the time is bounded by the subject's
+/// length to the power of one more. Very long patterns weigh too much for any subject.
 fn weight(pattern: &[u8]) -> usize {
     if pattern.len() > DEPTH_MAX / 2 {
         return usize::from(u8::MAX);
@@ -50,24 +50,24 @@ fn weight(pattern: &[u8]) -> usize {
     pattern.iter().filter(is_repeat).count() + balanced
 }
 
-/// Bytes of the texts on which patterns may be used that weigh so much.
+/// Maximum bytes of a text for patterns of weight 1, 2, 3 and 4.
 const LIGHT_BYTES: [usize; 4] = [3_000, 300, 80, 30];
 
-/// Bytes of a text times bytes of what is looked for in it, or of what is put there.
+/// Maximum product of the bytes of a text and of a search or replacement text.
 const LIGHT_PRODUCT: usize = 1024 * 1024;
 
-/// Whether Lua's own functions are quick where each byte of one text may meet each one of another.
+/// True if Lua's own functions are fast even if each byte of one text meets each one of the other.
 pub(super) fn is_light_product(text: &[u8], other: &[u8]) -> bool {
     text.len().saturating_mul(other.len().max(1)) <= LIGHT_PRODUCT
 }
 
-/// Whether a pattern stands for nothing but itself.
+/// True if a pattern has no special characters.
 pub(super) fn is_literal(pattern: &[u8]) -> bool {
     let mut bytes = lossless::until_zero(pattern).iter();
     !bytes.any(|byte| b"^$*+?.([%-".contains(byte))
 }
 
-/// Whether Lua's own functions are quick with a text and a pattern.
+/// True if Lua's own functions are fast with a text and a pattern.
 pub(super) fn is_light(text: &[u8], pattern: &[u8]) -> bool {
     match weight(pattern) {
         0 => is_light_product(text, pattern),
@@ -77,7 +77,7 @@ pub(super) fn is_light(text: &[u8], pattern: &[u8]) -> bool {
     }
 }
 
-/// Why there is no answer.
+/// Reason why a search failed.
 enum Failure {
     Text(String),
     Raised(mlua::Error),
@@ -100,16 +100,16 @@ fn raise(lua: &Lua, failure: Failure) -> mlua::Error {
     }
 }
 
-/// How long a capture is.
+/// Length of a capture.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Length {
     Open,
-    /// A capture of its position, without text.
+    /// A position capture, without text.
     Position,
     Bytes(usize),
 }
 
-/// One search.
+/// A search in progress.
 struct Search<'a> {
     text: &'a [u8],
     pattern: &'a [u8],
@@ -120,7 +120,7 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn new(text: &'a [u8], pattern: &'a [u8]) -> Search<'a> {
-        // Patterns end where C strings end.
+        // Patterns end at the first zero byte, like C strings.
         Search {
             text,
             pattern: lossless::until_zero(pattern),
@@ -138,7 +138,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Where a match that begins here ends.
+    /// Returns the end of a match that begins here.
     fn matches(&mut self, at: usize, from: usize) -> Result<Option<usize>, Failure> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -280,7 +280,7 @@ impl<'a> Search<'a> {
         Ok(found)
     }
 
-    /// A capture that `%1` refers to.
+    /// Returns the capture that `%1` refers to.
     fn closed(&self, digit: u8) -> Result<(usize, usize), Failure> {
         let number = usize::from(digit.wrapping_sub(b'1'));
         match self.captures.get(number) {
@@ -313,7 +313,7 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
-    /// Where the class that begins here ends.
+    /// Returns the end of the class that begins here.
     fn class_end(&self, from: usize) -> Result<usize, Failure> {
         let byte = |at: usize| self.pattern.get(at).copied();
         match byte(from) {
@@ -326,7 +326,7 @@ impl<'a> Search<'a> {
                 if byte(at) == Some(b'^') {
                     at += 1;
                 }
-                // A bracket that comes first stands for itself.
+                // A bracket in first position stands for itself.
                 loop {
                     match byte(at) {
                         None => return fail("malformed pattern (missing ']')"),
@@ -354,7 +354,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The captures as values, or the whole match where there are none.
+    /// Returns the captures as values, or the whole match if there are none.
     fn values(&self, lua: &Lua, start: usize, end: usize) -> Result<Vec<Value>, Failure> {
         if self.captures.is_empty() {
             return Ok(vec![string(lua, &self.text[start..end])?]);
@@ -392,7 +392,7 @@ fn in_class(byte: u8, class: u8) -> bool {
     is_in != class.is_ascii_uppercase()
 }
 
-/// Whether a byte is in `[…]`, brackets included.
+/// True if a byte is in `[…]`, given with its brackets.
 fn in_set(byte: u8, set: &[u8]) -> bool {
     let mut rest = &set[1..set.len() - 1];
     let is_negated = rest.first() == Some(&b'^');
@@ -542,7 +542,7 @@ fn replace(lua: &Lua, given: MultiValue) -> mlua::Result<MultiValue> {
     ]))
 }
 
-/// Adds to a text that is being made, unless it becomes longer than any may be.
+/// Appends to a generated text; errs if it exceeds the maximum length.
 fn add(made: &mut Vec<u8>, text: &[u8]) -> Result<(), Failure> {
     if made.len() + text.len() > TEXT_BYTES_MAX {
         return fail("not enough memory");

@@ -1,5 +1,4 @@
-//! The generator behind `math.random`: the one that POSIX calls rand48, so that a seed gives the numbers that scripts
-//! know from Redis.
+//! The generator behind `math.random`: POSIX rand48, so that a seed gives the same numbers as in Redis.
 
 /// A state of 48 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +8,7 @@ const MULTIPLIER: u64 = 0x5DEE_CE66D;
 const INCREMENT: u64 = 0xB;
 const MASK: u64 = (1 << 48) - 1;
 
-/// The state's low half after seeding, as POSIX says.
+/// Low half of the state after seeding, as specified by POSIX.
 const LOW: u64 = 0x330E;
 
 impl Default for Rand48 {
@@ -19,14 +18,14 @@ impl Default for Rand48 {
 }
 
 impl Rand48 {
-    /// The largest number, which [`Rand48::next`] never reaches after a division by it.
+    /// The largest number: [`Rand48::next`] modulo this, divided by this, never reaches 1.
     pub(super) const MAX: i32 = i32::MAX;
 
     pub(super) fn seeded(seed: i32) -> Rand48 {
         Rand48((u64::from(seed as u32) << 16) | LOW)
     }
 
-    /// The next number, from 0 to 2^31 - 1.
+    /// Returns the next number, from 0 to 2^31 - 1.
     pub(super) fn next(&mut self) -> i32 {
         self.0 = self.0.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT) & MASK;
         (self.0 >> 17) as i32

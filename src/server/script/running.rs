@@ -1,9 +1,9 @@
-//! What runs on a thread of its own because it takes long: what SCRIPT KILL, FUNCTION KILL, FUNCTION STATS and SCRIPT
-//! STATS see.
+//! Units that run on their own thread because they take long, for SCRIPT KILL, FUNCTION KILL, FUNCTION STATS and
+//! SCRIPT STATS.
 //!
-//! Knows no shard. A script that ends in time never comes here. Whether a script may be ended, was ended, or has
-//! changed data is one atomic word of its [`Unit`]: of a kill and a first write that meet, one wins and the other one
-//! learns of it.
+//! Knows no shards. A script that ends in time never gets here. Whether a script may be killed, was killed, or has
+//! changed data is one atomic word of its [`Unit`]: if a kill and a first write race, one wins and the other one is
+//! notified.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -16,11 +16,11 @@ use basalt_commands::command::declaration::{Command, Run, ScriptVerb};
 use basalt_commands::command::error::CommandError;
 use basalt_commands::command::host::scripts::{FunctionRun, Kind, RunView, Standing};
 
-/// What others are told while a script, or a transaction without one, is past its time.
+/// Error for other clients while a script, or a transaction without one, exceeds its time.
 pub const BUSY_SCRIPT: &str =
     "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
 
-/// What others are told while a function is past its time.
+/// Error for other clients while a function exceeds its time.
 pub const BUSY_FUNCTION: &str =
     "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.";
 
@@ -29,15 +29,15 @@ const NOT_BUSY: &str = "NOTBUSY No scripts in execution right now.";
 const UNKILLABLE: &str = "UNKILLABLE Sorry the script already executed write commands against the dataset. You can \
      either wait the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.";
 
-/// Values of [`Unit::standing`]: it goes from the first to one of the others, and stays there.
+/// Values of [`Unit::standing`]: it changes from the first to one of the others, and stays there.
 const UNWRITTEN: u8 = 0;
 const WROTE: u8 = 1;
 const KILLED: u8 = 2;
 const ROLLED_BACK: u8 = 3;
 
-/// One script, or one transaction that runs no script at the moment, as others see it.
+/// A script, or a transaction that runs no script at the moment, as seen by others.
 pub struct Unit {
-    /// What it is.
+    /// Kind of the unit.
     pub kind: Kind,
     command: &'static Command,
     arguments: Vec<Vec<u8>>,
@@ -49,8 +49,8 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// To be called before each command that may change data: whether it may run. It may not once a kill was answered
-    /// with OK; after the first one that may, the script can be killed no more.
+    /// Must be called before each command that may change data; returns whether it may run. It may not after a
+    /// successful kill; after the first such command, the script can no longer be killed.
     #[must_use = "a script that was killed must not write"]
     #[inline]
     pub fn note_write(&self) -> bool {
@@ -63,13 +63,13 @@ impl Unit {
         }
     }
 
-    /// Whether a kill was answered with OK, so that the script has to end.
+    /// True after a successful kill, so that the script has to end.
     pub fn is_killed(&self) -> bool {
         self.standing.load(Relaxed) == KILLED
     }
 
-    /// To be called before the run is rolled back, to begin anew: whether it may be. It may not, and ends here, once a
-    /// kill was answered with OK; kills that come later do not find it.
+    /// Must be called before the run is rolled back to restart; returns whether it may. After a successful kill it
+    /// may not, and the script ends; later kills do not find it.
     #[must_use = "a script that was killed must not begin anew"]
     pub fn note_rollback(&self) -> bool {
         let standing = &self.standing;
@@ -79,14 +79,14 @@ impl Unit {
         }
     }
 
-    /// Says which shards are in hand, ascending.
+    /// Sets which shards are locked, in ascending order.
     pub fn set_shards(&self, shards: &[u16]) {
         let mut known = self.shards.lock();
         known.clear();
         known.extend_from_slice(shards);
     }
 
-    /// What others are told.
+    /// Returns the error for other clients.
     pub fn busy_text(&self) -> &'static str {
         match self.kind {
             Kind::Script | Kind::Transaction => BUSY_SCRIPT,
@@ -94,7 +94,7 @@ impl Unit {
         }
     }
 
-    /// Ends it, unless it has changed data; whether it ends.
+    /// Kills the unit, unless it has changed data; returns the outcome.
     fn kill(&self) -> Killed {
         if self.kind == Kind::Transaction {
             return Killed::No;
@@ -109,12 +109,12 @@ impl Unit {
         }
     }
 
-    /// Ends it because it was killed in a run that was rolled back.
+    /// Kills the unit because it was killed in a run that was rolled back.
     pub fn kill_again(&self) {
         self.standing.store(KILLED, Relaxed);
     }
 
-    /// Tells the log that it takes long, in the words that tools look for; once for each script.
+    /// Logs that the unit takes long, in the words that tools look for; once for each script.
     fn log_slow(&self) {
         let stop = match self.kind {
             Kind::Script => "SCRIPT KILL",
@@ -132,7 +132,7 @@ impl Unit {
         Ticks::now().since_ns(self.since) / 1_000_000
     }
 
-    /// The function, the SHA-1 of the script, or the command's name.
+    /// Returns the function, the SHA-1 of the script, or the command's name.
     fn name(&self) -> Vec<u8> {
         let named = self.arguments.get(1).map_or(&[][..], Vec::as_slice);
         match self.command.run {
@@ -159,31 +159,31 @@ impl Unit {
     }
 }
 
-/// What a kill did to one unit.
+/// Effect of a kill on one unit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Killed {
     Now,
-    /// Another kill was faster; it is about to end.
+    /// Another kill was faster; the unit is about to end.
     Before,
     /// The unit has changed data and cannot be killed.
     No,
 }
 
-/// What was unusual about the runs of scripts, since the start. Raised from any thread; how many shards they took is
-/// counted by thread (`telemetry::counters`).
+/// Counters of unusual script runs since the start. Incremented by any thread; the number of shards they used is
+/// counted per thread (`telemetry::counters`).
 #[derive(Debug, Default)]
 pub struct Runs {
-    /// Shards that were got on the way.
+    /// Shards locked on the way.
     pub extended: AtomicU64,
-    /// Undone and run again.
+    /// Rollbacks with another run.
     pub reruns: AtomicU64,
     /// Reruns because of the time that the unit took.
     pub slow: AtomicU64,
-    /// Runs on threads of their own.
+    /// Runs on their own thread.
     pub apart: AtomicU64,
 }
 
-/// See the module.
+/// The units that run on their own threads.
 #[derive(Default)]
 pub struct Running {
     units: Mutex<Vec<Arc<Unit>>>,
@@ -191,7 +191,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// A script, or a transaction, of a client begins on a thread of its own.
+    /// Registers a script or transaction of a client that begins on its own thread.
     pub fn begin(
         &self,
         command: &'static Command,
@@ -212,7 +212,7 @@ impl Running {
         unit
     }
 
-    /// Notes that a unit is past its time; true if this is the first note.
+    /// Notes that a unit exceeds its time; returns true for the first note.
     pub fn note_busy(&self, unit: &Unit) -> bool {
         let is_new = !unit.is_busy.swap(true, Relaxed);
         if is_new {
@@ -222,7 +222,7 @@ impl Running {
         is_new
     }
 
-    /// Forgets a unit that is over.
+    /// Removes a finished unit.
     pub fn end(&self, unit: &Arc<Unit>) {
         self.units.lock().retain(|other| !Arc::ptr_eq(other, unit));
         if unit.is_busy.load(Relaxed) {
@@ -230,13 +230,13 @@ impl Running {
         }
     }
 
-    /// Whether anything is past its time.
+    /// True if any unit exceeds its time.
     #[inline]
     pub fn is_busy(&self) -> bool {
         self.busy.load(Relaxed) > 0
     }
 
-    /// What others are told because of what is past its time.
+    /// Returns the error for other clients about a unit that exceeds its time.
     #[cold]
     pub fn busy_text(&self) -> Option<&'static str> {
         let units = self.units.lock();
@@ -248,7 +248,7 @@ impl Running {
         self.units.lock().clone()
     }
 
-    /// Ends all scripts, or all functions, that have changed nothing yet. An error if there is none of them.
+    /// Kills all scripts, or all functions, that have changed nothing yet. Errs if there are none.
     pub fn kill(&self, what: Kind) -> Result<(), CommandError> {
         let mut units = self.all();
         units.retain(|unit| unit.standing.load(Relaxed) != ROLLED_BACK);
@@ -266,7 +266,7 @@ impl Running {
         if ends_any {
             return Ok(());
         }
-        // Redis looks at what was written first, and at the kind then.
+        // Redis first checks for writes, and then the kind.
         let is_killable = |unit: &&Arc<Unit>| unit.view().standing != Standing::Wrote;
         match units.iter().find(is_killable) {
             Some(other) if other.kind != what => Err(other.busy_text().into()),
@@ -274,7 +274,7 @@ impl Running {
         }
     }
 
-    /// The function that has run for longest.
+    /// Returns the function that has run for longest.
     pub fn function(&self) -> Option<FunctionRun> {
         let units = self.all();
         let unit = units.iter().find(|unit| unit.kind == Kind::Function)?;
@@ -285,7 +285,7 @@ impl Running {
         })
     }
 
-    /// All that run, in the order in which they began.
+    /// Returns all units, in the order in which they began.
     pub fn views(&self) -> Vec<RunView> {
         self.all().iter().map(|unit| unit.view()).collect()
     }
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(killed, [true, false, true]);
         assert!(!function.is_killed());
         assert!(!scripts[0].note_write() && scripts[1].note_write());
-        // They are about to end.
+        // The killed scripts are about to end.
         assert_eq!(text(running.kill(Kind::Script)), "OK");
         running.end(&scripts[0]);
         running.end(&scripts[2]);
@@ -380,7 +380,7 @@ mod tests {
         assert!(unit.note_rollback());
         assert_eq!(text(running.kill(Kind::Script)), "NOTBUSY");
         assert!(!unit.is_killed());
-        // What was written is undone with the rest.
+        // Earlier writes are rolled back with the rest.
         let unit = begin(&running, &["eval", "x", "0"], 1);
         assert!(unit.note_write() && unit.note_rollback());
     }

@@ -1,4 +1,4 @@
-//! Functions of Lua's own libraries that scripts get as they are, but for some calls.
+//! Screens that pass a script's call to Lua's own function unless its arguments make it dangerous or slow.
 
 use mlua::{Function, Lua, Table};
 
@@ -8,10 +8,10 @@ use crate::sys::lua::compiling::{Gate, stepwise};
 use crate::sys::lua::screen::{Open, Screen, screened};
 use crate::sys::lua::{Argument, Given, Sort, naming, protected};
 
-/// How compiled code begins.
+/// First byte of compiled code.
 const COMPILED: u8 = 27;
 
-/// Adds what makes them to `native`, as `screens`.
+/// Adds the constructors of screens to `native`, as `screens`.
 pub(super) fn install(lua: &Lua, native: &Table) -> mlua::Result<()> {
     let screens = lua.create_table()?;
     let tables = |lua: &Lua, (own, refused, otherwise): (Function, Table, Function)| {
@@ -47,7 +47,7 @@ pub(super) fn install(lua: &Lua, native: &Table) -> mlua::Result<()> {
     native.raw_set("compile_stepwise", stepwise::<Compiler>(lua, &refuse)?)
 }
 
-/// What makes a function of Lua's own one and nothing else.
+/// Constructor of a function from one of Lua's own.
 type Make = fn(&Lua, &Function) -> mlua::Result<Function>;
 
 const PLAIN: [(&str, Make); 4] = [
@@ -61,13 +61,14 @@ fn by<S: Screen>(lua: &Lua, (own, otherwise): (Function, Function)) -> mlua::Res
     screened::<S>(lua, &own, None, &otherwise)
 }
 
-/// Bytes that Lua's own functions go through, one by one, in some hundred microseconds.
+/// Number of bytes that Lua's own functions process, one by one, in some hundred microseconds.
 const SHORT_BYTES: usize = 256 * 1024;
 
-/// Elements that they go through in the time.
+/// Number of elements that they process in that time.
 const FEW_ELEMENTS: i64 = 10_000;
 
-/// What repeats a text, which may be empty: to repeat nothing would take as long as to repeat something.
+/// Screen of functions that repeat a text. The text may be empty: repeating nothing takes as long as repeating
+/// something.
 struct Repeating;
 
 impl Screen for Repeating {
@@ -80,14 +81,14 @@ impl Screen for Repeating {
             Argument::Number(count) => {
                 text.len() as f64 * count <= SHORT_BYTES as f64 && !text.is_empty()
             }
-            // It may be a number, too.
+            // Such a text may be a number, too.
             Argument::Text(count) => !count.iter().any(u8::is_ascii_digit),
             Argument::Other => true,
         }
     }
 }
 
-/// What goes through all the texts that it is given.
+/// Screen of functions that process all the texts they are given.
 struct Short;
 
 impl Screen for Short {
@@ -100,7 +101,7 @@ impl Screen for Short {
     }
 }
 
-/// What searches a text by a pattern.
+/// Screen of functions that search a text by a pattern.
 struct Searching;
 
 impl Screen for Searching {
@@ -112,7 +113,7 @@ impl Screen for Searching {
     }
 }
 
-/// What searches a text by a pattern, or for a text.
+/// Screen of functions that search a text by a pattern, or for a text.
 struct Finding;
 
 impl Screen for Finding {
@@ -127,7 +128,7 @@ impl Screen for Finding {
     }
 }
 
-/// What replaces what a pattern finds.
+/// Screen of functions that replace the matches of a pattern.
 struct Replacing;
 
 impl Screen for Replacing {
@@ -151,7 +152,7 @@ fn two_texts<'g>(given: &'g Given<'_>) -> Option<(&'g [u8], &'g [u8])> {
     }
 }
 
-/// What makes one text of the elements of a table.
+/// Screen of functions that join the elements of a table.
 struct Joining;
 
 impl Screen for Joining {
@@ -174,7 +175,7 @@ impl Screen for Joining {
     }
 }
 
-/// What takes an element out from between others, and moves all behind it.
+/// Screen of functions that remove an element, and move all elements after it.
 struct Removing;
 
 impl Screen for Removing {
@@ -189,14 +190,14 @@ impl Screen for Removing {
     }
 }
 
-/// What sorts. What is asked to compare is a function that can be interrupted; without one Lua compares by itself.
+/// Screen of sorting. A given comparison function can be interrupted; without one Lua compares by itself.
 struct Sorting;
 
 impl Screen for Sorting {
     fn passes(given: &Given<'_>) -> bool {
-        /// Bytes that elements may have in common, together.
+        /// Maximum bytes that elements may have in common, in total.
         const BYTES_MAX: usize = 1024 * 1024;
-        /// What a comparison takes of time besides its bytes, in bytes.
+        /// Time of a comparison in addition to its bytes, as an equivalent in bytes.
         const EACH: usize = 16;
         let (Sort::Table, Some(len)) = (given.sort(0), given.len_of(0)) else {
             return true;
@@ -207,7 +208,7 @@ impl Screen for Sorting {
     }
 }
 
-/// What goes through all of a table, whose length says nothing of what else is in it.
+/// Screen of functions that traverse a table, whose length does not reveal its other contents.
 struct Scanning;
 
 impl Screen for Scanning {
@@ -216,22 +217,22 @@ impl Screen for Scanning {
     }
 }
 
-/// What all of an interpreter takes of memory, in KiB, when it is gone through quickly.
+/// Maximum memory of an interpreter, in KiB, that can be traversed quickly.
 const SMALL_KIB: usize = 2 * 1024;
 
-/// What gives back elements of a table by their numbers. Lua counts them in an `int`, and where that overflows it
-/// writes beyond its stack (CVE-2025-46817); here are refused ranges that are too long for it anyway.
+/// Screen of functions that return elements of a table by index. Lua counts them in an `int`, and on overflow it
+/// writes beyond its stack (CVE-2025-46817); ranges that are too long anyway are refused here.
 struct Unpacking;
 
 impl Screen for Unpacking {
     fn passes(given: &Given<'_>) -> bool {
-        /// Far more than its stack has room for.
+        /// Far more than its stack can hold.
         const COUNT_MAX: i64 = 1_000_000;
         let mut given = given.iter().skip(1);
         let Some(first) = number(given.next(), 1.0) else {
             return false;
         };
-        // Without one it is the length, which is not known here.
+        // The default is the length, which is not known here.
         let Some(last) = number(given.next(), first.max(0.0)) else {
             return false;
         };
@@ -240,14 +241,14 @@ impl Screen for Unpacking {
     }
 }
 
-/// The number that Lua makes of an argument, which may be a text; what is no number is this one. Nothing, if that is
-/// too odd to be sure of: no script counts by such a text.
+/// Returns the number that Lua makes of an argument, which may be a text; `otherwise` if it is not a number.
+/// Returns `None` for texts too odd to be certain: no real script uses them.
 fn number(argument: Option<Argument<'_>>, otherwise: f64) -> Option<f64> {
     const TEXT_BYTES_MAX: usize = 9;
     match argument {
         Some(Argument::Number(number)) => Some(number),
         Some(Argument::Text(text)) if text.len() <= TEXT_BYTES_MAX => {
-            // What else may be a number for Lua is written in other digits.
+            // Other texts that are numbers to Lua contain digits.
             let text = std::str::from_utf8(text).ok()?.trim();
             match text.parse() {
                 Ok(number) => Some(number),
@@ -259,8 +260,9 @@ fn number(argument: Option<Argument<'_>>, otherwise: f64) -> Option<f64> {
     }
 }
 
-/// What puts an element between others. Lua moves all behind it without a look at whether the script may go on, two
-/// thousand million of them if the place is as far below zero; many are for a function that can be interrupted.
+/// Screen of functions that insert an element between others. Lua moves all elements after it without checking
+/// whether the script may go on, two billion of them if the index is that far below zero; large moves are left to a
+/// function that can be interrupted.
 struct Inserting;
 
 impl Screen for Inserting {
@@ -271,12 +273,12 @@ impl Screen for Inserting {
         let Some(place) = number(given.iter().nth(1), len as f64) else {
             return false;
         };
-        // As Lua makes a C `int` of it.
+        // Converted to a C `int`, as in Lua.
         (len as i64).saturating_sub(i64::from(place as i64 as i32)) <= FEW_ELEMENTS
     }
 }
 
-/// What compiles what a function gives; anything else it complains of.
+/// Screen of functions that compile the pieces returned by a function; other arguments are errors.
 struct Loading;
 
 impl Screen for Loading {
@@ -285,7 +287,7 @@ impl Screen for Loading {
     }
 }
 
-/// What compiles a text, which may be compiled code, or long.
+/// Screen of functions that compile a text, which may be compiled code, or long.
 struct Compiling;
 
 impl Screen for Compiling {
@@ -300,7 +302,7 @@ impl Screen for Compiling {
     }
 }
 
-/// What asks between the pieces of a long text.
+/// Gate checked between the pieces of a long text being compiled.
 struct Compiler;
 
 impl Gate for Compiler {
@@ -309,7 +311,7 @@ impl Gate for Compiler {
     }
 }
 
-/// What has to do with the collector, which scripts may not stop. What it has to go through at once is bounded.
+/// Screen of the collector's functions: scripts may not stop it, and the memory traversed at once is bounded.
 struct Collecting;
 
 impl Screen for Collecting {

@@ -7,12 +7,12 @@ use basalt_core::base::hex;
 /// A SHA-1.
 pub type Sha = [u8; 20];
 
-/// The SHA-1 of a text.
+/// Returns the SHA-1 of a text.
 pub fn sha1(text: &[u8]) -> Sha {
     Sha1::digest(text).into()
 }
 
-/// The SHA-1 of a text, if `may_go_on` says between parts of it that there is to be one.
+/// Returns the SHA-1 of a text, unless `may_go_on` returns an error between parts of it.
 pub(super) fn sha1_stepwise<E>(
     text: &[u8],
     step_bytes: usize,
@@ -26,7 +26,7 @@ pub(super) fn sha1_stepwise<E>(
     Ok(digest.finalize().into())
 }
 
-/// A SHA-1 as 40 hexadecimal digits in lower case.
+/// Formats a SHA-1 as 40 lower-case hexadecimal digits.
 pub fn hex(sha: &Sha) -> [u8; 40] {
     hex::array(sha)
 }

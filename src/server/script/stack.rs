@@ -1,9 +1,9 @@
 //! The stacks of the threads that run scripts.
 //!
-//! Tables in tables are written and read by functions that call themselves, a thousand deep, and Lua's own functions
-//! may call scripts that call them, 200 deep. A thread that lets a shard go runs what was queued for it meanwhile,
-//! scripts among that: so every thread that ever takes a shard is made here, or given [`BYTES_MIN`] and marked by its
-//! maker.
+//! Nested tables are written and read by recursive functions, a thousand deep, and Lua's own functions may call
+//! scripts that call them, 200 deep. A thread that releases a shard runs the jobs queued for it meanwhile,
+//! including scripts: so every thread that ever locks a shard is created here, or has a stack of [`BYTES_MIN`] and
+//! is marked by its creator.
 
 use std::cell::Cell;
 use std::fmt;
@@ -13,22 +13,22 @@ use std::thread::{Builder, JoinHandle};
 use crate::telemetry::log;
 use basalt_commands::command::error::CommandError;
 
-/// What the stack of such a thread must hold.
+/// Minimum stack size of such a thread.
 pub const BYTES_MIN: usize = 8 * 1024 * 1024;
 
 thread_local! {
     static IS_LARGE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Says that the calling thread was given [`BYTES_MIN`]; it gets a stack for what handles crashes too, as one that runs
-/// out of stack has none left.
+/// Marks the calling thread as having a stack of [`BYTES_MIN`]; also gives it a separate stack for crash handlers,
+/// as a thread that overflows its stack has none left.
 pub fn mark() {
     IS_LARGE.set(true);
     #[cfg(not(miri))]
     crate::sys::crash::prepare_thread();
 }
 
-/// The system has no room for another thread. What the thread was to do was not begun, and is dropped.
+/// The system cannot create another thread. The thread's work was not begun, and is dropped.
 #[derive(Debug)]
 pub struct NoThread {
     name: String,
@@ -49,7 +49,7 @@ impl From<NoThread> for CommandError {
     }
 }
 
-/// Makes a thread that may run scripts. That it can not be made is for the caller to handle, and told in the log.
+/// Creates a thread that may run scripts. A failure is logged, and left for the caller to handle.
 pub fn spawn<T: Send + 'static>(
     name: String,
     work: impl FnOnce() -> T + Send + 'static,
@@ -76,7 +76,8 @@ fn spawn_with<T: Send + 'static>(
     })
 }
 
-/// A script is about to run here. Tests run their scripts where they are; those that go deep ask for a thread.
+/// Asserts that a script may run on this thread. Tests run their scripts where they are; those with deep recursion
+/// use their own thread.
 #[inline]
 pub(super) fn check() {
     debug_assert!(

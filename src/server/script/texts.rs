@@ -1,8 +1,8 @@
 //! Functions of Lua's `string` library for long texts: the same results, in less time, and in steps between which a
 //! script can be interrupted.
 //!
-//! Lua's own go through a text byte by byte, and look at nothing until they are done. Short texts are theirs
-//! ([`super::screens`]).
+//! Lua's own functions process a text byte by byte, and check nothing until they are done. They are used for short
+//! texts ([`super::screens`]).
 
 use mlua::{Function, Lua, LuaString, MultiValue, Table, Value};
 
@@ -31,7 +31,7 @@ fn out_of_memory() -> mlua::Error {
     mlua::Error::MemoryError("not enough memory".to_owned())
 }
 
-/// Adds to a text that is being made, unless it becomes longer than any may be.
+/// Appends to a generated text; errs if it exceeds the memory limit.
 fn add(made: &mut Vec<u8>, text: &[u8]) -> mlua::Result<()> {
     if made.len() + text.len() > limit_bytes() {
         return Err(out_of_memory());
@@ -42,7 +42,7 @@ fn add(made: &mut Vec<u8>, text: &[u8]) -> mlua::Result<()> {
 
 fn repeat(lua: &Lua, given: MultiValue) -> mlua::Result<Value> {
     let text = arguments::text(lua, &given, 0, "rep")?;
-    // As Lua makes a C `int` of it.
+    // Converted to a C `int`, as in Lua.
     let count = arguments::integer(lua, &given, 1, "rep")? as i32;
     let text = text.as_bytes();
     let count = usize::try_from(count).unwrap_or(0);
@@ -81,10 +81,11 @@ fn reverse(lua: &Lua, given: MultiValue) -> mlua::Result<Value> {
     string(lua, &made)
 }
 
-/// Texts that `%s` takes as they are; shorter ones end where C strings end.
+/// Length from which on `%s` copies texts unchanged; shorter ones end at the first zero byte, like C strings.
 const LONG: usize = 100;
 
-/// Each directive by Lua's own function; what stands between them, and `%q`, which may be long, here.
+/// Formats each directive by Lua's own function; the text between them, and `%q`, which may be long, are handled
+/// here.
 fn format(lua: &Lua, own: &Function, given: &MultiValue) -> mlua::Result<Value> {
     let pattern = arguments::text(lua, given, 0, "format")?;
     let pattern = pattern.as_bytes();
@@ -141,7 +142,7 @@ fn format(lua: &Lua, own: &Function, given: &MultiValue) -> mlua::Result<Value> 
     string(lua, &made)
 }
 
-/// Complains of an argument of `format` as Lua's own function does.
+/// Returns an error about an argument of `format` like Lua's own function.
 fn bad_argument(lua: &Lua, at: usize, why: &str) -> mlua::Error {
     let number = at + 1;
     errors::complain_in_place(lua, &format!("bad argument #{number} to 'format' ({why})"))
@@ -152,12 +153,12 @@ fn wrong_type(lua: &Lua, at: usize, wanted: &str, got: &Value) -> mlua::Error {
     bad_argument(lua, at, &format!("{wanted} expected, got {got}"))
 }
 
-/// A text as Lua's compiler reads it.
+/// Quotes a text for Lua's compiler.
 fn quote(text: &[u8], made: &mut Vec<u8>) -> mlua::Result<()> {
     made.push(b'"');
     for part in text.chunks(STEP_BYTES) {
         look()?;
-        // Four bytes for one at most.
+        // At most four bytes per byte.
         if made.len() + 4 * part.len() > limit_bytes() {
             return Err(out_of_memory());
         }

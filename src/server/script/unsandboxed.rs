@@ -1,38 +1,38 @@
-//! Which scripts can neither change the globals nor get hold of them.
+//! Determines which scripts can neither change the globals nor obtain a reference to them.
 //!
-//! Shared tables stand behind proxies that cannot be changed, and each look through a proxy costs as much as some ten
-//! instructions of a script. Most scripts do nothing but call what is in these tables. Their compiled code shows it, so
-//! that they may run on the tables themselves. Such a script
+//! Shared tables are behind read-only proxies, and each access through a proxy costs as much as some ten
+//! instructions of a script. Most scripts only call functions in these tables. Their compiled code shows this, so
+//! that they may run on the tables themselves. Such a plain script
 //!
 //! - assigns to no global, nested functions included;
-//! - names none of the functions that hand out a table of globals, or compile what is not known yet, and not `_G`;
-//! - takes from each global that is a table a field at once, in the next instruction, in place of the table.
+//! - names neither `_G` nor any function that returns a table of globals or compiles unknown code;
+//! - after loading a global that is a table, replaces it by one of its fields in the very next instruction.
 //!
-//! KEYS and ARGV are made anew for each run, unless a plain script does nothing with either but take elements out or
-//! ask for the length: then no script can tell that they are the same tables as before.
+//! KEYS and ARGV are created anew for each run, unless a plain script only takes elements out of them or reads
+//! their length: then no script can tell that they are the same tables as before.
 //!
-//! Whatever is not understood is not plain. Knows the format of Lua 5.1's own dumps, and no interpreter.
+//! Anything not understood is not plain. Knows the format of Lua 5.1's own dumps, and no interpreter.
 
-/// Globals that no plain script names.
+/// Globals that no plain script may name.
 const REFUSED: [&[u8]; 5] = [b"_G", b"getfenv", b"setfenv", b"load", b"loadstring"];
 
 /// The lists of a run.
 const LISTS: [&[u8]; 2] = [b"KEYS", b"ARGV"];
 
-/// How dumps begin on the machines that the server runs on.
+/// Beginning of dumps on the machines that the server runs on.
 const HEADER: &[u8] = b"\x1bLua\x51\x00\x01\x04\x08\x04\x08\x00";
 
-/// Functions in functions that are looked into.
+/// Maximum nesting depth of functions that are inspected.
 const DEPTH_MAX: usize = 100;
 
-/// Operations of the interpreter, in the lowest bits of an instruction.
+/// Opcodes of the interpreter, in the lowest bits of an instruction.
 const OP_BITS: u32 = 6;
 const GET_GLOBAL: u32 = 5;
 const GET_TABLE: u32 = 6;
 const SET_GLOBAL: u32 = 7;
 const LENGTH: u32 = 20;
 
-/// How a script is to be run.
+/// The environment in which a script is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
     /// The script is not plain, and runs behind proxies.
@@ -43,7 +43,7 @@ pub(super) enum Manner {
     Reading,
 }
 
-/// What a compiled script is like; `is_table` says which globals are shared tables.
+/// Classifies a compiled script; `is_table` tells which globals are shared tables.
 pub(super) fn manner_of(dump: &[u8], is_table: &dyn Fn(&[u8]) -> bool) -> Manner {
     let Some(rest) = dump.strip_prefix(HEADER) else {
         return Manner::Guarded;
@@ -62,7 +62,7 @@ pub(super) fn manner_of(dump: &[u8], is_table: &dyn Fn(&[u8]) -> bool) -> Manner
 
 struct Reader<'d> {
     rest: &'d [u8],
-    /// Nothing was seen that keeps or changes a list.
+    /// No instruction was found that keeps or changes a list.
     only_reads: bool,
 }
 
@@ -78,13 +78,13 @@ impl<'d> Reader<'d> {
         usize::try_from(i32::from_le_bytes(*bytes)).ok()
     }
 
-    /// The bytes of a counted list of items of `bytes_each` bytes.
+    /// Returns the bytes of a counted list of items of `bytes_each` bytes.
     fn many(&mut self, bytes_each: usize) -> Option<&'d [u8]> {
         let count = self.count()?;
         self.bytes(count.checked_mul(bytes_each)?)
     }
 
-    /// A string, without the zero that ends it.
+    /// Returns a string, without its terminating zero.
     fn string(&mut self) -> Option<&'d [u8]> {
         let bytes = self.bytes(8)?.first_chunk::<8>()?;
         let bytes = self.bytes(usize::try_from(u64::from_le_bytes(*bytes)).ok()?)?;
@@ -137,7 +137,7 @@ impl<'d> Reader<'d> {
             if REFUSED.contains(&name) {
                 return Some(false);
             }
-            // The next instruction reads from the register of the table and puts something else there.
+            // The next instruction reads from the table's register and overwrites it.
             let next = code.peek().copied().unwrap_or_default();
             let is_replaced = next >> OP_BITS & 0xff == register && next >> 23 == register;
             let is_taken_from = is_replaced && next % (1 << OP_BITS) == GET_TABLE;

@@ -1,7 +1,7 @@
-//! One interpreter a thread: made on first use, bounded in memory, thrown away when it ran out of it.
+//! One interpreter per thread: created on first use, bounded in memory, discarded when it has exhausted that.
 //!
-//! It keeps the functions that it compiled. What callbacks need while a script runs stands in thread-locals beside it,
-//! see [`current`](super::current).
+//! It caches compiled functions. The state that callbacks need while a script runs is in thread-locals, see
+//! [`current`](super::current).
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
@@ -26,29 +26,29 @@ use crate::sys::watchdog;
 use basalt_commands::command::error::CommandError;
 use basalt_core::base::hash::Seed;
 
-/// An interpreter that holds more than this part of what it may after a script is made anew.
+/// An interpreter that holds more than this fraction (1/n) of its limit after a script is recreated.
 const KEPT_PARTS: usize = 2;
 
-/// Garbage is collected when memory has grown to this many percent: an interpreter holds some 60 KB, and to go through
+/// Garbage is collected when memory has grown to this many percent: an interpreter holds some 60 KB, and traversing
 /// them more often would cost more than the scripts.
 const COLLECTION_PERCENT: i32 = 300;
 
-/// Every so many uses a small interpreter looks what of its memory is no garbage.
+/// Number of uses after which a small interpreter is collected, to measure its live memory.
 const RUNS_PER_LOOK: u64 = 16 * 1024;
 
-/// One that holds no more than this is small.
+/// Maximum bytes of a small interpreter.
 const MEMORY_BYTES_SMALL: usize = 1024 * 1024;
 
-/// One that holds more than this has mostly garbage, but for what its last script worked on.
+/// Minimum bytes of a large interpreter: mostly garbage, except for the data of its last script.
 const MEMORY_BYTES_LARGE: usize = 2 * MEMORY_BYTES_SMALL;
 
-/// Every so many uses a large one looks again, if it was not garbage when it last did.
+/// Number of uses after which a large interpreter is checked again, if most of it was live the last time.
 const RUNS_PER_LOOK_LARGE: u64 = 64;
 
-/// Functions that an interpreter keeps compiled.
+/// Maximum number of compiled functions an interpreter keeps.
 const COMPILED_MAX: usize = 1_000;
 
-/// Scripts that were used last, found without a look into the tables.
+/// Number of recently used scripts found without a table lookup.
 const RECENT: usize = 16;
 
 const PRELUDE: &str = include_str!("prelude.lua");
@@ -57,8 +57,8 @@ thread_local! {
     static VM: RefCell<Option<Vm>> = const { RefCell::new(None) };
 }
 
-/// A compiled script. Who runs it holds it by a count of this thread's own: the one of the script itself is written by
-/// all threads.
+/// A compiled script. Callers hold it by a reference count of this thread's own: that of the script itself is
+/// written by all threads.
 pub(super) struct Compiled {
     pub(super) script: Arc<Script>,
     run: Rc<Pinned>,
@@ -66,49 +66,49 @@ pub(super) struct Compiled {
     used: Cell<u64>,
 }
 
-/// See the module.
+/// An interpreter with its caches of compiled scripts and libraries.
 pub(super) struct Vm {
     pub(super) lua: Lua,
     /// The handler below every script.
     handle: Pinned,
     pub(super) set_loading: Function,
     pub(super) library_globals: Table,
-    /// What stands behind the globals that scripts see, and the names of lists in there.
+    /// The table behind the globals that scripts see, and the names of its lists.
     globals: Table,
     names: [LuaString; 2],
     environment: Table,
-    /// Globals for plain scripts, and which of them are tables that they must not get hold of.
+    /// Globals for plain scripts, and the names of those that are tables to be protected.
     plain_environment: Table,
     shared_names: Vec<Vec<u8>>,
-    /// Globals for plain scripts that only read their lists, which are `lists` as long as they are short.
+    /// Globals for plain scripts that only read their lists; these are `lists` as long as they are short.
     reading_environment: Table,
     lists: [lua::Kept; 2],
     has_lists: Cell<bool>,
     /// By the hash of the text.
     by_text: std::collections::HashMap<u64, Rc<Compiled>, NoHash>,
     by_sha: std::collections::HashMap<Sha, u64, NoHash>,
-    /// Scripts used last: of EVAL by [`footprint::tag`] of their text, of EVALSHA by some of their digits.
+    /// Recently used scripts: of EVAL by [`footprint::tag`] of their text, of EVALSHA by some of their digits.
     by_tag: [Option<Rc<Compiled>>; RECENT],
     by_digits: [Option<Rc<Compiled>>; RECENT],
-    /// Libraries of functions that were loaded here.
+    /// Function libraries loaded here.
     pub(super) libraries: Libraries,
     uses: u64,
-    /// How often the library had been emptied when this one last looked.
+    /// Flush count of the library when last checked.
     flushes: u64,
-    /// How often any library had, when its thread last looked before it waited.
+    /// Flush count of all libraries when the thread last checked before waiting.
     flushed: u64,
     seed: Seed,
-    /// How often it was used, and how often before its thread last rested.
+    /// Number of uses, and that at the time the thread last rested.
     runs: u64,
-    /// Bytes that it may take, as the configuration was when it was made.
+    /// Memory limit in bytes at the time it was created.
     limit: usize,
     rested: u64,
-    /// What it holds, and what of that is no garbage.
+    /// Memory in use, and the live part of it.
     memory: Figure,
     live: usize,
 }
 
-/// For keys that are hashes already.
+/// Identity hasher for keys that are hashes already.
 #[derive(Clone, Copy, Default)]
 pub(super) struct NoHash(u64);
 
@@ -135,8 +135,8 @@ impl std::hash::Hasher for NoHash {
     }
 }
 
-/// Works with the interpreter of this thread; with one that is made for it, while that one runs a script which calls
-/// what needs one (SCRIPT LOAD, FUNCTION LOAD).
+/// Runs a closure with the interpreter of this thread; with a temporary one if that is running a script which calls
+/// something that needs one (SCRIPT LOAD, FUNCTION LOAD).
 pub(super) fn with<R>(work: impl FnOnce(&mut Vm) -> R) -> R {
     VM.with(|place| match place.try_borrow_mut() {
         Ok(place) => with_vm(place, work),
@@ -144,7 +144,7 @@ pub(super) fn with<R>(work: impl FnOnce(&mut Vm) -> R) -> R {
     })
 }
 
-/// Works with the interpreter of this thread, unless that one runs a script.
+/// Runs a closure with the interpreter of this thread, unless that is running a script.
 pub(super) fn with_own<R>(work: impl FnOnce(&mut Vm) -> R) -> Option<R> {
     VM.with(|place| Some(with_vm(place.try_borrow_mut().ok()?, work)))
 }
@@ -161,8 +161,8 @@ fn with_vm<R>(mut place: RefMut<'_, Option<Vm>>, work: impl FnOnce(&mut Vm) -> R
     let result = work(vm);
     let mut used = vm.lua.used_memory();
     vm.runs += 1;
-    // What little is live is gone through in less time than two scripts take; and long arguments are not to lie around
-    // until scripts have made as much garbage again.
+    // Traversing a small live part takes less time than two scripts; and long arguments should not stay in memory
+    // until scripts have produced as much garbage again.
     let is_time = match used < MEMORY_BYTES_SMALL {
         true => vm.runs.is_multiple_of(RUNS_PER_LOOK),
         false => used > MEMORY_BYTES_LARGE && vm.is_due(used),
@@ -177,8 +177,8 @@ fn with_vm<R>(mut place: RefMut<'_, Option<Vm>>, work: impl FnOnce(&mut Vm) -> R
     result
 }
 
-/// Collects what the scripts of this thread left, if that is much, and drops what is compiled of scripts and libraries
-/// that are gone; for threads that are about to wait, as the next script may be far away.
+/// Collects the garbage of this thread's scripts, if there is much, and drops compiled scripts and libraries that
+/// are gone; for threads that are about to wait, as the next script may be far away.
 pub(super) fn rest() {
     VM.with_borrow_mut(|place| {
         let Some(vm) = place else {
@@ -199,11 +199,11 @@ pub(super) fn rest() {
     });
 }
 
-/// SCRIPT FLUSH and FUNCTION FLUSH: has the interpreter of this thread drop what it compiled. Those of other threads do
-/// with their next script, or when they next rest, which the background sees to.
+/// Makes the interpreter of this thread drop its compiled code, after SCRIPT FLUSH or FUNCTION FLUSH. Those of
+/// other threads do so with their next script, or when they next rest, which a background task ensures.
 pub(super) fn follow_flush(library: &Library) {
     VM.with(|place| {
-        // Who flushes from within a script waits as the others do.
+        // A flush from within a script is applied later, as in other threads.
         if let Ok(mut place) = place.try_borrow_mut()
             && let Some(vm) = place.as_mut()
         {
@@ -213,7 +213,7 @@ pub(super) fn follow_flush(library: &Library) {
 }
 
 impl Vm {
-    /// Drops what it compiled if the library was emptied since this was last called, and what functions left whose
+    /// Drops compiled scripts if the library was flushed since the last call, and leftovers of functions whose
     /// libraries are gone.
     #[inline]
     pub(super) fn follow(&mut self, library: &Library) {
@@ -225,7 +225,7 @@ impl Vm {
         self.follow_functions(&library.functions);
     }
 
-    /// Drops what functions left whose libraries are gone.
+    /// Drops leftovers of functions whose libraries are gone.
     #[inline]
     pub(super) fn follow_functions(&mut self, functions: &Functions) {
         if self.libraries.follow(functions) {
@@ -248,8 +248,8 @@ impl Vm {
         self.memory.set(used);
     }
 
-    /// Whether a large one, of this size, is to be collected now. A collection goes through all that is live, so there
-    /// has to be half as much garbage.
+    /// Returns whether a large interpreter of this size is to be collected now. A collection traverses all live
+    /// memory, so there has to be half as much garbage.
     fn is_due(&self, used: usize) -> bool {
         self.live < MEMORY_BYTES_SMALL
             || self.runs.is_multiple_of(RUNS_PER_LOOK_LARGE) && self.has_garbage(used)
@@ -259,7 +259,7 @@ impl Vm {
         used > MEMORY_BYTES_LARGE && used > self.live + self.live / 2
     }
 
-    /// Frees what nothing refers to; the bytes that are live.
+    /// Frees unreferenced memory; returns the live bytes.
     fn collect(&mut self) -> usize {
         self.drop_lists();
         self.lua.expire_registry_values();
@@ -352,7 +352,7 @@ impl Vm {
         })
     }
 
-    /// The script with this text, compiled: from here, or made now.
+    /// Returns the compiled script with this text, compiling it if needed.
     #[inline]
     pub(super) fn of_text(&mut self, text: &[u8]) -> Result<Rc<Compiled>, CommandError> {
         let place = Vm::place_of(text);
@@ -366,7 +366,7 @@ impl Vm {
         Ok(found)
     }
 
-    /// The script with this text, compiled, which the library knows from now on.
+    /// Returns the compiled script with this text, and adds it to the library.
     #[inline]
     pub(super) fn of_evaluated(
         &mut self,
@@ -404,14 +404,15 @@ impl Vm {
         self.compile(hash, script, text)
     }
 
-    /// Whether a text compiles, for SCRIPT LOAD: who runs it compiles it. Not kept, as many are loaded that few run.
+    /// Checks that a text compiles, for SCRIPT LOAD. The result is not kept: threads that run the script compile it,
+    /// and many loaded scripts are run by few.
     pub(super) fn check(&self, text: &[u8]) -> Result<Script, CommandError> {
         let script = Library::parse(text)?;
         self.load_script(script.code_of(text))?;
         Ok(script)
     }
 
-    /// The script whose SHA-1 these digits are, compiled, if the library knows it.
+    /// Returns the compiled script with this SHA-1, if the library knows it.
     #[inline]
     pub(super) fn of_digits(
         &mut self,
@@ -438,7 +439,7 @@ impl Vm {
         Ok(compiled)
     }
 
-    /// A script of the library, from here or compiled now; none if it is forgotten just now.
+    /// Returns a script of the library, compiled if needed; `None` if it is being removed at this moment.
     #[inline(never)]
     fn of_script(&mut self, script: Arc<Script>) -> Result<Option<Rc<Compiled>>, CommandError> {
         self.uses += 1;
@@ -462,8 +463,8 @@ impl Vm {
         self.compile(hash, script, &body).map(Some)
     }
 
-    /// From now on a compiled text is the script that the library knows with this text. Two threads that meet a text at
-    /// once make one each.
+    /// Associates a compiled text with the script that the library knows by this text. Two threads that encounter a
+    /// text at the same time each create a script.
     fn rename(&mut self, hash: u64, compiled: &Compiled, script: Arc<Script>) -> Rc<Compiled> {
         let renamed = Compiled {
             script,
@@ -521,7 +522,8 @@ impl Vm {
         name: &str,
         environment: &Table,
     ) -> Result<Function, String> {
-        // Lua's compiler holds the name by nothing for a moment in which memory may be collected (CVE-2025-49844).
+        // Lua's compiler does not keep the name referenced for a moment in which memory may be collected
+        // (CVE-2025-49844).
         let _held = self.lua.create_string(name);
         self.lua
             .load(code)
@@ -551,7 +553,7 @@ impl Vm {
         compiled
     }
 
-    /// Drops the half that was not used for longest.
+    /// Drops the least recently used half.
     #[cold]
     fn forget_some(&mut self) {
         let mut used: Vec<u64> = self
@@ -568,8 +570,8 @@ impl Vm {
         self.by_sha.retain(|_, hash| by_text.contains_key(hash));
     }
 
-    /// Runs a script of EVAL: what it answered, or the error that its handler made. An answer that is a text is shown
-    /// to `on_text`.
+    /// Runs a script of EVAL; returns its value, or the error made by its handler. A text value is passed to
+    /// `on_text`.
     #[inline]
     pub(super) fn run<R>(
         &self,
@@ -596,7 +598,7 @@ impl Vm {
         lua::call_below(&self.lua, &self.handle, &compiled.run, filled, &[], on_text)
     }
 
-    /// Takes what the last script was called with from where the next one finds its own.
+    /// Removes the arguments of the last script from the globals.
     #[cold]
     fn drop_lists(&self) {
         let environments = [
@@ -606,14 +608,14 @@ impl Vm {
         ];
         for environment in environments {
             for name in &self.names {
-                // There is nothing to allocate for what is taken away.
+                // Removing an entry allocates nothing.
                 let _ = environment.raw_set(name, mlua::Nil);
             }
         }
         self.has_lists.set(false);
     }
 
-    /// Makes the kept lists what scripts find that only read theirs.
+    /// Makes the reused lists visible to scripts that only read theirs.
     #[inline]
     fn show_lists(&self) -> mlua::Result<()> {
         if !self.has_lists.get() {
@@ -627,7 +629,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Makes lists of a script's own what it finds as KEYS and ARGV.
+    /// Creates new lists for a script as KEYS and ARGV.
     #[inline(never)]
     fn give_lists(&self, manner: Manner, keys: &[&[u8]], arguments: &[&[u8]]) -> mlua::Result<()> {
         let [keys_name, arguments_name] = &self.names;
@@ -664,8 +666,8 @@ impl Vm {
         lua::call_below(&self.lua, &self.handle, &function, &[], &[], |_| ())
     }
 
-    /// Has all garbage collected whenever Lua may collect some, or some of it as Lua does; and the script asked often
-    /// whether it may go on.
+    /// Makes Lua collect all garbage whenever it may collect some, or with normal settings; and makes it check
+    /// frequently whether the script may go on.
     #[cfg(test)]
     pub(super) fn collect_always(&self, is_eager: bool) {
         let (pause, multiplier) = if is_eager {
@@ -684,7 +686,7 @@ impl Vm {
         set.expect("room");
     }
 
-    /// Puts the functions for patterns where scripts of tests find them.
+    /// Makes the pattern functions accessible to scripts of tests.
     #[cfg(test)]
     pub(super) fn show_patterns(&self) {
         let native = self.lua.create_table().expect("room");

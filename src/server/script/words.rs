@@ -1,4 +1,4 @@
-//! The arguments of a command that a script calls: values to texts.
+//! The arguments of a command called by a script: conversion of values to texts.
 
 use super::numerals::truncated;
 use crate::sys::lua;
@@ -10,18 +10,18 @@ use basalt_core::resp::request::Span;
 pub(super) struct Arguments {
     pub(super) data: Vec<u8>,
     pub(super) spans: Vec<Span>,
-    /// One of them was neither a string nor a number.
+    /// An argument was neither a string nor a number.
     pub(super) is_spoiled: bool,
 }
 
-/// Capacity that is kept from call to call.
+/// Bytes of capacity kept between calls.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// Spans whose capacity is kept from call to call.
+/// Number of spans whose capacity is kept between calls.
 const KEPT_SPANS_MAX: usize = 8 * 1024;
 
 impl Arguments {
-    /// Forgets all arguments.
+    /// Clears all arguments.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.data.clear();
@@ -30,7 +30,7 @@ impl Arguments {
         self.is_spoiled = false;
     }
 
-    /// Long ones are forgotten at once.
+    /// Frees large buffers at once.
     #[inline]
     pub(super) fn give_back(&mut self) {
         if self.data.capacity() > KEPT_BYTES_MAX || self.spans.capacity() > KEPT_SPANS_MAX {
@@ -39,13 +39,13 @@ impl Arguments {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        // Longer than 4 GiB together is more than Lua may take.
+        // More than 4 GiB in total exceeds Lua's memory limit.
         self.spans
             .push(Span::in_buffer(self.data.len(), bytes.len()));
         self.data.extend_from_slice(bytes);
     }
 
-    /// Adds one.
+    /// Adds an argument.
     #[inline]
     pub(super) fn take(&mut self, argument: lua::Argument<'_>) {
         match argument {
@@ -59,7 +59,7 @@ impl Arguments {
     }
 }
 
-/// A number that is an integer and not the negative zero.
+/// Returns a number that is an integer and not negative zero.
 fn whole(number: f64) -> Option<i64> {
     let integer = truncated(number);
     ((integer as f64).to_bits() == number.to_bits()).then_some(integer)

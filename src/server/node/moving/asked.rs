@@ -1,7 +1,7 @@
-//! Moves to here that this node has asked for: CLUSTER MIGRATION IMPORT.
+//! Slot imports requested by this node: CLUSTER MIGRATION IMPORT.
 //!
-//! The node that has the slots is asked for them as a client would (`CLUSTER MIGRATESLOTS`). What follows is a move
-//! like any other: it begins when that node comes with these slots.
+//! The node that owns the slots is asked for them as by a client (`CLUSTER MIGRATESLOTS`). A regular migration
+//! follows: it begins when that node connects with these slots.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use basalt_core::base::lossless;
 use basalt_core::resp::answer::Answer;
 use basalt_engine::serial::commands;
 
-/// Seconds for which what was asked for and cancelled is refused, should the source come with it.
+/// Seconds during which a cancelled request is refused if the source starts it after all.
 const REFUSED_S: u64 = 60;
 
-/// A move that was asked for.
+/// A requested import.
 pub(super) struct Asked {
     id: NodeId,
     slots: SlotSet,
@@ -33,13 +33,13 @@ pub(super) struct Asked {
     outcome: Mutex<Outcome>,
 }
 
-/// What has come of it.
+/// Outcome of a requested import.
 enum Outcome {
-    /// Nothing yet.
+    /// Not begun.
     Open,
-    /// The slots come, or have come.
+    /// The migration has begun, or is over.
     Begun(Arc<Job>),
-    /// An end before anything came: how, why, and in which second.
+    /// Ended before it began: the state, the reason, and the Unix second.
     Over(State, String, u64),
 }
 
@@ -48,7 +48,7 @@ impl Asked {
         matches!(*self.outcome.lock(), Outcome::Open)
     }
 
-    /// Comes to its end, unless it has or the slots come.
+    /// Ends the request, unless it has ended or the migration has begun.
     fn end(&self, state: State, why: impl Into<String>) -> bool {
         let mut outcome = self.outcome.lock();
         let is_open = matches!(*outcome, Outcome::Open);
@@ -81,7 +81,7 @@ impl Asked {
     }
 }
 
-/// Ends a move to here that a user does not want any more; whether it was under way.
+/// Cancels an import on behalf of a user; returns whether it was running.
 fn cancel(job: &Job) -> bool {
     let is_under_way = job.end(State::Cancelled, "user request");
     if is_under_way && let Some(client) = &job.client {
@@ -106,7 +106,7 @@ impl Bus {
             ));
         }
         let mut all = self.moves.asked.lock();
-        // What has not begun, the source may have given up or never have heard of.
+        // A request that has not begun may have been dropped or never received by the source.
         for open in all.iter().filter(|asked| meet(&asked.slots, &slots)) {
             open.end(State::Failed, "new import requested");
         }
@@ -145,7 +145,7 @@ impl Bus {
         Ok(id)
     }
 
-    /// Asks the node that has the slots to move them here.
+    /// Asks the owner of the slots to migrate them here.
     async fn ask(&self, asked: &Asked) -> Result<(), String> {
         const LOST: &str = "Connection lost to source";
         let config = self.service.config.load_full();
@@ -181,8 +181,8 @@ impl Bus {
         Ok(())
     }
 
-    /// All moves by the names that CLUSTER MIGRATION has for them, the latest first: those that were asked for here,
-    /// and the others by their own.
+    /// Returns all migrations by their CLUSTER MIGRATION ids, the latest first: requested imports, and the others
+    /// by their own names.
     pub(in super::super) fn slot_tasks(&self) -> Vec<SlotTask> {
         let map = self.map();
         let asked = self.moves.asked.lock();
@@ -240,7 +240,7 @@ impl Bus {
 }
 
 impl super::Moves {
-    /// Slots begin to come: this may have been asked for.
+    /// Associates a beginning import with the request for it, if there is one.
     pub(super) fn note_begun(&self, job: &Arc<Job>) {
         let all = self.asked.lock();
         let is_it = |asked: &&Arc<Asked>| asked.source == job.source && asked.slots == job.slots;
@@ -250,7 +250,7 @@ impl super::Moves {
         let mut outcome = asked.outcome.lock();
         match &*outcome {
             Outcome::Open => *outcome = Outcome::Begun(Arc::clone(job)),
-            // The source had heard of it already. What it does later, others may have asked it for.
+            // The source had received the request already. Later it may act on a request by others.
             Outcome::Over(State::Cancelled, _, second)
                 if (clock::unix_ms() / 1000).saturating_sub(*second) < REFUSED_S =>
             {
@@ -261,7 +261,7 @@ impl super::Moves {
     }
 }
 
-/// `CLUSTER MIGRATESLOTS …`
+/// Returns the words of `CLUSTER MIGRATESLOTS …`.
 fn words(asked: &Asked) -> Vec<Vec<u8>> {
     let words = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE"];
     let mut words: Vec<Vec<u8>> = words.map(|word| word.as_bytes().to_vec()).into();

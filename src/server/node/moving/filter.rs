@@ -1,13 +1,13 @@
-//! What of the log the node needs that gets slots: changes to keys that it has been sent.
+//! Selects the log records for the node that gets slots: changes to keys that it has been sent.
 //!
-//! Keys are walked in slices, database after database of each slot, a mark in the log behind each, and each slice is
-//! sent where its mark stands. So at any place of the log it is known which keys the other node has as they were there:
-//! those up to where the walk was. Of a command there are three kinds:
+//! Keys are walked in slices, database after database of each slot, with a marker in the log after each, and each
+//! slice is sent at the position of its marker. So at any position of the log it is known which keys the target has
+//! in their state at that point: those up to where the walk was. There are three kinds of commands:
 //!
 //! - all its keys are known: it is sent, and runs there as here;
-//! - none is: it is left out, as the walk will come by;
-//! - some are (SUNIONSTORE, RENAME, a transaction): it is left out, and those keys that were known are *torn*: they are
-//!   no more, until they have been sent again as they are then, by a slice of their own.
+//! - none is known: it is left out, as the walk will send the results;
+//! - some are known (SUNIONSTORE, RENAME, a transaction): it is left out, and the known keys are *torn*: they count
+//!   as unknown until they have been sent again in their current state, by a slice of their own.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,41 +24,41 @@ use basalt_engine::note;
 use basalt_engine::serial::commands;
 use basalt_engine::slots::walk_position;
 
-/// How far the walk over a slot is: in which database, and where. What is before that has been sent.
+/// Progress of the walk over a slot: database and position. Everything before it has been sent.
 pub(super) type Reached = (usize, u64);
 
-/// The walk over a slot is over.
+/// The walk over a slot is complete.
 const ALL: Reached = (usize::MAX, 0);
 
 /// A key with its database.
 pub(super) type Named = (usize, Vec<u8>);
 
-/// All data, or those of a database, were deleted: what has been sent is void.
+/// All data, or those of a database, were deleted: the data sent is void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flushed;
 
-/// See the module.
+/// Filter of log records by the progress of the walk over each slot; see the module.
 pub(super) struct Filter {
     router: Router,
     slots: SlotSet,
-    /// How far the walk over each slot is; slots that are not here have not been begun.
+    /// Progress of the walk over each slot; missing slots have not been begun.
     walked: HashMap<u16, Reached>,
     torn: HashSet<Named>,
     torn_bytes: usize,
-    /// The database that the log is in.
+    /// Database selected in the log.
     db: usize,
-    /// The database in which what is sent next runs at the other node.
+    /// Database selected at the target.
     sent_db: usize,
 }
 
-/// A command in RESP: its arguments, and all its bytes.
+/// A command in RESP: its arguments, and its encoding.
 struct LoggedRequest<'a> {
     arguments: Vec<&'a [u8]>,
     bytes: &'a [u8],
 }
 
 impl<'a> LoggedRequest<'a> {
-    /// Cuts the first command off; none if there is none, or only a part of one.
+    /// Takes the first command; returns `None` if there is none, or only a part of one.
     fn take(bytes: &mut &'a [u8]) -> Option<LoggedRequest<'a>> {
         let all = *bytes;
         let mut rest = all;
@@ -81,7 +81,7 @@ impl<'a> LoggedRequest<'a> {
     }
 }
 
-/// The command of some words, or that of a note, with its own words.
+/// Returns the command of some words, or that inside a note, with its own words.
 fn command_of<'w, 'a>(words: &'w [&'a [u8]]) -> Option<(&'static Command, &'w [&'a [u8]])> {
     if note::is_note(words.len(), |at| words[at]) {
         let words = &words[note::HEAD.len()..];
@@ -100,7 +100,7 @@ fn length(bytes: &mut &[u8], sign: u8) -> Option<usize> {
     (*first == sign).then_some(number)
 }
 
-/// Takes the word that a node says by `CLUSTER SYNCSLOTS`, or an error that it answers; none if more has to come.
+/// Takes a message sent by `CLUSTER SYNCSLOTS`, or an error reply; returns `None` if it is incomplete.
 pub(super) fn word(input: &mut Vec<u8>) -> Result<Option<Result<String, String>>, Malformed> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(Answer::take(input)?.map(|answer| match answer {
@@ -126,12 +126,12 @@ impl Filter {
         }
     }
 
-    /// The keys of a slot before a place have been sent; none: all of them.
+    /// Notes that the keys of a slot before a position have been sent; `None`: all of them.
     pub(super) fn note_walked(&mut self, slot: u16, next: Option<Reached>) {
         self.walked.insert(slot, next.unwrap_or(ALL));
     }
 
-    /// Keys that have to be sent again, of one shard and one database, so many at most.
+    /// Returns keys that have to be sent again, of one shard and one database, at most `most`.
     pub(super) fn torn(&self, most: usize) -> Vec<Named> {
         let place = |(db, key): &Named| (*db, self.router.route(key).1);
         let Some(first) = self.torn.iter().next() else {
@@ -142,12 +142,12 @@ impl Filter {
         same.take(most).cloned().collect()
     }
 
-    /// Bytes of the names of those keys.
+    /// Returns the bytes of the names of those keys.
     pub(super) fn torn_bytes(&self) -> usize {
         self.torn_bytes
     }
 
-    /// Keys have been sent again.
+    /// Notes that keys have been sent again.
     pub(super) fn note_mended(&mut self, keys: &[Named]) {
         for named in keys {
             if self.torn.remove(named) {
@@ -163,7 +163,7 @@ impl Filter {
         is_walked && (self.torn.is_empty() || !self.torn.contains(&(db, key.to_vec())))
     }
 
-    /// What is sent next runs in this database.
+    /// Selects the database for the data sent next.
     pub(super) fn select(&mut self, db: usize, out: &mut Vec<u8>) {
         if self.sent_db != db {
             self.sent_db = db;
@@ -171,7 +171,7 @@ impl Filter {
         }
     }
 
-    /// Appends what of these whole records is to be sent.
+    /// Appends those of the given whole records that are to be sent.
     pub(super) fn pass(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Flushed> {
         while let Some(first) = LoggedRequest::take(&mut bytes) {
             if !first.is("multi") {
@@ -221,7 +221,7 @@ impl Filter {
                 continue;
             }
             wanted.push((self.db, request.bytes));
-            // MOVE and COPY reach into another one.
+            // MOVE and COPY access another database.
             let dbs = command.databases_of(arguments.len(), &|at| arguments[at], self.db);
             let dbs = dbs.iter().filter_map(|(_, used)| match used {
                 Used::One(number) => Some(*number as usize),
@@ -281,7 +281,7 @@ mod tests {
         out
     }
 
-    /// A key of tag `t` that comes before another in a walk, and that one.
+    /// Returns two keys of tag `t` in walk order, and the position of the second.
     fn two_keys() -> (String, String, u64) {
         let place = |number: u32| {
             let name = format!("{{t}}{number}");
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(passed(&mut filter, &both), sent);
         let one = ["MULTI", &set_late, "SET other 1", "EXEC"];
         assert_eq!(passed(&mut filter, &one), stream(&[&set_late]));
-        // A script may reach over slots: the other node does not have the other key.
+        // A script may access several slots: the target does not have the other key.
         let across = format!("SUNIONSTORE {late} other");
         assert!(passed(&mut filter, &[&across]).is_empty());
         assert_eq!(filter.torn(9).len(), 1);
@@ -345,7 +345,7 @@ mod tests {
         ];
         let sent = [&set_late, "SELECT 1", &set_early, "SELECT 0", &set_early];
         assert_eq!(passed(&mut filter, &changes), stream(&sent));
-        // From what was walked to what was not, and back; and within what was.
+        // From walked to unwalked databases, and back; and among walked ones.
         for other in [
             format!("MOVE {early} 2"),
             format!("COPY {early} {late} DB 1"),
@@ -379,7 +379,7 @@ mod tests {
             &tags,
             &fence(&late),
             &fence("other"),
-            // The other node has others of its own.
+            // The target has such records of its own.
             &note("FENCE 5"),
             &note(&format!("TAG INVALIDATE {early}")),
             &note(&format!("NEW {early}")),

@@ -1,4 +1,4 @@
-//! One move of slots, from here or to here, and how far it is.
+//! A slot migration, from or to this node, and its progress.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -12,10 +12,10 @@ use basalt_commands::cluster::node_id::NodeId;
 use basalt_commands::cluster::slot_set::SlotSet;
 use basalt_commands::command::host::cluster::SlotMove;
 
-/// How far a move is.
+/// State of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum State {
-    // Of slots that go from here.
+    // Exports.
     Queued,
     Connecting,
     Introducing,
@@ -23,12 +23,12 @@ pub(in super::super) enum State {
     Walking,
     Following,
     Paused,
-    // Of slots that come.
+    // Imports.
     AwaitingAck,
     ReceivingKeys,
     AwaitingPaused,
     AskingForSlots,
-    // Of both.
+    // Both.
     Granted,
     Done,
     Failed,
@@ -36,7 +36,7 @@ pub(in super::super) enum State {
 }
 
 impl State {
-    /// The word for it, which is Valkey's.
+    /// Returns Valkey's name of the state.
     pub(in super::super) fn word(self) -> &'static str {
         match self {
             State::Queued => "waiting-to-snapshot",
@@ -65,14 +65,14 @@ impl State {
 struct Progress {
     state: State,
     message: String,
-    /// When writes began to wait for the hand-over, and for how long they did.
+    /// When writes were paused for the hand-over, and for how long.
     paused_at_ms: Option<u64>,
     paused_ms: u64,
     updated_s: u64,
     acked_ms: u64,
 }
 
-/// `CLUSTER SYNCSLOTS ESTABLISH …`.
+/// Returns the words of `CLUSTER SYNCSLOTS ESTABLISH …`.
 pub(super) fn establish(source: NodeId, name: NodeId, slots: &SlotSet) -> Vec<Vec<u8>> {
     let words = ["CLUSTER", "SYNCSLOTS", "ESTABLISH", "SOURCE"];
     let mut words: Vec<Vec<u8>> = words.map(|word| word.as_bytes().to_vec()).into();
@@ -87,7 +87,7 @@ pub(super) fn establish(source: NodeId, name: NodeId, slots: &SlotSet) -> Vec<Ve
     words
 }
 
-/// `CLUSTER SYNCSLOTS FINISH …`.
+/// Returns the words of `CLUSTER SYNCSLOTS FINISH …`.
 pub(super) fn finish(name: NodeId, has_come: bool) -> Vec<Vec<u8>> {
     let state = if has_come { "SUCCESS" } else { "FAILED" };
     let words = ["CLUSTER", "SYNCSLOTS", "FINISH", "STATE", state, "NAME"];
@@ -97,25 +97,25 @@ pub(super) fn finish(name: NodeId, has_come: bool) -> Vec<Vec<u8>> {
     words
 }
 
-/// See the module.
+/// One slot migration, from or to this node.
 pub(in super::super) struct Job {
     pub(in super::super) name: NodeId,
     pub(in super::super) slots: SlotSet,
     pub(in super::super) source: NodeId,
     pub(in super::super) target: NodeId,
-    /// Over which connection the slots come; none if they go.
+    /// Connection of an import; `None` for an export.
     pub(in super::super) client: Option<Arc<Shared>>,
-    /// How often databases had been emptied here when the slots began to come.
+    /// Number of times databases had been emptied here when the import began.
     pub(in super::super) emptied: u64,
-    /// Bytes of changes that are still to be sent.
+    /// Bytes of changes still to be sent.
     pub(in super::super) waiting_bytes: AtomicU64,
-    /// Bytes that are kept to be sent, those among them.
+    /// Bytes kept for sending, including those.
     pub(in super::super) buffer_bytes: AtomicU64,
-    /// What all moves in this direction are counted by.
+    /// Counters of all migrations in this direction.
     pub(in super::super) figures: &'static Moved,
-    /// Bytes of the connection over which the slots come that are counted already.
+    /// Bytes of the import's connection that are counted already.
     received: AtomicU64,
-    /// When the other node was first spoken to.
+    /// Time when the peer was first contacted.
     began_ms: AtomicU64,
     is_cancelled: AtomicBool,
     created_s: u64,
@@ -123,7 +123,7 @@ pub(in super::super) struct Job {
 }
 
 impl Job {
-    /// A move that has just begun.
+    /// Creates a migration that begins now.
     pub(in super::super) fn new(
         name: NodeId,
         slots: SlotSet,
@@ -169,12 +169,12 @@ impl Job {
         self.progress.lock().state
     }
 
-    /// Whether the slots go from here.
+    /// True if the slots are migrated away from this node.
     pub(in super::super) fn is_export(&self) -> bool {
         self.client.is_none()
     }
 
-    /// Goes on from a state to another; false, and nothing is done, if the move is in neither.
+    /// Advances to another state; returns false and does nothing if the migration is in neither.
     pub(in super::super) fn advance(&self, from: &[State], to: State) -> bool {
         let mut progress = self.progress.lock();
         if progress.state == to {
@@ -187,7 +187,7 @@ impl Job {
         may
     }
 
-    /// Comes to its end, unless it has.
+    /// Ends the migration, unless it has ended; returns whether it had not.
     pub(in super::super) fn end(&self, state: State, message: impl Into<String>) -> bool {
         let mut progress = self.progress.lock();
         let is_first = !progress.state.is_over();
@@ -212,13 +212,13 @@ impl Job {
         }
     }
 
-    /// The other node is about to be spoken to.
+    /// Notes that the peer is about to be contacted.
     pub(in super::super) fn begin(&self) {
         self.began_ms.store(clock::unix_ms(), Relaxed);
         self.advance(&[State::Queued], State::Connecting);
     }
 
-    /// Counts what has come over the connection since the last time; whether anything has.
+    /// Counts the bytes received over the connection since the last call; returns whether there were any.
     pub(in super::super) fn count_received(&self) -> bool {
         let Some(client) = &self.client else {
             return false;
@@ -250,7 +250,7 @@ impl Job {
         progress.message = message;
     }
 
-    /// The slots as text.
+    /// Formats the slots.
     pub(in super::super) fn ranges(&self) -> String {
         let ranges = self.slots.ranges();
         let texts: Vec<String> = ranges
@@ -259,22 +259,22 @@ impl Job {
         texts.join(" ")
     }
 
-    /// `CLUSTER SYNCSLOTS ESTABLISH …`.
+    /// Returns the words of `CLUSTER SYNCSLOTS ESTABLISH …` for this migration.
     pub(in super::super) fn words(&self) -> Vec<Vec<u8>> {
         establish(self.source, self.name, &self.slots)
     }
 
-    /// The other node was heard of.
+    /// Notes that the peer has sent something.
     pub(in super::super) fn note_heard(&self) {
         self.progress.lock().acked_ms = clock::unix_ms();
     }
 
-    /// Milliseconds since the other node was heard of.
+    /// Returns the milliseconds since the peer last sent something.
     pub(in super::super) fn silent_ms(&self) -> u64 {
         clock::unix_ms().saturating_sub(self.progress.lock().acked_ms)
     }
 
-    /// Has it end soon; whether that is news.
+    /// Requests the end of the migration; returns whether it was the first request.
     pub(in super::super) fn cancel(&self) -> bool {
         !self.is_cancelled.swap(true, Relaxed)
     }
@@ -283,7 +283,7 @@ impl Job {
         self.is_cancelled.load(Relaxed)
     }
 
-    /// As CLUSTER GETSLOTMIGRATIONS shows it.
+    /// Returns the entry for CLUSTER GETSLOTMIGRATIONS.
     pub(in super::super) fn view(&self) -> SlotMove {
         let progress = self.progress.lock();
         SlotMove {

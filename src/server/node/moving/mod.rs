@@ -1,16 +1,16 @@
-//! Slots that move to another node, or come from one, in one piece: clients find them where they were until all is
-//! there, and then at the other node. The words are those of Valkey 9.
+//! Atomic slot migration to and from other nodes: clients find the slots at the source until everything is transferred,
+//! and then at the target. The protocol is that of Valkey 9.
 //!
 //! ```text
-//! asked    moves to here that this node has asked for
-//! job      one move, and how far it is
-//! export   the way of slots that go: on a thread of its own, one move after the other
-//! filter   what of the log goes with them
-//! pieces   what is to be sent
+//! asked    imports requested by this node
+//! job      one migration, and its progress
+//! export   outgoing slots: on one thread, one migration after the other
+//! filter   selects the log records sent with them
+//! pieces   data to be sent
 //! ```
 //!
-//! Slots that come have no thread: the other node is a client whose commands are run though the slots are not this
-//! node's, and whose `CLUSTER SYNCSLOTS` are answered with what it is to do next.
+//! Imports have no thread: the source is a client whose commands are run even though the slots are not this node's, and
+//! whose `CLUSTER SYNCSLOTS` commands are answered with the next step it has to take.
 
 mod asked;
 mod export;
@@ -41,38 +41,38 @@ use basalt_engine::Engine;
 use basalt_engine::note;
 use basalt_engine::record::{self, Audience, Head, Records};
 
-/// Moves under way at once, from here and to here: each is looked at ten times a second.
+/// Maximum migrations in progress, in both directions: each is checked ten times a second.
 const UNDER_WAY_MAX: usize = 1024;
 
 const FLUSHED: &str = "Data was flushed";
 
 const BEING_DELETED: &str = "TRYAGAIN Keys of these slots are being deleted";
 
-/// How long SETSLOT waits for that.
+/// Maximum time that SETSLOT waits for the end of a deletion.
 const DELETION_WAITS: Duration = Duration::from_secs(60);
 
-/// Milliseconds after which slots that are granted are not taken any more: the source takes writes again after five
-/// seconds, and has to have heard by then who has the slots.
+/// Milliseconds after which a grant of slots is no longer accepted: the source resumes writes after five seconds,
+/// and has to know the new owner by then.
 const GRANT_MS_MAX: u64 = 4_000;
 
-/// Looks at a shard that is held, for some tens of nanoseconds each, before the source of slots is told to ask again.
+/// Spins on a locked shard, of some tens of nanoseconds each, before the source of slots is told to retry.
 const SPINS: u32 = 20_000;
 
 const DISAGREES: &str = "ERR Target node does not agree about current slot ownership";
 
-/// All moves of this node that are under way, and the last ones that have ended.
+/// All migrations of this node in progress, and the last ones that have ended.
 #[derive(Default)]
 pub(super) struct Moves {
     /// The latest first.
     jobs: Mutex<VecDeque<Arc<Job>>>,
-    /// Moves to here that this node has asked for, the latest first.
+    /// Imports requested by this node, the latest first.
     asked: Mutex<VecDeque<Arc<Asked>>>,
-    /// Moves from here that have not begun.
+    /// Exports that have not begun.
     queue: Mutex<Queue>,
-    /// What the log of this server, or of the primary that it follows, says of slots whose keys come or go, and has not
-    /// said to be over.
+    /// Notes of slots whose keys are being imported or removed, as recorded in the log of this server or of its
+    /// primary, without a recorded end.
     notes: Mutex<BTreeMap<NodeId, SlotNote>>,
-    /// Slots whose keys are being deleted, as they are not this node's any more.
+    /// Slots whose keys are being deleted, as this node no longer owns them.
     deleting: Mutex<Vec<SlotSet>>,
 }
 
@@ -88,7 +88,7 @@ impl Moves {
         self.jobs.lock().iter().map(|job| job.view()).collect()
     }
 
-    /// How many are under way, and what they take.
+    /// Returns the number of migrations in progress, and their memory.
     pub(super) fn in_progress(&self) -> MovesInProgress {
         let mut all = MovesInProgress::default();
         for job in self.under_way() {
@@ -112,7 +112,7 @@ impl Moves {
         under_way.cloned().collect()
     }
 
-    /// Adds a move, unless there are too many.
+    /// Adds a migration, unless there are too many.
     fn add(&self, job: &Arc<Job>) -> Result<(), String> {
         if self.under_way().len() >= UNDER_WAY_MAX {
             return Err("ERR Too many slot migrations are under way".to_owned());
@@ -121,7 +121,7 @@ impl Moves {
         Ok(())
     }
 
-    /// Forgets moves that have ended, but for so many.
+    /// Removes ended migrations except for the latest `kept`.
     fn trim(&self, kept: usize) {
         let mut left = kept;
         self.jobs.lock().retain(|job| {
@@ -131,13 +131,13 @@ impl Moves {
         });
     }
 
-    /// The move that comes over a client's connection.
+    /// Returns the migration over a client's connection.
     fn of_client(&self, client: &Shared) -> Option<Arc<Job>> {
         let is_its = |job: &&Arc<Job>| job.client.as_ref().is_some_and(|one| one.id == client.id);
         self.jobs.lock().iter().find(is_its).cloned()
     }
 
-    /// Ends all moves from here; whether there were any.
+    /// Cancels all exports; returns whether there were any.
     pub(super) fn cancel(&self) -> bool {
         let mut exports = self.under_way();
         exports.retain(|job| job.is_export());
@@ -150,7 +150,7 @@ impl Moves {
         !exports.is_empty()
     }
 
-    /// A command of a move to here has failed.
+    /// Fails an import because one of its commands has failed.
     pub(super) fn fail_import(&self, client: &Shared, reply: &[u8]) {
         let Some(job) = self.of_client(client) else {
             return;
@@ -167,18 +167,18 @@ impl Moves {
         fail(&job, why);
     }
 
-    /// What stands of notes.
+    /// Returns the open notes.
     pub(super) fn notes(&self) -> Vec<SlotNote> {
         self.notes.lock().values().cloned().collect()
     }
 
-    /// A snapshot says which notes there are.
+    /// Replaces the notes by those of a snapshot.
     pub(super) fn replace_notes(&self, notes: Vec<SlotNote>) {
         let named = notes.into_iter().map(|note| (note.name, note));
         *self.notes.lock() = named.take(UNDER_WAY_MAX).collect();
     }
 
-    /// Whether keys of some of these slots come by a move of which the log does not say yet that it is over.
+    /// True if the log has an import of some of these slots without a recorded end.
     fn awaits_end(&self, slots: &SlotSet) -> bool {
         let notes = self.notes.lock();
         let mut coming = notes.values().filter(|note| note.is_coming);
@@ -196,7 +196,7 @@ impl Moves {
         }
     }
 
-    /// Names of moves that have taken some of these slots to another node.
+    /// Returns the names of migrations that have taken some of these slots to another node.
     pub(super) fn takers(&self, slots: &SlotSet) -> Vec<NodeId> {
         let jobs = self.jobs.lock();
         let is_taker = |job: &&Arc<Job>| {
@@ -215,7 +215,7 @@ fn meet(one: &SlotSet, other: &SlotSet) -> bool {
     one.iter().any(|slot| other.contains(slot))
 }
 
-/// Ends a move to here, and its connection.
+/// Fails an import, and closes its connection.
 fn fail(job: &Job, why: impl Into<String>) {
     job.end(State::Failed, why);
     if let Some(client) = &job.client {
@@ -223,13 +223,13 @@ fn fail(job: &Job, why: impl Into<String>) {
     }
 }
 
-/// The request by which a note stands in the log.
+/// Returns the log request for a note.
 fn with_head(words: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let head = note::words(&[b"SLOTS"]).into_iter().map(<[u8]>::to_vec);
     head.chain(words).collect()
 }
 
-/// Whether a node has all of these slots.
+/// True if a node owns all of these slots.
 fn has_all(map: &ClusterMap, node: NodeId, slots: &SlotSet) -> bool {
     let has = |slot| map.owner(slot).is_some_and(|owner| owner.id == node);
     slots.iter().all(has)
@@ -277,13 +277,13 @@ impl Bus {
         self.serve_queue()
     }
 
-    /// Has a thread take from the queue until it is empty, unless one does.
+    /// Starts a thread that runs the queued exports, unless one is running.
     fn serve_queue(&'static self) -> Result<(), String> {
         let mut queue = self.moves.queue.lock();
         if queue.is_served {
             return Ok(());
         }
-        // Passing through shards, it may come to run a script that was queued for one.
+        // While it uses shards, this thread may have to run a script queued for one.
         let started = stack::spawn("basalt-slots".to_owned(), move || {
             loop {
                 let mut queue = self.moves.queue.lock();
@@ -308,7 +308,7 @@ impl Bus {
         Ok(())
     }
 
-    /// Why CLUSTER SETSLOT may not touch a slot, if it is on the move.
+    /// Returns why CLUSTER SETSLOT may not change a slot, if it is being migrated.
     pub(super) fn refuses_by_hand(&self, slot: u16) -> Option<String> {
         let under_way = self.moves.under_way();
         let job = under_way.iter().find(|job| job.slots.contains(slot))?;
@@ -316,8 +316,8 @@ impl Bus {
         Some(format!("ERR Slot {direction} in progress."))
     }
 
-    /// Waits until what this node had of a slot is deleted, where that is under way: it would take new keys with it, or
-    /// stay among them.
+    /// Waits until a running deletion of a slot's keys is over: it would delete new keys as well, or leave old ones
+    /// among them.
     pub(super) fn await_deletion(&self, slot: u16) -> Result<(), String> {
         let slots: SlotSet = [slot].into_iter().collect();
         let until = Instant::now() + DELETION_WAITS;
@@ -378,7 +378,7 @@ impl Bus {
                 (State::AskingForSlots, State::Granted, MoveAnswer::Done)
             }
         };
-        // A source need not have said ACK first.
+        // A source may skip ACK.
         if !job.advance(&[from, State::AwaitingAck], to) {
             return Err(
                 "ERR The slot migration is not in a state in which this is said".to_owned(),
@@ -390,7 +390,7 @@ impl Bus {
         Ok(answer)
     }
 
-    /// Has something done with each slot, its shard in hand, soon.
+    /// Schedules a closure for each slot, with its shard locked.
     fn with_each(&self, slots: &SlotSet, work: impl Fn(&mut Engine, u16) + Clone + Send + 'static) {
         for shard in 0..self.service.router.shard_count() {
             let is_its = |slot: &u16| self.service.router.shard_of_slot(*slot) == shard;
@@ -409,14 +409,14 @@ impl Bus {
         }
     }
 
-    /// Says whether the keys of slots are on their way to here, so that clients are not shown them.
+    /// Sets whether the keys of slots are being imported, so that clients do not see them.
     fn set_coming(&self, slots: &SlotSet, is_coming: bool) {
         self.with_each(slots, move |engine, slot| {
             engine.set_coming(slot, is_coming)
         });
     }
 
-    /// Counts the keys of slots that have come whole.
+    /// Counts the keys of slots that were imported completely.
     fn count_keys(&self, job: &Job) {
         let counter = &job.figures.keys;
         self.with_each(&job.slots, move |engine, slot| {
@@ -424,13 +424,13 @@ impl Bus {
         });
     }
 
-    /// How often a database of a shard was emptied.
+    /// Returns how many times a database of any shard was emptied.
     fn emptied(&self) -> u64 {
         let all = self.service.all_published.iter();
         all.map(|published| published.emptied.get()).sum()
     }
 
-    /// Takes slots that have come whole.
+    /// Takes ownership of completely imported slots.
     fn take(&'static self, job: &Arc<Job>) -> Result<(), String> {
         let change = Change::TakeSlots {
             slots: job.slots.clone(),
@@ -451,7 +451,7 @@ impl Bus {
         taken.map(drop)
     }
 
-    /// A node wants to move slots here.
+    /// Handles a node's request to migrate slots here.
     fn establish(
         &'static self,
         client: &Arc<Shared>,
@@ -486,7 +486,7 @@ impl Bus {
         };
         let is_deleting = self.moves.is_deleting(&slots) || self.moves.awaits_end(&slots);
         if is_deleting || slots.iter().any(has_keys) {
-            // What is left of another time would come among the keys.
+            // Old keys would mix with the imported ones.
             if !is_deleting {
                 self.delete_keys(slots);
             }
@@ -535,8 +535,8 @@ impl Bus {
         }
     }
 
-    /// Whether the log has all that has ever been deleted of these slots: a hold's records are there before the next
-    /// hold begins. A replica of Valkey does not live through slots that come while it has keys of them.
+    /// Returns whether the log has all deletions ever made in these slots: the records of a shard's holder precede
+    /// those of the next one. A replica running Valkey crashes if slots are imported while it has keys of them.
     fn has_logged_deletions(&self, slots: &SlotSet) -> bool {
         self.shards_of(slots).into_iter().all(|shard| {
             let held = self.service.shards.take_spinning(shard, SPINS);
@@ -544,9 +544,10 @@ impl Bus {
         })
     }
 
-    /// Writes down, for the append-only file and the replicas, that keys of slots come or go: should this node not live
-    /// to see the end, what is not its own by then goes. Once, since it says so to replicas of Valkey too, which have
-    /// the slots empty at that moment; snapshots say it until it is over.
+    /// Records, for the append-only file and the replicas, that keys of slots are being imported or removed: if
+    /// this node does not survive to the end, the keys it does not own by then are deleted. Recorded once, since
+    /// replicas running Valkey get it too, which expect the slots to be empty at that moment; snapshots repeat it
+    /// until it is over.
     pub(super) fn note(&self, note: SlotNote) {
         if !self.map().me().is_primary() {
             return;
@@ -555,12 +556,12 @@ impl Bus {
             true => job::establish(self.source_of(&note), note.name, &note.slots),
             false => with_head(note.words()),
         };
-        // Before the log has it: a snapshot of this moment has it in either case.
+        // Before the log has it: a snapshot at this moment has it in either case.
         self.moves.notes.lock().insert(note.name, note);
         self.log_words(&words, Audience::BOTH);
     }
 
-    /// The node from which slots come.
+    /// Returns the node from which slots are imported.
     fn source_of(&self, note: &SlotNote) -> NodeId {
         let map = self.map();
         let first = note.slots.iter().next();
@@ -568,10 +569,10 @@ impl Bus {
         owner.map_or(map.me().id, |owner| owner.id)
     }
 
-    /// Writes down that this is over, if it was written down that it began.
+    /// Records the end of this migration, if its beginning was recorded.
     pub(super) fn note_over(&self, name: NodeId, has_come: bool) {
         if !self.map().me().is_primary() {
-            // The primary says so.
+            // The primary records it.
             return;
         }
         let Some(note) = self.moves.notes.lock().remove(&name) else {
@@ -587,7 +588,7 @@ impl Bus {
     /// See [`Cluster::replay_note`](basalt_commands::command::host::cluster::Cluster::replay_note).
     pub(super) fn replay_note(&self, note: SlotNote) {
         let mut notes = self.moves.notes.lock();
-        // A primary that is not trusted may make up names.
+        // An untrusted primary may make up names.
         if notes.len() >= UNDER_WAY_MAX {
             return;
         }
@@ -605,7 +606,7 @@ impl Bus {
         }
     }
 
-    /// What a primary says is kept in this server's file; those who replicate from it get the primary's own words.
+    /// Records the primary's notes in this server's file; its replicas get the primary's original records.
     fn log_for_own_file(&self, words: &[Vec<u8>]) {
         if !self.map().me().is_primary() {
             self.log_words(words, Audience::FILE);
@@ -627,7 +628,7 @@ impl Bus {
         self.service.log_records(&mut records, false);
     }
 
-    /// Deletes what has come of moves that were not finished when this server, or the primary that it followed, ended.
+    /// Deletes the data of migrations that were unfinished when this server, or its former primary, ended.
     pub(super) async fn delete_unfinished(&'static self) {
         let map = self.map();
         if !map.me().is_primary() {
@@ -646,7 +647,7 @@ impl Bus {
         }
     }
 
-    /// Ends moves to here that have become void, and forgets old ones.
+    /// Ends imports that have become void, and removes old entries.
     pub(super) fn look_at_moves(&'static self) {
         let config = self.service.config.load_full();
         let map = self.map();

@@ -1,4 +1,4 @@
-//! What is to be sent to the other node.
+//! Data to be sent to the other node.
 
 use std::collections::VecDeque;
 
@@ -6,13 +6,13 @@ use bytes::Bytes;
 
 use basalt_engine::snapshot::Chunk;
 
-/// What is to be sent, in its order. Long strings are shared with the keys that they are the values of.
+/// Data to be sent, in order. Long strings are shared with the keys that hold them.
 #[derive(Default)]
 pub(super) struct Pieces {
     pieces: VecDeque<ToSend>,
 }
 
-/// A part of what is to be sent.
+/// A part of the data to be sent.
 pub(super) enum ToSend {
     Bytes(Vec<u8>),
     Shared(Bytes),
@@ -28,7 +28,7 @@ impl ToSend {
 }
 
 impl Pieces {
-    /// The end, to be appended to.
+    /// Returns the end of the data, to be appended to.
     pub(super) fn text(&mut self) -> &mut Vec<u8> {
         if !matches!(self.pieces.back(), Some(ToSend::Bytes(_))) {
             self.pieces.push_back(ToSend::Bytes(Vec::new()));
@@ -43,12 +43,12 @@ impl Pieces {
         self.pieces.append(&mut others.pieces);
     }
 
-    /// Appends what was written of a shard.
+    /// Appends data encoded from a shard.
     pub(super) fn put(&mut self, chunk: Chunk) {
         let Chunk {
             mut bytes, blocks, ..
         } = chunk;
-        // From the last to the first, so that what is behind a string is cut off.
+        // From the last to the first, so that the part after a string can be split off.
         let mut cut = Vec::with_capacity(2 * blocks.len() + 1);
         for (position, block) in blocks.into_iter().rev() {
             cut.push(ToSend::Bytes(bytes.split_off(position)));
@@ -65,7 +65,7 @@ impl Pieces {
         self.pieces.pop_front()
     }
 
-    /// Bytes that it holds which are not the keys' own.
+    /// Returns the bytes held here that are not shared with keys.
     pub(super) fn held_bytes(&self) -> u64 {
         let held = self.pieces.iter().map(|part| match part {
             ToSend::Bytes(bytes) => bytes.capacity() as u64,

@@ -1,7 +1,7 @@
-//! `check-aof`: whether an append-only file is good, and what of it can be kept.
+//! `check-aof`: checks whether an append-only file is valid, and how much of it can be kept.
 //!
-//! Prints the lines that tools know from redis-check-aof. Values are not looked into: records are followed to their
-//! ends, a snapshot in front of them too.
+//! Prints the same lines as redis-check-aof, which tools parse. Values are not interpreted: records are followed to
+//! their ends, including those of a leading snapshot.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -18,27 +18,27 @@ use crate::telemetry::clock;
 use crate::telemetry::progress::{After, Meter, Metered};
 use basalt_core::base::text::{Visible, visible};
 
-/// The longest line that can be the length of something, or a note.
+/// Longest line that can hold a length or an annotation.
 const LINE_BYTES_MAX: u64 = 1024;
 
-/// Databases that a snapshot may name.
+/// Number of databases a snapshot may name.
 const DATABASES_MAX: usize = i32::MAX as usize;
 
-/// What is to be done.
+/// The requested action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Wish {
     fixes: bool,
-    /// Records behind this Unix second are cut off.
+    /// Records after this Unix second are cut off.
     until_s: Option<u64>,
 }
 
-/// Where answers come from and lines go.
+/// The terminal: prompts are answered on `input`, lines are printed to `out`.
 struct Talk<'t> {
     input: &'t mut dyn BufRead,
     out: &'t mut dyn Write,
 }
 
-/// Checks what the arguments name; whether it is good, or has been made so.
+/// Checks the file named by the arguments; returns true if it is valid or has been repaired.
 pub fn run(
     arguments: &[OsString],
     input: &mut dyn BufRead,
@@ -92,7 +92,7 @@ pub fn run(
     }
 }
 
-/// Whether the first line that is no comment is one of a manifest.
+/// True if the first line that is not a comment belongs to a manifest.
 fn is_manifest(path: &Path) -> io::Result<bool> {
     let mut file = BufReader::new(File::open(path)?);
     loop {
@@ -106,14 +106,14 @@ fn is_manifest(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// How far a file is good.
+/// The extent to which a file is valid.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Good {
     offset: u64,
     line: u64,
-    /// What is wrong behind that, and where.
+    /// The first error after that, with its offset.
     wrong: Option<(u64, String)>,
-    /// Where the first note of a later second stands, if that was asked for.
+    /// Offset of the first annotation with a later second, if one was searched for.
     later_at: Option<u64>,
 }
 
@@ -298,7 +298,8 @@ impl Talk<'_> {
         Ok(true)
     }
 
-    /// Follows a file to its end, or as far as it is good; none if the snapshot in front is broken, which was said.
+    /// Follows a file to its end or to its first error; returns `None` if the leading snapshot is invalid, which
+    /// has been reported.
     fn follow(
         &mut self,
         mut file: impl Read,
@@ -346,18 +347,18 @@ fn truncate(path: &Path, len: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// A file of commands as it is followed.
+/// A file of commands being read.
 struct Reading<'r> {
     from: &'r mut dyn BufRead,
     offset: u64,
     line: u64,
 }
 
-/// What is wrong, and where.
+/// The offset of an error, and its description.
 type Wrong = (u64, String);
 
 impl Reading<'_> {
-    /// A line without its end.
+    /// Returns the next line without its terminator.
     fn line(&mut self) -> Result<Vec<u8>, Wrong> {
         let at = self.offset;
         let mut line = Vec::new();
@@ -381,7 +382,7 @@ impl Reading<'_> {
         let line = self.line();
         let first = match &line {
             Ok(line) => line.first().copied(),
-            // What is there of it says more than that it ends.
+            // A partial line yields a better message than the end of the file does.
             Err(_) => None,
         };
         let line = match (line, first) {
@@ -399,7 +400,7 @@ impl Reading<'_> {
         number.ok_or_else(|| (at, "Expected a length".to_owned()))
     }
 
-    /// Skips an argument; its first bytes.
+    /// Skips an argument and returns its first bytes.
     fn argument(&mut self) -> Result<Vec<u8>, Wrong> {
         const SHOWN: u64 = 8;
         let len = self.number(b'$')?;
@@ -425,7 +426,7 @@ impl Reading<'_> {
         }
     }
 
-    /// The next command; its name's first bytes.
+    /// Skips the next command and returns the first bytes of its name.
     fn command(&mut self) -> Result<Vec<u8>, Wrong> {
         let count = self.number(b'*')?;
         let mut name = Vec::new();
@@ -438,7 +439,7 @@ impl Reading<'_> {
         Ok(name)
     }
 
-    /// The next byte, which stays there.
+    /// Returns the next byte without consuming it.
     fn peek(&mut self) -> Result<Option<u8>, Wrong> {
         let at = self.offset;
         let bytes = self

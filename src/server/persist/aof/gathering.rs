@@ -1,60 +1,62 @@
-//! Whether a sync is put off for a moment, so that it is for more of the clients that wait.
+//! Decides whether to delay a sync briefly so that it covers more of the waiting clients.
 //!
-//! Where a sync takes long, clients fall into two halves: while the writes of one are synced the other half writes, and
-//! has to wait for the whole next sync. The disk then serves half of them at a time. So before a sync begins, the
-//! clients that the last one let go get a moment to write again; not where a sync takes no longer than that moment.
+//! Where a sync takes long, clients fall into two halves: while the writes of one half are being synced, the other
+//! half writes and then has to wait for the whole next sync. The disk then serves half of them at a time. So before
+//! a sync begins, the clients that the last one released get a moment to write again, unless a sync takes no longer
+//! than that moment.
 //!
-//! A client that still makes this sync is answered about one sync earlier, and each one that waits is answered later by
-//! as long as the sync is put off. So it is put off as long as clients come at a rate at which more would come in the
-//! time of a sync than wait already; where that was of no use it is tried again only after some syncs, more each time.
+//! A client that still makes this sync gets its reply about one sync earlier, and each waiting client gets its
+//! reply later by the length of the delay. So the delay goes on while clients arrive at a rate at which more would
+//! arrive during a sync than are already waiting. After a delay that did not pay, a delay is tried again only after
+//! some syncs, more each time.
 
 use std::time::Duration;
 
-/// Syncs that take less are not put off: what is saved is less than what it costs to sleep.
+/// Shorter syncs are not delayed: the saving is less than the cost of sleeping.
 const SYNC_MIN: Duration = Duration::from_micros(400);
 
-/// The rate at which clients come is measured over this part of a sync's time.
+/// The arrival rate of clients is measured over this fraction of a sync's duration.
 const WINDOWS: u32 = 8;
 
-/// In each of them, whether all have come is looked at so often.
+/// Number of times per window to check whether all clients have arrived.
 const LOOKS: u32 = 4;
 
-/// Shorter sleeps take the system longer than they last.
+/// Minimum sleep; shorter ones cost the system more time than they last.
 const LOOK_MIN: Duration = Duration::from_micros(50);
 
-/// The most syncs that are not put off, one after the other, where to put off the one before was of no use.
+/// Maximum number of consecutive syncs that are not delayed after delays that did not pay.
 const RESTS_MAX: u32 = 64;
 
-/// See the module.
+/// State for deciding whether to delay a sync; see the module.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Gathering {
-    /// How long the last two syncs took.
+    /// Durations of the last two syncs.
     spent: [Duration; 2],
-    /// Who waited when the last one was over, whether it let them go or not.
+    /// Number of clients waiting when the last sync ended, whether it released them or not.
     crowd: usize,
-    /// How many are not put off now, and how many the next time that it is of no use.
+    /// Number of syncs still not to be delayed, and the number to skip after the next delay that does not pay.
     rests: u32,
     rests_next: u32,
 }
 
 impl Gathering {
-    /// A sync is over, of which so many heard or for which they wait further.
+    /// Records a finished sync and the number of clients that it released or that are still waiting.
     pub(super) fn note(&mut self, spent: Duration, crowd: usize) {
         self.spent = [self.spent[1], spent];
         self.crowd = crowd;
     }
 
-    /// Waits until as many wait as the last time, too few come, or the time of a sync has passed. Whether it waited at
-    /// all. `sleep` tells how long it slept.
+    /// Waits until as many clients wait as the last time, too few arrive, or the duration of a sync has passed.
+    /// Returns whether it waited at all. `sleep` returns how long it slept.
     pub(super) fn gather(
         &mut self,
         mut waiting: impl FnMut() -> usize,
         mut sleep: impl FnMut(Duration) -> Duration,
     ) -> bool {
-        // One that took long for once says nothing.
+        // A single long sync is no evidence.
         let spent = self.spent[0].min(self.spent[1]);
         let first = waiting();
-        // One alone is not waited for by itself.
+        // A single client does not wait for others.
         if spent < SYNC_MIN || self.crowd <= 1 || first >= self.crowd {
             return false;
         }
@@ -76,7 +78,7 @@ impl Gathering {
                 break;
             }
         }
-        // Those who come now and then are about as many in any time.
+        // Occasional arrivals amount to about the same number in any period.
         let come = count.saturating_sub(first);
         self.rests_next = match pays(come, 2 * first, passed, spent) {
             true => 0,
@@ -87,7 +89,7 @@ impl Gathering {
     }
 }
 
-/// Whether it pays that so many were waited for, while others waited already, for so long.
+/// True if waiting for `passed` was worth it: `come` clients arrived while `waited` clients were kept waiting.
 fn pays(come: usize, waited: usize, passed: Duration, sync: Duration) -> bool {
     come as u128 * sync.as_nanos() > waited as u128 * passed.as_nanos()
 }
@@ -99,7 +101,8 @@ mod tests {
     const SYNC: Duration = Duration::from_millis(16);
     const LOOK: Duration = Duration::from_micros(500);
 
-    /// How often a sync is put off by a look if so many wait at each, and for ever as many as at the last.
+    /// Returns the number of checks by which a sync is delayed if `waiting` clients wait at each one, and as many
+    /// as at the last thereafter.
     fn looks(mut gathering: Gathering, waiting: &[usize]) -> u32 {
         let mut at = 0;
         let mut sleeps = 0;
@@ -143,10 +146,10 @@ mod tests {
     #[test]
     fn a_sync_is_not_put_off_for_those_who_come_now_and_then() {
         let gathering = after([SYNC, SYNC], 100);
-        // 32 looks are the time of a sync: at one a look no more come in it than wait.
+        // 32 checks last as long as a sync: at one arrival per check, no more arrive during it than wait.
         let steady: Vec<usize> = (32..99).collect();
         assert_eq!(looks(gathering, &steady), LOOKS);
-        // It takes too long, but more and more come.
+        // It takes too long, but arrivals keep growing.
         let rush: Vec<usize> = (0..99).collect();
         let gathering = after([SYNC, SYNC], 1000);
         assert_eq!(looks(gathering, &rush), WINDOWS * LOOKS);
@@ -157,7 +160,7 @@ mod tests {
         let mut gathering = after([SYNC, SYNC], 50);
         let mut tries_at = Vec::new();
         for sync in 0..200 {
-            // 20 wait, and one comes in a while.
+            // 20 wait, and one arrives during the delay.
             let mut waiting = [20, 20, 20, 20, 21].into_iter();
             let mut look = || waiting.next().unwrap_or(21);
             if gathering.gather(&mut look, |time| time) {
@@ -165,7 +168,7 @@ mod tests {
             }
         }
         assert_eq!(tries_at, [0, 2, 5, 10, 19, 36, 69, 134, 199]);
-        // All come.
+        // All clients arrive.
         assert!((0..=RESTS_MAX).any(|_| {
             let mut waiting = [20, 40].into_iter();
             gathering.gather(|| waiting.next().unwrap_or(50), |time| time)

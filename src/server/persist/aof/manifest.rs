@@ -1,4 +1,4 @@
-//! The manifest: which files make up the append-only file, in Redis 7's format.
+//! The manifest: the list of files that make up the append-only file, in Redis 7's format.
 //!
 //! ```text
 //! file NAME seq NUMBER type b      the base, one at most
@@ -12,22 +12,22 @@
 use basalt_commands::config::words;
 use basalt_core::base::text;
 
-/// Longest line of a manifest.
+/// Maximum length of a line.
 const LINE_BYTES_MAX: usize = 1024;
 
 /// One file of the manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Name of the file, in the directory of the append-only file.
+    /// Name of the file within the directory of the append-only file.
     pub name: Vec<u8>,
-    /// Number of the file among those of its kind.
+    /// Sequence number of the file among those of its kind.
     pub seq: u64,
 }
 
-/// See the module.
+/// The list of the files that make up the append-only file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
-    /// What was there when the last rewrite began.
+    /// Dataset as of the start of the last rewrite.
     pub base: Option<Part>,
     /// Replaced files, the latest first.
     pub history: Vec<Part>,
@@ -39,23 +39,23 @@ pub struct Manifest {
     pub incr_seq: u64,
 }
 
-/// Why a manifest is refused.
+/// Reason why a manifest is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// From 1; 0 for the file as a whole.
+    /// Line number, from 1; 0 for the file as a whole.
     pub line: usize,
     /// The line.
     pub text: Vec<u8>,
-    /// Which byte of the line is wrong, from 1, if it is one.
+    /// Position of the invalid byte in the line, from 1, if a single byte is to blame.
     pub byte: Option<usize>,
-    /// What is wrong.
+    /// Description of the error.
     pub why: &'static str,
 }
 
 const INVALID: &str = "Invalid AOF manifest file format";
 
 impl Manifest {
-    /// Reads a manifest.
+    /// Parses a manifest.
     pub fn parse(bytes: &[u8]) -> Result<Manifest, Refused> {
         let mut manifest = Manifest::default();
         let mut count = 0;
@@ -78,8 +78,8 @@ impl Manifest {
             };
             let line = &rest[..end];
             rest = &rest[end + 1..];
-            // Names with such bytes are quoted, and lines end with the only one that is not. What stands here is what a
-            // loss of power left, and may have been the end of one line and the beginning of another.
+            // Names with such bytes are quoted, and lines end with the only one that is not. A stray control byte
+            // is the result of a power loss, and may join the end of one line with the beginning of another.
             let is_stray = |byte: &u8| byte.is_ascii_control() && !b"\t\r".contains(byte);
             if let Some(at) = line.iter().position(is_stray) {
                 return Err(Refused {
@@ -147,7 +147,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// As it is written.
+    /// Serializes the manifest.
     pub fn to_bytes(&self) -> Vec<u8> {
         let base = self.base.iter().map(|part| (part, 'b'));
         let history = self.history.iter().map(|part| (part, 'h'));
@@ -164,13 +164,13 @@ impl Manifest {
         bytes
     }
 
-    /// The next base, of this kind; it is not the base yet.
+    /// Returns the next base of the given kind without making it the base.
     pub fn next_base(&self, file: &[u8], is_rdb: bool) -> Part {
         let suffix = if is_rdb { ".base.rdb" } else { ".base.aof" };
         part(file, self.base_seq + 1, suffix)
     }
 
-    /// The next file of commands; it is not among them yet.
+    /// Returns the next file of commands without adding it.
     pub fn next_incr(&self, file: &[u8]) -> Part {
         part(file, self.incr_seq + 1, ".incr.aof")
     }
@@ -181,7 +181,7 @@ impl Manifest {
         self.incrs.push(incr);
     }
 
-    /// Puts a base in place of what it contains: the former base and all files of commands but the last so many.
+    /// Installs a base in place of what it contains: the former base and all files of commands but the last `kept`.
     pub fn replace(&mut self, base: Part, kept: usize) {
         let replaced = self.incrs.len().saturating_sub(kept);
         let old = self.base.replace(base);
@@ -190,7 +190,7 @@ impl Manifest {
         gone.for_each(|part| self.history.insert(0, part));
     }
 
-    /// All files that are loaded, in order.
+    /// Returns all files to load, in order.
     pub fn loaded(&self) -> impl DoubleEndedIterator<Item = &Part> {
         self.base.iter().chain(&self.incrs)
     }

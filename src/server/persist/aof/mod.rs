@@ -1,25 +1,26 @@
 //! The append-only file: Redis 7's directory of files, written from the log.
 //!
 //! ```text
-//! manifest  which files there are        check    the tool that checks and repairs them
-//! store     how that changes, so that a crash leaves one of two states
-//! writer    whole records into the file that is appended to
+//! manifest  the list of files                    check    the tool that checks and repairs them
+//! store     changes to that list, such that a crash leaves either the old or the new state
+//! writer    appends whole records to the current file
 //! threads   the writer's thread, and the one that syncs each second
-//! gathering when a sync is put off for more of the clients that wait
-//! rewrite   a snapshot in place of what it contains: on request, by itself, after a failure, when it is turned on
-//! start     loading, turning it on and off
+//! gathering delays a sync so that it covers more of the waiting clients
+//! rewrite   replaces files by a snapshot: on request, automatically, after a failure, when the AOF is turned on
+//! start     loading, turning the AOF on and off
 //! ```
 //!
-//! The stream comes from the log ([`crate::persist::oplog`]), at the writer's own pace. Replies wait for the disk where
-//! `appendfsync` is `always`, threads do not: a session asks [`Durability::must_wait`] before its replies leave.
+//! The stream comes from the log ([`crate::persist::oplog`]), at the writer's own pace. With `appendfsync always`,
+//! replies wait for the disk but threads do not: a session calls [`Durability::must_wait`] before its replies are
+//! sent.
 //!
-//! What goes wrong: a write that fails is tried again, and clients that write hear MISCONF meanwhile. After a sync that
-//! failed it is not known what the disk has, and no later one tells: nothing more is written behind it, and clients
-//! hear MISCONF until a rewrite into new files is on the disk, which begins by itself. With `always` the server ends,
-//! as redis-server does.
+//! Failures: a failed write is retried, and writing clients get MISCONF meanwhile. After a failed sync the contents
+//! of the disk are unknown, and no later sync reveals them: nothing more is written behind it, and clients get
+//! MISCONF until a rewrite into new files, which begins automatically, is on the disk. With `always` the server
+//! exits, as redis-server does.
 //!
-//! Locks are taken in this order: [`Inner`], writer or policy. None is held where a shard is taken. [`Inner`] is held
-//! while files change, so no thread that serves connections waits for it, but for CONFIG SET appendonly.
+//! Lock order: [`Inner`], then writer or policy. None is held while a shard is being locked. [`Inner`] is held
+//! while files change, so no thread that serves connections waits for it, except for CONFIG SET appendonly.
 
 pub mod check;
 mod gathering;
@@ -62,11 +63,11 @@ pub use rewrite::Rewriting;
 /// Whether writes are appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// No.
+    /// Writes are not appended.
     Off,
-    /// As soon as a rewrite has put what is there now in front of them.
+    /// Writes are appended once a rewrite has written the current dataset in front of them.
     Waiting,
-    /// Yes.
+    /// Writes are appended.
     On,
 }
 
@@ -76,23 +77,23 @@ struct Inner {
     reader: Option<Arc<Reader>>,
     /// The rewrite under way.
     running: Option<Arc<Running>>,
-    /// A rewrite begins, or runs, or ends.
+    /// True while a rewrite begins, runs or ends.
     is_rewriting: bool,
     limiter: Limiter,
     last_mark: u64,
 }
 
-/// What decides whether replies wait for the disk, and whether replaced files are removed.
+/// Data that determines whether replies wait for the disk, and whether replaced files are removed.
 struct Policy {
-    /// What is appended comes from there; none while nothing is.
+    /// Source of what is appended; `None` while nothing is.
     reader: Option<Arc<Reader>>,
-    /// The server ends: no reply tells of what is not on the disk, whatever `appendfsync` says.
+    /// The server is shutting down: no reply reveals data that is not on the disk, whatever `appendfsync` says.
     is_ending: bool,
-    /// `aof-disable-auto-gc`, as it was last followed.
+    /// `aof-disable-auto-gc`, as last applied.
     keeps_history: bool,
 }
 
-/// See the module.
+/// The append-only file of a server: its state, its writer, and its rewrites.
 pub struct Aof {
     service: &'static Service,
     log: Arc<OpLog>,
@@ -100,18 +101,18 @@ pub struct Aof {
     files: Arc<dyn Files>,
     inner: Mutex<Inner>,
     writer: Mutex<Writer>,
-    /// How far the disk has it.
+    /// Log position up to which the disk has everything.
     synced: Gate,
     gathering: Mutex<Gathering>,
     policy: Mutex<Policy>,
-    /// Writes are appended, so that what is synced says what the disk has.
+    /// Writes are appended, so that `synced` reflects the disk.
     is_on: AtomicBool,
     /// Replies wait for the disk.
     waits: AtomicBool,
     is_scheduled: AtomicBool,
     /// Bytes of the files that are not appended to.
     parts_bytes: AtomicU64,
-    /// The last write failed, and is tried again.
+    /// The last write failed and is being retried.
     is_failing: AtomicBool,
     /// DEBUG AOF-FLUSH-SLEEP, in microseconds.
     flush_sleep_us: AtomicU64,
@@ -120,7 +121,7 @@ pub struct Aof {
 }
 
 impl Aof {
-    /// Of this server, off as yet.
+    /// Creates the append-only file of this server, turned off.
     pub fn new(
         service: &'static Service,
         log: Arc<OpLog>,
@@ -171,17 +172,17 @@ impl Aof {
         Store::open(Arc::clone(&self.files), directory, name)
     }
 
-    /// Has tasks that wait for the disk be woken by relays, one for each runtime: their number.
+    /// Sets the number of relays, one per runtime, that wake the tasks waiting for the disk.
     pub fn set_relays(&self, count: usize) {
         self.synced.set_relays(count);
     }
 
-    /// The relay of a runtime, which is to run there.
+    /// Runs the relay of a runtime; must be polled on that runtime.
     pub async fn relay(self: Arc<Aof>, number: usize) -> Infallible {
         std::future::poll_fn(|cx| self.synced.poll_relay(number, cx)).await
     }
 
-    /// Follows a change of `appendfsync` and of `aof-disable-auto-gc`; never waits for a disk.
+    /// Applies a change of `appendfsync` and of `aof-disable-auto-gc`; never waits for a disk.
     pub fn follow_config(self: &Arc<Self>) {
         let keeps_history = self.service.config.load().aof_disable_auto_gc;
         let kept_history = {
@@ -196,7 +197,7 @@ impl Aof {
         }
     }
 
-    /// Follows a change of whether it is on.
+    /// Applies a change of the phase.
     fn follow(&self, inner: &Inner) {
         let mut policy = self.policy.lock();
         let is_on = inner.phase == Phase::On;
@@ -208,24 +209,24 @@ impl Aof {
         let is_always = self.service.config.load().appendfsync == Appendfsync::Always;
         let waits = (is_always || policy.is_ending) && policy.reader.is_some();
         self.is_on.store(policy.reader.is_some(), Relaxed);
-        // SeqCst: clients are served until the process is gone; one that is answered without a wait has appended its
-        // command by now.
+        // SeqCst: clients are served until the process is gone; a client that got its reply without a wait has
+        // appended its command by now.
         self.waits.store(waits, SeqCst);
         self.log.set_urgent(waits);
-        // Those that wait look again.
+        // Waiting clients check again.
         self.synced.open();
         if waits && let Some(reader) = &policy.reader {
             reader.nudge();
         }
     }
 
-    /// DEBUG AOF-FLUSH-SLEEP.
+    /// Sets the delay of DEBUG AOF-FLUSH-SLEEP, in microseconds.
     pub fn set_flush_sleep(&self, us: u64) {
         self.flush_sleep_us.store(us, Relaxed);
     }
 
-    /// Whether all before a position is on the disk, and what was written before the log was kept is; none: it is off.
-    /// `waiter` is nudged when that may have changed.
+    /// Returns whether everything before a position is on the disk, including what was written before the log
+    /// existed; `None` if the AOF is off. `waiter` is nudged when that may have changed.
     pub fn is_synced(&self, position: u64, waiter: Option<&Arc<Shared>>) -> Option<bool> {
         let is_synced = || match self.figures().enabled.load(Relaxed) {
             true => Some(self.is_on.load(Relaxed) && self.synced.passed() >= position),
@@ -239,12 +240,12 @@ impl Aof {
         is_synced()
     }
 
-    /// The position behind all that was appended to the log.
+    /// Returns the position after everything that was appended to the log.
     pub fn log_position(&self) -> u64 {
         self.log.tail()
     }
 
-    /// A command waits before it takes shards: for whom is counted.
+    /// Counts a command that waits before it locks shards, by what it waits for.
     fn note_wait(&self) {
         let waits = &self.service.telemetry.persistence.writer_waits;
         waits.all.fetch_add(1, Relaxed);
@@ -257,7 +258,7 @@ impl Aof {
         whom.fetch_add(1, Relaxed);
     }
 
-    /// A write or a sync failed: who writes hears of it.
+    /// Records a failed write or sync, so that writing clients get an error.
     fn note_failure(&self, error: &io::Error) {
         let figures = self.figures();
         figures
@@ -272,14 +273,15 @@ impl Aof {
         }
     }
 
-    /// What was written may be lost: nothing more is written behind it, and a rewrite is to make it good.
+    /// Handles a possible loss of written data: nothing more is written behind it, and a rewrite is scheduled to
+    /// repair it.
     fn lose(&self, writer: &mut Writer, error: &io::Error) {
         self.note_failure(error);
         writer.hold();
         self.is_scheduled.store(true, Relaxed);
     }
 
-    /// Measures the files that are not appended to.
+    /// Measures the files that are not appended to; returns the total bytes of all files.
     fn measure(&self, inner: &Inner) -> u64 {
         let Some(store) = &inner.store else { return 0 };
         let parts = store.manifest().loaded();
@@ -292,7 +294,7 @@ impl Aof {
 
 impl Durability for Aof {
     fn is_crowded(&self) -> bool {
-        // Who writes hears MISCONF, and waits for nothing.
+        // After a failed write, writing clients get MISCONF and do not wait.
         self.log.is_crowded() && self.figures().last_write_ok.load(Relaxed)
     }
 
@@ -317,7 +319,7 @@ impl Durability for Aof {
     }
 
     fn must_wait(&self, position: u64) -> bool {
-        // SeqCst: behind the append that the reply tells of; see `shut_down`.
+        // SeqCst: ordered after the append that the reply confirms; see `shut_down`.
         self.waits.load(SeqCst) && self.synced.passed() < position
     }
 

@@ -1,9 +1,9 @@
-//! Rewrites: a snapshot takes the place of what it contains, while what comes behind its cut goes to the next file.
+//! Rewrites: a snapshot replaces the files it contains, while everything after its cut goes to the next file.
 //!
-//! The cut leaves a mark in the log, with all shards in hand: what lies before it is in the snapshot. The writer
-//! switches files at the mark. Where the manifest may name the new file at once it does, as in redis-server, so that a
-//! rewrite that fails leaves one file more. While what was written before may be lost, or nothing was written, the new
-//! file counts together with the base alone.
+//! The cut leaves a marker in the log while all shards are locked: everything before it is in the snapshot. The
+//! writer switches files at the marker. Where the manifest may list the new file at once it does, as in
+//! redis-server, so that a failed rewrite leaves one more file. While earlier writes may be lost, or nothing was
+//! written, the new file counts only together with the base.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -18,30 +18,29 @@ use crate::persist::snapshot::{BaseForm, Busy, Purpose, Running, Sink};
 use crate::telemetry::clock;
 use basalt_engine::record::Audience;
 
-/// Failures one after the other from which on rewrites that begin by themselves wait.
+/// Number of consecutive failures after which automatic rewrites are delayed.
 const FAILURES_FREE: u64 = 3;
 
-/// The least and the longest that they wait.
+/// Minimum and maximum of that delay.
 const WAITS: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(3600);
 
-/// How long to wait before a failed rewrite without which writes are refused is tried again: the first time, and at
-/// most.
+/// Initial and maximum delay before retrying a failed rewrite without which writes are refused.
 const WAITS_URGENT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
 
-/// How a request for a rewrite was taken.
+/// Outcome of a request for a rewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rewriting {
     /// The rewrite runs.
     Started,
-    /// The rewrite will run, when what runs now is done.
+    /// The rewrite will run when the snapshot in progress is done.
     Scheduled,
-    /// One runs already.
+    /// Another rewrite is already running.
     UnderWay,
-    /// The rewrite could not begin; the log says why.
+    /// The rewrite could not begin; the reason is in the log.
     Failed,
 }
 
-/// Has rewrites that fail again and again, and begin by themselves, wait; longer each time.
+/// Backoff of automatic rewrites that fail repeatedly, longer each time.
 #[derive(Default)]
 pub(super) struct Limiter {
     failures: u64,
@@ -57,7 +56,7 @@ impl Limiter {
         }
     }
 
-    /// Whether a rewrite that would begin by itself has to wait, from now on if it did not yet.
+    /// Returns whether an automatic rewrite has to wait; starts the waiting period if none is running.
     fn holds_back(&mut self, now: Instant, is_urgent: bool) -> bool {
         if self.failures < FAILURES_FREE {
             return false;
@@ -82,7 +81,7 @@ impl Limiter {
 }
 
 impl Aof {
-    /// BGREWRITEAOF, with no shard in hand.
+    /// Runs BGREWRITEAOF; the caller holds no shard.
     pub fn rewrite(self: &Arc<Self>) -> Rewriting {
         let mut inner = self.inner.lock();
         if inner.is_rewriting {
@@ -95,7 +94,7 @@ impl Aof {
         self.begin(&mut inner)
     }
 
-    /// Has a rewrite begin when nothing else is under way, or not.
+    /// Schedules a rewrite for when nothing else is running, or cancels that.
     pub fn schedule(self: &Arc<Self>, is_on: bool) {
         if is_on && let Err(error) = self.start_threads() {
             tracing::warn!("Nobody looks whether a rewrite is due: {error}");
@@ -104,7 +103,7 @@ impl Aof {
         self.figures().rewrite_scheduled.store(is_on, Relaxed);
     }
 
-    /// Begins a rewrite, or has it begin when what runs now is done.
+    /// Begins a rewrite, or schedules it if a snapshot is running.
     pub(super) fn begin(self: &Arc<Self>, inner: &mut Inner) -> Rewriting {
         if self.snapshots.current().is_some() {
             self.schedule(true);
@@ -168,7 +167,8 @@ impl Aof {
                 Rewriting::Started
             }
             Err(Busy(_)) => {
-                // Somebody was quicker. The file that was made for it gets what comes, as after a failure.
+                // Another snapshot was quicker. The file made for this rewrite gets what follows, as after a
+                // failure.
                 self.schedule(true);
                 self.abandon(inner, &next, mark);
                 Rewriting::Scheduled
@@ -176,7 +176,7 @@ impl Aof {
         }
     }
 
-    /// Makes the file for what comes behind the cut.
+    /// Creates the file for the records after the cut.
     fn prepare(self: &Arc<Self>, inner: &mut Inner) -> io::Result<(Next, u64)> {
         let is_held = self.writer.lock().is_held();
         let next = match inner.phase {
@@ -203,20 +203,20 @@ impl Aof {
         Ok((next, mark))
     }
 
-    /// A rewrite ends before its cut.
+    /// Ends a rewrite before its cut.
     fn abandon(self: &Arc<Self>, inner: &mut Inner, next: &Next, mark: u64) {
         inner.is_rewriting = false;
         self.figures().rewrite_in_progress.store(false, Relaxed);
         self.figures().rewrite_began_s.store(0, Relaxed);
         match next {
-            // What follows goes to the file that the manifest names last.
+            // Later records go to the file that the manifest lists last.
             Next::Listed => drop(self.log.mark(Audience::FILE, mark)),
             Next::Temporary => self.drop_temporary(inner),
             Next::None => {}
         }
     }
 
-    /// What was written to the temporary file counts for nothing.
+    /// Discards the temporary file.
     fn drop_temporary(&self, inner: &mut Inner) {
         if let Some(store) = &inner.store {
             store.remove_temporary_incr();
@@ -233,7 +233,7 @@ impl Aof {
         }
     }
 
-    /// The snapshot is written, or not. On one of its threads.
+    /// Ends a rewrite after its snapshot was written or failed. Runs on a snapshot thread.
     fn end(self: &Arc<Self>, went_well: bool, base: &BaseSink) -> io::Result<()> {
         let mut inner = self.inner.lock();
         let began_s = self.figures().rewrite_began_s.load(Relaxed);
@@ -247,7 +247,7 @@ impl Aof {
             }
             if base.next == Next::Temporary {
                 self.drop_temporary(&mut inner);
-                // Until it is turned off it is tried again.
+                // It is retried until the AOF is turned off.
                 self.schedule(inner.phase != Phase::Off);
             } else if self.writer.lock().is_held() {
                 self.schedule(true);
@@ -259,7 +259,7 @@ impl Aof {
         }
         let spent_s = (clock::unix_ms() / 1000).saturating_sub(began_s);
         self.note_end(&mut inner, result.is_ok(), spent_s);
-        // Who waits for it to be on finds that the rewrite is over.
+        // Callers waiting for the AOF to be on see that the rewrite is over.
         self.follow(&inner);
         result
     }
@@ -287,7 +287,7 @@ impl Aof {
             _ => self.reach_mark(inner, base.mark)?,
         };
         if *next == Next::Temporary {
-            // What it has counts from now on, so it is on the disk first.
+            // Its contents count from now on, so they are synced first.
             let mut writer = self.writer.lock();
             writer.release();
             writer.flush().map_err(|failure| failure.into_error())?;
@@ -305,7 +305,7 @@ impl Aof {
         if has_skipped {
             writer.release();
         }
-        // Else too much came meanwhile, and was dropped: the next rewrite makes up for it.
+        // Otherwise too much arrived meanwhile and was dropped: the next rewrite makes up for it.
         let is_whole = !writer.has_gap();
         drop(writer);
         if is_whole && (has_skipped || *next == Next::Temporary) {
@@ -319,8 +319,8 @@ impl Aof {
         Ok(())
     }
 
-    /// Waits until the writer has come to the mark, or has it skip what can not be written before; whether it did: what
-    /// follows is held then, as it counts with the new base alone.
+    /// Waits until the writer reaches the marker, or makes it skip what cannot be written before the marker.
+    /// Returns true if it skipped: the writer is then on hold, as later records count only with the new base.
     fn reach_mark(&self, inner: &Inner, mark: u64) -> io::Result<bool> {
         const PATIENCE: Duration = Duration::from_secs(120);
         let began = Instant::now();
@@ -349,7 +349,7 @@ impl Aof {
         ))
     }
 
-    /// Removes what was replaced, unless tests want it kept.
+    /// Removes replaced files, unless tests want them kept.
     pub(super) fn delete_history(&self, inner: &mut Inner) {
         if self.service.config.load().aof_disable_auto_gc {
             return;
@@ -361,24 +361,24 @@ impl Aof {
         }
     }
 
-    /// Whether a rewrite runs.
+    /// True while a rewrite runs.
     pub fn is_rewriting(&self) -> bool {
         self.figures().rewrite_in_progress.load(Relaxed)
     }
 
-    /// Whether a rewrite runs without which nothing counts that is appended.
+    /// True while the first rewrite runs, without which no appended record counts.
     pub fn is_rewriting_first(&self) -> bool {
         let inner = self.inner.lock();
         inner.phase == Phase::Waiting && inner.is_rewriting
     }
 
-    /// The rewrite that runs.
+    /// Returns the running rewrite.
     pub fn running(&self) -> Option<Arc<Running>> {
         self.inner.lock().running.clone()
     }
 
-    /// Looks whether a rewrite is due; never waits for a disk unless one is. A few times a second, on a thread that
-    /// may.
+    /// Checks whether a rewrite is due; waits for a disk only if one is. Called a few times per second, on a thread
+    /// that may block.
     pub fn tick(self: &Arc<Self>) {
         let persistence = &self.service.telemetry.persistence;
         if persistence.loading.is_loading.load(Relaxed) {
@@ -403,7 +403,7 @@ impl Aof {
         self.begin(&mut inner);
     }
 
-    /// By how much of a hundred the files have grown, if that calls for a rewrite.
+    /// Returns by how many percent the files have grown, if that calls for a rewrite.
     fn growth(&self) -> Option<u64> {
         let (config, figures) = (self.service.config.load(), self.figures());
         let (now, base) = (
@@ -421,7 +421,7 @@ impl Aof {
         (growth >= percent).then_some(growth)
     }
 
-    /// Ends a rewrite that runs, as it is turned off.
+    /// Cancels a running rewrite because the AOF is being turned off.
     pub(super) fn cancel_rewrite(&self, inner: &Inner) {
         if let Some(running) = &inner.running {
             tracing::info!("Killing AOF child: the rewrite under way is cancelled");
@@ -430,7 +430,7 @@ impl Aof {
     }
 }
 
-/// The base as it is written.
+/// Sink for the base of a rewrite.
 struct BaseSink {
     aof: Arc<Aof>,
     file: NewFile,
@@ -452,7 +452,7 @@ impl Sink for BaseSink {
         let ended = self.aof.end(ok && synced.is_ok(), &self);
         match ok {
             true => synced.and(ended),
-            // Why is known to who says so.
+            // The caller knows the reason.
             false => Ok(()),
         }
     }
@@ -471,7 +471,7 @@ mod tests {
             assert!(!limiter.holds_back(began, false));
             limiter.note(false);
         }
-        // However long ago they failed, the wait begins when somebody would have one begin.
+        // However long ago the failures were, the wait begins when a rewrite would begin.
         assert!(limiter.holds_back(after(500), false));
         assert!(limiter.holds_back(after(559), false));
         assert!(!limiter.holds_back(after(560), false));
@@ -484,7 +484,7 @@ mod tests {
         for _ in 0..FAILURES_FREE {
             limiter.note(false);
         }
-        // Where writes are refused meanwhile it is tried again soon.
+        // Where writes are refused meanwhile, the retry comes soon.
         assert!(limiter.holds_back(after(700), true));
         assert!(!limiter.holds_back(after(701), true));
     }

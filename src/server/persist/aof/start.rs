@@ -1,4 +1,4 @@
-//! Loading the append-only file, turning it on and off.
+//! Loads the append-only file and turns it on and off.
 
 use std::io::Read;
 use std::path::Path;
@@ -21,30 +21,30 @@ use basalt_commands::config::Config;
 use basalt_core::base::text::visible;
 use basalt_engine::record::Audience;
 
-/// Writes why the server does not start into the log and to the terminal.
+/// Writes the reason why the server does not start to the log and to the terminal.
 macro_rules! refuse {
     ($($words:tt)*) => {
         log::refusal(&format!($($words)*))
     };
 }
 
-/// What was found.
+/// Outcome of loading at startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// No append-only file.
+    /// There is no append-only file.
     Nothing,
-    /// One, which is loaded.
+    /// The append-only file has been loaded.
     Loaded,
     /// Loading was stopped.
     Stopped,
 }
 
-/// The append-only file can not be loaded, or not be appended to; the log says why.
+/// The append-only file cannot be loaded or appended to; the reason is in the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Unusable;
 
 impl Aof {
-    /// Looks what there is, and takes over what older servers left.
+    /// Opens the existing files, and migrates those of older servers.
     pub fn find(&self) -> Result<(), Unusable> {
         let config = self.service.config.load();
         let mut inner = self.inner.lock();
@@ -63,20 +63,20 @@ impl Aof {
         find().map_err(unusable)
     }
 
-    /// Whether nothing is there.
+    /// True if there is no append-only file yet.
     pub fn is_fresh(&self) -> bool {
-        // What is wrong with it is said later.
+        // Any error in it is reported later.
         let store = self.open_store(&self.service.config.load());
         store.is_ok_and(|store| store.is_fresh(Path::new(".")))
     }
 
-    /// Turns it on at once where nothing is there to be loaded; whether that went well.
+    /// Turns the AOF on at once if there is nothing to load; returns whether that succeeded.
     pub fn start_fresh(self: &Arc<Self>) -> bool {
         self.is_fresh() && self.find().is_ok() && self.open(&mut self.inner.lock()).is_ok()
     }
 
-    /// Loads what there is when the server starts, and has commands appended to it from then on: no client's command
-    /// runs in between. The calling thread is made for scripts, and holds no shard.
+    /// Loads the existing files at startup and starts appending commands: no client command runs in between. The
+    /// calling thread is prepared for scripts and holds no shard.
     pub fn start(self: &Arc<Self>, stop: &dyn Fn() -> bool) -> Result<Found, Unusable> {
         let found = self.inner.lock().store.as_ref().map(open_files).transpose();
         let files = found?.unwrap_or_default();
@@ -93,8 +93,8 @@ impl Aof {
         found
     }
 
-    /// Begins the append-only file with the snapshot that the server has loaded for want of one: the snapshot becomes
-    /// the base, and commands are appended from now on.
+    /// Begins the append-only file with the snapshot that the server has loaded in its absence: the snapshot
+    /// becomes the base, and commands are appended from now on.
     pub fn start_with(self: &Arc<Self>, snapshot: &mut dyn Read) -> Result<(), Unusable> {
         self.find()?;
         let mut inner = self.inner.lock();
@@ -106,8 +106,8 @@ impl Aof {
         self.open(&mut inner)
     }
 
-    /// DEBUG LOADAOF: loads what there is into shards that `empty` has emptied, as the manifest says on the disk.
-    /// Nothing is logged meanwhile. The calling thread is made for scripts.
+    /// Runs DEBUG LOADAOF: loads the files of the manifest on the disk into shards that `empty` has emptied.
+    /// Nothing is logged meanwhile. The calling thread is prepared for scripts.
     pub fn load_again(
         &self,
         stop: &dyn Fn() -> bool,
@@ -125,7 +125,7 @@ impl Aof {
         loaded.map(|_| ())
     }
 
-    /// The files that the manifest names on the disk.
+    /// Opens the files that the manifest on the disk names.
     fn find_again(&self) -> Result<Vec<Opened>, Unusable> {
         let mut inner = self.inner.lock();
         let mut find = || -> Result<(), StoreError> {
@@ -141,7 +141,8 @@ impl Aof {
         open_files(inner.store.as_ref().expect("opened above"))
     }
 
-    /// Has all that was appended so far written, and not synced: who reads the file sees it. An error if it can not be.
+    /// Writes everything appended so far, without a sync, so that readers of the file see it. Errs if it cannot be
+    /// written.
     pub fn write_all(&self) -> Result<(), Unusable> {
         let inner = self.inner.lock();
         let is_written = match (inner.phase, &inner.reader) {
@@ -178,7 +179,7 @@ impl Aof {
         Ok(Found::Loaded)
     }
 
-    /// The absolute path of the manifest, for people.
+    /// Returns the absolute path of the manifest, for messages.
     fn shown_manifest(&self) -> String {
         let config = self.service.config.load();
         let (folder, name) = (&config.appenddirname, &config.appendfilename);
@@ -187,7 +188,7 @@ impl Aof {
         visible(path.as_os_str().as_encoded_bytes())
     }
 
-    /// A file ends within a command or a transaction: it is cut off there, if that may be.
+    /// Truncates a file that ends within a command or a transaction, where the configuration allows that.
     fn cut_off(&self, file: &Opened, error: &AofError) -> Result<(), Unusable> {
         let name = name_of(&file.part);
         let manifest = self.shown_manifest();
@@ -219,7 +220,7 @@ impl Aof {
                 return Err(Unusable);
             }
         }
-        // What is appended to has to stay as it is.
+        // A file being appended to must stay as it is.
         let is_appended_to = self.is_on.load(Relaxed);
         if !self.service.config.load().aof_load_truncated || !file.is_last || is_appended_to {
             if !file.is_last {
@@ -237,7 +238,7 @@ impl Aof {
         tracing::warn!("Truncating the AOF {name} at offset {}", error.valid);
         let inner = self.inner.lock();
         let store = inner.store.as_ref();
-        // A rewrite may have replaced it meanwhile.
+        // A rewrite may have replaced the file meanwhile.
         let named = store.filter(|store| store.manifest().loaded().any(|part| *part == file.part));
         let cut = named.map_or(Ok(()), |store| store.truncate(&file.part, error.valid));
         cut.map_err(|error| {
@@ -246,7 +247,7 @@ impl Aof {
         })
     }
 
-    /// Turns it on when the server starts, once its data are there and before it has clients.
+    /// Turns the AOF on at startup, after loading and before there are clients.
     fn open(self: &Arc<Self>, inner: &mut Inner) -> Result<(), Unusable> {
         let config = self.service.config.load();
         let empty = match config.aof_use_rdb_preamble {
@@ -273,7 +274,7 @@ impl Aof {
         let bytes = self.measure(inner);
         self.figures().base_bytes.store(bytes, Relaxed);
         self.figures().current_bytes.store(bytes, Relaxed);
-        // What a crash left.
+        // Removes leftovers of a crash.
         self.delete_history(inner);
         self.service
             .pubsub
@@ -282,7 +283,7 @@ impl Aof {
         Ok(())
     }
 
-    /// Has the writer read the log from now on.
+    /// Makes the writer read the log from now on.
     fn listen(self: &Arc<Self>, inner: &mut Inner) -> std::io::Result<()> {
         self.log.start()?;
         self.start_threads()?;
@@ -292,7 +293,7 @@ impl Aof {
         Ok(())
     }
 
-    /// CONFIG SET appendonly yes: a rewrite begins, and what follows its cut is appended.
+    /// Runs CONFIG SET appendonly yes: begins a rewrite; records after its cut are appended.
     pub fn turn_on(self: &Arc<Self>) -> Result<(), Unusable> {
         let mut inner = self.inner.lock();
         if inner.phase != Phase::Off {
@@ -306,7 +307,7 @@ impl Aof {
         self.figures().enabled.store(true, Relaxed);
         self.figures().last_write_ok.store(true, Relaxed);
         if inner.is_rewriting {
-            // The base alone, which has no cut in the log.
+            // A rewrite of the base alone, which has no cut in the log.
             self.cancel_rewrite(&inner);
             self.is_scheduled.store(true, Relaxed);
             return Ok(());
@@ -329,14 +330,14 @@ impl Aof {
         }
     }
 
-    /// CONFIG SET appendonly no: what was appended is on the disk when it returns.
+    /// Runs CONFIG SET appendonly no: everything appended is on the disk when it returns.
     pub fn turn_off(&self) {
         let mut inner = self.inner.lock();
         if inner.phase == Phase::Off {
             return;
         }
         self.cancel_rewrite(&inner);
-        // First, so that clients that wait for the sync hear of it, as at redis-server.
+        // First, so that clients waiting for the sync notice, as with redis-server.
         self.figures().enabled.store(false, Relaxed);
         if let (Phase::On, Some(reader)) = (inner.phase, &inner.reader) {
             self.settle(reader);
@@ -346,7 +347,7 @@ impl Aof {
         self.await_rewrite();
     }
 
-    /// Gives a rewrite that was cancelled a moment to end, so that a command that asks for the next one gets it.
+    /// Waits briefly for a cancelled rewrite to end, so that the next request for one succeeds.
     fn await_rewrite(&self) {
         const LOOKS: usize = 500;
         for _ in 0..LOOKS {
@@ -377,23 +378,23 @@ impl Aof {
     }
 }
 
-/// What is wrong with the files, once the log has it.
+/// Reports an error of the files to the log.
 fn unusable(error: StoreError) -> Unusable {
     error.report();
     Unusable
 }
 
-/// A file that is to be loaded. It is read whatever becomes of its name, so that no lock is held meanwhile.
+/// A file to load. It stays readable even if it is renamed or removed, so no lock is held meanwhile.
 struct Opened {
     part: Part,
     kind: &'static str,
     bytes: u64,
-    /// Nothing follows: it may end within a command.
+    /// No data follows, so the file may end within a command.
     is_last: bool,
     from: Box<dyn Read + Send>,
 }
 
-/// The files that a manifest names, in the order in which they are loaded. All of them have to be there.
+/// Opens the files that a manifest lists, in loading order. All of them have to exist.
 fn open_files(store: &Store) -> Result<Vec<Opened>, Unusable> {
     let open = |part: &Part| {
         Ok(Opened {
@@ -409,7 +410,7 @@ fn open_files(store: &Store) -> Result<Vec<Opened>, Unusable> {
     };
     let opened: Result<Vec<Opened>, StoreError> = store.manifest().loaded().map(open).collect();
     let mut files = opened.map_err(unusable)?;
-    // A crash between the making of a file and the first write to it leaves the one before to be cut off.
+    // After a crash between creating a file and the first write to it, the file before it may be truncated.
     for file in files.iter_mut().rev() {
         file.is_last = true;
         if file.bytes > 0 {
@@ -423,7 +424,7 @@ fn total_bytes(files: &[Opened]) -> u64 {
     files.iter().map(|file| file.bytes).sum()
 }
 
-/// A base without keys.
+/// Returns a base without keys.
 fn empty_base(config: &Config) -> Vec<u8> {
     let options = Options {
         version: basalt_engine::serial::V10,
@@ -458,7 +459,7 @@ mod tests {
     use crate::telemetry::Telemetry;
     use basalt_commands::command::testing::NoServer;
 
-    /// A server that found these commands in its file and tried to load them.
+    /// Starts a server that finds these commands in its file and tries to load them.
     fn started(commands: &[u8]) -> (Arc<Aof>, Result<Found, Unusable>) {
         let config = Arc::new(Config::default());
         let service = crate::start::build(Arc::clone(&config), 2, Telemetry::new(None, 2));

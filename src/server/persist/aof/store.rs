@@ -1,8 +1,8 @@
-//! The directory of the append-only file: what its manifest says, and how it changes so that after a crash one of two
-//! manifests is there, whole, with all the files that it names.
+//! The directory of the append-only file: its manifest, and changes to it such that after a crash either the old or
+//! the new manifest is there, whole, with all the files it lists.
 //!
-//! Every change follows one order: new files are made and synced, the manifest is put in place of the old one (written
-//! beside it, synced, renamed, directory synced), and only then are files removed that no manifest names any more.
+//! Every change follows one order: create and sync new files, replace the manifest (write beside it, sync, rename,
+//! sync the directory), and only then remove the files that no manifest lists any more.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
@@ -16,23 +16,23 @@ use crate::persist::files::{self, File, Files};
 use crate::telemetry::log;
 use basalt_core::base::text::visible;
 
-/// A manifest of a sane size.
+/// Maximum bytes read of a manifest.
 const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 
-/// Bytes that are copied at a time.
+/// Bytes copied at a time.
 const COPIED_BYTES: usize = 1 << 20;
 
-/// What stops the append-only file from being used.
+/// An error that prevents the use of the append-only file.
 #[derive(Debug)]
 pub enum StoreError {
-    /// The manifest is not one.
+    /// The manifest is invalid.
     Manifest(PathBuf, Refused),
-    /// The system refuses something: what was tried, and why it failed.
+    /// A system call failed: what was tried, and why it failed.
     Io(String, io::Error),
 }
 
 impl StoreError {
-    /// Writes to the log and the terminal, in the words that tools look for in redis-server's log.
+    /// Reports to the log and the terminal, in the words that tools look for in redis-server's log.
     pub fn report(&self) {
         match self {
             StoreError::Manifest(path, refused) => {
@@ -59,28 +59,28 @@ fn failed<T>(result: io::Result<T>, what: impl FnOnce() -> String) -> Result<T, 
     result.map_err(|error| StoreError::Io(what(), error))
 }
 
-/// A file of commands that is to follow a cut.
+/// State of the file of commands that follows a cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The manifest names it already.
+    /// The manifest already lists it.
     Listed,
-    /// The file lies beside, and is named together with the base.
+    /// The file has a temporary name, and is listed together with the base.
     Temporary,
-    /// There is none: nothing is appended.
+    /// There is no file: nothing is appended.
     None,
 }
 
-/// See the module.
+/// The directory of the append-only file, with its manifest.
 pub struct Store {
     files: Arc<dyn Files>,
     directory: PathBuf,
-    /// What all names begin with.
+    /// Common prefix of all file names.
     name: Vec<u8>,
     manifest: Manifest,
 }
 
 impl Store {
-    /// Reads the manifest, if there is one.
+    /// Opens the store and reads the manifest, if there is one.
     pub fn open(
         files: Arc<dyn Files>,
         directory: PathBuf,
@@ -96,7 +96,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Reads the manifest anew, as it is on the disk.
+    /// Reads the manifest again from the disk.
     pub fn reload(&mut self) -> Result<(), StoreError> {
         let path = self.path(&self.with_suffix(".manifest"));
         let what = || {
@@ -117,7 +117,7 @@ impl Store {
         Ok(())
     }
 
-    /// What the manifest says.
+    /// Returns the manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -130,12 +130,12 @@ impl Store {
         self.directory.join(OsStr::from_bytes(name))
     }
 
-    /// Where a file of the manifest lies.
+    /// Returns the path of a file of the manifest.
     pub fn path_of(&self, part: &Part) -> PathBuf {
         self.path(&part.name)
     }
 
-    /// Where the next base is written, before it bears its name.
+    /// Returns the path at which the next base is written before it is renamed.
     pub fn temporary_base(&self) -> PathBuf {
         self.path(&[b"temp-rewrite-", &self.name[..], b".base"].concat())
     }
@@ -144,7 +144,7 @@ impl Store {
         self.path(&[b"temp-", &self.name[..], b".incr"].concat())
     }
 
-    /// Makes the directory.
+    /// Creates the directory.
     pub fn create_directory(&self) -> io::Result<()> {
         self.files.create_directory(&self.directory)?;
         self.files.sync_directory(files::parent(&self.directory))
@@ -157,7 +157,7 @@ impl Store {
         if put.is_ok() || self.is_on_disk(&manifest) {
             self.manifest = manifest;
         } else {
-            // It may be there after a crash all the same: its names are not used again.
+            // After a crash it may be there all the same: its names are not used again.
             let (base, incr) = (manifest.base_seq, manifest.incr_seq);
             self.manifest.base_seq = self.manifest.base_seq.max(base);
             self.manifest.incr_seq = self.manifest.incr_seq.max(incr);
@@ -165,7 +165,7 @@ impl Store {
         put
     }
 
-    /// Whether this is what the manifest says on the disk, as far as one can tell.
+    /// True if this is the manifest on the disk, as far as can be told.
     fn is_on_disk(&self, manifest: &Manifest) -> bool {
         let path = self.path(&self.with_suffix(".manifest"));
         let mut bytes = Vec::new();
@@ -181,7 +181,7 @@ impl Store {
         }
     }
 
-    /// Whether nothing is there: no manifest, and no file of an older server.
+    /// True if there is neither a manifest nor a file of an older server.
     pub fn is_fresh(&self, old_directory: &Path) -> bool {
         let old = old_directory.join(OsStr::from_bytes(&self.name));
         let manifest = self.path(&self.with_suffix(".manifest"));
@@ -189,7 +189,7 @@ impl Store {
         is_missing(&old) && is_missing(&manifest)
     }
 
-    /// Takes over the one file in which older servers kept everything; whether there was one.
+    /// Migrates the single file of older servers; returns whether there was one.
     pub fn upgrade(&mut self, old_directory: &Path) -> Result<bool, StoreError> {
         let old = old_directory.join(OsStr::from_bytes(&self.name));
         let new = self.path(&self.name);
@@ -221,7 +221,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Length of a file of the manifest, which has to be there.
+    /// Returns the length of a file of the manifest, which has to exist.
     pub fn len_of(&self, part: &Part) -> Result<u64, StoreError> {
         let path = self.path_of(part);
         let what = || {
@@ -245,14 +245,14 @@ impl Store {
         failed(self.files.open(&self.path_of(part)), what)
     }
 
-    /// Cuts a file of the manifest off at a length.
+    /// Truncates a file of the manifest to a length.
     pub fn truncate(&self, part: &Part, len: u64) -> io::Result<()> {
         let file = self.files.append(&self.path_of(part))?;
         file.truncate(len)?;
         file.sync()
     }
 
-    /// Begins with a snapshot as the base, where nothing was there.
+    /// Begins with a snapshot as the base, where no files exist.
     pub fn begin_with(&mut self, snapshot: &mut dyn Read) -> io::Result<()> {
         self.create_directory()?;
         self.remove_temporary();
@@ -268,8 +268,8 @@ impl Store {
         self.put(manifest)
     }
 
-    /// Opens the last file of commands, and makes whatever is missing: an empty base, of `base` and RDB or not, and the
-    /// first file of commands. How long that file is.
+    /// Opens the last file of commands and returns it with its length. Creates whatever is missing: an empty base
+    /// (`base`: its bytes, and whether they are RDB) and the first file of commands.
     pub fn open_at_start(
         &mut self,
         base: Option<(&[u8], bool)>,
@@ -299,7 +299,7 @@ impl Store {
         Ok((file, len))
     }
 
-    /// Makes the file for what follows a cut.
+    /// Creates the file for the records after a cut.
     pub fn next_incr(&mut self, next: &Next) -> io::Result<Option<Arc<dyn File>>> {
         self.create_directory()?;
         match next {
@@ -328,7 +328,7 @@ impl Store {
         }
     }
 
-    /// Puts the base that was written to [`Store::temporary_base`], and synced, in place of what it contains.
+    /// Installs the base that was written to [`Store::temporary_base`] and synced in place of what it contains.
     pub fn finish_rewrite(&mut self, is_rdb: bool, next: &Next) -> io::Result<()> {
         let mut manifest = self.manifest.clone();
         let base = manifest.next_base(&self.name, is_rdb);
@@ -351,7 +351,8 @@ impl Store {
         let old = self.manifest.clone();
         let put = self.files.sync_directory(&self.directory);
         if let Err(error) = put.and_then(|()| self.put(manifest)) {
-            // The manifest on the disk may be either: what it names must stay, unless we know that it is the old one.
+            // The manifest on the disk may be either one: the files it lists must stay, unless it is known to be
+            // the old one.
             if self.is_on_disk(&old) {
                 let _ = self.files.remove(&base_path);
                 if let Some(path) = incr_path {
@@ -363,13 +364,13 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the file that a rewrite has come to nothing with.
+    /// Removes the temporary base of a failed rewrite.
     pub fn remove_temporary_base(&self) {
-        // It may not have come to be.
+        // It may never have been created.
         let _ = self.files.remove(&self.temporary_base());
     }
 
-    /// Removes the file of commands behind the base of a rewrite that has come to nothing.
+    /// Removes the temporary file of commands of a failed rewrite.
     pub fn remove_temporary_incr(&self) {
         tracing::info!(
             "Removing the temp incr aof file {} in the background",
@@ -378,7 +379,7 @@ impl Store {
         let _ = self.files.remove(&self.temporary_incr());
     }
 
-    /// What a crash left.
+    /// Removes leftovers of a crash.
     fn remove_temporary(&self) {
         for path in [self.temporary_base(), self.temporary_incr()] {
             if let Ok(Some(_)) = self.files.len(&path) {
@@ -387,8 +388,8 @@ impl Store {
         }
     }
 
-    /// Removes replaced files. The manifest names each until it is gone, so that one that a crash or an error left is
-    /// removed the next time.
+    /// Removes replaced files. The manifest lists each until it is removed, so that one left by a crash or an error
+    /// is removed the next time.
     pub fn delete_history(&mut self) -> io::Result<()> {
         if self.manifest.history.is_empty() {
             return Ok(());
@@ -427,7 +428,7 @@ fn copy(from: &mut dyn Read, to: &mut NewFile) -> io::Result<()> {
     }
 }
 
-/// The name of a file, for people.
+/// Returns the name of a file, for messages.
 pub fn name_of(part: &Part) -> String {
     let name = OsString::from_vec(part.name.clone());
     name.to_string_lossy().into_owned()

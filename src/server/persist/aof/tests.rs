@@ -1,6 +1,6 @@
 //! Crashes and faults at every step of seeded runs: writes, syncs, rewrites and restarts over the simulated disk.
-//! Whatever happens, what is loaded afterwards is a prefix of what was written, with all that was synced. `CRASHES`
-//! says how many crashes there are at least.
+//! In every case, the loaded data is a prefix of the written data, with everything that was synced. `CRASHES` is
+//! the minimum number of crashes.
 
 use std::io::{self, IoSlice, Read};
 use std::path::Path;
@@ -18,8 +18,7 @@ use crate::persist::oplog::{Item, Stretch};
 
 const ROOT: &str = "/d";
 
-/// A server without data: its commands are numbers, each behind the one before, and a base says how many came before
-/// it.
+/// A server without data: its commands are consecutive numbers, and a base holds the count of numbers before it.
 struct Run {
     files: Simulated,
     store: Store,
@@ -27,7 +26,7 @@ struct Run {
     random: SmallRng,
     /// The next number.
     next: u64,
-    /// Numbers below are on the disk, as a client was told.
+    /// Numbers below this are on the disk, as confirmed to a client.
     acknowledged: u64,
     marks: u64,
 }
@@ -42,7 +41,7 @@ fn text_of(number: u64) -> String {
     format!("{number};")
 }
 
-/// Reads what there is as a server does when it starts, and cuts a torn end off; how many numbers there are.
+/// Loads the files as a server does at startup and truncates a torn end; returns how many numbers there are.
 fn load(store: &Store) -> u64 {
     let parts: Vec<_> = store.manifest().loaded().cloned().collect();
     let mut next = 0;
@@ -107,7 +106,7 @@ impl Run {
         Ok(())
     }
 
-    /// The machine comes back after a power cut.
+    /// Restarts the machine after a power cut.
     fn restart(&mut self, seed: u64) {
         self.files.restart(seed);
         self.store = open(&self.files);
@@ -167,7 +166,7 @@ impl Run {
         file.sync()
     }
 
-    /// As the module does it, with what others do between its steps.
+    /// Rewrites as the module does, with other actions between its steps.
     fn rewrite(&mut self) -> io::Result<()> {
         let next = match self.writer.is_held() {
             true => Next::Temporary,
@@ -217,7 +216,7 @@ impl Run {
         self.store.delete_history()
     }
 
-    /// What crashes left of files that nothing reads any more is removed, or written over.
+    /// Checks that files left by crashes and no longer read are removed or overwritten.
     fn has_no_leftovers(&self) {
         let listed = self.files.list(&Path::new(ROOT).join("dir"));
         let listed = listed.expect("the directory is there");
@@ -227,7 +226,7 @@ impl Run {
         assert_eq!(listed.len(), 1 + loaded, "{listed:?} {manifest:?}");
     }
 
-    /// A few writes and syncs.
+    /// Makes a few writes and syncs.
     fn some(&mut self) {
         for _ in 0..self.random.random_range(0..4) {
             self.push();
@@ -247,7 +246,7 @@ impl Run {
             }
             self.some();
             if self.random.random_bool(0.3) {
-                // What fails is tried again later.
+                // A failure is retried later.
                 let _ = self.rewrite();
             }
         }
@@ -277,7 +276,7 @@ fn a_crash_at_any_step_leaves_a_prefix_with_all_that_was_acknowledged() {
             run.go(12);
             assert!(run.files.has_crashed());
             run.restart(seed * 1_000 + step);
-            // And once more, in what follows.
+            // And once more, during the following operations.
             run.files.fail_at(1 + step % 7, Fault::Crash);
             run.go(3);
             run.restart(step);
@@ -305,7 +304,7 @@ fn faults_of_the_disk_lose_nothing_that_was_acknowledged_and_a_rewrite_makes_up_
             run.restart(seed);
             continue;
         }
-        // The disk is good again: the server recovers by itself.
+        // The disk works again: the server recovers by itself.
         run.files.heal();
         if run.writer.is_held() {
             held += 1;

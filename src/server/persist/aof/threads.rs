@@ -1,4 +1,4 @@
-//! The threads of the append-only file: one writes what the log has, one syncs it each second.
+//! The threads of the append-only file: one writes the records of the log, one syncs the file each second.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,22 +10,23 @@ use crate::persist::oplog::{Reader, Stretch};
 use crate::telemetry::clock;
 use basalt_commands::config::values::Appendfsync;
 
-/// How long the writer waits for the log before it looks around.
+/// Maximum wait for the log before the writer checks its state.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long nothing is tried after a write that failed.
+/// Pause after a failed write.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// How often the file is synced.
+/// Interval between syncs.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether a rewrite is due.
+/// Interval between checks whether a rewrite is due.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A sync that takes longer is late.
+/// Duration from which a sync counts as late.
 const SYNC_LATE: Duration = Duration::from_secs(2);
 
-/// Stream that is kept while it can not be written. Beyond it, a rewrite has to make up for what was dropped.
+/// Bytes of the stream kept while it cannot be written. Beyond that, records are dropped and a rewrite has to make
+/// up for them.
 const HELD_BYTES_MAX: u64 = 256 << 20;
 
 impl Aof {
@@ -42,7 +43,7 @@ impl Aof {
         Ok(())
     }
 
-    /// Starts the thread that writes what a reader gets; it ends with the reader.
+    /// Starts the thread that writes the records of a reader; it ends with the reader.
     pub(super) fn start_writer(self: &Arc<Self>, reader: &Arc<Reader>) -> std::io::Result<()> {
         let (aof, reader) = (Arc::clone(self), Arc::clone(reader));
         let thread = std::thread::Builder::new().name("basalt-aof".to_owned());
@@ -53,7 +54,7 @@ impl Aof {
     fn run_writer(&self, reader: &Arc<Reader>) {
         let mut drives = false;
         while !reader.is_closed() {
-            // Where replies wait, nothing stands between what is appended and this thread.
+            // While replies wait for syncs, this thread drives the log itself, without another thread in between.
             let waits = self.waits.load(Relaxed);
             if std::mem::replace(&mut drives, waits) != waits {
                 self.log.set_driver(waits.then_some(reader));
@@ -90,7 +91,7 @@ impl Aof {
         }
     }
 
-    /// Lets more of those come who wait for a sync, if that is worth it: what they wrote.
+    /// Delays the sync for more clients if that pays; returns their records.
     fn gather(&self, reader: &Reader) -> Option<Stretch> {
         let mut gathering = *self.gathering.lock();
         let sleep = |time| {
@@ -105,8 +106,8 @@ impl Aof {
         is_put_off.then(|| self.log.drive(reader, Duration::ZERO))?
     }
 
-    /// Writes what is queued, and syncs it if replies wait for that. Writers that wait for the disk go on as it takes
-    /// what the reader has.
+    /// Writes the queue, and syncs it if replies wait for that. Writers waiting for the disk resume as it drains
+    /// the reader's backlog.
     fn flush(&self, reader: &Reader) {
         let mut writer = self.writer.lock();
         if self.is_failing.load(Relaxed) && !self.may_try() {
@@ -141,7 +142,7 @@ impl Aof {
         }
     }
 
-    /// Syncs, for the replies that wait. One sync is for all that was written before it.
+    /// Syncs for the waiting replies. One sync covers everything written before it.
     fn sync_now(&self, writer: &mut Writer) {
         let Some((file, _, written)) = writer.file() else {
             return;
@@ -154,7 +155,7 @@ impl Aof {
         self.figures().fsync.note(spent);
         match synced {
             Ok(()) => {
-                // A disk that is made slow for a test is one that syncs slowly.
+                // A disk slowed down for a test counts as one that syncs slowly.
                 let slept = Duration::from_micros(self.flush_sleep_us.load(Relaxed));
                 self.gathering
                     .lock()
@@ -202,7 +203,7 @@ impl Aof {
         }
     }
 
-    /// Drops what waits, if it is too much: what the file has from here on is worth nothing.
+    /// Drops the queue if it is too long: records written to the file after that are worthless.
     fn bound(&self, writer: &mut Writer) {
         if writer.queued_bytes() > HELD_BYTES_MAX {
             tracing::warn!(
@@ -214,7 +215,7 @@ impl Aof {
         }
     }
 
-    /// Syncs each second, where `appendfsync` says so.
+    /// Syncs each second, with `appendfsync everysec`.
     fn run_sync(self: &Arc<Self>) {
         let mut synced = Instant::now();
         loop {
@@ -225,7 +226,7 @@ impl Aof {
                 continue;
             }
             synced = Instant::now();
-            // Of those that wait for a sync some may have gone, as their time was over.
+            // Some clients waiting for a sync may have timed out.
             self.synced.open();
             let config = self.service.config.load();
             let is_rewriting = self.figures().rewrite_in_progress.load(Relaxed);
@@ -236,7 +237,7 @@ impl Aof {
         }
     }
 
-    /// Syncs what is written, without holding up the writer.
+    /// Syncs what is written, without blocking the writer.
     pub(super) fn sync(&self) {
         let (file, generation, written) = {
             let writer = self.writer.lock();
@@ -268,7 +269,7 @@ impl Aof {
             Err(error) => {
                 tracing::warn!("Fail to fsync the AOF file: {error}");
                 let mut writer = self.writer.lock();
-                // Whatever was switched meanwhile was synced by the thread that switched it, as far as it was possible.
+                // A file that was switched meanwhile was synced by the thread that switched it, as far as possible.
                 if writer.file().is_some_and(|(_, now, _)| now == generation) {
                     self.lose(&mut writer, &error);
                 }
@@ -276,13 +277,13 @@ impl Aof {
         }
     }
 
-    /// Has everything that was appended so far written and synced; not while a write fails.
+    /// Writes and syncs everything appended so far, unless writes are failing.
     pub(super) fn settle(&self, reader: &Arc<Reader>) {
         self.write_out(reader);
         self.sync();
     }
 
-    /// Has everything that was appended so far written; not while a write fails. Whether it is.
+    /// Writes everything appended so far, unless writes are failing. Returns whether all is written.
     pub(super) fn write_out(&self, reader: &Arc<Reader>) -> bool {
         const LOOKS: usize = 10_000;
         let tail = self.log.tail();
@@ -302,7 +303,7 @@ impl Aof {
         false
     }
 
-    /// At the end of the server: all is written and synced, and no client hears any more of what is not.
+    /// Shuts down: everything is written and synced, and no client is sent a reply about data that is not.
     pub fn shut_down(&self) {
         let inner = self.inner.lock();
         if inner.phase == Phase::On

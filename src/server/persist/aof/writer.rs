@@ -1,8 +1,8 @@
-//! Appends the stream to the file of commands, whole records or none; without threads, which the parent has.
+//! Appends the stream to the file of commands, whole records or none. It has no threads; the parent module has.
 //!
-//! What could not be written stays queued, and a stretch that was written in part is cut off again, so that the file
-//! ends with whole records whenever it can. What is before a mark goes to the file before it, which is synced before
-//! the next file gets anything: so a crash never leaves a gap between two files.
+//! Unwritten records stay queued, and a partially written stretch is truncated, so that the file ends with whole
+//! records whenever possible. Records before a marker go to the file before it, which is synced before the next
+//! file is written to: so a crash never leaves a gap between two files.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -14,29 +14,29 @@ use bytes::Bytes;
 use crate::persist::files::File;
 use crate::persist::oplog::{Item, Stretch};
 
-/// Pieces given to the system at once.
+/// Maximum number of slices per system call.
 const PIECES_MAX: usize = 512;
 
-/// What is queued.
+/// An entry of the queue.
 enum Queued {
     Bytes(Bytes),
-    /// The end of a stretch: all before this position lies before it.
+    /// End of a stretch: all records before this log position precede it.
     End(u64),
-    /// What follows belongs to the file of this number.
+    /// Start of the file with this marker number, at this log position.
     Mark(u64, u64),
 }
 
-/// What a flush could not do.
+/// An operation that failed during a flush.
 #[derive(Debug)]
 pub enum Failure {
-    /// Write, and by how many bytes short it fell.
+    /// Writing to the file.
     Write(io::Error),
-    /// Sync a file before the next one.
+    /// Syncing a file before switching to the next one.
     Sync(io::Error),
 }
 
 impl Failure {
-    /// Why.
+    /// Returns the underlying error.
     pub fn into_error(self) -> io::Error {
         match self {
             Failure::Write(error) | Failure::Sync(error) => error,
@@ -44,33 +44,33 @@ impl Failure {
     }
 }
 
-/// See the module.
+/// Writer of the stream to the file of commands, with a queue; see the module.
 #[derive(Default)]
 pub struct Writer {
     file: Option<Arc<dyn File>>,
-    /// Tells files apart.
+    /// Identifies the current file among all used so far.
     generation: u64,
-    /// The file's length up to the last whole stretch.
+    /// Length of the file up to the last whole stretch.
     len: u64,
     queue: VecDeque<Queued>,
     queued_bytes: u64,
-    /// How far the stretch at the front is written: entries of the queue, and bytes of the next one.
+    /// Written part of the stretch at the front: entries of the queue, and bytes of the next entry.
     cursor: (usize, usize),
     written: u64,
-    /// The file that follows a mark.
+    /// Marker number and file to switch to at that marker.
     next: Option<(u64, Arc<dyn File>)>,
-    /// The last second that was noted.
+    /// Last Unix second annotated in the file.
     noted_s: u64,
-    /// What is queued is kept there.
+    /// Nothing is written; records stay queued.
     is_held: bool,
-    /// Some of what was queued was dropped, and no file has begun behind it yet.
+    /// Queued records were dropped, and no new file has begun since.
     has_gap: bool,
-    /// How long the sync before the last mark took, until somebody asks.
+    /// Duration of the sync before the last marker, until taken.
     spent: Option<Duration>,
 }
 
 impl Writer {
-    /// Has it go on behind so many bytes of a file, with what comes from now on. What is queued is forgotten.
+    /// Continues after the first `len` bytes of a file with records pushed from now on. Clears the queue.
     pub fn open(&mut self, file: Arc<dyn File>, len: u64) {
         self.queue.clear();
         self.queued_bytes = 0;
@@ -81,7 +81,7 @@ impl Writer {
         self.has_gap = false;
     }
 
-    /// Has it write nothing more. What is queued is forgotten.
+    /// Stops writing. Clears the queue.
     pub fn close(&mut self) {
         self.queue.clear();
         self.queued_bytes = 0;
@@ -98,53 +98,53 @@ impl Writer {
         self.generation += 1;
     }
 
-    /// The file, its number among all that it used, and the position before which everything is written.
+    /// Returns the file, its generation, and the position before which everything is written.
     pub fn file(&self) -> Option<(Arc<dyn File>, u64, u64)> {
         let file = self.file.as_ref()?;
         Some((Arc::clone(file), self.generation, self.written))
     }
 
-    /// The position before which everything is written.
+    /// Returns the position before which everything is written.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Bytes of the file, whole stretches only.
+    /// Returns the bytes of the file, whole stretches only.
     pub fn file_bytes(&self) -> u64 {
         self.len
     }
 
-    /// Bytes that are queued.
+    /// Returns the number of queued bytes.
     pub fn queued_bytes(&self) -> u64 {
         self.queued_bytes
     }
 
-    /// Whether nothing is queued.
+    /// True if the queue is empty.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Whether the file behind a mark is still to come.
+    /// True if the marker of the next file is still to come.
     pub fn awaits_mark(&self) -> bool {
         self.next.is_some()
     }
 
-    /// Has what follows a mark go to a file, which is empty.
+    /// Sets the file, which is empty, for the records after a marker.
     pub fn expect_mark(&mut self, number: u64, file: Arc<dyn File>) {
         self.next = Some((number, file));
     }
 
-    /// Has nothing written from now on, as what was written may be lost: it would stand behind a gap.
+    /// Stops writing, as earlier writes may be lost: further records would follow a gap.
     pub fn hold(&mut self) {
         self.is_held = true;
     }
 
-    /// Whether that is so.
+    /// True if writing is on hold.
     pub fn is_held(&self) -> bool {
         self.is_held
     }
 
-    /// Queues a stretch, behind a note of the time if that is wanted.
+    /// Queues a stretch, after a timestamp annotation if `now_s` is given.
     pub fn push(&mut self, stretch: Stretch, now_s: Option<u64>) {
         let mut is_noted = false;
         for item in stretch.items {
@@ -173,9 +173,9 @@ impl Writer {
         self.queue.push_back(Queued::Bytes(bytes));
     }
 
-    /// Forgets all that is queued before a mark, and goes on behind it in the next file: a base that contains it is
-    /// there. It is held from then on, until that base counts ([`Writer::release`]). False if the mark has not come
-    /// yet.
+    /// Drops everything queued before a marker and continues after it in the next file: a base that contains the
+    /// dropped records exists. The writer is on hold until that base counts ([`Writer::release`]). Returns false if
+    /// the marker has not arrived yet.
     pub fn skip_to_mark(&mut self, number: u64) -> bool {
         let found = self
             .queue
@@ -195,12 +195,12 @@ impl Writer {
         true
     }
 
-    /// How long the last flush took to sync a file before the next one, if it did.
+    /// Takes the time the last flush spent syncing a file before the next one, if it did.
     pub fn take_sync_time(&mut self) -> Option<Duration> {
         self.spent.take()
     }
 
-    /// Has it write again, unless that would be behind a gap.
+    /// Resumes writing, unless that would follow a gap.
     pub fn release(&mut self) {
         self.is_held = self.has_gap;
     }
@@ -212,13 +212,13 @@ impl Writer {
         }
     }
 
-    /// Whether something was dropped that a rewrite has to make up for, whose cut is yet to come.
+    /// True if records were dropped that only a rewrite with a later cut makes up for.
     pub fn has_gap(&self) -> bool {
         self.has_gap
     }
 
-    /// Forgets all that is queued, and writes nothing more until a rewrite that begins from now on has made up for it:
-    /// the cut of one under way may lie before what is dropped.
+    /// Drops the queue, and writes nothing more until a rewrite that begins from now on has made up for it: the cut
+    /// of a running rewrite may precede the dropped records.
     pub fn forget(&mut self) {
         self.queue.retain(|queued| matches!(queued, Queued::End(_)));
         self.queued_bytes = 0;
@@ -228,12 +228,12 @@ impl Writer {
         self.has_gap = true;
     }
 
-    /// Writes what is queued.
+    /// Writes the queue.
     pub fn flush(&mut self) -> Result<(), Failure> {
         self.flush_telling(&mut |_| ())
     }
 
-    /// As [`Writer::flush`], and says before each call of the system how many bytes are queued still.
+    /// Flushes as [`Writer::flush`] does, and calls `tell` with the bytes still queued before each system call.
     pub fn flush_telling(&mut self, tell: &mut dyn FnMut(u64)) -> Result<(), Failure> {
         if self.is_held {
             return Ok(());
@@ -263,7 +263,7 @@ impl Writer {
         }
     }
 
-    /// Takes note of ends that the cursor has reached.
+    /// Passes the stretch ends that the cursor has reached.
     fn pass_ends(&mut self) {
         while let Some(Queued::End(position)) = self.queue.get(self.cursor.0) {
             self.written = *position;
@@ -277,10 +277,10 @@ impl Writer {
         }
     }
 
-    /// One call of the system, over what lies before the next mark.
+    /// Makes one system call, for records before the next marker.
     fn write_some(&mut self) -> Result<(), Failure> {
         let Some(file) = self.file.clone() else {
-            // No reader wants it: forgotten.
+            // There is no file to write to: drop the records.
             self.cursor.0 = self.queue.len();
             self.queue
                 .retain(|queued| !matches!(queued, Queued::Bytes(_)));
@@ -311,7 +311,7 @@ impl Writer {
         }
     }
 
-    /// Moves the cursor over bytes that are written.
+    /// Moves the cursor over written bytes.
     fn advance(&mut self, mut count: usize) {
         let (mut index, mut offset) = self.cursor;
         while count > 0 {
@@ -323,7 +323,7 @@ impl Writer {
                 }
                 count -= left;
             } else {
-                // An end between stretches: what is before it is whole.
+                // An end between stretches: everything before it is whole.
                 self.cursor = (index, 0);
                 self.pass_ends();
                 (index, offset) = self.cursor;
@@ -335,7 +335,8 @@ impl Writer {
         self.cursor = (index, offset);
     }
 
-    /// A write failed: what is there of a stretch is cut off, if that is possible; else it goes on from there.
+    /// Handles a failed write: truncates a partially written stretch if possible; otherwise writing continues from
+    /// there.
     fn cut(&mut self, file: &dyn File, error: io::Error) -> Failure {
         if self.cursor != (0, 0) && file.truncate(self.len).is_ok() {
             self.cursor = (0, 0);
@@ -383,7 +384,7 @@ mod tests {
         let (files, mut writer) = opened();
         writer.push(stretch(&["one ", "two "], 10), None);
         writer.push(stretch(&["three "], 20), None);
-        // Half of it, then nothing: the first stretch is whole, the second is cut off.
+        // Half of it, then nothing: the first stretch is whole, the second is truncated.
         files.fail_at(1, Fault::Short);
         files.fail_at(2, Fault::Short);
         files.fail_at(3, Fault::Fails(ENOSPC));
@@ -421,7 +422,7 @@ mod tests {
         writer.push(stretch(&["old "], 10), None);
         writer.push(marked(7, "gone "), None);
         writer.forget();
-        // The rewrite whose cut was the mark is no good, whatever it makes of itself.
+        // The rewrite whose cut was the marker is useless, even if it succeeds.
         assert!(!writer.skip_to_mark(7) && writer.has_gap());
         writer.release();
         writer.push(stretch(&["held "], 40), None);
@@ -458,7 +459,7 @@ mod tests {
         writer.flush().expect("nothing is done");
         assert!(writer.take_sync_time().is_none());
         assert_eq!(text(&files, "2"), "");
-        // The base that contains the first file is there.
+        // The base that contains the first file exists.
         assert!(writer.skip_to_mark(7) && !writer.awaits_mark() && writer.is_held());
         writer.release();
         writer.flush().expect("written");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{File, Files};
 
-/// See the module.
+/// The real file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Disk;
 
@@ -16,7 +16,7 @@ struct Opened(fs::File);
 
 impl Files for Disk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        // A file may be truncated while it is open for appending, but not opened so.
+        // A file may be truncated while open for appending, but cannot be opened with both flags.
         let file = fs::OpenOptions::new()
             .append(true)
             .create(true)

@@ -1,9 +1,9 @@
-//! What log and snapshot files need of a file system, as a trait: the real one ([`disk::Disk`]), and one for tests that
-//! loses what was not synced and fails when it is told to (`simulated.rs`).
+//! The file system operations that log and snapshot files need, as a trait: the real one ([`disk::Disk`]), and one
+//! for tests that loses unsynced data and fails on request (`simulated.rs`).
 //!
-//! What is durable, and when: a file's bytes once [`File::sync`] has returned, the name of a file (made, renamed,
-//! removed) once [`Files::sync_directory`] has returned for its directory. A sync that failed says nothing about what
-//! was written before it, and neither does a later one that succeeds: the kernel may have dropped the pages.
+//! Durability: a file's bytes are durable once [`File::sync`] has returned, the name of a file (created, renamed,
+//! removed) once [`Files::sync_directory`] has returned for its directory. A failed sync says nothing about earlier
+//! writes, and neither does a later successful one: the kernel may have dropped the pages.
 
 pub mod disk;
 pub mod new_file;
@@ -15,51 +15,51 @@ use std::io::{self, IoSlice, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A file system.
+/// A file system for log and snapshot files.
 pub trait Files: Send + Sync {
-    /// Makes a file, or empties the one that is there, for appending.
+    /// Creates a file for appending, or truncates an existing one.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
 
-    /// Opens a file for appending, and makes it if it is not there.
+    /// Opens a file for appending, creating it if needed.
     fn append(&self, path: &Path) -> io::Result<Arc<dyn File>>;
 
     /// Opens a file for reading from its beginning.
     fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>>;
 
-    /// Gives a file another name, in place of a file that had it.
+    /// Renames a file, replacing any file of the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes a directory, unless it is there. Its parents are there.
+    /// Creates a directory, unless it exists. Its parents have to exist.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
     /// Makes the names in a directory durable.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Names of the files in a directory, sorted.
+    /// Returns the names of the files in a directory, sorted.
     fn list(&self, path: &Path) -> io::Result<Vec<OsString>>;
 
-    /// Length of a file, none if there is no such file.
+    /// Returns the length of a file, or `None` if it does not exist.
     fn len(&self, path: &Path) -> io::Result<Option<u64>>;
 }
 
-/// A file that is appended to. One thread writes, another may sync meanwhile.
+/// A file opened for appending. One thread writes; another may sync at the same time.
 pub trait File: Send + Sync {
-    /// Appends the pieces one behind the other; how many bytes of them it took, which may be fewer than there are.
+    /// Appends the pieces one after the other; returns the number of bytes written, which may be fewer than given.
     fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Makes what was written before durable.
+    /// Makes everything written so far durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Cuts the file off at a length.
+    /// Truncates the file to a length.
     fn truncate(&self, len: u64) -> io::Result<()>;
 
-    /// Length of the file.
+    /// Returns the length of the file.
     fn len(&self) -> io::Result<u64>;
 
-    /// Whether there is nothing in it.
+    /// True if the file is empty.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
@@ -78,8 +78,8 @@ pub trait File: Send + Sync {
     }
 }
 
-/// Puts a file in place of another one so that after a crash one of the two is there, whole: written beside it, synced,
-/// renamed, directory synced.
+/// Replaces a file so that after a crash either the old or the new one is there, whole: writes beside it, syncs,
+/// renames, syncs the directory.
 pub fn replace(files: &dyn Files, path: &Path, temporary: &Path, bytes: &[u8]) -> io::Result<()> {
     let put = || -> io::Result<()> {
         let file = files.create(temporary)?;
@@ -89,12 +89,12 @@ pub fn replace(files: &dyn Files, path: &Path, temporary: &Path, bytes: &[u8]) -
         files.sync_directory(parent(path))
     };
     put().inspect_err(|_| {
-        // It may not have come to be, or bear its last name already.
+        // It may not exist, or may already have its final name.
         let _ = files.remove(temporary);
     })
 }
 
-/// The directory that a file lies in.
+/// Returns the directory of a file.
 pub fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

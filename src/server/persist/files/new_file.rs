@@ -1,4 +1,4 @@
-//! A file that grows from nothing, as snapshots and bases do.
+//! A newly created file that is appended to, as for snapshots and bases.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use super::{File, Files};
 
-/// Bytes after which a file goes to the disk that is synced bit by bit.
+/// Bytes written between two syncs of an incrementally synced file.
 const SYNC_BYTES: usize = 4 * 1024 * 1024;
 
-/// A file that is made when it is first asked for.
+/// A file that is created on first use.
 pub struct NewFile {
     files: Arc<dyn Files>,
     path: PathBuf,
     file: Option<Arc<dyn File>>,
-    /// The file is synced each [`SYNC_BYTES`], so that the last sync is short.
+    /// The file is synced every [`SYNC_BYTES`], so that the last sync is short.
     is_incremental: bool,
     unsynced_bytes: usize,
 }
 
 impl NewFile {
-    /// At this path; nothing is made yet.
+    /// Returns a file for this path; nothing is created yet.
     pub fn new(files: Arc<dyn Files>, path: PathBuf, is_incremental: bool) -> NewFile {
         NewFile {
             files,
@@ -31,17 +31,17 @@ impl NewFile {
         }
     }
 
-    /// Where it lies.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it was made.
+    /// True if the file was created.
     pub fn is_made(&self) -> bool {
         self.file.is_some()
     }
 
-    /// The file, made if it is not there.
+    /// Returns the file, creating it if needed.
     pub fn made(&mut self) -> io::Result<&Arc<dyn File>> {
         match &mut self.file {
             Some(file) => Ok(file),
@@ -61,7 +61,7 @@ impl NewFile {
         Ok(())
     }
 
-    /// Makes all that was written durable.
+    /// Makes everything written durable.
     pub fn sync(&mut self) -> io::Result<()> {
         self.made()?.sync()
     }

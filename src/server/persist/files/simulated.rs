@@ -1,11 +1,10 @@
-//! A file system in memory that forgets: a crash loses what was not synced, in part or whole, and calls fail when told
-//! to.
+//! An in-memory file system for tests: a crash loses unsynced data, in part or whole, and calls fail on request.
 //!
-//! Three things are kept apart. What was written, which readers see until the crash. What is durable of each file: its
-//! bytes as of the last good sync, and the changes since then, of which a crash keeps any prefix, the last one torn, or
-//! with zeroes where the length reached the disk before the bytes. And the names: those of the last sync of the
-//! directory, with any prefix of the changes since then. A failed sync leaves the changes before it in doubt for ever,
-//! as a kernel does that calls lost pages clean.
+//! Three things are kept apart. The written data, which readers see until the crash. The durable data of each file:
+//! its bytes as of the last successful sync, and the changes since then, of which a crash keeps any prefix, the
+//! last one torn, or with zeros where the length reached the disk before the bytes. And the names: those of the
+//! last sync of the directory, with any prefix of the changes since then. A failed sync leaves the changes before
+//! it in doubt for ever, like a kernel that marks lost pages clean.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,20 +19,20 @@ use rand::{Rng, SeedableRng};
 
 use super::{File, Files, parent};
 
-/// What goes wrong with a call.
+/// A fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The machine stops before the call: it and all later ones fail, until [`Simulated::restart`].
     Crash,
-    /// The call fails, with nothing done. A sync that fails leaves what it should have synced in doubt.
+    /// The call fails without effect. A failed sync leaves the data it should have synced in doubt.
     Fails(i32),
     /// A write takes half of its bytes; other calls fail with EIO.
     Short,
 }
 
-/// Number of the error that disks give.
+/// Error number of a failing disk.
 pub const EIO: i32 = 5;
-/// Number of the error that full disks give.
+/// Error number of a full disk.
 pub const ENOSPC: i32 = 28;
 
 /// A change of a file's bytes.
@@ -45,13 +44,13 @@ enum Change {
 
 #[derive(Debug, Default)]
 struct Inode {
-    /// As readers see it.
+    /// Contents as readers see them.
     bytes: Vec<u8>,
-    /// As of the last good sync.
+    /// Contents as of the last successful sync.
     synced: Vec<u8>,
-    /// Since then, in order.
+    /// Changes since then, in order.
     changes: Vec<Change>,
-    /// Bytes that a failed sync left in doubt: a crash may have them zero, whatever is synced later.
+    /// Bytes that a failed sync left in doubt: a crash may zero them, whatever is synced later.
     doubtful: Vec<Range<usize>>,
 }
 
@@ -94,16 +93,16 @@ struct State {
     synced_names: BTreeMap<PathBuf, usize>,
     namings: Vec<Naming>,
     directories: Vec<PathBuf>,
-    /// Calls that change something, so far.
+    /// Number of modifying calls so far.
     steps: u64,
-    /// What happens at which of them.
+    /// Faults to come, by step number.
     faults: BTreeMap<u64, Fault>,
     has_crashed: bool,
-    /// Counts crashes: files opened before one are closed.
+    /// Number of crashes: files opened before a crash are closed.
     lives: u64,
 }
 
-/// See the module.
+/// An in-memory file system that loses unsynced data in a crash; see the module.
 #[derive(Clone, Debug, Default)]
 pub struct Simulated(Arc<Mutex<State>>);
 
@@ -122,7 +121,7 @@ fn missing() -> io::Error {
 }
 
 impl State {
-    /// Counts a call that changes something; the fault that meets it.
+    /// Counts a modifying call; returns the fault it meets, if any.
     fn step(&mut self) -> io::Result<Option<Fault>> {
         if self.has_crashed {
             return Err(error(EIO));
@@ -137,7 +136,7 @@ impl State {
         }
     }
 
-    /// As [`State::step`] for calls that are done or not.
+    /// Steps as [`State::step`] does, for calls that succeed or fail as a whole.
     fn step_whole(&mut self) -> io::Result<()> {
         match self.step()? {
             None => Ok(()),
@@ -161,36 +160,36 @@ impl State {
 }
 
 impl Simulated {
-    /// An empty file system with one directory.
+    /// Returns an empty file system with one directory.
     pub fn new(directory: &Path) -> Simulated {
         let system = Simulated::default();
         system.0.lock().directories.push(directory.to_owned());
         system
     }
 
-    /// Has the n-th call from now on that changes something, counted from 1, meet a fault.
+    /// Makes the n-th modifying call from now on, counted from 1, meet a fault.
     pub fn fail_at(&self, n: u64, fault: Fault) {
         let mut state = self.0.lock();
         let at = state.steps + n;
         state.faults.insert(at, fault);
     }
 
-    /// Takes back all faults to come.
+    /// Cancels all faults to come.
     pub fn heal(&self) {
         self.0.lock().faults.clear();
     }
 
-    /// Calls so far that change something.
+    /// Returns the number of modifying calls so far.
     pub fn steps(&self) -> u64 {
         self.0.lock().steps
     }
 
-    /// Whether it has crashed.
+    /// True if the machine has crashed.
     pub fn has_crashed(&self) -> bool {
         self.0.lock().has_crashed
     }
 
-    /// Comes back after a power cut with what the seed says is left.
+    /// Restarts after a power cut; the seed determines what is left.
     pub fn restart(&self, seed: u64) {
         let mut random = SmallRng::seed_from_u64(seed);
         let state = &mut *self.0.lock();
@@ -243,7 +242,7 @@ impl Inode {
     fn change(&mut self, change: Change) {
         apply(&change, &mut self.bytes);
         if let Change::Truncate(len) = change {
-            // What is written there anew is written to the disk anew.
+            // Data written there again reaches the disk again.
             for range in &mut self.doubtful {
                 range.end = range.end.min(len as usize);
                 range.start = range.start.min(range.end);
@@ -252,7 +251,7 @@ impl Inode {
         self.changes.push(change);
     }
 
-    /// What a crash leaves becomes what is there.
+    /// Replaces the contents by what a crash leaves.
     fn settle(&mut self, random: &mut SmallRng) {
         let kept = random.random_range(0..=self.changes.len());
         let mut bytes = std::mem::take(&mut self.synced);
@@ -318,7 +317,7 @@ impl Files for Simulated {
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         let state = &mut *self.0.lock();
         state.step_whole()?;
-        // Durable at once: only what lies in a directory is played with.
+        // Durable at once: only the names within directories are simulated.
         if !state.directories.iter().any(|directory| directory == path) {
             state.directories.push(path.to_owned());
         }
@@ -362,7 +361,7 @@ impl Files for Simulated {
 }
 
 impl Opened {
-    /// The file system, unless the file was opened before a crash.
+    /// Returns the file system, unless the file was opened before a crash.
     fn state(&self) -> io::Result<parking_lot::MutexGuard<'_, State>> {
         let state = self.system.0.lock();
         match state.lives == self.life {
@@ -400,7 +399,7 @@ impl File for Opened {
             let from = inode.synced.len().min(inode.bytes.len());
             inode.doubtful.push(from..inode.bytes.len());
         }
-        // Good or not: what is asked for again is not written again.
+        // Whether it succeeded or not: a repeated sync does not write the data again.
         inode.synced = inode.bytes.clone();
         inode.changes.clear();
         step

@@ -1,4 +1,4 @@
-//! An append-only file into the shards: a snapshot at its beginning, if it has one, then its commands.
+//! Loads an append-only file into the shards: a leading snapshot, if there is one, then its commands.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -21,22 +21,22 @@ use crate::state::Service;
 use basalt_commands::command::transaction::{Boundary, boundary};
 use basalt_core::resp::request::{NOTHING_BESIDE, Span};
 
-/// Parts of windows that wait for each thread.
+/// Queued window parts per thread.
 const WAITING_PER_THREAD: usize = 4;
 
-/// Commands that need one shard each, between others, from which on their threads run them: to wait for each other
-/// takes as long as to run about as many on one thread.
+/// Minimum number of consecutive single-shard commands, between others, that are spread over the threads:
+/// synchronizing the threads takes as long as running about that many on one thread.
 const APART_MIN: usize = 96;
 
-/// Why an append-only file was not loaded to its end, and how much of it was.
+/// An error while loading an append-only file, and how much of it was loaded.
 #[derive(Debug)]
 pub struct AofError {
-    /// Where it is broken.
+    /// Offset of the error.
     pub offset: u64,
-    /// Up to here it is good, and loaded; behind it, nothing. Of files that are short or unfinished only: of others
-    /// commands in front of the fault were run.
+    /// End of the valid and loaded part; nothing after it was run. Only for short and unfinished files: of others,
+    /// commands before the error were run.
     pub valid: u64,
-    /// What is wrong.
+    /// The error.
     pub fault: AofFault,
 }
 
@@ -48,19 +48,20 @@ impl fmt::Display for AofError {
 
 impl std::error::Error for AofError {}
 
-/// What an append-only file had.
+/// Statistics of a loaded append-only file.
 #[derive(Debug, Default)]
 pub struct AofLoaded {
-    /// Commands of the file, but for those of the snapshot.
+    /// Commands of the file, without those of the snapshot.
     pub commands: u64,
     /// Bytes of the file.
     pub bytes: u64,
-    /// The snapshot at its beginning.
+    /// The leading snapshot.
     pub snapshot: Option<Loaded>,
 }
 
 impl Loader {
-    /// Loads an append-only file. The calling thread must hold no shard, and be made for scripts (`script::stack`).
+    /// Loads an append-only file. The calling thread must hold no shard, and be prepared for scripts
+    /// (`script::stack`).
     pub fn aof(
         &self,
         from: &mut dyn Read,
@@ -77,7 +78,7 @@ impl Loader {
             false => (begun, 0),
             true => {
                 tracing::info!("Reading RDB base file on AOF loading...");
-                // What has expired may have been given another time by the commands that follow.
+                // Commands that follow may have given an expired key another deadline.
                 let rules = Rules {
                     due: Due::Loaded,
                     replaces: false,
@@ -126,17 +127,17 @@ impl Loader {
     }
 }
 
-/// The first bytes, as many as it takes to see what they are.
+/// Reads the first bytes, enough to tell the format.
 fn begin(from: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut begun = Vec::new();
     from.take(rdb::MAGIC_BYTES as u64).read_to_end(&mut begun)?;
     Ok(begun)
 }
 
-/// The thread that reads.
+/// State of the reading thread.
 struct Reading {
     window: Part,
-    /// Behind the last command that is not within a transaction.
+    /// Offset after the last command that is not within a transaction.
     valid: u64,
     in_transaction: bool,
     commands: u64,
@@ -174,8 +175,8 @@ impl Reading {
                 self.hand_on(commands.offset(), progress)?;
             }
         };
-        // What is complete is run, whatever comes behind it. A transaction without an end is queued and never run; but
-        // what is damaged in it is found.
+        // Complete commands are run, whatever follows. An unfinished transaction is queued and never run, but
+        // errors in it are found.
         self.hand_on(commands.offset(), progress)?;
         end
     }
@@ -194,7 +195,7 @@ impl Reading {
         self.window.push(command, spans, offset);
     }
 
-    /// Has the commands of the window run, all of them in front of `offset`, and looks around.
+    /// Runs the commands of the window, all of which precede `offset`, and checks whether to stop.
     fn hand_on(&mut self, offset: u64, progress: &mut Progress<'_>) -> Result<(), AofFault> {
         if !progress.delay(self.window.len()) || self.runners.is_over() {
             return Err(AofFault::Stopped);
@@ -206,7 +207,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Has keys counted, if it is time.
+    /// Samples the key counts, if a sample is due.
     fn sample(&mut self) {
         if let Some(sample) = self.schedule.due(self.valid) {
             self.runners.sample(sample);
@@ -214,18 +215,18 @@ impl Reading {
     }
 }
 
-/// The threads that run commands; with one of them, the one that reads.
+/// The threads that run commands; with a single one, the reading thread itself.
 struct Runners {
     service: &'static Service,
     meeting: Arc<Meeting>,
     own: Option<Box<Runner>>,
     queues: Vec<Sender<Work>>,
     threads: Vec<JoinHandle<Option<Failure>>>,
-    /// Parts that were run come back, to be filled again.
+    /// Parts that were run come back to be reused.
     done: (Sender<Part>, Receiver<Part>),
     /// The last window ended within a transaction.
     in_transaction: bool,
-    /// Nothing more is handed on, but what was is run.
+    /// No more work is queued, but queued work is run.
     is_over: bool,
     failures: Vec<Failure>,
 }
@@ -246,7 +247,7 @@ impl Runners {
             failures: Vec::new(),
         };
         if count < 2 || !runners.spawn(count) {
-            // Those that were made end when they find nothing to do.
+            // Threads already started end when they find no work.
             runners.queues.clear();
             runners.threads.clear();
             runners.meeting = Arc::new(Meeting::new(1));
@@ -256,7 +257,7 @@ impl Runners {
         runners
     }
 
-    /// Whether there are so many threads now.
+    /// Starts the threads; returns false if not all could be started.
     fn spawn(&mut self, count: usize) -> bool {
         for number in 0..count {
             let (sender, receiver) = channel::bounded::<Work>(WAITING_PER_THREAD);
@@ -286,7 +287,7 @@ impl Runners {
             .for_each(|queue| send(queue, Work::Sample(sample)));
     }
 
-    /// Has the commands of a window run, up to the first that can not be run. The window may be exchanged for another.
+    /// Runs the commands of a window up to the first that cannot be run. The window may be replaced by another.
     fn hand_on(&mut self, window: &mut Part) {
         window.batch.plan_sent_on(&self.service.router);
         let broken = window.broken();
@@ -298,13 +299,13 @@ impl Runners {
             None => self.share(window),
         }
         if let Some((_, failure)) = broken {
-            // Those in front of it are run, and none behind.
+            // The commands before it are run, and none after it.
             self.is_over = true;
             self.failures.push(failure);
         }
     }
 
-    /// Hands each thread the commands of its shards, and one of them those that need more.
+    /// Gives each thread the commands of its shards, and one of them those that need more than one shard.
     fn share(&mut self, window: &mut Part) {
         let plans = std::mem::take(&mut window.batch.plans);
         let together = self.together(&plans);
@@ -326,8 +327,8 @@ impl Runners {
         self.apart(window, &plans, at..plans.len());
     }
 
-    /// Which commands of a window are run by one thread while the others wait: those that need more than one shard,
-    /// transactions, and what is too short beside them.
+    /// Returns the commands of a window to be run by one thread while the others wait: those that need more than
+    /// one shard, transactions, and runs between them that are too short to spread.
     fn together(&mut self, plans: &[Plan]) -> Vec<Range<usize>> {
         let mut all: Vec<Range<usize>> = Vec::new();
         for (index, plan) in plans.iter().enumerate() {
@@ -353,7 +354,7 @@ impl Runners {
         all
     }
 
-    /// Hands each thread its own of some commands that need one shard each.
+    /// Gives each thread its share of some single-shard commands.
     fn apart(&self, window: &Part, plans: &[Plan], indices: Range<usize>) {
         if indices.is_empty() {
             return;
@@ -379,12 +380,12 @@ impl Runners {
         }
     }
 
-    /// A part without commands.
+    /// Returns an empty part.
     fn free(&self) -> Part {
         self.done.1.try_recv().unwrap_or_default()
     }
 
-    /// Waits until all is run; what failed first, if anything did.
+    /// Waits until everything was run; returns the first failure, if any.
     fn end(mut self) -> Result<(), Failure> {
         drop(self.queues);
         if let Some(runner) = self.own {
@@ -401,12 +402,12 @@ impl Runners {
     }
 }
 
-/// A thread that has gone says why when it is asked.
+/// The error of a thread that has ended is returned when it is joined.
 fn send(queue: &Sender<Work>, work: Work) {
     let _ = queue.send(work);
 }
 
-/// What a thread does until nothing more comes; what failed first.
+/// Runs the work of a thread until the queue is closed; returns the first failure.
 fn work(mut runner: Runner, queue: &Receiver<Work>, done: &Sender<Part>) -> Option<Failure> {
     let mut failure = None;
     while let Ok(work) = queue.recv() {

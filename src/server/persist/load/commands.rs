@@ -1,8 +1,7 @@
-//! Commands of an append-only file, run as a connection without a client would run them, in parts that are looked up
-//! ahead.
+//! Runs the commands of an append-only file as a connection without a client would, in parts that are prefetched.
 //!
-//! Several threads share the work where commands need one shard each: each is handed those of its own shards. At
-//! whatever needs more than that they wait for each other, and one of them runs it.
+//! Several threads share the work where commands need one shard each: each gets those of its own shards. At
+//! commands that need more than one shard they wait for each other, and one of them runs the commands.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
@@ -27,19 +26,19 @@ use basalt_core::resp::reply::Protocol;
 use basalt_core::resp::request::{Frame, Span};
 use basalt_engine::effect::Follower;
 
-/// Commands that are fetched together.
+/// Number of commands prefetched together.
 const FETCHED: usize = 128;
 
-/// Commands of a window.
+/// Number of commands that fill a window.
 const WINDOW_COMMANDS: usize = 512;
-/// Bytes of a window.
+/// Number of bytes that fill a window.
 const WINDOW_BYTES: usize = 512 * 1024;
 
-/// Commands one after the other, planned.
+/// Consecutive commands, planned.
 #[derive(Default)]
 pub(super) struct Part {
     pub(super) batch: Batch,
-    /// Where each begins in the file.
+    /// Offset of each command in the file.
     pub(super) offsets: Vec<u64>,
 }
 
@@ -52,17 +51,17 @@ impl Part {
         self.offsets.is_empty()
     }
 
-    /// Whether as much is there as is run at once.
+    /// True if the part is large enough to be run.
     pub(super) fn is_full(&self) -> bool {
         self.len() >= WINDOW_COMMANDS || self.batch.input.len() >= WINDOW_BYTES
     }
 
-    /// Whether a command can be added.
+    /// True if the command can be added.
     pub(super) fn has_room_for(&self, command: &[u8]) -> bool {
         self.batch.input.len() + command.len() <= COMMAND_BYTES_MAX
     }
 
-    /// Forgets all commands, and what a long one has taken in memory.
+    /// Removes all commands, and frees the memory of long ones.
     pub(super) fn empty(&mut self) {
         if self.batch.input.capacity() > 2 * WINDOW_BYTES {
             *self = Part::default();
@@ -90,13 +89,13 @@ impl Part {
         self.offsets.push(offset);
     }
 
-    /// Adds the command that is the `index`th of another part.
+    /// Adds the `index`th command of another part.
     pub(super) fn adopt(&mut self, from: &Part, index: usize, plan: &Plan) {
         self.batch.adopt(&from.batch, plan);
         self.offsets.push(from.offsets[index]);
     }
 
-    /// The first command that can not be run, if there is one.
+    /// Returns the first command that cannot be run, if there is one.
     pub(super) fn broken(&self) -> Option<(usize, Failure)> {
         let mut plans = self.batch.plans.iter().enumerate();
         plans.find_map(|(index, plan)| {
@@ -112,34 +111,34 @@ impl Part {
     }
 }
 
-/// What the threads are handed, all in one order.
+/// Work for the threads, queued to all in one order.
 pub(super) enum Work {
     /// Commands of a thread's own shards.
     Apart(Part),
-    /// All threads wait for each other, and the one that has the commands runs them.
+    /// All threads wait for each other, and the one with the commands runs them.
     Together(Option<Part>),
-    /// A place in the file at which keys are counted.
+    /// A position in the file at which keys are counted.
     Sample(Sample),
 }
 
-/// A command that can not be run, and where it begins in the file.
+/// A command that cannot be run, and its offset in the file.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) offset: u64,
     pub(super) fault: AofFault,
 }
 
-/// Where the threads wait for each other.
+/// Synchronization of the threads.
 pub(super) struct Meeting {
     barrier: Barrier,
-    /// The database that the last command which all waited for has left selected.
+    /// Database selected by the last command run while all waited.
     db: AtomicUsize,
-    /// A command can not be run: nothing more is, and nothing need be read, but the threads still meet.
+    /// A command cannot be run: no more are run or need to be read, but the threads still meet.
     has_failed: AtomicBool,
 }
 
 impl Meeting {
-    /// Of so many threads.
+    /// Creates a meeting of `count` threads.
     pub(super) fn new(count: usize) -> Meeting {
         Meeting {
             barrier: Barrier::new(count),
@@ -148,7 +147,7 @@ impl Meeting {
         }
     }
 
-    /// Whether what follows is not run any more.
+    /// True if no further commands are to be run.
     pub(super) fn has_failed(&self) -> bool {
         self.has_failed.load(Relaxed)
     }
@@ -164,7 +163,7 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    /// The `number`th of `count`.
+    /// Creates the `number`th of `count` runners.
     pub(super) fn new(
         service: &'static Service,
         meeting: Arc<Meeting>,
@@ -189,17 +188,17 @@ impl Runner {
         }
     }
 
-    /// Looks how many keys its shards have.
+    /// Counts the keys of its shards.
     pub(super) fn sample(&mut self, sample: Sample) {
         self.counted.sample(sample);
     }
 
-    /// Nothing more comes.
+    /// Finishes after the last work.
     pub(super) fn end(self) {
         self.counted.end();
     }
 
-    /// Waits for all others, runs the commands if it was handed them, or waits for the one that was.
+    /// Waits for all others, then runs the commands if it was given them, or waits for the thread that was.
     pub(super) fn meet(&mut self, part: Option<&mut Part>) -> Result<(), Failure> {
         let meeting = Arc::clone(&self.meeting);
         meeting.barrier.wait();
@@ -216,7 +215,7 @@ impl Runner {
         result
     }
 
-    /// Runs commands, some at a time. After a failure, whichever thread had it, none is.
+    /// Runs commands, a chunk at a time. After a failure on any thread no more are run.
     pub(super) fn run(&mut self, part: &mut Part) -> Result<(), Failure> {
         let plans = std::mem::take(&mut part.batch.plans);
         let mut first = 0;
@@ -238,7 +237,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The error comes with how many commands were passed since the one that failed.
+    /// On an error, also returns the number of commands passed since the one that failed.
     fn run_planned(&mut self, batch: &mut Batch) -> Result<(), (usize, AofFault)> {
         batch.rewind();
         let Runner {
@@ -263,7 +262,7 @@ impl Runner {
                 None | Some(Step::Flush | Step::Yield | Step::Wait(_)) => {}
                 Some(Step::Deliver) => service.pubsub.deliver(),
                 Some(Step::Configured) => *config = service.config.load_full(),
-                // The next one is the one that waits.
+                // The next command is the one that waits.
                 Some(Step::AwaitLog | Step::SleepUntil(_)) => return Err((0, AofFault::Waits)),
                 Some(Step::Close | Step::Follow | Step::Shutdown) => {
                     return Err((1, AofFault::Waits));
@@ -273,7 +272,7 @@ impl Runner {
     }
 }
 
-/// The shard of a command that needs nothing else.
+/// Returns the shard of a command that needs nothing else.
 pub(super) fn only_shard(plan: &Plan) -> Option<u16> {
     let is_plain = |flags: Flags| !flags.any(Flags::TRANSACTIONAL.or(Flags::BLOCKING));
     match plan.route {
@@ -284,13 +283,13 @@ pub(super) fn only_shard(plan: &Plan) -> Option<u16> {
     }
 }
 
-/// What a command does to a transaction; none if nothing.
+/// Returns how a command begins or ends a transaction, or `None`.
 pub(super) fn plan_boundary(plan: &Plan) -> Option<Boundary> {
     let command = plan.command.filter(|_| plan.route == Route::Session)?;
     boundary(command.name.as_bytes())
 }
 
-/// Wakes a thread that waits for a job.
+/// A waker that unparks a thread waiting for a job.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -299,7 +298,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits for a job that had to queue. No shard is in hand.
+/// Waits for a queued job. The caller holds no shard.
 fn wait(ticket: &Ticket) -> QueuedJob {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut cx = Context::from_waker(&waker);

@@ -1,4 +1,4 @@
-//! What can be wrong with an append-only file.
+//! Errors of an append-only file.
 
 use std::{fmt, io};
 
@@ -6,26 +6,26 @@ use crate::persist::rdb::fault::Fault;
 use crate::session::batch::Failed;
 use crate::telemetry::log;
 
-/// What is wrong with an append-only file.
+/// An error of an append-only file.
 #[derive(Debug)]
 pub enum AofFault {
-    /// The file could not be read on.
+    /// Reading the file failed.
     Read(io::Error),
     /// The file ends within a command, or with zeros.
     Short,
     /// The file ends within a transaction, of which nothing was run.
     Unfinished,
-    /// What follows is no command.
+    /// The next bytes are not a command.
     Format,
-    /// There is no such command.
+    /// An unknown command.
     Unknown(Vec<u8>),
-    /// The command does not take so many arguments.
+    /// The number of arguments is wrong for the command.
     Arguments(Vec<u8>),
     /// The command would wait for something, or end the server.
     Waits,
-    /// The command answered with an error.
+    /// The command replied with an error.
     Failed(Box<Failed>),
-    /// The snapshot at the beginning is broken.
+    /// The leading snapshot is invalid.
     Snapshot(Fault),
     /// Loading was stopped.
     Stopped,

@@ -1,8 +1,8 @@
-//! Where the commands of an append-only file begin and end. Nothing is run here, and nothing is looked up.
+//! Finds where the commands of an append-only file begin and end. Commands are not run or looked up here.
 //!
 //! ```text
 //! command   "*" count CRLF ( "$" length CRLF bytes CRLF ) …
-//! line      "#" anything LF, which is no command
+//! line      "#" anything LF, which is not a command
 //! ```
 
 use std::io::{self, Read};
@@ -10,61 +10,61 @@ use std::ops::Range;
 
 use basalt_core::resp::request::Span;
 
-/// Bytes that are read at once.
+/// Bytes read at a time.
 const READ_BYTES: usize = 256 * 1024;
 
-/// The longest line that is no command.
+/// Maximum length of an annotation line.
 const LINE_BYTES_MAX: usize = 1024;
 
-/// The most arguments of a command, and the longest number.
+/// Maximum number of arguments of a command, and maximum value of a number.
 const COUNT_MAX: u64 = i32::MAX as u64;
 
-/// The longest command, and the most bytes of commands that can be run at once.
+/// Maximum length of a command, and of the commands that can be run together.
 pub(super) const COMMAND_BYTES_MAX: usize = match cfg!(test) {
     true => 1024 * 1024,
     false => i32::MAX as usize,
 };
 
-/// Why no command follows.
+/// Reason why no command follows.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// The file could not be read on.
+    /// Reading the file failed.
     Read(io::Error),
-    /// The file ends within a command, or with zeros there or behind the last one, as after a loss of power.
+    /// The file ends within a command, or with zeros there or after the last one, as after a power loss.
     Short,
-    /// What follows is no command, or is too long for one.
+    /// The next bytes are not a command, or too long for one.
     Format,
 }
 
-/// A file that is read.
+/// A file being read.
 pub(super) struct Commands<'s> {
     from: &'s mut dyn Read,
-    /// What was read, up to `end`, and how much of it was handed out. What lies behind is room for more.
+    /// Data read, up to `end`, of which `at` bytes were handed out. The rest is free space.
     bytes: Vec<u8>,
     at: usize,
     end: usize,
-    /// The arguments of the last command, by where they lie in it.
+    /// The arguments of the last command, by their position in it.
     spans: Vec<Span>,
     /// Bytes of the file before `bytes`.
     before: u64,
     has_ended: bool,
 }
 
-/// What lies at the beginning of some bytes.
+/// Classification of a buffer's beginning.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
-    /// A command of so many bytes.
+    /// A command of this many bytes.
     Command(usize),
-    /// A line of so many bytes that is none.
+    /// An annotation line of this many bytes.
     Line(usize),
-    /// A part of either; so many bytes it has at least.
+    /// An incomplete command or line of at least this many bytes.
     Part(usize),
     /// Neither.
     Neither,
 }
 
 impl<'s> Commands<'s> {
-    /// Reads on behind `begun`, which lies at `before` in the file.
+    /// Continues after `begun`, which lies at `before` in the file.
     pub(super) fn new(from: &'s mut dyn Read, begun: Vec<u8>, before: u64) -> Commands<'s> {
         Commands {
             from,
@@ -77,22 +77,22 @@ impl<'s> Commands<'s> {
         }
     }
 
-    /// Where the next command begins.
+    /// Returns the offset of the next command.
     pub(super) fn offset(&self) -> u64 {
         self.before + self.at as u64
     }
 
-    /// The bytes of a command that was handed out since the last one was asked for.
+    /// Returns the bytes of a command handed out by the last call of [`Commands::next`].
     pub(super) fn bytes(&self, place: Range<usize>) -> &[u8] {
         &self.bytes[place]
     }
 
-    /// The arguments of the last command, by where they lie in it.
+    /// Returns the arguments of the last command, by their position in it.
     pub(super) fn spans(&self) -> &[Span] {
         &self.spans
     }
 
-    /// The next command, which lies there until the one behind it is asked for; none at the end.
+    /// Returns the next command, valid until the following call; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<Range<usize>>, Broken> {
         loop {
             let needed = match see(&self.bytes[self.at..self.end], &mut self.spans) {
@@ -120,15 +120,15 @@ impl<'s> Commands<'s> {
         }
     }
 
-    /// Reads some more, and forgets what was handed out.
+    /// Reads more data and discards what was handed out.
     fn read(&mut self, needed: usize) -> io::Result<()> {
         self.bytes.copy_within(self.at..self.end, 0);
         self.before += self.at as u64;
         self.end -= self.at;
         self.at = 0;
         let len = self.end;
-        // Long commands are looked at again and again while they come, so more comes each time; but never more than
-        // what has come already justifies.
+        // Long commands are scanned repeatedly while they arrive, so each read is larger; but never larger than the
+        // data already received justifies.
         let more = needed
             .saturating_sub(len)
             .clamp(READ_BYTES, len.max(READ_BYTES));
@@ -147,8 +147,8 @@ impl<'s> Commands<'s> {
         Ok(())
     }
 
-    /// Whether nothing but zeros is left behind a part of a command, or of a line, or behind the last one. Nothing can
-    /// be read after that.
+    /// Returns whether only zeros follow a partial command or line, or the last one. Nothing can be read after
+    /// that.
     fn ends_in_zeros(&mut self) -> Result<bool, Broken> {
         let offset = self.offset();
         let rest = &self.bytes[self.at..self.end];
@@ -211,7 +211,7 @@ fn see_command(bytes: &[u8], spans: &mut Vec<Span>) -> Seen {
     Seen::Command(at)
 }
 
-/// The number behind a mark, and where the next line begins; none if it is not complete.
+/// Returns the number after a type byte, and the start of the next line; `None` if incomplete.
 fn number(bytes: &[u8], mark_at: usize) -> Result<Option<(u64, usize)>, ()> {
     let digits = bytes.get(mark_at + 1..).unwrap_or_default();
     let (mut number, mut count) = (0, 0);
@@ -237,7 +237,7 @@ mod tests {
 
     const SET: &[u8] = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n";
 
-    /// Hands bytes out in pieces of one size.
+    /// A reader that returns bytes in pieces of one size.
     struct Drip<'b>(&'b [u8], usize);
 
     impl Read for Drip<'_> {
@@ -250,10 +250,10 @@ mod tests {
         }
     }
 
-    /// Commands: their arguments, their bytes, and where each ends.
+    /// Commands: their arguments, bytes, and end offsets.
     type Found = Vec<(Vec<Vec<u8>>, Vec<u8>, u64)>;
 
-    /// The commands of a file, and how it ends itself.
+    /// Returns the commands of a file, and how the file itself ends.
     fn all(bytes: &[u8], piece: usize) -> (Found, Result<(), Broken>) {
         let mut from = Drip(bytes, piece);
         let mut commands = Commands::new(&mut from, Vec::new(), 0);
@@ -356,7 +356,7 @@ mod tests {
             assert!(found.is_empty());
             assert!(matches!(end, Err(Broken::Format)), "{bad:?}");
         }
-        // A length that is claimed takes no memory before its bytes come.
+        // A claimed length takes no memory before its bytes arrive.
         let (_, end) = all(b"*1\r\n$2000000000\r\nabc", 7);
         assert!(matches!(end, Err(Broken::Short)));
     }

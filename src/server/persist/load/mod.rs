@@ -1,12 +1,12 @@
 //! Loading: values and commands into the shards, on all threads.
 //!
 //! ```text
-//! progress  LOADING: from when to when, how far, what INFO says of it
+//! progress  the LOADING state: its duration, progress, and what INFO reports of it
 //! values    stretches of a snapshot into shards
 //! framing   where the commands of an append-only file begin and end
 //! commands  commands into shards
-//! room      room in tables for the keys that are about to come
-//! aof       an append-only file: the snapshot at its beginning, windows of commands for the threads
+//! room      capacity in tables for the keys to come
+//! aof       an append-only file: the leading snapshot, windows of commands for the threads
 //! ```
 //!
 //! One thread finds where records begin and end; whole stretches of them are decoded and put into shards by as many
@@ -45,13 +45,13 @@ use basalt_engine::serial::reader::Reader;
 use progress::Progress;
 use values::Workers;
 
-/// The longest source of a library that is taken.
+/// Maximum length of a library's source.
 const SOURCE_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// Fields of a snapshot's head that are read: it has about ten.
+/// Maximum number of header fields read from a snapshot; it has about ten.
 const FIELDS_MAX: usize = 64;
 
-/// Aux fields that are handed to the caller of the loader; of the others the log tells.
+/// Aux fields returned to the caller of the loader; the others are only logged.
 const FIELDS_KEPT: &[&str] = &[
     "redis-ver",
     "valkey-ver",
@@ -63,12 +63,12 @@ const FIELDS_KEPT: &[&str] = &[
     "repl-offset",
 ];
 
-/// Why something was not loaded, and where.
+/// A loading error and its position.
 #[derive(Debug)]
 pub struct LoadError {
-    /// Bytes from the beginning to the record that is broken, or to where the bytes end.
+    /// Offset of the invalid record, or of the end of the data.
     pub offset: u64,
-    /// What is wrong.
+    /// The error.
     pub fault: Fault,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for LoadError {
 impl std::error::Error for LoadError {}
 
 impl LoadError {
-    /// Tells the log, in the words that tools look for in redis-server's.
+    /// Logs the error, in the words that tools look for in redis-server's log.
     pub fn report(&self) {
         let (offset, fault) = (self.offset, &self.fault);
         match fault {
@@ -110,44 +110,44 @@ impl LoadError {
     }
 }
 
-/// What becomes of keys whose time has come while they were in a snapshot.
+/// Treatment of keys that expired while in a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Due keys are left out: no other server has them.
+    /// Expired keys are dropped: no other server has them.
     LeftOut,
-    /// Due keys are loaded, as somebody else says when they go: a primary, or commands that follow.
+    /// Expired keys are loaded, as their deletion comes from elsewhere: a primary, or commands that follow.
     Loaded,
-    /// Due keys are loaded and counted: this server is about to say to its replicas that they go.
+    /// Expired keys are loaded and counted: this server is about to send their deletion to its replicas.
     Told,
 }
 
-/// How a snapshot is loaded.
+/// Rules for loading a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// What becomes of keys whose time has come.
+    /// Treatment of expired keys.
     pub due: Due,
-    /// A key that is there already is replaced, and so is a library of functions; otherwise that is an error.
+    /// Existing keys and function libraries are replaced; otherwise they are an error.
     pub replaces: bool,
 }
 
-/// What a snapshot had.
+/// Statistics and contents of a loaded snapshot.
 #[derive(Debug, Default)]
 pub struct Loaded {
     /// The version of the format.
     pub version: u16,
-    /// Keys that were loaded.
+    /// Number of keys loaded.
     pub keys: u64,
-    /// Keys whose time had come.
+    /// Number of expired keys.
     pub expired: u64,
-    /// Collections without elements, as old servers may have written them.
+    /// Number of collections without elements, which old servers may have written.
     pub empty: u64,
-    /// Aux fields that somebody may want to know.
+    /// Aux fields of interest to the caller.
     pub fields: BTreeMap<&'static str, String>,
     /// Bytes of the snapshot.
     pub bytes: u64,
-    /// What was read behind its end.
+    /// Data read beyond its end.
     pub rest: Vec<u8>,
-    /// Sources of the libraries of functions that were not loaded, because the snapshot was loaded aside.
+    /// Sources of function libraries that were not loaded, because the snapshot was loaded aside.
     pub libraries: Vec<Vec<u8>>,
 }
 
@@ -168,19 +168,19 @@ impl Loaded {
     }
 }
 
-/// Loads into the shards of a server.
+/// Loader of data into the shards of a server.
 pub struct Loader {
     service: &'static Service,
-    /// Where the keys go.
+    /// Destination of the keys.
     shards: Arc<Shards>,
-    /// The shards are seen by no client yet: what is loaded takes the place of all other data in the end.
+    /// The shards are not visible to clients yet: the loaded data will replace all other data in the end.
     is_aside: bool,
-    /// How many threads decode, or run commands.
+    /// Number of threads that decode, or run commands.
     threads: usize,
 }
 
 impl Loader {
-    /// Into the shards of this one.
+    /// Creates a loader into the shards of this server.
     pub fn new(service: &'static Service) -> Loader {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = service.config.load().thread_count(cores).min(cores);
@@ -192,8 +192,8 @@ impl Loader {
         }
     }
 
-    /// Into other shards, as many as the server has, which no client sees. Libraries of functions are only checked, and
-    /// kept as texts.
+    /// Redirects the loader to other shards, as many as the server has, which no client sees. Function libraries
+    /// are only checked, and kept as sources.
     pub fn aside(self, shards: Arc<Shards>) -> Loader {
         Loader {
             shards,
@@ -202,17 +202,17 @@ impl Loader {
         }
     }
 
-    /// The loader on this many threads.
+    /// Sets the number of threads.
     pub fn with_threads(self, threads: usize) -> Loader {
         Loader { threads, ..self }
     }
 
-    /// Whether a snapshot says, before its first key, where its data stand in the stream of replication.
+    /// Returns whether a snapshot states, before its first key, the replication offset of its data.
     pub fn is_of_stream(&self, from: &mut dyn Read) -> bool {
         self.fields_of(from).contains_key(&b"repl-id"[..])
     }
 
-    /// The fields at the head of a snapshot, as far as they can be read.
+    /// Returns the fields in the header of a snapshot, as far as they can be read.
     pub fn fields_of(&self, from: &mut dyn Read) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let config = self.service.config.load();
         let bounds = Bounds {
@@ -233,8 +233,8 @@ impl Loader {
         fields
     }
 
-    /// Loads a snapshot, of which `begun` was read already. What was loaded before an error stays. The calling thread
-    /// must hold no shard, and be made for scripts (`script::stack`), because libraries of functions are run on it.
+    /// Loads a snapshot, of which `begun` was already read. Data loaded before an error stays. The calling thread
+    /// must hold no shard, and be prepared for scripts (`script::stack`), because it runs function libraries.
     pub fn rdb(
         &self,
         from: &mut dyn Read,
@@ -274,7 +274,7 @@ impl Loader {
         let ended = running.workers.end();
         self.note_fences(fences, now);
         let offset = decoder.record_offset();
-        // What was found in keys comes before whatever stopped the reading behind them.
+        // Errors found in keys come before whatever stopped the reading after them.
         let (tally, error) = ended;
         if let Some(error) = error {
             return Err(error);
@@ -303,7 +303,7 @@ impl Loader {
 }
 
 impl Loader {
-    /// Gives locks that are there now their fences.
+    /// Restores the fencing tokens of loaded locks.
     fn note_fences(&self, fences: Vec<(usize, Vec<u8>, Fence)>, now: Now) {
         for (db, key, fence) in fences {
             let (routed, _) = self.service.router.routed_in_slot(0, &key);
@@ -315,29 +315,30 @@ impl Loader {
     }
 }
 
-/// A file tells a fence that no server has drawn by this clock.
+/// Logs a fencing token that no server can have issued by this clock.
 fn skip_fence(number: u64) {
     tracing::warn!(
         "The RDB file has the fence {number} of a lock, which is more than a day ahead of this server's clock: skipped"
     );
 }
 
-/// Bytes that a key takes in a file at least: room is made for no more keys than it can have, whatever it says.
+/// Minimum bytes of a key in a file: capacity is reserved for no more keys than the file can have, whatever it
+/// claims.
 const ENTRY_BYTES_MIN: u64 = 4;
 
-/// One snapshot while it is loaded.
+/// A snapshot being loaded.
 struct Running<'r, 'p> {
     service: &'static Service,
-    /// Where libraries of functions are tried that are not loaded.
+    /// Registry to check function libraries that are not loaded.
     aside: Option<Functions>,
     now: Now,
     rules: Rules,
     workers: Workers,
-    /// Of locks, with the database and the key of each.
+    /// Fencing tokens of locks, with the database and the key of each.
     fences: Vec<(usize, Vec<u8>, Fence)>,
-    /// Slots whose keys may have to go.
+    /// Slots whose keys may have to be removed.
     slot_notes: Vec<SlotNote>,
-    /// The most keys that room is still made for.
+    /// Number of keys for which capacity may still be reserved.
     keys_max: u64,
     loaded: &'r mut Loaded,
     progress: &'r mut Progress<'p>,

@@ -1,4 +1,4 @@
-//! LOADING: for how long the server answers it, how far loading is, and what INFO and the log say of that.
+//! The LOADING state: how long the server reports it, how far loading is, and what INFO and the log report of it.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use crate::telemetry::clock;
 use crate::telemetry::persistence::LoadingFigures;
 use crate::telemetry::progress::Meter;
 
-/// While it lives the server is loading: clients hear LOADING, nothing expires and nothing is evicted. It may be over
-/// several files, one after the other.
+/// Guard that marks the server as loading: clients get LOADING, nothing expires and nothing is evicted. Covers
+/// one or several files, one after the other.
 pub struct Progress<'p> {
     is_aside: bool,
     service: &'static Service,
     figures: &'static LoadingFigures,
     stop: &'p dyn Fn() -> bool,
-    /// Bytes of the files before the one that is read.
+    /// Bytes of the files before the current one.
     before: u64,
     keys: u64,
     meter: Meter,
 }
 
 impl<'p> Progress<'p> {
-    /// Begins, with so many bytes to be loaded in all; 0 if that is not known. `stop` is asked now and then.
+    /// Begins, with the total number of bytes to load; 0 if unknown. `stop` is polled regularly.
     pub fn begin(
         service: &'static Service,
         total_bytes: u64,
@@ -34,8 +34,7 @@ impl<'p> Progress<'p> {
         progress
     }
 
-    /// Begins to load data that take the place of all others in the end. Clients are served meanwhile if they are
-    /// `served`.
+    /// Begins to load data that will replace all existing data. Clients are served meanwhile if `is_served`.
     pub fn begin_aside(
         service: &'static Service,
         total_bytes: u64,
@@ -51,12 +50,12 @@ impl<'p> Progress<'p> {
         progress
     }
 
-    /// Bytes to be loaded in all; 0 if that is not known.
+    /// Returns the total number of bytes to load; 0 if unknown.
     pub fn total_bytes(&self) -> u64 {
         self.figures.total_bytes.load(Relaxed)
     }
 
-    /// Bytes that follow in this file behind `offset`, and in those behind it; 0 if that is not known.
+    /// Returns the bytes left in this file after `offset`, and in the files after it; 0 if unknown.
     pub(super) fn left_bytes(&self, offset: u64) -> u64 {
         self.total_bytes().saturating_sub(self.before + offset)
     }
@@ -83,13 +82,13 @@ impl<'p> Progress<'p> {
         }
     }
 
-    /// The data are not all there, and the server is about to end: until it has, no client is served what there is, and
-    /// no thread saves it.
+    /// Leaves the server in the loading state for good: the data is incomplete and the server is about to end.
+    /// Until then no client is served, and no thread saves the data.
     pub fn never_ends(self) {
         std::mem::forget(self);
     }
 
-    /// The file that is read now has been read so far.
+    /// Records the progress within the current file.
     pub fn reached(&mut self, offset: u64) {
         let loaded = self.before + offset;
         self.figures.loaded_bytes.store(loaded, Relaxed);
@@ -98,7 +97,7 @@ impl<'p> Progress<'p> {
             .reached_with(loaded, &format_args!(", {keys} keys so far"));
     }
 
-    /// The next file begins, behind so many bytes.
+    /// Starts the next file, after all bytes loaded so far.
     pub fn next_file(&mut self) {
         self.before = self.figures.loaded_bytes.load(Relaxed);
     }
@@ -108,13 +107,13 @@ impl<'p> Progress<'p> {
         self.keys += keys as u64;
     }
 
-    /// Whether the server is about to stop.
+    /// True if the server is about to stop.
     pub fn must_stop(&self) -> bool {
         (self.stop)()
     }
 
-    /// Sleeps for what was read as `key-load-delay` says, which may be changed meanwhile: microseconds for each key or
-    /// command or, if it is negative, that many of them a microsecond. Whether loading goes on.
+    /// Sleeps as `key-load-delay` demands, which may change meanwhile: microseconds per key or command or, if
+    /// negative, that many of them per microsecond. Returns false if loading must stop.
     pub(super) fn delay(&self, count: usize) -> bool {
         const SLICE_US: u64 = 20_000;
         let count = count as u64;

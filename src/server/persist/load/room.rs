@@ -1,20 +1,20 @@
-//! Room in tables for the keys that are about to be loaded: tables that grow meanwhile cost a quarter of the time.
+//! Capacity in tables for the keys to be loaded: tables that grow meanwhile cost a quarter of the time.
 //!
-//! A snapshot says how many keys it has. What it says is believed as far as its length can bear it out. An append-only
-//! file does not say it:
+//! A snapshot states its number of keys. The number is trusted as far as its length permits. An append-only file does
+//! not state it:
 //!
 //! ```text
 //! file  ├─ first half ─┼─ second half ─┼──────────── the rest ────────────┤
-//!       keys are counted here,     and here: as many new ones? then room for as many more for each byte
+//!       keys are counted here,     and here: as many new ones? then reserve for as many more per byte
 //! ```
 //!
-//! The first part of the commands is run as it comes. If its second half has brought as many new keys for each byte as
-//! its first one, the rest is expected to go on like that, and tables are laid out for it: for no more keys than a file
-//! of that length can have, and for a few times as many as there are. Many files fill and then update, and memory must
-//! not be a multiple of what they leave.
+//! The first part of the commands is run as it comes. If its second half has added as many new keys per byte as its
+//! first one, the rest is expected to do the same, and tables are resized for it: for no more keys than a file of that
+//! length can have, and for a few times the present number. Many files fill and then update, and memory must not be a
+//! multiple of what they leave.
 //!
-//! Where fewer keys come than was expected, or most of a snapshot's have expired, tables are laid out anew in the end
-//! for what there is.
+//! Where fewer keys come than expected, or most of a snapshot's have expired, tables are resized in the end for what is
+//! there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,51 +25,51 @@ use crate::shard::ownership::ShardGuard;
 use crate::state::Service;
 use basalt_engine::{Engine, Now};
 
-/// The part of a file by which the rest is judged.
+/// Fraction of a file (1/n) from which the rest is extrapolated.
 const SAMPLED_PART: u64 = 16;
 
-/// Bytes of a file from which on it is worth it.
+/// Minimum bytes of a file for which this pays.
 const BYTES_MIN: u64 = if cfg!(test) { 64 * 1024 } else { 1024 * 1024 };
 
-/// Bytes that a key takes in a file at least, with its length and that of its value.
+/// Minimum bytes of a key in a file, with its length and that of its value.
 const KEY_BYTES_MIN: u64 = 13;
 
-/// Keys of a table from which on room is made in it: with fewer it hardly grows.
+/// Minimum number of keys for which a table is resized: a smaller one hardly grows.
 const ROOM_KEYS_MIN: usize = if cfg!(test) { 64 } else { 256 };
 
-/// How many times as many keys as there are room is made for at most.
+/// Maximum capacity to reserve, as a multiple of the present keys.
 const ROOM_FACTOR_MAX: usize = 4;
 
-/// Where in the file keys are counted.
+/// A position in the file at which keys are counted.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sample {
     /// Before the first command.
     Begin,
-    /// In the middle of the part that counts.
+    /// In the middle of the sampled part.
     Middle {
-        /// Bytes of commands that were handed out.
+        /// Bytes of commands handed out so far.
         read: u64,
     },
-    /// At its end, with so many bytes in front and so many behind.
+    /// At its end, with the bytes before and after it.
     End {
-        /// Bytes of commands that were handed out.
+        /// Bytes of commands handed out so far.
         read: u64,
-        /// Bytes that are left.
+        /// Bytes left.
         left: u64,
     },
 }
 
-/// When keys are to be counted.
+/// Schedule for counting keys.
 pub(super) struct Schedule {
     begins: u64,
     len: u64,
     next: Option<Sample>,
-    /// Bytes in front of the last place at which they were counted.
+    /// Bytes before the last sample.
     sampled: u64,
 }
 
 impl Schedule {
-    /// For commands that begin at `begins` in their file, of which there are so many bytes; 0 if that is not known.
+    /// Creates a schedule for commands that begin at `begins` in their file and take `len` bytes; 0 if unknown.
     pub(super) fn new(begins: u64, len: u64) -> Schedule {
         Schedule {
             begins,
@@ -79,13 +79,13 @@ impl Schedule {
         }
     }
 
-    /// Whether keys are to be counted, now that commands were handed out up to `offset`.
+    /// Returns the sample that is due after commands up to `offset` were handed out.
     pub(super) fn due(&mut self, offset: u64) -> Option<Sample> {
         let read = offset.saturating_sub(self.begins);
         let part = self.len / SAMPLED_PART;
         let (due, next) = match self.next? {
             Sample::Begin => (Sample::Begin, Some(Sample::Middle { read })),
-            // Nothing was run since: what was read belongs to a transaction.
+            // Nothing was run since: the bytes read belong to a transaction.
             _ if read == self.sampled => return None,
             Sample::Middle { .. } if read >= part / 2 => {
                 let end = Sample::End { read: 0, left: 0 };
@@ -103,27 +103,27 @@ impl Schedule {
     }
 }
 
-/// Takes a shard. Nothing else is in hand.
+/// Locks a shard. The caller holds no other lock.
 pub(super) fn take(shards: &Shards, shard: u16) -> ShardGuard<'_, Engine, Job> {
     const SPINS: u32 = 200;
     loop {
         match shards.take_spinning(shard, SPINS) {
             Some(engine) => return engine,
-            // Another thread puts its keys there, or the background looks at it.
+            // Another thread inserts keys there, or a background task reads it.
             None => std::thread::yield_now(),
         }
     }
 }
 
-/// The room that was made in tables.
+/// Capacity reserved in tables.
 pub(super) struct Room {
     shards: Arc<Shards>,
-    /// For how many keys, by shard and database.
+    /// Number of keys reserved for, by shard and database.
     made: BTreeMap<(u16, usize), usize>,
 }
 
 impl Room {
-    /// None yet, in these shards.
+    /// Creates an empty record for these shards.
     pub(super) fn new(shards: Arc<Shards>) -> Room {
         Room {
             shards,
@@ -131,13 +131,13 @@ impl Room {
         }
     }
 
-    /// Makes room for so many keys in a database of a shard that has none yet.
+    /// Reserves capacity for `keys` keys in an empty database of a shard.
     pub(super) fn reserve(&mut self, (shard, db): (u16, usize), keys: usize, now: Now) {
         take(&self.shards, shard).reserve(db, keys, now);
         self.note((shard, db), keys);
     }
 
-    /// Makes room for so many keys in a database of a shard, with those that are there.
+    /// Resizes a database of a shard to hold `keys` keys, including those already there.
     pub(super) fn refit(&mut self, (shard, db): (u16, usize), keys: usize) {
         take(&self.shards, shard).refit(db, keys);
         self.note((shard, db), keys);
@@ -148,7 +148,7 @@ impl Room {
         *made = keys.max(*made);
     }
 
-    /// No more keys come: tables with much more room than they need are laid out for what there is.
+    /// Finishes after the last key: tables with much excess capacity are shrunk.
     pub(super) fn end(self) {
         let mut refitted = None;
         for ((shard, db), keys) in self.made {
@@ -160,7 +160,7 @@ impl Room {
             if there(&engine, db) >= keys - keys / 4 {
                 continue;
             }
-            // SWAPDB may have given the room to another database.
+            // SWAPDB may have moved the capacity to another database.
             for db in 0..engine.database_count() {
                 let keys = there(&engine, db);
                 engine.refit(db, keys);
@@ -170,16 +170,16 @@ impl Room {
     }
 }
 
-/// What a thread has counted in its shards, and made.
+/// Key counts and reserved capacity of a thread's shards.
 pub(super) struct Counted {
     service: &'static Service,
-    /// The number of the thread, and how many there are.
+    /// Number of this thread, and of all threads.
     number: usize,
     threads: usize,
-    /// Keys of each of its shards and of their databases, at the first two samples.
+    /// Keys of each of its shards and their databases, at the first two samples.
     begin: Vec<Vec<usize>>,
     middle: Vec<Vec<usize>>,
-    /// Bytes in front of the second one.
+    /// Bytes before the second sample.
     middle_read: u64,
     room: Room,
 }
@@ -208,7 +208,7 @@ impl Counted {
         }
     }
 
-    /// Nothing more comes.
+    /// Finishes after the last command.
     pub(super) fn end(self) {
         self.room.end();
     }
@@ -231,7 +231,7 @@ impl Counted {
 
     fn make_room(&mut self, read: u64, left: u64) {
         let now = self.count();
-        // All threads together make no more.
+        // This thread's share of the limit for all threads.
         let mut most = u128::from(left / KEY_BYTES_MIN / self.threads as u64);
         let databases = now.first().map_or(0, Vec::len);
         for db in 0..databases {
@@ -262,7 +262,7 @@ impl Counted {
     }
 }
 
-/// Whether as many keys as before, or nearly so, have come for each byte.
+/// True if about as many keys per byte were added in the second half as in the first.
 fn is_steady((first, first_bytes): (usize, u64), (second, second_bytes): (usize, u64)) -> bool {
     let rate = |keys: usize, other_bytes: u64| keys as u128 * u128::from(other_bytes);
     20 * rate(second, first_bytes) >= 19 * rate(first, second_bytes)
@@ -287,7 +287,7 @@ mod tests {
             .collect()
     }
 
-    /// Runs commands of a file of unknown length, for which no room is made.
+    /// Runs the commands of a file of unknown length, for which no capacity is reserved.
     fn run(service: &'static Service, file: &[u8]) {
         let go_on = || false;
         let mut progress = Progress::begin(service, 0, &go_on);
@@ -295,14 +295,15 @@ mod tests {
         loader.aof(&mut &file[..], &mut progress).expect("commands");
     }
 
-    /// Of so many keys, as tables grow by themselves.
+    /// Returns the memory used by `keys` keys in tables that grow by themselves.
     fn grown(keys: usize) -> i64 {
         let service = service(4);
         run(service, &sets(0..keys));
         used(service)
     }
 
-    /// A server with two samples of so many keys, and what it used before room was made for the rest.
+    /// Returns a server after two samples of the given sizes, and its memory use before capacity for the rest was
+    /// reserved.
     fn sampled(
         first: usize,
         second: usize,
@@ -386,7 +387,7 @@ mod tests {
         }
     }
 
-    /// A snapshot that says to have so many keys, all but some of which expired long ago.
+    /// Returns a snapshot that claims `said` keys, all but `left` of which expired long ago.
     fn mostly_expired(said: u64, expired: usize, left: usize) -> Vec<u8> {
         let mut front = Vec::new();
         encode::resize_db(&mut front, said, 0);

@@ -1,4 +1,5 @@
-//! Stretches of a snapshot into shards: decoded without any shard in hand, then put into one shard after the other.
+//! Loads stretches of a snapshot into shards: decoded without any shard locked, then put into one shard after the
+//! other.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -29,19 +30,19 @@ use basalt_engine::serial::{self, Limits, Malformed};
 use basalt_engine::value::Object;
 use basalt_engine::{Key, Now};
 
-/// Stretches that wait for each thread.
+/// Queued stretches per thread.
 const WAITING_PER_THREAD: usize = 2;
 
-/// Keys in each shard from which on room is made for them: with fewer a table hardly grows.
+/// Minimum number of keys per shard for which capacity is reserved: a smaller table hardly grows.
 const ROOM_KEYS_MIN: usize = 256;
 
-/// Keys whose places are fetched ahead.
+/// Number of keys whose table slots are prefetched.
 const AHEAD: usize = 8;
 
-/// Empty collections of which the log tells.
+/// Maximum number of empty collections that are logged.
 const EMPTY_TOLD_MAX: u64 = 10;
 
-/// What was done with keys.
+/// Counts of processed keys.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) keys: u64,
@@ -49,7 +50,7 @@ pub(super) struct Tally {
     pub(super) empty: u64,
 }
 
-/// The threads that decode, beside the one that reads, which does what none of them is free for.
+/// The decoding threads, in addition to the reading thread, which decodes what none of them is free for.
 pub(super) struct Workers {
     placer: Arc<Placer>,
     queue: Option<Sender<Stretch>>,
@@ -85,7 +86,7 @@ impl Workers {
                 }
                 done
             });
-            // With fewer threads it takes longer; the log has why.
+            // With fewer threads it takes longer; the log has the reason.
             threads.extend(made.ok());
         }
         Workers {
@@ -98,27 +99,27 @@ impl Workers {
         }
     }
 
-    /// Makes room for so many keys in a database that has none yet: tables that do not grow are filled in less time.
-    /// Not for a few, which may be in some shards alone.
+    /// Reserves capacity for `keys` keys in an empty database: tables that do not grow are filled faster. Not for a
+    /// few keys, which may fall into only some of the shards.
     pub(super) fn make_room(&mut self, db: usize, keys: usize) {
         let Placer { shards, now, .. } = &*self.placer;
         let each = keys.div_ceil(shards.len());
         if each < ROOM_KEYS_MIN {
             return;
         }
-        // Chance does not put as many into each.
+        // A bound that a random distribution does not exceed.
         let most = each + 3 * each.isqrt();
         for shard in 0..shards.len() {
             self.room.reserve((shard as u16, db), most, *now);
         }
     }
 
-    /// Whether something was found that ends the loading.
+    /// True if an error was found that ends the loading.
     pub(super) fn has_failed(&self) -> bool {
         self.placer.has_failed.load(Relaxed)
     }
 
-    /// Gives a stretch to a thread that is free, or else does it here.
+    /// Gives a stretch to a free thread, or else decodes it here.
     pub(super) fn hand_on(&mut self, stretch: Stretch) {
         let left = match &self.queue {
             Some(queue) => match queue.try_send(stretch) {
@@ -130,8 +131,8 @@ impl Workers {
         self.placer.place_noting(left, &mut self.own);
     }
 
-    /// Does what no thread has begun, and waits until all is done; what was done, and of what was found to be wrong the
-    /// first in the snapshot.
+    /// Decodes what no thread has begun, and waits until all is done; returns the counts, and the first error in
+    /// the order of the snapshot.
     pub(super) fn end(self) -> (Tally, Option<LoadError>) {
         drop(self.queue);
         let mut own = self.own;
@@ -140,7 +141,7 @@ impl Workers {
         }
         let (mut tally, mut error) = own;
         for thread in self.threads {
-            // A panic below a shard's token has ended the process by now.
+            // A panic while a shard is locked has ended the process by now.
             let (other, found) = thread.join().unwrap_or_default();
             tally.keys += other.keys;
             tally.expired += other.expired;
@@ -159,7 +160,7 @@ fn first(one: Option<LoadError>, other: Option<LoadError>) -> Option<LoadError> 
         .min_by_key(|error| error.offset)
 }
 
-/// What an auxiliary field says of the key behind it, see [`MARKS`](crate::persist::rdb::MARKS).
+/// Parses an auxiliary field about the key after it, see [`MARKS`](crate::persist::rdb::MARKS).
 fn marks_in(field: &[u8]) -> Option<Marks<'_>> {
     let (stale_ms, mut rest) = field.split_first_chunk()?;
     let mut marks = Marks {
@@ -175,29 +176,29 @@ fn marks_in(field: &[u8]) -> Option<Marks<'_>> {
     (rest.is_empty() && marks.tags.len() <= TAGS_MAX).then_some(marks)
 }
 
-/// Puts stretches into shards.
+/// Context for inserting stretches into shards.
 struct Placer {
     service: &'static Service,
     shards: Arc<Shards>,
     limits: Limits,
     now: Now,
     rules: Rules,
-    /// Whether the policy of eviction counts uses, and does not ask for when the last one was.
+    /// True if the eviction policy uses access counts, not the time of the last access.
     by_frequency: bool,
     has_failed: AtomicBool,
-    /// Empty collections so far.
+    /// Number of empty collections so far.
     empty: AtomicU64,
 }
 
-/// A key that was decoded, and where it goes.
+/// A decoded key and its destination.
 struct Decoded<'s> {
     key: Cow<'s, [u8]>,
     hash: u64,
     shard: u16,
     raw: &'s RawEntry,
-    /// None once it is in its place.
+    /// `None` once inserted.
     entry: Option<Entry<Object>>,
-    /// What the stale window and the tags are read from.
+    /// The stale window and the tags, serialized.
     marks: Option<Cow<'s, [u8]>>,
 }
 
@@ -247,7 +248,7 @@ impl Placer {
         Ok(())
     }
 
-    /// Fetches into the cache the lines of the tables in which keys will be looked for.
+    /// Prefetches the cache lines of the tables in which the keys will be looked up.
     fn prefetch_lines(&self, group: &[u32], decoded: &[Decoded<'_>]) {
         for at in group {
             let one = &decoded[*at as usize];
@@ -258,7 +259,7 @@ impl Placer {
         }
     }
 
-    /// The value of a key; none if it is a collection without elements.
+    /// Decodes a key and its value; returns `None` for a collection without elements.
     fn decode<'s>(
         &self,
         stretch: &'s Stretch,
@@ -308,7 +309,7 @@ impl Placer {
         }))
     }
 
-    /// The keys in the order of their shards, and where those of each shard end.
+    /// Returns the keys in the order of their shards, and the end of each shard's range.
     fn by_shard(&self, decoded: &[Decoded<'_>]) -> (Vec<u32>, Vec<usize>) {
         let mut ends = vec![0; self.service.shards.len()];
         for one in decoded {
@@ -376,7 +377,7 @@ impl Placer {
         Ok(())
     }
 
-    /// Whether the policy of eviction asks for what is known of a key's use.
+    /// True if the eviction policy uses this kind of access data.
     fn wants(&self, access: Access) -> bool {
         matches!(access, Access::Frequency(_)) == self.by_frequency
     }

@@ -1,9 +1,9 @@
-//! A gate, at which tasks wait until a position has passed.
+//! A gate at which tasks wait until a log position has passed.
 //!
-//! The thread that opens it belongs to no runtime, and to wake a task from there costs a system call. So tasks can wait
-//! at **relays**: one task on each runtime, which alone is woken, and which wakes the others of its threads from
-//! within, where that costs next to nothing; and only those whose position has passed. Tasks on threads without a relay
-//! are woken one by one.
+//! The thread that opens the gate belongs to no runtime, and waking a task from there costs a system call. So tasks
+//! can wait at **relays**: one task per runtime, which alone is woken, and which wakes the others on its threads
+//! from within, where that costs next to nothing; and only those whose position has passed. Tasks on threads
+//! without a relay are woken one by one.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -22,14 +22,14 @@ thread_local! {
     static RELAY: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Has tasks that wait on this thread wait at the relay of this number, at gates that have it.
+/// Makes tasks on this thread wait at the relay of this number, at gates that have it.
 pub fn wait_at_relay(number: usize) {
     RELAY.set(Some(number));
 }
 
-/// A task that waits.
+/// A waiting task.
 struct Waiter {
-    /// 0: for the gate to open, whatever has passed.
+    /// Position waited for; 0 to wait for the gate to open, whatever has passed.
     position: u64,
     waker: Waker,
 }
@@ -51,12 +51,12 @@ impl Waiters {
 #[derive(Default)]
 struct Relay {
     waiters: Waiters,
-    /// All are to look again, whatever has passed.
+    /// All waiters are to check again, whatever has passed.
     wakes_all: AtomicBool,
     task: AtomicWaker,
 }
 
-/// See the module.
+/// A gate at which tasks wait until a log position has passed.
 #[derive(Default)]
 pub struct Gate {
     passed: AtomicU64,
@@ -65,7 +65,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Gives it so many relays; each needs a task that polls [`Gate::poll_relay`].
+    /// Sets the number of relays; each needs a task that polls [`Gate::poll_relay`].
     pub fn set_relays(&self, count: usize) {
         self.relays
             .get_or_init(|| (0..count).map(|_| Relay::default()).collect());
@@ -75,12 +75,12 @@ impl Gate {
         self.relays.get().map_or(&[], |relays| relays)
     }
 
-    /// The position that has passed.
+    /// Returns the position that has passed.
     pub fn passed(&self) -> u64 {
         self.passed.load(Acquire)
     }
 
-    /// How many wait for positions that have not passed, roughly: some may have gone.
+    /// Returns roughly how many tasks wait for positions that have not passed: some may have gone.
     pub fn waiting(&self) -> usize {
         let passed = self.passed();
         let count = |waiters: &Waiters| {
@@ -91,19 +91,19 @@ impl Gate {
         relayed.chain([&self.waiters]).map(count).sum()
     }
 
-    /// Lets all pass that wait for this position, or for one before it.
+    /// Lets all tasks pass that wait for this or an earlier position.
     pub fn pass(&self, position: u64) {
         self.passed.fetch_max(position, Release);
         self.wake(false);
     }
 
-    /// Has all that wait look again.
+    /// Makes all waiting tasks check again.
     pub fn open(&self) {
         self.wake(true);
     }
 
     fn wake(&self, wakes_all: bool) {
-        // Pairs with the fence of the tasks that wait: either they see what has changed, or this sees them.
+        // Pairs with the fence of the waiting tasks: either they see the change, or this sees them.
         fence(SeqCst);
         for relay in self.relays() {
             if relay.waiters.are_there.swap(false, Relaxed) {
@@ -117,7 +117,7 @@ impl Gate {
         }
     }
 
-    /// For the task of a relay: wakes the tasks that wait there and may pass.
+    /// Wakes the relay's tasks that may pass; polled by the task of the relay.
     pub fn poll_relay(&self, number: usize, cx: &mut Context<'_>) -> Poll<Infallible> {
         let Some(relay) = self.relays().get(number) else {
             return Poll::Pending;
@@ -144,7 +144,7 @@ impl Gate {
         Poll::Pending
     }
 
-    /// Ready once the position has passed.
+    /// Completes once the position has passed.
     pub fn poll_passed(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
         if self.passed() >= position {
             return Poll::Ready(());
@@ -152,12 +152,12 @@ impl Gate {
         self.poll_until(position, cx, || self.passed() >= position)
     }
 
-    /// Ready when something holds; looks again each time the gate opens.
+    /// Completes when `holds` returns true; checks it each time the gate opens.
     pub fn poll_next(&self, cx: &mut Context<'_>, holds: impl Fn() -> bool) -> Poll<()> {
         self.poll_until(0, cx, holds)
     }
 
-    /// Ready when something holds; looks again when the position has passed, or the gate opens for all.
+    /// Completes when `holds` returns true; checks it when the position has passed, or the gate opens for all.
     pub fn poll_until(
         &self,
         position: u64,

@@ -1,17 +1,17 @@
-//! The log: whatever has to leave the process in order goes through here.
+//! The log: everything that has to leave the process in order passes through here.
 //!
-//! Holders of shards append what they leave to a ring (`structures::byte_ring`), where it takes its place in the one
-//! order. The **sequencer** thread takes the finished prefix, puts SELECT, MULTI and EXEC in, and hands the stream to
-//! **readers** ([`StreamReader`]) in counted pieces, which they share: the writer of the append-only file, the backlog
-//! of the replicas. Each reader takes at its own pace.
+//! Holders of shards append their records to a ring (`structures::byte_ring`), which gives them their single order.
+//! The **sequencer** thread takes the completed prefix, inserts SELECT, MULTI and EXEC, and distributes the stream
+//! to **readers** ([`StreamReader`]) in reference-counted pieces, which they share: the writer of the append-only
+//! file, the backlog of the replicas. Each reader takes at its own pace.
 //!
-//! Positions are bytes of the ring: [`Log::append`] answers the position behind what was appended, and the sequencer
-//! tells readers up to which position they have everything.
+//! Positions are bytes of the ring: [`Log::append`] returns the position after what was appended, and the sequencer
+//! passes readers the position up to which they have everything.
 //!
-//! Limits: a thread with a shard in hand waits for the sequencer alone, which waits for no thread.
-//! [`OpLog::is_crowded`] says when commands that may write should wait before they take shards: three quarters of the
-//! ring are full, or a reader that must not lose anything holds more than [`Bounds`] allow. Both are small where
-//! `maxmemory` is, as what waits here lies beside the data and never makes any of them go.
+//! Limits: a thread that has locked a shard waits for the sequencer alone, which waits for no thread.
+//! [`OpLog::is_crowded`] tells when commands that may write should wait before they lock shards: three quarters of
+//! the ring are full, or a reader that must not lose anything holds more than [`Bounds`] allow. Both limits are
+//! small where `maxmemory` is, as this memory comes on top of the data and never causes eviction.
 
 mod gate;
 mod reader;
@@ -38,23 +38,24 @@ pub use gate::{Gate, wait_at_relay};
 pub use reader::{Home, Item, Reader, StreamReader, Stretch};
 pub use sequencer::BLOCK_BYTES;
 
-/// Bytes of the ring, at most and at least.
+/// Minimum and maximum bytes of the ring.
 const RING_BYTES: (u64, u64) = (1 << 20, 16 << 20);
 
-/// Stream that a reader may hold before writers are held back, at most and at least.
+/// Minimum and maximum bytes of stream that a reader may hold before writers have to wait.
 const BEHIND_BYTES: (u64, u64) = (4 << 20, 64 << 20);
 
-/// How much may wait in the log.
+/// Limits for the data waiting in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Bytes of the ring, if it is not made yet.
+    /// Bytes of the ring, if it is yet to be created.
     pub ring_bytes: u64,
-    /// Bytes of stream that a reader may hold before writers are held back.
+    /// Bytes of stream that a reader may hold before writers have to wait.
     pub behind_bytes: u64,
 }
 
 impl Bounds {
-    /// For a server with this `maxmemory`, 0 for none: a ring of a 32nd of it, and an eighth of it for readers.
+    /// Returns the bounds for this `maxmemory`, 0 for none: a ring of a 32nd of it, and an eighth of it for
+    /// readers.
     #[must_use]
     pub fn for_limit(maxmemory: u64) -> Bounds {
         let part = |parts: u64, (least, most): (u64, u64)| match maxmemory {
@@ -70,7 +71,7 @@ impl Bounds {
     }
 }
 
-/// For whom writers wait.
+/// The party that writers wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
     /// The log's own thread.
@@ -81,42 +82,42 @@ pub enum Awaited {
     Replica,
 }
 
-/// Records of more bytes in the ring go by reference, all those of one append in one box.
+/// Records of more bytes in the ring are stored by reference, all those of one append in one box.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
 
-/// Looks at a record that another thread has begun to append, before it is left to the next pass.
+/// Number of checks of a record that another thread is appending, before it is left to the next pass.
 const LOOKS: usize = 1_000;
 
-/// What tags of the ring's records say, beside the database in the lower half.
+/// Flags in tags of the ring's records, besides the database in the lower half.
 mod tag {
-    /// Where the bits of the audience begin.
+    /// Position of the audience's bits.
     pub(super) const AUDIENCE: u32 = 32;
-    /// MULTI stands here.
+    /// MULTI marker.
     pub(super) const BEGIN: u64 = 1 << 40;
-    /// EXEC stands here.
+    /// EXEC marker.
     pub(super) const END: u64 = 1 << 41;
-    /// Goes on with the record before.
+    /// Continuation of the previous record.
     pub(super) const MORE: u64 = 1 << 42;
 }
 
-/// Threads that sleep until something is appended, as bits.
+/// Bits of threads that sleep until something is appended.
 mod sleeper {
     pub(super) const SEQUENCER: u8 = 1;
-    /// The one that sequences in its place.
+    /// The thread that sequences in its place.
     pub(super) const DRIVER: u8 = 2;
 }
 
-/// What lies in the ring by reference.
+/// Data stored in the ring by reference.
 enum Large {
     /// A long argument.
     Block(Block),
     /// All records of an append, and whether they are atomic.
     Records(Records, bool),
-    /// A mark for the readers of an audience.
+    /// A marker for the readers of an audience, and its number.
     Mark(Audience, u64),
 }
 
-/// Figures of the log. The sequencer alone writes them: those who append would pass the line from core to core.
+/// Counters of the log. Only the sequencer writes them: appenders would bounce the cache line between cores.
 #[derive(Debug, Default)]
 pub struct LogFigures {
     /// Records in the stream.
@@ -125,29 +126,29 @@ pub struct LogFigures {
     pub bytes: AtomicU64,
 }
 
-/// See the module. What changes with each pass of the sequencer lies on lines of its own: those who append read the
-/// rest.
+/// The log of writes, see the module. Fields that change with each pass of the sequencer lie on cache lines of
+/// their own: appenders read the rest.
 pub struct OpLog {
-    /// Made when somebody first listens.
+    /// Created when the first reader or record needs it.
     ring: OnceLock<ByteRing<Large>>,
     sequencer: OnceLock<Thread>,
     stream: CachePadded<Mutex<Stream>>,
-    /// The reader whose thread sequences, if one does.
+    /// The reader whose thread sequences, if any.
     driver: Mutex<Option<Arc<Reader>>>,
     is_driven: AtomicBool,
-    /// Who sleeps until something is appended.
+    /// Threads that sleep until something is appended.
     sleepers: AtomicU8,
-    /// Somebody waits for what is appended to get somewhere: the sequencer is not to gather.
+    /// A reply waits for appended records to arrive somewhere: the sequencer must not gather.
     is_urgent: AtomicBool,
     readers: CachePadded<Mutex<Vec<Arc<dyn StreamReader>>>>,
-    /// The audience of a reader that must not lose anything and is far behind; 0: none is.
+    /// Audience bits of readers that must not lose anything and are far behind; 0 if none is.
     behind: AtomicU8,
     /// [`Bounds`].
     ring_bytes: AtomicU64,
     behind_bytes_max: Arc<AtomicU64>,
-    /// Bytes in the ring by reference.
+    /// Bytes stored in the ring by reference.
     large_bytes: AtomicU64,
-    /// Opens when it is crowded no more; passed by what the sequencer has taken.
+    /// Opens when the log is no longer crowded.
     room: CachePadded<Gate>,
     stops: AtomicBool,
     figures: CachePadded<LogFigures>,
@@ -176,20 +177,20 @@ impl Default for OpLog {
 }
 
 impl OpLog {
-    /// The ring, which is made with the first call.
+    /// Returns the ring, creating it with the first call.
     fn ring(&self) -> &ByteRing<Large> {
         self.ring
             .get_or_init(|| ByteRing::new(self.ring_bytes.load(Relaxed) as usize))
     }
 
-    /// Says how much may wait. A ring that is there stays as it is.
+    /// Sets the limits. An existing ring keeps its size.
     pub fn set_bounds(&self, bounds: Bounds) {
         self.ring_bytes.store(bounds.ring_bytes, Relaxed);
         self.behind_bytes_max.store(bounds.behind_bytes, Relaxed);
         self.look_at_readers();
     }
 
-    /// What the ring takes, and what lies in it by reference.
+    /// Returns the bytes of the ring, including data stored by reference.
     pub fn ring_taken_bytes(&self) -> u64 {
         let ring = self.ring.get().map_or(0, ByteRing::capacity);
         ring + self.large_bytes.load(Relaxed)
@@ -204,17 +205,17 @@ impl OpLog {
         let log = Arc::clone(self);
         let thread = std::thread::Builder::new().name("basalt-log".to_owned());
         let thread = thread.spawn(move || sequencer::run(&log))?;
-        // Who comes second has started a thread for nothing, which cannot be: one thread sets the log up.
+        // A second caller would have started a thread for nothing, which cannot happen: one thread sets the log up.
         let _ = self.sequencer.set(thread.thread().clone());
         Ok(())
     }
 
-    /// Figures of the log.
+    /// Returns the counters of the log.
     pub fn figures(&self) -> &LogFigures {
         &self.figures
     }
 
-    /// Tells others the figures as they are now.
+    /// Copies the current counters to the telemetry.
     pub fn publish(&self, told: &telemetry::LogFigures) {
         let LogFigures { records, bytes } = &*self.figures;
         let copy = |from: &AtomicU64, to: &AtomicU64| to.store(from.load(Relaxed), Relaxed);
@@ -226,12 +227,12 @@ impl OpLog {
         told.ring_bytes.store(capacity, Relaxed);
     }
 
-    /// The position behind all that was appended.
+    /// Returns the position after everything appended.
     pub fn tail(&self) -> u64 {
         self.ring.get().map_or(0, ByteRing::tail)
     }
 
-    /// Whether commands that may write should wait before they take shards.
+    /// True if commands that may write should wait before they lock shards.
     #[inline]
     pub fn is_crowded(&self) -> bool {
         match self.ring.get() {
@@ -246,7 +247,7 @@ impl OpLog {
         self.large_bytes.load(Relaxed) > self.behind_bytes_max.load(Relaxed)
     }
 
-    /// For whom commands that may write should wait, if they should.
+    /// Returns what commands that may write should wait for, if anything.
     pub fn awaited(&self) -> Option<Awaited> {
         let file = Audience::FILE.bits();
         match self.behind.load(Relaxed) {
@@ -256,7 +257,7 @@ impl OpLog {
         }
     }
 
-    /// Ready when something holds, which is looked at again whenever the log may be crowded no more, and with
+    /// Completes when `has_room` returns true; checks it whenever the log may no longer be crowded, and with
     /// [`OpLog::look_again`]. For callers that hold no shard.
     pub fn poll_room(&self, cx: &mut Context<'_>, has_room: impl Fn() -> bool) -> Poll<()> {
         match has_room() {
@@ -265,19 +266,19 @@ impl OpLog {
         }
     }
 
-    /// Has commands that wait for room look again.
+    /// Makes commands that wait for capacity check again.
     pub fn look_again(&self) {
         self.room.open();
     }
 
-    /// Adds a reader with a queue, of what is appended from now on.
+    /// Adds a queued reader of everything appended from now on.
     pub fn add_reader(&self, audience: Audience) -> Arc<Reader> {
         let reader = Arc::new(Reader::new(audience, Arc::clone(&self.behind_bytes_max)));
         self.subscribe(Arc::clone(&reader) as _);
         reader
     }
 
-    /// Adds a reader of what is appended from now on.
+    /// Adds a reader of everything appended from now on.
     pub fn subscribe(&self, reader: Arc<dyn StreamReader>) {
         self.readers.lock().push(reader);
     }
@@ -291,7 +292,7 @@ impl OpLog {
         self.look_at_readers();
     }
 
-    /// A reader has taken something, or must not hold anybody back any more.
+    /// Checks whether writers still have to wait, after a reader has taken something or been removed.
     pub fn look_at_readers(&self) {
         let behind = behind(&self.readers.lock());
         self.behind.store(behind, Relaxed);
@@ -300,8 +301,9 @@ impl OpLog {
         }
     }
 
-    /// Has readers of an audience find a mark at this place of the order, and a SELECT behind it. With all shards in
-    /// hand, what lies before the mark was done before whatever is done with the shards. The position behind it.
+    /// Inserts a marker for the readers of an audience at this point of the order, and makes a SELECT follow it. If
+    /// all shards are locked, everything before the marker precedes whatever is then done with the shards. Returns
+    /// the position after it.
     pub fn mark(&self, audience: Audience, number: u64) -> u64 {
         let mark = Record::Boxed(0, Box::new(Large::Mark(audience, number)));
         let position = self
@@ -311,7 +313,7 @@ impl OpLog {
         position
     }
 
-    /// Says whether somebody waits for what is appended: if not, the sequencer gathers for a moment.
+    /// Sets whether appended records are waited for: if not, the sequencer gathers for a moment.
     pub fn set_urgent(&self, is_urgent: bool) {
         self.is_urgent.store(is_urgent, Relaxed);
     }
@@ -342,8 +344,8 @@ impl OpLog {
         }
     }
 
-    /// Has the thread that takes from a reader sequence, by [`OpLog::drive`], so that what is appended gets to it
-    /// without a thread between. None: the sequencer does so again.
+    /// Makes the thread of a reader do the sequencing, by [`OpLog::drive`], so that records reach it without
+    /// another thread in between. `None` returns the sequencing to the sequencer.
     pub fn set_driver(&self, reader: Option<&Arc<Reader>>) {
         *self.driver.lock() = reader.map(Arc::clone);
         self.is_driven.store(reader.is_some(), SeqCst);
@@ -352,8 +354,8 @@ impl OpLog {
         }
     }
 
-    /// For the thread that sequences: sequences what is appended, and takes what its reader gets. It waits for so long
-    /// at most if nothing is there.
+    /// Sequences appended records and takes those of the reader; called by the driving thread. Waits up to
+    /// `patience` if there are none.
     pub fn drive(&self, reader: &Reader, patience: Duration) -> Option<Stretch> {
         let ring = self.ring();
         if !sequencer::pass(self, ring) && ring.tail() == ring.head() {
@@ -369,8 +371,8 @@ impl OpLog {
         reader.take(Duration::ZERO)
     }
 
-    /// Has readers get all that was appended by now, on the caller's thread: a pass is copying in memory, and no reader
-    /// sleeps. What another thread is just appending is not waited for.
+    /// Passes everything appended by now to the readers, on the caller's thread: a pass only copies in memory, and
+    /// no reader sleeps. Does not wait for records that another thread is still appending.
     pub fn hand_out(&self) {
         let ring = self.ring();
         let tail = ring.tail();
@@ -381,12 +383,12 @@ impl OpLog {
                 std::hint::spin_loop();
             }
         }
-        // Another thread may have taken it, and not handed it out yet.
+        // Another thread may have taken records and not distributed them yet.
         drop(self.stream.lock());
     }
 
-    /// The thread that sequences does something else that may take long: others get what is appended from the sequencer
-    /// meanwhile, if there are any.
+    /// Marks the driving thread as busy with something that may take long: meanwhile the sequencer serves the other
+    /// readers, if there are any.
     pub fn lend(&self, is_away: bool) {
         let is_driven = self.driver.lock().is_some();
         if !is_away {
@@ -400,25 +402,25 @@ impl OpLog {
         }
     }
 
-    /// Ends the sequencer once it has taken everything.
+    /// Stops the sequencer once it has taken everything.
     pub fn stop(&self) {
         self.stops.store(true, SeqCst);
         self.wake_sequencer();
     }
 }
 
-/// The audiences of readers that are far behind.
+/// Returns the audiences of readers that are far behind.
 fn behind(readers: &[Arc<dyn StreamReader>]) -> u8 {
     let far_behind = readers.iter().filter(|reader| reader.is_far_behind());
     far_behind.fold(0, |all, reader| all | reader.audience().bits())
 }
 
-/// The tag of a record.
+/// Returns the tag of a record.
 fn tag_of(db: usize, audience: Audience) -> u64 {
     db as u64 | u64::from(audience.bits()) << tag::AUDIENCE
 }
 
-/// The tag and the text of a single short record, which is what nearly every hold leaves.
+/// Returns the tag and the text of a single short record, which is what nearly every hold of a shard appends.
 #[inline]
 fn only_text(records: &Records) -> Option<(u64, &[u8])> {
     let record = records.only()?;
@@ -427,7 +429,7 @@ fn only_text(records: &Records) -> Option<(u64, &[u8])> {
         .then(|| (tag_of(record.db, record.audience), text))
 }
 
-/// What a record of the log becomes in the ring: its bytes, and its long arguments by reference.
+/// Returns the ring's records for some log records: their bytes, and their long arguments by reference.
 fn frames(records: &Records) -> impl Iterator<Item = Record<'_, Large>> {
     records.iter().flat_map(|record| {
         let tag = tag_of(record.db, record.audience);
@@ -441,7 +443,7 @@ fn frames(records: &Records) -> impl Iterator<Item = Record<'_, Large>> {
     })
 }
 
-/// Bytes that records take in the ring.
+/// Returns the bytes that records take in the ring.
 fn frames_bytes(records: &Records) -> u64 {
     let pieces = records.iter().flat_map(|record| record.bytes);
     let one = |piece: Piece<'_>| match piece {
@@ -451,7 +453,7 @@ fn frames_bytes(records: &Records) -> u64 {
     pieces.map(one).sum()
 }
 
-/// Bytes of a record that lie in the ring by reference.
+/// Returns the bytes that records store by reference.
 fn referenced_bytes(records: &Records) -> u64 {
     let pieces = records.iter().flat_map(|record| record.bytes);
     let blocks = pieces.map(|piece| match piece {
@@ -462,7 +464,7 @@ fn referenced_bytes(records: &Records) -> u64 {
 }
 
 impl OpLog {
-    /// Counts what is about to lie in the ring by reference, until the sequencer takes it.
+    /// Counts data stored in the ring by reference, until the sequencer takes it.
     fn note_by_reference(&self, records: &Records, bytes: u64) {
         let whole = if bytes > INLINE_BYTES_MAX { bytes } else { 0 };
         let by_reference = whole + referenced_bytes(records);
@@ -504,7 +506,7 @@ impl Log for OpLog {
     }
 }
 
-/// Bytes of a command with short arguments.
+/// Encodes a command with short arguments.
 fn command(arguments: &[&[u8]]) -> Bytes {
     let mut bytes = Vec::new();
     append(&mut bytes, arguments);
@@ -527,7 +529,7 @@ mod tests {
         }
     }
 
-    /// What a reader finds until it has everything before a position; marks as `<number>`.
+    /// Returns everything a reader gets up to the tail; markers as `<number>`.
     fn read(log: &OpLog, reader: &Reader) -> String {
         let mut text = String::new();
         let tail = log.tail();
@@ -651,7 +653,7 @@ mod tests {
     #[test]
     fn the_thread_of_a_reader_sequences_and_is_woken_by_what_is_appended() {
         const APPENDS: u64 = 3_000;
-        // So long that a wake that is lost ends the test.
+        // So long that a lost wakeup makes the test fail.
         const PATIENCE: Duration = Duration::from_secs(600);
         let log = started();
         let file = log.add_reader(Audience::FILE);
@@ -660,7 +662,7 @@ mod tests {
         let driver = {
             let (log, file) = (Arc::clone(&log), Arc::clone(&file));
             std::thread::spawn(move || {
-                // A record may go on in the next piece.
+                // A record may continue in the next piece.
                 let mut stream = Vec::new();
                 for round in 0.. {
                     let Some(stretch) = log.drive(&file, PATIENCE) else {
@@ -675,7 +677,7 @@ mod tests {
                         }
                     }
                     if round % 8 == 0 {
-                        // As if it synced a file: others get what comes meanwhile.
+                        // As if syncing a file: other readers get their records meanwhile.
                         log.lend(true);
                         std::thread::sleep(Duration::from_millis(1));
                         log.lend(false);
@@ -699,7 +701,7 @@ mod tests {
         }
         log.remove_reader(&*file);
         assert_eq!(driver.join().expect("it is well") as u64, APPENDS);
-        // From now on the sequencer does it again.
+        // From now on the sequencer does the work again.
         log.set_driver(None);
         put(&log, &[(0, Audience::BOTH, &[b"SET", b"a", b"1"])], false);
         assert_eq!(read(&log, &replicas), "SET a 1");

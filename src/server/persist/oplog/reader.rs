@@ -1,4 +1,4 @@
-//! Readers of the stream, and one with a queue, from which a thread takes.
+//! Readers of the stream, and one with a queue that a thread takes from.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -11,18 +11,18 @@ use parking_lot::{Condvar, Mutex};
 
 use basalt_engine::record::Audience;
 
-/// The memory that bytes of the stream lie in: all of it is kept while any part of it is.
+/// The memory block that holds bytes of the stream: all of it is kept while any part of it is referenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
-    /// The number of a block that other pieces have parts of too, higher than those of blocks before; none if no other
-    /// piece has.
+    /// Number of a block shared with other pieces, higher than those of earlier blocks; `None` if no other piece
+    /// shares it.
     pub block: Option<NonZeroU64>,
-    /// What all of it takes.
+    /// Bytes of the whole block.
     pub bytes: u64,
 }
 
 impl Home {
-    /// Of bytes that lie alone.
+    /// Returns the home of bytes in a block of their own.
     pub fn alone(len: usize) -> Home {
         Home {
             block: None,
@@ -34,41 +34,41 @@ impl Home {
 /// A piece of the stream.
 #[derive(Clone, Debug)]
 pub enum Item {
-    /// Bytes, shared with other readers, and what they lie in.
+    /// Bytes, shared with other readers, and the block that holds them.
     Bytes(Bytes, Home),
-    /// A mark of [`super::OpLog::mark`], and the position behind it.
+    /// The number of a marker set by [`super::OpLog::mark`], and the position after it.
     Mark(u64, u64),
 }
 
 impl Item {
-    /// Bytes that lie alone.
+    /// Creates an item of bytes in a block of their own.
     pub fn alone(bytes: Bytes) -> Item {
         let home = Home::alone(bytes.len());
         Item::Bytes(bytes, home)
     }
 }
 
-/// Somebody who reads the stream. The sequencer alone hands it out, in order, and is never to be held up.
+/// A reader of the stream. Only the sequencer pushes to it, in order, and must never be blocked.
 pub trait StreamReader: Send + Sync {
-    /// Which records it reads.
+    /// Returns which records it reads.
     fn audience(&self) -> Audience;
-    /// Told, before memory is taken for what is pushed next, how much.
+    /// Announces how much memory will be allocated for the next push.
     fn expect(&self, _bytes: u64) {}
-    /// Takes what follows. Bytes end with whole records of one append, in the end and before each mark. All before
-    /// `position` was handed out then, even if none of it was for this reader.
+    /// Takes the next items. Bytes end with whole records of one append, at the end and before each marker.
+    /// Everything before `position` has then been distributed, even if none of it was for this reader.
     fn push(&self, items: &mut dyn Iterator<Item = Item>, position: u64);
-    /// Whether writers are to be held back until it has caught up.
+    /// True if writers have to wait until it has caught up.
     fn is_far_behind(&self) -> bool;
-    /// Nothing more comes.
+    /// Ends the stream.
     fn close(&self);
 }
 
-/// What a reader takes at once.
+/// Items taken together.
 #[derive(Debug, Default)]
 pub struct Stretch {
-    /// In order. Bytes end with whole records of one append, here and before each mark.
+    /// In order. Bytes end with whole records of one append, here and before each marker.
     pub items: Vec<Item>,
-    /// All before this position was handed out.
+    /// Everything before this position was distributed.
     pub position: u64,
 }
 
@@ -81,15 +81,15 @@ struct Waiting {
     is_nudged: bool,
 }
 
-/// See the module.
+/// A reader with a queue that a thread takes from.
 pub struct Reader {
     audience: Audience,
     waiting: Mutex<Waiting>,
     changed: Condvar,
     bytes: AtomicU64,
-    /// Bytes that it has taken, and is not done with.
+    /// Bytes taken but not processed yet.
     held_bytes: AtomicU64,
-    /// Bytes of both that are far behind.
+    /// Limit for both, beyond which the reader is far behind.
     bytes_max: Arc<AtomicU64>,
     /// Whether writers wait when it is far behind.
     holds_back: AtomicBool,
@@ -108,8 +108,8 @@ impl Reader {
         }
     }
 
-    /// Takes all there is, or waits for so long at most; none if nothing came, or somebody wants the reader's thread to
-    /// look up.
+    /// Takes everything there is, waiting up to `patience`; returns `None` if nothing came, or if the reader was
+    /// nudged or closed.
     pub fn take(&self, patience: Duration) -> Option<Stretch> {
         let mut waiting = self.waiting.lock();
         if waiting.taken == waiting.position && !waiting.is_closed && !waiting.is_nudged {
@@ -122,7 +122,7 @@ impl Reader {
         waiting.taken = waiting.position;
         let items = Vec::from(std::mem::take(&mut waiting.items));
         let position = waiting.position;
-        // It is counted as held before it is counted as taken, or else writers would go on meanwhile.
+        // Counted as held before it is no longer counted as waiting; otherwise writers would continue in between.
         let bytes = self.bytes.load(Relaxed);
         self.held_bytes.fetch_add(bytes, Relaxed);
         self.bytes.store(0, Relaxed);
@@ -130,33 +130,33 @@ impl Reader {
         Some(Stretch { items, position })
     }
 
-    /// Has a thread that waits in [`Reader::take`] return.
+    /// Makes a thread that waits in [`Reader::take`] return.
     pub fn nudge(&self) {
         self.waiting.lock().is_nudged = true;
         self.changed.notify_one();
     }
 
-    /// Bytes that it has not taken.
+    /// Returns the bytes not taken yet.
     pub fn waiting_bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
 
-    /// Bytes that it has not taken, and those that it is not done with.
+    /// Returns the bytes not taken or not processed yet.
     pub fn behind_bytes(&self) -> u64 {
         self.bytes.load(Relaxed) + self.held_bytes.load(Relaxed)
     }
 
-    /// Says of how much of what it has taken it is not done with.
+    /// Sets how many of the taken bytes are not processed yet.
     pub fn set_held(&self, bytes: u64) {
         self.held_bytes.store(bytes, Relaxed);
     }
 
-    /// Says whether writers wait when it is far behind.
+    /// Sets whether writers wait when it is far behind.
     pub fn set_holding_back(&self, holds_back: bool) {
         self.holds_back.store(holds_back, Relaxed);
     }
 
-    /// Whether it gets nothing more.
+    /// True if the reader gets nothing more.
     pub fn is_closed(&self) -> bool {
         self.waiting.lock().is_closed
     }

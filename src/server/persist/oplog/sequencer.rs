@@ -1,4 +1,4 @@
-//! The sequencer: makes one stream of what lies in the ring, and hands it to the readers.
+//! The sequencer: turns the records in the ring into one stream and pushes it to the readers.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -13,52 +13,52 @@ use basalt_engine::record::{self, Audience, Piece, Records};
 
 use super::reader::{Home, Item};
 
-/// Least bytes of a block that pieces of the stream are cut from. A piece keeps all of its block, so that much more
-/// than was asked for may be kept for each reader.
+/// Minimum bytes of a block that pieces of the stream are cut from. A piece keeps its whole block alive, so that
+/// much more than requested may be kept for each reader.
 pub const BLOCK_BYTES: u64 = 8 << 10;
 
-/// Most bytes of such a block, where as many come in one pass, so that it is full when the pass ends.
+/// Maximum bytes of such a block, used where as many come in one pass, so that it is full when the pass ends.
 const BLOCK_BYTES_MAX: u64 = 32 << 10;
 
-/// What a block takes beside the bytes in it: the count of its pieces.
+/// Overhead of a block besides its bytes: the reference count of its pieces.
 const BLOCK_OVERHEAD_BYTES: u64 = 48;
 
 /// Bytes of the ring taken at a time.
 const TAKEN_BYTES_MAX: u64 = 1 << 20;
 
-/// How long records gather where no reply waits for them.
+/// Time to gather records where no reply waits for them.
 const GATHERING: Duration = Duration::from_millis(1);
 
-/// Looks at an empty ring before it sleeps, while somebody waits for what is appended.
+/// Number of checks of an empty ring before sleeping, while replies wait.
 const LOOKS: usize = 50;
 
-/// How long it sleeps at most.
+/// Maximum sleep.
 const NAP: Duration = Duration::from_secs(1);
 
-/// How long it sleeps where another thread sequences.
+/// Sleep while another thread sequences.
 const ASIDE: Duration = Duration::from_millis(20);
 
-/// Who reads: the file and the replicas.
+/// Number of audiences: the file and the replicas.
 const AUDIENCES: usize = 2;
 
-/// The stream as it is made.
+/// The stream under construction.
 pub(super) struct Stream {
-    /// The database that each audience is in, if it was told.
+    /// Database selected last for each audience, if any.
     selected: [Option<u64>; AUDIENCES],
     block: BytesMut,
-    /// What the pieces of `block` keep.
+    /// The memory that pieces of `block` keep alive.
     home: Home,
-    /// What `bytes` will be at the end of the pass, about.
+    /// Approximate value of `bytes` at the end of the pass.
     pass_end: u64,
-    /// Whom the bytes in `block` are for that were not cut off yet.
+    /// Audience of the bytes in `block` that were not cut off yet.
     block_audience: Audience,
-    /// Cut off, with those whom it is for.
+    /// Pieces cut off, with their audiences.
     pieces: Vec<(Audience, Item)>,
     bytes: u64,
     records: u64,
 }
 
-/// Bytes of a block for what is coming: all that the allocator sets aside for one.
+/// Returns the bytes of a block for the coming data: all of the allocator's size class.
 fn block_bytes(coming: u64) -> u64 {
     size_class(coming.clamp(BLOCK_BYTES, BLOCK_BYTES_MAX) as usize) as u64
 }
@@ -74,7 +74,7 @@ impl Default for Stream {
     fn default() -> Stream {
         Stream {
             selected: [None; AUDIENCES],
-            // Part of what the server takes at rest.
+            // Part of the server's memory use at rest.
             block: BytesMut::with_capacity(BLOCK_BYTES as usize),
             home: home_of(NonZeroU64::MIN, BLOCK_BYTES),
             pass_end: 0,
@@ -87,7 +87,7 @@ impl Default for Stream {
 }
 
 impl Stream {
-    /// Cuts off what is in the block.
+    /// Cuts off the contents of the block as a piece.
     fn cut(&mut self) {
         if !self.block.is_empty() {
             let bytes = self.block.split().freeze();
@@ -96,7 +96,7 @@ impl Stream {
         }
     }
 
-    /// Begins another block, with room for what is coming if that is not too much.
+    /// Begins another block, with capacity for the coming data if that is not too much.
     fn begin_block(&mut self, coming: u64) {
         let bytes = block_bytes(coming);
         let last = self.home.block;
@@ -105,7 +105,7 @@ impl Stream {
         self.block = BytesMut::with_capacity(bytes as usize);
     }
 
-    /// What the blocks take that are begun for so many bytes.
+    /// Returns the memory of the blocks to be begun for `coming` bytes.
     fn new_blocks_bytes(&self, coming: u64) -> u64 {
         let room = (self.block.capacity() - self.block.len()) as u64;
         let beyond = coming.saturating_sub(room);
@@ -144,7 +144,7 @@ impl Stream {
         self.pieces.push((audience, Item::alone(bytes)));
     }
 
-    /// Puts SELECT where an audience is in another database. Slots that move read what is for any of the others.
+    /// Inserts SELECT where an audience is in another database. Slot migrations read records of any audience.
     fn select(&mut self, audience: Audience, db: u64) {
         if db == record::ANY_DB as u64 {
             return;
@@ -155,7 +155,7 @@ impl Stream {
             if !audience.includes(one) || self.selected[index] == Some(db) {
                 continue;
             }
-            // All who are to be told together are told once.
+            // Audiences that need the same SELECT share one.
             let others = (index..AUDIENCES).filter(|other| {
                 audience.bits() & 1 << other != 0 && self.selected[*other] != Some(db)
             });
@@ -181,7 +181,7 @@ impl Stream {
         self.put(audience, b"*1\r\n$4\r\nEXEC\r\n");
     }
 
-    /// Takes a record in; how many bytes of it lay in the ring by reference.
+    /// Adds a record; returns how many bytes of it were stored in the ring by reference.
     fn take(&mut self, taken: Taken<'_, Large>, position: u64) -> u64 {
         let tag = match &taken {
             Taken::Bytes(tag, ..) | Taken::Boxed(tag, _) => *tag,
@@ -249,7 +249,7 @@ impl Stream {
     }
 }
 
-/// How many records begin with what was taken.
+/// Returns how many records begin with the taken item.
 fn records_of(taken: &Taken<'_, Large>) -> u64 {
     match taken {
         Taken::Bytes(tag, ..) => u64::from(tag & (tag::BEGIN | tag::END | tag::MORE) == 0),
@@ -281,7 +281,7 @@ pub(super) fn run(log: &OpLog) {
             return;
         }
         if ring.tail() != ring.head() || (looks < LOOKS && log.is_urgent.load(Relaxed)) {
-            // Somebody is about to finish a record, or to append the next one.
+            // Another thread is about to complete a record, or to append the next one.
             looks += 1;
             std::thread::yield_now();
             continue;
@@ -291,16 +291,16 @@ pub(super) fn run(log: &OpLog) {
     }
 }
 
-/// Whether another thread sequences, and does get on.
+/// True if another thread sequences and makes progress.
 fn is_aside(log: &OpLog, ring: &ByteRing<Large>) -> bool {
     ring.len_bytes() < ring.capacity() / 8 && !log.stops.load(SeqCst)
 }
 
-/// Takes what is finished and hands it out; whether there was something.
+/// Takes completed records and distributes them; returns whether there were any.
 pub(super) fn pass(log: &OpLog, ring: &ByteRing<Large>) -> bool {
     let stream = &mut *log.stream.lock();
     let mut position = ring.head();
-    // No more than that, as readers are told what it takes.
+    // No more than this, as readers are told its size in advance.
     let coming = ring.len_bytes().min(TAKEN_BYTES_MAX);
     if coming == 0 {
         return false;
@@ -341,7 +341,7 @@ pub(super) fn pass(log: &OpLog, ring: &ByteRing<Large>) -> bool {
     true
 }
 
-/// Sleeps until somebody appends. Either who appends sees that it sleeps, or it sees that the tail has moved.
+/// Sleeps until something is appended. Either the appender sees that it sleeps, or it sees that the tail has moved.
 fn sleep(log: &OpLog, ring: &ByteRing<Large>) {
     log.sleepers.fetch_or(sleeper::SEQUENCER, SeqCst);
     if ring.tail() == ring.head() && !log.stops.load(SeqCst) {

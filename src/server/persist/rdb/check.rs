@@ -1,4 +1,4 @@
-//! Reads a snapshot as a server would, and says what is in it and what is wrong with it, in the words of
+//! `check-rdb`: reads a snapshot as a server would, and reports its contents and errors in the words of
 //! redis-check-rdb.
 
 use std::fs::File;
@@ -17,13 +17,13 @@ use basalt_engine::Now;
 use basalt_engine::serial::reader::Reader;
 use basalt_engine::serial::{self, Limits, Malformed};
 
-/// The longest key and source that is looked at.
+/// Maximum length of a key or a function library that is read.
 const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// Databases that a file may name: how many its server had is not known.
+/// Number of databases a file may name: that of its server is unknown.
 const DATABASES_MAX: usize = i32::MAX as usize;
 
-/// What was found so far.
+/// Counts so far.
 #[derive(Debug, Default)]
 struct Found {
     keys: u64,
@@ -33,7 +33,7 @@ struct Found {
     db: Option<usize>,
 }
 
-/// Checks a file, and writes what it finds; whether the file is good.
+/// Checks a file and writes a report; returns whether the file is valid.
 pub fn check_file(path: &Path, out: &mut dyn Write) -> io::Result<bool> {
     let out = &mut Visible(out);
     let shown = visible(path.as_os_str().as_encoded_bytes());
@@ -51,7 +51,7 @@ pub fn check_file(path: &Path, out: &mut dyn Write) -> io::Result<bool> {
     check(&mut from, clock::now(), &mut After(out))
 }
 
-/// Checks a snapshot as it is at a moment; its report, and whether it is good.
+/// Checks a snapshot as of `now` and writes a report; returns whether it is valid.
 pub fn check(from: &mut dyn Read, now: Now, out: &mut dyn Write) -> io::Result<bool> {
     let bounds = Bounds {
         databases: DATABASES_MAX,
@@ -66,7 +66,7 @@ pub fn check(from: &mut dyn Read, now: Now, out: &mut dyn Write) -> io::Result<b
             return Ok(false);
         }
     };
-    // Thresholds of encodings have no say in what is right.
+    // Encoding thresholds do not affect validity.
     let seed = Seed { k0: 0, k1: 0 };
     let limits = dump::limits(&Config::default(), seed, now);
     loop {
@@ -132,7 +132,7 @@ impl Found {
         }
     }
 
-    /// Looks at the keys of a stretch; whether they are good.
+    /// Checks the keys of a stretch; returns whether they are valid.
     fn entries(
         &mut self,
         stretch: &Stretch,
@@ -190,7 +190,7 @@ impl Found {
     }
 }
 
-/// Whether a value can be read; its key and why not.
+/// Checks that a value can be read; otherwise returns its key and the error.
 fn value(stretch: &Stretch, raw: &RawEntry, limits: &Limits) -> Result<(), (Vec<u8>, Malformed)> {
     let bytes = &stretch.bytes[raw.at..raw.end];
     let mut reader = Reader::new(bytes, limits.string_bytes_max).from(&stretch.origin);

@@ -1,7 +1,7 @@
-//! Reads a snapshot record by record: where each begins and ends, and what stands beside keys. The values themselves
-//! stay bytes, which others read (`engine::serial`), on any thread.
+//! Reads a snapshot record by record: where each begins and ends, and the data besides keys. The values themselves
+//! stay bytes, which are decoded elsewhere (`engine::serial`), on any thread.
 //!
-//! What is read is foreign: a length that is claimed takes memory only as its bytes come.
+//! The input is untrusted: a claimed length takes memory only as its bytes arrive.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use basalt_engine::restored_access::Access;
 use basalt_engine::serial::reader::{Origin, Reader};
 use basalt_engine::serial::{REDIS_VERSION_MAX, VALKEY_VERSIONS, types};
 
-/// Names of aux fields and their values that are longer are not kept.
+/// Longer names and values of aux fields are not kept.
 const AUX_BYTES_MAX: usize = 64 * 1024;
 
-/// Most entries of a stretch: with what is made of them they fit the cache of a core.
+/// Maximum entries of a stretch: with the decoded values they fit a core's cache.
 const STRETCH_ENTRIES: usize = 2_048;
 
 /// A key with its value, as bytes of a stretch.
@@ -29,39 +29,39 @@ const STRETCH_ENTRIES: usize = 2_048;
 pub struct RawEntry {
     /// The database.
     pub db: usize,
-    /// When it expires.
+    /// Deadline in Unix milliseconds.
     pub deadline: Option<u64>,
-    /// What is known of its use.
+    /// Access time or frequency, if recorded.
     pub used: Option<Access>,
-    /// Where its type lies in the stretch; key and value follow.
+    /// Offset of its type in the stretch; key and value follow.
     pub at: usize,
-    /// Behind its last byte.
+    /// Offset after its last byte.
     pub end: usize,
-    /// Where in the stretch stands, as a string of the format, what other servers do not know of it.
+    /// Range in the stretch of the metadata that other servers do not know, as a string of the format.
     pub marks: Option<(usize, usize)>,
 }
 
-/// Records in a row.
+/// Consecutive records.
 #[derive(Debug, Default)]
 pub struct Stretch {
     /// The bytes.
     pub bytes: Vec<u8>,
     /// The keys among them.
     pub entries: Vec<RawEntry>,
-    /// Where the bytes lie in the snapshot.
+    /// Offset of the bytes in the snapshot.
     pub offset: u64,
-    /// Where they come from.
+    /// The server flavor and templates that the bytes refer to.
     pub origin: Arc<Origin>,
 }
 
-/// What stands beside keys.
+/// Data besides keys.
 #[derive(Debug)]
 pub enum Aside {
     /// A name with its value.
     Aux(Vec<u8>, Vec<u8>),
     /// The source of a library of functions, as a string of the format.
     Function(Vec<u8>),
-    /// How many keys follow in a database, and how many of them have a deadline.
+    /// Number of keys that follow in a database, and of those with a deadline.
     Sizes {
         /// The database.
         db: usize,
@@ -70,24 +70,24 @@ pub enum Aside {
         /// Keys with a deadline.
         expires: u64,
     },
-    /// Slots whose keys may have to go from the server that saved.
+    /// Slots whose keys the saving server may have to remove.
     Slots(SlotNote),
-    /// A module's data beside keys, which this server does not need: the number that stands for the module.
+    /// A module's data besides keys, which this server does not need: the number of the module.
     Module(u64),
 }
 
-/// What comes next.
+/// The next part of a snapshot.
 #[derive(Debug)]
 pub enum Next {
-    /// Enough keys to be worth handing on.
+    /// Enough keys to be worth passing on.
     Entries(Stretch),
-    /// Something beside them.
+    /// Data besides keys.
     Aside(Aside),
-    /// The end, and the last keys before it.
+    /// The end, with the last keys before it.
     End(Stretch),
 }
 
-/// See the module.
+/// A decoder that reads a snapshot record by record.
 pub struct Decoder<'s> {
     source: Source<'s>,
     version: u16,
@@ -100,25 +100,25 @@ pub struct Decoder<'s> {
     used: Option<Access>,
     marks: Option<(usize, usize)>,
     entries: Vec<RawEntry>,
-    /// Where the record begins that is being read.
+    /// Offset of the record being read.
     record: u64,
     /// The end came with a checksum.
     is_summed: bool,
 }
 
-/// What a snapshot may have.
+/// Limits for a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// How many databases there are.
+    /// Number of databases.
     pub databases: usize,
-    /// Whether the checksum is looked at.
+    /// Whether to verify the checksum.
     pub checks: bool,
-    /// The moment, for what is told relative to it.
+    /// Current time, for times stored relative to it.
     pub now_ms: u64,
 }
 
 impl<'s> Decoder<'s> {
-    /// Reads the first bytes. Some of the stream may have been read already.
+    /// Reads the signature. `begun` holds the part of the stream that was read already.
     pub fn new(
         from: &'s mut dyn Read,
         begun: Vec<u8>,
@@ -147,37 +147,37 @@ impl<'s> Decoder<'s> {
         })
     }
 
-    /// The version of the format.
+    /// Returns the version of the format.
     pub fn version(&self) -> u16 {
         self.version
     }
 
-    /// How many bytes were read.
+    /// Returns the number of bytes read.
     pub fn offset(&self) -> u64 {
         self.source.offset()
     }
 
-    /// Where the record begins that was read last, or is broken.
+    /// Returns the offset of the record that was read last, or is invalid.
     pub fn record_offset(&self) -> u64 {
         self.record
     }
 
-    /// Whether a checksum stood at the end.
+    /// True if there was a checksum at the end.
     pub fn is_summed(&self) -> bool {
         self.is_summed
     }
 
-    /// What has come behind the end.
+    /// Returns data received after the end.
     pub fn rest(&self) -> &[u8] {
         self.source.rest()
     }
 
-    /// Takes memory back that is not needed any more.
+    /// Takes back a stretch's memory for reuse.
     pub fn give_back(&mut self, stretch: Stretch) {
         self.source.give_back(stretch.bytes);
     }
 
-    /// Reads on.
+    /// Reads the next part.
     pub fn read(&mut self) -> Result<Next, Fault> {
         loop {
             let is_full =
@@ -203,7 +203,7 @@ impl<'s> Decoder<'s> {
         }
     }
 
-    /// Reads one record; what is to be said of it, unless it is a key's.
+    /// Reads one record; returns it unless it is a key or an attribute of one.
     fn record(&mut self) -> Result<Option<Next>, Fault> {
         let at = self.source.at();
         let code = self.source.byte()?;
@@ -272,7 +272,7 @@ impl<'s> Decoder<'s> {
         Ok(Some(Next::Aside(aside)))
     }
 
-    /// Slots that were on their way to the server that saved: the name of the move, and their ranges.
+    /// Reads the slots that were migrating to the saving server: the migration's name, and the slot ranges.
     fn slots_coming(&mut self) -> Result<SlotNote, Fault> {
         const WRONG: Fault = Fault::Form("Slots on their way that are none");
         let name = NodeId::from_text(&self.kept_string()?).ok_or(WRONG)?;
@@ -293,14 +293,14 @@ impl<'s> Decoder<'s> {
         })
     }
 
-    /// The source of a library.
+    /// Reads the source of a library.
     fn function(&mut self) -> Result<Aside, Fault> {
         let from = self.source.at();
         self.skip_string()?;
         Ok(Aside::Function(self.source.since(from).to_vec()))
     }
 
-    /// A name with its value, unless that is about the key that follows.
+    /// Reads a name with its value, unless they concern the next key.
     fn aux(&mut self) -> Result<Option<Aside>, Fault> {
         let name = self.kept_string()?;
         if name != MARKS {
@@ -318,7 +318,7 @@ impl<'s> Decoder<'s> {
         Ok(None)
     }
 
-    /// Takes what the next key is to have, or where it is to go; false if the code says another thing.
+    /// Reads attributes of the next key, or a change of the database; returns false for other codes.
     fn note(&mut self, code: u8) -> Result<bool, Fault> {
         match code {
             opcode::DEADLINE_S => {
@@ -327,7 +327,7 @@ impl<'s> Decoder<'s> {
             }
             opcode::DEADLINE_MS => {
                 let at_ms = i64::from_le_bytes(self.source.array()?);
-                // Times before all time and behind all time are as good as the first and the last.
+                // Times before the epoch count as the epoch.
                 self.deadline = match at_ms {
                     -1 => None,
                     at_ms => Some(u64::try_from(at_ms).unwrap_or(0)),
@@ -355,7 +355,7 @@ impl<'s> Decoder<'s> {
         Ok(true)
     }
 
-    /// Names that hashes behind it share.
+    /// Reads field names that later hashes share.
     fn template(&mut self) -> Result<(), Fault> {
         let number = self.length()?;
         let mut fields = Vec::new();
@@ -371,14 +371,14 @@ impl<'s> Decoder<'s> {
         }
     }
 
-    /// The checksum at the end, which files have since version 5.
+    /// Verifies the checksum at the end, which files have since version 5.
     fn check_sum(&mut self) -> Result<(), Fault> {
         if self.version < 5 {
             return Ok(());
         }
         let found = if self.checks { self.source.crc() } else { 0 };
         let expected = u64::from_le_bytes(self.source.array()?);
-        // 0: it was saved without one.
+        // 0: the file was saved without one.
         self.is_summed = expected != 0;
         if self.checks && expected != 0 && expected != found {
             return Err(Fault::Checksum { expected, found });
@@ -386,7 +386,7 @@ impl<'s> Decoder<'s> {
         Ok(())
     }
 
-    /// How a string or a length begins: its length, or the code of a form of its own.
+    /// Reads the start of a string or a length: its length, or the code of a special encoding.
     #[inline]
     fn head(&mut self) -> Result<Result<u64, u8>, Fault> {
         let first = self.source.byte()?;
@@ -425,7 +425,7 @@ impl<'s> Decoder<'s> {
         }
     }
 
-    /// A string that is looked at here; empty if it is very long.
+    /// Reads a string needed here; empty if it is very long.
     fn kept_string(&mut self) -> Result<Vec<u8>, Fault> {
         let from = self.source.at();
         self.skip_string()?;
@@ -444,7 +444,7 @@ impl<'s> Decoder<'s> {
         Ok(())
     }
 
-    /// Passes a value of a type.
+    /// Skips a value of a type.
     fn skip_value(&mut self, kind: u8) -> Result<(), Fault> {
         match kind {
             types::STRING
@@ -522,7 +522,7 @@ impl<'s> Decoder<'s> {
         }
     }
 
-    /// Passes a hash of Redis 7.4 and later.
+    /// Skips a hash of Redis 7.4 and later.
     fn skip_hash(&mut self, kind: u8) -> Result<(), Fault> {
         match kind {
             types::HASH_TEMPLATE_LISTPACK => {
@@ -604,7 +604,7 @@ impl<'s> Decoder<'s> {
         Ok(())
     }
 
-    /// Passes what a module wrote: marked pieces up to a mark of the end.
+    /// Skips a module's data: tagged pieces up to an end marker.
     fn skip_module(&mut self) -> Result<(), Fault> {
         loop {
             match self.length()? {
@@ -625,19 +625,19 @@ impl<'s> Decoder<'s> {
     }
 }
 
-/// A value of a type that does not exist here; whose it is, is said where the key is known.
+/// Returns the error for a value of an unsupported type; the caller fills in the key.
 fn foreign(what: &'static str) -> Fault {
     let key = Vec::new();
     Fault::Foreign { key, what }
 }
 
-/// The string at the beginning of some bytes.
+/// Reads the string at the beginning of some bytes.
 fn key_of(raw: &[u8]) -> Vec<u8> {
     let key = Reader::new(raw, raw.len().max(AUX_BYTES_MAX)).string();
     key.map(|key| key.into_owned()).unwrap_or_default()
 }
 
-/// The version that the first bytes say, if it can be read.
+/// Parses the version from the signature.
 fn version_of(first: &[u8; 9]) -> Result<u16, Fault> {
     let number = |digits: &[u8]| std::str::from_utf8(digits).ok()?.parse::<u32>().ok();
     let known = |version: u32| u16::try_from(version).ok();

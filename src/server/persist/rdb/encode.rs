@@ -1,4 +1,4 @@
-//! Writes the parts of a snapshot: each function appends one record. Their order is the caller's business, and so is
+//! Writes the parts of a snapshot: each function appends one record. The caller is responsible for their order and
 //! the checksum.
 
 use super::opcode;
@@ -14,15 +14,15 @@ use basalt_engine::serial::writer::Writer;
 use basalt_engine::serial::{self, Form, V10, VALKEY_VERSIONS};
 use basalt_engine::value::{Object, Piece};
 
-/// How a snapshot is written.
+/// Options of writing a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Version of the format: 10 for servers from 7.0 on, 11 for those from 7.2 on, 12 for what loses nothing here, 80
-    /// for Valkey 9.
+    /// Version of the format: 10 for servers from 7.0 on, 11 for those from 7.2 on, 12 for everything this server
+    /// stores, 80 for Valkey 9.
     pub version: u16,
     /// Whether strings are compressed where that helps (`rdbcompression`).
     pub compress: bool,
-    /// Whether a checksum stands at the end (`rdbchecksum`).
+    /// Whether to write a checksum at the end (`rdbchecksum`).
     pub checksum: bool,
 }
 
@@ -32,7 +32,7 @@ impl Options {
     }
 }
 
-/// The first bytes, and names with values that a reader may want to know.
+/// Writes the signature, and the aux fields.
 pub fn header(out: &mut Vec<u8>, options: &Options, aux: &[(&str, String)]) {
     let magic = match VALKEY_VERSIONS.contains(&options.version) {
         true => format!("VALKEY{:03}", options.version),
@@ -48,8 +48,8 @@ pub fn header(out: &mut Vec<u8>, options: &Options, aux: &[(&str, String)]) {
     }
 }
 
-/// The names that servers write: who wrote it when, with how much memory in use, and whether it is the base of an
-/// append-only file. Those of replication, if there are any, follow.
+/// Returns the aux fields that servers write: version, creation time, memory in use, and whether it is the base of
+/// an append-only file. Those of replication, if there are any, follow.
 pub fn own_fields(now_ms: u64, used_bytes: u64, is_aof_base: bool) -> Vec<(&'static str, String)> {
     vec![
         ("redis-ver", REDIS_VERSION.to_owned()),
@@ -60,13 +60,14 @@ pub fn own_fields(now_ms: u64, used_bytes: u64, is_aof_base: bool) -> Vec<(&'sta
     ]
 }
 
-/// The name of the field that tells the last fence that was drawn for a lock.
+/// Name of the field with the last fencing token issued for a lock.
 pub const LAST_FENCE: &str = "basalt-fence";
 
-/// The name of the fields that tell the fence of a lock: its database, number, owner's digest and key, by spaces.
+/// Name of the fields with the fencing token of a lock: its database, number, owner's digest and key, separated by
+/// spaces.
 pub const LOCK: &str = "basalt-lock";
 
-/// The fence of a lock, as a field that other servers skip.
+/// Writes the fencing token of a lock, as a field that other servers skip.
 pub fn fence(out: &mut Vec<u8>, db: usize, key: &[u8], fence: Fence) {
     append(out, |writer| {
         let (number, owner) = fence.texts();
@@ -78,7 +79,7 @@ pub fn fence(out: &mut Vec<u8>, db: usize, key: &[u8], fence: Fence) {
     });
 }
 
-/// Reads the value of such a field.
+/// Parses the value of such a field.
 pub fn parse_fence(value: &[u8]) -> Option<(usize, &[u8], Fence)> {
     let mut parts = value.splitn(4, |byte| *byte == b' ');
     let db = std::str::from_utf8(parts.next()?).ok()?.parse().ok()?;
@@ -86,10 +87,10 @@ pub fn parse_fence(value: &[u8]) -> Option<(usize, &[u8], Fence)> {
     Some((db, parts.next()?, fence))
 }
 
-/// The name of the fields that tell a [`SlotNote`].
+/// Name of the fields with a [`SlotNote`].
 pub const SLOTS: &str = "basalt-slots";
 
-/// Slots whose keys may have to go, as a field that other servers skip.
+/// Writes slots whose keys may have to be removed, as a field that other servers skip.
 pub fn slot_note(out: &mut Vec<u8>, note: &SlotNote) {
     append(out, |writer| {
         writer.byte(opcode::AUX);
@@ -98,7 +99,7 @@ pub fn slot_note(out: &mut Vec<u8>, note: &SlotNote) {
     });
 }
 
-/// A library of functions.
+/// Writes a function library.
 pub fn function(out: &mut Vec<u8>, source: &[u8], options: &Options) {
     with_writer(out, options, |writer| {
         writer.byte(opcode::FUNCTION);
@@ -106,7 +107,7 @@ pub fn function(out: &mut Vec<u8>, source: &[u8], options: &Options) {
     });
 }
 
-/// The keys that follow are in this database.
+/// Selects the database of the keys that follow.
 pub fn select_db(out: &mut Vec<u8>, db: usize) {
     append(out, |writer| {
         writer.byte(opcode::SELECT_DB);
@@ -114,8 +115,8 @@ pub fn select_db(out: &mut Vec<u8>, db: usize) {
     });
 }
 
-/// How many keys follow in this database, and how many of them have a deadline. Who reads it makes room for them and
-/// believes nothing.
+/// Writes how many keys follow in this database, and how many of them have a deadline. Readers reserve capacity for
+/// them but do not rely on it.
 pub fn resize_db(out: &mut Vec<u8>, keys: u64, expires: u64) {
     append(out, |writer| {
         writer.byte(opcode::RESIZE_DB);
@@ -124,9 +125,9 @@ pub fn resize_db(out: &mut Vec<u8>, keys: u64, expires: u64) {
     });
 }
 
-/// A key as it is at a moment, with what is known of its use where the policy of eviction asks for that. Answers the
-/// lowest version of the format that knows what was written: where it is above the one that the header says, older
-/// servers refuse this key's type.
+/// Writes a key as of a moment, with its access data if the eviction policy needs them. Returns the lowest version
+/// of the format that supports what was written: where it is above that of the header, older servers refuse this
+/// key's type.
 pub fn entry(
     out: &mut Vec<u8>,
     entry: EntryRef<'_, Object>,
@@ -155,7 +156,7 @@ pub fn entry(
     })
 }
 
-/// What other servers do not know of the key that follows, in a field that they pass over.
+/// Writes metadata of the next key that other servers do not know, in a field that they skip.
 pub fn marks(out: &mut Vec<u8>, marks: &Marks<'_>, options: &Options) {
     let mut value = marks.stale_ms.to_le_bytes().to_vec();
     for tag in &marks.tags {
@@ -169,19 +170,19 @@ pub fn marks(out: &mut Vec<u8>, marks: &Marks<'_>, options: &Options) {
     });
 }
 
-/// A key that holds a string, without the string: that follows, see [`text_or_length`].
+/// Writes a key of type string without the string, which follows, see [`text_or_length`].
 pub fn entry_without_text(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, options: &Options) {
     with_writer(out, options, |writer| {
         if let Some(at_ms) = entry.deadline() {
             writer.byte(opcode::DEADLINE_MS);
             writer.millis(at_ms);
         }
-        // The type that it puts there first is that of strings.
+        // The type that it writes first is that of strings.
         writer.key(entry.key());
     });
 }
 
-/// The beginning of a key that holds a large collection; [`piece`] appends its pieces.
+/// Writes the beginning of a key with a large collection; [`piece`] appends its pieces.
 pub fn begin_large(
     out: &mut Vec<u8>,
     entry: EntryRef<'_, Object>,
@@ -199,8 +200,8 @@ pub fn begin_large(
     shape
 }
 
-/// A piece of a large collection; how many elements that is, as [`Shape::count`] counts them. Long strings go to
-/// `blocks` with their positions: see [`text_or_length`].
+/// Writes a piece of a large collection; returns its number of elements, as [`Shape::count`] counts them. Long
+/// strings go to `blocks` with their positions: see [`text_or_length`].
 pub fn piece(
     out: &mut Vec<u8>,
     blocks: &mut Vec<(usize, Block)>,
@@ -216,14 +217,15 @@ pub fn piece(
     count
 }
 
-/// What follows the last piece of a large collection.
+/// Writes the part after the last piece of a large collection.
 pub fn end_large(out: &mut Vec<u8>, shape: &Shape, options: &Options) {
     let mut writer = Writer::behind(std::mem::take(out), options.form(), options.compress);
     shape.end(&mut writer);
     (*out, _) = writer.finish();
 }
 
-/// A string, compressed if that helps; or its length, and the answer is that the string itself has to follow.
+/// Writes a string if compressing it helps, and returns true; otherwise writes its length and returns false: the
+/// string has to follow.
 pub fn text_or_length(out: &mut Vec<u8>, text: &[u8], compress: bool) -> bool {
     let options = Options {
         version: V10,
@@ -237,7 +239,7 @@ pub fn text_or_length(out: &mut Vec<u8>, text: &[u8], compress: bool) -> bool {
     is_whole
 }
 
-/// The end, with the checksum of all before and of this opcode (see [`END`]), if one is wanted.
+/// Writes the end, with the checksum of everything before and of this opcode (see [`END`]), if given.
 pub fn end(out: &mut Vec<u8>, crc: Option<u64>) {
     out.extend_from_slice(END);
     out.extend_from_slice(&crc.unwrap_or(0).to_le_bytes());
@@ -255,7 +257,7 @@ fn append(out: &mut Vec<u8>, write: impl FnOnce(&mut Writer)) {
     with_writer(out, &options, write);
 }
 
-/// Appends to `out`; the lowest version that knows what was written.
+/// Appends to `out`; returns the lowest version that supports what was written.
 fn with_writer(out: &mut Vec<u8>, options: &Options, write: impl FnOnce(&mut Writer)) -> u16 {
     let mut writer = Writer::behind(std::mem::take(out), options.form(), options.compress);
     write(&mut writer);

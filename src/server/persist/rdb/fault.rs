@@ -1,60 +1,60 @@
-//! What can be wrong with a snapshot.
+//! Errors of a snapshot.
 
 use std::{fmt, io};
 
 use crate::telemetry::log;
 use basalt_engine::serial::{REDIS_VERSION_MAX, VALKEY_VERSIONS, form_name};
 
-/// What is wrong with a snapshot, see [`LoadError`](crate::persist::load::LoadError) for where.
+/// An error of a snapshot, see [`LoadError`](crate::persist::load::LoadError) for its position.
 #[derive(Debug)]
 pub enum Fault {
-    /// The file could not be read on.
+    /// Reading the file failed.
     Read(io::Error),
     /// The file ends too early.
     Short,
-    /// The file does not begin as a snapshot does; these are its first bytes.
+    /// The file does not begin like a snapshot; these are its first bytes.
     Signature([u8; 9]),
-    /// The file is of Valkey, of a version of its own that is not known here.
+    /// The file has an unknown Valkey version.
     Valkey(u32),
-    /// The file is of a newer version.
+    /// The file has a newer version.
     Version(u32),
-    /// The checksum is another one than that of the file's bytes.
+    /// The stored checksum differs from that of the bytes.
     Checksum {
-        /// What stands at its end.
+        /// The stored checksum.
         expected: u64,
-        /// What its bytes have.
+        /// The computed checksum.
         found: u64,
     },
-    /// The file has keys for a database that is not here.
+    /// The file has keys for a database that does not exist here.
     Database(u64),
-    /// A record of no known kind.
+    /// A record of unknown type.
     Opcode(u8),
-    /// A value of a type that does not exist here and whose end can not be found: what it is.
+    /// A value of an unsupported type whose end cannot be found.
     Foreign {
         /// Key of the value.
         key: Vec<u8>,
-        /// What the value is.
+        /// Description of the value.
         what: &'static str,
     },
-    /// A string in no known form, or a number where none can be.
+    /// A string in an unknown encoding, or an impossible number.
     Form(&'static str),
-    /// A key is in a database twice.
+    /// A key occurs twice in a database.
     Twice {
         /// The key.
         key: Vec<u8>,
         /// The database.
         db: usize,
     },
-    /// A value that is none, and why.
+    /// An invalid value.
     Value {
         /// Key of the value.
         key: Vec<u8>,
         /// Form of the value.
         form: u8,
-        /// What is wrong with it.
+        /// Description of the error.
         why: &'static str,
     },
-    /// A library of functions that can not be loaded, and why.
+    /// A function library that cannot be loaded, and the reason.
     Function(String),
     /// Loading was stopped.
     Stopped,

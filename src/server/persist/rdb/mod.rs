@@ -4,10 +4,10 @@
 //! file      "REDIS" version of four digits, or "VALKEY" and three | record … | 0xff
 //!           | CRC-64 u64 little-endian, 0 without one
 //! record    0xfa aux name, value              0xfe select database, number     0xfb sizes: keys, keys with a deadline
-//!           0xf5 source of functions          0xf7 what a module keeps beside keys
+//!           0xf5 source of functions          0xf7 a module's data besides keys
 //!           key: [ 0xfd u32 seconds | 0xfc u64 milliseconds ] [ 0xf8 idle seconds ] [ 0xf9 u8 frequency ]
 //!                type u8 | key | value
-//!           of Redis 8: 0xf2 template of fields: number, count, names      0xf3 what modules keep with the next key
+//!           of Redis 8: 0xf2 template of fields: number, count, names      0xf3 module metadata of the next key
 //! ```
 
 pub mod check;
@@ -16,38 +16,38 @@ pub mod encode;
 pub mod fault;
 mod source;
 
-/// The checksum at the end, also of stretches that are summed side by side.
+/// The checksum at the end, also combined from stretches that are summed in parallel.
 pub use basalt_core::base::checksum as crc64;
 
-/// Bytes that tell a snapshot from other files.
+/// Length of the prefix that identifies a snapshot.
 pub const MAGIC_BYTES: usize = 5;
 
-/// Whether a file that begins so is a snapshot, of Redis or of Valkey.
+/// True if a file with this beginning is a snapshot, of Redis or of Valkey.
 pub fn is_snapshot(begun: &[u8]) -> bool {
     begun.starts_with(b"REDIS") || begun.starts_with(b"VALKE")
 }
 
-/// Opcodes: first bytes of records that are no types of values.
+/// Opcodes: first bytes of records that are not value types.
 pub mod opcode {
-    /// The names of fields that hashes share, of Redis 8.10.
+    /// Field names shared by hashes, of Redis 8.10.
     pub const TEMPLATE: u8 = 242;
-    /// What modules keep with the next key, of Redis 8.6; of Valkey 9, slots that were on their way to who saved.
+    /// Module metadata of the next key, of Redis 8.6; of Valkey 9, slots that were migrating to the saving server.
     pub const KEY_METADATA: u8 = 243;
-    /// The number of a slot and what is in it, of servers of a cluster since 7.4.
+    /// The number of a slot and its sizes, of cluster servers since 7.4.
     pub const SLOT_INFO: u8 = 244;
     /// A library of functions: its source.
     pub const FUNCTION: u8 = 245;
-    /// A library of functions as release candidates of 7.0 wrote it.
+    /// A library of functions as written by release candidates of 7.0.
     pub const FUNCTION_PRE_GA: u8 = 246;
-    /// What a module keeps beside keys.
+    /// A module's data besides keys.
     pub const MODULE_AUX: u8 = 247;
-    /// For how many seconds the next key was not used.
+    /// Idle time of the next key in seconds.
     pub const IDLE: u8 = 248;
-    /// How often the next key was used.
+    /// Access frequency of the next key.
     pub const FREQUENCY: u8 = 249;
     /// A name and its value.
     pub const AUX: u8 = 250;
-    /// How many keys follow, and how many of them have a deadline.
+    /// Number of keys that follow, and of those with a deadline.
     pub const RESIZE_DB: u8 = 251;
     /// The deadline of the next key in milliseconds.
     pub const DEADLINE_MS: u8 = 252;
@@ -59,8 +59,8 @@ pub mod opcode {
     pub const END: u8 = 255;
 }
 
-/// The name of the auxiliary field that says what other servers do not know of the key behind it: how long it counts as
-/// stale before its time is over, and its tags.
+/// Name of the auxiliary field with the metadata of the next key that other servers do not know: for how long it
+/// counts as stale before it expires, and its tags.
 ///
 /// ```text
 /// milliseconds u32 | length u32 | tag | length u32 | tag | …          little-endian

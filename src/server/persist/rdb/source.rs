@@ -1,31 +1,31 @@
-//! The bytes of a snapshot as they come: read ahead in pieces, summed, and given away in stretches.
+//! The input of a snapshot: read ahead in pieces, summed, and passed on in stretches.
 
 use std::io::{self, Read};
 
 use super::fault::Fault;
 use basalt_core::base::checksum;
 
-/// Bytes that are asked for at once.
+/// Bytes requested at a time.
 const READ_BYTES: usize = 64 * 1024;
 
-/// A stretch of records is given away when it has so many bytes.
+/// Bytes at which a stretch of records is passed on.
 pub(super) const STRETCH_BYTES: usize = 512 * 1024;
 
-/// See the module. Memory follows what has come, whatever lengths the bytes claim.
+/// The input of a snapshot. Memory grows with the received data, whatever lengths it claims.
 pub(super) struct Source<'s> {
     from: &'s mut dyn Read,
-    /// What has come and was not given away; read as far as `at`.
+    /// Data received and not passed on; read as far as `at`.
     bytes: Vec<u8>,
     at: usize,
-    /// How much was given away, and its checksum.
+    /// Bytes passed on, and their checksum.
     before: u64,
     crc: u64,
-    /// Room for the next stretch.
+    /// Memory for the next stretch.
     spare: Vec<u8>,
 }
 
 impl<'s> Source<'s> {
-    /// Reads from the first byte, of which some may have come already.
+    /// Reads from the first byte; `begun` holds what was received already.
     pub(super) fn new(from: &'s mut dyn Read, begun: Vec<u8>) -> Source<'s> {
         Source {
             from,
@@ -37,22 +37,22 @@ impl<'s> Source<'s> {
         }
     }
 
-    /// How many bytes were read so far.
+    /// Returns the number of bytes read so far.
     pub(super) fn offset(&self) -> u64 {
         self.before + self.at as u64
     }
 
-    /// Where the next byte lies in the stretch.
+    /// Returns the position of the next byte in the stretch.
     pub(super) fn at(&self) -> usize {
         self.at
     }
 
-    /// The checksum of all that was read so far.
+    /// Returns the checksum of everything read so far.
     pub(super) fn crc(&self) -> u64 {
         checksum::update(self.crc, &self.bytes[..self.at])
     }
 
-    /// Sees to it that so many bytes lie behind the last one read.
+    /// Makes at least `count` unread bytes available.
     #[inline]
     fn need(&mut self, count: usize) -> Result<(), Fault> {
         if self.bytes.len() - self.at >= count {
@@ -65,7 +65,7 @@ impl<'s> Source<'s> {
     fn fetch(&mut self, count: usize) -> Result<(), Fault> {
         while self.bytes.len() - self.at < count {
             let len = self.bytes.len();
-            // So long a stretch grows by as much as has come.
+            // A long stretch grows by as much as was received.
             let more = len.clamp(READ_BYTES, 16 * READ_BYTES);
             self.bytes.resize(len + more, 0);
             let got = self.from.read(&mut self.bytes[len..]);
@@ -80,7 +80,7 @@ impl<'s> Source<'s> {
         Ok(())
     }
 
-    /// The next byte.
+    /// Returns the next byte.
     #[inline]
     pub(super) fn byte(&mut self) -> Result<u8, Fault> {
         self.need(1)?;
@@ -89,7 +89,7 @@ impl<'s> Source<'s> {
         Ok(byte)
     }
 
-    /// The next bytes.
+    /// Returns the next bytes.
     #[inline]
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
         self.need(N)?;
@@ -99,11 +99,11 @@ impl<'s> Source<'s> {
         Ok(array)
     }
 
-    /// Passes so many bytes.
+    /// Skips `count` bytes.
     #[inline]
     pub(super) fn skip(&mut self, count: u64) -> Result<(), Fault> {
         let count = usize::try_from(count).map_err(|_| Fault::Short)?;
-        // What can not be is not waited for.
+        // Do not wait for an impossible number of bytes.
         if count > isize::MAX as usize / 2 {
             return Err(Fault::Short);
         }
@@ -112,12 +112,12 @@ impl<'s> Source<'s> {
         Ok(())
     }
 
-    /// What was read since a place in the stretch.
+    /// Returns the bytes read since a position in the stretch.
     pub(super) fn since(&self, from: usize) -> &[u8] {
         &self.bytes[from..self.at]
     }
 
-    /// Gives away what was read, and goes on with the rest.
+    /// Passes on the bytes read, and continues with the rest.
     pub(super) fn take(&mut self) -> Vec<u8> {
         let mut next = std::mem::take(&mut self.spare);
         next.clear();
@@ -131,14 +131,14 @@ impl<'s> Source<'s> {
         taken
     }
 
-    /// Takes a stretch back, for its memory.
+    /// Takes back a stretch's memory for reuse.
     pub(super) fn give_back(&mut self, stretch: Vec<u8>) {
         if self.spare.capacity() < stretch.capacity() && stretch.capacity() <= 4 << 20 {
             self.spare = stretch;
         }
     }
 
-    /// What has come and was not read.
+    /// Returns the data received but not read.
     pub(super) fn rest(&self) -> &[u8] {
         &self.bytes[self.at..]
     }

@@ -1,4 +1,4 @@
-//! Large collections by the piece, as commands, for who sends some keys elsewhere: slots that move.
+//! Large collections in pieces, as commands, for migrating slots.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -12,13 +12,13 @@ use basalt_engine::serial::pieces::Shape;
 use basalt_engine::snapshot::{Begun, Chunk, Outlet};
 use basalt_engine::value::{Object, Piece};
 
-/// See the module.
+/// Encoder of large collections in pieces, as commands, with a queue of the parts.
 #[derive(Default)]
 pub struct Larges {
     given: Mutex<Given>,
     streams: AtomicU64,
     now_ms: AtomicU64,
-    /// What was kept because it was about to change.
+    /// Bytes copied because the collection was about to change.
     copied_bytes: AtomicU64,
     is_over: AtomicBool,
     broken: Mutex<Option<&'static str>>,
@@ -32,12 +32,12 @@ struct Given {
 }
 
 impl Larges {
-    /// The moment of which collections are shown that begin.
+    /// Sets the time as of which collections are encoded that begin from now on.
     pub fn set_now(&self, now_ms: u64) {
         self.now_ms.store(now_ms, Relaxed);
     }
 
-    /// The next part. All of a collection come before the first of another one.
+    /// Takes the next part. All parts of a collection come before the first of another one.
     pub fn take(&self) -> Option<Chunk> {
         let Given { chunks, open } = &mut *self.given.lock();
         let is_next = |chunk: &Chunk| {
@@ -53,7 +53,7 @@ impl Larges {
         Some(chunk)
     }
 
-    /// Bytes that wait here.
+    /// Returns the bytes that wait here.
     pub fn held_bytes(&self) -> u64 {
         let given = self.given.lock();
         let waiting = given
@@ -63,17 +63,17 @@ impl Larges {
         waiting.sum::<u64>() + self.copied_bytes.load(Relaxed)
     }
 
-    /// A collection has been sent: what was kept of it is gone.
+    /// Notes that a collection has been sent and its copies were freed.
     pub fn note_end(&self) {
         self.copied_bytes.store(0, Relaxed);
     }
 
-    /// Nothing of it is wanted any more.
+    /// Ends encoding; the rest is not needed.
     pub fn give_up(&self) {
         self.is_over.store(true, Relaxed);
     }
 
-    /// Why what was given is worth nothing, if that is so.
+    /// Returns why the parts are unusable, if they are.
     pub fn broken(&self) -> Option<&'static str> {
         *self.broken.lock()
     }
@@ -138,13 +138,13 @@ mod tests {
 
     const ELEMENTS: u64 = 6_000;
 
-    /// Small keys beside the large ones.
+    /// Small keys besides the large ones.
     const SMALL: u64 = 30;
 
-    /// Elements that may be encoded together: those of a segment of a table, which is shown as a whole.
+    /// Maximum number of elements encoded together: those of a table segment, which is encoded as a whole.
     const TOGETHER_MAX: u64 = 1_000;
 
-    /// Counts elements on their way, and knows what has begun last.
+    /// An outlet that counts the elements passed on, and records the key begun last.
     #[derive(Default)]
     struct Counting {
         larges: Larges,
@@ -194,11 +194,11 @@ mod tests {
         }
     }
 
-    /// A node with large collections of all types in one slot, and small keys among them.
+    /// Returns a node with large collections of all types in one slot, and small keys among them.
     fn filled() -> Terminal {
         let mut cli = Terminal::with(1, Protocol::Resp2);
         cli.be_cluster();
-        // A node of a list or a stream is shown at once.
+        // A node of a list or a stream is encoded at once.
         cli.configure(|config| {
             config.list_max_listpack_size = 8;
             config.stream_node_max_entries = 5;
@@ -257,7 +257,7 @@ mod tests {
         sent.extend_from_slice(&chunk.bytes);
     }
 
-    /// Commands in RESP as their arguments.
+    /// Parses RESP commands into their arguments.
     fn requests(mut bytes: &[u8]) -> Vec<Vec<Vec<u8>>> {
         let line = |bytes: &mut &[u8]| -> usize {
             let end = bytes
@@ -305,7 +305,7 @@ mod tests {
             begun += u32::from(is_more);
             let mut turn = 0;
             while is_more {
-                // What has begun changes at once, and its parts show what it was.
+                // The collection just begun changes at once, and its parts show its previous state.
                 turn += 1;
                 let key = counting.key.lock().clone();
                 for line in changes(&key, turn) {

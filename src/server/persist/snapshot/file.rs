@@ -1,6 +1,6 @@
-//! A snapshot in a file: written beside the old one, synced, and put in its place.
+//! A snapshot in a file: written beside the old one, synced, and renamed over it.
 //!
-//! Whatever fails, the old file stays as it was, and what was written is removed.
+//! On any failure the old file stays as it was, and the new one is removed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::Sink;
 use crate::persist::files::new_file::NewFile;
 use crate::persist::files::{self, Files};
 
-/// See the module.
+/// Sink that writes a snapshot to a file and replaces the old one in the end.
 pub struct FileSink {
     files: Arc<dyn Files>,
     path: PathBuf,
@@ -18,13 +18,13 @@ pub struct FileSink {
 }
 
 impl FileSink {
-    /// For a file at this path; nothing is opened yet.
+    /// Creates a sink for a file at this path; nothing is opened yet.
     pub fn new(files: Arc<dyn Files>, path: PathBuf, is_incremental: bool) -> FileSink {
         let name = format!("temp-{}.rdb", std::process::id());
         FileSink::beside(files, path, &name, is_incremental)
     }
 
-    /// A snapshot that is written to a file of this name first.
+    /// Creates a sink that first writes to a file of this name.
     pub fn beside(
         files: Arc<dyn Files>,
         path: PathBuf,
@@ -98,7 +98,7 @@ impl Sink for FileSink {
             false => Ok(()),
         };
         if (!ok || kept.is_err()) && self.temporary.is_made() {
-            // It may bear its last name already, if it was the directory that was not synced.
+            // It may already have its final name, if syncing the directory failed.
             let _ = self.files.remove(self.temporary.path());
         }
         kept

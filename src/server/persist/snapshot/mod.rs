@@ -1,21 +1,21 @@
-//! Snapshots of the whole server: the cut, and walkers that save what it found while commands go on.
+//! Snapshots of the whole server: the cut, and walkers that save its data while commands go on.
 //!
 //! ```text
-//! outgoing     what shards encode, in chunks, and what is known of the snapshot while it runs
-//! walk         threads that take one shard after the other, a slice at a time, and pass chunks on
+//! outgoing     chunks encoded by shards, and the state of the running snapshot
+//! walk         threads that process one shard after the other, a slice at a time, and pass chunks on
 //! shared_core  how long they hold a core that others want
-//! writer       what passes chunks on to the sink, in their order
+//! writer       passes chunks on to the sink, in their order
 //! file         a sink: a file beside the old one, which it replaces in the end
-//! by_piece     large collections as commands, for who sends some keys elsewhere
+//! by_piece     large collections as commands, for migrating slots
 //! saver        SAVE, BGSAVE, save points, the last save before the end
 //! ```
 //!
-//! One snapshot at a time, and none while a large value goes to another node by the piece ([`Snapshots::hold_off`]).
-//! [`Snapshots::begin`] asks for all shards at once; with all of them in hand each is cut
-//! (`engine::snapshot`), functions are captured, and what hangs on this moment learns it: the append-only file's
-//! rewrite notes the log's position, replicas theirs. Then walkers save shard after shard; what changes meanwhile is
-//! saved by the command that changes it, into the same queue. A snapshot that is cancelled, or whose sink fails,
-//! encodes nothing any more, but the walkers go on to the end, as each entry has to be marked before the next cut.
+//! One snapshot at a time, and none while a large value is sent to another node in pieces ([`Snapshots::hold_off`]).
+//! [`Snapshots::begin`] requests all shards at once; with all of them locked each is cut (`engine::snapshot`),
+//! functions are captured, and components that depend on this moment are notified: the append-only file's rewrite
+//! notes the log's position, replicas theirs. Then walkers save shard after shard; data that changes meanwhile is saved
+//! by the command that changes it, into the same queue. A snapshot that is cancelled, or whose sink fails, encodes
+//! nothing any more, but the walkers go on to the end, as each entry has to be marked before the next cut.
 
 pub mod by_piece;
 pub mod file;
@@ -47,28 +47,28 @@ use basalt_engine::{Engine, Now};
 use outgoing::Outgoing;
 use writer::Writer;
 
-/// Where a snapshot goes, one piece behind the other.
+/// Destination of a snapshot, written in consecutive pieces.
 pub trait Sink: Send {
-    /// Takes the next piece.
+    /// Writes the next piece.
     fn write(&mut self, chunk: Vec<u8>) -> io::Result<()>;
 
-    /// The end: all was written, or not, and what was is worth nothing.
+    /// Finishes: if not `ok`, the data is incomplete and to be discarded.
     fn finish(self: Box<Self>, ok: bool) -> io::Result<()>;
 }
 
-/// What an append-only file begins with (`aof-use-rdb-preamble`).
+/// Format of an append-only file's base (`aof-use-rdb-preamble`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaseForm {
-    /// A snapshot as in any file.
+    /// A regular snapshot.
     Rdb,
-    /// Commands that make it.
+    /// Commands that recreate the data.
     Commands,
 }
 
-/// What a snapshot is made for.
+/// Purpose of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// SAVE, or the last save before the end: others may wait for it.
+    /// SAVE, or the last save before the end: callers may wait for it.
     Save,
     /// BGSAVE and save points.
     BackgroundSave,
@@ -79,7 +79,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// The version of the format that carries what a cut found to who reads it.
+    /// Returns the version of the format that can represent the cut for its readers.
     pub fn version(self, cut: &Cut) -> u16 {
         match self {
             _ if !cut.has_field_deadlines => V10,
@@ -89,14 +89,14 @@ impl Purpose {
     }
 }
 
-/// What a snapshot holds.
+/// Contents of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents {
     /// Keys.
     pub keys: bool,
     /// Libraries of functions.
     pub functions: bool,
-    /// Deadlines of fields are written as Valkey 9 reads them, and not as Redis 7.4 does.
+    /// Field deadlines are written in the format of Valkey 9 instead of Redis 7.4.
     pub for_valkey: bool,
 }
 
@@ -110,38 +110,38 @@ impl Default for Contents {
     }
 }
 
-/// What is known when all shards are in hand.
+/// State captured while all shards are locked.
 #[derive(Clone, Debug, Default)]
 pub struct Cut {
     /// The moment.
     pub now: Now,
-    /// Changes counted by then.
+    /// Number of changes so far.
     pub dirty: u64,
-    /// Times that all data were deleted by then.
+    /// Number of times all data were deleted.
     pub flushes: u64,
-    /// Databases that hold anything, by their numbers.
+    /// Databases that are not empty, by their numbers.
     pub dbs: Vec<DbAtCut>,
     /// Bytes in use.
     pub used_bytes: u64,
-    /// Whether fields of hashes have deadlines.
+    /// Whether any hash fields have deadlines.
     pub has_field_deadlines: bool,
-    /// The last fence that was drawn.
+    /// The last fencing token issued.
     pub last_fence: u64,
-    /// Slots whose keys may have to go.
+    /// Slots whose keys may have to be removed.
     slot_notes: Vec<SlotNote>,
-    /// Sources of the libraries of functions.
+    /// Sources of the function libraries.
     functions: Vec<Code>,
-    /// What the header says of where the data come from.
+    /// Header fields with the origin of the data.
     origin: Vec<(&'static str, String)>,
 }
 
 impl Cut {
-    /// Keys of all databases.
+    /// Returns the number of keys in all databases.
     pub fn keys(&self) -> u64 {
         self.dbs.iter().map(|db| db.keys).sum()
     }
 
-    /// The fences of all locks: with the database and the key of each.
+    /// Returns the fencing tokens of all locks, with the database and the key of each.
     fn fences(&self) -> impl Iterator<Item = (usize, &[u8], Fence)> {
         self.dbs.iter().flat_map(|db| {
             let all = db.fences.iter().flat_map(|by_key| by_key.iter());
@@ -150,21 +150,21 @@ impl Cut {
     }
 }
 
-/// What the header of a snapshot says beside what all say: asked for behind the cut, on a thread that may wait.
+/// Additional header fields of a snapshot: computed after the cut, on a thread that may wait.
 pub type Fields = Box<dyn FnOnce() -> Vec<(&'static str, String)> + Send>;
 
-/// What the data are the outcome of.
+/// Source of the data, such as a replication stream.
 pub trait Origin: Send + Sync {
     /// Waits until data and stream agree, and keeps them so. Not for threads that serve connections.
     fn hold(&self) -> tokio::sync::MutexGuard<'_, ()>;
-    /// Where the data stand, with all shards in hand.
+    /// Captures the stream position of the data while all shards are locked.
     fn at_cut(&self) -> Fields;
 }
 
-/// What runs with all shards in hand, and never waits.
+/// Callback that runs with all shards locked, and never waits.
 pub type AtCut = Box<dyn FnOnce(&Cut) + Send>;
 
-/// A snapshot is under way already.
+/// Error: a snapshot is already running.
 #[derive(Clone)]
 pub struct Busy(pub Arc<Running>);
 
@@ -174,10 +174,10 @@ impl fmt::Debug for Busy {
     }
 }
 
-/// Why a snapshot came to nothing.
+/// Reason why a snapshot failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Somebody cancelled it.
+    /// The snapshot was cancelled.
     Cancelled,
     /// The sink of the snapshot failed.
     Io(io::ErrorKind, String),
@@ -198,7 +198,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// How a snapshot ended: the cut, if all went well.
+/// Outcome of a snapshot: the cut, if it succeeded.
 pub type Ended = Result<Arc<Cut>, Failure>;
 
 type Callback = Box<dyn FnOnce() + Send>;
@@ -212,29 +212,29 @@ struct State {
     at_end: Vec<EndCallback>,
 }
 
-/// A snapshot under way.
+/// A running snapshot.
 pub struct Running {
-    /// What it is for.
+    /// Purpose of the snapshot.
     pub purpose: Purpose,
     outgoing: Arc<Outgoing>,
-    /// Times that all data had been deleted at the cut.
+    /// Number of times all data had been deleted at the cut.
     flushes_at_cut: AtomicU64,
     state: Mutex<State>,
     ended: Condvar,
 }
 
 impl Running {
-    /// Whether all data were deleted since the cut, of so many times in all.
+    /// True if all data were deleted since the cut; `flushes` is the current number of such deletions.
     pub fn is_history(&self, flushes: u64) -> bool {
         self.flushes_at_cut.load(Relaxed) < flushes
     }
 
-    /// Has it come to nothing, unless it is done. It ends soon after.
+    /// Cancels the snapshot, unless it is done. It ends soon after.
     pub fn cancel(&self) {
         self.outgoing.cancel();
     }
 
-    /// Waits for its end, and for what is done then. Not for threads that serve connections.
+    /// Waits for the end, including its callbacks. Not for threads that serve connections.
     pub fn wait(&self) -> Ended {
         let mut state = self.state.lock();
         loop {
@@ -245,7 +245,7 @@ impl Running {
         }
     }
 
-    /// Waits for its end for so long at most; whether it has come.
+    /// Waits up to `patience` for the end; returns whether it has come.
     pub fn wait_for(&self, patience: Duration) -> bool {
         let mut state = self.state.lock();
         if state.ended.is_none() {
@@ -254,7 +254,7 @@ impl Running {
         state.ended.is_some()
     }
 
-    /// Has something done once the cut is made; at once if that is so already. No shard is in hand then.
+    /// Runs a callback once the cut is made, at once if it already is. No shard is locked then.
     pub fn when_cut(&self, callback: impl FnOnce() + Send + 'static) {
         let mut state = self.state.lock();
         match state.is_cut {
@@ -266,7 +266,7 @@ impl Running {
         }
     }
 
-    /// Has something done at the end, before those go on who wait for it.
+    /// Runs a callback at the end, before waiting threads continue.
     pub fn when_ended(&self, callback: impl FnOnce(&Ended) + Send + 'static) {
         let mut state = self.state.lock();
         match state.ended.clone() {
@@ -278,29 +278,29 @@ impl Running {
         }
     }
 
-    /// Keys encoded so far.
+    /// Returns the number of keys encoded so far.
     pub fn keys_saved(&self) -> u64 {
         self.outgoing.keys()
     }
 
-    /// Bytes of entries saved out of turn, as they were about to change.
+    /// Returns the bytes of entries saved out of turn because they were about to change.
     pub fn copied_bytes(&self) -> u64 {
         self.outgoing.copied_bytes()
     }
 
-    /// Whether commands that may write wait for it, and how much its sink has taken.
+    /// If commands that may write wait for the snapshot, returns how many bytes its sink has taken.
     pub fn held_up(&self) -> Option<u64> {
         self.outgoing
             .is_behind()
             .then(|| self.outgoing.taken_bytes())
     }
 
-    /// Has it come to nothing, for this reason, unless it is done.
+    /// Fails the snapshot for this reason, unless it is done.
     pub fn fail(&self, why: &'static str) {
         self.outgoing.fail(why);
     }
 
-    /// Bytes encoded that the sink has yet to take.
+    /// Returns the encoded bytes that the sink has yet to take.
     pub fn waiting_bytes(&self) -> u64 {
         self.outgoing.waiting_bytes() as u64
     }
@@ -329,14 +329,14 @@ impl Running {
     }
 }
 
-/// Snapshots do not begin; see [`Snapshots::hold_off`].
+/// Guard that prevents snapshots from starting; see [`Snapshots::hold_off`].
 pub struct HeldOff<'a> {
     snapshots: &'a Snapshots,
     _held: MutexGuard<'a, ()>,
 }
 
 impl HeldOff<'_> {
-    /// Whether a snapshot waits.
+    /// True if a snapshot waits for this guard.
     pub fn keeps_one_waiting(&self) -> bool {
         self.snapshots.held_off.load(Relaxed) > 0
     }
@@ -346,18 +346,18 @@ impl HeldOff<'_> {
 pub struct Snapshots {
     service: &'static Service,
     current: Mutex<Option<Arc<Running>>>,
-    /// Held from each cut to the end of its snapshot, and by who has shards save something by the piece otherwise.
+    /// Held from each cut to the end of its snapshot, and by anyone else who makes shards save data in pieces.
     by_piece: Mutex<()>,
-    /// Snapshots that wait for that.
+    /// Number of snapshots that wait for that lock.
     held_off: AtomicUsize,
-    /// Set before the first snapshot, if data come from anywhere.
+    /// Set before the first snapshot, if the data has an origin.
     origin: OnceLock<Arc<dyn Origin>>,
-    /// Kept for ever, as what threads count is never given back.
+    /// Kept for ever, as the threads' statistics are never freed.
     threads: &'static OffloadPool,
 }
 
 impl Snapshots {
-    /// Of this server.
+    /// Creates the snapshots of this server.
     pub fn new(service: &'static Service) -> Arc<Snapshots> {
         Arc::new(Snapshots {
             service,
@@ -369,19 +369,19 @@ impl Snapshots {
         })
     }
 
-    /// Says what the data are the outcome of.
+    /// Sets the origin of the data.
     pub fn set_origin(&self, origin: Arc<dyn Origin>) {
         let is_first = self.origin.set(origin).is_ok();
         assert!(is_first, "data have one origin");
     }
 
-    /// The snapshot under way.
+    /// Returns the running snapshot.
     pub fn current(&self) -> Option<Arc<Running>> {
         self.current.lock().clone()
     }
 
-    /// Keeps snapshots from their cuts, unless one is under way or waits: for who has shards save a large collection by
-    /// the piece, and not for longer than that.
+    /// Keeps snapshots from their cuts, unless one is running or waiting: for callers that make shards save a large
+    /// collection in pieces, and only while they do.
     pub fn hold_off(&self) -> Option<HeldOff<'_>> {
         if self.held_off.load(Relaxed) > 0 {
             return None;
@@ -393,7 +393,7 @@ impl Snapshots {
         })
     }
 
-    /// Begins a snapshot; `at_cut` runs with all shards in hand.
+    /// Begins a snapshot; `at_cut` runs with all shards locked.
     pub fn begin(
         self: &Arc<Self>,
         purpose: Purpose,
@@ -431,12 +431,12 @@ impl Snapshots {
         Ok(running)
     }
 
-    /// Runs something on one of the threads that snapshots have.
+    /// Runs a closure on one of the snapshot threads.
     pub fn run(&self, work: impl FnOnce() + Send + 'static) {
         self.threads.run(work, false);
     }
 
-    /// From the cut to the end.
+    /// Runs a snapshot from the cut to the end.
     fn conduct(&self, running: &Arc<Running>, at_cut: AtCut, sink: Box<dyn Sink>) {
         let figures = &self.service.telemetry.persistence.rdb;
         let config = self.service.config.load();
@@ -466,12 +466,12 @@ impl Snapshots {
         };
         last_copied_bytes.store(running.copied_bytes(), Relaxed);
         drop(by_piece);
-        // Who is told of the end may begin the next one.
+        // The callbacks at the end may begin the next snapshot.
         *self.current.lock() = None;
         running.note_end(&ended.map(|()| cut));
     }
 
-    /// The cut.
+    /// Makes the cut.
     fn cut(&self, running: &Running, at_cut: AtCut) -> (Cut, Fields) {
         let service = self.service;
         let outgoing = Arc::clone(&running.outgoing);
@@ -521,13 +521,13 @@ impl Snapshots {
     }
 }
 
-/// Times that all data were deleted.
+/// Returns how many times all data were deleted.
 fn flushes(service: &Service) -> u64 {
     let shards = service.all_published.iter();
     shards.map(|shard| shard.flushes.get()).sum()
 }
 
-/// Runs something with all shards in hand, and waits for that. Not for threads that serve connections.
+/// Runs a closure with all shards locked, and waits for it. Not for threads that serve connections.
 pub fn run_on_all(service: &Service, work: impl FnMut(&mut [&mut Engine], Now) + Send + 'static) {
     walk::await_end(&task::send_to_all(&service.shards, work));
 }

@@ -1,4 +1,4 @@
-//! What shards encode for a snapshot: the queue of chunks between them and the sink.
+//! Data that shards encode for a snapshot: the queue of chunks between them and the sink.
 
 use std::sync::atomic::{
     AtomicBool, AtomicU16, AtomicU64, AtomicUsize,
@@ -20,14 +20,14 @@ use basalt_engine::serial::pieces::Shape;
 use basalt_engine::snapshot::{Begun, Chunk, Outlet};
 use basalt_engine::value::{Object, Piece};
 
-/// Encoded bytes that may wait before commands that may write do: an eighth of `maxmemory` between these, as they lie
-/// beside the data.
+/// Minimum and maximum encoded bytes waiting before commands that may write have to wait; in between an eighth of
+/// `maxmemory`, as they come on top of the data.
 const WAITING_BYTES: (u64, u64) = (8 << 20, 256 << 20);
 
-/// What may wait for the sink while one walker passes on, until others stop to help.
+/// Maximum bytes waiting for the sink while one walker passes them on, before others help.
 const PASSING_BYTES_MAX: usize = 8 << 20;
 
-/// What may wait where this is `maxmemory`; 0: there is none.
+/// Returns the maximum waiting bytes for this `maxmemory`; 0 means no limit.
 pub(super) fn waiting_bytes_max(maxmemory: u64) -> usize {
     let (least, most) = WAITING_BYTES;
     match maxmemory {
@@ -36,27 +36,27 @@ pub(super) fn waiting_bytes_max(maxmemory: u64) -> usize {
     }
 }
 
-/// See the module.
+/// Queue of encoded chunks between shards and the sink, and state of the running snapshot.
 pub(super) struct Outgoing {
     service: &'static Service,
-    /// Bytes that may wait before commands that may write do.
+    /// Waiting bytes from which on commands that may write have to wait.
     waiting_bytes_max: usize,
     form: BaseForm,
     options: Options,
-    /// The version of the format, which the cut decides.
+    /// Version of the format, set by the cut.
     version: AtomicU16,
     cut_ms: AtomicU64,
     is_over: AtomicBool,
     is_cancelled: AtomicBool,
-    /// Chunks on their way. No thread waits for room, as what fills it has a shard in hand; it holds no more than what
-    /// was there at the cut.
+    /// Queued chunks. No thread waits for capacity, as the threads that fill it hold a shard; it holds no more than
+    /// the data at the cut.
     chunks: SegQueue<Chunk>,
     /// Parts of large collections, in their order.
     parts: SegQueue<Chunk>,
     streams: AtomicU64,
-    /// Large collections under way.
+    /// Number of unfinished large collections.
     open_streams: AtomicUsize,
-    /// Why what was encoded is worth nothing.
+    /// Why the encoded data is unusable.
     broken: Mutex<Option<&'static str>>,
     waiting_bytes: AtomicUsize,
     keys: AtomicU64,
@@ -94,29 +94,29 @@ impl Outgoing {
         }
     }
 
-    /// What may wait for the sink while one walker passes on, until others stop to help.
+    /// Returns the maximum bytes waiting for the sink while one walker passes them on, before others help.
     pub(super) fn passing_bytes_max(&self) -> usize {
         PASSING_BYTES_MAX.min(self.waiting_bytes_max / 4)
     }
 
-    /// Bytes that the sink was handed so far, while it may still be busy with the last of them.
+    /// Returns the bytes passed to the sink so far; it may still be busy with the last of them.
     pub(super) fn taken_bytes(&self) -> u64 {
         self.taken_bytes.load(Relaxed)
     }
 
-    /// Whether commands that may write wait for it.
+    /// True if commands that may write wait for the snapshot.
     pub(super) fn is_behind(&self) -> bool {
         self.service.is_snapshot_behind.load(Relaxed)
     }
 
-    /// Lets commands that wait for it go on.
+    /// Lets commands that wait for the snapshot continue.
     fn note_room(&self) {
         if self.is_behind() {
             self.service.set_snapshot_behind(false);
         }
     }
 
-    /// The moment of the cut, with all shards in hand.
+    /// Sets the time of the cut, with all shards locked.
     pub(super) fn set_cut(&self, now: Now) {
         self.cut_ms.store(now.unix_ms, Relaxed);
     }
@@ -125,7 +125,7 @@ impl Outgoing {
         self.cut_ms.load(Relaxed)
     }
 
-    /// The version of the format that carries what the cut found.
+    /// Sets the version of the format that can represent the cut.
     pub(super) fn set_version(&self, version: u16) {
         self.version.store(version, Relaxed);
     }
@@ -161,7 +161,7 @@ impl Outgoing {
         self.is_cancelled.load(Relaxed)
     }
 
-    /// Nothing needs to be encoded any more.
+    /// Ends encoding; the rest is not needed.
     pub(super) fn give_up(&self) {
         self.is_over.store(true, Release);
         self.note_room();
@@ -171,12 +171,12 @@ impl Outgoing {
         self.is_over.load(Acquire)
     }
 
-    /// Keys encoded so far.
+    /// Returns the number of keys encoded so far.
     pub(super) fn keys(&self) -> u64 {
         self.keys.load(Relaxed)
     }
 
-    /// Bytes of entries that were saved out of turn.
+    /// Returns the bytes of entries saved out of turn.
     pub(super) fn copied_bytes(&self) -> u64 {
         self.copied_bytes.load(Relaxed)
     }
@@ -185,12 +185,12 @@ impl Outgoing {
         self.waiting_bytes.load(Relaxed)
     }
 
-    /// The next chunk to be passed on.
+    /// Takes the next chunk to be passed on.
     pub(super) fn pop(&self) -> Option<Chunk> {
         self.popped(self.chunks.pop())
     }
 
-    /// The next part of a large collection, for one thread at a time.
+    /// Takes the next part of a large collection; for one thread at a time.
     pub(super) fn pop_part(&self) -> Option<Chunk> {
         self.popped(self.parts.pop())
     }
@@ -199,12 +199,12 @@ impl Outgoing {
         !self.parts.is_empty()
     }
 
-    /// Whether large collections are under way, in whichever shards.
+    /// True if large collections are unfinished, in any shard.
     pub(super) fn has_open_streams(&self) -> bool {
         self.open_streams.load(Acquire) > 0
     }
 
-    /// Why what was encoded is worth nothing, if that is so.
+    /// Returns why the encoded data is unusable, if it is.
     pub(super) fn broken(&self) -> Option<&'static str> {
         *self.broken.lock()
     }
@@ -222,7 +222,7 @@ impl Outgoing {
 }
 
 impl Drop for Outgoing {
-    /// Lets commands go on that wait for what was never passed on.
+    /// Lets commands continue that wait for data that was never passed on.
     fn drop(&mut self) {
         self.note_room();
     }
@@ -271,7 +271,7 @@ impl Outlet for Outgoing {
     }
 
     fn takes_pieces(&self, entry: EntryRef<'_, Object>) -> bool {
-        // Commands that mark a key follow those that make it.
+        // Commands that set a key's metadata follow those that create it.
         let is_marked = entry.has_words();
         self.form == BaseForm::Rdb || !is_marked && commands::takes_pieces(entry)
     }

@@ -1,4 +1,4 @@
-//! When snapshots go to the file `dbfilename`: SAVE, BGSAVE, save points, FLUSHALL, and the end of the server.
+//! Snapshots in the file `dbfilename`: SAVE, BGSAVE, save points, FLUSHALL, and the end of the server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,32 +19,32 @@ use crate::telemetry::persistence::Refusal;
 use basalt_commands::config::Config;
 use basalt_core::base::lossless;
 
-/// How long nothing is tried by itself after a save that failed.
+/// Delay of automatic saves after a failed one.
 const RETRY_S: u64 = 5;
 
-/// The longest that a save is put off which failed, and without which writes are refused.
+/// Maximum delay before a failed save is retried while writes are refused.
 const RETRY_S_MAX: u64 = 60;
 
-/// How long writers wait for a snapshot of which nothing can be written.
+/// Maximum time that writers wait for a snapshot that makes no progress.
 const STALLED_MAX: Duration = Duration::from_secs(5);
 
-/// How a request for a snapshot in the background was taken.
+/// Outcome of a request for a background snapshot.
 #[derive(Clone)]
 pub enum Begun {
     /// The snapshot runs.
     Runs(Arc<Running>),
-    /// The snapshot will run, when what runs now is done.
+    /// The snapshot will run when the one in progress is done.
     Scheduled,
 }
 
-/// Where the file is to be, whatever the working directory is by the time that it is put there.
+/// Returns the absolute path of the file, independent of later changes of the working directory.
 pub fn path(config: &Config) -> PathBuf {
     let name = lossless::path_of(&config.dbfilename);
     let path: PathBuf = config.dir.join(name);
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// A snapshot has been written to the file.
+/// Records that a snapshot has been written to the file.
 pub fn note_saved(service: &Service, files: &dyn Files, (path, cut): (&Path, &Cut)) {
     let figures = &service.telemetry.persistence.rdb;
     figures.dirty_at_save.store(cut.dirty, Relaxed);
@@ -59,7 +59,7 @@ pub fn note_saved(service: &Service, files: &dyn Files, (path, cut): (&Path, &Cu
     tracing::info!("DB saved on disk");
 }
 
-/// A snapshot in the background could not be written to the file. A snapshot that was ended on purpose has not failed.
+/// Records that a background snapshot could not be written to the file. A cancelled snapshot has not failed.
 pub fn note_failed(service: &Service, failure: &Failure) {
     if !matches!(failure, Failure::Cancelled) {
         let figures = &service.telemetry.persistence.rdb;
@@ -67,24 +67,25 @@ pub fn note_failed(service: &Service, failure: &Failure) {
     }
 }
 
-/// See the module.
+/// Saver of snapshots to the file `dbfilename`: on request, at save points, and at the end.
 pub struct Saver {
     service: &'static Service,
     snapshots: Arc<Snapshots>,
     files: Arc<dyn Files>,
     is_scheduled: AtomicBool,
-    /// When a save was last begun in the background.
+    /// Unix second when a background save was last begun.
     tried_s: AtomicU64,
-    /// Saves in the background that failed one after the other.
+    /// Number of consecutive failed background saves.
     failures: AtomicU64,
-    /// Times that all databases were flushed, as far as that was seen to.
+    /// Number of flushes of all databases that were handled.
     flushes_seen: AtomicU64,
-    /// Since when writers wait for a snapshot of which the sink has taken so many bytes, and no more.
+    /// Bytes taken by the sink when a stall was first seen, and since when writers have been waiting without
+    /// progress.
     stalled: Mutex<Option<(u64, Instant)>>,
 }
 
 impl Saver {
-    /// Of this server, in these files.
+    /// Creates the saver of this server, with these files.
     pub fn new(snapshots: &Arc<Snapshots>, files: Arc<dyn Files>) -> Arc<Saver> {
         Arc::new(Saver {
             service: snapshots.service,
@@ -98,13 +99,13 @@ impl Saver {
         })
     }
 
-    /// The snapshot under way, if it is one for the file.
+    /// Returns the running snapshot, if it is one for the file.
     pub fn running(&self) -> Option<Arc<Running>> {
         let current = self.snapshots.current();
         current.filter(|running| matches!(running.purpose, Purpose::Save | Purpose::BackgroundSave))
     }
 
-    /// Where the file is.
+    /// Returns the path of the file.
     pub fn path(&self) -> PathBuf {
         path(&self.service.config.load())
     }
@@ -119,7 +120,7 @@ impl Saver {
         ))
     }
 
-    /// Begins a snapshot in the background.
+    /// Begins a snapshot to the file.
     fn begin(self: &Arc<Self>, purpose: Purpose) -> Result<Arc<Running>, Busy> {
         let config = self.service.config.load_full();
         let at_cut: AtCut = Box::new(|_| {});
@@ -154,7 +155,7 @@ impl Saver {
         }
         match ended {
             Ok(_) => tracing::info!("Background saving terminated with success"),
-            // As in Redis, where an end on purpose is no error.
+            // As in Redis, where a cancelled save is not an error.
             Err(Failure::Cancelled) => tracing::warn!("Background saving terminated by signal 10"),
             Err(failure) => {
                 note_failed(self.service, failure);
@@ -168,7 +169,8 @@ impl Saver {
         figures.in_progress.store(false, SeqCst);
     }
 
-    /// BGSAVE: `may_wait`, if something else is under way. An error is the one under way.
+    /// Runs BGSAVE; with `may_wait`, schedules it if another kind of snapshot is running. The error is the running
+    /// one.
     pub fn in_background(self: &Arc<Self>, may_wait: bool) -> Result<Begun, Busy> {
         match self.begin(Purpose::BackgroundSave) {
             Ok(running) => Ok(Begun::Runs(running)),
@@ -183,13 +185,13 @@ impl Saver {
         }
     }
 
-    /// Has a save begin when nothing else is under way.
+    /// Schedules a save for when nothing else is running.
     pub fn schedule(&self) {
         self.is_scheduled.store(true, SeqCst);
     }
 
-    /// SAVE, on a thread that may wait: for what is under way, and for the end. Whatever is under way in the background
-    /// is cancelled first, if that is said.
+    /// Runs SAVE, on a thread that may wait: for a running snapshot, and for the end. With `cancels`, a running
+    /// snapshot is cancelled first.
     pub fn save(self: &Arc<Self>, cancels: bool) -> Result<(), Failure> {
         loop {
             match self.begin(Purpose::Save) {
@@ -198,19 +200,19 @@ impl Saver {
                     if cancels {
                         other.cancel();
                     }
-                    // How it ended says nothing of what is asked for.
+                    // The outcome of the other snapshot does not matter here.
                     let _ = other.wait();
                 }
             }
         }
     }
 
-    /// Runs something on a thread that may wait.
+    /// Runs a closure on a thread that may wait.
     pub fn run(&self, work: impl FnOnce() + Send + 'static) {
         self.snapshots.run(work);
     }
 
-    /// Looks whether a save is due; never waits. A few times a second.
+    /// Checks whether a save is due; never waits. Called a few times per second.
     pub fn tick(self: &Arc<Self>, now_s: u64) {
         let service = self.service;
         let persistence = &service.telemetry.persistence;
@@ -222,7 +224,7 @@ impl Saver {
         let config = service.config.load();
         if self.note_flushes() {
             let saver = Arc::clone(self);
-            // What went wrong is in the log.
+            // Any error is in the log.
             self.run(move || drop(saver.save(false)));
         }
         let figures = &persistence.rdb;
@@ -251,7 +253,7 @@ impl Saver {
         } else if persistence.refusal(&config) == Some(Refusal::Snapshot)
             && waited_s > self.retry_s()
         {
-            // Writes that are refused are no changes: no save point would ever be reached by them.
+            // Refused writes are not changes: they would never reach a save point.
             tracing::info!("The last snapshot failed, and writes are refused. Saving again...");
             let _ = self.in_background(false);
         } else if may_try
@@ -262,14 +264,14 @@ impl Saver {
         }
     }
 
-    /// Seconds before a failed save is tried again because writes are refused without it. They double each time, as a
-    /// save may write much before it finds the disk full.
+    /// Returns the seconds before a failed save is retried because writes are refused without it. They double each
+    /// time, as a save may write much before it finds the disk full.
     fn retry_s(&self) -> u64 {
         let failures = self.failures.load(Relaxed).clamp(1, 8);
         (RETRY_S << (failures - 1)).min(RETRY_S_MAX)
     }
 
-    /// Gives a snapshot up for which writers have waited for too long, and of which its sink took nothing meanwhile.
+    /// Gives up a snapshot that writers have waited for too long while its sink made no progress.
     fn look_for_stall(&self, running: &Running) {
         let mut stalled = self.stalled.lock();
         let Some(taken_bytes) = running.held_up() else {
@@ -292,8 +294,8 @@ impl Saver {
         }
     }
 
-    /// Looks whether all data were deleted since it last looked: then what is being saved is history, and is given up;
-    /// replicas that it was meant for come again. Whether the empty state is to be saved.
+    /// Checks whether all data were deleted since the last check: then the running snapshot is obsolete and is
+    /// cancelled; replicas waiting for it will retry. Returns whether the empty state is to be saved.
     pub fn note_flushes(&self) -> bool {
         let flushes = flushes(self.service);
         let current = self.snapshots.current();

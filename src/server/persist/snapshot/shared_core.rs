@@ -1,53 +1,53 @@
-//! The core that a walker shares with others: the server's threads, which come first, and other processes.
+//! The core that a walker shares with others: the server's threads, which have priority, and other processes.
 
 use std::thread;
 
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::process;
 
-/// How long a shard is held at once, by a walker that has a core for itself and by one that shares it. Slices that are
-/// shorter still have the snapshot take much longer where others keep the core busy: they get as much of it between two
-/// slices however long these are.
+/// Maximum time a shard is held at once, by a walker that has a core for itself and by one that shares it. With shorter
+/// slices a snapshot takes much longer where others keep the core busy: they get as much of it between two slices
+/// however long these are.
 const SLICE_NS: u64 = 100_000;
 const SLICE_SHARED_NS: u64 = 25_000;
 
-/// What it takes at least to offer the core to others if one of them takes it.
+/// Minimum duration of an offer of the core that was taken.
 const OFFER_TAKEN_NS: u64 = 3_000;
 
-/// Offers one after the other that no thread took, from which on a walker has its core for itself. A thread that serves
+/// Number of consecutive offers not taken after which a walker has its core for itself. A thread that serves
 /// connections may be idle at a few of them and busy at the next.
 const OFFERS_LEFT: u32 = 64;
 
-/// From here on an offer is long: other processes may have taken it, which never rest.
+/// Duration from which an offer is long: it may have been taken by other processes, which never rest.
 const OFFER_LONG_NS: u64 = 1_000_000;
 
-/// Of what other processes took of offers the walker gets back this part before the next one, in CPU time of its own:
-/// or it would run for one slice in some milliseconds, and a snapshot take minutes. What the server's own threads took
-/// was offered to them.
+/// Fraction (1/n) of the time taken by other processes that the walker gets back before its next offer, in CPU time
+/// of its own: otherwise it would run for one slice in some milliseconds, and a snapshot take minutes. Time taken
+/// by the server's own threads was meant for them.
 const FOREIGN_SHARE: u64 = 4;
 
-/// What it gets back at most: the whole server may have been stopped for hours.
+/// Maximum time it gets back: the whole server may have been stopped for hours.
 const GIVEN_BACK_NS_MAX: u64 = 10_000_000;
 
 /// The core that a walker runs on.
 pub(super) struct SharedCore {
-    /// Cores that the server's threads share.
+    /// Number of cores that the server's threads share.
     cores: u64,
-    /// Offers that have to be left from now on before it counts as the walker's own.
+    /// Number of offers still to be declined before the core counts as the walker's own.
     offers_left: u32,
-    /// What offers took since the walker last looked at who takes them, and the CPU times then.
+    /// Time taken by offers since CPU times were last read, and the CPU times then.
     taken_ns: u64,
     looked: CpuTimes,
-    /// Up to which CPU time of its own the walker goes on without another offer.
+    /// CPU time of its own up to which the walker continues without another offer.
     goes_on_until_ns: Option<u64>,
 }
 
 /// CPU times so far.
 #[derive(Clone, Copy)]
 struct CpuTimes {
-    /// Of the walker.
+    /// CPU time of the walker.
     walker_ns: u64,
-    /// Of all threads of the server, the walker among them.
+    /// CPU time of all threads of the server, including the walker.
     server_ns: u64,
 }
 
@@ -59,7 +59,7 @@ impl CpuTimes {
         }
     }
 
-    /// What the server's other threads had since then.
+    /// Returns the CPU time of the server's other threads since then.
     fn others_ns_since(self, then: CpuTimes) -> u64 {
         let server_ns = self.server_ns.saturating_sub(then.server_ns);
         server_ns.saturating_sub(self.walker_ns.saturating_sub(then.walker_ns))
@@ -67,7 +67,7 @@ impl CpuTimes {
 }
 
 impl SharedCore {
-    /// One of so many, for a walker that begins.
+    /// Creates the state of one of `cores` cores, for a walker that begins.
     pub(super) fn new(cores: usize) -> SharedCore {
         SharedCore {
             cores: cores as u64,
@@ -78,7 +78,7 @@ impl SharedCore {
         }
     }
 
-    /// How long a slice may be.
+    /// Returns the maximum duration of a slice.
     pub(super) fn slice_ns(&self) -> u64 {
         match self.offers_left {
             0 => SLICE_NS,
@@ -86,8 +86,8 @@ impl SharedCore {
         }
     }
 
-    /// Offers it, after a slice, to threads that wait for it, so that a walker that the system lets run only when
-    /// others rest is not stopped with a shard in hand.
+    /// Offers the core, after a slice, to threads waiting for it, so that a walker that the system schedules only
+    /// when others rest is not preempted while holding a shard.
     pub(super) fn offer(&mut self) {
         if self.goes_on(process::thread_cpu_ns) {
             return;
@@ -97,13 +97,13 @@ impl SharedCore {
         self.note(Ticks::now().since_ns(offered), CpuTimes::now);
     }
 
-    /// Whether the walker has not yet run for what it got back.
+    /// True while the walker has CPU time left that it got back.
     fn goes_on(&mut self, walker_ns: impl Fn() -> u64) -> bool {
         self.goes_on_until_ns = self.goes_on_until_ns.filter(|&until| walker_ns() < until);
         self.goes_on_until_ns.is_some()
     }
 
-    /// An offer took so long. The look at who took it costs too much for one that was short.
+    /// Records the duration of an offer. Reading the CPU times costs too much after a short one.
     fn note(&mut self, taken_ns: u64, look: impl Fn() -> CpuTimes) {
         self.offers_left = match taken_ns < OFFER_TAKEN_NS {
             true => self.offers_left.saturating_sub(1),
@@ -117,7 +117,7 @@ impl SharedCore {
         // The server's threads run on this core as much as on each of the others.
         let own_ns = times.others_ns_since(self.looked) / self.cores;
         let foreign_ns = self.taken_ns.saturating_sub(own_ns);
-        // What is left of less is the kernel's and the hypervisor's.
+        // A smaller remainder is due to the kernel and the hypervisor.
         let is_shared = foreign_ns >= OFFER_LONG_NS;
         let given_back_ns = (foreign_ns / FOREIGN_SHARE).min(GIVEN_BACK_NS_MAX);
         self.goes_on_until_ns = is_shared.then_some(times.walker_ns + given_back_ns);
@@ -147,7 +147,7 @@ mod tests {
         core.note(TAKEN_NS, || times(500, 500 + CORES * TAKEN_NS));
         assert!(!core.goes_on(|| 500), "the core was offered to them");
         assert_eq!(core.slice_ns(), SLICE_SHARED_NS);
-        // They had a quarter of both. Offers that came back at once in between make no difference.
+        // They had a quarter of both. Offers that returned at once in between make no difference.
         core.note(0, no_look);
         core.note(OFFER_LONG_NS / 2, no_look);
         core.note(0, no_look);
@@ -156,7 +156,7 @@ mod tests {
         let until = 900 + TAKEN_NS * 3 / 4 / FOREIGN_SHARE;
         assert!(core.goes_on(|| until - 1));
         assert!(!core.goes_on(|| until));
-        // What is left may also be the kernel's.
+        // The remainder may also be the kernel's.
         let server_ns = server_ns + CORES * (TAKEN_NS - OFFER_LONG_NS + CORES);
         core.note(TAKEN_NS, || times(900, server_ns));
         assert!(!core.goes_on(|| 900));

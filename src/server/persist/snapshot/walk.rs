@@ -1,8 +1,8 @@
-//! Walkers: threads that save shard after shard, a slice at a time, and pass what was encoded on to the sink.
+//! Walkers: threads that save shard after shard, a slice at a time, and pass the encoded data on to the sink.
 //!
 //! A slice holds one shard for at most some 100 µs, and for a quarter of that where other threads want the walker's
-//! core: then clients wait for the slice and not only for the shard. Summing and writing go on without any. Where a
-//! shard stays held by others the walker queues for it, as commands do, so that it comes to its turn.
+//! core: then clients wait for the slice and not only for the shard. Summing and writing go on without any shard.
+//! Where a shard stays locked by others the walker queues for it, as commands do, so that it gets its turn.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use crate::state::Service;
 use crate::telemetry::clock::Ticks;
 use basalt_engine::Engine;
 
-/// Looks at a held shard before its turn is given to the next one.
+/// Spins on a locked shard before moving on to the next one.
 const SPINS: u32 = 32;
 
-/// Shards found held one after the other before the walker queues for one.
+/// Number of consecutive locked shards after which the walker queues for one.
 const REFUSALS_MAX: usize = 16;
 
-/// Walkers of a snapshot in the background, at most.
+/// Maximum walkers of a background snapshot.
 const WALKERS_MAX: usize = 4;
 
-/// How often a delay looks whether the snapshot is still wanted.
+/// Interval between checks during a delay whether the snapshot is still wanted.
 const DELAY_LOOK: Duration = Duration::from_millis(5);
 
 impl Snapshots {
@@ -65,23 +65,23 @@ impl Snapshots {
         }
         walk.run();
         drop(ends);
-        // No thread sends: this ends when all others are gone.
+        // No thread sends: this returns when all others are gone.
         let _ = ended.recv();
         writer.pass_on_all();
     }
 }
 
-/// Whether a shard is to be saved further.
+/// Whether a shard needs further slices.
 enum GoesOn {
     Next,
     Later,
     No,
 }
 
-/// What the walkers of one snapshot share.
+/// State shared by the walkers of a snapshot.
 struct Walk {
     service: &'static Service,
-    /// Cores that the server's threads share.
+    /// Number of cores that the server's threads share.
     cores: usize,
     outgoing: Arc<Outgoing>,
     writer: Arc<Writer>,
@@ -89,18 +89,18 @@ struct Walk {
 }
 
 struct Left {
-    /// Shards that no thread saves at the moment.
+    /// Shards that no thread is saving at the moment.
     shards: VecDeque<u16>,
-    /// Walkers that save one.
+    /// Number of walkers that are saving one.
     in_hand: usize,
 }
 
 impl Walk {
-    /// The next shard.
+    /// Returns the next shard.
     fn next(&self) -> Option<u16> {
         let mut left = self.left.lock();
         if left.shards.is_empty() && left.in_hand == 0 && self.outgoing.has_open_streams() {
-            // A large collection went to a shard that was through.
+            // A large collection moved to a shard that was already done.
             left.shards.extend(0..self.service.shards.len() as u16);
         }
         let shard = left.shards.pop_front()?;
@@ -108,7 +108,7 @@ impl Walk {
         Some(shard)
     }
 
-    /// A walker is done with a shard for now.
+    /// Returns a shard after a slice.
     fn put_back(&self, shard: u16, goes_on: GoesOn) {
         let mut left = self.left.lock();
         left.in_hand -= 1;
@@ -161,7 +161,7 @@ impl Walk {
         }
     }
 
-    /// A slice of a shard that others keep busy, in the queue of which it takes its turn.
+    /// Saves a slice of a shard that others keep busy, by queueing for it.
     #[cold]
     fn slice_in_turn(&self, shard: u16, slice_ns: u64) -> bool {
         let more = Arc::new(AtomicBool::new(true));
@@ -176,8 +176,8 @@ impl Walk {
         more.load(Relaxed)
     }
 
-    /// `rdb-key-save-delay`, for tests: negative delays are fractions of a microsecond. Taking the delay away ends
-    /// those under way too.
+    /// Sleeps for `rdb-key-save-delay`, for tests: negative delays are fractions of a microsecond. Setting it to 0
+    /// also ends delays in progress.
     fn delay(&self, keys: u64) {
         let delay_us = self.outgoing.delay_us();
         if delay_us == 0 || keys == 0 {
@@ -196,13 +196,13 @@ impl Walk {
     }
 }
 
-/// Saves some of a shard, for so long; true while something is left.
+/// Saves part of a shard within a time slice; returns true while something is left.
 fn slice(engine: &mut Engine, outgoing: &Outgoing, (began, slice_ns): (Ticks, u64)) -> bool {
     let is_delayed = outgoing.delay_us() != 0;
     engine.save_slice(&mut || !is_delayed && Ticks::now().since_ns(began) < slice_ns)
 }
 
-/// Waits for the end of a job. The calling thread has no shard, and serves no connection.
+/// Waits for the end of a job. The calling thread holds no shard, and serves no connection.
 pub(super) fn await_end(ticket: &Ticket) {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn walkers_go_on_while_one_of_them_waits_for_the_sink() {
         if thread::available_parallelism().map_or(1, usize::from) < 2 {
-            // There is one walker.
+            // There is only one walker.
             return;
         }
         let config = Arc::new(Config::default());

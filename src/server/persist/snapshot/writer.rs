@@ -1,5 +1,5 @@
-//! Passes on to the sink what walkers encoded, in an order that can be read: long strings behind what stands before
-//! them, and nothing between the parts of a large collection.
+//! Passes the encoded data on to the sink, in a readable order: long strings after their prefix, and nothing
+//! between the parts of a large collection.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,16 +17,16 @@ use basalt_engine::note;
 use basalt_engine::serial::commands;
 use basalt_engine::snapshot::Chunk;
 
-/// What a piece has at most that goes to the sink.
+/// Maximum bytes of a piece for the sink.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// Passes chunks on to the sink, and sums them.
+/// Writer that passes chunks on to the sink, and sums them.
 pub(super) struct Writer {
     outgoing: Arc<Outgoing>,
     checksum: bool,
     compress: bool,
     output: Mutex<Output>,
-    /// Held by the thread that passes on what there is, so that others need not wait for the sink.
+    /// Held by the thread that passes chunks on, so that others need not wait for the sink.
     passing: Mutex<()>,
     /// Held by the thread that passes on parts of large collections, so that they stay in their order.
     in_order: Mutex<InOrder>,
@@ -36,13 +36,13 @@ struct Output {
     sink: Option<Box<dyn Sink>>,
     crc: u64,
     failure: Option<Failure>,
-    /// Between two parts of a large collection there is room for nothing else.
+    /// Within a large collection: other data has to wait.
     is_inside: bool,
-    /// What waits for the end of it.
+    /// Data that waits for its end.
     held: Vec<Vec<u8>>,
 }
 
-/// Which large collection is being written, and parts of others that wait for its end.
+/// The large collection being written, and parts of others that wait for its end.
 #[derive(Default)]
 struct InOrder {
     open: Option<u64>,
@@ -68,7 +68,7 @@ impl Writer {
         })
     }
 
-    /// Writes what comes before the keys.
+    /// Writes the data before the keys.
     pub(super) fn begin(&self, cut: &Cut, purpose: Purpose, is_time_noted: bool) {
         if self.outgoing.is_over() {
             return;
@@ -115,7 +115,7 @@ impl Writer {
         self.write(out);
     }
 
-    /// Writes what comes behind the keys.
+    /// Writes the data after the keys.
     pub(super) fn follow(&self, cut: &Cut) {
         if self.outgoing.is_over() || self.outgoing.form() != BaseForm::Commands {
             return;
@@ -137,7 +137,7 @@ impl Writer {
         self.write(out);
     }
 
-    /// Passes on what is there, unless another thread does and it is little enough to wait for that one.
+    /// Passes chunks on, unless another thread does and few are waiting.
     pub(super) fn pass_on(&self) {
         let passing = self.passing.try_lock();
         if passing.is_some() || self.outgoing.waiting_bytes() > self.outgoing.passing_bytes_max() {
@@ -145,7 +145,7 @@ impl Writer {
         }
     }
 
-    /// Passes on all that is there by now, but for what another thread passes on.
+    /// Passes on all chunks there are by now, except those that another thread passes on.
     pub(super) fn pass_on_all(&self) {
         while let Some(chunk) = self.outgoing.pop() {
             if !self.outgoing.is_over() {
@@ -164,7 +164,7 @@ impl Writer {
         }
     }
 
-    /// Passes on those parts that are next.
+    /// Passes on the parts that are next in order.
     fn pass_on_parts(&self, in_order: &mut InOrder) {
         let mut at = 0;
         while let Some(stream) = in_order.held.get(at).and_then(|part| part.stream) {
@@ -187,8 +187,8 @@ impl Writer {
         }
     }
 
-    /// Passes on a chunk. Nothing comes between its parts, as what stands behind a long string does not say again in
-    /// which database it is.
+    /// Passes on a chunk. Nothing may come between its parts, as the data after a long string does not repeat the
+    /// database.
     fn pass_on_chunk(&self, chunk: Chunk) {
         let (parts, mut before) = self.parted(chunk);
         if parts.is_empty() {
@@ -196,7 +196,7 @@ impl Writer {
         }
         let in_order = self.in_order.lock();
         if in_order.open.is_some() {
-            // Nor may it come between others, for the end of which it has to wait.
+            // It must not come between other parts either, and waits for their end.
             let mut whole = Vec::new();
             for (mut bytes, block) in parts {
                 whole.append(&mut bytes);
@@ -211,7 +211,7 @@ impl Writer {
         drop(in_order);
     }
 
-    /// The parts of a chunk: long strings that were not compressed, with what stands before each, and what is behind.
+    /// Splits a chunk into long uncompressed strings, each with the data before it, and the rest.
     fn parted(&self, chunk: Chunk) -> (Vec<(Vec<u8>, Block)>, Vec<u8>) {
         let Chunk { bytes, blocks, .. } = chunk;
         let (mut rest, mut at) = (bytes, 0);
@@ -241,7 +241,8 @@ impl Writer {
         self.write_inside(rest);
     }
 
-    /// Appends a long string, if it is compressed; else what stands before it.
+    /// Appends a long string and returns true, if compressing it helps; otherwise prepares its prefix and returns
+    /// false.
     fn takes_in(&self, before: &mut Vec<u8>, block: &Block) -> bool {
         match self.outgoing.form() {
             BaseForm::Rdb => encode::text_or_length(before, block, self.compress),
@@ -249,7 +250,7 @@ impl Writer {
         }
     }
 
-    /// Writes bytes that stand for themselves.
+    /// Writes independent data.
     fn write(&self, bytes: Vec<u8>) {
         let mut output = self.output.lock();
         match output.is_inside {
@@ -258,12 +259,12 @@ impl Writer {
         }
     }
 
-    /// Writes bytes that belong behind the last ones.
+    /// Writes data that belongs directly after the last.
     fn write_inside(&self, bytes: Vec<u8>) {
         self.put(&mut self.output.lock(), bytes);
     }
 
-    /// What belonged together is written.
+    /// Ends a sequence of data that belongs together.
     fn leave(&self) {
         let mut output = self.output.lock();
         output.is_inside = false;
@@ -294,14 +295,14 @@ impl Writer {
         }
     }
 
-    /// Writes the end, and has the sink keep what was written, or not.
+    /// Writes the end, and makes the sink keep or discard the data.
     pub(super) fn end(&self) -> Result<(), Failure> {
         if !self.outgoing.is_over() && self.outgoing.form() == BaseForm::Rdb {
             let crc = self.output.lock().crc;
             let crc = self.checksum.then(|| crc64::update(crc, encode::END));
             let mut out = Vec::new();
             encode::end(&mut out, crc);
-            // What is behind the checksum is not summed any more.
+            // Data after the checksum is not summed.
             self.write(out);
         }
         let (sink, failure) = {

@@ -1,4 +1,4 @@
-//! What a replica says while it follows: how much of the stream it has.
+//! Input of a replica while it follows: acknowledgements of the stream.
 
 use crate::telemetry::log;
 use basalt_commands::command::declaration::Flags;
@@ -7,23 +7,23 @@ use basalt_commands::command::table::{registry, resolve};
 use basalt_core::base::number;
 use basalt_core::resp::request::{Limits, Parser, Requests};
 
-/// Longest request of a replica: what it says is short.
+/// Maximum length of a replica's request: all of them are short.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Of commands that see or change data, or what goes to replicas.
+/// Flags of commands that read or change data, or what goes to replicas.
 const KEYSPACE: Flags = Flags::READONLY.or(Flags::WRITE).or(Flags::MAY_REPLICATE);
 
-/// What a replica has, in offsets of the stream.
+/// Acknowledged offsets of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Acknowledgement {
-    /// In memory.
+    /// Received in memory.
     pub received: u64,
-    /// On its disk.
+    /// Synced to its disk.
     pub synced: Option<u64>,
 }
 
-/// Reads what is complete of the input, and takes it out. Of several acknowledgements the last one counts. An error
-/// says what else came.
+/// Parses and removes the complete requests of the input. Returns the last acknowledgement. Errs on any other
+/// request, with a message.
 pub(super) fn read(
     parser: &mut Parser,
     input: &mut Vec<u8>,

@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! pair      the two connections of a replica whose snapshot has its own
-//! peer      a replica as it is known here
+//! peer      state of a connected replica
 //! sender    the task of one replica, which owns its connection
-//! input     what a replica says while it follows
-//! retrying  replicas that can not load what they are sent, and wait before they are sent it again
-//! syncing   who waits for a snapshot, and when one begins
-//! transfer  a snapshot on its way to several replicas
+//! input     acknowledgements of a replica
+//! retrying  backoff of replicas that cannot load their snapshot
+//! syncing   the queue for snapshots, and when one begins
+//! transfer  a snapshot in transit to several replicas
 //! ```
 //!
-//! No command waits for a replica: the sequencer appends to the backlog and wakes the senders, each of which goes on as
-//! far as its socket takes something. A replica that takes nothing is given up by its limit or its time.
+//! No command waits for a replica: the sequencer appends to the backlog and wakes the senders, each of which sends as
+//! much as its socket takes. A replica that takes nothing is dropped by its limit or its timeout.
 
 mod input;
 mod pair;
@@ -51,42 +51,41 @@ use retrying::Retrying;
 use sender::Link;
 use syncing::Syncing;
 
-/// What a replica may be behind by, twice over, where nothing limits it and writers wait for it.
+/// Twice the lag of a replica from which on writers wait for it, if no limit is configured.
 const SLOW_BYTES: u64 = 256 << 20;
 
-/// How often it is looked what is due.
+/// Interval of the periodic work.
 const TICK: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// The sending half of replication: the connected replicas, and the queue for snapshots.
 pub struct Primary {
     service: &'static Service,
     stream: Arc<Stream>,
     snapshots: Arc<Snapshots>,
     files: Arc<dyn Files>,
     runtime: Handle,
-    /// By their client ids. Held while the stream ends for want of replicas, so that none comes meanwhile.
+    /// By client id. Locked while the stream ends for lack of replicas, so that none connects meanwhile.
     peers: Mutex<BTreeMap<u64, Arc<Peer>>>,
     syncing: Syncing,
     retrying: Retrying,
-    /// Opens when a replica has more than before, or comes.
+    /// Opens when a replica acknowledges more than before, or connects.
     acknowledged: Gate,
-    /// The position of the log before the last request for acknowledgements: answers to it count for what was written
-    /// by then.
+    /// Log position before the last request for acknowledgements: replies to it cover everything written by then.
     asked: AtomicU64,
-    /// The position behind that request.
+    /// Log position after that request.
     asked_end: AtomicU64,
     pinged_ms: AtomicU64,
-    /// Since when there is no replica.
+    /// Time since when there is no replica.
     alone_since_ms: AtomicU64,
 }
 
-/// What a replica gets that asks for the stream.
+/// Reply to a replica that requests the stream.
 enum Start {
-    /// A line, and the stream from there on.
+    /// A status line, and the stream from there on.
     GoesOn(Bytes, Cursor),
-    /// A snapshot first.
+    /// A full synchronization.
     Anew,
-    /// A line that says why it gets nothing now.
+    /// A line with the reason why it gets nothing now.
     Later(Bytes),
 }
 
@@ -118,19 +117,19 @@ impl Primary {
         Arc::new(primary)
     }
 
-    /// What makes snapshots.
+    /// Returns the snapshots of this server.
     pub fn snapshots(&self) -> &Snapshots {
         &self.snapshots
     }
 
-    /// Makes the configuration felt, in memory alone.
+    /// Applies the configuration, in memory alone.
     pub fn configure(&self, config: &Config) {
         let backlog = &self.stream.backlog;
         backlog.set_size(config.repl_backlog_size);
         let limit = config.client_output_buffer_limit.replica;
         let limits = [limit.hard_bytes, limit.soft_bytes].into_iter();
         let least = limits.filter(|bytes| *bytes > 0).min();
-        // Long before it is given up. Without limits it never is.
+        // Long before it is dropped. Without limits it never is.
         let most = least.unwrap_or(SLOW_BYTES) / 2;
         let was_on = backlog.holds_back();
         backlog.hold_back_at(match config.replica_slows_writers {
@@ -142,7 +141,7 @@ impl Primary {
         }
     }
 
-    /// Starts what is done by the clock.
+    /// Starts the periodic work.
     pub(super) fn start(self: &Arc<Self>) {
         let primary = Arc::clone(self);
         self.runtime.spawn(async move {
@@ -162,7 +161,7 @@ impl Primary {
         let Some(follow) = handed.batch.follow.take() else {
             return connection::leave(&mut handed.session);
         };
-        // A primary that gives its place to this server asks for the stream before this server is a primary.
+        // A primary that hands over to this server requests the stream before this server is a primary.
         self.stream.settled().await;
         let shared = Arc::clone(&handed.session.connection.shared);
         shared.set_peer(Kind::Replica);
@@ -179,7 +178,7 @@ impl Primary {
         connection::leave(&mut link.session);
     }
 
-    /// What a connection is for that is one of two of a replica.
+    /// Returns the role of a connection that is one of two of a replica.
     fn seat(&self, announced: &Announced, follow: &Follow) -> Option<Seat> {
         if follow.awaits_rdb_channel {
             return Some(Seat::first(Channel::Main(Words::Redis)));
@@ -192,7 +191,7 @@ impl Primary {
             let first = self.peers.lock().get(&client).cloned();
             return first.and_then(|first| first.seat.as_ref()?.second());
         }
-        // A replica that knows offsets is not asked in Valkey's words.
+        // A replica that resumes at an offset does not use Valkey's protocol.
         let is_dual = self.config().dual_channel_replication_enabled && follow.resume.is_none();
         (announced.is_rdb_channel && is_dual).then(|| Seat::first(Channel::Rdb(Words::Valkey)))
     }
@@ -214,7 +213,7 @@ impl Primary {
         self.acknowledged.open();
     }
 
-    /// Where a replica goes on, if it can, with the answer.
+    /// Returns how the replica continues: the cursor if it can resume, with the reply.
     fn resume(&self, peer: &Peer, follow: &Follow) -> Start {
         let figures = &self.service.telemetry.replication;
         let name = peer.name();
@@ -246,7 +245,7 @@ impl Primary {
         Start::GoesOn(Bytes::from(text), cursor)
     }
 
-    /// A replica gets a snapshot.
+    /// Counts a full synchronization.
     fn count_full_sync(&self) {
         let figures = &self.service.telemetry.replication;
         figures.full_syncs.fetch_add(1, Relaxed);
@@ -280,7 +279,7 @@ impl Primary {
         cursor
     }
 
-    /// A replica gets the stream from now on.
+    /// Notes that a replica receives the stream from now on.
     fn note_online(&self, peer: &Peer) {
         tracing::info!("Synchronization with replica {} succeeded", peer.name());
         self.count_good();
@@ -291,7 +290,7 @@ impl Primary {
         self.peers.lock().values().map(|peer| of(peer)).collect()
     }
 
-    /// Counts replicas that count for `min-replicas-to-write`.
+    /// Counts the replicas that satisfy `min-replicas-to-write`.
     pub fn count_good(&self) {
         let lag_max_ms = u64::from(self.service.config.load().min_replicas_max_lag) * 1_000;
         let is_good = |peer: &Peer| peer.is_online() && peer.silent_ms() <= lag_max_ms;
@@ -300,7 +299,7 @@ impl Primary {
         figures.good_replicas.store(good.count() as u64, Relaxed);
     }
 
-    /// What is due by the clock.
+    /// Does the periodic work.
     fn tick(self: &Arc<Self>) {
         let config = self.config();
         self.configure(&config);
@@ -323,14 +322,14 @@ impl Primary {
             && has_passed(&self.alone_since_ms, config.repl_backlog_ttl)
             && !self.syncing.is_busy()
         {
-            // Not again before this has been done.
+            // Not again before this is done.
             self.alone_since_ms.store(now_ms, Relaxed);
             let primary = Arc::clone(self);
             self.snapshots.run(move || primary.forget_stream());
         }
     }
 
-    /// The stream ends for want of replicas. What follows would be another one.
+    /// Ends the stream for lack of replicas. Later writes would belong to another one.
     fn forget_stream(self: &Arc<Self>) {
         let primary = Arc::clone(self);
         run_on_all(self.service, move |_, _| {
@@ -352,13 +351,13 @@ impl Primary {
 
 impl ask::Primary for Primary {
     fn stream(&self) -> StreamFacts {
-        // Comparing offsets means those of what was written before.
+        // Callers that compare offsets expect earlier writes to be included.
         self.stream.catch_up();
         self.stream.facts()
     }
 
     fn goes_on(&self, client: &Arc<Shared>, id: &[u8], offset: i64) -> bool {
-        // Whose stream it is going to be is not known yet.
+        // The future owner of the stream is not known yet.
         if !self.stream.is_settled() {
             return true;
         }
@@ -426,7 +425,7 @@ impl ask::Primary for Primary {
             None => before == self.asked_end.load(Relaxed),
         };
         if !is_asked && self.stream.source() == Source::Log && !self.peers.lock().is_empty() {
-            // Redis answers with the offset in front of the question, which has to be told from the writes before it.
+            // Redis replies with the offset before the request, which has to be distinguished from earlier writes.
             self.stream.catch_up();
             let end = self.stream.tell(&[b"REPLCONF", b"GETACK", b"*"]);
             self.asked.fetch_max(before, Relaxed);
@@ -442,7 +441,7 @@ impl ask::Primary for Primary {
     }
 
     fn lagging(&self) -> Vec<ReplicaFacts> {
-        // What was written just now counts, though the sequencer may not have come by.
+        // Writes just made count, even if the sequencer has not processed them yet.
         self.stream.catch_up();
         let end = self.stream.backlog.end();
         let mut replicas = self.each_peer(Peer::facts);

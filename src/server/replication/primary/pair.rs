@@ -1,12 +1,12 @@
-//! The two connections of a replica that takes the snapshot through one and the stream through the other.
+//! The two connections of a replica that receives the snapshot through one and the stream through the other.
 //!
 //! ```text
-//! Valkey   snapshot's connection ▸ offset and client id ▸ the other one names that id and asks for what follows
-//! Redis    stream's connection ▸ client id ▸ the snapshot's one names that id ▸ the stream follows unasked
+//! Valkey   snapshot's connection ▸ offset and client id ▸ the other one names that id and requests what follows
+//! Redis    stream's connection ▸ client id ▸ the snapshot's one names that id ▸ the stream follows automatically
 //! ```
 //!
-//! What follows the snapshot is kept here until the stream's connection takes it. When that one goes, the other one
-//! ends too, and its snapshot with it.
+//! The stream after the snapshot is kept here until the stream's connection takes it. When that one closes, the other
+//! one ends too, and its snapshot with it.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,18 +17,18 @@ use parking_lot::Mutex;
 use crate::replication::backlog::Cursor;
 use basalt_commands::command::host::primary::Channel;
 
-/// How a connection of the two fares.
+/// State of one of the two connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Half {
-    /// Has not come yet.
+    /// Has not connected yet.
     Awaited,
     There,
-    /// Has ended, or done its part.
+    /// Has closed, or is done.
     Gone,
 }
 
 struct State {
-    /// The stream behind the snapshot.
+    /// The stream after the snapshot.
     cursor: Option<Cursor>,
     main: Half,
     rdb: Half,
@@ -36,11 +36,11 @@ struct State {
 
 struct Pair {
     state: Mutex<State>,
-    /// Of the stream's connection.
+    /// Waker of the stream's connection.
     waker: AtomicWaker,
 }
 
-/// A connection's place among the two.
+/// A connection's role in the pair.
 pub(super) struct Seat {
     pair: Arc<Pair>,
     pub channel: Channel,
@@ -56,7 +56,7 @@ impl State {
 }
 
 impl Seat {
-    /// Of the connection that comes first.
+    /// Creates a pair, for the connection that comes first.
     pub(super) fn first(channel: Channel) -> Seat {
         let mut state = State {
             cursor: None,
@@ -73,7 +73,7 @@ impl Seat {
         }
     }
 
-    /// Of the connection that is awaited beside this one, if one is.
+    /// Returns the seat of the connection still missing, if one is awaited.
     pub(super) fn second(&self) -> Option<Seat> {
         let channel = match self.channel {
             Channel::Main(words) => Channel::Rdb(words),
@@ -92,12 +92,12 @@ impl Seat {
         })
     }
 
-    /// Whether the snapshot goes through this connection.
+    /// True if the snapshot is sent through this connection.
     pub(super) fn is_rdb(&self) -> bool {
         matches!(self.channel, Channel::Rdb(_))
     }
 
-    /// How the other one fares.
+    /// Returns the state of the other connection.
     pub(super) fn other(&self) -> Half {
         let state = self.pair.state.lock();
         match self.channel {
@@ -106,7 +106,7 @@ impl Seat {
         }
     }
 
-    /// Keeps what follows the snapshot for the stream's connection.
+    /// Keeps the stream after the snapshot for the stream's connection.
     pub(super) fn put(&self, cursor: Cursor) {
         let mut state = self.pair.state.lock();
         state.cursor = (state.main != Half::Gone).then_some(cursor);
@@ -114,23 +114,23 @@ impl Seat {
         self.pair.waker.wake();
     }
 
-    /// What follows the snapshot, once.
+    /// Takes the stream after the snapshot; returns it once.
     pub(super) fn take(&self) -> Option<Cursor> {
         self.pair.state.lock().cursor.take()
     }
 
-    /// Whether the snapshot's place in the stream is known, and no connection has come for what follows it.
+    /// True if the snapshot's stream offset is known, and no connection has come for what follows it.
     pub(super) fn awaits_main(&self) -> bool {
         let state = self.pair.state.lock();
         state.cursor.is_some() && state.main == Half::Awaited
     }
 
-    /// Whether something is kept that was not taken: without the snapshot's connection it would go.
+    /// True if the kept stream was not taken: without the snapshot's connection it would be lost.
     pub(super) fn keeps(&self) -> bool {
         self.pair.state.lock().cursor.is_some()
     }
 
-    /// Ready when there is something to take.
+    /// Completes when there is a stream to take.
     pub(super) fn poll_put(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.pair.waker.register(cx.waker());
         match self.pair.state.lock().cursor.is_some() {
@@ -139,13 +139,13 @@ impl Seat {
         }
     }
 
-    /// Bytes of the stream that are kept and were not taken.
+    /// Returns the bytes of the stream that are kept and were not taken.
     pub(super) fn kept_bytes(&self) -> u64 {
         let state = self.pair.state.lock();
         state.cursor.as_ref().map_or(0, Cursor::behind_bytes)
     }
 
-    /// The connection ends. Without its own snapshot no connection comes for what follows it.
+    /// Leaves the pair. Without its own snapshot no connection comes for what follows it.
     pub(super) fn leave(&self) {
         let mut state = self.pair.state.lock();
         *state.half(self.channel) = Half::Gone;

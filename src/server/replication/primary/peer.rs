@@ -1,4 +1,4 @@
-//! A replica as its primary knows it.
+//! A connected replica, as seen by its primary.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -18,15 +18,15 @@ const STATES: [ReplicaState; 6] = [
     ReplicaState::Transmitted,
 ];
 
-/// See the module.
+/// State of a connected replica.
 pub(super) struct Peer {
     /// The connection.
     pub shared: Arc<Shared>,
-    /// What it said of itself.
+    /// Properties it announced.
     pub announced: Announced,
-    /// Never says what it has (SYNC).
+    /// Never sends acknowledgements (SYNC).
     pub is_mute: bool,
-    /// The connection is one of two.
+    /// Set if the connection is one of two.
     pub seat: Option<Seat>,
     state: AtomicU8,
     acknowledged: AtomicU64,
@@ -50,7 +50,7 @@ impl Peer {
         }
     }
 
-    /// The address by which it is known.
+    /// Returns the announced address, or that of the connection.
     pub(super) fn ip(&self) -> &str {
         if !self.announced.ip.is_empty() {
             return &self.announced.ip;
@@ -60,7 +60,7 @@ impl Peer {
         host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// Name of the replica, for people.
+    /// Returns the name of the replica, for messages.
     pub(super) fn name(&self) -> String {
         match self.announced.port {
             0 => format!("{}:<unknown-replica-port>", self.ip()),
@@ -77,13 +77,13 @@ impl Peer {
         self.state.store(at.unwrap_or(0) as u8, Relaxed);
     }
 
-    /// What the connection is for, while there are two.
+    /// Returns the role of the connection, while there are two.
     pub(super) fn channel(&self) -> Option<Channel> {
         let seat = self.seat.as_ref().filter(|_| !self.is_online());
         seat.map(|seat| seat.channel)
     }
 
-    /// Whether it is for a snapshot, and the stream goes elsewhere.
+    /// True if the connection only takes a snapshot, and the stream goes elsewhere.
     pub(super) fn is_for_snapshot(&self) -> bool {
         self.announced.wants_snapshot_only || self.seat.as_ref().is_some_and(Seat::is_rdb)
     }
@@ -92,19 +92,19 @@ impl Peer {
         self.state() == ReplicaState::Online
     }
 
-    /// Something came from it.
+    /// Notes that input was received.
     pub(super) fn note_heard(&self) {
         let now_ms = clock::unix_ms();
         self.heard_ms.store(now_ms, Relaxed);
         self.shared.active_ms.store(now_ms, Relaxed);
     }
 
-    /// Milliseconds since it was last heard of.
+    /// Returns the milliseconds since the last input.
     pub(super) fn silent_ms(&self) -> u64 {
         clock::unix_ms().saturating_sub(self.heard_ms.load(Relaxed))
     }
 
-    /// Says what it has, in memory and on its disk; whether that is more than before.
+    /// Records its acknowledged offsets, in memory and on disk; returns whether one is higher than before.
     pub(super) fn acknowledge(&self, received: u64, synced: Option<u64>) -> bool {
         let mut is_more = self.acknowledged.fetch_max(received, Relaxed) < received;
         if let Some(synced) = synced {
@@ -121,7 +121,7 @@ impl Peer {
         self.synced.load(Relaxed)
     }
 
-    /// Bytes of the stream are waiting for it.
+    /// Sets how many bytes of the stream are waiting for it.
     pub(super) fn note_behind(&self, bytes: u64) {
         self.behind_bytes.store(bytes, Relaxed);
         self.shared.output_bytes.store(bytes as usize, Relaxed);

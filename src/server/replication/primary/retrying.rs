@@ -1,6 +1,6 @@
-//! Replicas that were sent a snapshot of a form that not all servers read, and have not said since that they have
-//! loaded it. One that can not read it asks for all data again at once, for ever: the next time it has to wait, longer
-//! from time to time.
+//! Replicas that were sent a snapshot in a format that not all servers can read, and have not confirmed loading it.
+//! One that cannot read it would request a full synchronization again at once, for ever: so it has to wait the next
+//! time, longer each time.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use super::peer::Peer;
 use crate::telemetry::clock;
 use basalt_engine::serial::V10;
 
-/// The first wait, and the longest one.
+/// First and maximum delay.
 const WAIT_MS: (u64, u64) = (1_000, 60_000);
 
-/// Replicas that are remembered: a client can give itself any name.
+/// Maximum number of replicas remembered: a client can give itself any name.
 const REMEMBERED_MAX: usize = 64;
 
 struct Sent {
     times: u32,
     version: u16,
     at_ms: u64,
-    /// The log says it already.
+    /// Already logged.
     is_told: bool,
 }
 
@@ -32,16 +32,16 @@ impl Sent {
     }
 }
 
-/// See the module.
+/// Backoff of replicas that have not confirmed loading their snapshot, by name.
 #[derive(Default)]
 pub(super) struct Retrying {
     by_name: Mutex<BTreeMap<String, Sent>>,
 }
 
 impl Retrying {
-    /// A snapshot of a version of the format goes to a replica.
+    /// Notes that a replica is sent a snapshot in a version of the format.
     pub(super) fn note_sent(&self, peer: &Peer, version: u16) {
-        // Who wants a snapshot alone, or never says what it has, is not heard of again.
+        // A client that only wants a snapshot, or never acknowledges, does not confirm it.
         let is_heard = peer.seat.is_some() || !peer.is_mute && !peer.is_for_snapshot();
         let is_named = peer.announced.port != 0;
         if version <= V10 || peer.announced.is_basalt || !is_heard || !is_named {
@@ -64,7 +64,7 @@ impl Retrying {
         by_name.insert(name, sent);
     }
 
-    /// A replica has loaded what it was sent.
+    /// Notes that a replica has loaded its snapshot.
     pub(super) fn note_loaded(&self, peer: &Peer) {
         let mut by_name = self.by_name.lock();
         if !by_name.is_empty() {
@@ -72,7 +72,7 @@ impl Retrying {
         }
     }
 
-    /// Why a replica gets no snapshot now, if it has to wait for one: a line for it.
+    /// Returns an error line if a replica has to wait for its next snapshot.
     pub(super) fn refusal(&self, peer: &Peer) -> Option<String> {
         let name = peer.name();
         let mut by_name = self.by_name.lock();
@@ -94,7 +94,7 @@ impl Retrying {
                 sent.times
             );
         }
-        // What replicas of all servers take for a reason to ask again later.
+        // Replicas of all servers take this error as a reason to retry later.
         Some(format!(
             "-NOMASTERLINK the last snapshot (RDB version {version}, with deadlines of fields of hashes) was not loaded; \
              the next one can be had in {wait_ms} ms\r\n"

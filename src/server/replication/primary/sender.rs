@@ -1,6 +1,7 @@
-//! The task of one replica: sends it the snapshot, then the stream, and hears what it has.
+//! The task of one replica: sends the snapshot, then the stream, and reads acknowledgements.
 //!
-//! Nothing is copied: pieces of the snapshot and of the stream go to the socket from where all replicas have them.
+//! Nothing is copied: pieces of the snapshot and of the stream are written to the socket from the memory that all
+//! replicas share.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -29,67 +30,67 @@ use basalt_commands::client::shared::mailbox;
 use basalt_commands::command::host::primary::{Channel, Follow, ReplicaState, Words};
 use basalt_core::resp::request::{Parser, Requests};
 
-/// Room for what a replica says.
+/// Buffer capacity for a replica's input.
 const READ_BYTES: usize = 4 << 10;
 
-/// Bytes handed to one write: the kernel copies them while others wait.
+/// Maximum bytes per write: the kernel copies them while others wait.
 const WRITE_BYTES_MAX: usize = 512 << 10;
 
-/// Bytes that a replica gets before others of its thread go on.
+/// Maximum bytes sent to a replica before other tasks of its thread run.
 const TURN_BYTES_MAX: usize = 1 << 20;
 
-/// How often it is looked whether a replica is too slow, or silent.
+/// Interval between checks whether a replica is too slow, or silent.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How often a replica that waits is told that this server is there.
+/// Interval between keepalives to a waiting replica.
 const KEEPALIVE_MS: u64 = 1_000;
 
-/// What is sent next.
+/// The data to send next.
 enum Source {
     /// The snapshot is yet to begin.
     Waits(Arc<Place>),
-    /// The connection of the replica's snapshot is to say what follows that.
+    /// The connection of the replica's snapshot will supply the stream after it.
     Paired,
-    /// The snapshot, and what follows it here; whether it ends with a mark.
+    /// The snapshot, the stream after it unless that goes elsewhere, and whether the snapshot ends with a marker.
     Snapshot(Reader, Option<Cursor>, bool),
-    /// The snapshot was sent, and what follows it is kept until the stream's connection takes it.
+    /// The snapshot was sent, and the stream after it is kept until the stream's connection takes it.
     Lingers,
-    /// The replica is to say that it has loaded the snapshot.
+    /// The replica has yet to confirm that it has loaded the snapshot.
     Loads(Cursor),
     /// The stream.
     Stream(Cursor),
-    /// Nothing: it is told to come again later.
+    /// Nothing: the replica was told to retry later.
     Refused,
 }
 
-/// What became of an attempt to send.
+/// Outcome of an attempt to send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sent {
-    /// There is nothing to be sent.
+    /// There is nothing to send.
     All,
     /// The socket takes no more.
     Blocked,
-    /// The disk is to have first what comes next.
+    /// The next data has to be synced to this server's disk first.
     Unsynced,
-    /// Others are to go on first.
+    /// Other tasks are to run first.
     Enough,
 }
 
-/// What ended a wait.
+/// Reason why a wait ended.
 enum Event {
     Input,
     Tick,
     More,
 }
 
-/// Why a link ends: a line for people, if there is something to say.
+/// Reason why a link ends: a message, if there is one.
 pub(super) type Ended = Option<String>;
 
-/// See the module.
+/// The connection of a replica, and what is being sent over it.
 pub(super) struct Link {
     primary: Arc<Primary>,
     socket: Socket,
-    /// The connection, as others know it.
+    /// The connection's session.
     pub session: Session,
     peer: Arc<Peer>,
     parser: Parser,
@@ -97,19 +98,18 @@ pub(super) struct Link {
     requests: Requests,
     texts: VecDeque<Bytes>,
     source: Source,
-    /// The replica has said that it has something.
+    /// The replica has sent an acknowledgement.
     has_loaded: bool,
     tick: Pin<Box<Sleep>>,
-    /// When something was last taken by the replica, or there was nothing to take; since when its other connection is
-    /// waited for.
+    /// Time when the replica last took something, or there was nothing to take; for a finished snapshot, since when
+    /// the other connection is awaited.
     progress_ms: u64,
     kept_alive_ms: u64,
-    /// Since when more of the stream waits than may for long.
+    /// Time since when the soft output limit is exceeded.
     over_soft_ms: Option<u64>,
-    /// The offset up to which the stream need not wait for the disk.
+    /// Offset up to which the stream need not wait for the disk.
     synced_end: u64,
-    /// What has to be on the disk before more is sent: all before a position of the log, with which the stream is there
-    /// up to an offset.
+    /// Log position that has to be synced before more is sent, and the stream offset that this releases.
     awaited: Option<(u64, u64)>,
 }
 
@@ -174,14 +174,14 @@ impl Link {
         }
     }
 
-    /// Serves it until it ends.
+    /// Serves the replica until the link ends.
     pub(super) async fn run(&mut self) -> Ended {
         let _ = self
             .socket
             .set_nodelay(!self.primary.config().repl_disable_tcp_nodelay);
         match (&self.source, &self.peer.seat) {
             (Source::Stream(_), Some(seat)) => {
-                // What was kept for it is what it follows.
+                // The replica continues from its own cursor; the kept one is dropped.
                 drop(seat.take());
                 self.accompany();
             }
@@ -263,11 +263,11 @@ impl Link {
         .await
     }
 
-    /// Sends what there is, until the socket takes no more.
+    /// Sends available data until the socket takes no more.
     fn send(&mut self) -> Result<Sent, Ended> {
         let mut total = 0;
         while total < TURN_BYTES_MAX {
-            // What is said between two servers tells of no data.
+            // Protocol lines between the servers reveal no data.
             if self.texts.is_empty() && self.awaits_disk() {
                 self.progress_ms = clock::unix_ms();
                 self.note_behind();
@@ -302,8 +302,8 @@ impl Link {
         Ok(Sent::Enough)
     }
 
-    /// Whether what comes next has to be on this server's disk first, as replies have that know of it: no replica gets
-    /// what a failed sync of its primary would lose.
+    /// Returns whether the next data must be synced to this server's disk first, as for replies that depend on it:
+    /// no replica gets data that a failed sync of its primary would lose.
     fn awaits_disk(&mut self) -> bool {
         if let Some((position, end)) = self.awaited {
             if self.primary.service.must_sync(position) {
@@ -318,10 +318,11 @@ impl Link {
         }
     }
 
-    /// Has what is sent from now on wait for the disk, up to where the stream and the log are now, if it has to.
+    /// Makes data sent from now on wait for the disk, up to the current end of the stream and the log, if required;
+    /// returns whether it is.
     fn await_disk(&mut self) -> bool {
         let stream = &self.primary.stream;
-        // In this order: what is in the stream was in the log before.
+        // In this order: data in the stream was in the log before.
         let end = stream.backlog.end();
         let position = stream.log_tail();
         let must_wait = self.primary.service.must_sync(position) && stream.source() == Feed::Log;
@@ -332,7 +333,8 @@ impl Link {
         must_wait
     }
 
-    /// What is to be sent next; empty if there is nothing, none if it has to be asked for again.
+    /// Returns the next data to send; empty if there is none, `None` if the source has changed and is to be asked
+    /// again.
     fn pieces(&mut self) -> Result<Option<Vec<Bytes>>, Ended> {
         if let Some(text) = self.texts.front() {
             return Ok(Some(vec![text.clone()]));
@@ -390,7 +392,7 @@ impl Link {
         }
         match &mut self.source {
             Source::Snapshot(reader, _, ends_with_mark) => {
-                // One that comes as it is made is not there before its end.
+                // A streamed snapshot is not transferred before its end.
                 if !*ends_with_mark {
                     self.peer.set_state(ReplicaState::Transfers);
                 }
@@ -438,7 +440,7 @@ impl Link {
             _ => Some(cursor),
         };
         self.source = Source::Snapshot(reader, cursor, ends_with_mark);
-        // What was cut is in the log by now.
+        // Data of the cut is in the log by now.
         self.await_disk();
     }
 
@@ -446,7 +448,7 @@ impl Link {
         let (name, peer) = (self.peer.name(), &self.peer);
         if peer.is_for_snapshot() {
             peer.set_state(ReplicaState::Transmitted);
-            // The one of the stream may be there, and not have run since.
+            // The stream's connection may exist, and not have run since.
             if peer.seat.as_ref().is_some_and(Seat::keeps) {
                 self.progress_ms = clock::unix_ms();
                 self.source = Source::Lingers;
@@ -463,7 +465,7 @@ impl Link {
             return Err(None);
         };
         self.go_online();
-        // A quick replica may have found the mark, and said so, before this is known here.
+        // A quick replica may have found the marker, and acknowledged, before this point is reached.
         let loads = ends_with_mark && !self.peer.is_mute && !self.has_loaded;
         self.source = match loads {
             true => {
@@ -478,7 +480,8 @@ impl Link {
         Ok(())
     }
 
-    /// The stream is sent while the replica takes a snapshot elsewhere. What it says to have shows that it is through.
+    /// Sends the stream while the replica receives a snapshot elsewhere. Its first acknowledgement shows that it is
+    /// done.
     fn accompany(&self) {
         let Some(Channel::Main(words)) = self.peer.channel() else {
             return;
@@ -503,7 +506,7 @@ impl Link {
         }
     }
 
-    /// Bytes of the stream that are kept for the replica.
+    /// Returns the bytes of the stream that are kept for the replica.
     fn behind_bytes(&self) -> u64 {
         let kept = self.peer.seat.as_ref().map_or(0, Seat::kept_bytes);
         self.cursor().map_or(kept, Cursor::behind_bytes)
@@ -513,7 +516,7 @@ impl Link {
         self.peer.note_behind(self.behind_bytes());
     }
 
-    /// Reads what the replica says.
+    /// Reads the replica's input.
     fn receive(&mut self) -> Result<(), Ended> {
         self.received.reserve(READ_BYTES);
         let count = match self.socket.try_read(&mut self.received) {
@@ -531,14 +534,14 @@ impl Link {
         Ok(())
     }
 
-    /// Understands what was received.
+    /// Processes the replica's input.
     fn hear(&mut self) -> Result<(), Ended> {
         let heard = input::read(&mut self.parser, &mut self.received, &mut self.requests);
         let told = |why: String| Some(format!("{why}: {}", self.peer.name()));
         let Some(acknowledged) = heard.map_err(told)? else {
             return Ok(());
         };
-        // No replica has what was never written.
+        // No replica can have data that was never written.
         let end = self.primary.stream.backlog.end();
         let synced = acknowledged.synced.map(|synced| synced.min(end));
         let is_more = self
@@ -562,7 +565,7 @@ impl Link {
         Ok(())
     }
 
-    /// Looks whether the replica is still worth waiting for.
+    /// Checks whether the replica is still responsive and within its limits.
     fn look(&mut self) -> Result<(), Ended> {
         let config = self.primary.config();
         let (now_ms, name) = (clock::unix_ms(), || self.peer.name());
@@ -590,7 +593,7 @@ impl Link {
                     "Disconnecting timedout replica (full sync): {name}"
                 )));
             }
-            // Between lines only, as what is sent of the snapshot is counted.
+            // Between lines only, as the bytes of the snapshot are counted.
             _ if is_early
                 && self.texts.is_empty()
                 && now_ms.saturating_sub(self.kept_alive_ms) >= KEEPALIVE_MS
@@ -603,7 +606,7 @@ impl Link {
         }
         self.note_behind();
         let limit = config.client_output_buffer_limit.replica;
-        // What the backlog keeps anyhow is no burden.
+        // Data that the backlog keeps anyhow is no burden.
         let at_least = |bytes: u64| bytes.max(config.repl_backlog_size);
         let behind = self.behind_bytes();
         let is_over = |bytes: u64| bytes > 0 && behind > at_least(bytes);
@@ -623,14 +626,14 @@ impl Link {
         Ok(())
     }
 
-    /// Whether the replica's snapshot is on its way through another connection. It says nothing meanwhile.
+    /// True if the replica's snapshot is being sent through another connection. The replica is silent meanwhile.
     fn is_accompanied(&self) -> bool {
         let seat = self.peer.seat.as_ref().filter(|seat| !seat.is_rdb());
         let is_under_way = matches!(self.peer.state(), ReplicaState::Accompanies(_));
         is_under_way && seat.is_some_and(|seat| seat.other() == Half::There)
     }
 
-    /// Why a connection that is one of two ends for want of the other one, if it does.
+    /// Returns why a connection that is one of two ends for lack of the other one, if it does.
     fn look_at_pair(&self, is_slow: bool) -> Option<String> {
         let seat = self.peer.seat.as_ref()?;
         let name = self.peer.name();

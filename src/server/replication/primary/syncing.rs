@@ -1,7 +1,7 @@
 //! Full synchronizations: replicas wait in one queue, and those that can share a snapshot get one together.
 //!
-//! With all shards in hand the snapshot is cut and the stream marked ([`Stream::cut`]); where the mark comes by, each
-//! replica gets a cursor behind it, so that nothing is missing between what it loads and what follows.
+//! With all shards locked the snapshot is cut and a marker is set in the stream ([`Stream::cut`]); when the marker
+//! arrives, each replica gets a cursor after it, so that nothing is missing between the snapshot and the stream.
 //!
 //! [`Stream::cut`]: crate::replication::stream::Stream::cut
 
@@ -26,28 +26,28 @@ use crate::replication::history::random_id;
 use crate::replication::stream::Source;
 use crate::telemetry::clock;
 
-/// Bytes of a file that are read at once.
+/// Bytes of a file read at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What a replica gets in a full synchronization.
+/// Data for a replica in a full synchronization.
 pub(super) struct Joined {
     /// The id of the stream.
     pub id: String,
     /// The offset of the snapshot.
     pub offset: u64,
-    /// The database that the stream has selected there, if any.
+    /// The database selected in the stream at that offset, if known.
     pub db: Option<usize>,
-    /// The snapshot, as it goes over the wire.
+    /// The snapshot, in its wire format.
     pub reader: Reader,
-    /// The stream behind the snapshot.
+    /// The stream after the snapshot.
     pub cursor: Cursor,
-    /// The snapshot ends with a mark, so that the replica has to say when it is ready for more.
+    /// The snapshot ends with a marker, so that the replica has to confirm when it is ready for more.
     pub ends_with_mark: bool,
     /// The version of the snapshot's format.
     pub version: u16,
 }
 
-/// A place in the queue.
+/// An entry of the queue.
 #[derive(Default)]
 pub(super) struct Place {
     joined: Mutex<Option<Joined>>,
@@ -55,7 +55,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Ready when the snapshot begins.
+    /// Completes when the snapshot begins.
     pub(super) fn poll_joined(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.waker.register(cx.waker());
         match self.joined.lock().is_some() {
@@ -97,7 +97,7 @@ struct State {
     joinable: Option<Joinable>,
 }
 
-/// See the module.
+/// The queue of replicas that wait for a snapshot.
 #[derive(Default)]
 pub(super) struct Syncing {
     state: Mutex<State>,
@@ -112,7 +112,7 @@ fn contents_for(peer: &Peer) -> Contents {
 }
 
 impl Syncing {
-    /// Whether somebody waits for a snapshot, or gets one.
+    /// True if a replica waits for a snapshot, or is getting one.
     pub(super) fn is_busy(&self) -> bool {
         let state = self.state.lock();
         state.is_running || !state.waiting.is_empty()
@@ -120,7 +120,7 @@ impl Syncing {
 }
 
 impl Primary {
-    /// Puts a replica into the queue for a snapshot.
+    /// Adds a replica to the queue for a snapshot, or lets it join one.
     pub(super) fn queue(self: &Arc<Self>, peer: &Arc<Peer>) -> Arc<Place> {
         let place = Arc::<Place>::default();
         let mut state = self.syncing.state.lock();
@@ -152,7 +152,7 @@ impl Primary {
         place
     }
 
-    /// Begins a snapshot for the replicas that wait, if it is time.
+    /// Begins a snapshot for the waiting replicas, if it is time.
     pub(super) fn begin_if_due(self: &Arc<Self>) {
         let mut state = self.syncing.state.lock();
         state
@@ -206,7 +206,7 @@ impl Primary {
         }
         let transfer = Arc::<Transfer>::default();
         let mark = is_diskless.then(random_id);
-        // Before the first byte is written: whatever all have is dropped.
+        // Before the first byte is written: data that all readers have is dropped.
         let readers: Vec<Reader> = members.iter().map(|_| transfer.reader()).collect();
         let members = Arc::new(Mutex::new(Some((members, readers))));
         let purpose = Purpose::Replicas(contents);
@@ -248,7 +248,7 @@ impl Primary {
             "Background RDB transfer started by pid {}",
             std::process::id()
         );
-        // A file is worth something without replicas, where there are save points.
+        // With save points, a file is useful even without replicas.
         if is_diskless || self.service.config.load().save.is_empty() {
             transfer.set_running(Arc::clone(&running));
         }
@@ -260,7 +260,7 @@ impl Primary {
         running.when_ended(move |ended| primary.ended(ended, began_s, file.as_deref()));
     }
 
-    /// A snapshot for replicas is over; what is in a file is a save as well.
+    /// Finishes a snapshot for replicas; a file also counts as a save.
     fn ended(self: &Arc<Self>, ended: &Ended, began_s: u64, file: Option<&Path>) {
         let figures = &self.service.telemetry.persistence.rdb;
         figures.in_progress.store(false, Relaxed);
@@ -287,7 +287,7 @@ impl Primary {
         self.begin_if_due();
     }
 
-    /// Has replicas wait for the next occasion.
+    /// Returns replicas to the queue.
     fn put_back(&self, mut members: Vec<Waiting>) {
         let mut state = self.syncing.state.lock();
         state.is_running = false;
@@ -295,7 +295,7 @@ impl Primary {
         state.waiting = members;
     }
 
-    /// The mark of a cut has come by: nothing behind it is dropped until each replica has it.
+    /// Handles the marker of a cut: data after it is kept until each replica has it.
     fn begun(
         &self,
         (offset, version): (u64, u16),
@@ -303,12 +303,12 @@ impl Primary {
         joinable: Option<(Contents, Arc<Transfer>)>,
     ) {
         let id = self.stream.facts().id;
-        // What the log feeds begins with SELECT behind a mark.
+        // A stream fed by the log begins with SELECT after a marker.
         let is_fed_by_link = self.stream.source() == Source::Link;
         let db = is_fed_by_link.then(|| self.stream.db());
         for (waiting, reader) in members {
             let Some(cursor) = self.stream.backlog.cursor(offset + 1) else {
-                // The stream was begun anew meanwhile: it gets the next snapshot.
+                // The stream was reset meanwhile: the replica gets the next snapshot.
                 self.syncing.state.lock().waiting.push(waiting);
                 continue;
             };
@@ -349,13 +349,13 @@ impl Primary {
         }
     }
 
-    /// Lets no replica join the snapshot any more that goes to a file.
+    /// Stops replicas from joining the snapshot that goes to a file.
     fn close_joinable(&self) {
         self.syncing.state.lock().joinable = None;
     }
 }
 
-/// A snapshot straight to the replicas, between two marks.
+/// A snapshot sent directly to the replicas, between two markers.
 struct SocketSink {
     transfer: Arc<Transfer>,
     mark: Bytes,
@@ -392,7 +392,7 @@ impl Sink for SocketSink {
     }
 }
 
-/// A snapshot to a file, which then goes to the replicas.
+/// A snapshot to a file, which is then sent to the replicas.
 struct ThroughFile {
     primary: Arc<Primary>,
     file: Option<FileSink>,
@@ -422,7 +422,7 @@ impl Sink for ThroughFile {
             transfer,
             ..
         } = *self;
-        // While no other snapshot can take its place.
+        // While no other snapshot can replace it.
         let opened = primary.files.open(&path).and_then(|file| {
             let len = primary.files.len(&path)?.unwrap_or(0);
             Ok((file, len))
@@ -441,7 +441,7 @@ impl Sink for ThroughFile {
                 tracing::info!(
                     "Removing the RDB file used to feed replicas in a persistence-less instance"
                 );
-                // A file that was removed before needs no removal.
+                // The file may have been removed already.
                 let _ = primary.files.remove(&path);
             }
         });

@@ -1,8 +1,8 @@
-//! A snapshot on its way to several replicas: what is written by the threads of the snapshot is read by all who wait
-//! for it, each at its own pace, and dropped when all have it.
+//! A snapshot in transit to several replicas: the snapshot's threads write it, every waiting replica reads it at
+//! its own pace, and pieces are dropped when all have them.
 //!
-//! The writer waits while the slowest reader is more than [`WINDOW_BYTES`] behind, which is why a reader that takes
-//! nothing for too long is to be given up by its own task. When no reader is left the snapshot is cancelled.
+//! The writer waits while the slowest reader is more than [`WINDOW_BYTES`] behind, so a reader that takes nothing
+//! for too long has to be dropped by its own task. When no reader is left the snapshot is cancelled.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -16,13 +16,13 @@ use parking_lot::{Condvar, Mutex};
 use crate::persist::oplog::Gate;
 use crate::persist::snapshot::Running;
 
-/// How far a writer is ahead of the slowest reader at most.
+/// Maximum lead of the writer over the slowest reader.
 const WINDOW_BYTES: u64 = 16 << 20;
 
-/// How often a writer that waits looks whether it is still wanted.
+/// Interval at which a waiting writer checks whether it is still wanted.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How it ended.
+/// Outcome of the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Whole,
@@ -31,40 +31,40 @@ enum End {
 
 #[derive(Default)]
 struct Inner {
-    /// With the position behind each.
+    /// Each with the position after it.
     pieces: VecDeque<(u64, Bytes)>,
     written: u64,
     ended: Option<End>,
-    /// The position of each reader.
+    /// Position of each reader, by number.
     readers: BTreeMap<u64, u64>,
     last_reader: u64,
     running: Option<Arc<Running>>,
 }
 
-/// See the module.
+/// A snapshot in transit: one writer, and several readers; see the module.
 #[derive(Default)]
 pub(super) struct Transfer {
     inner: Mutex<Inner>,
-    /// Opens when something was written, or it ended.
+    /// Opens when something was written, or the transfer ended.
     changed: Gate,
     room: Condvar,
 }
 
-/// What a reader finds.
+/// Data available to a reader.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// Nothing as yet.
     Nothing,
     /// The next bytes.
     Bytes(Bytes),
-    /// The replica has everything.
+    /// The reader has everything.
     End,
-    /// Nothing more comes, and what came is worth nothing.
+    /// The transfer failed; data received so far is unusable.
     Broken,
 }
 
 impl Transfer {
-    /// A reader from the beginning.
+    /// Creates a reader from the beginning.
     pub(super) fn reader(self: &Arc<Self>) -> Reader {
         let mut inner = self.inner.lock();
         inner.last_reader += 1;
@@ -76,7 +76,7 @@ impl Transfer {
         }
     }
 
-    /// A reader for somebody who comes late, if he misses nothing.
+    /// Creates a late reader, if nothing has been written yet.
     pub(super) fn late_reader(self: &Arc<Self>) -> Option<Reader> {
         let is_early = {
             let inner = self.inner.lock();
@@ -85,12 +85,12 @@ impl Transfer {
         is_early.then(|| self.reader())
     }
 
-    /// How many read it.
+    /// Returns the number of readers.
     pub(super) fn readers(&self) -> usize {
         self.inner.lock().readers.len()
     }
 
-    /// The snapshot that is cancelled when no reader is left.
+    /// Sets the snapshot to cancel when no reader is left.
     pub(super) fn set_running(&self, running: Arc<Running>) {
         let mut inner = self.inner.lock();
         if inner.readers.is_empty() {
@@ -100,7 +100,7 @@ impl Transfer {
         }
     }
 
-    /// Writes what comes next, as soon as there is room. Not for threads that serve connections.
+    /// Writes the next data, as soon as the slowest reader permits. Not for threads that serve connections.
     pub(super) fn write(&self, bytes: Bytes) -> io::Result<()> {
         let mut inner = self.inner.lock();
         while !inner.readers.is_empty() && inner.ended.is_none() {
@@ -121,7 +121,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// The end: all was written, or not.
+    /// Ends the transfer, complete or not.
     pub(super) fn end(&self, is_whole: bool) {
         let mut inner = self.inner.lock();
         inner.ended.get_or_insert(match is_whole {
@@ -134,14 +134,14 @@ impl Transfer {
     }
 }
 
-/// Somebody who reads a transfer.
+/// A reader of a transfer.
 pub(super) struct Reader {
     transfer: Arc<Transfer>,
     number: u64,
 }
 
 impl Reader {
-    /// What comes next, which stays until [`Reader::advance`].
+    /// Returns the next data, which stays until [`Reader::advance`].
     pub(super) fn peek(&self) -> Found {
         let inner = self.transfer.inner.lock();
         let at = inner.readers.get(&self.number).copied().unwrap_or(0);
@@ -157,13 +157,13 @@ impl Reader {
         }
     }
 
-    /// Whether it has taken any.
+    /// True if the reader has taken any data.
     pub(super) fn has_begun(&self) -> bool {
         let inner = self.transfer.inner.lock();
         inner.readers.get(&self.number).is_some_and(|at| *at > 0)
     }
 
-    /// Has taken so many bytes.
+    /// Advances over bytes that were taken.
     pub(super) fn advance(&self, bytes: u64) {
         let mut inner = self.transfer.inner.lock();
         if let Some(at) = inner.readers.get_mut(&self.number) {
@@ -172,7 +172,7 @@ impl Reader {
         self.transfer.drop_read(&mut inner);
     }
 
-    /// Ready once there is something to find.
+    /// Completes once there is data or an end.
     pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         let holds = || self.peek() != Found::Nothing;
         match holds() {

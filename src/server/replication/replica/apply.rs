@@ -1,8 +1,8 @@
-//! Runs the primary's commands as they come, in order and looked up ahead, and says how much of the stream is run.
+//! Runs the primary's commands as they arrive, in order and prefetched, and reports how much of the stream was run.
 //!
-//! What is run goes to the stream of this server as it came, so that offsets agree down a chain. A transaction counts
-//! once its EXEC has run: no replica is sent half of one, and a link that breaks within one begins with its MULTI
-//! again.
+//! Commands that were run are appended to this server's stream as received, so that offsets agree down a chain. A
+//! transaction counts once its EXEC has run: no replica is sent half of one, and a link that breaks within one
+//! restarts at its MULTI.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -26,47 +26,47 @@ use basalt_core::resp::request::Limits;
 use basalt_engine::effect::Follower as _;
 use basalt_engine::record::Audience;
 
-/// Requests that are run before others of the thread go on.
+/// Requests run before other tasks of the thread run.
 const REQUESTS_PER_TURN: usize = 512;
 
-/// The longest line that is a request.
+/// Maximum length of an inline request.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
 
-/// Why the stream can not be applied on.
+/// Error that stops the stream.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
-    /// What comes is no request.
+    /// The input is not a request.
     #[error("Protocol error from the master: {0}")]
     Protocol(String),
-    /// A command would wait, or end the server, which none of a primary's does.
+    /// A command that would wait or end the server, which no primary sends.
     #[error("The master sent '{0}', which no master sends")]
     Foreign(String),
 }
 
-/// What a turn has done.
+/// Outcome of a turn.
 pub(super) struct Applied {
-    /// Bytes of the stream that are run now.
+    /// Bytes of the stream that were run.
     pub(super) bytes: Bytes,
     /// Complete requests may be left.
     pub(super) is_more: bool,
 }
 
-/// See the module.
+/// Applier of the primary's commands, with the received part of an unfinished transaction.
 pub(super) struct Applier {
     service: &'static Service,
     session: Session,
     batch: Batch,
     config: Arc<Config>,
-    /// What has come of a transaction that has not run yet.
+    /// Received part of a transaction that has not run yet.
     held: Vec<u8>,
 }
 
 impl Applier {
-    /// For the link that others see as this connection. The stream goes on in a database.
+    /// Creates an applier for the link whose connection is `shared`. The stream continues in database `db`.
     pub(super) fn new(service: &'static Service, shared: Arc<Shared>, db: usize) -> Applier {
         let mut connection = Connection::new(shared, true);
         connection.db = db;
-        // Replicas of this server get the primary's bytes, and nothing of what comes of them here.
+        // Replicas of this server get the primary's bytes, and not the records these commands produce here.
         connection.log_audience = Audience::FILE.bits();
         service.pause.rest.set_link(connection.id());
         Applier {
@@ -78,22 +78,22 @@ impl Applier {
         }
     }
 
-    /// Where what comes is to be put.
+    /// Returns the buffer for received data.
     pub(super) fn input(&mut self) -> &mut Vec<u8> {
         &mut self.batch.input
     }
 
-    /// The database that the stream has selected.
+    /// Returns the database selected in the stream.
     pub(super) fn db(&self) -> usize {
         self.session.connection.db
     }
 
-    /// Bytes that have come and are not run.
+    /// Returns the number of bytes received and not run.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.held.len() + self.batch.pending().len()
     }
 
-    /// Runs a turn's worth of what has come. To be awaited to its end.
+    /// Runs a turn's worth of the received data. Must be awaited to its end.
     pub(super) async fn turn(&mut self) -> Result<Applied, Fault> {
         let limits = Limits {
             bulk_len_max: u64::MAX,
@@ -143,7 +143,7 @@ impl Applier {
         })
     }
 
-    /// Where the transaction begins that is open at the end of the batch.
+    /// Returns where the transaction begins that is open at the end of the batch.
     fn begin_of_transaction(&self, was_open: bool) -> usize {
         let plans = self.batch.plans.iter();
         let begins = |plan: &Plan| {
@@ -161,7 +161,7 @@ impl Applier {
         }
     }
 
-    /// What is run by now, with what was held of a transaction before; what comes behind it is held.
+    /// Returns the bytes run by now, including the held part of a transaction; holds what follows them.
     fn take_run(&mut self, run: Range<usize>, consumed: usize) -> Bytes {
         let come = &self.batch.pending()[..consumed];
         let (done, open) = come.split_at(run.end);
@@ -179,7 +179,7 @@ impl Applier {
         Bytes::from(all)
     }
 
-    /// Runs what is planned.
+    /// Runs the planned requests.
     async fn run(&mut self) -> Result<(), Fault> {
         let Applier {
             service,
@@ -218,7 +218,7 @@ impl Applier {
                 Step::Flush => {}
                 Step::Yield => tokio::task::yield_now().await,
                 Step::SleepUntil(_) | Step::Close | Step::Follow | Step::Shutdown => {
-                    // What waits is the next one still; what ends the link has run.
+                    // A waiting command is still the next one; one that ends the link has run.
                     let has_run = !matches!(step, Step::SleepUntil(_));
                     let at = batch.next.saturating_sub(usize::from(has_run));
                     let name = batch.plans.get(at).map_or_else(String::new, |plan| {
@@ -231,7 +231,7 @@ impl Applier {
         }
     }
 
-    /// The link ends: a transaction that has begun is forgotten.
+    /// Ends the link: an unfinished transaction is dropped.
     pub(super) fn end(mut self) {
         self.service.pause.rest.set_link(0);
         self.session.connection.shared.leave();

@@ -1,5 +1,5 @@
-//! The second connection to a primary: the snapshot comes through it, and the stream meanwhile through the first one,
-//! whose bytes are kept here until the snapshot is loaded.
+//! The second connection to a primary: it carries the snapshot, while the first one carries the stream, whose bytes
+//! are kept here until the snapshot is loaded.
 //!
 //! ```text
 //!          first connection                             second connection
@@ -24,20 +24,20 @@ use basalt_commands::config::Config;
 use basalt_core::base::lossless;
 use basalt_core::resp::answer::Answer as Said;
 
-/// How often it is looked whether there is room again.
+/// Interval between checks whether there is capacity again.
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(100);
 
-/// A snapshot that is about to come.
+/// A snapshot that is about to arrive.
 pub(super) struct Opened {
     pub(super) wire: Wire,
-    /// Where in which stream the snapshot stands.
+    /// The stream's id and the offset of the snapshot in it.
     pub(super) id: String,
     pub(super) offset: u64,
-    /// The database that the stream has selected there, if the primary says so.
+    /// The database selected in the stream at that offset, if the primary states it.
     pub(super) db: Option<usize>,
 }
 
-/// What a primary says of a snapshot in Valkey's words.
+/// The position of a snapshot, in Valkey's protocol.
 #[derive(Debug, PartialEq, Eq)]
 struct EndOffset {
     id: String,
@@ -46,7 +46,7 @@ struct EndOffset {
     client: u64,
 }
 
-/// Opens it, and has the stream come through the first connection.
+/// Opens the connection, and makes the stream come through the first one.
 pub(super) async fn open(
     main: &mut Wire,
     target: &Target,
@@ -90,7 +90,7 @@ pub(super) async fn open(
     }
 }
 
-/// Says that the snapshot is wanted, and nothing behind it.
+/// Requests the snapshot alone, without the stream after it.
 async fn introduce(
     wire: &mut Wire,
     main_client: Option<&str>,
@@ -107,7 +107,7 @@ async fn introduce(
     said.extend([&b"rdb-channel"[..], b"1"]);
     match main_client {
         Some(client) => said.extend([&b"main-ch-client-id"[..], client.as_bytes()]),
-        // Redis 8.0 knows no version, and refuses all of what it stands in.
+        // Redis 8.0 does not know `version`, and rejects a whole REPLCONF that contains it.
         None => said.extend([&b"version"[..], version.as_bytes()]),
     }
     said.extend([&b"listening-port"[..], port.as_bytes()]);
@@ -121,7 +121,7 @@ async fn introduce(
     }
 }
 
-/// Asks for what follows the snapshot.
+/// Requests the stream after the snapshot.
 async fn follow(main: &mut Wire, told: &EndOffset, timeout: Patience<'_>) -> Result<(), Refusal> {
     let client = told.client.to_string();
     let named = request(&[b"REPLCONF", b"set-rdb-client-id", client.as_bytes()]);
@@ -142,7 +142,7 @@ async fn follow(main: &mut Wire, told: &EndOffset, timeout: Patience<'_>) -> Res
     }
 }
 
-/// `$ENDOFF:<offset> <id> <db or -1> <client id>`
+/// Parses `$ENDOFF:<offset> <id> <db or -1> <client id>`.
 fn end_offset(line: &[u8]) -> Option<EndOffset> {
     let text = str::from_utf8(line.strip_prefix(b"$ENDOFF:")?).ok()?;
     let words: Vec<&str> = text.split(' ').collect();
@@ -163,8 +163,8 @@ fn refusal(reply: &Said) -> Refusal {
     Refusal::Denied(reply.to_string())
 }
 
-/// Keeps what comes of the stream until there is no room: what comes then stays with the primary. Ends when the
-/// connection does.
+/// Reads the stream ahead until the limit is reached; further data stays with the primary. Returns when the
+/// connection breaks.
 pub(super) async fn read_ahead(follower: &Follower, main: &mut Wire) -> io::Error {
     let timeout = &move || follower.timeout();
     let mut signs = interval(SIGN_OF_LIFE);
@@ -186,7 +186,7 @@ pub(super) async fn read_ahead(follower: &Follower, main: &mut Wire) -> io::Erro
             }
             continue;
         }
-        // The loop is over when the time is, so that a sign of life in between does not prolong it.
+        // The loop is inside the timeout, so that a keepalive sent in between does not extend it.
         let reading = async {
             loop {
                 tokio::select! {

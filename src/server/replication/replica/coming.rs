@@ -2,22 +2,22 @@
 
 use super::framing::Extent;
 
-/// The way that a snapshot takes.
+/// The way a snapshot is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     File,
     Straight,
-    /// Clients see the old data meanwhile, or hear that the server loads.
+    /// Loaded beside the old data, which clients see meanwhile if `is_served`; otherwise they get LOADING.
     Aside {
         is_served: bool,
     },
 }
 
-/// A snapshot that comes, or lies in a file.
+/// A snapshot that is arriving, or has been written to a file.
 pub(super) struct Coming {
     pub(super) id: String,
     pub(super) offset: u64,
-    /// The database that the stream has selected there, if the primary said so.
+    /// The database selected in the stream at that offset, if the primary stated it.
     pub(super) db: Option<usize>,
     pub(super) extent: Extent,
     pub(super) way: Way,

@@ -1,7 +1,7 @@
-//! FAILOVER: a replica that has everything takes this primary's place, and this server follows it.
+//! Graceful failover (FAILOVER): a replica that has everything becomes the primary, and this server follows it.
 //!
 //! ```text
-//! writes are held back ▸ a replica has all of the stream ▸ PSYNC … FAILOVER ▸ it is the primary, and sends the stream
+//! writes are paused ▸ a replica has the whole stream ▸ PSYNC … FAILOVER ▸ it is the primary, and sends the stream
 //! ```
 
 use std::future::poll_fn;
@@ -19,28 +19,28 @@ use basalt_commands::command::error::CommandError;
 use basalt_commands::command::host::primary::{ReplicaFacts, ReplicaState};
 use basalt_commands::command::host::replica::Failover;
 
-/// How far a failover is.
+/// Progress of a failover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
-    /// None is under way.
+    /// No failover is running.
     #[default]
     Nothing,
-    /// No replica has everything yet.
+    /// Waiting for a replica to have everything.
     Waits,
-    /// The replica is told.
+    /// The replica is being promoted.
     HandsOver,
 }
 
-/// See the module.
+/// Progress of a failover started on this server.
 #[derive(Default)]
 pub(super) struct FailoverState {
     phase: Mutex<Phase>,
-    /// Of the failover under way: one that was aborted does not go on when the next one begins.
+    /// Number of the running failover: an aborted one does not continue when the next one begins.
     number: AtomicU64,
 }
 
 impl FailoverState {
-    /// As INFO says.
+    /// Returns the state as reported by INFO.
     pub(super) fn name(&self) -> &'static str {
         match *self.phase.lock() {
             Phase::Nothing => "no-failover",
@@ -49,17 +49,17 @@ impl FailoverState {
         }
     }
 
-    /// Whether one is under way.
+    /// True if a failover is running.
     pub(super) fn is_on(&self) -> bool {
         *self.phase.lock() != Phase::Nothing
     }
 
-    /// Whether this one is under way, and no replica has everything yet.
+    /// True if this failover is running, and no replica has everything yet.
     fn waits(&self, number: u64) -> bool {
         *self.phase.lock() == Phase::Waits && self.number.load(Relaxed) == number
     }
 
-    /// Goes on to the next phase, if this one is under way still.
+    /// Enters the next phase, if this failover is still running; returns whether it is.
     fn hand_over(&self, number: u64) -> bool {
         let mut phase = self.phase.lock();
         let waits = *phase == Phase::Waits && self.number.load(Relaxed) == number;
@@ -69,7 +69,7 @@ impl FailoverState {
         waits
     }
 
-    /// Whether the primary to be is to be told.
+    /// True if the future primary is to be promoted.
     pub(super) fn hands_over(&self) -> bool {
         *self.phase.lock() == Phase::HandsOver
     }
@@ -80,7 +80,7 @@ fn is_at(replica: &ReplicaFacts, target: &Target) -> bool {
 }
 
 impl Follower {
-    /// FAILOVER.
+    /// Begins a failover.
     pub(super) fn begin_failover(&'static self, wanted: Failover) -> Result<(), CommandError> {
         if self.failover.is_on() {
             return Err("ERR FAILOVER already in progress.".into());
@@ -136,7 +136,7 @@ impl Follower {
         landed(self.service).await;
         let primary = self.service.server().primary();
         let looking = poll_fn(|cx| {
-            // Before the look: what is said behind it wakes this task.
+            // Before the check: later acknowledgements wake this task.
             primary.wake_at_acknowledgement(cx.waker());
             self.look(number, target.as_ref())
         });
@@ -164,7 +164,7 @@ impl Follower {
         }
     }
 
-    /// Looks for a replica that has everything; none is chosen if the failover was aborted.
+    /// Looks for a replica that has everything; completes with `None` if the failover was aborted.
     fn look(&self, number: u64, target: Option<&Target>) -> Poll<Option<Target>> {
         if !self.failover.waits(number) {
             return Poll::Ready(None);
@@ -184,7 +184,7 @@ impl Follower {
         }
     }
 
-    /// FAILOVER ABORT.
+    /// Runs FAILOVER ABORT.
     pub(super) fn abort(&self) -> Result<(), CommandError> {
         match self.failover.is_on() {
             true => {
@@ -195,7 +195,7 @@ impl Follower {
         }
     }
 
-    /// Goes back to being the primary.
+    /// Ends the failover and makes this server the primary again.
     pub(super) fn end_failover(&self, why: &str) {
         tracing::warn!("Aborting in progress failover: {why}");
         if self.failover.hands_over() {
@@ -204,13 +204,13 @@ impl Follower {
         self.failover_is_over();
     }
 
-    /// Writes go on: here, or to the new primary.
+    /// Ends the pause of writes: they continue here, or are redirected to the new primary.
     pub(super) fn failover_is_over(&self) {
         *self.failover.phase.lock() = Phase::Nothing;
         self.service.end_pause(Reason::Failover);
     }
 
-    /// PSYNC … FAILOVER: the primary gives its place to this server.
+    /// Handles PSYNC … FAILOVER: the primary hands over to this server.
     pub(super) fn succeed(&self, id: &[u8]) -> Result<(), CommandError> {
         let id = String::from_utf8_lossy(id);
         tracing::info!("Failover request received for replid {id}.");

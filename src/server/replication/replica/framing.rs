@@ -1,28 +1,28 @@
-//! How a snapshot lies in the stream that comes from a primary: behind its length, or up to a mark.
+//! Framing of a snapshot in the stream from a primary: preceded by its length, or terminated by a marker.
 //!
 //! ```text
 //! $<length>\r\n<bytes>                   a snapshot from a file, or for an old replica
-//! $EOF:<40 characters>\r\n<bytes><mark>  a snapshot that is made while it is sent
+//! $EOF:<40 characters>\r\n<bytes><mark>  a snapshot that is generated while it is sent
 //! ```
 //!
-//! Line ends may stand in front of it: with them a primary shows that it is alive while it prepares the snapshot.
+//! Line ends may precede it: with them a primary shows that it is alive while it prepares the snapshot.
 
 use memchr::memmem;
 
-/// Characters of a mark.
+/// Length of a marker.
 pub(super) const MARK_LEN: usize = 40;
 
-/// Where a snapshot ends.
+/// End of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// After so many bytes.
+    /// After this many bytes.
     Length(u64),
-    /// At this mark, which is not part of it.
+    /// At this marker, which is not part of it.
     Mark([u8; MARK_LEN]),
 }
 
 impl Extent {
-    /// What a line in front of a snapshot says; none if it is no such line.
+    /// Parses the line before a snapshot; returns `None` if it is no such line.
     pub(super) fn of_line(line: &[u8]) -> Option<Extent> {
         let said = line.strip_prefix(b"$")?;
         if let Some(mark) = said.strip_prefix(b"EOF:") {
@@ -33,7 +33,7 @@ impl Extent {
         text.parse().ok().map(Extent::Length)
     }
 
-    /// Length of the snapshot, if that is known.
+    /// Returns the length of the snapshot, if known.
     pub(super) fn length(&self) -> Option<u64> {
         match self {
             Extent::Length(length) => Some(*length),
@@ -42,18 +42,18 @@ impl Extent {
     }
 }
 
-/// The bytes of a snapshot among those that come.
+/// Parser that finds the bytes of a snapshot in the received data.
 pub(super) struct Framing {
     extent: Extent,
     taken: u64,
 }
 
-/// What a look at the bytes that have come gives.
+/// Classification of received bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Taken {
-    /// The first so many of them belong to the snapshot.
+    /// Number of leading bytes that belong to the snapshot.
     pub(super) own: usize,
-    /// Bytes behind the snapshot's own that are the mark of its end.
+    /// Number of bytes of the end marker after them.
     pub(super) mark: usize,
     /// The snapshot ends there.
     pub(super) is_end: bool,
@@ -64,8 +64,8 @@ impl Framing {
         Framing { extent, taken: 0 }
     }
 
-    /// Looks at what has come and was not taken yet. All that belongs to the snapshot is to be taken; what may be the
-    /// beginning of its mark stays where it is.
+    /// Classifies bytes that were received and not taken yet. The caller has to take all that belongs to the
+    /// snapshot; a possible beginning of the marker stays where it is.
     pub(super) fn take(&mut self, come: &[u8]) -> Taken {
         let taken = match &self.extent {
             Extent::Length(length) => {
@@ -94,7 +94,7 @@ impl Framing {
         taken
     }
 
-    /// Bytes of the snapshot so far.
+    /// Returns the bytes of the snapshot so far.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    /// Feeds bytes in pieces of a length; the snapshot, and what stands behind it, if it ended.
+    /// Feeds bytes in pieces of a length; returns the snapshot, and the data after it, if it ended.
     fn feed(extent: &Extent, bytes: &[u8], piece: usize) -> (Vec<u8>, Option<Vec<u8>>) {
         let mut framing = Framing::new(extent.clone());
         let (mut found, mut come, mut left) = (Vec::new(), Vec::new(), bytes);

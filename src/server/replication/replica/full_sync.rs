@@ -1,6 +1,5 @@
-//! A full synchronization: the snapshot that comes from a primary goes to a file and from there in place of all data,
-//! or into the shards as it comes, or aside, from where it takes the place of all data at one moment
-//! (`repl-diskless-load`).
+//! Full synchronization: the snapshot from a primary is written to a file and then loaded in place of all data, or
+//! loaded into the shards as it arrives, or loaded aside and swapped in at once (`repl-diskless-load`).
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -30,19 +29,19 @@ use basalt_commands::command::host::scripts::TextBound;
 use basalt_commands::config::values::ClusterMode;
 use basalt_engine::Engine;
 
-/// Pieces that wait for the thread that takes them.
+/// Pieces queued for the receiving thread.
 const WAITING_PIECES: usize = 8;
 
-/// How often a primary is told that this server is still there, while it loads.
+/// Interval between keepalives to a primary while loading.
 pub(super) const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
-/// Keys whose time has come are loaded too, as the primary says when they go.
+/// Expired keys are loaded too, as the primary sends their deletion.
 const RULES: Rules = Rules {
     due: Due::Loaded,
     replaces: false,
 };
 
-/// Who takes a snapshot as it comes, on a thread of its own.
+/// Consumer of an arriving snapshot, on its own thread.
 pub(super) struct Intake<R> {
     pieces: mpsc::Sender<Vec<u8>>,
     is_whole: Arc<AtomicBool>,
@@ -71,12 +70,12 @@ impl<R: Send + 'static> Intake<R> {
         })
     }
 
-    /// Takes the next piece; false if nothing more is taken.
+    /// Passes on the next piece; returns false if the consumer takes no more.
     async fn put(&self, piece: Vec<u8>) -> bool {
         self.pieces.send(piece).await.is_ok()
     }
 
-    /// What became of it: all is there, or nothing more comes.
+    /// Ends the input, complete or not, and returns the consumer's result.
     async fn end(self, is_whole: bool) -> io::Result<R> {
         self.is_whole.store(is_whole, Relaxed);
         drop(self.pieces);
@@ -85,10 +84,10 @@ impl<R: Send + 'static> Intake<R> {
     }
 }
 
-/// A snapshot as the thread sees it that takes it: it ends where nothing more comes.
+/// A snapshot as its consuming thread reads it: it ends where the input ends.
 struct Pieces {
     coming: mpsc::Receiver<Vec<u8>>,
-    /// All has come, if nothing more comes.
+    /// Set before the end of the input, if the snapshot is complete.
     is_whole: Arc<AtomicBool>,
     piece: Vec<u8>,
     at: usize,
@@ -107,8 +106,8 @@ impl Read for Pieces {
     }
 }
 
-/// Has a snapshot taken that comes through a wire, unless that is to stop; what became of it, and whether it came to
-/// its end. `note` is told how many bytes of it have come.
+/// Passes a snapshot from the wire to its consumer, unless stopped. Returns the consumer's result, and whether the
+/// snapshot arrived completely. `note` is called with the bytes received so far.
 pub(super) async fn receive<R: Send + 'static>(
     wire: &mut Wire,
     extent: Extent,
@@ -146,8 +145,8 @@ pub(super) async fn receive<R: Send + 'static>(
     Ok((result, came))
 }
 
-/// Writes a snapshot to a file, in place of the one that is there once all is written and on the disk. What was written
-/// is removed if it does not come to its end.
+/// Writes a snapshot to a file, which replaces the existing one once everything is written and synced. An
+/// incomplete file is removed.
 pub(super) fn to_file(path: PathBuf) -> io::Result<Intake<io::Result<()>>> {
     let (seconds, id) = (clock::unix_ms() / 1000, std::process::id());
     let name = format!("temp-{seconds}.{id}.rdb");
@@ -163,7 +162,7 @@ pub(super) fn to_file(path: PathBuf) -> io::Result<Intake<io::Result<()>>> {
     })
 }
 
-/// Loads a snapshot into shards, which are empty, as it comes.
+/// Loads a snapshot into empty shards as it arrives.
 pub(super) fn to_shards(
     service: &'static Service,
     length: Option<u64>,
@@ -182,7 +181,7 @@ pub(super) struct Aside {
 }
 
 impl Aside {
-    /// Nothing, in as many shards as the server has.
+    /// Creates empty shards, as many as the server has.
     pub(super) fn new(service: &'static Service) -> Aside {
         let config = service.config.load();
         let seed = service.router.seed();
@@ -200,7 +199,7 @@ impl Aside {
         }
     }
 
-    /// Loads a snapshot there as it comes. Clients see the old data meanwhile if they are `served`.
+    /// Loads a snapshot there as it arrives. Clients see the old data meanwhile if `is_served`.
     pub(super) fn intake(
         &self,
         service: &'static Service,
@@ -218,7 +217,7 @@ impl Aside {
         })
     }
 
-    /// Puts what was loaded in place of all data and libraries, at one moment.
+    /// Replaces all data and libraries by the loaded ones, atomically.
     pub(super) async fn replace_all(self, service: &'static Service, libraries: Vec<Vec<u8>>) {
         let seed = service.router.seed();
         let all = 0..self.shards.len() as u16;
@@ -244,7 +243,7 @@ impl Aside {
     }
 }
 
-/// Looks at a snapshot in a file without loading it: what is broken is found before the old data go.
+/// Checks a snapshot file without loading it: errors are found before the old data is removed.
 pub(super) async fn check(service: &'static Service, path: &Path) -> Result<(), LoadError> {
     let path = path.to_owned();
     let checked = tokio::task::spawn_blocking(move || check_file(service, &path)).await;
@@ -286,7 +285,7 @@ pub(super) fn unreadable(error: io::Error) -> LoadError {
     }
 }
 
-/// Loads a snapshot from a file, on a thread of its own. Shards are empty. It ends early when it is to stop.
+/// Loads a snapshot from a file into empty shards, on its own thread. Ends early when stopped.
 pub(super) async fn load(
     service: &'static Service,
     path: &Path,

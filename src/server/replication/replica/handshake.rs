@@ -1,4 +1,4 @@
-//! What a replica says first: who it is, what it can, and from where on it wants the stream.
+//! The replication handshake: identity, capabilities, and the requested position of the stream.
 //!
 //! ```text
 //! PING ▸ AUTH ▸ REPLCONF listening-port, ip-address, capa, version ▸ PSYNC id offset
@@ -14,27 +14,28 @@ use basalt_commands::config::Config;
 use basalt_core::base::lossless;
 use basalt_core::resp::answer::Answer as Said;
 
-/// Where the stream is to go on: its id, and the offset of the first byte that is wanted.
+/// Position at which the stream is to continue: its id, and the offset of the first byte wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) id: String,
     pub(super) next: u64,
 }
 
-/// What a primary answers to PSYNC.
+/// Reply of a primary to PSYNC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// A snapshot comes, which holds the stream with this id up to an offset.
+    /// A snapshot follows, of the stream with this id up to this offset.
     Full { id: String, offset: u64 },
-    /// The stream goes on, under another id if one is named.
+    /// The stream continues, under another id if one is given.
     Continue { id: Option<String> },
-    /// The snapshot is to be fetched by another connection, which names this one by a client id in the words of Redis.
+    /// The snapshot is to be fetched over another connection, which in Redis's protocol names this one by a client
+    /// id.
     Channel(Words, Option<u64>),
-    /// The primary knows no PSYNC: a snapshot comes with the stream behind it, of which no offset is known.
+    /// The primary does not know PSYNC: a snapshot follows with the stream after it, without a known offset.
     Old,
 }
 
-/// Why there is no stream.
+/// Reason why there is no stream.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     /// The connection broke.
@@ -43,22 +44,22 @@ pub(super) enum Refusal {
         _ => .0.to_string(),
     })]
     Broken(#[from] io::Error),
-    /// The primary can not serve replicas now.
+    /// The primary cannot serve replicas now.
     #[error("Master is currently unable to PSYNC but should be in the future: {0}")]
     Later(String),
-    /// The primary does not take this server as a replica.
+    /// The primary does not accept this server as a replica.
     #[error("{0}")]
     Denied(String),
-    /// What it says makes no sense.
+    /// The reply is invalid.
     #[error("{0}")]
     Nonsense(String),
 }
 
-/// The version of Valkey whose snapshots are read here. By it a primary of Valkey chooses their form, and refuses to
-/// send what the form of an older version can not carry.
+/// The Valkey version whose snapshots can be read here. A Valkey primary chooses its format by it, and refuses to
+/// send data that an older version's format cannot represent.
 pub(super) const KNOWN_VALKEY: &str = "9.1.0";
 
-/// Says who this server is. `timeout` is how long each answer may take.
+/// Introduces this server. `timeout` limits the wait for each reply.
 pub(super) async fn introduce(
     wire: &mut Wire,
     config: &Config,
@@ -90,7 +91,7 @@ pub(super) async fn introduce(
     if !address.is_empty() {
         said.push(("ip-address", vec![b"REPLCONF", b"ip-address", &address]));
     }
-    // Others pass over what they do not know.
+    // Other servers ignore unknown capabilities.
     let mut can: Vec<&[u8]> = [
         "REPLCONF", "capa", "eof", "capa", "psync2", "capa", "basalt",
     ]
@@ -115,7 +116,7 @@ pub(super) async fn introduce(
     Ok(())
 }
 
-/// The port that the primary is told.
+/// Returns the port announced to the primary.
 pub(super) fn announced_port(config: &Config) -> String {
     let port = match config.replica_announce_port {
         0 if config.tls_replication && config.tls_port != 0 => config.tls_port,
@@ -125,7 +126,7 @@ pub(super) fn announced_port(config: &Config) -> String {
     port.to_string()
 }
 
-/// Proves that this server may follow, if it is to.
+/// Authenticates, if configured.
 pub(super) async fn authenticate(
     wire: &mut Wire,
     config: &Config,
@@ -143,7 +144,8 @@ pub(super) async fn authenticate(
     Ok(())
 }
 
-/// Asks for the stream from a position on, or for all; `hands_over` says that this server is to be the primary then.
+/// Requests the stream from a position on, or all of it; with `hands_over`, the other server is to become the
+/// primary.
 pub(super) async fn ask(
     wire: &mut Wire,
     position: Option<&Position>,
@@ -184,7 +186,7 @@ pub(super) async fn ask(
     Ok(answer)
 }
 
-/// What an answer to PSYNC says.
+/// Parses a reply to PSYNC.
 pub(super) fn answer_of(reply: &Said) -> Result<Answer, Refusal> {
     let text = reply.to_string();
     let nonsense = || Refusal::Nonsense(format!("Unexpected reply to PSYNC from master: {text}"));
@@ -224,12 +226,13 @@ pub(super) fn answer_of(reply: &Said) -> Result<Answer, Refusal> {
     }
 }
 
-/// Redis takes any 40 characters for an id; ours are written to files and lines, so they are what ids are made of.
+/// Redis accepts any 40 characters as an id; here ids are written to files and lines, so only alphanumeric ones are
+/// accepted.
 pub(super) fn is_id(text: &str) -> bool {
     text.len() == ID_LEN && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// What came, for the log.
+/// Formats received data for the log.
 pub(super) fn shown(line: &[u8]) -> String {
     lossless::text_of(line).into_owned()
 }

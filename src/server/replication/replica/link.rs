@@ -1,14 +1,14 @@
-//! One link to a primary, from the connect to its end.
+//! One link to a primary, from connecting to its end.
 //!
 //! ```text
-//! connect ▸ introduce ▸ ask ─┬─ +CONTINUE ──────────────────────────────────────────┬─▸ apply what comes, say how far
-//!                            ├─ +FULLRESYNC ▸ all data anew (`renewal`) ─────────────┤
-//!                            └─ a second connection (`channel`) ▸ all data anew ─────┘
+//! connect ▸ introduce ▸ ask ─┬─ +CONTINUE ──────────────────────────────────────────┬─▸ apply the stream, acknowledge
+//!                            ├─ +FULLRESYNC ▸ replace all data (`renewal`) ──────────┤
+//!                            └─ a second connection (`channel`) ▸ replace all data ──┘
 //!                               the stream is read ahead meanwhile
 //! ```
 //!
-//! It can be stopped at any moment, and stops between two turns of what it applies: what was run counts, and nothing is
-//! run of which the stream does not know.
+//! It can be stopped at any moment, and stops between two turns of applying commands: commands that were run are
+//! counted, and none is run that is not in the stream.
 
 use std::io;
 use std::sync::Arc;
@@ -31,70 +31,70 @@ use basalt_commands::command::host::primary::Words;
 use basalt_commands::command::host::replica::LinkState;
 use basalt_commands::config::Config;
 
-/// How often the primary is told how far this server is.
+/// Interval between acknowledgements to the primary.
 const ACKNOWLEDGE_EVERY: Duration = Duration::from_secs(1);
 
-/// How much of the stream is taken while a pause holds it back.
+/// Maximum bytes of the stream received while a pause delays it.
 const HELD_BYTES_MAX: usize = 64 << 20;
 
-/// How soon it is looked again whether a pause is over.
+/// Interval between checks whether a pause is over.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Why a link ended.
+/// Reason why a link ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum End {
-    /// The link was to stop.
+    /// The link was stopped.
     #[error("stopped")]
     Stopped,
-    /// The primary can not be reached.
+    /// The primary cannot be reached.
     #[error("Error condition on socket for SYNC: {0}")]
     Unreachable(io::Error),
-    /// The primary answers, and there is no stream.
+    /// The primary replied, but provides no stream.
     #[error("{0}")]
     Refused(#[from] Refusal),
-    /// The second connection, for the snapshot, did not come about.
+    /// The second connection, for the snapshot, failed.
     #[error("No second connection to the master for the snapshot: {0}")]
     Channel(Refusal),
-    /// The snapshot did not come, or not whole.
+    /// The snapshot did not arrive, or not completely.
     #[error("I/O error trying to sync with MASTER: {0}")]
     Transfer(io::Error),
-    /// The primary says why there is no snapshot.
+    /// The primary reported an error instead of a snapshot.
     #[error("MASTER aborted replication with an error: {0}")]
     Aborted(String),
-    /// In place of a snapshot came something else.
+    /// Something other than a snapshot arrived.
     #[error(
         "Bad protocol from MASTER, the first byte is not '$' (we received '{0}'), are you sure the host and port are right?"
     )]
     NoSnapshot(String),
-    /// The snapshot can not be loaded.
+    /// The snapshot cannot be loaded.
     #[error("Failed trying to load the MASTER synchronization DB from {0}, check server logs.")]
     Unloadable(String),
     /// The stream ended.
     #[error("Connection with master lost: {0}")]
     Lost(io::Error),
-    /// Nothing came for too long.
+    /// Nothing arrived for too long.
     #[error("MASTER timeout: no data nor PING received...")]
     Silent,
-    /// Somebody closed it (CLIENT KILL).
+    /// The link was closed by CLIENT KILL.
     #[error("Connection with master lost: it was killed")]
     Killed,
-    /// The stream makes no sense.
+    /// The stream is invalid.
     #[error("{0}")]
     Broken(#[from] Fault),
 }
 
-/// See the module.
+/// One link to a primary, from connecting to its end.
 pub(super) struct Link<'l> {
     pub(super) follower: &'static Follower,
     pub(super) target: &'l Target,
     pub(super) stopped: watch::Receiver<bool>,
-    /// The primary is to make room for this one (PSYNC … FAILOVER).
+    /// The other server is to become the primary (PSYNC … FAILOVER).
     pub(super) hands_over: bool,
-    /// The snapshot may come through a connection of its own, where the configuration says so.
+    /// The snapshot may come through a connection of its own, if so configured.
     pub(super) takes_channel: bool,
 }
 
-/// All that is there before the data are touched.
+/// Result of everything done before the data is touched.
 struct Prepared {
     /// The connection of the stream.
     wire: Wire,
@@ -104,7 +104,7 @@ struct Prepared {
 }
 
 impl Link<'_> {
-    /// Runs it; whether the stream came.
+    /// Runs the link; returns whether the stream was established, and the reason of its end.
     pub(super) async fn run(mut self) -> (bool, End) {
         let mut stopped = self.stopped.clone();
         let prepared = tokio::select! {
@@ -136,7 +136,7 @@ impl Link<'_> {
         self.follower.service.config.load_full()
     }
 
-    /// All up to the stream, or to a snapshot that lies in a file. It may be dropped at any moment.
+    /// Does everything up to the stream, or to a snapshot written to a file. May be dropped at any moment.
     async fn prepare(&mut self) -> Result<Prepared, End> {
         let (follower, config) = (self.follower, self.config());
         let timeout = &move || follower.timeout();
@@ -182,7 +182,7 @@ impl Link<'_> {
                 tracing::info!("Full resync from master, by a second connection: {id}:{offset}");
                 let from = rdb.insert(opened.wire);
                 let begun = self.receive(from, (id, offset, opened.db), timeout, &config);
-                // The stream may end while the snapshot goes to a file.
+                // The stream may end while the snapshot is written to a file.
                 coming = Some(tokio::select! {
                     begun = begun => begun?,
                     error = channel::read_ahead(follower, &mut wire) => return Err(End::Lost(error)),
@@ -193,7 +193,7 @@ impl Link<'_> {
         Ok(Prepared { wire, rdb, coming })
     }
 
-    /// All data anew by a connection of its own, while the stream is read ahead. Not to be dropped on its way.
+    /// Replaces all data over a connection of its own, while the stream is read ahead. Must not be dropped midway.
     async fn renew_beside(
         &self,
         rdb: &mut Wire,
@@ -224,7 +224,7 @@ impl Link<'_> {
         }
     }
 
-    /// What an answer means for the stream of this server.
+    /// Checks a reply and applies it to the stream of this server.
     fn check(&self, answer: Answer, position: Option<&Position>) -> Result<Answer, End> {
         match answer {
             Answer::Full { .. } => Ok(answer),
@@ -254,7 +254,7 @@ impl Link<'_> {
                 }
                 Ok(Answer::Continue { id })
             }
-            // Without offsets nothing goes on after a break, so that the next link begins anew.
+            // Without offsets nothing can resume after a disconnect, so the next link starts over.
             Answer::Old => Ok(Answer::Full {
                 id: crate::replication::history::random_id(),
                 offset: 0,
@@ -361,7 +361,7 @@ impl Link<'_> {
         }
     }
 
-    /// Tells the primary how far this server is, and how far its append-only file is on the disk, if it has one.
+    /// Tells the primary the applied offset, and the one synced to the append-only file, if there is one.
     fn acknowledge(&self, wire: &mut Wire, shared: &Shared, synced: &mut Synced) {
         let applied = self.follower.stream.backlog.end();
         let position = shared.log_position.load(Relaxed);
@@ -376,17 +376,18 @@ impl Link<'_> {
     }
 }
 
-/// How much of the stream is on the disk, as far as it was looked.
+/// The part of the stream known to be on the disk.
 #[derive(Debug, Default)]
 struct Synced {
-    /// The offset up to which all is on the disk.
+    /// Offset up to which everything is on the disk.
     offset: Option<u64>,
-    /// An offset of which that is not known yet, and the position in the log behind all that was applied before it.
+    /// An offset for which that is not known yet, and the log position after everything applied before it.
     pending: Option<(u64, u64)>,
 }
 
 impl Synced {
-    /// The offset up to which all is on the disk; none: nothing is known, or there is no append-only file.
+    /// Returns the offset up to which everything is on the disk; `None` if unknown, or if there is no append-only
+    /// file.
     fn look(
         &mut self,
         applied: u64,
@@ -406,7 +407,7 @@ impl Synced {
     }
 }
 
-/// Ready when somebody closes the link.
+/// Completes when the link is killed.
 async fn killed(shared: &Shared) {
     std::future::poll_fn(|cx| {
         shared.waker.register(cx.waker());
@@ -427,7 +428,7 @@ mod tests {
         let mut synced = Synced::default();
         let until = |end: u64| move |position: u64| Some(position <= end);
         assert_eq!(synced.look(10, 5, until(4)), None);
-        // What was applied meanwhile counts from the next look on.
+        // Data applied meanwhile counts from the next check on.
         assert_eq!(synced.look(20, 9, until(5)), Some(10));
         assert_eq!(synced.look(20, 9, until(8)), Some(10));
         assert_eq!(synced.look(30, 12, until(9)), Some(20));

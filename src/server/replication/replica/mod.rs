@@ -1,20 +1,20 @@
 //! The half of replication that follows a primary.
 //!
 //! ```text
-//! wire       the socket, and what has come through it
-//! handshake  who this server is, and from where on it wants the stream
-//! channel    a connection of its own for the snapshot
-//! framing    where a snapshot lies among the bytes that come
+//! wire       the socket, and received data not taken yet
+//! handshake  identity, and the requested position of the stream
+//! channel    a second connection for the snapshot
+//! framing    the extent of a snapshot in the received bytes
 //! full_sync  a snapshot to a file, into shards, or aside
-//! renewal    all data anew, by which way
-//! apply      the primary's commands, in order, and how much of the stream is run
-//! link       one link from the connect to its end
-//! failover   FAILOVER
-//! role       what changes with the role, at one moment for all shards
+//! renewal    replacing all data, and by which way
+//! apply      runs the primary's commands in order, and counts how much of the stream is run
+//! link       one link from connecting to its end
+//! failover   graceful failover (FAILOVER)
+//! role       changes with the role, made atomically for all shards
 //! ```
 //!
 //! One task ([`Follower::conduct`]) makes all changes of the role, one after the other, and runs one link at a time. A
-//! link that breaks is made anew at once if the stream had come, and otherwise after a second.
+//! broken link is reestablished at once if the stream had been established, and otherwise after a second.
 
 mod apply;
 mod channel;
@@ -53,10 +53,10 @@ use handshake::Position;
 use link::{End, Link};
 use role::{landed, on_all};
 
-/// How long it is to the next try, where there was no stream.
+/// Delay until the next attempt, if there was no stream.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
-/// Where a primary is.
+/// Address of a primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
     host: String,
@@ -69,39 +69,39 @@ struct Order {
     done: Done,
 }
 
-/// How a snapshot comes.
+/// Progress of a snapshot.
 #[derive(Clone, Copy, Debug, Default)]
 struct Transfer {
-    /// Length of the snapshot, if that is known.
+    /// Length of the snapshot, if known.
     length: Option<u64>,
     received: u64,
 }
 
 struct State {
-    /// Whom this server is to follow.
+    /// The primary to follow.
     target: Option<Target>,
     link: LinkState,
     transfer: Transfer,
-    /// Since when there is no stream, in Unix seconds; 0: it never came.
+    /// Since when there is no stream, in Unix seconds; 0: there never was one.
     down_since_s: u64,
 }
 
-/// See the module.
+/// The following half of replication: the primary to follow, and the link to it.
 pub struct Follower {
     service: &'static Service,
     stream: Arc<Stream>,
     aof: Arc<Aof>,
     state: Mutex<State>,
-    /// When something last came, in Unix milliseconds.
+    /// When data last arrived, in Unix milliseconds.
     heard_ms: AtomicU64,
-    /// Bytes of the stream that wait for the snapshot to be loaded, and the most that ever waited.
+    /// Bytes of the stream that wait for the snapshot to be loaded, and their maximum so far.
     ahead_bytes: AtomicU64,
     ahead_peak_bytes: AtomicU64,
-    /// The data are those of the stream up to its end, so that it can go on from there.
+    /// The data correspond to the stream up to its end, so that it can be resumed there.
     is_resumable: AtomicBool,
-    /// The primary wants to know how far this server is.
+    /// The primary has requested an acknowledgement.
     is_asked: AtomicBool,
-    /// Bytes of the stream that have come and are not run.
+    /// Bytes of the stream received and not run.
     waiting_bytes: AtomicU64,
     failover: FailoverState,
     runtime: Handle,
@@ -109,7 +109,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Of a server that follows no primary yet. It lives as long as the process, as its links do.
+    /// Creates the follower of a server without a primary. It lives as long as the process, as its links do.
     pub fn new(
         service: &'static Service,
         stream: Arc<Stream>,
@@ -141,7 +141,8 @@ impl Follower {
         follower
     }
 
-    /// The server starts as a replica (`replicaof`): no client writes to it from now on. No client is connected yet.
+    /// Makes the server start as a replica (`replicaof`): clients cannot write from now on. No client is connected
+    /// yet.
     pub fn begin(&self) {
         let config = self.service.config.load();
         if let Some((host, port)) = config.replicaof.clone() {
@@ -149,14 +150,14 @@ impl Follower {
         }
     }
 
-    /// As [`Follower::begin`], with a primary that the configuration does not name.
+    /// Begins as [`Follower::begin`] does, with a primary that is not in the configuration.
     pub fn begin_with(&self, host: String, port: u16) {
         self.aim(Some(Target { host, port }));
         self.service.pause.rest.set_follows(true);
     }
 
-    /// The snapshot that was loaded at the start says where its data stand in a stream: this server goes on with it, as
-    /// a replica of the server that has it, or as its primary. For a thread that may wait.
+    /// Restores the stream position stored in the snapshot loaded at startup: this server continues that stream, as
+    /// a replica, or as its primary. For a thread that may wait.
     pub fn restored(&self, fields: &BTreeMap<&'static str, String>) {
         let number = |name| fields.get(name).and_then(|text| text.parse::<u64>().ok());
         let (Some(id), Some(offset)) = (fields.get("repl-id"), number("repl-offset")) else {
@@ -185,10 +186,10 @@ impl Follower {
         self.delete_due();
     }
 
-    /// Deletes what was due before the server started, so that the stream says so before a replica asks for what
-    /// follows: how far the stream has gone by then decides whether it can go on.
+    /// Deletes keys that expired before the server started, so that their deletions are in the stream before a
+    /// replica requests it: the stream's offset then decides whether that replica can resume.
     fn delete_due(&self) {
-        // A wheel fires what was due when it was armed from its next tick on.
+        // A timer wheel fires entries already expired when they were armed from its next tick on.
         std::thread::sleep(Duration::from_millis(2 * TICK_MS));
         let is_more = Arc::new(AtomicBool::new(true));
         while is_more.swap(false, Relaxed) {
@@ -202,7 +203,7 @@ impl Follower {
         self.stream.catch_up();
     }
 
-    /// What was there at the start is loaded: the first link can be made.
+    /// Starts the first link, after the data has been loaded at startup.
     pub fn loaded(&self) {
         let target = self.state.lock().target.clone();
         if target.is_some() {
@@ -210,7 +211,7 @@ impl Follower {
         }
     }
 
-    /// How far this server is in the stream that it follows; none, if it is a primary.
+    /// Returns the applied offset of the followed stream; `None` on a primary.
     pub fn applied(&self) -> Option<u64> {
         self.state.lock().target.as_ref()?;
         Some(match self.is_resumable.load(Relaxed) {
@@ -219,8 +220,8 @@ impl Follower {
         })
     }
 
-    /// Whether the link to the primary is up, and for how many milliseconds nothing has come over it, or there has been
-    /// none; nothing, if this server is a primary. A link that never was is as old as can be.
+    /// Returns whether the link to the primary is up, and for how many milliseconds nothing has arrived over it, or
+    /// it has been down; `None` on a primary. A link that was never up counts as infinitely old.
     pub fn silence(&self) -> Option<(bool, u64)> {
         let state = self.state.lock();
         state.target.as_ref()?;
@@ -239,7 +240,7 @@ impl Follower {
         let _ = self.orders.send(order);
     }
 
-    /// Has the role changed. Whom this server follows is known at once, to CONFIG REWRITE as well.
+    /// Changes the role. The new primary is known at once, also to CONFIG REWRITE.
     fn go(&self, target: Option<Target>, done: Done) {
         self.service.change_config(|config| {
             config.replicaof = target.clone().map(|target| (target.host, target.port));
@@ -248,7 +249,7 @@ impl Follower {
         self.order(target, done);
     }
 
-    /// Says whom this server is to follow. Clients can not write from now on; that they can is said when the role has
+    /// Sets the primary to follow. Clients cannot write from now on; they can again only after the role has
     /// changed.
     fn aim(&self, target: Option<Target>) {
         let mut state = self.state.lock();
@@ -260,7 +261,7 @@ impl Follower {
         self.figures().is_link_up.store(false, Relaxed);
     }
 
-    /// How long a primary may be silent.
+    /// Returns how long a primary may be silent.
     fn timeout(&self) -> Duration {
         Duration::from_secs(u64::from(self.service.config.load().repl_timeout))
     }
@@ -277,7 +278,7 @@ impl Follower {
         &self.service.telemetry.replication
     }
 
-    /// Makes the changes of the role that are asked for, and keeps up the link.
+    /// Makes the requested changes of the role, and maintains the link.
     async fn conduct(&'static self, mut orders: mpsc::UnboundedReceiver<Order>) {
         let mut target = None;
         loop {
@@ -297,7 +298,7 @@ impl Follower {
         }
     }
 
-    /// Keeps up the link to a primary until something else is asked for.
+    /// Maintains the link to a primary until another role change is requested.
     async fn follow_until(
         &'static self,
         target: &Target,
@@ -318,7 +319,7 @@ impl Follower {
                 biased;
                 Some(order) = orders.recv() => {
                     let _ = stop.send(true);
-                    // It stops where nothing is half done.
+                    // The link stops where nothing is half done.
                     running.await;
                     self.disconnected();
                     return order;
@@ -327,7 +328,7 @@ impl Follower {
             };
             self.disconnected();
             tracing::warn!("{end}");
-            // A second connection may be what the way to the primary does not allow.
+            // The network may not allow a second connection to the primary.
             takes_channel = !matches!(end, End::Channel(_));
             let pause = match was_up && !matches!(end, End::Broken(_)) {
                 true => {
@@ -344,7 +345,7 @@ impl Follower {
         }
     }
 
-    /// From a primary to a replica: nothing is appended to the stream but what comes from the primary.
+    /// Turns a primary into a replica: only the primary's commands are appended to the stream from now on.
     async fn become_replica(&'static self) {
         self.unblock_all();
         landed(self.service).await;
@@ -375,7 +376,7 @@ impl Follower {
         self.stream.backlog.keep(true);
     }
 
-    /// From a replica to a primary: the log feeds the stream, which goes by another id from here on.
+    /// Turns a replica into a primary: the log feeds the stream, which gets a new id from here on.
     async fn become_primary(&'static self) {
         self.stream.branch();
         let stream = Arc::clone(&self.stream);
@@ -401,7 +402,7 @@ impl Follower {
         tracing::info!("MASTER MODE enabled (user request)");
     }
 
-    /// Ends all waits: on a replica only its primary may change what they wait for.
+    /// Ends all waits of clients: on a replica only its primary may change the data they wait for.
     fn unblock_all(&self) {
         for client in self.service.clients.all() {
             client.unblock(Unblocked::RoleChanged);
@@ -423,7 +424,7 @@ impl Follower {
         self.state.lock().transfer.length = length;
     }
 
-    /// Notes how much of the snapshot has come.
+    /// Notes how much of the snapshot has arrived.
     fn note_received(&self, bytes: u64) {
         let before = std::mem::replace(&mut self.state.lock().transfer.received, bytes);
         self.note_input(bytes.saturating_sub(before) as usize);
@@ -434,23 +435,23 @@ impl Follower {
         self.figures().input_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// The data of this server are about to go: its stream ends, for its own replicas too.
+    /// Ends the stream of this server, for its own replicas too, as its data is about to be removed.
     fn detach(&self) {
         self.is_resumable.store(false, Relaxed);
         self.service.clients.kill_all(Peer::Replica);
     }
 
-    /// The data are those of a stream, up to an offset.
+    /// Notes that the data now correspond to a stream up to an offset.
     fn adopt(&self, id: &str, offset: u64, db: Option<usize>) {
         self.stream.adopt(id, offset);
         self.set_db(db.unwrap_or(0));
         self.is_resumable.store(true, Relaxed);
     }
 
-    /// The stream goes on under another id.
+    /// Continues the stream under another id.
     fn continue_as(&self, id: &str) {
         self.stream.continue_as(id);
-        // They learn the id when they come again.
+        // Replicas learn the id when they reconnect.
         self.service.clients.kill_all(Peer::Replica);
     }
 
@@ -471,7 +472,7 @@ impl Follower {
         self.figures().is_link_up.store(false, Relaxed);
     }
 
-    /// Bytes of the stream wait for the snapshot to be loaded, or are still to be applied then.
+    /// Notes the bytes of the stream that wait for the snapshot to be loaded, or are still to be applied then.
     fn note_ahead(&self, bytes: usize) {
         let before = self.ahead_bytes.swap(bytes as u64, Relaxed);
         self.ahead_peak_bytes.fetch_max(bytes as u64, Relaxed);
@@ -480,7 +481,7 @@ impl Follower {
         }
     }
 
-    /// How many bytes of the stream may wait for the snapshot to be loaded.
+    /// Returns how many bytes of the stream may wait for the snapshot to be loaded.
     fn ahead_max(&self) -> u64 {
         let config = self.service.config.load();
         let limits = [
@@ -491,7 +492,7 @@ impl Follower {
         limit.unwrap_or(u64::MAX)
     }
 
-    /// Where the stream can go on, if it can.
+    /// Returns the position at which the stream can be resumed, if it can.
     fn position(&self) -> Option<Position> {
         let facts = self.stream.facts();
         self.is_resumable.load(Relaxed).then(|| Position {
@@ -500,7 +501,7 @@ impl Follower {
         })
     }
 
-    /// What was run is not known to the byte.
+    /// Forgets the position, as the exact offset of the commands run is unknown.
     fn forget_position(&self) {
         self.is_resumable.store(false, Relaxed);
     }
@@ -513,12 +514,12 @@ impl Follower {
         self.stream.set_db(db);
     }
 
-    /// Whether the primary has asked how far this server is since the last call.
+    /// Returns whether the primary has requested an acknowledgement since the last call.
     fn take_question(&self) -> bool {
         self.is_asked.swap(false, Relaxed)
     }
 
-    /// What INFO says beside whom it follows.
+    /// Returns the INFO lines of a replica, apart from its primary's address.
     fn info(&self, state: &State) -> Vec<(&'static str, String)> {
         let config = self.service.config.load();
         let now_ms = clock::unix_ms();

@@ -1,9 +1,9 @@
-//! All data anew: which way the snapshot takes, and what is there of before if it does not come to its end.
+//! Replacing all data: how the snapshot is loaded, and what remains of the old data if it is incomplete.
 //!
 //! ```text
-//! by a file    received, looked through ▸ old data go ▸ loaded
-//! straight     old data go ▸ loaded as it comes
-//! aside        loaded aside as it comes ▸ it takes the place of the old data at one moment
+//! by a file    received, checked ▸ old data removed ▸ loaded
+//! straight     old data removed ▸ loaded as it arrives
+//! aside        loaded aside as it arrives ▸ replaces the old data atomically
 //! ```
 
 use std::io;
@@ -25,7 +25,7 @@ use basalt_commands::config::Config;
 use basalt_commands::config::values::DisklessLoad;
 use basalt_core::base::lossless;
 
-/// Where a snapshot comes from, and whether it is to stop.
+/// Connection of a snapshot, and the signal to stop.
 type Source<'w> = (&'w mut Wire, watch::Receiver<bool>);
 
 impl Link<'_> {
@@ -37,7 +37,7 @@ impl Link<'_> {
             dbs.all(|db| db.keys.get() == 0)
         };
         match config.repl_diskless_load {
-            // The old data are of the same stream, so that they are only old and not others.
+            // Old data of the same stream is merely outdated, not unrelated.
             DisklessLoad::Swapdb => Way::Aside {
                 is_served: self.follower.stream.facts().id == id,
             },
@@ -47,7 +47,7 @@ impl Link<'_> {
         }
     }
 
-    /// Waits for a snapshot to begin; if it goes to a file, until it lies there. It may be dropped at any moment.
+    /// Waits for a snapshot to begin; if it goes to a file, until it is written. May be dropped at any moment.
     pub(super) async fn receive(
         &self,
         wire: &mut Wire,
@@ -109,7 +109,7 @@ impl Link<'_> {
         })
     }
 
-    /// Puts a snapshot in place of all data, unless that is to stop. Not to be dropped on its way.
+    /// Replaces all data by a snapshot, unless stopped. Must not be dropped midway.
     pub(super) async fn renew(
         &self,
         wire: &mut Wire,
@@ -141,7 +141,7 @@ impl Link<'_> {
         }
     }
 
-    /// From here on this server's data are no longer those of any stream, nor of the append-only file.
+    /// Detaches from the stream and turns the append-only file off: from here on the data match neither.
     async fn leave_stream(&self, config: &Config) {
         self.follower.detach();
         if config.appendonly {
@@ -150,7 +150,7 @@ impl Link<'_> {
         }
     }
 
-    /// What is there now is the beginning of the append-only file. Why it can not be is in the log.
+    /// Starts the append-only file with the current data. If that fails, the reason is in the log.
     async fn file_again(&self, config: &Config) {
         if config.appendonly {
             let aof = Arc::clone(&self.follower.aof);
@@ -230,7 +230,7 @@ impl Link<'_> {
         Ok(loaded)
     }
 
-    /// Has a snapshot loaded as it comes.
+    /// Loads a snapshot as it arrives.
     async fn take_in(
         &self,
         (wire, stopped): Source<'_>,
@@ -245,11 +245,11 @@ impl Link<'_> {
             follower.note_received(bytes);
         });
         let (loaded, came) = received.await.map_err(full_sync::unreadable)?;
-        // A snapshot may seem whole before it is.
+        // A snapshot may seem complete before it is.
         loaded.and_then(|loaded| came.map(|()| loaded).map_err(full_sync::unreadable))
     }
 
-    /// What could not be loaded to its end leaves nothing behind.
+    /// Removes all data after an incomplete load.
     async fn or_nothing(
         &self,
         loaded: Result<Loaded, LoadError>,

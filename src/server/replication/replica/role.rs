@@ -1,4 +1,4 @@
-//! What changes with the role, at one moment for all shards.
+//! Changes with the role, made atomically for all shards.
 
 use std::future::poll_fn;
 
@@ -9,7 +9,7 @@ use crate::state::Service;
 use basalt_commands::client::under_way::UnderWay;
 use basalt_engine::{Engine, Now};
 
-/// Runs something with all shards in hand, and waits for that.
+/// Runs a closure with all shards locked, and waits for it.
 pub(super) async fn on_all(
     service: &'static Service,
     work: impl FnMut(&mut [&mut Engine], Now) + Send + 'static,
@@ -18,16 +18,16 @@ pub(super) async fn on_all(
     poll_fn(|cx| ticket.poll(cx).map(drop)).await;
 }
 
-/// Waits until all that was admitted before has taken effect: what a rule refuses from now on is not under way any
-/// more.
+/// Waits until all previously admitted commands have taken effect: commands that are refused from now on are no
+/// longer in flight.
 pub(super) async fn landed(service: &'static Service) {
     let (say, over) = oneshot::channel();
     UnderWay::when_over(&service.under_way, || drop(say));
-    // It ends by being dropped.
+    // The sender is dropped without sending.
     let _: Result<(), _> = over.await;
 }
 
-/// Deletes all data and all libraries of functions.
+/// Deletes all data and all function libraries.
 pub(super) async fn empty(service: &'static Service) {
     on_all(service, |engines, _| {
         for engine in engines {

@@ -1,4 +1,4 @@
-//! The socket to a primary, and what has come through it and was not taken yet.
+//! The socket to a primary, and received data not taken yet.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -17,35 +17,35 @@ use crate::tls::handshake;
 use basalt_core::resp::answer::Answer;
 use basalt_core::resp::request::append;
 
-/// The longest line that a primary may send.
+/// Maximum length of a line from a primary.
 const LINE_BYTES_MAX: usize = 16 * 1024;
 
-/// What may wait to be sent.
+/// Maximum bytes waiting to be sent.
 const OUTPUT_BYTES_MAX: usize = 16 * 1024;
 
-/// Room for what is read at once.
+/// Buffer capacity for a read.
 const READ_BYTES: usize = 256 * 1024;
 
-/// How long an answer may take. It is asked again while one is waited for: the configuration may change meanwhile.
+/// Timeout of a reply. Evaluated again during the wait, as the configuration may change meanwhile.
 pub(super) type Patience<'p> = &'p (dyn Fn() -> Duration + Send + Sync);
 
-/// See the module.
+/// A connection to a primary, with received data not taken yet.
 pub(super) struct Wire {
     stream: Stream,
     addresses: (SocketAddr, SocketAddr),
-    /// What it was encrypted with, if it is.
+    /// TLS contexts, if the connection is encrypted.
     tls: Option<Arc<Contexts>>,
-    /// What has come and was not taken.
+    /// Data received and not taken.
     pub(super) input: Vec<u8>,
-    /// What has come before `input`, until it is taken.
+    /// Data received before `input`, until it is taken.
     ahead: VecDeque<Vec<u8>>,
     ahead_bytes: usize,
-    /// What is to be sent and was not taken by the socket yet.
+    /// Data to send that the socket has not taken yet.
     output: Vec<u8>,
 }
 
 impl Wire {
-    /// Connects, from an address of this machine if one is named, by TLS if there is what that takes.
+    /// Connects, from the address `from` if given, with TLS if `tls` is given.
     pub(super) async fn open(
         host: &str,
         port: u16,
@@ -75,17 +75,17 @@ impl Wire {
         })
     }
 
-    /// The two ends.
+    /// Returns the addresses of the peer and of this end.
     pub(super) fn addresses(&self) -> (SocketAddr, SocketAddr) {
         self.addresses
     }
 
-    /// What another connection to the same server is to be encrypted with.
+    /// Returns the TLS contexts for another connection to the same server.
     pub(super) fn tls(&self) -> Option<Arc<Contexts>> {
         self.tls.clone()
     }
 
-    /// The file descriptor, for CLIENT LIST.
+    /// Returns the file descriptor, for CLIENT LIST.
     pub(super) fn fd(&self) -> RawFd {
         self.stream.fd()
     }
@@ -95,8 +95,8 @@ impl Wire {
         within(timeout, self.stream.write_all(bytes)).await
     }
 
-    /// Sends a few bytes without waiting for the socket: what it does not take goes with what is sent next. A primary
-    /// that takes nothing is told nothing more. That the connection is broken shows where it is read from.
+    /// Sends a few bytes without waiting for the socket: bytes it does not take go with the next ones. Bytes beyond
+    /// the limit are dropped while the primary takes nothing. A broken connection is noticed by readers.
     pub(super) fn send_soon(&mut self, bytes: &[u8]) {
         if self.output.len() + bytes.len() <= OUTPUT_BYTES_MAX {
             self.output.extend_from_slice(bytes);
@@ -106,12 +106,12 @@ impl Wire {
         }
     }
 
-    /// Waits for more input; an error at the end of the stream. Nothing is lost if it is not awaited to its end.
+    /// Waits for more input; errs at the end of the stream. Cancel-safe: no data is lost.
     pub(super) async fn fill(&mut self) -> io::Result<usize> {
         read(&mut self.stream, &mut self.input).await
     }
 
-    /// Waits for more input, and keeps it until it is taken. Nothing is lost if it is not awaited to its end.
+    /// Waits for more input, and keeps it until it is taken. Cancel-safe: no data is lost.
     pub(super) async fn read_ahead(&mut self) -> io::Result<usize> {
         if self.input.len() >= READ_BYTES / 4 * 3 {
             self.ahead_bytes += self.input.len();
@@ -120,12 +120,12 @@ impl Wire {
         self.fill().await
     }
 
-    /// Bytes that have come and were not taken.
+    /// Returns the number of bytes received and not taken.
     pub(super) fn kept_bytes(&self) -> usize {
         self.ahead_bytes + self.input.len()
     }
 
-    /// What has come already, or waits for more input, into another buffer.
+    /// Moves kept data into another buffer, or waits for more input to it.
     pub(super) async fn read_into(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let kept = match self.ahead.pop_front() {
             Some(piece) => {
@@ -141,7 +141,7 @@ impl Wire {
         read(&mut self.stream, buffer).await
     }
 
-    /// One line without its end.
+    /// Returns one line without its terminator.
     pub(super) async fn line(&mut self, timeout: Patience<'_>) -> io::Result<Vec<u8>> {
         loop {
             if let Some(end) = memchr::memchr(b'\n', &self.input) {
@@ -160,7 +160,7 @@ impl Wire {
         }
     }
 
-    /// An answer to what was asked. Empty lines before it only say that the primary is there.
+    /// Returns a reply. Empty lines before it are keepalives of the primary.
     pub(super) async fn answer(&mut self, timeout: Patience<'_>) -> io::Result<Answer> {
         loop {
             let blank = |byte: &u8| matches!(byte, b'\r' | b'\n');
@@ -175,7 +175,7 @@ impl Wire {
         }
     }
 
-    /// A line that is not empty, where a snapshot begins or Valkey says where one ends.
+    /// Returns a nonempty line: the start of a snapshot, or Valkey's end offset.
     pub(super) async fn reply(&mut self, timeout: Patience<'_>) -> io::Result<Vec<u8>> {
         loop {
             let line = self.line(timeout).await?;
@@ -218,7 +218,7 @@ async fn connect(host: &str, port: u16, from: Option<IpAddr>) -> io::Result<TcpS
     Err(last.unwrap_or_else(|| io::Error::new(ErrorKind::NotFound, "the name has no address")))
 }
 
-/// The result, or that it did not come in time.
+/// Returns the result of `work`, or a timeout error.
 pub(super) async fn within<R>(
     timeout: Patience<'_>,
     work: impl Future<Output = io::Result<R>>,
@@ -237,7 +237,7 @@ pub(super) async fn within<R>(
     }
 }
 
-/// A request.
+/// Encodes a request.
 pub(super) fn request(arguments: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::new();
     append(&mut bytes, arguments);

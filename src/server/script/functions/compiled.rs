@@ -1,4 +1,4 @@
-//! Libraries in one interpreter: their code is run once, and leaves callbacks behind.
+//! Libraries in one interpreter: their code is run once, and registers callbacks.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -14,23 +14,24 @@ use crate::script::errors;
 use crate::script::flags::ScriptFlags;
 use crate::sys::lua::Pinned;
 
-/// Names under which functions were found that an interpreter remembers.
+/// Maximum number of function names resolved per interpreter.
 const NAMES_MAX: usize = 4096;
 
-/// What a function takes in an interpreter beyond its length when it is dumped: the closure, the prototype and the
-/// place in the registry are longer than there, while the header and the names of variables are no memory of its own.
+/// Memory of a function in an interpreter beyond the length of its dump: the closure, the prototype and the
+/// registry entry are larger than in the dump, while the header and the names of variables take no memory of their
+/// own.
 const FUNCTION_BYTES: usize = 100;
 
-/// Bytes that compiled libraries take in all interpreters.
+/// Bytes of compiled libraries in all interpreters.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes that compiled libraries take in all interpreters, as of when their code was run. What is left of libraries
-/// that went is garbage, which an idle interpreter keeps for a while.
+/// Returns the bytes of compiled libraries in all interpreters, as of when their code was run. Remains of removed
+/// libraries are garbage, which an idle interpreter keeps for a while.
 pub(in crate::script) fn bytes() -> usize {
     BYTES.load(Relaxed)
 }
 
-/// What one library takes in all interpreters, for as long as the library is there.
+/// Memory of one library in all interpreters, for as long as the library exists.
 #[derive(Default)]
 pub(super) struct Compiled(AtomicUsize);
 
@@ -59,7 +60,7 @@ struct Registered {
     bytes: usize,
 }
 
-/// What a library registered so far.
+/// Functions registered so far by the library being loaded.
 #[derive(Default)]
 struct SoFar {
     functions: Vec<Registered>,
@@ -67,25 +68,25 @@ struct SoFar {
 }
 
 thread_local! {
-    /// What the library registered so far whose code this thread runs.
+    /// Functions registered so far by the library whose code this thread runs.
     static REGISTERED: RefCell<SoFar> = RefCell::default();
 }
 
-/// Forgets what code registered that was run before.
+/// Clears the registrations of code that was run before.
 pub(super) fn forget_registered() {
     REGISTERED.take();
 }
 
-/// What the code of a library left in an interpreter.
+/// Result of running a library's code in an interpreter.
 pub(super) struct Ran {
     functions: Vec<Registered>,
-    /// What that takes, roughly: compiling leaves more garbage than code, so the growth of the interpreter does not
-    /// tell. What functions close over does not count.
+    /// Approximate memory of the functions: compiling leaves more garbage than code, so the growth of the
+    /// interpreter does not reveal it. Captured values do not count.
     bytes: usize,
 }
 
 impl Ran {
-    /// What the code registered that this thread ran just now.
+    /// Takes the registrations of the code that this thread has just run.
     pub(super) fn take() -> Ran {
         let functions = REGISTERED.take().functions;
         Ran {
@@ -94,12 +95,12 @@ impl Ran {
         }
     }
 
-    /// What the functions say of themselves.
+    /// Returns the declarations of the functions.
     pub(super) fn declared(&self) -> impl Iterator<Item = &Declared> {
         self.functions.iter().map(|function| &function.declared)
     }
 
-    /// Whether all functions are of this interpreter.
+    /// True if all functions belong to this interpreter.
     pub(super) fn is_of(&self, lua: &Lua) -> bool {
         let mut functions = self.functions.iter();
         functions.all(|function| function.callback.is_of(lua))
@@ -108,9 +109,9 @@ impl Ran {
 
 /// A function that can be called in one interpreter.
 pub(in crate::script) struct Callable {
-    /// The name that the library gave the function.
+    /// Name given by the library.
     pub(in crate::script) name: String,
-    /// What the function says of itself.
+    /// Flags declared by the function.
     pub(in crate::script) flags: ScriptFlags,
     pub(in crate::script) callback: Pinned,
 }
@@ -119,12 +120,12 @@ pub(in crate::script) struct Callable {
 #[derive(Default)]
 pub(in crate::script) struct Libraries {
     loaded: HashMap<u64, Loaded>,
-    /// The names that were called, as they were written, and what they stood for at [`Libraries::version`].
+    /// Called names, as spelled, and the functions they resolved to at [`Libraries::version`].
     by_name: HashMap<Vec<u8>, Rc<Callable>>,
     version: u64,
-    /// How many libraries had been lost when a thread last looked before it waited.
+    /// Number of libraries lost when the thread last checked before waiting.
     lost: u64,
-    /// The version at which what belongs to libraries that are gone was dropped.
+    /// The version at which entries of removed libraries were last dropped.
     pruned: u64,
 }
 
@@ -143,19 +144,19 @@ impl Drop for Loaded {
 }
 
 impl Libraries {
-    /// The function that a name stood for when it was last called.
+    /// Returns the function that a name resolved to when it was last called.
     #[inline]
     pub(super) fn called(&self, name: &[u8]) -> Option<&Rc<Callable>> {
         self.by_name.get(name)
     }
 
-    /// Whether the code of a library was run.
+    /// True if the code of a library was run.
     pub(super) fn has(&self, source: &Source) -> bool {
         self.loaded.contains_key(&source.id)
     }
 
-    /// From now on a name stands for the function of a library that is called `declared`; none if its code did not
-    /// register that one here.
+    /// Resolves a name to the library function `declared` from now on; returns `None` if the library's code did not
+    /// register it here.
     pub(super) fn learn(
         &mut self,
         name: &[u8],
@@ -171,7 +172,7 @@ impl Libraries {
         Some(callable)
     }
 
-    /// Keeps what the code of a library left.
+    /// Stores the result of running a library's code.
     pub(super) fn keep(&mut self, source: &Arc<Source>, ran: Ran) {
         let callbacks = ran.functions.into_iter().map(|function| {
             Rc::new(Callable {
@@ -189,8 +190,8 @@ impl Libraries {
         self.loaded.insert(source.id, loaded);
     }
 
-    /// Forgets what names stood for if that may have changed. Once a good part of the libraries may be gone, what
-    /// belongs to these goes too; whether it did.
+    /// Clears the resolved names if they may have changed. Once a good part of the libraries may be gone, also
+    /// drops the entries of removed ones; returns whether it did.
     #[inline]
     pub(in crate::script) fn follow(&mut self, functions: &Functions) -> bool {
         let version = functions.version();
@@ -201,7 +202,7 @@ impl Libraries {
     fn catch_up(&mut self, version: u64) -> bool {
         self.version = version;
         self.by_name = HashMap::new();
-        // Each look costs as much as there are libraries.
+        // The cost of a check is proportional to the number of libraries.
         if version - self.pruned <= self.loaded.len() as u64 / 4 {
             return false;
         }
@@ -209,8 +210,8 @@ impl Libraries {
         self.prune()
     }
 
-    /// Drops what belongs to libraries that are gone, if many may be, for a thread that is about to wait; whether any
-    /// was.
+    /// Drops the entries of removed libraries, if there may be many; for a thread that is about to wait. Returns
+    /// whether there were any.
     pub(in crate::script) fn rest(&mut self) -> bool {
         let lost = lost();
         if lost - self.lost <= self.loaded.len() as u64 / 4 {
@@ -299,7 +300,7 @@ struct Registering {
     callback: Function,
 }
 
-/// A string or a number, as a string.
+/// Converts a string or a number to a string.
 fn text(lua: &Lua, value: &Value) -> mlua::Result<Option<Vec<u8>>> {
     match value {
         Value::String(_) | Value::Integer(_) | Value::Number(_) => {

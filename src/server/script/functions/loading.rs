@@ -1,5 +1,5 @@
-//! Runs the code of a library in this thread's interpreter: when it is loaded, and when one of its functions is first
-//! called here.
+//! Runs the code of a library in this thread's interpreter: when it is loaded, and when one of its functions is
+//! first called here.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::sys::lua::Called;
 use crate::telemetry::clock::Ticks;
 use basalt_commands::command::error::{CommandError, shown};
 
-/// A library whose code was run, and what that left in the interpreter.
+/// A library whose code was run, and the result in the interpreter.
 pub(super) struct Made {
     pub(super) source: Arc<Source>,
     ran: Ran,
 }
 
 impl Made {
-    /// Runs the code of a library in this thread's interpreter, which takes some time: no lock is held.
+    /// Runs the code of a library in this thread's interpreter. This takes some time: no lock is held.
     pub(super) fn new(
         functions: &Functions,
         name: String,
@@ -52,8 +52,8 @@ impl Made {
         })
     }
 
-    /// Leaves what the code registered in this thread's interpreter, if that one ran it: not if a script is running in
-    /// there, nor if it was thrown away since.
+    /// Stores the registrations in this thread's interpreter, if that one ran the code: not if a script is running
+    /// in it, nor if it was discarded since.
     pub(super) fn keep(all_made: impl IntoIterator<Item = Made>) {
         vm::with_own(|vm| {
             for made in all_made {
@@ -64,8 +64,8 @@ impl Made {
 }
 
 impl Vm {
-    /// The function of a name, in any case; its library's code is run if that has not been done here. For who has
-    /// [followed](Vm::follow) what was loaded and flushed.
+    /// Returns the function of a name, case-insensitively; runs its library's code if that has not been done here.
+    /// The caller must have applied loads and flushes by [`Vm::follow`].
     #[inline]
     pub(in crate::script) fn of_function(
         &mut self,
@@ -95,14 +95,14 @@ impl Vm {
         Ok(callable.ok_or(NOT_FOUND)?)
     }
 
-    /// Keeps what the code of a library left, if it was run in this interpreter.
+    /// Stores the result of a library's code, if it was run in this interpreter.
     fn keep_library(&mut self, source: &Arc<Source>, ran: Ran) {
         if ran.is_of(&self.lua) {
             self.libraries.keep(source, ran);
         }
     }
 
-    /// Runs the code of a library; what it registered.
+    /// Runs the code of a library; returns its registrations.
     fn load_library(&mut self, source: &Source) -> Result<Ran, CommandError> {
         let code = &source.code[source.code_start..];
         let run = self

@@ -1,8 +1,9 @@
-//! Libraries of functions: what FUNCTION manages and FCALL finds.
+//! Function libraries, managed by FUNCTION and called by FCALL.
 //!
 //! All interpreters share the sources; each runs a library's code when it first calls one of its functions
-//! ([`compiled`]), and keeps what it found for as long as [`Functions::version`] stays what it was. So the lock is
-//! taken for a first call, and for changes, which take as long as what they change: code runs before the lock is taken.
+//! ([`compiled`]), and caches the result for as long as [`Functions::version`] is unchanged. So the lock is taken
+//! for a first call, and for changes, whose duration depends only on what they change: code runs before the lock is
+//! taken.
 
 pub(super) mod compiled;
 mod loading;
@@ -29,29 +30,29 @@ use basalt_core::base::glob::{self, Case};
 
 /// One library.
 pub(super) struct Source {
-    /// Distinct for each that was ever loaded.
+    /// Unique among all libraries ever loaded.
     id: u64,
     name: String,
     code: Vec<u8>,
-    /// Where the code begins behind `#!lua name=…`.
+    /// Start of the code after `#!lua name=…`.
     code_start: usize,
     functions: Vec<Declared>,
     compiled: Compiled,
 }
 
 impl Source {
-    /// What this takes in memory.
+    /// Returns the memory of the library.
     fn bytes(&self) -> usize {
         self.code.len() + size_of::<Source>() + self.functions.len() * (size_of::<Declared>() + 64)
     }
 }
 
-/// The source of a library, shared with it.
+/// The source of a library, shared with the library.
 #[derive(Clone)]
 pub struct Code(Arc<Source>);
 
 impl Code {
-    /// The source, from `#!` on.
+    /// Returns the source, from `#!` on.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0.code
     }
@@ -82,7 +83,7 @@ impl Found {
         &self.source.functions[self.at]
     }
 
-    /// What the function says of itself.
+    /// Returns the flags declared by the function.
     pub(super) fn flags(&self) -> ScriptFlags {
         self.declared().flags
     }
@@ -91,31 +92,31 @@ impl Found {
 #[derive(Default)]
 struct Known {
     libraries: BTreeMap<String, Arc<Source>>,
-    /// By lower-case name: the library and the position in it.
+    /// By lower-case name: the library and the index in it.
     functions: HashMap<Vec<u8>, (Arc<Source>, usize)>,
-    /// What the libraries take in memory.
+    /// Memory of the libraries.
     bytes: usize,
 }
 
-/// See the module.
+/// The function libraries of a server.
 #[derive(Default)]
 pub struct Functions {
     known: RwLock<Known>,
-    /// The position in the log behind all changes that can be seen. Written below the lock of `known`.
+    /// Log position after all visible changes. Written under the lock of `known`.
     position: AtomicU64,
-    /// Libraries that went, or were replaced, so far. Written below the lock of `known`.
+    /// Number of libraries removed or replaced so far. Written under the lock of `known`.
     version: AtomicU64,
     flushed: AtomicU64,
-    /// The account of all texts, these sources among them.
+    /// Account of all texts, including these sources.
     texts: Arc<Texts>,
 }
 
 static IDS: AtomicU64 = AtomicU64::new(1);
 
-/// Libraries that went, or were replaced, so far: threads that are about to wait look whether they hold any of them.
+/// Number of libraries removed or replaced so far: threads about to wait check whether they hold any of them.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// Libraries of any server that went, or were replaced, so far.
+/// Returns the number of libraries removed or replaced so far, on any server.
 pub(super) fn lost() -> u64 {
     LOST.load(Relaxed)
 }
@@ -124,7 +125,7 @@ const BAD_NAME: &str = "ERR Library names can only contain letters, numbers, or 
      character long";
 
 impl Functions {
-    /// No libraries yet, whose sources will count in an account of texts.
+    /// Creates an empty set of libraries whose sources will count in an account of texts.
     pub(super) fn counted_in(texts: Arc<Texts>) -> Functions {
         Functions {
             texts,
@@ -132,7 +133,7 @@ impl Functions {
         }
     }
 
-    /// Bytes of sources that may be loaded.
+    /// Returns the bytes of sources that may still be loaded.
     fn room(&self, bound: TextBound) -> usize {
         match bound {
             TextBound::Holds => self.texts.room(),
@@ -140,7 +141,7 @@ impl Functions {
         }
     }
 
-    /// Refuses `added` bytes of sources in place of `removed` ones if there is no room for what is more.
+    /// Errs if there is no capacity for replacing `removed` bytes of sources by `added` ones.
     fn check_room(
         &self,
         removed: usize,
@@ -153,7 +154,7 @@ impl Functions {
         }
     }
 
-    /// The function of this name, in any case.
+    /// Returns the function of this name, case-insensitively.
     pub(super) fn find(&self, name: &[u8]) -> Option<Found> {
         let known = self.known.read();
         let found = match known.functions.get(name) {
@@ -167,33 +168,33 @@ impl Functions {
         })
     }
 
-    /// What was found while this was what it is now may be called without another look.
+    /// Returns the version: functions found at the same version may be called without another lookup.
     #[inline]
     pub(super) fn version(&self) -> u64 {
         self.version.load(Acquire)
     }
 
-    /// The position in the log behind all changes of what was found before this is asked: a reply that knows of
-    /// libraries has to wait for it where replies wait for the disk.
+    /// Returns the log position after all changes that earlier lookups have seen: a reply that depends on libraries
+    /// has to wait for it where replies wait for the disk.
     #[inline]
     pub fn position(&self) -> u64 {
         self.position.load(Acquire)
     }
 
-    /// Logs a change before anybody can see it. The caller holds the lock of `known`, with the change made.
+    /// Logs a change before it is visible. The caller holds the lock of `known`, with the change made.
     fn log(&self, log: LogChange<'_>) {
         if let Some(position) = log() {
             self.position.fetch_max(position, Release);
         }
     }
 
-    /// Counts libraries that may have been found and are no longer there. The caller holds the lock of `known`.
+    /// Counts libraries that may have been looked up and are gone. The caller holds the lock of `known`.
     fn lose(&self, libraries: usize) {
         self.version.fetch_add(libraries as u64, Release);
         LOST.fetch_add(libraries as u64, Release);
     }
 
-    /// Creates a library; its name.
+    /// Creates a library; returns its name.
     pub fn load(
         &self,
         code: &[u8],
@@ -202,7 +203,7 @@ impl Functions {
         log: LogChange<'_>,
     ) -> Result<String, CommandError> {
         let (name, code_start) = head(code)?;
-        // Said before the code is run, as in Redis, and again when it is known how things stand then.
+        // Checked before the code is run, as in Redis, and again under the lock.
         self.known.read().check(&name, may_replace)?;
         let made = Made::new(self, name.clone(), code, code_start)?;
         let before = {
@@ -238,12 +239,12 @@ impl Functions {
         Ok(())
     }
 
-    /// Deletes all of them.
+    /// Deletes all libraries.
     pub fn flush(&self, log: LogChange<'_>) {
         self.replace(Known::default(), log);
     }
 
-    /// How many functions were deleted by deleting all, and the compiled code of each time.
+    /// Returns how many functions were deleted by flushes, plus one per flush for the compiled code.
     pub fn flushed(&self) -> u64 {
         self.flushed.load(Relaxed)
     }
@@ -262,7 +263,7 @@ impl Functions {
         }
     }
 
-    /// The libraries whose names match.
+    /// Returns the libraries whose names match.
     pub(super) fn views(&self, pattern: Option<&[u8]>) -> Vec<LibraryView> {
         let known = self.known.read();
         let is_wanted = |name: &str| {
@@ -280,24 +281,24 @@ impl Functions {
         wanted.map(view).collect()
     }
 
-    /// How many libraries and functions there are.
+    /// Returns the numbers of libraries and functions.
     pub fn counts(&self) -> (usize, usize) {
         let known = self.known.read();
         (known.libraries.len(), known.functions.len())
     }
 
-    /// What their sources take in memory.
+    /// Returns the memory of the sources.
     pub fn bytes(&self) -> usize {
         self.known.read().bytes
     }
 
-    /// The sources of all libraries.
+    /// Returns the sources of all libraries.
     pub fn codes(&self) -> Vec<Code> {
         let known = self.known.read();
         known.libraries.values().cloned().map(Code).collect()
     }
 
-    /// All libraries as one payload.
+    /// Serializes all libraries as one payload.
     pub(super) fn dump(&self) -> Vec<u8> {
         let known = self.known.read();
         let codes = known.libraries.values();
@@ -312,7 +313,7 @@ impl Functions {
         bound: TextBound,
         log: LogChange<'_>,
     ) -> Result<(), CommandError> {
-        // What goes makes room, too.
+        // Replaced libraries free their memory, too.
         let room = self.room(bound).saturating_add(self.bytes());
         let mut added = Known::default();
         let mut all_made = Vec::new();
@@ -334,7 +335,7 @@ impl Functions {
         Ok(())
     }
 
-    /// Adds libraries to those that are known, all or none.
+    /// Adds libraries to the existing ones, all or none.
     fn add(
         &self,
         added: Known,
@@ -383,7 +384,7 @@ fn view_of(declared: &Declared) -> FunctionView {
 }
 
 impl Known {
-    /// Whether a library of this name can be added.
+    /// Checks whether a library of this name can be added.
     fn check(&self, name: &str, may_replace: bool) -> Result<(), CommandError> {
         match self.libraries.contains_key(name) && !may_replace {
             true => Err(format!("ERR Library '{name}' already exists").into()),
@@ -391,7 +392,7 @@ impl Known {
         }
     }
 
-    /// Bytes of the library of this name, 0 if there is none.
+    /// Returns the bytes of the library of this name, 0 if there is none.
     fn bytes_of(&self, name: &str) -> usize {
         let source = self.libraries.get(name);
         source.map_or(0, |source| source.bytes())
@@ -424,13 +425,13 @@ impl Known {
     }
 }
 
-/// Whether a library or a function may be called this.
+/// True if this is a valid name of a library or a function.
 fn is_name(name: &[u8]) -> bool {
     let is_fine = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     !name.is_empty() && name.iter().all(is_fine)
 }
 
-/// The name in the first line of a library, and where the code behind it begins.
+/// Returns the name in the first line of a library, and the start of the code after it.
 fn head(code: &[u8]) -> Result<(String, usize), CommandError> {
     let (words, code_start) = match flags::head(code) {
         None => return Err("ERR Missing library metadata".into()),

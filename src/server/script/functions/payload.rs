@@ -1,5 +1,5 @@
-//! Libraries as FUNCTION DUMP hands them out and FUNCTION RESTORE takes them: each a mark and its source as a string of
-//! a snapshot, then the frame of DUMP.
+//! The payload of FUNCTION DUMP and FUNCTION RESTORE: for each library a type byte and its source as a string of a
+//! snapshot, then the footer of DUMP.
 
 use basalt_commands::command::error::CommandError;
 use basalt_engine::serial::frame;
@@ -7,13 +7,13 @@ use basalt_engine::serial::reader::Reader;
 use basalt_engine::serial::writer::Writer;
 use basalt_engine::serial::{Form, Malformed, V10};
 
-/// Stands before a library.
+/// Type byte of a library.
 const LIBRARY: u8 = 245;
 
-/// Stood before a library in versions that were never released.
+/// Type byte of a library in prereleases.
 const LIBRARY_OF_OLD: u8 = 246;
 
-/// The longest source that is taken.
+/// Maximum length of a source.
 const SOURCE_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 pub(super) fn write<'a>(codes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
@@ -26,8 +26,8 @@ pub(super) fn write<'a>(codes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     frame::seal(bytes, V10)
 }
 
-/// The sources of a payload, which together take no more than so many bytes: they are compressed, and what they claim
-/// to become is looked at before memory is taken for it.
+/// Returns the sources of a payload, which together may take at most `room` bytes: they are compressed, and their
+/// claimed lengths are checked before memory is allocated.
 pub(super) fn read(payload: &[u8], room: usize) -> Result<Vec<Vec<u8>>, CommandError> {
     let (bytes, _) =
         frame::open(payload).ok_or("ERR DUMP payload version or checksum are wrong")?;

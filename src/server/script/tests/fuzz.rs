@@ -1,9 +1,9 @@
-//! A fuzzer: makes programs from a grammar of Lua with all that a sandbox has, and changes scripts of other tests. All
-//! garbage is collected at every chance that Lua gives.
+//! A fuzzer: generates programs from a grammar of Lua with everything available in the sandbox, and mutates scripts
+//! of other tests. All garbage is collected at every chance that Lua gives.
 //!
-//! `.ci/lua-asan` builds this with Lua's own code under AddressSanitizer, which is what finds faults; without it they
-//! have to crash. `BASALT_FUZZ_SECONDS` says how long it runs, `BASALT_FUZZ_SEED` repeats a run, and
-//! `BASALT_FUZZ_CORPUS` is a folder with more scripts to mutate. The program that runs is kept in `BASALT_FUZZ_LAST`.
+//! `.ci/lua-asan` builds this with Lua's own code under AddressSanitizer, which finds faults; without it they have
+//! to crash. `BASALT_FUZZ_SECONDS` sets how long it runs, `BASALT_FUZZ_SEED` repeats a run, and
+//! `BASALT_FUZZ_CORPUS` is a folder with more scripts to mutate. The running program is kept in `BASALT_FUZZ_LAST`.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use crate::sys::lua::attention;
 use basalt_commands::command::declaration::ScriptVerb;
 use basalt_commands::command::host::scripts as commands;
 
-/// Looks at the clock that a program has, which come after some hundred instructions, or milliseconds.
+/// Maximum ticks of a program, which come after some hundred instructions, or milliseconds.
 const LOOKS_MAX: u32 = 60;
 
-/// Draws what comes next.
+/// Source of random choices.
 struct Draw(u64);
 
 impl Draw {
@@ -120,7 +120,7 @@ const TEXTS: &[&str] = &[
     "'0x10'",
 ];
 
-/// What is called, with as many arguments as it takes, or some more or less.
+/// Callable functions, with their number of arguments, which is varied.
 const CALLS: &[(&str, usize)] = &[
     ("assert", 2),
     ("collectgarbage", 2),
@@ -224,11 +224,11 @@ const OPERATORS: &[&str] = &[
     "+", "-", "*", "/", "%", "^", "..", "==", "~=", "<", "<=", ">", ">=", "and", "or",
 ];
 
-/// Makes programs.
+/// Generator of programs.
 struct Maker<'d> {
     draw: &'d mut Draw,
     text: String,
-    /// How much more may be made.
+    /// Remaining size budget.
     left: usize,
 }
 
@@ -249,7 +249,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Most of them are caught, so that more than the first one that fails is run.
+    /// Adds a statement. Most are caught, so that more than the first failing one is run.
     fn statement(&mut self, depth: usize) {
         let is_caught = depth > 0 && !self.draw.one_in(4);
         if is_caught {
@@ -326,7 +326,7 @@ impl Maker<'_> {
             9 => self.coroutine(depth),
             10 => self.metatable(depth),
             11 => {
-                // More parameters than there is stack for, perhaps.
+                // More parameters than the stack can hold, perhaps.
                 let count = 1 + self.draw.below(60);
                 let names: Vec<String> = (0..count).map(|at| format!("p{at}")).collect();
                 self.put(&format!("local function f({}, ...)", names.join(", ")));
@@ -347,7 +347,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Chunks whose readers run, collect, recurse, yield and fail while they are compiled.
+    /// Adds a chunk whose reader runs, collects, recurses, yields or fails while it is compiled.
     fn load(&mut self, depth: usize) {
         let name = self.draw.of(&[
             "'=NAME\\0tail'",
@@ -522,7 +522,7 @@ impl Maker<'_> {
     }
 }
 
-/// A program from the grammar. What it names is there.
+/// Generates a program from the grammar. The names it uses exist.
 fn made(draw: &mut Draw) -> String {
     let mut maker = Maker {
         draw,
@@ -537,7 +537,7 @@ fn made(draw: &mut Draw) -> String {
     maker.text
 }
 
-/// Words, numbers, signs and blanks of a script.
+/// Splits a script into words, numbers, signs and spaces.
 fn tokens(script: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut start = 0;
@@ -553,13 +553,13 @@ fn tokens(script: &str) -> Vec<&str> {
     tokens
 }
 
-/// A script of others, changed in a few places.
+/// Mutates a script of other tests in a few places.
 fn mutated(draw: &mut Draw, corpus: &[String]) -> String {
     let script = &corpus[draw.below(corpus.len())];
     let other = &corpus[draw.below(corpus.len())];
     let (mut words, others) = (tokens(script), tokens(other));
     for word in &mut words {
-        // What is collected always takes its time.
+        // Full collections take their time.
         if word.len() > 3 && word.bytes().all(|byte| byte.is_ascii_digit()) {
             *word = "300";
         }
@@ -616,7 +616,7 @@ fn number_of(variable: &str) -> Option<u64> {
 }
 
 thread_local! {
-    /// A function of ours panicked here, which ends a server, and which a script may have caught here.
+    /// One of our functions panicked, which would end a server, and which a script may have caught here.
     static HAS_PANICKED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -655,7 +655,7 @@ fn programs_that_nobody_wrote_leave_the_interpreter_whole() {
                 std::fs::write(path, text).expect("the file can be written");
             }
             bench.host.ticks_left = Some(LOOKS_MAX);
-            // What is kept of other programs would have to be gone through as well.
+            // Leftovers of other programs would have to be traversed as well.
             commands::Scripts::flush(&bench.library);
             let collects = !draw.one_in(4);
             vm::with(|vm| vm.collect_always(collects));

@@ -1,4 +1,4 @@
-//! Scripts that take all they can get: time, memory, stack.
+//! Scripts that exhaust resources: time, memory, stack.
 
 use super::{Bench, on_large_stack};
 use crate::script::host::Interrupted;
@@ -37,7 +37,7 @@ fn no_script_leaves_a_finalizer_behind() {
 
 #[test]
 fn patterns_find_the_same_in_either_way() {
-    // A long subject is searched by ours, a short one by Lua's own.
+    // A long subject is searched by our functions, a short one by Lua's own.
     let pad = "local pad = string.rep('-', 20000) ";
     let mut bench = Bench::new();
     for (call, expected) in [
@@ -90,7 +90,7 @@ fn patterns_find_the_same_in_either_way() {
     ] {
         let show = "local t = {PLACE} for i = 1, #t do t[i] = tostring(t[i]) end return table.concat(t, '|')";
         bench.check(&show.replace("PLACE", call), &format!("{expected:?}"));
-        // The same by ours, whatever the weight.
+        // The same by our functions, whatever the weight.
         let forced = call
             .replace("string.match(", "slow.match(")
             .replace("string.gsub(", "slow.gsub(");
@@ -111,7 +111,7 @@ fn patterns_find_the_same_in_either_way() {
     );
 }
 
-/// `('text'):find(…)` as `slow.find('text', …)`.
+/// Rewrites `('text'):find(…)` as `slow.find('text', …)`.
 fn by_ours(call: &str) -> String {
     if !call.starts_with("('") || call.contains(", true)") {
         return call.to_owned();

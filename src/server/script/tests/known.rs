@@ -1,11 +1,12 @@
-//! Faults of Lua 5.1 and of Redis's scripting that have names, each tried as it was found elsewhere.
+//! Known faults of Lua 5.1 and of Redis's scripting, each tried with its published reproduction.
 
 use super::Bench;
 use basalt_commands::command::declaration::ScriptVerb;
 
-/// The fault, a script that tries it, and what is in the reply.
+/// The fault, a script that tries it, and a part of the expected reply.
 pub(super) const CASES: &[(&str, &str, &str)] = &[
-    // CVE-2014-5461: a vararg function with many parameters that is called with few arguments writes beyond the stack.
+    // CVE-2014-5461: a vararg function with many parameters that is called with few arguments writes beyond the
+    // stack.
     (
         "CVE-2014-5461",
         "local names = {} for i = 1, 199 do names[i] = 'p' .. i end
@@ -14,7 +15,7 @@ pub(super) const CASES: &[(&str, &str, &str)] = &[
          for n = 1, 180 do assert(coroutine.wrap(function() return deep(n) end)() == 0) end return 'fine'",
         "\"fine\"",
     ),
-    // CVE-2021-43519: coroutines in coroutines exhaust the stack of C.
+    // CVE-2021-43519: nested coroutines exhaust the C stack.
     (
         "CVE-2021-43519",
         "local function f() return coroutine.wrap(f)() end local ok, text = pcall(f)
@@ -27,7 +28,7 @@ pub(super) const CASES: &[(&str, &str, &str)] = &[
          local ok, text = pcall(f) return {tostring(ok), n < 300, tostring(text):match('overflow')}",
         "1) \"false\"\n2) (integer) 1\n3) \"overflow\"",
     ),
-    // Lua 5.1.5, bug 1: the compiler asks a reader again that said that it is done.
+    // Lua 5.1.5, bug 1: the compiler calls a reader again after its end.
     (
         "lua.org 5.1.5: a reader is called again after its end",
         "local calls = 0
@@ -35,7 +36,7 @@ pub(super) const CASES: &[(&str, &str, &str)] = &[
          return {calls, tostring(f and f())}",
         "1) (integer) 1\n2) \"nil\"",
     ),
-    // Lua 5.1's pattern matching calls itself for each character.
+    // Lua 5.1's pattern matching recurses for each character.
     (
         "lua.org: patterns exhaust the stack of C",
         "local ok, text = pcall(string.match, string.rep('x', 400000), string.rep('x?', 400000))
@@ -82,7 +83,7 @@ pub(super) const CASES: &[(&str, &str, &str)] = &[
          end return table.concat(log)",
         "\"falsefalsefalsefalsefalsefalsefalsefalse\"",
     ),
-    // CVE-2018-11219: position and size together overflow.
+    // CVE-2018-11219: the sum of position and size overflows.
     (
         "CVE-2018-11219",
         "local log = {}
@@ -108,7 +109,7 @@ pub(super) const CASES: &[(&str, &str, &str)] = &[
         "local t = {} t.t = t return #cmsgpack.pack(t) < 100 and 'cut'",
         "\"cut\"",
     ),
-    // CVE-2021-32626: what is nested deeply exhausts the stack of Lua.
+    // CVE-2021-32626: deep nesting exhausts the Lua stack.
     (
         "CVE-2021-32626",
         "local t = {} for i = 1, 100000 do t = {t} end return t",
@@ -124,7 +125,7 @@ pub(super) const CASES: &[(&str, &str, &str)] = &[
         "local t = {} for i = 1, 100000 do t = {t} end local ok, text = pcall(cjson.encode, t) return tostring(ok) .. text",
         "falseCannot serialise, excessive nesting (1001)",
     ),
-    // CVE-2022-0543: the library that loads C is there.
+    // CVE-2022-0543: the library that loads C code is accessible.
     (
         "CVE-2022-0543",
         "local found = {}
@@ -133,7 +134,7 @@ pub(super) const CASES: &[(&str, &str, &str)] = &[
          for name in pairs(os) do found[#found + 1] = name end return found",
         "1) \"clock\"",
     ),
-    // CVE-2022-24735 and CVE-2025-46818: what all scripts share is changed, for the next one to run.
+    // CVE-2022-24735 and CVE-2025-46818: code shared by all scripts is replaced, to be run by the next one.
     (
         "CVE-2022-24735",
         "local tries = {
@@ -172,7 +173,7 @@ pub(super) const CASES: &[(&str, &str, &str)] = &[
          local ok, text = pcall(cmsgpack.pack, t) return tostring(ok) .. text",
         "not enough memory",
     ),
-    // CVE-2024-31449: the smallest integer has no opposite.
+    // CVE-2024-31449: the smallest integer has no negation.
     (
         "CVE-2024-31449",
         "return {bit.tohex(65535, -2147483648), bit.tohex(65535, 2147483647), bit.tohex(65535, -2^31 - 1), bit.tohex(1, 2^32)}",
@@ -215,7 +216,7 @@ pub(super) const CASES: &[(&str, &str, &str)] = &[
          end return odd",
         "(integer) 0",
     ),
-    // CVE-2025-67733: an error that a script makes has a line end in it, and more replies behind that.
+    // CVE-2025-67733: an error created by a script contains a line end, followed by more replies.
     (
         "CVE-2025-67733",
         "return {err = 'ERR a\\r\\n+injected\\r\\n'}",
@@ -278,7 +279,7 @@ fn what_a_script_answers_is_one_reply() {
     }
 }
 
-/// CVE-2022-24736 and texts that are no script: errors, and nothing else.
+/// CVE-2022-24736 and texts that are not scripts: errors, and nothing else.
 #[test]
 fn what_is_no_script_is_refused() {
     for script in [
@@ -302,7 +303,7 @@ fn what_is_no_script_is_refused() {
     }
 }
 
-/// Addresses end with the same digit, as what lies there is aligned.
+/// Addresses end with the same digit, as allocations are aligned.
 #[test]
 fn no_script_learns_where_things_lie() {
     let script = "local digits, seen, count = {}, {}, 0

@@ -1,4 +1,4 @@
-//! Libraries of functions.
+//! Function libraries.
 
 use super::Bench;
 use basalt_commands::command::declaration::ScriptVerb;
@@ -224,7 +224,7 @@ fn many_libraries_are_called_and_flushed_and_leave_nothing() {
 fn one_library_may_have_many_functions() {
     let mut bench = Bench::new();
     let code = "#!lua name=l\nfor i = 1, 9000 do redis.register_function('f' .. i, function() return i end) end";
-    // A library has half a second to load, which a busy machine may not give it.
+    // Loading a library is limited to half a second, which may not suffice on a busy machine.
     let loaded = (0..50)
         .map(|_| load(&bench, code))
         .find(|said| !said.contains("timeout"));

@@ -1,8 +1,8 @@
-//! What is long is done by functions of ours: the results are those of Lua's own.
+//! Long inputs are processed by our functions: the results are those of Lua's own.
 
 use super::Bench;
 
-/// Scripts that answer with nothing but true values in a list: as many as it should be.
+/// Scripts that return a list of only true values, if all is well.
 pub(super) const SAME: &[&str] = &[
     "local n = 300000 local s = ('aBc1'):rep(n)
      return {s:upper() == ('ABC1'):rep(n), s:lower() == ('abc1'):rep(n), #s:upper() == 4 * n}",

@@ -1,23 +1,23 @@
-//! Scripts that run on the globals themselves, and whose lists are filled again, find the same as all others.
+//! Scripts that run directly on the globals, and whose lists are reused, get the same results as all others.
 
 use super::Bench;
 use basalt_commands::command::declaration::ScriptVerb;
 
-/// Each answers with its lists, one text a line.
+/// Each returns its lists, as a text.
 const WAYS: [&str; 4] = [
     // Only reads.
     "local s = '' for i = 1, #KEYS do s = s .. KEYS[i] .. ' ' end s = s .. '/' \
      for i = 1, #ARGV do s = s .. ' ' .. ARGV[i] end \
      return s .. (KEYS[2] and '' or '.') .. tostring(ARGV[20])",
-    // Hands its lists out, and leaves something in there.
+    // Passes its lists on, and modifies them.
     "local k, a = KEYS, ARGV local s = '' for i = 1, #k do s = s .. k[i] .. ' ' end s = s .. '/' \
      for i = 1, #a do s = s .. ' ' .. a[i] end k[5] = 'x' a.n = 3 setmetatable(a, {__index = k}) \
      return s .. (k[2] and '' or '.') .. tostring(rawget(a, 20))",
-    // Sees the protected globals.
+    // Uses the protected globals.
     "local k, a = _G.KEYS, _G.ARGV local s = '' for i = 1, #k do s = s .. k[i] .. ' ' end s = s .. '/' \
      for i = 1, #a do s = s .. ' ' .. a[i] end k[5] = 'x' a.n = 3 \
      return s .. (k[2] and '' or '.') .. tostring(a[20])",
-    // Compiles more.
+    // Compiles more code.
     "return loadstring(\"local s = '' for i = 1, #KEYS do s = s .. KEYS[i] .. ' ' end s = s .. '/' \
      for i = 1, #ARGV do s = s .. ' ' .. ARGV[i] end \
      return s .. (KEYS[2] and '' or '.') .. tostring(ARGV[20])\")()",

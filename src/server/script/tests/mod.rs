@@ -20,7 +20,7 @@ mod long;
 mod own;
 mod packages;
 
-/// A server for one thread.
+/// A single-threaded server.
 struct Bench {
     library: Library,
     host: Map,
@@ -160,7 +160,7 @@ impl Bench {
         self.request(ScriptVerb::Eval, &arguments)
     }
 
-    /// Runs a script that finds our functions for patterns in `redis_patterns`.
+    /// Runs a script that finds our pattern functions in `redis_patterns`.
     fn eval_with_patterns(&mut self, script: &str) -> String {
         super::vm::with(|vm| vm.show_patterns());
         self.eval(script)
@@ -171,7 +171,7 @@ impl Bench {
         assert_eq!(self.eval(script), expected, "{script}");
     }
 
-    /// An error, with the place that stands behind it.
+    /// Checks an error, including the position appended to it.
     #[track_caller]
     fn check_error(&mut self, script: &str, expected: &str) {
         let sha = super::sha::hex(&super::sha::sha1(script.as_bytes()));
@@ -190,7 +190,7 @@ fn check_all(dialogue: &[(&str, &str)]) {
     }
 }
 
-/// Runs a test on as large a stack as the server's threads have.
+/// Runs a test on a stack as large as that of the server's threads.
 fn on_large_stack(test: impl FnOnce() + Send + 'static) {
     let running = super::stack::spawn("deep".to_owned(), test).expect("a thread");
     if let Err(panic) = running.join() {
@@ -537,7 +537,7 @@ fn without_memory_a_script_can_only_finish_what_it_began() {
         "#!lua\nreturn 1",
         "(error) OOM command not allowed when used memory > 'maxmemory'.",
     );
-    // What a file or a primary says was admitted when it ran.
+    // Commands of a file or a primary were admitted when they ran.
     bench.host.replays = true;
     bench.check("return redis.call('set', 'a', 1)", "OK");
     bench.check("#!lua\nreturn 1", "(integer) 1");

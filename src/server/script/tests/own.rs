@@ -1,4 +1,4 @@
-//! What stays of Lua's own functions, and what of Lua's own limits.
+//! Remaining functions and limits of Lua's own.
 
 use super::*;
 use crate::script::{memory, vm};
@@ -135,8 +135,8 @@ fn elements_that_are_moved_from_far_below_zero_hold_nobody_up() {
     }
 }
 
-/// Brackets with more signs between them than an `int` counts would have Lua read beyond the text (CVE-2025-46819). An
-/// interpreter has no memory for so many: it holds them all, twice while it makes room.
+/// Brackets with more signs between them than an `int` can count would make Lua read beyond the text
+/// (CVE-2025-46819). An interpreter has no memory for that many: it holds them all, twice while its buffer grows.
 #[test]
 fn a_bracket_longer_than_the_memory_of_an_interpreter_does_not_compile() {
     let counted = 1usize << 30;

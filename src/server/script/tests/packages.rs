@@ -1,4 +1,4 @@
-//! The packages beside Lua's own: cjson, cmsgpack, struct and bit.
+//! The packages besides Lua's own: cjson, cmsgpack, struct and bit.
 
 use super::*;
 

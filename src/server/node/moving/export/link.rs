@@ -1,4 +1,4 @@
-//! The connection over which slots go: what is sent, what is heard, and whether the move goes on.
+//! The connection for outgoing slots: sending, receiving, and checks whether the migration may go on.
 
 use std::io;
 use std::pin::pin;
@@ -14,16 +14,16 @@ use super::{Ended, Export, LOOK_AGAIN, LOST, NOT_OWNED};
 use crate::persist::snapshot::HeldOff;
 use basalt_engine::serial::commands;
 
-/// Bytes that are sent between two looks at what else has happened.
+/// Bytes sent between two checks for other events.
 const SENT_TOGETHER: usize = 1 << 20;
 
-/// How often it is looked whether a move is still wanted of which the other node says or takes nothing.
+/// Interval between checks whether a migration is still wanted while the target is silent or takes nothing.
 pub(super) const SILENT_LOOK: Duration = Duration::from_millis(100);
 
-/// How long a snapshot waits for a large key of which the other node takes nothing.
+/// Maximum time a snapshot waits for a large key that the target does not take.
 const SNAPSHOT_WAITS: Duration = Duration::from_secs(1);
 
-/// How often the two nodes tell each other that they are there.
+/// Interval between keepalives of the two nodes.
 const ACK_EVERY: Duration = Duration::from_secs(1);
 
 impl Export {
@@ -39,9 +39,9 @@ impl Export {
         self.send().await
     }
 
-    /// Sends what waits, hears what was said, and looks whether the move goes on.
+    /// Sends queued data, reads the target's messages, and checks whether the migration may go on.
     pub(super) async fn exchange(&mut self) -> Result<(), Ended> {
-        // A part of a large collection may end within a command.
+        // Not within a large collection, as its parts may end within a command.
         if self.between.is_none() && self.said.elapsed() > ACK_EVERY {
             self.write_word("ACK");
             self.said = Instant::now();
@@ -76,7 +76,7 @@ impl Export {
         }
     }
 
-    /// Sends what waits. What the log has meanwhile is taken, so that it need not be kept as a whole.
+    /// Sends queued data. Records of the log are taken in between, so that the log need not keep all of them.
     pub(super) async fn send(&mut self) -> Result<(), Ended> {
         while let Some(part) = self.out.pop() {
             let is_large = self.between.is_some() || matches!(part, ToSend::Shared(_));
@@ -96,7 +96,7 @@ impl Export {
         Ok(())
     }
 
-    /// Sends some of these bytes; how many.
+    /// Sends some of these bytes; returns how many.
     async fn write(&mut self, bytes: &[u8], is_large: bool) -> Result<usize, Ended> {
         let began = Instant::now();
         loop {
@@ -106,7 +106,7 @@ impl Export {
                     let sent = sent?;
                     self.job.figures.bytes.fetch_add(sent as u64, Relaxed);
                     if is_large {
-                        // It says nothing until it has all of a command.
+                        // The target is silent until it has a whole command.
                         self.heard_at = Instant::now();
                     }
                     return Ok(sent);
@@ -126,7 +126,7 @@ impl Export {
         }
     }
 
-    /// Takes what the other node has said, without waiting.
+    /// Reads the target's messages, without waiting.
     fn hear(&mut self) -> Result<(), Ended> {
         loop {
             match self.stream.try_read(&mut self.input) {
@@ -152,7 +152,7 @@ impl Export {
         Ok(())
     }
 
-    /// The answer to what was sent first.
+    /// Waits for the reply to the first command sent.
     pub(super) async fn reply(&mut self) -> Result<Result<String, String>, Ended> {
         let began = Instant::now();
         loop {
@@ -173,7 +173,7 @@ impl Export {
         }
     }
 
-    /// Follows until the other node says a word.
+    /// Follows the log until the target sends a word.
     pub(super) async fn await_word(&mut self, word: &str) -> Result<(), Ended> {
         loop {
             self.follow().await?;

@@ -1,18 +1,18 @@
-//! The way of slots that go to another node.
+//! Export of slots to another node.
 //!
 //! ```text
-//! connect ▸ ESTABLISH ▸ slice after slice of the keys, and what changes of them ▸ SNAPSHOT-EOF ▸ changes
-//!         ◀ REQUEST-PAUSE ▸ hold writes back, let those land that run ▸ the rest ▸ PAUSED
-//!         ◀ REQUEST-FAILOVER ▸ FAILOVER-GRANTED ▸ wait until the other node has the slots
+//! connect ▸ ESTABLISH ▸ the keys slice by slice, and changes to them ▸ SNAPSHOT-EOF ▸ changes
+//!         ◀ REQUEST-PAUSE ▸ pause writes, let running ones finish ▸ the remaining changes ▸ PAUSED
+//!         ◀ REQUEST-FAILOVER ▸ FAILOVER-GRANTED ▸ wait until the target owns the slots
 //! ```
 //!
-//! Each slice is taken with its shard in hand and leaves a mark in the log: [`super::filter`] tells why that is enough.
-//! A large collection begins with a slice, as it is then, and its parts follow in slices of their own; what the log has
-//! behind the mark waits until they are sent. Snapshots show collections by the same means, one at a time: they wait
-//! until the parts are sent, and a large collection waits until a snapshot is over.
+//! Each slice is taken with its shard locked and leaves a marker in the log: [`super::filter`] explains why that
+//! suffices. A large collection begins with a slice, in its state at that time, and its parts follow in slices of their
+//! own; log records after the marker wait until they are sent. Snapshots encode collections by the same means, one at a
+//! time: they wait until the parts are sent, and a large collection waits until a snapshot is over.
 //!
-//! Until the slots are granted nothing has happened: whatever fails ends the move, and the slots stay here. From then
-//! on the other node may take them at any time, so writes stay held back until it has, or it is plain that it does not.
+//! Until the slots are granted nothing is final: any failure ends the migration, and the slots stay here. From then on
+//! the target may take them at any time, so writes stay paused until it has, or it is certain that it does not.
 
 mod link;
 
@@ -49,37 +49,37 @@ use basalt_engine::snapshot::alone::{self, Written};
 use basalt_engine::snapshot::{Chunk, Outlet};
 use basalt_engine::{Engine, Now};
 
-/// Bytes of keys that are taken with a shard in hand, about: some 100 µs.
+/// Approximate bytes of keys taken while a shard is locked: some 100 µs.
 const SLICE_BYTES: usize = 32 * 1024;
 
-/// Steps of a large collection that are taken with its shard in hand: some hundred elements each.
+/// Steps of a large collection taken while its shard is locked: some hundred elements each.
 const STEPS: usize = 2;
 
-/// How soon a large collection is looked at again that waits for the end of a snapshot.
+/// Delay before a large collection that waits for the end of a snapshot is tried again.
 const SNAPSHOT_LOOK: Duration = Duration::from_millis(20);
 
-/// Keys that are sent again together.
+/// Number of keys sent again together.
 const MENDED_TOGETHER: usize = 64;
 
-/// Bytes of names of keys that have to be sent again.
+/// Maximum bytes of the names of keys that have to be sent again.
 const TORN_BYTES_MAX: usize = 64 << 20;
 
-/// How soon it is looked again whether there is something to send or to hear.
+/// Interval between checks whether there is something to send or to receive.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// How long writes are held back for a hand-over at most, in milliseconds: as for a failover by hand.
+/// Maximum pause of writes for a hand-over, in milliseconds: as for a manual failover.
 const PAUSE_MS: u64 = 5_000;
 
-/// How long the other node may go on to delete what it has of the slots.
+/// Maximum time the target may continue to delete its old keys of the slots.
 const DELETING: Duration = Duration::from_secs(60);
 
-/// Marks of moves have numbers from here on; those of others are far below.
+/// First marker number of migrations; other markers have far lower numbers.
 const FIRST_MARK: u64 = 1 << 63;
 
 const LOST: &str = "Connection lost to target. Check CLUSTER GETSLOTMIGRATIONS on the target node for more information.";
 const NOT_OWNED: &str = "Slots are no longer owned by myself.";
 
-/// Why a move has ended without success.
+/// Reason why a migration ended without success.
 enum Ended {
     Cancelled,
     Failed(String),
@@ -106,7 +106,7 @@ impl From<io::Error> for Ended {
     }
 }
 
-/// Carries a move out, on this thread.
+/// Runs a migration on this thread.
 pub(super) fn carry(bus: &'static Bus, job: &Arc<Job>) {
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -127,7 +127,7 @@ pub(super) fn carry(bus: &'static Bus, job: &Arc<Job>) {
         Err(Ended::Cancelled) => job.end(State::Cancelled, ""),
         Err(Ended::Failed(why)) => job.end(State::Failed, why),
     };
-    // A deletion that is under way says itself when it is over.
+    // A running deletion records its own end.
     if was_granted && !bus.moves.is_deleting(&job.slots) {
         bus.note_over(job.name, false);
     }
@@ -135,23 +135,23 @@ pub(super) fn carry(bus: &'static Bus, job: &Arc<Job>) {
     job.buffer_bytes.store(0, Relaxed);
 }
 
-/// A slice that was taken, and waits for its mark to come by.
+/// A slice that was taken, and waits for its marker.
 struct Slice {
     mark: u64,
     /// The database of its keys.
     db: usize,
     chunk: Chunk,
-    /// The shard of a large collection that has begun with it.
+    /// The shard of a large collection that begins with it.
     large: Option<u16>,
     kind: Kind,
 }
 
 enum Kind {
-    /// Keys of a slot, and where the walk goes on, if it does.
+    /// Keys of a slot, and where the walk continues, if it does.
     Walked(u16, Option<Reached>),
     /// Keys that are sent again.
     Mended(Vec<Named>),
-    /// Nothing: all that was before the mark is wanted.
+    /// No keys: only the records before the marker are wanted.
     Nothing,
 }
 
@@ -160,36 +160,36 @@ struct Export {
     job: Arc<Job>,
     stream: Stream,
     input: Vec<u8>,
-    /// What was heard and is not answered yet.
+    /// Received words not processed yet.
     heard: Vec<String>,
     log: Arc<OpLog>,
     reader: Arc<Reader>,
     filter: Filter,
-    /// What has been taken of the log since the last mark.
+    /// Data taken from the log since the last marker.
     taken: Vec<u8>,
-    /// The slice of which the mark has not come by.
+    /// The slice whose marker has not arrived.
     awaited: Option<Slice>,
     out: Pieces,
-    /// What of the log follows the parts of a large collection.
+    /// Log records to be sent after the parts of a large collection.
     later: Pieces,
-    /// The shard of that collection, from its mark to its end.
+    /// The shard of that collection, from its marker to its end.
     between: Option<u16>,
     larges: Arc<Larges>,
-    /// Since a large collection has begun, or may with the slice that is being taken; with its shard.
+    /// Guard against snapshots, while a large collection is being sent or may begin with the current slice.
     held_off: Option<HeldOff<'static>>,
     open_shard: Option<u16>,
     next_mark: u64,
     patience: Duration,
     said: Instant,
     heard_at: Instant,
-    /// Since when writes are held back, if they are.
+    /// Since when writes are paused, if they are.
     holds_since: Option<Instant>,
-    /// Until when, in Unix milliseconds.
+    /// End of that pause, in Unix milliseconds.
     held_until_ms: u64,
 }
 
 impl Export {
-    /// Connects, and agrees with the other node that the slots are to move.
+    /// Connects, and negotiates the migration with the target.
     async fn open(bus: &'static Bus, job: &Arc<Job>) -> Result<Export, Ended> {
         job.begin();
         let config = bus.service.config.load_full();
@@ -216,7 +216,7 @@ impl Export {
         log.start()
             .map_err(|error| Ended::Failed(format!("The log can not be started: {error}")))?;
         let reader = log.add_reader(Audience::BOTH.or(Audience::MOVES));
-        // A slow node is given up, and holds up no client.
+        // A slow target is dropped, and never makes clients wait.
         reader.set_holding_back(false);
         let now = Instant::now();
         let mut export = Export {
@@ -283,7 +283,7 @@ impl Export {
         Ok(())
     }
 
-    /// Lets go of all that others notice.
+    /// Releases everything that affects others.
     async fn close(&mut self) {
         if let Some(shard) = self.open_shard.take() {
             self.larges.give_up();
@@ -302,7 +302,7 @@ impl Export {
 
     async fn run(&mut self) -> Result<(), Ended> {
         self.say("ACK").await?;
-        // Before the first slice: a shard that is taken for one knows of it.
+        // Before the first slice: the shard locked for one must know of it.
         let interest = self.bus.service.pubsub.interest();
         interest.set_listening(Audience::MOVES, true);
         self.job.advance(&[State::Established], State::Walking);
@@ -326,7 +326,7 @@ impl Export {
         self.job.advance(&[State::Walking], State::Following);
         self.await_word("REQUEST-PAUSE").await?;
         self.await_calm().await?;
-        // Most of them before writes wait.
+        // Most of them before writes are paused.
         self.delete_invalidated().await;
         self.hold_writes().await?;
         self.say("PAUSED").await?;
@@ -339,7 +339,7 @@ impl Export {
         self.grant().await
     }
 
-    /// Follows until there is little to be sent.
+    /// Follows the log until little is left to send.
     async fn await_calm(&mut self) -> Result<(), Ended> {
         loop {
             let limit = self
@@ -357,7 +357,7 @@ impl Export {
         }
     }
 
-    /// Has writes wait, lets those land that run, and sends what they have left.
+    /// Pauses writes, lets running ones finish, and sends their records.
     async fn hold_writes(&mut self) -> Result<(), Ended> {
         self.holds_since = Some(Instant::now());
         self.hold_on();
@@ -380,8 +380,8 @@ impl Export {
         Ok(())
     }
 
-    /// Has keys deleted that are left of tags which were invalidated: each is logged, and so goes at the other node.
-    /// The note of the tags themselves does not go there, where keys of other slots may have the same ones.
+    /// Deletes keys left of invalidated tags: each deletion is logged, and so reaches the target. The record of the
+    /// tags themselves is not sent, as keys of other slots there may have the same tags.
     async fn delete_invalidated(&self) {
         let router = self.bus.service.router;
         let shards: BTreeSet<u16> = self
@@ -406,7 +406,7 @@ impl Export {
         }
     }
 
-    /// Has the other node draw fences that are larger than all of this one: locks that were released, too, had theirs.
+    /// Makes the target issue fencing tokens larger than all of this node's, including those of released locks.
     fn tell_last_fence(&mut self) {
         let last = self.bus.service.fence_source.last();
         if last > 0 {
@@ -414,7 +414,7 @@ impl Export {
         }
     }
 
-    /// Holds writes back for a while from now on.
+    /// Extends the pause of writes.
     fn hold_on(&mut self) {
         let now_ms = clock::unix_ms();
         self.held_until_ms = now_ms + PAUSE_MS;
@@ -422,8 +422,8 @@ impl Export {
         pause.hold_slots(&self.job.slots, self.held_until_ms, now_ms);
     }
 
-    /// A write that has waited until this time runs, and has perhaps not been sent: then the other node may not get
-    /// the slots.
+    /// Errs if the pause has ended: a write that waited may have run, and not been sent; then the target must not
+    /// get the slots.
     fn look_whether_held(&self, until_ms: u64) -> Result<(), Ended> {
         match self.holds_since.is_some() && clock::unix_ms() >= until_ms {
             true => Err("Writes can not be held back any longer".into()),
@@ -431,9 +431,9 @@ impl Export {
         }
     }
 
-    /// The other node may take the slots: waits until it has. If it has not for long, it does not.
+    /// Grants the slots and waits until the target has taken them. If it has not after a while, it will not.
     async fn grant(&mut self) -> Result<(), Ended> {
-        // Should this node not live to delete its keys once the slots are another's, they go when it is back.
+        // If this node ends before it deletes the keys of the granted slots, they are deleted when it restarts.
         self.bus.note(SlotNote {
             name: self.job.name,
             is_coming: false,
@@ -443,7 +443,7 @@ impl Export {
             self.out.text(),
             &[b"CLUSTER", b"SYNCSLOTS", b"FAILOVER-GRANTED"],
         );
-        // Even if that fails it may have left.
+        // The message may have left even if this fails.
         let sent = self.send().await;
         let patience = (self.bus.node_timeout() * 2).max(Duration::from_millis(PAUSE_MS));
         let began = Instant::now();
@@ -470,7 +470,7 @@ impl Export {
         self.next_mark
     }
 
-    /// Takes the next keys of a slot; and whether a large collection behind them waits.
+    /// Takes the next keys of a slot; also returns whether a large collection after them has to wait.
     async fn walk(&mut self, slot: u16, at: Reached) -> (Slice, bool) {
         let shard = self.bus.service.router.shard_of_slot(slot);
         let take = move |engine: &mut Engine,
@@ -488,7 +488,7 @@ impl Export {
                     next => Some((db, next)),
                 };
                 match behind {
-                    // Nothing was there: the next one may have something.
+                    // Nothing was there: the next position may have something.
                     Some(next) if written.keys == 0 && !written.waits => (db, position) = next,
                     _ => return (written, (db, behind)),
                 }
@@ -506,7 +506,7 @@ impl Export {
         (slice, written.waits)
     }
 
-    /// Has something of a shard written, and marked in the log.
+    /// Encodes data of a shard, and sets a marker in the log.
     async fn slice<T: Default + Send + 'static>(
         &mut self,
         shard: u16,
@@ -516,7 +516,7 @@ impl Export {
     ) -> (u64, Chunk, Written, T) {
         let mark = self.mark();
         self.held_off = self.bus.replication.primary.snapshots().hold_off();
-        // Writes that are held back do not wait for a snapshot.
+        // While writes are paused, large collections do not wait for a snapshot.
         let (is_free, is_paused) = (self.held_off.is_some(), self.holds_since.is_some());
         let larges = Arc::clone(&self.larges);
         let outlet: Arc<dyn Outlet> = Arc::clone(&self.larges) as _;
@@ -549,7 +549,7 @@ impl Export {
         (mark, chunk, written, result)
     }
 
-    /// Sends keys again that a command has torn.
+    /// Sends torn keys again.
     async fn mend(&mut self) -> Result<(), Ended> {
         loop {
             let mut torn = self.filter.torn(MENDED_TOGETHER);
@@ -579,7 +579,7 @@ impl Export {
         }
     }
 
-    /// Sends what the log has up to a slice's mark, and the slice; then all else that is there.
+    /// Sends log records up to a slice's marker, and the slice; then everything else available.
     async fn follow_until(&mut self, slice: Slice) -> Result<(), Ended> {
         self.awaited = Some(slice);
         loop {
@@ -588,7 +588,7 @@ impl Export {
             if self.awaited.is_none() {
                 break;
             }
-            // Another thread is just appending.
+            // Another thread is still appending.
             tokio::time::sleep(LOOK_AGAIN).await;
         }
         match self.between {
@@ -597,7 +597,7 @@ impl Export {
         }
     }
 
-    /// Sends the parts of a large collection, and then what the log has had meanwhile.
+    /// Sends the parts of a large collection, and then the log records that arrived meanwhile.
     async fn send_large(&mut self, shard: u16) -> Result<(), Ended> {
         loop {
             let more = self.save_some(shard).await;
@@ -621,7 +621,7 @@ impl Export {
         self.exchange().await
     }
 
-    /// Has a shard go on with a large collection; whether more is left.
+    /// Encodes more of a shard's large collection; returns whether more is left.
     async fn save_some(&self, shard: u16) -> bool {
         let is_more = Arc::new(AtomicBool::new(false));
         let result = Arc::clone(&is_more);
@@ -640,7 +640,7 @@ impl Export {
         is_more.load(Relaxed)
     }
 
-    /// Sends what the log has.
+    /// Sends available log records.
     async fn follow(&mut self) -> Result<(), Ended> {
         self.take_log()?;
         self.exchange().await
@@ -667,7 +667,7 @@ impl Export {
         Ok(())
     }
 
-    /// The mark of a slice has come by.
+    /// Queues a slice when its marker has arrived.
     fn put(&mut self, slice: Slice) {
         if !slice.chunk.is_empty() || slice.large.is_some() {
             self.filter.select(slice.db, self.out.text());
@@ -681,7 +681,7 @@ impl Export {
         }
     }
 
-    /// Filters what was taken of the log.
+    /// Filters the data taken from the log.
     fn pass(&mut self) -> Result<(), Ended> {
         if self.taken.is_empty() {
             return Ok(());

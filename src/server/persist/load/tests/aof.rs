@@ -1,4 +1,4 @@
-//! Append-only files: what they leave, whatever the number of shards and of threads, where they end, and what is
+//! Append-only files: the resulting data, whatever the number of shards and of threads, where they end, and what is
 //! refused.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::*;
 use crate::persist::load::fault::AofFault;
 
-/// Commands drawn at random, many of which depend on what came before on the same key.
+/// Returns random commands, many of which depend on earlier ones on the same key.
 fn drawn(seed: u64, count: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
     let mut file = Vec::new();
@@ -65,7 +65,7 @@ fn commands_have_the_same_effect_on_any_number_of_threads_and_shards() {
 #[test]
 fn what_redis_and_valkey_trim_nearly_is_trimmed_exactly() {
     let mut lines: Vec<String> = (1..=8).map(|n| format!("XADD x {n}-1 f v")).collect();
-    // As they write `MAXLEN ~ 4 LIMIT 10`, `MINID ~ 6 LIMIT 10` and `MAXLEN ~ 1`, with nodes of three entries.
+    // As servers rewrite `MAXLEN ~ 4 LIMIT 10`, `MINID ~ 6 LIMIT 10` and `MAXLEN ~ 1`, with nodes of three entries.
     lines.extend([
         "XADD x MAXLEN = 6 LIMIT 10 9-1 f v".to_owned(),
         "XTRIM x MINID = 6-1 LIMIT 10".to_owned(),
@@ -84,7 +84,7 @@ fn what_redis_and_valkey_trim_nearly_is_trimmed_exactly() {
 
 #[test]
 fn deadlines_that_are_too_late_to_be_kept_are_cut_off_where_a_server_has_taken_them() {
-    // As Valkey 9 writes them; the latest one of elements is 2^46 - 1.
+    // As Valkey 9 writes them; the latest deadline of elements is 2^46 - 1.
     let far = [70_368_744_177_664, 9_223_372_036_854_775_807_i64];
     let [taken, latest] = [far, [70_368_744_177_663; 2]].map(|[one, two]| {
         let lines = [
@@ -100,7 +100,7 @@ fn deadlines_that_are_too_late_to_be_kept_are_cut_off_where_a_server_has_taken_t
         state(service)
     });
     assert_eq!(taken, latest);
-    // Of keys it is 2^48 - 1.
+    // For keys it is 2^48 - 1.
     let [taken, latest] = [i64::MAX, (1 << 48) - 1].map(|at_ms| {
         let lines = [
             format!("SET k v PXAT {at_ms}"),
@@ -302,7 +302,7 @@ fn keys_whose_time_has_come_meanwhile_are_there_while_loading() {
     });
 }
 
-/// A transaction of so many commands, for keys of its own, without its EXEC.
+/// Returns a transaction of `count` commands, for keys of its own, without its EXEC.
 fn begun(count: usize) -> Vec<u8> {
     let value = "x".repeat(1_000);
     let sets = (0..count).flat_map(|number| command(&format!("SET long:{number} {value}")));
@@ -374,7 +374,7 @@ fn a_command_that_is_too_long_is_refused_at_its_place() {
         assert!(matches!(error.fault, AofFault::Format), "{error}");
         assert_eq!(error.offset, front.len() as u64);
         assert_eq!(state(service).len(), 2);
-        // Longer than what it may be run with, but not by itself.
+        // Too long to be run together with the others, but not on its own.
         let long = command(&format!("SET c {}", &value[100..]));
         let file = [&front[..], &long, &command("SET d 1")].concat();
         replay(self::service(4), &file, threads).expect("all of it");
@@ -397,7 +397,7 @@ fn a_reset_ends_a_transaction_and_what_follows_is_run() {
     }
 }
 
-/// Loads until `stop` says so.
+/// Loads until `stop` returns true.
 fn replay_until(
     service: &'static Service,
     file: &[u8],

@@ -1,5 +1,5 @@
-//! Snapshots and append-only files into shards, at several numbers of shards and of threads: what is in them is there
-//! afterwards, what is broken is refused at its place, and nothing ever panics.
+//! Loads snapshots and append-only files into shards, at several numbers of shards and of threads: their contents
+//! are there afterwards, errors are reported at their offset, and nothing ever panics.
 
 mod aof;
 mod newer;
@@ -32,7 +32,7 @@ pub(super) fn service(shards: usize) -> &'static Service {
     service_with(Config::default(), shards)
 }
 
-/// One that counts commands which fail, and goes on.
+/// Returns a server that counts failing commands and goes on.
 pub(super) fn lenient_service(shards: usize) -> &'static Service {
     let config = Config {
         aof_load_errors: LoadErrors::Continue,
@@ -48,7 +48,7 @@ fn service_with(config: Config, shards: usize) -> &'static Service {
     Box::leak(Box::new(service))
 }
 
-/// Every key with its value, as bytes that lose nothing, and its deadline.
+/// Every key with its value, serialized without loss, and its deadline.
 type State = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Option<u64>)>;
 
 /// Calls `visit` with every entry.
@@ -62,7 +62,7 @@ fn each_entry(
     for shard in 0..service.shards.len() as u16 {
         let mut engine = service.shards.try_take(shard).expect("nobody has it");
         for db in 0..engine.database_count() {
-            // What is due is there as well.
+            // Expired keys are included.
             let mut keyspace = engine.keyspace(db, Now { unix_ms: 0 }).untouched();
             let mut position = 0;
             loop {
@@ -105,7 +105,7 @@ fn ended(mut file: Vec<u8>) -> Vec<u8> {
     file
 }
 
-/// All that a server has as a snapshot.
+/// Returns all data of a server as a snapshot.
 fn saved(service: &Service, version: u16) -> Vec<u8> {
     let options = options(version);
     let mut file = Vec::new();
@@ -122,7 +122,7 @@ fn saved(service: &Service, version: u16) -> Vec<u8> {
     ended(file)
 }
 
-/// A snapshot of raw values: what stands before the type, the type with the value, one key each.
+/// Returns a snapshot of raw values, one key each: what precedes the type, and the type with the value.
 pub(super) fn made(values: &[(&[u8], &[u8])], version: u16) -> Vec<u8> {
     let mut file = format!("REDIS{version:04}").into_bytes();
     for (number, (front, value)) in values.iter().enumerate() {
@@ -168,7 +168,7 @@ pub(super) fn replay(
     loader.aof(&mut &file[..], &mut progress)
 }
 
-/// A line as a command of an append-only file.
+/// Encodes a line as a command of an append-only file.
 pub(super) fn command(line: &str) -> Vec<u8> {
     let words: Vec<&str> = line.split(' ').collect();
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
@@ -182,7 +182,7 @@ fn commands(lines: &[&str]) -> Vec<u8> {
     lines.iter().flat_map(|line| command(line)).collect()
 }
 
-/// The values that redis-server 7.0.15 dumped, of all its types and encodings.
+/// Returns the values dumped by redis-server 7.0.15, of all its types and encodings.
 fn recorded_values() -> Vec<Vec<u8>> {
     let values = payloads::all().map(|one| one.payload[..one.payload.len() - 10].to_vec());
     values.collect()
@@ -194,7 +194,7 @@ fn string(text: &[u8]) -> Vec<u8> {
     writer.bytes().to_vec()
 }
 
-/// Values in forms of old servers, and of those that came after 7.0.
+/// Returns values in forms of old servers, and of servers after 7.0.
 fn other_values() -> Vec<Vec<u8>> {
     let strings = |head: &[u8], texts: &[&[u8]]| {
         let mut value = head.to_vec();
@@ -230,7 +230,7 @@ fn every_type_in_every_form_is_loaded_and_saved_again_in_every_version() {
     let first = service(4);
     let loaded = load(first, &made(&parts, 9)).expect("all forms are known");
     assert_eq!(loaded.keys, values.len() as u64);
-    // What only this server has.
+    // Types that only this server has.
     let more = [
         "BF.RESERVE bloom 0.01 20",
         "BF.MADD bloom a b c",
@@ -255,7 +255,7 @@ fn every_type_in_every_form_is_loaded_and_saved_again_in_every_version() {
         assert_eq!(loaded.keys, expected.len() as u64);
         assert_eq!(loaded.fields["redis-ver"], "7.4.0");
         let found = state(second);
-        // The oldest version does not tell when consumers were active.
+        // The oldest version does not record when consumers were active.
         let is_kept = |value: &[u8]| version > 10 || value[0] != 21;
         for (key, (value, deadline)) in &expected {
             let (there, at_ms) = &found[key];
@@ -371,7 +371,7 @@ fn what_is_wrong_is_said_with_its_place() {
     assert!(matches!(fault(&ended(function)).fault, Fault::Function(_)));
     let function = [b"REDIS0010", &[opcode::FUNCTION_PRE_GA, 1, b'x'][..]].concat();
     assert!(matches!(fault(&ended(function)).fault, Fault::Function(_)));
-    // Lengths that are claimed take no memory.
+    // Claimed lengths take no memory.
     for head in [
         &[
             0, 1, b'k', 0x81, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
@@ -457,14 +457,14 @@ fn files_of_many_stretches_are_loaded_on_any_number_of_threads() {
         replay(third, &lines, threads).expect("commands");
         assert!(state(third) == expected, "commands on {threads} threads");
     }
-    // A fault in the middle is found, whichever thread came to it.
+    // An error in the middle is found, whichever thread meets it.
     let mut broken = file.clone();
     let middle = broken.len() / 2;
     broken[middle..middle + 400].fill(0x81);
     assert!(load_with(service(4), &broken, KEEP, 3).is_err());
 }
 
-/// The files to be broken: of all types and encodings, whole and compressed.
+/// Returns the files to be damaged: of all types and encodings, plain and compressed.
 fn corpus() -> Vec<Vec<u8>> {
     let values = [recorded_values(), other_values()].concat();
     let later = [&[opcode::DEADLINE_MS][..], &FAR_MS.to_le_bytes()].concat();
@@ -480,7 +480,7 @@ fn corpus() -> Vec<Vec<u8>> {
     files
 }
 
-/// Checks a file as `check-rdb` does: it is good or it is not, and nothing else happens.
+/// Checks a file as `check-rdb` does: it is valid or it is not, and nothing else happens.
 fn is_good(file: &[u8]) -> bool {
     let mut told = Vec::new();
     let now = Now { unix_ms: 1 };
@@ -524,7 +524,7 @@ fn flipped_bits_are_refused_or_make_other_values() {
                 !is_good(&broken) || broken == file,
                 "the checksum covers all"
             );
-            // Without a checksum the values themselves have to be judged.
+            // Without a checksum the values themselves are checked.
             let end = broken.len() - 8;
             broken[end..].fill(0);
             match is_good(&broken) {
@@ -552,7 +552,7 @@ fn broken_files_that_are_loaded_leave_a_server_that_answers() {
             assert_eq!(state(service).len() as u64, loaded.keys);
         }
         each_entry(service, |_, entry| {
-            // Whatever is there can be looked at.
+            // All loaded values can be read.
             let _ = HashRef::of(entry, 0).map(|hash| hash.len());
         });
     }

@@ -1,8 +1,8 @@
-//! What Redis 8 and Valkey 9 write and this server does not: forms of values, and records beside them.
+//! Data that Redis 8 and Valkey 9 write and this server does not: forms of values, and records beside them.
 
 use super::*;
 
-/// A file of these parts, behind its first nine bytes.
+/// Returns a file of these parts, after its first nine bytes.
 fn file_of(magic: &[u8; 9], parts: &[&[u8]]) -> Vec<u8> {
     let mut file = magic.to_vec();
     parts.iter().for_each(|part| file.extend_from_slice(part));
@@ -12,7 +12,7 @@ fn file_of(magic: &[u8; 9], parts: &[&[u8]]) -> Vec<u8> {
 /// The fields of a hash, with their values and deadlines.
 type Fields = BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>;
 
-/// The fields of all hashes, with deadlines, by key.
+/// Returns the fields of all hashes, with deadlines, by key.
 fn hashes(service: &Service) -> BTreeMap<Vec<u8>, Fields> {
     let mut found = BTreeMap::new();
     each_entry(service, |_, entry| {
@@ -31,7 +31,7 @@ fn strings(bytes: &[&[u8]]) -> Vec<u8> {
     bytes.iter().flat_map(string).collect()
 }
 
-/// A listpack of short elements: numbers below 128, and texts.
+/// Returns a listpack of short elements: numbers below 128, and texts.
 fn pack(elements: &[&[u8]]) -> Vec<u8> {
     let mut bytes = basalt_core::structures::listpack::EMPTY.to_vec();
     let mut pack = basalt_core::structures::listpack::ListpackMut::new(&mut bytes);
@@ -146,8 +146,8 @@ fn streams_of_redis_8_load_with_what_they_remember_of_producers() {
         });
         writer.bytes().to_vec()
     };
-    // Type, nodes, figures and groups of none; then the seconds that ids are remembered and how many are, the producers
-    // with their ids and the entries that these are of, how many ids came and how many came twice.
+    // Type, nodes, counters and zero groups; then how many seconds ids are remembered and how many are kept, the
+    // producers with their ids and the entries of those ids, the number of ids received and of duplicates.
     let old = written(source);
     assert_eq!(old[0], 21);
     let one = [1, 1, b'p', 2, 1, b'i', 3, 4, 2, b'i', b'j', 5, 6, 9, 1];
@@ -206,7 +206,7 @@ fn what_does_not_exist_here_is_refused_by_its_type_and_key() {
         (&[28, 3, b'a', b'r', b'r', 0][..], "array"),
         (&[33, 3, b'a', b'r', b'r', 0], "GCRA"),
         (&[6, 3, b'a', b'r', b'r', 0], "module"),
-        // The name of a module's type that is not here.
+        // The name of a module type unknown here.
         (&[7, 3, b'a', b'r', b'r', 9, 0], "module"),
     ] {
         let error = refused(b"REDIS0014", part);
@@ -214,7 +214,7 @@ fn what_does_not_exist_here_is_refused_by_its_type_and_key() {
     }
     let metadata = [opcode::KEY_METADATA, 1, 0, 0, 0, 0, 0];
     assert!(refused(b"REDIS0013", &metadata).contains("module"));
-    // Slots on their way to a server of Valkey: the move's name, and ranges.
+    // Slots migrating to a Valkey server: the migration's name, and ranges.
     let name = [&[40][..], &[b'7'; 40]].concat();
     let coming = |first: [u8; 2], last: [u8; 2]| {
         [&[opcode::KEY_METADATA], &name[..], &[1], &first, &last].concat()
@@ -224,7 +224,7 @@ fn what_does_not_exist_here_is_refused_by_its_type_and_key() {
     let file = file_of(b"VALKEY080", &[&coming(one, last), &key]);
     assert!(load(service(2), &file).is_ok());
     assert!(refused(b"VALKEY080", &coming(last, one)).contains("Slots"));
-    // Without any it says nothing.
+    // Without any it has no effect.
     let empty = [&[opcode::KEY_METADATA, 0][..], &[0, 1, b'k', 1, b'v']].concat();
     let service = service(2);
     assert!(load(service, &file_of(b"REDIS0013", &[&empty])).is_ok());
