@@ -1,4 +1,4 @@
-//! Programs beside a server, which ask it from outside.
+//! Programs that query a server from outside.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! `basalt report FILE.html`: asks the metrics port of a running server for its report, and writes it to a file.
+//! `basalt report FILE.html`: fetches a report from a running server's metrics port, and writes it to a file.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -15,10 +15,10 @@ use basalt_core::base::base64;
 use basalt_core::base::text::visible;
 use basalt_server::tls::asking::{self, Asking};
 
-/// How long the server may take to be reached, and to say some more.
+/// Timeout for connecting to the server, and for each read.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Bytes of an answer that are taken.
+/// Maximum bytes of a response.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// Runs the program; the error is for people.
@@ -43,7 +43,7 @@ pub fn run(arguments: &[OsString]) -> Result<String, String> {
     let path = format!("/report?range={range}");
     let fetch_at = |port| fetch((&host, port), &path, user.as_deref(), tls.as_ref());
     let page = fetch_at(port).or_else(|why| {
-        // The port that one knows is mostly that of clients, where the server says which one is meant.
+        // Users mostly know the port for clients; the server there reports its metrics port.
         let place = Place {
             host: host.clone(),
             port,
@@ -65,9 +65,10 @@ pub fn run(arguments: &[OsString]) -> Result<String, String> {
     Ok(format!("{}: {} bytes", file.display(), page.len()))
 }
 
-/// The metrics port of a server, by its port for clients; none where nothing there speaks the Redis protocol, or says.
+/// Returns a server's metrics port, given its port for clients; `None` if nothing there speaks the Redis protocol,
+/// or it does not tell.
 fn metrics_port(place: &Place) -> Option<u16> {
-    // The user may be one of metrics-auth, whom only the metrics know.
+    // The user may be that of metrics-auth, which only the metrics port knows.
     let anonymous = Place {
         user: None,
         password: None,
@@ -136,7 +137,7 @@ fn command() -> Command {
         )
 }
 
-/// The body of what is answered at a path, if that is a page.
+/// Returns the body of the response for a path, if it is a page.
 fn fetch(
     (host, port): (&str, u16),
     path: &str,
@@ -156,7 +157,7 @@ fn fetch(
             base64::encode(user.as_bytes())
         )
     });
-    // HTTP 1.0, as its answer has no parts and ends with the connection.
+    // HTTP 1.0, because its responses are not chunked and end with the connection.
     let request = format!(
         "GET {path} HTTP/1.0\r\nHost: {}\r\n{authorization}\r\n",
         host_header(host)
@@ -174,7 +175,7 @@ trait Stream: Read + Write {}
 impl Stream for TcpStream {}
 impl Stream for asking::Stream {}
 
-/// An address of IPv6 stands in brackets.
+/// Formats a Host header; IPv6 addresses need brackets.
 fn host_header(host: &str) -> String {
     match host.contains(':') {
         true => format!("[{host}]"),
@@ -197,7 +198,7 @@ fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     Err(failure)
 }
 
-/// The body of an answer; what the server says where it has no page.
+/// Returns a response's body, or the server's message if it is not a page.
 fn body(answer: &[u8]) -> Result<Vec<u8>, String> {
     let split = answer.windows(4).position(|four| four == b"\r\n\r\n");
     let Some(split) = split.filter(|_| answer.starts_with(b"HTTP/1.")) else {
@@ -219,8 +220,9 @@ fn body(answer: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Written aside and then put in place, so that a file is a whole report or what it was. A link is followed; what is no
-/// plain file, as a pipe, takes the page itself. A new file is for its owner alone, as it may name keys.
+/// Writes the page to a temporary file and renames it, so that the file is either a complete report or unchanged. A
+/// link is followed; anything but a plain file, such as a pipe, is written directly. A new file is readable by its
+/// owner only, because it may name keys.
 fn write(file: &Path, page: &[u8]) -> io::Result<()> {
     let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let before = match fs::metadata(&file) {
@@ -243,7 +245,7 @@ fn write(file: &Path, page: &[u8]) -> io::Result<()> {
     kept.and_then(|()| made.write_all(page))
         .and_then(|()| fs::rename(&aside, &file))
         .inspect_err(|_| {
-            // What is left aside is of no use.
+            // An unfinished temporary file is useless.
             let _ = fs::remove_file(&aside);
         })
 }

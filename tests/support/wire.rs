@@ -1,14 +1,15 @@
-//! The protocol as a test sees it: a reply as a plain tree, its text as redis-cli would print it, and a raw client over
-//! a blocking socket. Knows no command and shares no code with the server, so that both cannot be wrong together.
+//! The protocol as seen by a test: a reply as a plain tree, its text as redis-cli would print it, and a raw client
+//! over a blocking socket. It knows no commands and shares no code with the server, so that both cannot be wrong
+//! together.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-/// No reply in a test may take longer; a stuck shard then fails the test instead of hanging it.
+/// Read timeout; a stuck shard then fails the test instead of hanging it.
 const READ_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// One reply, RESP2 or RESP3, kept as near to its bytes as a comparison needs.
+/// A reply, RESP2 or RESP3, kept as close to its bytes as a comparison needs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     Simple(Vec<u8>),
@@ -29,7 +30,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The bytes of a text reply; panics on any other, as a test wants it.
+    /// Returns the bytes of a text reply; panics on any other.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Value::Simple(text)
@@ -44,7 +45,7 @@ impl Value {
         String::from_utf8_lossy(self.bytes()).into_owned()
     }
 
-    /// The text of INFO and CLIENT LIST, with the format tag of a verbatim string taken off.
+    /// Returns the text of INFO and CLIENT LIST, without the format tag of a verbatim string.
     pub fn body(&self) -> String {
         let text = self.text();
         if let Value::Verbatim(_) = self {
@@ -76,7 +77,7 @@ impl Value {
         matches!(self, Value::NilBulk | Value::NilArray | Value::Null)
     }
 
-    /// The reply as redis-cli prints it, with the RESP3 types told apart.
+    /// Formats the reply as redis-cli prints it, but distinguishing the RESP3 types.
     pub fn show(&self) -> String {
         let mut out = String::new();
         self.write_to(&mut out, 0);
@@ -129,7 +130,7 @@ fn write_items(out: &mut String, indent: usize, mark: &str, empty: &str, items: 
     }
 }
 
-/// A word in double quotes, as `split` reads it back.
+/// Quotes a word so that `split` reads it back.
 pub fn quote(text: &[u8]) -> String {
     format!("\"{}\"", escape(text).replace('"', "\\\""))
 }
@@ -151,7 +152,7 @@ fn escape(text: &[u8]) -> String {
     out
 }
 
-/// Splits a line as redis-cli does: words, "quoted \x00 words" and 'plain ones'.
+/// Splits a line like redis-cli: words, "quoted \x00 words" and 'plain ones'.
 pub fn split(line: &str) -> Vec<Vec<u8>> {
     let bytes = line.as_bytes();
     let mut words = Vec::new();
@@ -208,7 +209,7 @@ pub fn split(line: &str) -> Vec<Vec<u8>> {
     words
 }
 
-/// A command as a multibulk request.
+/// Encodes a command as a multibulk request.
 pub fn encode<A: AsRef<[u8]>>(args: &[A]) -> Vec<u8> {
     let mut out = Vec::new();
     encode_into(&mut out, args);
@@ -225,7 +226,7 @@ pub fn encode_into<A: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[A]) {
     }
 }
 
-/// A connection that sends what it is told to and reads one reply at a time.
+/// A connection that sends what it is given and reads one reply at a time.
 pub struct Raw {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -241,7 +242,7 @@ impl Raw {
         Raw::over(TcpStream::connect(("127.0.0.1", port))?)
     }
 
-    /// Over a socket that is connected.
+    /// Uses a connected socket.
     pub fn over(stream: TcpStream) -> std::io::Result<Raw> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(READ_TIMEOUT))?;
@@ -263,7 +264,7 @@ impl Raw {
             .expect("send to the server under test");
     }
 
-    /// For peers that may have closed already: a refused write is not the test's subject.
+    /// Sends to a peer that may have closed already; a refused write is not the test's subject.
     pub fn send_unchecked(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
@@ -272,7 +273,7 @@ impl Raw {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// One command as words of a line, and its reply.
+    /// Sends a command given as a line of words, and returns its reply.
     pub fn call(&mut self, line: &str) -> Value {
         self.command(&split(line))
     }
@@ -282,7 +283,7 @@ impl Raw {
         self.read()
     }
 
-    /// Sends all lines in one write, then reads as many replies.
+    /// Sends all lines in one write, then reads their replies.
     pub fn pipeline(&mut self, lines: &[&str]) -> Vec<Value> {
         let mut bytes = Vec::new();
         for line in lines {
@@ -302,7 +303,7 @@ impl Raw {
         }
     }
 
-    /// A reply, or why there is none: closed, reset, timed out.
+    /// Reads a reply, or returns why there is none: closed, reset, timed out.
     pub fn try_read(&mut self) -> std::io::Result<Value> {
         let (mark, line) = self.line()?;
         Ok(match mark {
@@ -332,7 +333,7 @@ impl Raw {
         })
     }
 
-    /// True when the peer closes without sending anything more.
+    /// True if the peer closes without sending anything more.
     pub fn is_closed(&mut self) -> bool {
         if !self.pending().is_empty() {
             return false;
@@ -343,13 +344,13 @@ impl Raw {
         }
     }
 
-    /// Everything until the peer closes.
+    /// Returns everything received until the peer closes.
     pub fn read_to_close(&mut self) -> Vec<u8> {
         while self.fill().is_ok() {}
         self.pending().to_vec()
     }
 
-    /// Whether some of what the peer sent has been received and not been taken yet.
+    /// Whether received data have not been consumed yet.
     pub fn has_pending(&self) -> bool {
         !self.pending().is_empty()
     }
@@ -406,7 +407,7 @@ impl Raw {
         let mut chunk = [0; 16 * 1024];
         let count = loop {
             match self.stream.read(&mut chunk) {
-                // As it does when the process was stopped and goes on.
+                // Happens when the process was stopped and continues.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 other => break other?,
             }

@@ -1,91 +1,91 @@
-//! Seeded request streams of a cache: which key is asked for next, and how large its value is.
+//! Seeded request streams of a cache: the sequence of keys, and the sizes of their values.
 //!
 //! Used by the hit-ratio bench and by tests that compare what the engine estimates or keeps with an exact
-//! simulation. Knows no server. The same seed gives the same stream on every machine.
+//! simulation. Independent of any server. The same seed yields the same stream on every machine.
 //!
 //! ```text
-//! zipf 0.6 … 1.2   fixed popularity: rank r is asked for in proportion to 1 / r^a
-//! scan             Zipf 0.9, and every 0.2 n requests a scan over 0.1 n keys that never come again
-//! rescan           Zipf 0.9, and between its stretches always the same 0.13 n keys, one after the other
-//! one-hit          40 % of all requests are for keys that never come again, the others are Zipf 0.9
-//! shift            Zipf 0.9, and half of the ranks go to new keys at each tenth of the stream
-//! drift            the newest key is the hottest (Zipf 0.9 by age), a new one comes every 30 requests
+//! zipf 0.6 … 1.2   fixed popularity: rank r is requested in proportion to 1 / r^a
+//! scan             Zipf 0.9, and every 0.2 n requests a scan over 0.1 n keys that never recur
+//! rescan           Zipf 0.9, and between its stretches always the same 0.13 n keys, in sequence
+//! one-hit          40 % of all requests are for keys that never recur, the others are Zipf 0.9
+//! shift            Zipf 0.9, and half of the ranks are reassigned to new keys at each tenth of the stream
+//! drift            the newest key is the hottest (Zipf 0.9 by age), with a new key every 30 requests
 //! sizes            Zipf 0.9 over values of lognormal size (median 245 bytes, sigma 1.4, at most 64 KiB)
-//! web              the same sizes, a fifth one-hit wonders, and a tenth of the ranks go to new keys at each tenth
+//! web              the same sizes, a fifth one-hit wonders, and a tenth of the ranks reassigned at each tenth
 //! ```
 //!
-//! In three more, what is behind the cache changes, as behind most caches (cache-aside):
+//! In three more workloads, the data behind the cache change, as behind most caches (cache-aside):
 //!
 //! ```text
 //! deleted          Zipf 0.9, and a tenth of the requests write: they delete the key, and the next reader stores it
 //! expiring         Zipf 0.9, and each value has a deadline, up to a fifth of the stream from then
-//! aside            web with both: a twentieth of the requests write, and values live for up to a third of the stream
+//! aside            web with both: a twentieth of the requests write, and values live up to a third of the stream
 //! ```
 
 use std::sync::Arc;
 
-/// How keys are asked for.
+/// The pattern of key requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
     /// Fixed popularity.
     Zipf,
-    /// See the module.
+    /// A scan workload; see the module.
     Scan,
-    /// See the module.
+    /// A repeated scan; see the module.
     Rescan,
-    /// A share of the requests is for keys that never come again.
+    /// The given share of the requests is for keys that never recur.
     OneHit(f64),
-    /// A share of the ranks goes to new keys at each tenth of the stream.
+    /// The given share of the ranks is reassigned to new keys at each tenth of the stream.
     Shift(f64),
-    /// See the module.
+    /// The newest key is the hottest; see the module.
     Drift,
-    /// Both: one-hit wonders and ranks that go to new keys.
+    /// Both: one-hit wonders and reassigned ranks.
     Web(f64, f64),
 }
 
-/// How large values are.
+/// The distribution of value sizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sizes {
-    /// All of them.
+    /// All values have this size.
     Fixed(usize),
-    /// Lognormal: median and sigma.
+    /// Lognormal, with this median and sigma.
     Lognormal(f64, f64),
 }
 
-/// One stream.
+/// A workload.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// What tables call it.
+    /// The name in tables.
     pub name: &'static str,
-    /// How keys are asked for.
+    /// The pattern of key requests.
     pub shape: Shape,
     /// Exponent of the popularity.
     pub alpha: f64,
-    /// How large values are.
+    /// The distribution of value sizes.
     pub sizes: Sizes,
-    /// Keys among which popularity is distributed.
+    /// Number of keys among which popularity is distributed.
     pub ranks: usize,
-    /// Length of the stream.
+    /// Number of requests in the stream.
     pub requests: usize,
-    /// The share of requests that write: the key is deleted.
+    /// The share of requests that write, that is, delete the key.
     pub writes: f64,
-    /// For which part of the stream a value lives at most; 0 for ever.
+    /// Maximum lifetime of a value, as a fraction of the stream; 0 for unlimited.
     pub lives: f64,
-    /// Decides everything.
+    /// Seed that determines the whole stream.
     pub seed: u64,
 }
 
-/// The largest value of a lognormal workload.
+/// Maximum value size of a lognormal workload, in bytes.
 const VALUE_BYTES_MAX: f64 = 65_536.0;
 
-/// Requests a millisecond, at most, where values have deadlines.
+/// Maximum requests per millisecond, where values have deadlines.
 pub const STEPS_PER_MS: u64 = 40;
 
-/// Requests after which the newest key of `drift` is another.
+/// Number of requests after which `drift` has a new newest key.
 const DRIFT_REQUESTS: usize = 30;
 
 impl Workload {
-    /// All of them, with this many ranks and requests; values of fixed size have 100 bytes.
+    /// Returns all workloads with this many ranks and requests; fixed-size values have 100 bytes.
     pub fn all(ranks: usize, requests: usize, seed: u64) -> Vec<Workload> {
         const FIXED: Sizes = Sizes::Fixed(100);
         const LOGNORMAL: Sizes = Sizes::Lognormal(245.0, 1.4);
@@ -117,7 +117,7 @@ impl Workload {
         .to_vec()
     }
 
-    /// More workloads, in which keys are deleted and expire.
+    /// Returns more workloads, in which keys are deleted and expire.
     pub fn changing(ranks: usize, requests: usize, seed: u64) -> Vec<Workload> {
         let all = Workload::all(ranks, requests, seed);
         let rows = [
@@ -138,26 +138,26 @@ impl Workload {
             .collect()
     }
 
-    /// The keys of the stream, and whether each is written instead of asked for.
+    /// Returns the keys of the stream, and whether each request is a write.
     pub fn steps(&self) -> impl Iterator<Item = (u32, bool)> + use<> {
         let (writes, mut draw) = (self.writes, Draw(self.seed ^ 0x0de1_e7ed));
         self.keys()
             .map(move |key| (key, writes > 0.0 && draw.unit() < writes))
     }
 
-    /// How long the stream takes where values have deadlines, so that these mean the same for all servers.
+    /// Returns the duration of the stream where values have deadlines, so that these mean the same for all servers.
     pub fn duration_ms(&self) -> u64 {
         self.requests as u64 / STEPS_PER_MS
     }
 
-    /// For how many milliseconds a key's value lives, always as long; none: for ever.
+    /// Returns the lifetime of a key's value in milliseconds, which is always the same; `None` for unlimited.
     pub fn life_ms(&self, key: u32) -> Option<u64> {
         let longest_ms = self.lives * self.duration_ms() as f64;
         let mut draw = Draw(self.seed ^ (u64::from(key) << 20) ^ 0x11fe);
         (self.lives > 0.0).then(|| (longest_ms * (0.1 + 0.9 * draw.unit())) as u64 + 1)
     }
 
-    /// The keys in the order in which they are asked for, numbered in the order in which they first may come.
+    /// Returns the keys in request order, numbered in the order in which they first may occur.
     pub fn keys(&self) -> Keys {
         Keys {
             popularity: Popularity::new(self.ranks, self.alpha),
@@ -169,13 +169,13 @@ impl Workload {
                 Shape::Shift(_) | Shape::Web(..) => (0..self.ranks as u32).collect(),
                 _ => Vec::new(),
             },
-            // Keys that come once, and new keys, are numbered behind those that all ranks have from the start.
+            // One-time and new keys are numbered after those that the ranks have from the start.
             fresh: self.ranks as u32,
             draw: Draw(self.seed ^ 0x5eed_cafe_f00d_d00d),
         }
     }
 
-    /// Bytes of a key's value: always the same for the same key.
+    /// Returns the bytes of a key's value, which are always the same.
     pub fn value_bytes(&self, key: u32) -> usize {
         match self.sizes {
             Sizes::Fixed(bytes) => bytes,
@@ -188,7 +188,7 @@ impl Workload {
         }
     }
 
-    /// Different keys in the stream, and the bytes of their values together.
+    /// Returns the number of distinct keys in the stream, and the bytes of their values.
     pub fn footprint(&self) -> (usize, usize) {
         let mut seen = Vec::new();
         let (mut keys, mut bytes) = (0, 0);
@@ -207,14 +207,14 @@ impl Workload {
     }
 }
 
-/// See [`Workload::keys`].
+/// The keys of a stream; see [`Workload::keys`].
 pub struct Keys {
     popularity: Popularity,
     shape: Shape,
     ranks: usize,
     requests: usize,
     done: usize,
-    /// The key that each rank has now, where that changes.
+    /// The current key of each rank, where that changes.
     names: Vec<u32>,
     fresh: u32,
     draw: Draw,
@@ -226,7 +226,7 @@ impl Keys {
         self.fresh - 1
     }
 
-    /// Gives this share of the ranks to new keys.
+    /// Reassigns this share of the ranks to new keys.
     fn rename(&mut self, share: f64) {
         for rank in 0..self.names.len() {
             if self.draw.unit() < share {
@@ -264,7 +264,7 @@ impl Iterator for Keys {
                 let within = at % (3 * scan);
                 match within < 2 * scan {
                     true => self.ranked(),
-                    // Keys of their own, the same each time.
+                    // Separate keys, the same each time.
                     false => (self.ranks + within - 2 * scan) as u32,
                 }
             }
@@ -294,7 +294,7 @@ impl Iterator for Keys {
     }
 }
 
-/// Ranks drawn in proportion to 1 / (rank + 1)^alpha.
+/// Samples ranks in proportion to 1 / (rank + 1)^alpha.
 #[derive(Clone)]
 struct Popularity(Arc<[f64]>);
 
@@ -319,7 +319,7 @@ impl Popularity {
     }
 }
 
-/// SplitMix64.
+/// The SplitMix64 generator.
 pub struct Draw(pub u64);
 
 impl Draw {
@@ -332,17 +332,17 @@ impl Draw {
         mixed ^ mixed >> 31
     }
 
-    /// From 0 up to but not 1.
+    /// Returns a number from 0 up to but excluding 1.
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
-/// An exact LRU cache of so many bytes, to compare with: objects, each with its bytes.
+/// An exact LRU cache of `bytes_max` bytes for comparison: objects with their sizes.
 pub struct Lru {
     bytes_max: u64,
     bytes: u64,
-    /// By key: bytes, and the neighbours towards the front and the back; bytes are zero when it is not there.
+    /// By key: bytes, and the neighbors towards the front and the back; bytes are zero if the key is absent.
     nodes: Vec<(u64, u32, u32)>,
     front: u32,
     back: u32,
@@ -351,7 +351,7 @@ pub struct Lru {
 const NOBODY: u32 = u32::MAX;
 
 impl Lru {
-    /// An empty one.
+    /// Creates an empty cache.
     pub fn new(bytes_max: u64) -> Lru {
         Lru {
             bytes_max,
@@ -362,7 +362,7 @@ impl Lru {
         }
     }
 
-    /// Asks for an object, and stores it if it was not there; whether it was.
+    /// Requests an object, and stores it if it is absent. Returns whether it was present.
     pub fn ask(&mut self, key: u32, bytes: u64) -> bool {
         let index = key as usize;
         if self.nodes.len() <= index {
@@ -388,7 +388,7 @@ impl Lru {
         found
     }
 
-    /// Takes an object out, if it is there.
+    /// Removes an object, if present.
     pub fn remove(&mut self, key: u32) {
         let bytes = self.nodes.get(key as usize).map_or(0, |node| node.0);
         if bytes != 0 {

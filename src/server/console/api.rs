@@ -1,4 +1,4 @@
-//! The facts as JSON, under paths that stay: a row for each.
+//! The facts as JSON under stable paths, in a table with a row per path.
 
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
@@ -16,10 +16,10 @@ use crate::telemetry::miss_ratio::{CurveFigures, PERCENT};
 use basalt_core::base::info;
 use basalt_core::base::text::visible;
 
-/// What is answered: facts, or why there are none.
+/// A response: facts, or an error status with its reason.
 type Answered = Result<Value, (StatusCode, String)>;
 
-/// One path.
+/// An API path.
 pub(super) struct Endpoint {
     pub(super) path: &'static str,
     says: &'static str,
@@ -144,13 +144,14 @@ pub(super) static ENDPOINTS: [Endpoint; 20] = [
     ),
 ];
 
-/// The row of a path, with a slash at its end or without.
+/// Returns the row of a path, with or without a trailing slash.
 pub(super) fn find(path: &str) -> Option<&'static Endpoint> {
     let path = path.strip_suffix('/').unwrap_or(path);
     ENDPOINTS.iter().find(|endpoint| endpoint.path == path)
 }
 
-/// A field of INFO, as a number where it is one: texts that have zeros in front, or are longer than numbers are, stay.
+/// Converts a field of INFO, to a number if it is one; texts with leading zeros, or longer than numbers, stay
+/// texts.
 fn value(text: &str) -> Value {
     let is_padded = text.len() > 1 && text.starts_with('0') && !text.starts_with("0.");
     if let Ok(whole) = text.parse::<i64>()
@@ -172,7 +173,7 @@ fn value(text: &str) -> Value {
     }
 }
 
-/// Fields of INFO that tell where a neighbour is, as clients' addresses do.
+/// Whether a field of INFO reveals a neighbor's address, as clients' addresses do.
 fn is_address(field: &str) -> bool {
     let of_replica = field.strip_prefix("slave");
     field == "master_host"
@@ -196,7 +197,7 @@ fn overview(view: &View<'_>) -> Answered {
             sections.insert(title.to_owned(), section(view, title));
         }
     }
-    // Paths tell of the machine.
+    // Paths reveal facts about the machine.
     if !view.viewer.sees(Sight::Config)
         && let Some(Value::Object(server)) = sections.get_mut("server")
     {
@@ -219,7 +220,7 @@ fn overview(view: &View<'_>) -> Answered {
     Ok(json!({ "time": view.now_s, "info": sections, "latest": latest }))
 }
 
-/// The step that is asked for, and since when.
+/// Returns the requested step and start time.
 fn span(view: &View<'_>) -> Result<(Step, u64), (StatusCode, String)> {
     let step = match view.query.get("step") {
         None | Some("second") => Step::Second,
@@ -256,7 +257,7 @@ fn history(view: &View<'_>) -> Answered {
             None => return Err(bad(format!("no series {:?}", name(each.as_bytes())))),
         }
     }
-    // Each at most once, whatever was asked for: an answer has a bound.
+    // Each series at most once, so that the response is bounded.
     let mut is_new = [true; SERIES.len()];
     wanted.retain(|index| std::mem::take(&mut is_new[*index]));
     let rows = wanted.iter().map(|index| {
@@ -382,7 +383,7 @@ mod tests {
         }
     }
 
-    /// Scripts rely on them: a row that goes, or is renamed, is noticed.
+    /// Scripts rely on them: removing or renaming a row must be noticed.
     #[test]
     fn each_path_and_each_series_stands_in_the_documentation() {
         let page = include_str!("../../../docs/console.md");

@@ -1,9 +1,9 @@
-//! Panels sent anew while a page is open, as server-sent events: one each second, with the panels that are due.
+//! Panels resent while a page is open, as server-sent events: one event per second, with the panels that are due.
 //!
-//! What is sent is made when it is asked for, so a reader that takes nothing has nothing made for it; pages that show
-//! the same to the same eyes are sent the same text, which is made once. Who looks is asked anew for each event, and
-//! the stream of a reader who may see nothing any more ends. A stream ends by itself before its connection is closed,
-//! and the browser comes again.
+//! An event is produced when it is polled, so nothing is produced for a client that does not read; pages that show
+//! the same to viewers with the same rights are sent the same text, which is produced once. The viewer is
+//! authenticated again for each event, and the stream ends once it may see nothing any more. A stream ends by
+//! itself before its connection is closed, and the browser reconnects.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -24,29 +24,29 @@ use crate::telemetry::exporter::Body;
 use crate::telemetry::exporter::places::Stay;
 use crate::telemetry::observed::Observed;
 
-/// How long before its connection is closed a stream ends.
+/// Time before the end of its connection at which a stream ends.
 const SPARE: Duration = Duration::from_secs(5);
 
-/// After how many milliseconds a browser comes again.
+/// Milliseconds after which a browser reconnects.
 const RETRY_MS: u64 = 1_000;
 
-/// Texts of one second that are remembered: no more than there are pages and spans.
+/// Maximum number of cached texts per second; at least the number of pages times spans.
 const MADE_MAX: usize = 64;
 
-/// See the module.
+/// Live updates of pages; see the module.
 pub(super) struct Live {
     service: Arc<dyn Observed>,
     made: Mutex<Made>,
 }
 
-/// What was made in a second for who has not signed in.
+/// Texts produced in one second for viewers who are not logged in.
 #[derive(Default)]
 struct Made {
     second: u64,
     texts: Vec<(Key, Bytes)>,
 }
 
-/// What a text depends on beside the second.
+/// The inputs of a text besides the second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Key {
     path: &'static str,
@@ -62,7 +62,7 @@ impl Live {
         }
     }
 
-    /// The events of a page.
+    /// Opens the event stream of a page.
     pub(super) fn open(
         live: &Arc<Live>,
         credentials: Credentials,
@@ -86,7 +86,7 @@ impl Live {
         events.boxed_unsync()
     }
 
-    /// The event of a second.
+    /// Returns the event of a second.
     fn event(
         &self,
         page: &'static Page,
@@ -128,7 +128,7 @@ impl Live {
     ) -> Bytes {
         let query = Query::parse(&format!("range={range}"));
         let view = View::new(&*self.service, viewer.clone(), query);
-        // JSON has no line of its own in it, so that it is one line of data.
+        // The JSON contains no line break, so it is one line of data.
         Bytes::from(format!(
             "data: {}\n\n",
             pages::fragments(page, &view, second)
@@ -136,7 +136,7 @@ impl Live {
     }
 }
 
-/// A stream of events.
+/// An event stream.
 struct Events {
     live: Arc<Live>,
     credentials: Credentials,

@@ -1,17 +1,17 @@
-//! The console: pages that show at the metrics port how the server is, and the same as JSON.
+//! The console: pages on the metrics port that show the server's state, and the same as JSON.
 //!
-//! Everything that is shown is read from what is published, by the thread that serves metrics: no shard is taken but
-//! for the two looks at keys ([`Observed::big_keys`], [`Observed::sample`]), and those pass over a shard that is held.
-//! Nothing can be changed here, and no value is shown.
+//! All contents are read from published figures by the thread that serves metrics. No shard is locked, except by
+//! the two queries of keys ([`Observed::big_keys`], [`Observed::sample`]), which skip a shard that is locked. The
+//! console changes nothing, and shows no values.
 //!
 //! ```text
-//! viewer         who asks, and what the rules of that user show
-//! query          what stands behind the question mark
-//! facts          lists that are no figures of INFO: clients, keys, slots, directives
-//! api            the facts as JSON, a row for each path
-//! chart          pictures, as SVG
-//! pages          the facts as pages, in panels, a row for each
-//! live           panels sent anew, as events, while a page is open
+//! viewer         the authenticated viewer, and what that user's rules allow to see
+//! query          the query string
+//! facts          lists beyond INFO's figures: clients, keys, slots, directives
+//! api            the facts as JSON, a row per path
+//! chart          charts, as SVG
+//! pages          the facts as pages made of panels, a row per page
+//! live           panels resent as events while a page is open
 //! ```
 
 mod api;
@@ -37,35 +37,36 @@ use pages::View;
 use query::Query;
 use viewer::{Credentials, Refused};
 
-/// See the module.
+/// The console; see the module.
 pub struct Console {
     service: Arc<dyn Observed>,
     live: Arc<Live>,
 }
 
-/// What the browser may do with a page of the console: load from here, and nothing else.
+/// Content security policy of the console's pages: load from here, and nothing else.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
-/// What it may do with a report, whose styles are in the page.
+/// Content security policy of a report, whose styles are inline.
 const REPORT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; \
                              frame-ancestors 'none'";
 
-/// [`REPORT_POLICY`] within a report, for a browser that opens its file; what only a header can say is left out.
+/// [`REPORT_POLICY`] inside a report, for a browser that opens the file; without the directives that only a header
+/// can set.
 const REPORT_META: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
-/// What an open page says that is one too many.
+/// Response to an open page when there are too many.
 const TOO_MANY: &str =
     "Too many pages are open: this one stands still until one of them is closed.\n";
 
-/// After how many seconds it asks again.
+/// Seconds after which such a page retries.
 const RETRY_S: &str = "10";
 
-/// Where a browser is asked for a user.
+/// Path at which a browser asks for a user.
 const SIGN_IN: &str = "/sign-in";
 
-/// A file that pages are made with.
+/// A static file used by pages.
 struct Asset {
     path: &'static str,
     kind: &'static str,
@@ -91,7 +92,7 @@ static ASSETS: [Asset; 3] = [
 ];
 
 impl Console {
-    /// The console of a server.
+    /// Creates the console of a server.
     pub fn new(service: Arc<dyn Observed>) -> Console {
         let live = Arc::new(Live::new(Arc::clone(&service)));
         Console { service, live }
@@ -190,7 +191,7 @@ impl Console {
 }
 
 impl Console {
-    /// The events of a page that is open.
+    /// Returns the event stream of an open page.
     fn follow(&self, credentials: Credentials, query: &Query, visit: &Visit) -> Response<Body> {
         let Some(shown) = query.get("page").and_then(pages::find) else {
             return plain(StatusCode::NOT_FOUND, "There is no such page.\n");
@@ -218,7 +219,7 @@ fn set(response: &mut Response<Body>, name: HeaderName, value: &'static str) {
     response.headers_mut().insert(name, value);
 }
 
-/// With what a page may load and do.
+/// Adds the content security policy.
 fn guarded(mut response: Response<Body>, policy: &'static str) -> Response<Body> {
     set(&mut response, header::CONTENT_SECURITY_POLICY, policy);
     response
@@ -229,7 +230,8 @@ fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
 }
 
 fn json(asked: &HeaderMap, status: StatusCode, value: &serde_json::Value) -> Response<Body> {
-    // The three characters stand within texts only; a program that puts an answer into a page does no harm then.
+    // These three characters occur only within strings; escaped, they are harmless even if a program puts the
+    // response into a page.
     let text = value.to_string().replace('<', "\\u003c");
     let mut text = text.replace('>', "\\u003e").replace('&', "\\u0026");
     text.push('\n');
@@ -242,7 +244,7 @@ fn json(asked: &HeaderMap, status: StatusCode, value: &serde_json::Value) -> Res
 fn events(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     set(&mut response, header::CONTENT_TYPE, "text/event-stream");
-    // The next stream begins on a connection that is new, so that it is not cut short.
+    // The next stream gets a new connection, so that it is not cut short.
     set(&mut response, header::CONNECTION, "close");
     guarded(response, POLICY)
 }
@@ -257,14 +259,14 @@ fn ask_for_user(text: &'static str) -> Response<Body> {
     response
 }
 
-/// Refuses who has shown nothing, or what is wrong; the answer tells which.
+/// Refuses a viewer without credentials, or with wrong ones; the response tells which.
 fn refuse(refused: Refused) -> Response<Body> {
     let mut response = ask_for_user(refused.text());
     response.extensions_mut().insert(refused);
     response
 }
 
-/// As [`refuse`], for the script of a page that is open: the browser is not to ask for a user in the middle of it.
+/// Like [`refuse`], but for the script of an open page, during which the browser must not prompt for a user.
 fn refuse_script(refused: Refused) -> Response<Body> {
     let mut response = plain(StatusCode::FORBIDDEN, refused.text());
     response.extensions_mut().insert(refused);

@@ -1,10 +1,10 @@
-//! What stands behind the question mark of an address.
+//! The query string of an address.
 
-/// Names and values, as they were written once decoded.
+/// Decoded names and values, in their original order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Query(Vec<(String, String)>);
 
-/// Parts that are looked at; a request's head is bounded anyhow.
+/// Maximum number of parts evaluated; a request's head is bounded anyhow.
 const PARTS_MAX: usize = 32;
 
 impl Query {
@@ -22,7 +22,7 @@ impl Query {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// With a value where none is given.
+    /// Adds a default value if the name is missing.
     pub(super) fn or(mut self, name: &str, value: &str) -> Query {
         if self.get(name).is_none() {
             self.0.push((name.to_owned(), value.to_owned()));
@@ -30,14 +30,14 @@ impl Query {
         self
     }
 
-    /// A whole number, or what it is without one; not more than the bound.
+    /// Returns a whole number, or the default; at most `max`.
     pub(super) fn count(&self, name: &str, default: usize, max: usize) -> usize {
         let given = self.get(name).and_then(|value| value.parse().ok());
         given.unwrap_or(default).min(max)
     }
 }
 
-/// A text with `%41` and `+` in place of what they stand for; what is no UTF-8 then is replaced.
+/// Decodes percent-encoding and `+`; invalid UTF-8 is replaced.
 fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -60,7 +60,7 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// A text as it stands in an address.
+/// Percent-encodes a text for an address.
 pub(super) fn encoded(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {

@@ -1,12 +1,12 @@
-//! Who asks, and what is shown to that user.
+//! Authentication of viewers, and what they may see.
 //!
-//! Figures are shown to everybody who may read the metrics. Names of keys and clients, lines of the log and values of
-//! directives are shown where `metrics-key-names` says so, or to a user of the server whose rules allow the command
-//! that would tell them, and each key only if the rules let it be read.
+//! Figures are shown to everyone who may read the metrics. Names of keys and clients, log lines and values of
+//! directives are shown if `metrics-key-names` allows it, or to a user whose rules allow the command that would
+//! reveal them; and each key only if the rules allow reading it.
 //!
-//! What somebody may see holds for one look. An answer that goes on keeps what the request showed of who it is from
-//! ([`Credentials`]), and asks anew for each look: a user who was deleted, a password or a right that was taken away,
-//! count from the next one on.
+//! Permissions hold for one look. A streaming response keeps the request's credentials ([`Credentials`]) and
+//! authenticates again for each look: deleting a user, changing a password or revoking a permission takes effect
+//! with the next one.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use basalt_commands::acl::{Denied, User};
 use basalt_commands::command::table::registry;
 use basalt_core::base::base64;
 
-/// What somebody may want to see, by the command that tells it.
+/// Contents that need permission, by the command that reveals them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sight {
-    /// Keys that are used much.
+    /// Frequently used keys.
     HotKeys,
-    /// Keys with large values, and what memory is made of.
+    /// Keys with large values, and the composition of memory.
     BigKeys,
     /// Keys and clients in the slow log.
     SlowLog,
@@ -36,12 +36,12 @@ pub(super) enum Sight {
     Clients,
     /// Values of directives.
     Config,
-    /// Lines of the log, which tell of everything.
+    /// Log lines, which may reveal anything.
     Log,
 }
 
 impl Sight {
-    /// The command whose permission is asked for.
+    /// Returns the command whose permission is required.
     fn command(self) -> &'static str {
         match self {
             Sight::HotKeys => "hotkeys|top",
@@ -54,30 +54,30 @@ impl Sight {
     }
 }
 
-/// See the module.
+/// A viewer; see the module.
 #[derive(Clone, Debug)]
 pub(super) struct Viewer {
-    /// The user who has signed in.
+    /// The user, if logged in.
     pub(super) user: Option<Arc<User>>,
-    /// Names are for everybody.
+    /// Whether names are shown to everyone.
     pub(super) names_for_all: bool,
 }
 
-/// Who asks, as a request says: kept for as long as it is answered.
+/// The credentials of a request, kept for as long as it is answered.
 #[derive(Clone, Debug)]
 pub(super) struct Credentials(HeaderMap);
 
-/// Why somebody sees nothing at all.
+/// Why a viewer may see nothing at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// The user, or the password, is wrong.
+    /// The user or the password is wrong.
     Unknown,
-    /// Nothing is shown without a user.
+    /// Authentication is required.
     Needed,
 }
 
 impl Refused {
-    /// For people.
+    /// Returns the message for people.
     pub(super) fn text(self) -> &'static str {
         match self {
             Refused::Unknown => "This user, or this password, is not known.\n",
@@ -97,7 +97,7 @@ impl Credentials {
         )
     }
 
-    /// Who looks at this moment: the one gate to everything that is shown.
+    /// Authenticates the viewer for the present moment: the single gate to all contents.
     pub(super) fn look(&self, service: &dyn Observed) -> Result<Viewer, Refused> {
         let viewer = sign_in(service, &self.0)?;
         match viewer.user.is_some() || may_read(&self.0, &service.config().metrics_auth) {
@@ -108,7 +108,7 @@ impl Credentials {
 }
 
 impl Viewer {
-    /// Whether something is shown.
+    /// Whether the viewer may see a kind of contents.
     pub(super) fn sees(&self, sight: Sight) -> bool {
         let may = |user: &Arc<User>| {
             let command = registry().by_full_name(sight.command());
@@ -128,15 +128,15 @@ impl Viewer {
         self.names_for_all || self.user.as_ref().is_some_and(may)
     }
 
-    /// Whether a key is named, among those of something that is shown; of which database it is may be unknown.
+    /// Whether the viewer may see a key's name within permitted contents; its database may be unknown.
     pub(super) fn sees_key(&self, key: &[u8], db: Option<usize>) -> bool {
         let may = |user: &Arc<User>| user.reads_key(key, db);
         self.names_for_all || self.user.as_ref().is_some_and(may)
     }
 }
 
-/// Who a request is from: by user and password, or by a password alone that one user has (a token). A request that
-/// shows the user of `metrics-auth`, or nothing, is from a visitor without a name.
+/// Authenticates a request: by user and password, or by a password alone that exactly one user has (a token). A
+/// request with the user of `metrics-auth`, or without credentials, comes from an anonymous visitor.
 pub(super) fn sign_in(service: &dyn Observed, headers: &HeaderMap) -> Result<Viewer, Refused> {
     let config = service.config();
     let visitor = Viewer {
@@ -161,7 +161,7 @@ pub(super) fn sign_in(service: &dyn Observed, headers: &HeaderMap) -> Result<Vie
     }
 }
 
-/// Whether there is a user who can sign in: one that any password will do for has nothing to show.
+/// Whether any user can log in. A user for whom any password works does not count.
 pub(super) fn any_can_sign_in(service: &dyn Observed) -> bool {
     let can = |user: &Arc<User>| {
         user.is_on() && !user.is_nopass() && user.password_hashes().next().is_some()
@@ -174,7 +174,7 @@ fn split_scheme(shown: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&shown[..at], shown[at + 1..].trim_ascii()))
 }
 
-/// The user who is named and whose password is shown. One whom any password will do for has not shown who it is.
+/// Returns the user with this name and password. If any password works, the password proves no identity.
 fn by_password(service: &dyn Observed, coded: &[u8]) -> Option<Arc<User>> {
     let shown = base64::decode(coded)?;
     let at = shown.iter().position(|byte| *byte == b':')?;
@@ -182,7 +182,7 @@ fn by_password(service: &dyn Observed, coded: &[u8]) -> Option<Arc<User>> {
     (!user.is_nopass() && user.signs_in(&shown[at + 1..])).then_some(user)
 }
 
-/// The user of whom this is a password. Users that any password will do for are not meant.
+/// Returns the only user with this password, except users for whom any password works.
 fn by_token(service: &dyn Observed, token: &[u8]) -> Option<Arc<User>> {
     let has = |user: &Arc<User>| !user.is_nopass() && user.signs_in(token);
     let mut found = service.users().all().into_iter().filter(has);
@@ -192,7 +192,7 @@ fn by_token(service: &dyn Observed, token: &[u8]) -> Option<Arc<User>> {
     }
 }
 
-/// Notes that somebody failed to sign in, as AUTH does; for how long the answer is put off.
+/// Records a failed login, as AUTH does. Returns how long the response is delayed.
 pub(super) fn failed(service: &dyn Observed, headers: &HeaderMap, peer: IpAddr) -> Duration {
     let now_ms = clock::unix_ms();
     let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);

@@ -1,35 +1,35 @@
-//! Buffers that connections keep between two requests, out of a budget that all share.
+//! Buffers that connections keep between two requests, within a budget shared by all.
 //!
-//! A connection that was active of late keeps its buffer, so that the next request finds it; the background asks for it
-//! back after two idle seconds, as Redis resizes query buffers then. Beyond the budget a connection keeps nothing
-//! that it does not need, however active it is, and a claimed length is room for nothing before its bytes come.
+//! A recently active connection keeps its buffer for the next request; the background reclaims it after two idle
+//! seconds, when Redis resizes query buffers, too. Beyond the budget a connection keeps nothing that it does not
+//! need, however active it is, and an announced length reserves no memory before its bytes arrive.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// What all connections together may keep.
+/// Bytes that all connections together may keep.
 const BUDGET_BYTES: usize = 64 * 1024 * 1024;
 
-/// The most room that is made for an argument of which nothing but the length is known.
+/// Maximum memory reserved for an argument of which only the length is known.
 pub const CLAIM_BYTES_MAX: usize = 1024 * 1024;
 
-/// A buffer that is larger than this gets its first size again once a turn needed a quarter of it only.
+/// A buffer larger than this is shrunk to its initial size once a turn needed only a quarter of it.
 pub const LARGE_BYTES: usize = 32 * 1024;
 
 static RESERVED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether any connection keeps anything.
+/// Whether any connection keeps a buffer.
 pub fn is_any() -> bool {
     RESERVED_BYTES.load(Relaxed) > 0
 }
 
-/// One connection's part of the budget.
+/// One connection's share of the budget.
 #[derive(Debug, Default)]
 pub struct Reservation(usize);
 
 impl Reservation {
-    /// Asks for another size; false, and as before, if the budget does not allow it.
+    /// Changes the reservation to `bytes`. Returns false, without effect, if the budget does not allow it.
     pub fn resize(&mut self, bytes: usize) -> bool {
-        // The usual case writes nothing that other connections read.
+        // The common case writes nothing that other connections read.
         if bytes == self.0 {
             return true;
         }

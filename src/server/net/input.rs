@@ -1,7 +1,8 @@
-//! Receiving: into the read buffer, or straight into the block of a long argument.
+//! Receiving into the read buffer, or directly into the block of a long argument.
 //!
-//! Room grows with what came, not with what a length claims, and doubles, so that copying stays linear. Who has sent
-//! much of a long argument is believed the rest: to copy a hundred MiB would stall others.
+//! Memory grows with the bytes received, not with announced lengths, and doubles, so that copying stays linear.
+//! Once much of a long argument has arrived, the rest is reserved at once: copying a hundred MiB would stall
+//! others.
 
 use std::io::{self, ErrorKind};
 
@@ -13,12 +14,13 @@ use super::stream::Stream;
 use crate::session::batch::Batch;
 use basalt_core::resp::request::Parser;
 
-/// From so many missing bytes on, an argument is read straight into its block. Fewer come through the read buffer: to
-/// copy them costs less than a read for them alone.
+/// If at least this many bytes are missing, an argument is read directly into its block. Fewer come through the
+/// read buffer, because copying them costs less than a separate read.
 const STRAIGHT_BYTES_MIN: usize = pool::INPUT_BYTES / 2;
 
-/// Reads once, into the buffer no more than that `unread_max` bytes are unread there, and one byte in any case. How
-/// many bytes came; `None` when nothing was there after all, `Some(0)` at the end.
+/// Reads once. Into the buffer it reads at most until `unread_max` bytes are unread there, but always at least one
+/// byte. Returns the number of bytes received, `None` if nothing was there after all, `Some(0)` at the end of the
+/// stream.
 pub(super) fn read(
     stream: &mut Stream,
     parser: &mut Parser,
@@ -30,7 +32,7 @@ pub(super) fn read(
         Some(Ok(count)) if count > 0 && parser.is_block_full() => count,
         Some(read) => return or_nothing(read),
     };
-    // What follows an argument that is complete now comes along, if it is there.
+    // Also read what follows an argument that is now complete, if it is there.
     match read_buffered(stream, parser, batch, unread_max) {
         Ok(count) => Ok(Some(straight + count)),
         Err(_) if straight > 0 => Ok(Some(straight)),
@@ -46,7 +48,7 @@ fn or_nothing(read: io::Result<usize>) -> io::Result<Option<usize>> {
     }
 }
 
-/// Reads into the block of a long argument, if much of one is missing.
+/// Reads into the block of a long argument, if much of it is missing.
 #[inline]
 fn read_straight(stream: &mut Stream, parser: &mut Parser) -> Option<io::Result<usize>> {
     let filling = parser.filling()?;
@@ -74,7 +76,7 @@ fn read_buffered(
     let input = &mut batch.input;
     let wants = match parser.filling() {
         None => parser.wants(),
-        // What is missing has room elsewhere.
+        // The missing bytes go into the argument's own block.
         Some(_) => 0,
     };
     let free = input.capacity() - input.len();
@@ -84,7 +86,7 @@ fn read_buffered(
             received => wants.min(received),
         };
         if wants > 0 && input.len() > LARGE_BYTES {
-            // No more than that: what a client takes is counted.
+            // Reserve no more than that, because clients' memory is counted.
             input.reserve_exact(wanted.max(pool::INPUT_BYTES / 4));
         } else {
             input.reserve(wanted.max(pool::INPUT_BYTES));

@@ -27,7 +27,7 @@ pub fn tcp(address: &str, port: u16, backlog: i32) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// An address of the configuration; `*` and `::*` mean every address of their family.
+/// Resolves an address of the configuration; `*` and `::*` mean every address of their family.
 pub fn resolve(address: &str, port: u16) -> Option<SocketAddr> {
     match address {
         "*" => Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)),
@@ -36,8 +36,8 @@ pub fn resolve(address: &str, port: u16) -> Option<SocketAddr> {
     }
 }
 
-/// Opens a unix socket with these permissions, or those that the umask leaves (0), replacing a stale one. At no moment
-/// may anybody else connect (CVE-2023-45145): until it has its permissions it has none.
+/// Opens a unix socket with these permissions, or with those left by the umask (0), replacing a stale socket. No
+/// other user may connect at any moment (CVE-2023-45145), so the socket has no permissions until it gets its own.
 pub fn unix(path: &Path, permissions: u32) -> io::Result<UnixListener> {
     use std::os::unix::fs::PermissionsExt;
     let _ = std::fs::remove_file(path);
@@ -53,7 +53,8 @@ pub fn unix(path: &Path, permissions: u32) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// No delay, and keepalive as Redis sets it: probes every third of the interval, three of them.
+/// Disables Nagle's algorithm, and enables keepalive as Redis does: three probes, at intervals of a third of
+/// `keepalive_s`.
 pub fn prepare(stream: &tokio::net::TcpStream, keepalive_s: u64) -> io::Result<()> {
     stream.set_nodelay(true)?;
     if keepalive_s > 0 {

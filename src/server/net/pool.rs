@@ -1,20 +1,20 @@
-//! Scratch for connections that have input: each thread keeps a few batches, an idle connection keeps none.
+//! Scratch batches for connections with input: each thread keeps a few, an idle connection keeps none.
 
 use std::cell::RefCell;
 
 use crate::session::batch::Batch;
 use basalt_core::resp::reply::Out;
 
-/// Batches that a thread keeps: few, as connections that are active keep their own.
+/// Batches kept per thread; few, because active connections keep their own.
 const KEPT_MAX: usize = 4;
 
-/// First size of a read buffer.
+/// Initial size of a read buffer.
 pub const INPUT_BYTES: usize = 16 * 1024;
 
-/// A buffer larger than this is not kept.
+/// Read buffers larger than this are not kept.
 const KEPT_BYTES_MAX: usize = 256 * 1024;
 
-/// An output buffer larger than this is not kept.
+/// Output buffers larger than this are not kept.
 pub const OUTPUT_BYTES_KEPT_MAX: usize = 16 * 1024;
 
 thread_local! {
@@ -22,7 +22,7 @@ thread_local! {
     static POOL: RefCell<Vec<Box<Batch>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An empty batch with a read buffer.
+/// Returns an empty batch with a read buffer.
 pub fn take() -> Box<Batch> {
     let pooled = POOL.with_borrow_mut(Vec::pop);
     pooled.unwrap_or_else(|| {
@@ -32,7 +32,7 @@ pub fn take() -> Box<Batch> {
     })
 }
 
-/// Gives a batch back, at whatever point its connection left it.
+/// Returns a batch to the pool, in whatever state its connection left it.
 pub fn put(mut batch: Box<Batch>) {
     if batch.input.capacity() > KEPT_BYTES_MAX {
         batch.input = Vec::with_capacity(INPUT_BYTES);

@@ -1,4 +1,4 @@
-//! One socket, whatever its kind.
+//! A socket of any kind.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, RawFd};
@@ -11,16 +11,16 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::tls::channel::Channel;
 
-/// The most that is read at once: into fresh memory, more would take longer than others are to wait.
+/// Maximum bytes read at once: into fresh memory, more would delay other connections for too long.
 pub const READ_BYTES_MAX: usize = 512 * 1024;
 
-/// See the module.
+/// A client's socket.
 pub enum Stream {
     /// TCP over IPv4 or IPv6.
     Tcp(TcpStream),
     /// A unix socket.
     Unix(UnixStream),
-    /// TCP, encrypted. In a box, as most connections are none.
+    /// Encrypted TCP. Boxed, because most connections are not encrypted.
     Tls(Box<Channel>),
 }
 
@@ -34,10 +34,10 @@ impl Stream {
         }
     }
 
-    /// Reads into the spare room of a buffer; 0 is the end.
+    /// Reads into the spare capacity of a buffer; returns 0 at the end of the stream.
     ///
-    /// Through the asynchronous reader, though nothing is awaited: that one knows that a read which did not fill the
-    /// room has emptied the socket, and spares the next turn a call that would say so.
+    /// Polls the asynchronous reader although nothing is awaited: that reader knows that a read which did not fill
+    /// the buffer has emptied the socket, and saves the next turn a system call to find out.
     pub fn try_read<B: BufMut>(&mut self, buffer: &mut B) -> io::Result<usize> {
         let mut cx = Context::from_waker(Waker::noop());
         let mut room = buffer.limit(READ_BYTES_MAX);
@@ -61,7 +61,7 @@ impl Stream {
         }
     }
 
-    /// Writes what fits. When it would wait, the same bytes are to be written again, with more behind them perhaps.
+    /// Writes what fits. If it would block, the caller must retry with the same bytes, possibly followed by more.
     pub fn try_write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match (self, slices) {
             (Stream::Tcp(stream), [one]) => stream.try_write(one),
@@ -72,7 +72,7 @@ impl Stream {
         }
     }
 
-    /// Whether the peer has sent its last byte. What it sent before may still be unread.
+    /// Whether the peer has sent its last byte. Earlier bytes may still be unread.
     pub fn is_closed_by_peer(&self) -> bool {
         let ready = pin!(async {
             match self {
@@ -85,7 +85,7 @@ impl Stream {
         matches!(ready.poll(&mut cx), Poll::Ready(Ok(ready)) if ready.is_read_closed())
     }
 
-    /// Has small writes leave at once, or be gathered. Nothing for sockets that gather none.
+    /// Sets whether small writes are sent at once or coalesced. No effect on sockets that do not coalesce.
     pub fn set_nodelay(&self, is_on: bool) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => stream.set_nodelay(is_on),
@@ -94,7 +94,7 @@ impl Stream {
         }
     }
 
-    /// The file descriptor, for CLIENT LIST.
+    /// Returns the file descriptor, for CLIENT LIST.
     pub fn fd(&self) -> RawFd {
         match self {
             Stream::Tcp(stream) => stream.as_raw_fd(),

@@ -1,14 +1,14 @@
-//! Replies of one round leave together: a connection that has run its requests lets the other connections that are
-//! ready on this thread run theirs, and sends after them.
+//! Batches the replies of one round: a connection that has run its requests lets the other ready connections of
+//! this thread run theirs, and sends afterwards.
 //!
-//! Clients are woken by sends, and a wake of a sleeping process is the dearest part of one (about 7 us here). Sent back
-//! to back, the replies find the client's side awake from the first of them on, and a client that asks from one event
-//! loop is woken once for many. It knows nothing of what is sent. The wait is one lap of the thread's run queue, never
-//! a timer; who is ready alone does not wait at all, as to queue a task would wake another thread, which finds that one
-//! task or nothing (with one connection that is the greater part of what a command costs).
+//! Sends wake clients, and waking a sleeping process is the most expensive part of a send (about 7 us here). When
+//! replies are sent back to back, the client is awake from the first one on, and a client with a single event loop
+//! is woken once for many. The module knows nothing about what is sent. The wait is one lap of the thread's run
+//! queue, never a timer. A connection that is ready alone does not wait at all, because queueing a task would wake
+//! another thread, which finds that one task or nothing (with one connection that is most of a command's cost).
 //!
-//! Bound: so many connections hold a buffer of replies at a time. More would spread over more cache than the sends save
-//! (with 400 connections all held, a GET cost 5 % more instead of less).
+//! The number of connections holding a buffer of replies at a time is bounded. More would occupy more cache than
+//! the sends save (with all of 400 connections held, a GET cost 5 % more instead of less).
 
 use std::cell::OnceCell;
 use std::future::poll_fn;
@@ -17,24 +17,24 @@ use std::task::Poll;
 
 use tokio::runtime::{Handle, RuntimeMetrics};
 
-/// Connections of a thread that wait at a time.
+/// Maximum number of waiting connections per thread.
 const WAITING_MAX: usize = 64;
 
 thread_local! {
-    /// Lives as long as the process, as who waits may go on on another thread than it began on.
+    /// Leaked, because a waiting task may continue on another thread than it started on.
     static WAITING: &'static AtomicUsize = Box::leak(Box::default());
 
     static RUN_QUEUE: OnceCell<Option<RunQueue>> = const { OnceCell::new() };
 }
 
-/// The tasks that are ready on this thread, as its runtime counts them.
+/// The number of tasks ready on this thread, according to its runtime.
 struct RunQueue {
     metrics: RuntimeMetrics,
     worker: usize,
 }
 
 impl RunQueue {
-    /// Nothing on a thread that is none of a runtime's workers, or if the runtime does not tell.
+    /// Returns `None` on a thread that is not a runtime worker, or if the runtime does not report it.
     fn of_this_thread() -> Option<RunQueue> {
         let metrics = Handle::try_current().ok()?.metrics();
         let worker = (0..metrics.num_workers()).find(|worker| is_this_thread(&metrics, *worker))?;
@@ -71,7 +71,7 @@ fn is_alone() -> bool {
     })
 }
 
-/// Counts a connection that waits, for as long as it exists: a task may be dropped while it waits.
+/// Counts a waiting connection for as long as it exists: a task may be dropped while it waits.
 struct Waiting(&'static AtomicUsize);
 
 impl Waiting {
@@ -91,7 +91,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Waits until the tasks that are ready now have had their turn, unless there are none or too many wait already.
+/// Waits until the tasks that are ready now have run, unless there are none or too many wait already.
 pub(super) async fn others_first() {
     if is_alone() {
         return;
@@ -105,7 +105,7 @@ pub(super) async fn others_first() {
             return Poll::Ready(());
         }
         is_over = true;
-        // Not `yield_now`, which would look for new events first: a system call for nothing.
+        // Not `yield_now`, which would poll for new events first: an unnecessary system call.
         cx.waker().wake_by_ref();
         Poll::Pending
     })
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn a_task_that_is_dropped_while_it_waits_is_not_counted_any_more() {
         runtime().block_on(async {
-            // Somebody else is ready.
+            // Another task is ready.
             let other = tokio::spawn(async {});
             let mut waiting = Box::pin(others_first());
             let first = poll_once(&mut waiting).await;

@@ -1,4 +1,4 @@
-//! Accepting connections: limits, protected mode, and handing each to its task.
+//! Accepts connections: limits, protected mode, and handing each one to its task.
 
 use std::io;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) enum Listener {
     Unix(UnixListener),
 }
 
-/// A socket that is being accepted from, until it is closed.
+/// A socket on which connections are accepted until it is closed.
 pub(super) struct Open {
     pub(super) listener: Listener,
     closed: AtomicBool,
@@ -49,23 +49,23 @@ impl Open {
         }
     }
 
-    /// Whether accepting is over.
+    /// Whether the socket was closed.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Relaxed)
     }
 
-    /// Ends accepting at once; the port is free for another socket when this returns.
+    /// Stops accepting at once; the port is free for another socket when this returns.
     pub(super) fn close(&self) {
         self.closed.store(true, Relaxed);
         if let Listener::Tcp(listener) | Listener::Tls(listener) = &self.listener {
-            // On a listening socket this wakes the acceptor, and leaves the port. It fails only when that was done
+            // On a listening socket this wakes the acceptor and frees the port. It fails only if it was done
             // before.
             let _ = socket2::SockRef::from(listener).shutdown(std::net::Shutdown::Both);
         }
     }
 }
 
-/// Opens the sockets on a port, at each address of the configuration; the text says which failed. Port 0 has none.
+/// Opens the sockets on a port, at each configured address; none for port 0. The error text states which failed.
 pub(super) fn open_tcp(
     config: &Config,
     port: u16,
@@ -100,7 +100,7 @@ pub(super) fn open_tcp(
     Ok(listeners)
 }
 
-/// Opens the unix socket of the configuration, if it names one.
+/// Opens the configured unix socket, if any.
 pub(super) fn open_unix(config: &Config) -> Result<Vec<Listener>, String> {
     if config.unixsocket.is_empty() {
         return Ok(Vec::new());
@@ -112,7 +112,7 @@ pub(super) fn open_unix(config: &Config) -> Result<Vec<Listener>, String> {
     }
 }
 
-/// The addresses that the metrics are served at, if they are served.
+/// Returns the addresses at which the metrics are served, if enabled.
 pub(super) fn metrics_addresses(config: &Config) -> &[String] {
     match config.metrics_bind.as_slice() {
         _ if config.metrics_port == 0 => &[],
@@ -121,18 +121,18 @@ pub(super) fn metrics_addresses(config: &Config) -> &[String] {
     }
 }
 
-/// Ports that are tried one after the other where `metrics-port` has its default, so that several servers of one
-/// machine start as several redis-servers do.
+/// Number of consecutive ports tried if `metrics-port` has its default, so that several servers start on one
+/// machine as several redis-servers do.
 const DEFAULT_PORTS: u16 = 64;
 
-/// Metrics that are served.
+/// The open metrics endpoint.
 pub(super) struct Metrics {
-    /// Where, for the start's own word of it.
+    /// The port, for the startup message.
     pub(super) port: u16,
     _served: exporter::Handle,
 }
 
-/// Opens the metrics endpoint, if there is to be one; the text says why it can not be.
+/// Opens the metrics endpoint, if enabled. The error text states why it cannot be opened.
 pub(super) fn metrics(config: &Config, service: &Arc<Service>) -> Result<Option<Metrics>, String> {
     let wanted = config.metrics_port;
     let is_default = wanted == Config::default().metrics_port;
@@ -172,7 +172,7 @@ pub(super) fn metrics(config: &Config, service: &Arc<Service>) -> Result<Option<
     }
 }
 
-/// Listens for scrapers on all addresses; the one that cannot be had, and why.
+/// Opens the metrics endpoint's sockets on all addresses. On error returns the address that failed, and why.
 fn open_metrics(
     config: &Config,
     port: u16,
@@ -192,11 +192,11 @@ fn open_metrics(
     Ok(listeners)
 }
 
-/// What connections leave to the server.
+/// Services of the server that connections use.
 pub(super) struct Owning {
-    /// Who serves those of replicas.
+    /// Serves the connections of replicas.
     pub(super) replicas: Arc<Primary>,
-    /// Says that the server is to stop.
+    /// Signals that the server is to stop.
     pub(super) stop: watch::Sender<bool>,
     /// Handshakes of clients that are not served yet.
     pub(super) handshaking: Arc<Handshaking>,
@@ -212,7 +212,7 @@ impl Owner for Owning {
     }
 }
 
-/// Accepts until the server stops.
+/// Accepts connections until the server stops.
 pub(super) async fn accept(
     open: Arc<Open>,
     service: &'static Service,
@@ -228,13 +228,13 @@ pub(super) async fn accept(
         match accepted {
             Ok(socket) => admit(socket, service, &spawner, owner),
             Err(_) if open.is_closed() => return,
-            // Out of descriptors: what helps is that some connection ends.
+            // Out of file descriptors: wait for some connection to end.
             Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
         }
     }
 }
 
-/// A socket that no runtime knows yet, and its ends.
+/// A socket that is not yet registered with a runtime, with its addresses.
 struct Accepted {
     socket: Socket,
     peer: String,
@@ -280,11 +280,11 @@ async fn next(listener: &Listener) -> io::Result<Accepted> {
     }
 }
 
-/// Clients that have not signed in may take one part in so many of `maxclients`.
+/// Unauthenticated clients may use one part in this many of `maxclients`.
 const UNAUTHENTICATED_PARTS: usize = 2;
 
-/// Makes way for a client that is yet to sign in, if there are too many of its kind, or too many at all: who has taken
-/// longest goes. So clients with a password come in, however many places others hold.
+/// Makes room for an unauthenticated client if there are too many of them, or too many clients: the one that has
+/// taken longest is closed. So clients with a password get in, however many connections others hold.
 fn make_way(service: &Service, maxclients: usize) {
     let clients = &service.clients;
     let share = (maxclients / UNAUTHENTICATED_PARTS).max(1);
@@ -294,7 +294,7 @@ fn make_way(service: &Service, maxclients: usize) {
     }
 }
 
-/// Says in the log, now and then, that clients were closed which had not signed in.
+/// Logs, rate-limited, that unauthenticated clients were closed.
 pub(super) fn note_closed(count: usize) {
     log::warn_seldom(
         "unauthenticated",
@@ -304,7 +304,7 @@ pub(super) fn note_closed(count: usize) {
     );
 }
 
-/// What a client is told that protected mode keeps out.
+/// Reply to a client that protected mode rejects.
 const PROTECTED: &str = "-DENIED basalt is running in protected mode because protected mode is enabled and no \
 password is set for the default user. In this mode connections are only accepted from the loopback interface. To \
 connect from other computers, set a password for the default user (requirepass), or turn protected mode off with \
@@ -326,16 +326,16 @@ fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner
         } else {
             None
         };
-    // Who has not even shaken hands goes before one who may.
+    // A client still in its handshake is dropped in favor of one that may connect.
     let refusal = refusal.filter(|text| *text == PROTECTED || !owner.handshaking.drop_oldest());
     if let Some(text) = refusal {
         service.clients.rejected.fetch_add(1, Relaxed);
         use std::io::Write;
-        // One attempt: a client that does not take even this is not worth waiting for.
+        // One attempt: a client that does not even read this is not worth waiting for.
         let _ = match accepted.socket {
             Socket::Tcp(mut socket) => socket.write(text.as_bytes()),
             Socket::Unix(mut socket) => socket.write(text.as_bytes()),
-            // It would have to shake hands to hear of it.
+            // Telling it would require a handshake first.
             Socket::Tls(_) => Ok(0),
         };
         return;
@@ -374,7 +374,7 @@ fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner
         }
         Socket::Tcp(socket) => begin(service, spawner, owner, (peer, local), None, || {
             let stream = TcpStream::from_std(socket)?;
-            // A socket that takes no options still serves.
+            // A socket that rejects the options still serves.
             let _ = listener::prepare(&stream, keepalive_s);
             Ok(Stream::Tcp(stream))
         }),
@@ -384,8 +384,8 @@ fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner
     }
 }
 
-/// Begins to serve a client, whose socket `open` registers with the runtime that serves it; `holder` is whom its
-/// certificate names.
+/// Starts serving a client. `open` registers its socket with the runtime that serves it; `holder` has the names in
+/// its certificate.
 fn begin(
     service: &'static Service,
     spawner: &Spawner,
@@ -422,8 +422,8 @@ fn begin(
     handle.spawn(connection::serve(stream, session, owner));
 }
 
-/// Signs a client in as the user that its certificate names, if the configuration says which name that is and the user
-/// may sign in. Otherwise the client stays the default user, and that is counted and noted.
+/// Authenticates a client as the user named by its certificate, if the configuration says which name to use and the
+/// user may log in. Otherwise the client stays the default user, and the failure is counted and logged.
 fn sign_in_holder(service: &'static Service, connection: &mut Connection, names: Names) {
     let config = service.config.load();
     let names = match config.tls_auth_clients_user {

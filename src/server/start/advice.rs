@@ -1,5 +1,5 @@
-//! What is unsafe or unwise in a configuration that is good otherwise: for `--check-config`, and for the log at the
-//! start.
+//! Advice on unsafe or unwise settings in an otherwise valid configuration: for `--check-config`, and for the log
+//! at startup.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -13,14 +13,14 @@ use basalt_commands::config::machine;
 use basalt_commands::config::values::{ClusterMode, MaxmemoryPolicy, Protected, TlsAuthClients};
 use basalt_core::base::lossless;
 
-/// The bits of a file's mode that let every user of the machine read it.
+/// Mode bits that make a file readable by every user of the machine.
 const READ_BY_ALL: u32 = 0o004;
 
-/// The bits of a socket's mode that let every user of the machine connect.
+/// Mode bits that let every user of the machine connect to a socket.
 const WRITTEN_BY_ALL: u32 = 0o002;
 
-/// The users that a server with this configuration begins with; the text says what would stop its start, as far as that
-/// can be seen without one. The working directory is `dir`.
+/// Returns the initial users of a server with this configuration. Errors with what would prevent its start, as far
+/// as that can be determined without starting one. The working directory is `dir`.
 pub(super) fn try_out(config: &Config) -> Result<Users, String> {
     if contexts::is_wanted(config) {
         Contexts::make(config).map_err(|text| format!("Failed to configure TLS: {text}"))?;
@@ -28,7 +28,7 @@ pub(super) fn try_out(config: &Config) -> Result<Users, String> {
     users::of(config)
 }
 
-/// What is unsafe or unwise in a configuration, which may come from a file.
+/// Returns advice on a configuration, which may come from a file.
 pub(super) fn of(config: &Config, file: Option<&Path>, users: &Users) -> Vec<String> {
     let mut advice = Vec::new();
     advice.extend(open_to_all(config, users));
@@ -38,7 +38,7 @@ pub(super) fn of(config: &Config, file: Option<&Path>, users: &Users) -> Vec<Str
     advice
 }
 
-/// The addresses that machines elsewhere can reach.
+/// Returns the addresses that other machines can reach.
 fn public(addresses: &[String]) -> Vec<&str> {
     let names = addresses
         .iter()
@@ -49,7 +49,7 @@ fn public(addresses: &[String]) -> Vec<&str> {
     names.filter(is_public).collect()
 }
 
-/// Ways to the data, and to the metrics, that ask for no password.
+/// Reports access to the data, and to the metrics, without a password.
 fn open_to_all(config: &Config, users: &Users) -> Vec<String> {
     let mut advice = Vec::new();
     let reachable = public(&config.bind);
@@ -98,7 +98,7 @@ fn open_to_all(config: &Config, users: &Users) -> Vec<String> {
     advice
 }
 
-/// Files with secrets in them that every user of the machine may read.
+/// Reports files with secrets that every user of the machine may read.
 fn readable_by_all(config: &Config, file: Option<&Path>) -> Vec<String> {
     let mut files = Vec::new();
     let is_secret = |text: &String| !text.is_empty();

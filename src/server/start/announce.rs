@@ -1,4 +1,4 @@
-//! What the log says of a start and a stop, in the words that tools wait for in redis-server's log.
+//! Log messages about startup and shutdown, in redis-server's wording, which tools wait for.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::telemetry::info::REDIS_VERSION;
 use basalt_commands::config::Config;
 use basalt_commands::config::machine::{self, Memory};
 
-/// Before anything is opened.
+/// Logged before anything is opened.
 pub(super) fn starting(config: &Config, file: Option<&Path>, warnings: &[String]) {
     let pid = std::process::id();
     tracing::info!(
@@ -32,7 +32,7 @@ pub(super) fn starting(config: &Config, file: Option<&Path>, warnings: &[String]
     );
 }
 
-/// What runs, in a few lines: threads, memory, what is saved, where clients come in.
+/// Logs a summary of the running server: threads, memory, persistence, addresses.
 pub(super) fn runs(config: &Config, threads: usize, shards: usize, metrics_port: Option<u16>) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     tracing::info!("Threads: {threads} for {cores} cores; the keyspace is in {shards} shards");
@@ -113,7 +113,7 @@ fn addresses(config: &Config, metrics_port: Option<u16>) -> String {
         } else {
             "http://"
         };
-        // Where all addresses are listened on, a URL still needs one.
+        // If it listens on all addresses, a URL still needs a specific one.
         let is_any =
             |name: &String| matches!(name.trim_start_matches('-'), "*" | "::*" | "::" | "0.0.0.0");
         let local = ["localhost".to_owned()];
@@ -131,12 +131,12 @@ fn addresses(config: &Config, metrics_port: Option<u16>) -> String {
     all.join("; ")
 }
 
-/// Once all is there but the data.
+/// Logged when everything but the data is there.
 pub(super) fn initialized() {
     tracing::info!("Server initialized");
 }
 
-/// Once clients are served.
+/// Logged when clients are served.
 pub(super) fn ready(config: &Config) {
     if config.port != 0 {
         tracing::info!("Ready to accept connections tcp");
@@ -149,7 +149,7 @@ pub(super) fn ready(config: &Config) {
     }
 }
 
-/// As the last line.
+/// Logged as the last line.
 pub(super) fn stopped() {
     tracing::warn!("basalt is now ready to exit, bye bye...");
 }

@@ -1,4 +1,4 @@
-//! What goes on beside the commands: each shard's worker, the slices of expiry and of freeing, timeouts.
+//! Background work: each shard's worker, slices of expiry and of freeing, timeouts.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -28,52 +28,52 @@ use basalt_core::alloc::deferred_free::{self, DeferredFrees};
 use basalt_engine::Now;
 use basalt_engine::{Doomed, Engine};
 
-/// How often shards are looked at while some key has a deadline: far below the lag that is promised.
+/// Interval of shard checks while some key has a deadline; far below the promised lag.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Work at a stretch while nothing is due but freeing: no client waits for that, and served clients want the core.
+/// Uninterrupted work while only freeing is due: no client waits for it, and clients need the core.
 const FREEING_NS: u64 = 2_000_000;
 
-/// Pause between two ticks' worth of slices while work is left: others get the core, but the work goes on.
+/// Pause between two ticks' worth of slices while work is left: others get the core, but the work continues.
 const BREATH: Duration = Duration::from_millis(1);
 
-/// What of a breath counts for the work that goes on behind it: the timer's grain is a millisecond.
+/// Maximum part of a pause that counts towards the work around it; the timer's resolution is a millisecond.
 const REST_NS_MAX: u64 = 2_000_000;
 
-/// The longest that shards are not looked at.
+/// Maximum interval between shard checks.
 const TICK_MAX: Duration = Duration::from_millis(50);
 
-/// Tracked keys that a shard forgets in one visit.
+/// Tracked keys that a shard drops per visit.
 const LAPSED_PER_VISIT: usize = 128;
 
-/// How often the sampled figures are taken.
+/// Interval of the sampled figures.
 const SAMPLE_MS: u64 = 100;
 
-/// How often idle clients are looked for, and what the server itself takes.
+/// Interval of checks for idle clients and of the server's own memory.
 const LOOK_MS: u64 = 1_000;
 
-/// How often the latter is looked for where the limit of memory is kept to the byte.
+/// Interval of checks of the server's own memory where the memory limit is enforced exactly.
 const EXACT_LOOK_MS: u64 = 10;
 
-/// Memory in use from which on the process may have huge pages. They save a large one many misses of the translation
-/// cache, and cost a small one more memory than it has.
+/// Memory use from which on the process may have huge pages. They save a large process many TLB misses, but cost a
+/// small one more memory than it has.
 const HUGE_PAGES_FROM_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Segments freed before the background looks at the shards again.
+/// Segments freed before the background checks the shards again.
 const SEGMENTS_PER_SLICE: usize = 16;
 
-/// Memory given back to the allocator in one go, of pieces that were too large for the threads that let them go.
+/// Memory returned to the allocator at once, of allocations that were too large for the threads that dropped them.
 const DEFERRED_BYTES_PER_SLICE: usize = 16 * 1024 * 1024;
 
-/// Says that there is work which should not wait for the next tick.
+/// Signals work that should not wait for the next tick.
 static HURRY: Notify = Notify::const_new();
 
-/// Has the background look at the shards now.
+/// Makes the background check the shards now.
 pub(super) fn hurry() {
     HURRY.notify_one();
 }
 
-/// Makes a limit of memory that has changed felt by the allocator and by the shards.
+/// Applies a changed memory limit to the allocator and the shards.
 pub(super) fn follow_limit(service: &Service) {
     set_decay(match service.config.load().maxmemory {
         0 => Decay::Slow,
@@ -82,8 +82,8 @@ pub(super) fn follow_limit(service: &Service) {
     hurry();
 }
 
-/// Has shards forget some keys that are tracked beyond `tracking-table-max-keys`, or beyond the bytes that these may
-/// take; true if there are still more. No shard may be in hand.
+/// Makes shards drop some tracked keys in excess of `tracking-table-max-keys` or of the bytes allowed for them.
+/// Returns true if there are still more. The caller must not hold a shard.
 pub(super) fn limit_tracked(service: &Service) -> bool {
     let keys_max = service.config.load().tracking_table_max_keys;
     let tracked = service.pubsub.tracked_count();
@@ -100,7 +100,7 @@ pub(super) fn limit_tracked(service: &Service) -> bool {
     tracked.exceeds(keys_max)
 }
 
-/// Spawns a worker task for each shard: it takes over when a holder met more than its bound.
+/// Spawns a worker task for each shard, which takes over when a holder exceeds its bound.
 pub(super) fn start_workers(service: &Arc<Service>, runtimes: &Runtimes) {
     for shard in 0..service.shards.len() as u16 {
         let shards = Arc::clone(&service.shards);
@@ -113,7 +113,7 @@ pub(super) fn start_workers(service: &Arc<Service>, runtimes: &Runtimes) {
     }
 }
 
-/// Spawns the task that delivers to others what threads have left of it at their bounds.
+/// Spawns the task that delivers the messages that threads left over when they reached their bounds.
 pub(super) fn start_delivery(service: &Arc<Service>, runtimes: &Runtimes) {
     let pubsub = Arc::clone(&service.pubsub);
     runtimes.spawner().spawn(async move {
@@ -124,7 +124,7 @@ pub(super) fn start_delivery(service: &Arc<Service>, runtimes: &Runtimes) {
     });
 }
 
-/// Spawns the tasks that wake others of their runtimes which wait for the disk.
+/// Spawns one task per runtime that wakes the runtime's tasks waiting for the disk.
 pub(super) fn start_relays(aof: &Arc<Aof>, runtimes: &Runtimes) {
     let handles = runtimes.handles();
     aof.set_relays(handles.len());
@@ -133,14 +133,14 @@ pub(super) fn start_relays(aof: &Arc<Aof>, runtimes: &Runtimes) {
     }
 }
 
-/// Starts the background thread; it ends when the server stops.
+/// Starts the background thread, which ends when the server stops.
 pub(super) fn start(
     service: Arc<Service>,
     spawner: Spawner,
     saving: Arc<Saving>,
     stopped: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
-    // It takes shards, and so it may come to run a script that was queued for one.
+    // This thread locks shards, and so it may run a script that was queued for one.
     stack::spawn("basalt-background".to_owned(), move || {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -159,7 +159,7 @@ async fn run(
 ) {
     deferred_free::begin();
     let mut is_behind = false;
-    // More than what fits into one slice.
+    // Whether more was freed than fits into one slice.
     let mut has_freed = false;
     let mut departures = script::departures();
     let mut freeing = Freeing::default();
@@ -232,8 +232,8 @@ async fn run(
     }
 }
 
-/// How long no shard has work, within bounds: not so short that nothing but looking is done, nor so long that a
-/// deadline set meanwhile is kept late.
+/// Returns the time until some shard has work, clamped: long enough to do more than checking, and short enough that
+/// a deadline set meanwhile is met.
 fn until_due(service: &Service) -> Duration {
     let now_ms = clock::unix_ms();
     if deferred_free::waiting_bytes() > 0 {
@@ -247,15 +247,15 @@ fn until_due(service: &Service) -> Duration {
             false => published.next_deadline_ms.get(),
         });
     let left_ms = match service.budget.policy().evicts() && service.budget.is_close() {
-        // What connections take may grow while no command runs that would notice.
+        // Connections' memory may grow while no command runs that would notice.
         true => 0,
         false => due_ms.min().unwrap_or(u64::MAX).saturating_sub(now_ms),
     };
     Duration::from_millis(left_ms).clamp(TICK, TICK_MAX)
 }
 
-/// Runs slices on all shards that have work, taking only those that are free, until none is left or a tick passed;
-/// true when some are left.
+/// Runs slices on all shards that have work and are free, until none is left or a tick has passed. Returns true if
+/// some are left.
 async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> bool {
     let (started_ms, began) = (clock::unix_ms(), Ticks::now());
     let budget = &service.budget;
@@ -263,7 +263,7 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
     budget.note_exceeded(started_ms);
     loop {
         let mut round = Round::new(service, freeing, expiry);
-        // Who pays first may leave nothing to pay for the others.
+        // Rotate the order: the first shard that pays may leave nothing for the others.
         let first = budget.next_asked();
         for step in 0..service.all_published.len() {
             round.visit(first.wrapping_add(step) % service.all_published.len());
@@ -288,11 +288,11 @@ struct Round<'a> {
     expiry: &'a mut Pass,
     now: Now,
     may_expire: bool,
-    /// Some work is left.
+    /// Whether some work is left.
     more: bool,
-    /// Some keys are left whose time has come.
+    /// Whether some expired keys are left.
     more_expires: bool,
-    /// Nothing was looked at but what is to be freed.
+    /// Whether only freeing was due.
     only_frees: bool,
 }
 
@@ -312,7 +312,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Notes how long expired keys took since a moment.
+    /// Records the time spent on expired keys since `since`.
     fn note_expiry(&mut self, since: Ticks) {
         let spent_ns = Ticks::now().since_ns(since);
         let config = self.service.config.load();
@@ -320,7 +320,7 @@ impl<'a> Round<'a> {
         telemetry.note_expire_slice(&config, self.expiry, clock::unix_ms(), spent_ns);
     }
 
-    /// Runs a slice on a shard if that has work and is free.
+    /// Runs a slice on a shard if it has work and is free.
     fn visit(&mut self, shard: usize) {
         let (service, now) = (self.service, self.now);
         let (budget, published) = (&service.budget, &service.all_published[shard]);
@@ -334,14 +334,14 @@ impl<'a> Round<'a> {
         }
         self.only_frees &= !expires && !in_debt;
         let Some(mut engine) = service.shards.try_take(shard as u16) else {
-            // The holder pays for what it puts in: a debt that is seen meanwhile may be gone at once.
+            // The holder pays for what it inserts, so a debt observed now may be gone at once.
             self.more |= expires || published.has_doomed() || self.freeing.owes(shard);
             self.more_expires |= expires;
             return;
         };
         let taken = Ticks::now();
         if expires {
-            // What others gave up is told apart from what expires now.
+            // Separate earlier garbage from what expires now.
             self.freeing.visit(shard, &mut engine, false);
             let before = Ticks::now();
             self.more_expires |= engine.expire_slice(now);
@@ -364,7 +364,7 @@ impl<'a> Round<'a> {
         let held_ns = Ticks::now().since_ns(taken);
         service.note_hold(shard as u16, held_ns);
         let before = Ticks::now();
-        // What was given up is freed when the shard is let go.
+        // Dropped values are freed when the shard is released.
         drop(engine);
         if expires {
             self.note_expiry(before);
@@ -376,7 +376,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Frees some of what was given up; true when work is left.
+    /// Frees some of the garbage. Returns true if work is left.
     fn end(mut self) -> bool {
         let (before, frees_expired) = (Ticks::now(), self.freeing.frees_expired());
         let more = self.more | self.freeing.free_some() | self.more_expires;
@@ -390,7 +390,7 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Flushed databases and huge values on their way back to the allocator.
+/// Flushed databases and huge values that are being returned to the allocator.
 #[derive(Default)]
 struct Freeing {
     doomed: Vec<GivenUp>,
@@ -399,20 +399,20 @@ struct Freeing {
 }
 
 struct GivenUp {
-    /// Whose account it is on.
+    /// The shard whose account it is charged to.
     shard: usize,
     doomed: Doomed,
-    /// Whether its time had come, so that it is part of a pass of expiry.
+    /// Whether it had expired, so that it belongs to a pass of expiry.
     has_expired: bool,
 }
 
 impl Freeing {
-    /// Whether a shard's account has to be settled.
+    /// Whether a shard's account must be settled.
     fn owes(&self, shard: usize) -> bool {
         self.freed.iter().any(|given| given.shard == shard)
     }
 
-    /// With a shard in hand: takes over what it gave up, and settles what was freed.
+    /// With a shard locked, takes over its garbage and settles what was freed.
     fn visit(&mut self, shard: usize, engine: &mut Engine, has_expired: bool) {
         if engine.published().has_doomed() {
             self.doomed.push(GivenUp {
@@ -429,7 +429,7 @@ impl Freeing {
         });
     }
 
-    /// Frees some, with no token in hand; true while there is something left to do.
+    /// Frees some garbage without holding a token. Returns true while there is something left to do.
     fn free_some(&mut self) -> bool {
         if let Some(given) = self.doomed.last_mut()
             && !given.doomed.free_some(SEGMENTS_PER_SLICE)
@@ -440,24 +440,24 @@ impl Freeing {
         more || !self.doomed.is_empty() || !self.freed.is_empty()
     }
 
-    /// Whether what is freed next had expired.
+    /// Whether the garbage freed next had expired.
     fn frees_expired(&self) -> bool {
         self.doomed.last().is_some_and(|given| given.has_expired)
     }
 
-    /// Whether anything is left to free that had expired.
+    /// Whether any garbage left had expired.
     fn has_expired(&self) -> bool {
         self.doomed.iter().any(|given| given.has_expired)
     }
 }
 
-/// How long a connection keeps its buffer after its last request.
+/// Time for which a connection keeps its buffer after its last request.
 const BUFFER_KEPT_MS: u64 = 2_000;
 
-/// Room in a buffer that is not worth waking its connection for.
+/// Spare buffer capacity below which a connection is not woken.
 const BUFFER_ROOM_BYTES_MAX: usize = 8 * 1024;
 
-/// Has connections give back buffers that they have not used of late.
+/// Makes connections return buffers that they have not used recently.
 fn collect_idle_buffers(service: &Service) {
     if !buffer_budget::is_any() {
         return;
@@ -473,7 +473,7 @@ fn collect_idle_buffers(service: &Service) {
     }
 }
 
-/// `timeout`: closes clients that sent nothing for so long.
+/// Closes clients that have sent nothing for `timeout` seconds.
 fn close_idle_clients(service: &Service) {
     close_unauthenticated(service);
     let timeout_s = u64::from(service.config.load().timeout);
@@ -494,7 +494,7 @@ fn close_idle_clients(service: &Service) {
     }
 }
 
-/// `auth-timeout`.
+/// Closes clients that have not authenticated within `auth-timeout` seconds.
 fn close_unauthenticated(service: &Service) {
     let timeout_s = u64::from(service.config.load().auth_timeout);
     if timeout_s == 0 || service.clients.unauthenticated() == 0 {
@@ -516,7 +516,7 @@ fn close_unauthenticated(service: &Service) {
     }
 }
 
-/// The soft limits of `client-output-buffer-limit`: closes clients that have been behind for too long.
+/// Enforces the soft limits of `client-output-buffer-limit`: closes clients that have been behind for too long.
 fn cut_slow_clients(service: &Service) {
     let now_ms = clock::unix_ms();
     let limit = service.config.load().client_output_buffer_limit.normal;
@@ -526,13 +526,13 @@ fn cut_slow_clients(service: &Service) {
         soft_ms: limit.soft_seconds.saturating_mul(1_000),
     };
     let clients = service.clients.all().into_iter();
-    // Those of replicas are seen to by the sender of their stream.
+    // The stream's sender handles those of replicas.
     for client in clients.filter(|client| client.peer() == Peer::Client) {
         let unsent = client.output_bytes.load(Relaxed);
         let waiting = client.mailbox().map_or(0, Mailbox::bytes);
         if unsent + waiting > 0 {
             let bound = match client.subscriptions() + waiting {
-                // Its own replies only, which the bound for what others write says nothing of.
+                // Only its own replies, to which the bound for messages from others does not apply.
                 0 => normal,
                 _ => service.pubsub.bound_of(&client),
             };

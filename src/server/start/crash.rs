@@ -1,7 +1,7 @@
-//! The report of a crash: what is known of the end of the process, in the log, in the shape that Redis's has.
+//! The crash report: logs what is known about the end of the process, in the format of Redis's report.
 //!
-//! A thread sleeps until a signal or a panic ends the process ([`crash`]), and says what it can before it does: the
-//! stack, INFO, the clients, what runs for long. `crash-log-enabled no` leaves it all out.
+//! A thread sleeps until a signal or a panic ends the process ([`crash`]), and then logs what it can: the stack,
+//! INFO, the clients, what runs for long. `crash-log-enabled no` disables the report.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::Write;
@@ -19,13 +19,13 @@ use basalt_commands::client::shared::Shared;
 use basalt_commands::command::host::scripts::Scripts;
 use basalt_commands::command::table::registry;
 
-/// Clients that are described.
+/// Maximum number of clients described.
 const CLIENTS_MAX: usize = 1_000;
 
-/// What a panic said, for the report.
+/// The panic's message, for the report.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
-/// From now on the end of the process is reported.
+/// Starts reporting crashes.
 pub(super) fn watch(service: Arc<Service>) {
     if let Err(error) = crash::install() {
         tracing::warn!("Crashes are not reported: {error}");
@@ -52,14 +52,14 @@ pub(super) fn watch(service: Arc<Service>) {
         *PANIC.lock() = Some(describe_panic(panic));
         crash::report();
         before(panic);
-        // Where a panic ends a thread only, the next one is told of too.
+        // Where a panic only ends a thread, report the next one, too.
         if cfg!(panic = "unwind") {
             crash::go_on();
         }
     }));
 }
 
-/// What a panic said, where, and how it came there.
+/// Describes a panic: message, location and backtrace.
 fn describe_panic(panic: &PanicHookInfo<'_>) -> String {
     let place = panic.location();
     let place = place.map_or_else(String::new, |place| {
@@ -85,7 +85,7 @@ fn write_report(service: &Service, crash: &Crash, panic: Option<&str>) {
     log::raw("\n------ STACK TRACE ------\n\n");
     log::raw(&stack(crash));
     log::raw("\n------ STACK TRACE DONE ------\n");
-    // What may meet a lock comes last.
+    // Anything that may block on a lock comes last.
     log::raw("\n------ INFO OUTPUT ------\n");
     log::raw(&info::text(service, &["everything".to_owned()]).replace('\r', ""));
     if let Some(client) = service.clients.get(crash.client) {
@@ -109,7 +109,7 @@ fn write_report(service: &Service, crash: &Crash, panic: Option<&str>) {
     );
 }
 
-/// Which signal it was, and why it came.
+/// Describes the signal and its cause.
 fn cause(crash: &Crash) -> String {
     let mut text = format!(
         "basalt {} crashed by signal: {}, si_code: {}",
@@ -128,14 +128,14 @@ fn cause(crash: &Crash) -> String {
     text
 }
 
-/// The frames, as tools read them.
+/// Formats the frames in the layout that tools read.
 fn stack(crash: &Crash) -> String {
     let mut text = format!("Backtrace of thread {}:\n", crash.thread);
     text.push_str(&describe_frames(&crash.frames));
     text
 }
 
-/// Frames as `file(+offset)[address]`, one a line.
+/// Formats frames as `file(+offset)[address]`, one per line.
 pub(super) fn describe_frames(frames: &[usize]) -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mut text = String::new();
@@ -148,7 +148,7 @@ pub(super) fn describe_frames(frames: &[usize]) -> String {
     text
 }
 
-/// The file that is mapped at an address, and how far the address is behind the file's first byte in memory.
+/// Returns the file mapped at an address, and the address's offset from the file's first byte in memory.
 fn place_of(address: usize, maps: &str) -> Option<(&str, usize)> {
     let mapped = |line: &'_ str| -> Option<(usize, usize)> {
         let (start, end) = line.split(' ').next()?.split_once('-')?;
@@ -166,7 +166,7 @@ fn place_of(address: usize, maps: &str) -> Option<(&str, usize)> {
     Some((name, address - start))
 }
 
-/// The clients, one a line, with what CLIENT LIST tells first of all.
+/// Lists the clients, one per line, with the first fields of CLIENT LIST.
 fn clients(service: &Service) -> String {
     let mut text = String::new();
     let now_ms = clock::unix_ms();
@@ -180,7 +180,7 @@ fn clients(service: &Service) -> String {
     text
 }
 
-/// One client, with the command that it sent last: while a thread works for it, the one that runs.
+/// Describes a client with its last command, which is the running one while a thread works for it.
 pub(super) fn client_line(client: &Shared, now_ms: u64) -> String {
     let seconds = |since_ms: u64| now_ms.saturating_sub(since_ms) / 1_000;
     let last = usize::from(client.last_command.load(Relaxed));

@@ -1,15 +1,15 @@
-//! `activedefrag` and `maxmemory-compact`: when values are moved together, and how much of a core that may take.
+//! `activedefrag` and `maxmemory-compact`: when to defragment, and how much of a core to use for it.
 //!
-//! Once a second the allocator is asked how much more memory it holds than is in use. Above the thresholds a walk over
-//! all shards begins, in slices under the token of one shard each, from the background thread. Its share of a core
-//! grows with the waste, from `active-defrag-cycle-min` to `active-defrag-cycle-max`. A walk that did not help enough
-//! is followed by another one; one that hardly moved anything is not, until the waste has grown or a minute has passed.
-//! Keys lie in shards at random, so a shard in which there is hardly anything to move speaks for the next one: a walk
-//! that finds such shards goes on with the least effort, until one has more.
+//! Once a second the allocator is asked how much more memory it holds than is in use. Above the thresholds a pass
+//! over all shards begins, in slices under the token of one shard each, from the background thread. Its share of a
+//! core grows with the waste, from `active-defrag-cycle-min` to `active-defrag-cycle-max`. A pass that did not help
+//! enough is followed by another; one that hardly moved anything is not, until the waste has grown or a minute has
+//! passed. Keys are distributed over shards at random, so a shard with hardly anything to move predicts the same of
+//! the next: a pass that finds such shards continues with minimum effort until one has more to move.
 //!
-//! A limit of memory is meant for what the process takes, not for what it can account for. So with `maxmemory-compact`,
-//! which is on by default, values are moved together as well when the allocator's pages take notably more than the
-//! limit; and it gives free ones back sooner.
+//! A memory limit is meant for what the process takes, not for what it can account for. So with
+//! `maxmemory-compact`, which is on by default, values are also defragmented when the allocator's pages take
+//! notably more than the limit, and free pages are returned sooner.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,89 +25,93 @@ use basalt_core::alloc::slabs::{self, Mover};
 use basalt_engine::Now;
 use basalt_engine::defrag::Walk;
 
-/// How often the allocator is asked.
+/// Interval of the allocator checks.
 const LOOK_MS: u64 = 1_000;
 
-/// How long nothing is tried after a walk that hardly moved anything.
+/// Pause after a pass that hardly moved anything.
 const REST_MS: u64 = 60_000;
 
-/// The longest that the thread, which has other things to do, works on this at once.
+/// Maximum uninterrupted work, because the thread has other work.
 const WORK_NS_MAX: u64 = 5_000_000;
 
-/// How long nothing is tried after such a walk while the limit of memory is exceeded.
+/// Pause after such a pass while the memory limit is exceeded.
 const LIMIT_REST_MS: u64 = 5_000;
 
-/// The least waste, in percent of what is in use, of a slab that is to become empty.
+/// Minimum waste, in percent of the bytes in use, of a slab that is to be emptied.
 const SLAB_WASTE_PERCENT_MIN: u32 = 5;
 
-/// When the allocator's pages take so many percent more than the limit of memory, values are moved together.
+/// Excess of the allocator's pages over the memory limit, in percent, from which on values are defragmented.
 const BEYOND_LIMIT_PERCENT_MIN: f64 = 5.0;
 
-/// When the allocator's pages take so many percent more than the limit of memory, values are moved with all might.
+/// Excess of the allocator's pages over the memory limit, in percent, from which on defragmentation uses its
+/// maximum effort.
 const BEYOND_LIMIT_PERCENT_MAX: f64 = 15.0;
 
-/// Percent of a core that this takes at least, and at most.
+/// Minimum and maximum percentage of a core for this.
 const LIMIT_EFFORT_PERCENT: (u32, u32) = (1, 30);
 
-/// Percent of a core for a walk that finds little.
+/// Percentage of a core for a pass that finds little.
 const PERCENT_MIN: u32 = 1;
 
-/// A shard in which fewer than one in so many was to be moved has little; a walk that moved fewer did not help.
+/// A shard has little to move if fewer than one allocation in this many had to be moved.
 const LITTLE_PARTS: u64 = 20;
-/// A walk that left all but one part in so many of the waste did not help.
+/// A pass did not help if it moved fewer than one allocation in this many, or reduced the waste by less than one
+/// part in this many.
 const HELPED_PARTS: u64 = 50;
 
-/// When all that the allocator holds takes so many percent more than the limit, free pages are given back at once,
+/// Excess of all memory held by the allocator over the limit, in percent, above which free pages are returned at
+/// once,
 const RESIDENT_PERCENT_HIGH: f64 = 10.0;
 
-/// until it takes less than this again.
+/// until it falls below this.
 const RESIDENT_PERCENT_LOW: f64 = 7.0;
 
-/// Scripts, and names of channels, that are looked at together.
+/// Scripts, or channel names, processed per slice.
 const SCRIPTS_PER_SLICE: usize = 64;
 
-/// See the module.
+/// The state of defragmentation; see the module.
 #[derive(Default)]
 pub(super) struct Defragging {
     cycle: Option<Cycle>,
     looked_ms: u64,
-    /// Until then, and unless more is wasted than this, nothing is tried.
+    /// No pass begins before this time, unless the waste has grown notably beyond `rested_waste_bytes`.
     rests_until_ms: u64,
     rested_waste_bytes: u64,
     decay: Decay,
 }
 
-/// A walk over all shards.
+/// A pass over all shards.
 struct Cycle {
     mover: Mover,
     walk: Walk,
     shard: usize,
-    /// Scripts that are left, once the shards are done.
+    /// Remaining scripts, once the shards are done.
     scripts: Option<Vec<Sha>>,
-    /// Names of channels that are left, once the scripts are done.
+    /// Remaining channel names, once the scripts are done.
     channels: Option<Vec<(Topic, Arc<[u8]>)>>,
     percent: u32,
-    /// What had been moved, and left alone, when the shard began; and whether there was little in the one before.
+    /// Counts of moved and unmoved allocations when the shard began; and whether there was little to move in the
+    /// one before.
     shard_began: (u64, u64),
     finds_little: bool,
-    /// Waste when it began.
+    /// Waste at the beginning.
     began_waste: Waste,
-    /// Not before, so as not to take more than its share.
+    /// Earliest time of the next slice, to keep to its share.
     due: Option<(Ticks, u64)>,
     began: Ticks,
-    /// Out of which parts of the allocator what is moved is allocated, one after the other.
+    /// Arenas of the allocator from which moved values are allocated in turn.
     arenas: Vec<u32>,
     turn: usize,
 }
 
-/// What the allocator holds beyond what is in use, and in percent of that.
+/// Memory that the allocator holds beyond what is in use, also as a percentage of the latter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Waste {
     bytes: u64,
-    /// What is in use.
+    /// Bytes in use.
     used_bytes: u64,
     percent: f64,
-    /// What its pages take, and all that it holds, beyond the limit of memory in percent of that.
+    /// Excess over the memory limit, as a percentage of it, of the active pages and of all resident memory.
     active_beyond_percent: f64,
     resident_beyond_percent: f64,
 }
@@ -133,15 +137,15 @@ impl Waste {
         }
     }
 
-    /// Whether another walk may help after one that ends now: there is less waste than when it began, unless it did
-    /// little for that, or what was in use became less meanwhile, which leaves waste where it had been.
+    /// Whether another pass may help after one that ends now: the waste has shrunk since it began, unless it moved
+    /// little, or the memory in use has shrunk meanwhile, which leaves waste behind.
     fn may_be_mended(self, before: Waste, did_little: bool) -> bool {
         let is_less = |now: u64, before: u64| now < before - before / HELPED_PARTS;
         let helped = !did_little && is_less(self.bytes, before.bytes);
         helped || is_less(self.used_bytes, before.used_bytes)
     }
 
-    /// The percent of a core that it is worth to mend this; none, if it is to be left as it is.
+    /// Returns the percentage of a core worth spending on this waste; `None` if it is to be left alone.
     fn effort(self, config: &Config) -> Option<u32> {
         let when_asked = self.effort_when_asked(config);
         when_asked.max(self.effort_at_limit(config))
@@ -149,7 +153,7 @@ impl Waste {
 
     fn effort_at_limit(self, config: &Config) -> Option<u32> {
         let beyond = self.active_beyond_percent - BEYOND_LIMIT_PERCENT_MIN;
-        // What is not waste can not be mended.
+        // Only waste can be reduced.
         let is_waste = self.percent >= BEYOND_LIMIT_PERCENT_MIN;
         if !config.maxmemory_compact || beyond < 0.0 || !is_waste {
             return None;
@@ -176,14 +180,14 @@ impl Waste {
 }
 
 impl Defragging {
-    /// Does what is due; true while a walk is under way.
+    /// Does what is due. Returns true while a pass is in progress.
     pub(super) fn go_on(&mut self, service: &Service, spawner: &Spawner, now: Now) -> bool {
         let config = service.config.load();
         let is_limited = config.maxmemory > 0 && config.maxmemory_compact;
         if self.cycle.is_none() && !config.activedefrag && !is_limited {
-            // A limit that comes again begins with the allocator as it is told then.
+            // When a limit is set again, the allocator starts from its setting at that time.
             self.decay = Decay::Soon;
-            // And who turns this on again wants it tried.
+            // When defragmentation is enabled again, start without a pause.
             self.rests_until_ms = 0;
             service.telemetry.defrag.percent.store(0, Relaxed);
             return false;
@@ -224,7 +228,7 @@ impl Defragging {
         self.choose_decay(waste, config);
         let effort = waste.effort(config);
         if let Some(cycle) = &mut self.cycle {
-            // What has begun is finished, if only with the least effort.
+            // A pass that has begun is completed, even if with minimum effort.
             cycle.percent = effort.unwrap_or(config.active_defrag_cycle_min);
             return;
         }
@@ -238,7 +242,7 @@ impl Defragging {
         }
     }
 
-    /// Has the allocator give free pages back at once while it holds notably more than the limit.
+    /// Makes the allocator return free pages at once while it holds notably more than the limit.
     fn choose_decay(&mut self, waste: Waste, config: &Config) {
         if config.maxmemory == 0 || !config.maxmemory_compact {
             return;
@@ -249,7 +253,7 @@ impl Defragging {
             _ if beyond > RESIDENT_PERCENT_HIGH => Decay::AtOnce,
             _ => Decay::Soon,
         };
-        // A limit that was set meanwhile has told it otherwise.
+        // A limit that was set meanwhile has changed the allocator's setting.
         if decay != self.decay || decay == Decay::AtOnce {
             self.decay = decay;
             memory::set_decay(decay);
@@ -271,7 +275,7 @@ impl Defragging {
         let Some(mover) = Mover::new(waste.max(SLAB_WASTE_PERCENT_MIN) as usize) else {
             return;
         };
-        // What threads keep free is no reason to move anything.
+        // Threads' caches of free slots are no reason to move anything.
         spawner.empty_caches();
         tracing::debug!("Starting active defrag, using {percent}% of a core");
         let cycle = Cycle::new(mover, percent, began_waste);
@@ -279,7 +283,7 @@ impl Defragging {
         cycle.publish(service);
     }
 
-    /// A walk is at its end: another one, if it helped and there is more to mend.
+    /// Ends a pass, and begins another if it helped and there is more to reduce.
     fn finish(&mut self, service: &Service, spawner: &Spawner, config: &Config, now: Now) {
         let Some(cycle) = self.cycle.take() else {
             return;
@@ -290,12 +294,12 @@ impl Defragging {
         let Some(waste) = Waste::now(config) else {
             return;
         };
-        // A walk may be over before anybody sees it: INFO tells of it until the next look.
+        // A pass may be over before anyone sees it: INFO reports it until the next check.
         let figures = &service.telemetry.defrag;
         figures
             .percent
             .store(u64::from(cycle.percent.max(1)), Relaxed);
-        // Values of some sizes leave a part of their pages unused wherever they lie.
+        // Values of some sizes leave a part of their pages unused wherever they are.
         let helped = waste.may_be_mended(cycle.began_waste, did_little);
         match waste.effort(config) {
             Some(percent) if helped => self.begin(service, spawner, config, percent, waste),
@@ -345,7 +349,7 @@ impl Cycle {
             .is_none_or(|(since, pause_ns)| now.since_ns(since) >= pause_ns)
     }
 
-    /// After a shard: whether the next one is worth the effort.
+    /// Decides after a shard whether the next one is worth the effort.
     fn judge_shard(&mut self) {
         let now = (self.mover.moved, self.mover.left_alone);
         let before = std::mem::replace(&mut self.shard_began, now);
@@ -353,7 +357,7 @@ impl Cycle {
         self.finds_little = moved < left_alone / LITTLE_PARTS;
     }
 
-    /// The percent of a core that the walk takes now.
+    /// Returns the percentage of a core that the pass uses now.
     fn pace_percent(&self) -> u32 {
         match self.finds_little {
             true => PERCENT_MIN,
@@ -367,14 +371,14 @@ impl Cycle {
         self.arenas.get(index).copied()
     }
 
-    /// After so much work, rests so long that it takes its share.
+    /// After `spent_ns` of work, pauses long enough to keep to its share.
     fn rest(&mut self, spent_ns: u64) {
         let percent = u64::from(self.pace_percent());
         let pause_ns = spent_ns * (100 - percent) / percent;
         self.due = Some((Ticks::now(), pause_ns));
     }
 
-    /// Runs slices for as long as its share of some ms; false at the end of the walk.
+    /// Runs slices for its share of some milliseconds. Returns false at the end of the pass.
     fn work(&mut self, service: &Service, began: Ticks) -> bool {
         let work_ns = WORK_NS_MAX * u64::from(self.pace_percent()) / 100;
         loop {
@@ -385,7 +389,7 @@ impl Cycle {
                 return self.move_scripts(service, began, work_ns)
                     || self.move_channels(service, began, work_ns);
             }
-            // Its holder is not to be waited for.
+            // Do not wait for the shard's holder.
             let Some(mut engine) = service.shards.try_take(shard) else {
                 return true;
             };
@@ -410,7 +414,7 @@ impl Cycle {
         }
     }
 
-    /// Moves texts of scripts for at most `work_ns` after `began`; false when none are left.
+    /// Moves script texts for at most `work_ns` after `began`. Returns false when none are left.
     fn move_scripts(&mut self, service: &Service, began: Ticks, work_ns: u64) -> bool {
         let scripts = &service.scripts;
         let left = self.scripts.get_or_insert_with(|| scripts.names());
@@ -421,7 +425,7 @@ impl Cycle {
         !left.is_empty()
     }
 
-    /// Moves what clients are subscribed to, for at most `work_ns` after `began`; false when nothing is left.
+    /// Moves channel names for at most `work_ns` after `began`. Returns false when none are left.
     fn move_channels(&mut self, service: &Service, began: Ticks, work_ns: u64) -> bool {
         let pubsub = &service.pubsub;
         let left = self.channels.get_or_insert_with(|| pubsub.all_names());

@@ -1,5 +1,4 @@
-//! What must be right before a server serves, and stops the start with a sentence otherwise: files that it is going to
-//! write. Found at the start rather than by the first save.
+//! Checks at startup that files can be written, so that the problem is reported now rather than by the first save.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io;
@@ -10,10 +9,11 @@ use basalt_commands::config::Config;
 use basalt_commands::config::values::system_text;
 use basalt_core::base::lossless;
 
-/// Where a server in the background keeps its number unless it says otherwise, as Redis does.
+/// Default PID file of a daemonized server, as in Redis.
 const PIDFILE_OF_DAEMON: &str = "/var/run/redis.pid";
 
-/// Looks whether files can be made where snapshots and the append-only file go; the text says where not.
+/// Checks that files can be created where snapshots and the append-only file go. The error text names the
+/// directory.
 pub(super) fn check_folders(config: &Config) -> Result<(), String> {
     let mut wants = Vec::new();
     if !config.save.is_empty() {
@@ -45,7 +45,7 @@ pub(super) fn check_folders(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes a file in a folder, and removes it: whatever else is asked, a file system may still refuse that.
+/// Creates and removes a file in a directory: whatever other checks say, a file system may still refuse it.
 fn try_in(folder: &Path) -> io::Result<()> {
     let path = folder.join(format!(".basalt-{}.trial", std::process::id()));
     OpenOptions::new()
@@ -56,13 +56,13 @@ fn try_in(folder: &Path) -> io::Result<()> {
     fs::remove_file(&path)
 }
 
-/// The file with the number of the process, while there is one.
+/// The PID file, if one was written.
 #[derive(Debug, Default)]
 pub(super) struct Pidfile(Option<PathBuf>);
 
 impl Pidfile {
-    /// Writes the file that is asked for, or the one that a process in the background has in any case; only the former
-    /// must be there.
+    /// Writes the configured PID file, or the default one if the server is daemonized. Errors only if a configured
+    /// one cannot be written.
     pub(super) fn write(config: &Config, is_daemon: bool) -> Result<Pidfile, String> {
         let path = match config.pidfile.as_str() {
             "" if !is_daemon => return Ok(Pidfile(None)),

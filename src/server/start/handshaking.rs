@@ -1,5 +1,5 @@
-//! TLS handshakes of clients: on threads of their own, which give way to those that serve, so that a storm of them
-//! costs others little. Bounded in number and in time; when there are too many, the oldest goes.
+//! TLS handshakes of clients, on dedicated low-priority threads, so that a burst of handshakes hardly affects other
+//! clients. Bounded in number and time; when there are too many, the oldest is dropped.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,16 +15,17 @@ use tokio::task::AbortHandle;
 use crate::telemetry::handshakes::Handshakes;
 use crate::tls::handshake::{self, Done, Failure};
 
-/// How long a handshake may take.
+/// Timeout of a handshake.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Handshakes under way at once. Each holds some KiB, and at most what a peer may send before it is known.
+/// Maximum number of handshakes in progress. Each takes some KiB, and at most what a peer may send before it is
+/// authenticated.
 const COUNT_MAX: usize = 1024;
 
-/// How far the threads stand behind those that serve.
+/// Niceness of the threads, relative to those that serve clients.
 const NICENESS: i32 = 10;
 
-/// See the module.
+/// The handshakes in progress; see the module.
 pub(super) struct Handshaking {
     thread_count: usize,
     threads: OnceLock<Vec<Handle>>,
@@ -33,7 +34,7 @@ pub(super) struct Handshaking {
 }
 
 impl Handshaking {
-    /// One thread for every two that serve.
+    /// Uses one thread for every two that serve connections.
     pub(super) fn new(serving_threads: usize) -> Handshaking {
         Handshaking {
             thread_count: (serving_threads / 2).max(1),
@@ -43,18 +44,18 @@ impl Handshaking {
         }
     }
 
-    /// How many are under way.
+    /// Returns the number of handshakes in progress.
     pub(super) fn count(&self) -> usize {
         self.under_way.lock().len()
     }
 
-    /// Ends the oldest; whether there was one.
+    /// Aborts the oldest handshake. Returns whether there was one.
     pub(super) fn drop_oldest(&self) -> bool {
         let oldest = self.under_way.lock().pop_first();
         oldest.map(|(_, task)| task.abort()).is_some()
     }
 
-    /// Begins one; `then` is told of its end, unless others needed its place.
+    /// Starts a handshake. `then` is called at its end, unless it was dropped in favor of others.
     pub(super) fn begin(
         self: &Arc<Self>,
         socket: std::net::TcpStream,
@@ -67,7 +68,7 @@ impl Handshaking {
         let Some(thread) = threads.get(number as usize % threads.len().max(1)) else {
             return;
         };
-        // Held until the task is known, so that it ends after that.
+        // Held until the task is registered, so that the task ends after that.
         let mut under_way = self.under_way.lock();
         let counted = Counted {
             of: Arc::clone(self),
@@ -92,7 +93,7 @@ impl Handshaking {
     }
 }
 
-/// Counts one, until it is over or dropped.
+/// Counts a handshake until it is over or dropped.
 struct Counted {
     of: Arc<Handshaking>,
     number: u64,
@@ -113,7 +114,7 @@ fn start(count: usize) -> Vec<Handle> {
         std::thread::Builder::new()
             .name(format!("basalt-tls-{index}"))
             .spawn(move || {
-                // Of this thread alone; without it handshakes only come into the way of others.
+                // Affects only this thread; if it fails, handshakes merely compete with clients.
                 let _ = rustix::process::setpriority_process(None, NICENESS);
                 runtime.block_on(std::future::pending::<()>());
             })?;

@@ -1,4 +1,4 @@
-//! The open sockets: opened at the start, opened anew when CONFIG SET changes `port`, `tls-port` or `bind`.
+//! The listening sockets: opened at startup, and reopened when CONFIG SET changes `port`, `tls-port` or `bind`.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::runtime::Spawner;
 use crate::state::Service;
 use basalt_commands::config::Config;
 
-/// See the module.
+/// The listening sockets; see the module.
 pub(super) struct Listening {
     service: &'static Service,
     runtime: Handle,
@@ -19,7 +19,7 @@ pub(super) struct Listening {
     sockets: Mutex<Sockets>,
 }
 
-/// Sockets on the port for plain connections, and on the port for TLS.
+/// Sockets on the plain port, and on the TLS port.
 #[derive(Default)]
 struct Sockets {
     tcp: Vec<Arc<Open>>,
@@ -46,13 +46,13 @@ impl Listening {
             service,
             runtime,
             spawner,
-            // For as long as the process lives, as each connection has a reference.
+            // Leaked, because each connection has a reference.
             owner: Box::leak(Box::new(owner)),
             sockets: Mutex::default(),
         }
     }
 
-    /// Opens every socket of the configuration; the text says which failed.
+    /// Opens every configured socket. The error text states which failed.
     pub(super) fn start(&self, config: &Config) -> Result<(), String> {
         let _registers_here = self.runtime.enter();
         *self.sockets.lock() = self.open(config)?;
@@ -60,17 +60,17 @@ impl Listening {
         Ok(())
     }
 
-    /// Ends accepting over TCP at once.
+    /// Stops accepting over TCP at once.
     pub(super) fn stop(&self) {
         self.sockets.lock().close();
     }
 
-    /// Listens as `new` says instead of as `old` says; when that fails everything stays as it was.
+    /// Switches from the addresses in `old` to those in `new`; on failure everything stays as it was.
     pub(super) fn replace(&self, old: &Config, new: &Config) -> Result<(), String> {
         let _registers_here = self.runtime.enter();
         let mut sockets = self.sockets.lock();
         if new.bind == old.bind {
-            // Another port can be opened before the old one is given up.
+            // Another port can be opened before the old one is closed.
             let tcp =
                 (new.port != old.port).then(|| accept::open_tcp(new, new.port, Listener::Tcp));
             let tcp = tcp.transpose()?;

@@ -1,4 +1,4 @@
-//! What the server begins with: its data are loaded while clients can connect already, and hear LOADING.
+//! Startup loading: the data are loaded while clients can already connect and get LOADING errors.
 
 use std::fs::File;
 use std::future::Future;
@@ -28,7 +28,7 @@ use basalt_commands::config::Config;
 use basalt_core::base::lossless;
 use basalt_core::base::text::visible;
 
-/// Loads what is there, and says so.
+/// Loads existing data and logs the result.
 pub(super) struct Start {
     service: &'static Service,
     config: Arc<Config>,
@@ -36,18 +36,18 @@ pub(super) struct Start {
     aof: Arc<Aof>,
     supervision: Arc<Supervision>,
     follower: &'static Follower,
-    /// Commands are appended already, as there is nothing to load.
+    /// Whether commands are already being appended, because there is nothing to load.
     is_open: bool,
     /// The file to load, if there is one.
     file: Option<PathBuf>,
-    /// The word to the process that started this one in the background.
+    /// The channel to the process that daemonized this one.
     word: Arc<Mutex<Option<Word>>>,
 }
 
-/// The longest time that a server in the background loads before the process that started it ends.
+/// Maximum loading time that the process which daemonized the server waits for.
 const LONG: Duration = Duration::from_secs(10);
 
-/// Prints on the terminal that a server in the background still loads. There was no error so far.
+/// Prints on the terminal that a daemonized server is still loading, without errors so far.
 fn say_that_it_takes_long(service: &Service, logfile: &str) {
     let loading = &service.telemetry.persistence.loading;
     let share = loading.share(clock::unix_ms());
@@ -62,7 +62,7 @@ fn say_that_it_takes_long(service: &Service, logfile: &str) {
 }
 
 impl Start {
-    /// Looks what is there. If something is, clients hear LOADING from now on.
+    /// Determines what is to be loaded. If there is anything, clients get LOADING errors from now on.
     pub(super) fn new(
         service: &'static Service,
         (aof, supervision): (Arc<Aof>, Arc<Supervision>),
@@ -71,12 +71,12 @@ impl Start {
         stopped: watch::Receiver<bool>,
     ) -> Start {
         let file = lossless::path_of(&config.dbfilename);
-        // What can not be looked at is for the loading to report.
+        // If it cannot be examined, the load reports it.
         let is_there = !matches!(
             file.symlink_metadata(),
             Err(error) if error.kind() == io::ErrorKind::NotFound
         );
-        // A snapshot without an append-only file is what somebody wants to have: it was put there to be restored, or
+        // A snapshot without an append-only file is meant to be loaded: it was put there to be restored, or
         // appendonly was no until now.
         let is_loaded = is_there && (!config.appendonly || aof.is_fresh());
         if is_there && !is_loaded {
@@ -85,7 +85,7 @@ impl Start {
         if config.appendonly && !is_loaded {
             let is_open = aof.start_fresh();
             if !is_open {
-                // Until commands are appended: no client's is to be missing.
+                // Until commands are appended, so that no client's command is missing.
                 service.telemetry.persistence.loading.announce();
             }
             return Start {
@@ -116,8 +116,8 @@ impl Start {
         }
     }
 
-    /// Loads on a thread of its own; ends if that fails, and never otherwise. Who started a server in the background
-    /// hears of it by the word once all is loaded, or once it is clear that this takes long.
+    /// Loads on a separate thread; the future completes only if that fails. The process that daemonized the server
+    /// is notified through `word` once all is loaded, or once it is clear that this takes long.
     pub(super) fn begin(mut self, word: Option<Word>) -> impl Future<Output = ()> {
         let (done, loaded) = oneshot::channel();
         let word = Arc::new(Mutex::new(word));
@@ -128,7 +128,7 @@ impl Start {
             self.ready();
             let _ = done.send(true);
         } else {
-            // If there is no thread the log says so, and `done` goes without a word.
+            // If there is no thread the log says so, and `done` is dropped without a value.
             let _ = stack::spawn("basalt-loading".to_owned(), move || {
                 let _ = done.send(self.load());
             });
@@ -161,7 +161,8 @@ impl Start {
         self.supervision.ready(self.service);
     }
 
-    /// Whether the data are there, or the end of the server makes them needless; otherwise the log says why not.
+    /// Returns true if the data were loaded, or the server is stopping and does not need them; otherwise the log
+    /// says why not.
     fn load(&self) -> bool {
         let Some(path) = &self.file else {
             return self.load_aof();
@@ -188,7 +189,7 @@ impl Start {
         }
     }
 
-    /// The append-only file, to which commands are appended from then on.
+    /// Loads the append-only file, to which commands are appended from then on.
     fn load_aof(&self) -> bool {
         let began = Ticks::now();
         if self.aof.find().is_err() {
@@ -208,7 +209,7 @@ impl Start {
         true
     }
 
-    /// Loads a snapshot. With `appendonly` it is there for want of an append-only file, which begins with it.
+    /// Loads a snapshot. With `appendonly` this happens if there is no append-only file, which then begins with it.
     fn load_snapshot(&self, path: &Path) -> Result<Result<(), Unusable>, LoadError> {
         let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
         let (bytes, mut file) = opened.map_err(|error| {
@@ -220,7 +221,8 @@ impl Start {
             }
         })?;
         let loader = Loader::new(self.service);
-        // Replicas that go on with this server's stream have them too, and learn from it when they go.
+        // Replicas that resume this server's stream have these keys, too, and learn from the stream when they
+        // expire.
         let is_of_stream = loader.is_of_stream(&mut file);
         file.rewind().map_err(|error| LoadError {
             offset: 0,
@@ -243,7 +245,7 @@ impl Start {
                 return Err(error);
             }
         };
-        // While clients still hear LOADING: no command of theirs is to be missing in the file.
+        // While clients still get LOADING errors, so that no command of theirs is missing in the file.
         let begun = match self.config.appendonly {
             true => self.begin_log(path, file, loaded.bytes),
             false => Ok(()),
@@ -255,7 +257,7 @@ impl Start {
         Ok(begun)
     }
 
-    /// Begins the append-only file with a snapshot of so many bytes.
+    /// Starts the append-only file with a snapshot of `bytes` bytes.
     fn begin_log(&self, path: &Path, mut file: File, bytes: u64) -> Result<(), Unusable> {
         let path = path.display();
         if let Err(error) = file.rewind() {

@@ -1,4 +1,4 @@
-//! The limit of memory: what it leaves for data, and which keys go when it is reached.
+//! The memory limit: how much of it is available for data, and which keys are evicted when it is reached.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,27 +9,28 @@ use basalt_commands::config::Config;
 use basalt_commands::config::values::MaxmemoryPolicy;
 use basalt_engine::evict::Policy;
 
-/// Bytes of the server itself: neither data, nor clients', nor scripts', nor waiting for the disk, for replicas or for
-/// a snapshot; and whether anything waits. It is little, but with a small limit it counts
-/// whether a command is refused some 100 KiB too late.
+/// Measures the bytes of the server itself, that is, all but data, clients, scripts and output buffered for the
+/// disk, replicas or a snapshot; also returns whether anything is buffered. The base is small, but with a small
+/// limit it decides whether a command is refused some 100 KiB too late.
 fn measure_base(service: &Service) -> (i64, bool) {
     let not_counted = || memory::not_counted(service, &service.telemetry).total();
     let before = not_counted();
     let clients = service.clients.all();
     let clients: usize = clients.iter().map(|client| client.memory_bytes()).sum();
     let clients = clients as u64 + service.pubsub.tracked_count().bytes();
-    // Interpreters and texts have bounds of their own, and make no data go.
+    // Interpreters and script texts have their own bounds and cause no eviction.
     let scripts = script::memory_figures().total + service.scripts.text_bytes();
     let taken = service.budget.beside_data_bytes();
-    // What waits for somebody comes and goes, some MiB where this thread just lost its core. The larger figure: neither
-    // what is gone by now nor what came meanwhile is taken for the server's own, which would make data go.
+    // Buffered output fluctuates by some MiB, for instance when this thread just lost its core. Take the larger
+    // figure, so that output which was flushed or added meanwhile is not counted as the server's own, which would
+    // cause eviction.
     let not_counted = before.max(not_counted());
     let named = clients + scripts as u64 + not_counted;
     let base = taken - named.cast_signed();
     (base, not_counted > 0)
 }
 
-/// Looks again what the server itself takes, unless what is freed of flushed databases is still on the account of their
+/// Measures the server's own memory again, unless freed data of flushed databases are still charged to their
 /// shards.
 pub(super) fn follow_base(service: &Service) {
     if !service.budget.is_freeing() {
@@ -38,12 +39,12 @@ pub(super) fn follow_base(service: &Service) {
     }
 }
 
-/// Has shards keep to the limit of memory, and to databases' shares, from their next commands on. A replica leaves
-/// eviction to its primary, unless it is told otherwise.
+/// Applies the memory limit and the databases' shares to the shards, from their next commands on. A replica leaves
+/// eviction to its primary, unless configured otherwise.
 pub(super) fn set(service: &Service, config: &Config) {
     let policy = match config.maxmemory_policy {
         MaxmemoryPolicy::Noeviction => Policy::NoEviction,
-        // Where reads do not count (`ShardCx::new`), the least recently used keys are the least recently changed.
+        // Where reads do not count (`ShardCx::new`), the least recently used keys are the least recently modified.
         MaxmemoryPolicy::AllkeysLru | MaxmemoryPolicy::AllkeysLrm => Policy::AllkeysLru,
         MaxmemoryPolicy::AllkeysLfu => Policy::AllkeysLfu,
         MaxmemoryPolicy::AllkeysRandom => Policy::AllkeysRandom,

@@ -1,13 +1,13 @@
-//! MIGRATE carried out: keys are dumped, sent to another server, and deleted here once it has them.
+//! Execution of MIGRATE: keys are dumped, sent to another server, and deleted here once it has them.
 //!
 //! ```text
-//! hold the keys ▸ dump them, all at one moment ▸ send ▸ read the replies ▸ delete what arrived ▸ let the keys go
+//! hold the keys ▸ dump them, all at one moment ▸ send ▸ read the replies ▸ delete what arrived ▸ release the keys
 //! ```
 //!
-//! Redis stops altogether meanwhile. Here only those wait who want one of the keys, and for others nothing is in hand
-//! while the network is waited for. Commands that were under way when the keys were held may still change them: the
-//! shard says so when it is asked to delete, and the key is sent again in its new state, so that no acknowledged write
-//! is lost. A key is deleted only if the other server acknowledged the state in which it is.
+//! Redis blocks completely meanwhile. Here only clients that use one of the keys wait, and no lock is held while
+//! waiting for the network. Commands that were in progress when the keys were held may still change them: the shard
+//! detects this on deletion, and the key is sent again in its new state, so that no acknowledged write is lost. A
+//! key is deleted only if the other server acknowledged its current state.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -36,20 +36,20 @@ use basalt_core::resp::request::append;
 use basalt_engine::migration::{Moving, State, Transfer};
 use basalt_engine::watching::Watched;
 
-/// The most connections that are kept for the next migration, and for how long.
+/// Maximum number of connections kept for the next migration, and how long they are kept.
 const LINKS_MAX: usize = 64;
 const LINK_KEPT: Duration = Duration::from_secs(10);
 
-/// Bytes for which one time-out counts.
+/// Bytes to which one timeout applies.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// How often keys that change while they move are sent again.
+/// Maximum number of times that keys are sent again because they changed.
 const ROUNDS_MAX: usize = 8;
 
-/// How soon a migration looks again at keys that another one holds.
+/// Polling interval for keys held by another migration.
 const HELD: Duration = Duration::from_millis(2);
 
-/// See the module.
+/// Executes migrations; see the module.
 pub(super) struct Carrier {
     service: &'static Service,
     runtime: Handle,
@@ -97,7 +97,7 @@ enum Failure {
     Connecting,
     Writing,
     Reading,
-    /// What the other server said.
+    /// The other server's error.
     Refused(Vec<u8>),
     /// Keys changed faster than they could be sent.
     Restless,
@@ -122,7 +122,7 @@ impl Failure {
     }
 }
 
-/// Keys that no client may use meanwhile.
+/// Keys that clients may not use for the time being.
 struct Hold<'m> {
     service: &'static Service,
     keys: &'m [Box<[u8]>],
@@ -207,7 +207,7 @@ fn moving(service: &Service, migration: &Migration, key: &[u8]) -> Moving {
     }
 }
 
-/// Has the shards do what a transfer is about.
+/// Runs a transfer's step on the shards.
 async fn run(service: &'static Service, transfer: Box<Transfer>) -> Box<Transfer> {
     let route = transfer.shards();
     let shared = Arc::new(Mutex::new(transfer));
@@ -222,7 +222,7 @@ async fn run(service: &'static Service, transfer: Box<Transfer>) -> Box<Transfer
     }
 }
 
-/// Sends what was dumped, and notes what arrived.
+/// Sends the dumped keys and records which arrived.
 async fn send(
     links: &Links,
     migration: &Migration,
@@ -265,7 +265,7 @@ async fn send(
             Err(Talk::RefusedAndBroken(line)) => return Err(Failure::Refused(line)),
             Err(Talk::Broken(broken)) => broken,
         };
-        // A connection that was kept may have been closed meanwhile: nothing was done then, and a new one will do.
+        // A kept connection may have been closed meanwhile. Then nothing was done, and a new one can be used.
         let was_heard = transfer.count(State::Arrived) > 0;
         if !may_retry || broken.is_late || was_heard {
             return Err(match broken.is_writing {
@@ -277,7 +277,7 @@ async fn send(
     }
 }
 
-/// How a conversation failed.
+/// The failure of an exchange with the other server.
 enum Talk {
     Refused(Vec<u8>),
     RefusedAndBroken(Vec<u8>),
@@ -303,7 +303,7 @@ impl Broken {
 struct Link {
     stream: Stream,
     input: Vec<u8>,
-    /// The database that is selected there, if that is known.
+    /// The database selected there, if known.
     db: Option<i64>,
     used: Instant,
 }
@@ -315,7 +315,7 @@ impl Link {
         let stream = within(timeout, TcpStream::connect((migration.host.as_str(), port)))
             .await
             .map_err(|_| Failure::Connecting)?;
-        // Requests are sent whole: waiting for more of them would only cost time.
+        // Requests are sent whole, so waiting for more data would only delay them.
         let _ = stream.set_nodelay(true);
         let stream = match tls {
             None => Stream::Tcp(stream),
@@ -334,7 +334,7 @@ impl Link {
         })
     }
 
-    /// Sends requests, and reads a reply for each of them and for each key that was dumped.
+    /// Sends the requests, and reads a reply for each of them and for each dumped key.
     async fn talk(
         &mut self,
         asked_before: &[u8],
@@ -358,7 +358,7 @@ impl Link {
                 .map_err(|error| Talk::Broken(Broken::new(&error, false)))?;
             refused = refused.or(refusal(answer));
         }
-        // A connection that is not logged in, or in another database, has put nothing where it belongs.
+        // If authentication or SELECT failed, the keys have not been stored where they belong.
         let is_void = refused.is_some();
         for key in &mut transfer.keys {
             if key.state != State::Dumped {
@@ -399,7 +399,7 @@ impl Link {
     }
 }
 
-/// What an error says.
+/// Returns the text of an error reply.
 fn refusal(answer: Answer) -> Option<Vec<u8>> {
     match answer {
         Answer::Error(text) => Some(text),
@@ -414,7 +414,7 @@ async fn within<R>(timeout: Duration, work: impl Future<Output = io::Result<R>>)
     }
 }
 
-/// Connections that are kept for the next migration to the same server; one that is in use is not among them.
+/// Idle connections kept for the next migration to the same server.
 #[derive(Default)]
 struct Links {
     kept: Mutex<HashMap<(String, String), Link>>,
@@ -443,12 +443,12 @@ impl Links {
         kept.insert(target, link);
     }
 
-    /// Whether the caller is to sweep, as no thread does yet.
+    /// Returns whether the caller must start sweeping, because no task does so yet.
     fn begin_sweeping(&self) -> bool {
         !std::mem::replace(&mut *self.is_swept.lock(), true)
     }
 
-    /// Closes connections that were not used for long, until none is left.
+    /// Closes connections that have been idle for long, until none is left.
     async fn sweep(&self, service: &Service) {
         loop {
             {

@@ -80,14 +80,14 @@ use saving::Saving;
 use supervision::Supervision;
 use title::Title;
 
-/// What is assumed where the system does not say how many cores there are.
+/// Core count assumed if the system does not report it.
 const CORES_FALLBACK: usize = 1;
 
-/// Descriptors that the server needs beside those of its clients.
+/// Descriptors that the server needs besides those of its clients.
 const DESCRIPTORS_RESERVED: u64 = 32;
 
-/// What `--check-config` has to say of a configuration beside what was found while it was read: advice, or why a server
-/// would not start with it. Enters the directory of the configuration.
+/// Returns the advice of `--check-config` on a configuration, or errors with the reason why a server would not
+/// start with it. Changes to the configuration's directory.
 pub fn check(startup: &Startup) -> Result<Vec<String>, String> {
     let config = &startup.config;
     std::env::set_current_dir(&config.dir)
@@ -100,8 +100,8 @@ pub fn check(startup: &Startup) -> Result<Vec<String>, String> {
     Ok(advice::of(config, startup.file.as_deref(), &users))
 }
 
-/// Runs the server, started as `program`, until it is told to stop; the exit code. To be called before there are
-/// threads.
+/// Runs the server, started as `program`, until it is stopped, and returns the exit code. Call before any thread
+/// exists.
 pub fn run(startup: Startup, program: String) -> i32 {
     let mut config = startup.config;
     keep_private(config.file_mode);
@@ -118,7 +118,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
             return 1;
         }
     };
-    // Before the first thread, which the environment asks for.
+    // The title moves the environment, so this must precede the first thread, which reads it.
     let title = Title::of_process(&config, program, startup.file.clone());
     if let Err(error) = log::start(&config) {
         eprintln!("Can't open the log file: {error}");
@@ -161,7 +161,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
     assembled.serve(&config, word)
 }
 
-/// Forks if that is asked for, unless a service manager looks after the process, which wants to see it.
+/// Forks if configured, unless a service manager supervises the process and needs to keep track of it.
 fn go_to_background(config: &Config, supervision: &Supervision) -> std::io::Result<Side> {
     match config.daemonize && !supervision.is_there() {
         true => daemon::fork(),
@@ -169,7 +169,7 @@ fn go_to_background(config: &Config, supervision: &Supervision) -> std::io::Resu
     }
 }
 
-/// The parts of a server, which know each other. They go in this order.
+/// The connected parts of a server, in drop order.
 struct Assembled {
     host: Arc<Host>,
     saving: Arc<Saving>,
@@ -183,7 +183,7 @@ struct Assembled {
 }
 
 impl Assembled {
-    /// Makes the parts around a service, and shows them to it.
+    /// Creates the parts around a service and connects them.
     fn new(
         service: Arc<Service>,
         runtimes: Runtimes,
@@ -193,7 +193,8 @@ impl Assembled {
         supervision: Arc<Supervision>,
     ) -> Assembled {
         let (stop, stopped) = watch::channel(false);
-        // Sessions borrow it for as long as the process lives, instead of counting references on one shared line.
+        // Sessions borrow the service for the life of the process, instead of counting references on one shared
+        // cache line.
         let service: &'static Arc<Service> = Box::leak(Box::new(service));
         let snapshots = Snapshots::new(service);
         let aof = Aof::new(
@@ -254,7 +255,7 @@ impl Assembled {
         }
     }
 
-    /// Starts the background, then the listeners; until the server is told to stop. The exit code.
+    /// Starts the background and then the listeners, serves until the server is stopped, and returns the exit code.
     fn serve(self, config: &Arc<Config>, word: Option<Word>) -> i32 {
         let (service, runtimes, host) = (self.service, &self.runtimes, &self.host);
         background::start_workers(service, runtimes);
@@ -266,7 +267,7 @@ impl Assembled {
             Arc::clone(&self.saving),
             self.stopped.clone(),
         );
-        // Before clients are served: who has had an answer may end the server, and finds its data saved.
+        // Before clients are served: a client that got a reply may stop the server, and must find its data saved.
         let signals = {
             let _registers_here = runtimes.main().enter();
             shutdown::Signals::listen()
@@ -292,7 +293,7 @@ impl Assembled {
             metrics_port,
         );
         announce::initialized();
-        // Before clients are served, and the first time that they could be.
+        // Before clients are served, and before they first could be.
         self.supervision.begin(service, runtimes.handles());
         let failed = opened.start.begin(word);
         let round = || host.round();
@@ -319,7 +320,8 @@ impl Assembled {
         }
         host.leave_cluster();
         let _ = self.stop.send(true);
-        // Before any connection is closed: a client that is closed can tell from it that none can connect any more.
+        // Before any connection is closed: a client whose connection is closed can rely on no new connection being
+        // accepted.
         host.listening.stop();
         service.telemetry.set_ready(false);
         drop(opened.metrics);
@@ -333,7 +335,7 @@ impl Assembled {
         0
     }
 
-    /// Opens everything that a start may fail at; the text says what did.
+    /// Opens everything that may fail at startup. The error text states what failed.
     fn open(&self, config: &Arc<Config>, is_daemon: bool) -> Result<Opened, String> {
         let (service, runtimes) = (self.service, &self.runtimes);
         let tls = service.tls.configure(config);
@@ -346,7 +348,7 @@ impl Assembled {
         self.replication.replica.begin();
         memory_limit::set(service, config);
         background::follow_limit(service);
-        // Before the first client can ask for data.
+        // Before the first client can access data.
         users::load(service, config)?;
         let bus = match config.cluster_enabled {
             ClusterMode::Yes => Some(node::Bus::open(service, &self.replication)?),
@@ -368,7 +370,7 @@ impl Assembled {
             let _registers_here = runtimes.main().enter();
             accept::metrics(config, service)?
         };
-        // Once it is sure that no other server of this configuration has written it.
+        // Once it is certain that no other server with this configuration has written the file.
         let pidfile = Pidfile::write(config, is_daemon)?;
         if let Some(bus) = bus {
             self.host.joined(bus.bus);
@@ -382,14 +384,14 @@ impl Assembled {
     }
 }
 
-/// What a server has opened that serves.
+/// Resources opened by a serving server.
 struct Opened {
     metrics: Option<accept::Metrics>,
     start: Start,
     pidfile: Pidfile,
 }
 
-/// Makes room for `maxclients` descriptors, or lowers `maxclients` to what there is room for.
+/// Raises the descriptor limit for `maxclients`, or lowers `maxclients` to what the limit allows.
 fn raise_descriptor_limit(config: &mut Config) {
     if let Err(possible) = descriptors_for(config.maxclients) {
         tracing::warn!(
@@ -400,13 +402,13 @@ fn raise_descriptor_limit(config: &mut Config) {
     }
 }
 
-/// Makes room for so many clients; the error is how many there is room for.
+/// Raises the descriptor limit for `clients` clients. On failure returns how many clients the limit allows.
 fn descriptors_for(clients: u32) -> Result<(), u64> {
     descriptors(u64::from(clients) + DESCRIPTORS_RESERVED)
         .map_err(|granted| granted.saturating_sub(DESCRIPTORS_RESERVED).max(1))
 }
 
-/// Asks the system for so many descriptors; the error is how many it grants.
+/// Raises the descriptor limit to `wanted`. On failure returns the granted number.
 fn descriptors(wanted: u64) -> Result<(), u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -420,7 +422,7 @@ fn descriptors(wanted: u64) -> Result<(), u64> {
     if setrlimit(Resource::Nofile, both).is_ok() {
         return Ok(());
     }
-    // Without the right to raise the hard limit, go up to it.
+    // Without the privilege to raise the hard limit, go up to it.
     let soft = Rlimit {
         current: limit.maximum,
         maximum: limit.maximum,
@@ -438,35 +440,35 @@ fn descriptors(wanted: u64) -> Result<(), u64> {
     })
 }
 
-/// Has files and folders made with these permissions; who may read a folder may enter it. In one place, as there are
-/// many that make files.
+/// Sets the umask for new files and directories; whoever may read a directory may enter it. This is done once here,
+/// because many places create files.
 fn keep_private(file_mode: u32) {
     let may_enter = (file_mode & 0o444) >> 2;
     let mask = Mode::from_raw_mode(!(file_mode | may_enter) & 0o777);
     rustix::process::umask(mask);
 }
 
-/// Removes the unix socket, of which a server that stops in order leaves no trace; it may be gone already.
+/// Removes the unix socket on a clean shutdown; it may be gone already.
 fn remove_socket(config: &Config) {
     if !config.unixsocket.is_empty() {
         let _ = std::fs::remove_file(lossless::path_of(&config.unixsocket));
     }
 }
 
-/// Shards, registries and what they share, with a log that has no reader: the state of a server without files, clients
-/// and background, for tests and benches.
+/// Builds a server's state without files, clients and background, and with a log that has no reader, for tests and
+/// benches.
 pub fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetry) -> Service {
     build_on(config, shard_count, telemetry, Arc::new(OpLog::default()))
 }
 
-/// Bounds what clients, and the scripts that they run, may take.
+/// Limits the memory of clients and of the scripts they run.
 fn limit_clients(config: &Config) {
     let bytes = config.client_bytes_max();
     CLIENT_MEMORY.set_limit(bytes);
     script::limit_memory(bytes);
 }
 
-/// Shards, registries and what they share.
+/// Builds shards, registries and their shared state.
 fn build_on(
     config: Arc<Config>,
     shard_count: usize,

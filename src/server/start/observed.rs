@@ -1,4 +1,4 @@
-//! What telemetry sees of the server: the service's shards, clients, scripts and counters, read without any token.
+//! The server as seen by telemetry: the service's shards, clients, scripts and counters, read without any token.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -63,7 +63,7 @@ impl Observed for Service {
         };
         let mut found = Vec::new();
         for (shard, published) in self.all_published.iter().enumerate() {
-            // Most shards have nothing large, and are left in peace.
+            // Most shards have nothing large, so do not lock them.
             if !has_one(published) {
                 continue;
             }

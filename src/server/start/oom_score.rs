@@ -8,16 +8,16 @@ use parking_lot::Mutex;
 use basalt_commands::config::Config;
 use basalt_commands::config::values::OomScoreAdj;
 
-/// The score that the kernel adds for this process, and what it was before anybody configured it.
+/// The process's OOM score adjustment, and its original value.
 #[derive(Debug)]
 pub(super) struct OomScore {
     file: PathBuf,
-    /// What the process was started with, once another score was set.
+    /// The score at process start, once another one was set.
     inherited: Mutex<Option<i32>>,
 }
 
 impl OomScore {
-    /// The score of this process.
+    /// Returns the score of this process.
     pub(super) fn of_process() -> OomScore {
         OomScore::at(PathBuf::from("/proc/self/oom_score_adj"))
     }
@@ -29,11 +29,10 @@ impl OomScore {
         }
     }
 
-    /// Makes it what the configuration says. A process may always ask to be ended sooner, and needs a right to be ended
-    /// later.
+    /// Applies the configured score. A process may always raise its score, but needs a privilege to lower it.
     pub(super) fn apply(&self, config: &Config, is_replica: bool) -> io::Result<()> {
         let mut inherited = self.inherited.lock();
-        // The third value is that of child processes, of which there are none.
+        // The third value is for child processes, of which there are none.
         let of_role = config.oom_score_adj_values[usize::from(is_replica)];
         let score = match (config.oom_score_adj, *inherited) {
             (OomScoreAdj::No, None) => return Ok(()),

@@ -1,7 +1,7 @@
-//! A snapshot that is not loaded, as the append-only file is, and that the next save would replace.
+//! Sets aside a snapshot that is not loaded, because the append-only file is, and that the next save would replace.
 //!
-//! Mostly the server saved it itself. If it did not, it may be a backup that somebody put there to be restored, and the
-//! only copy of it: then it is given another name before anything else is.
+//! Usually the server saved it itself. Otherwise it may be a backup that was put there to be restored, and the only
+//! copy: then it is renamed before anything else happens.
 
 use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -13,13 +13,13 @@ use jiff::Zoned;
 use crate::persist::load::Loader;
 use crate::state::Service;
 
-/// A file that a server saves is made so soon after the moment that its header names.
+/// Maximum time between the timestamp in its header and the creation of a file saved by a server.
 const MADE_WITHIN: Duration = Duration::from_secs(5);
 
-/// The last write to it and its last name are so close to each other.
+/// Maximum time between the file's last write and its last rename.
 const NAMED_WITHIN_S: i64 = 60;
 
-/// Gives a snapshot another name if it was not saved where it lies.
+/// Renames a snapshot unless a server saved it in its current place.
 pub(super) fn put_aside(service: &'static Service, path: &Path) {
     let Ok(mut file) = File::open(path) else {
         return;
@@ -48,9 +48,9 @@ pub(super) fn put_aside(service: &'static Service, path: &Path) {
     }
 }
 
-/// Whether a server has saved this file where it lies, given the Unix second in its header: it is made as it is saved,
-/// while a copy is made later, and given its name at once, while a file that is moved keeps the time of its last write.
-/// A file system that does not know when a file was made leaves nothing to tell by.
+/// Whether a server saved this file in its current place, given the Unix second in its header. A file that is saved
+/// is created at that time, while a copy is created later; and it is renamed right away, while a file that is moved
+/// later keeps its modification time. On a file system without creation times this cannot be determined.
 fn was_saved_here(facts: &Metadata, saved_s: Option<u64>) -> bool {
     let (Some(saved_s), made) = (saved_s, facts.created()) else {
         return false;

@@ -1,4 +1,4 @@
-//! Certificates, keys and authorities that change in their files come into force by themselves.
+//! Reloads certificates, keys and CAs when their files change.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use tokio::runtime::Handle;
 
 use crate::state::Service;
 
-/// How often it is looked whether there is anything to look at.
+/// Interval of checks whether the files are due for a check.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// Looks at the files every few seconds, for as long as the process lives.
+/// Checks the files every few seconds, for as long as the process lives.
 pub(super) fn begin(service: &'static Service, runtime: &Handle) {
     runtime.spawn(async move {
         let mut waited_s = 0;
@@ -21,7 +21,7 @@ pub(super) fn begin(service: &'static Service, runtime: &Handle) {
                 continue;
             }
             waited_s = 0;
-            // Files are read, which may wait for a disk.
+            // Reading files may block on a disk.
             let looked = tokio::task::spawn_blocking(|| look(service));
             let _ = looked.await;
         }
@@ -29,7 +29,7 @@ pub(super) fn begin(service: &'static Service, runtime: &Handle) {
 }
 
 fn look(service: &Service) {
-    // Not while CONFIG SET changes what they are called.
+    // Load the configuration once, because CONFIG SET may change the file names meanwhile.
     match service.tls.follow_files(&service.config.load()) {
         None => {}
         Some(Ok(())) => tracing::info!("TLS files have changed and are in force"),

@@ -1,5 +1,5 @@
-//! The append-only file as commands ask for it: BGREWRITEAOF, DEBUG LOADAOF. What waits for a disk never runs where
-//! connections are served.
+//! Commands on the append-only file: BGREWRITEAOF, DEBUG LOADAOF. Blocking work never runs on threads that serve
+//! connections.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,7 +10,7 @@ use crate::state::Service;
 use basalt_commands::command::error::CommandError;
 use basalt_commands::command::host::{Awaited, Done, Told};
 
-/// BGREWRITEAOF. None: it begins when what runs now is done.
+/// Starts a rewrite: BGREWRITEAOF. Returns `None` if it will begin after the running save or rewrite.
 pub(super) fn rewrite(
     aof: &Arc<Aof>,
     snapshots: &Arc<Snapshots>,
@@ -28,7 +28,7 @@ pub(super) fn rewrite(
         let aof = Arc::clone(&aof);
         snapshots.run(move || match aof.rewrite() {
             Rewriting::Started | Rewriting::Scheduled => match aof.running() {
-                // What comes behind the reply is not in the snapshot.
+                // Writes after the reply are not in the snapshot.
                 Some(running) => running.when_cut(move || done(Ok(String::new()))),
                 None => done(Ok(String::new())),
             },
@@ -47,9 +47,9 @@ pub(super) fn rewrite(
     }))
 }
 
-/// DEBUG LOADAOF: all data as the append-only file has them. Clients hear LOADING from the first moment: one that was
-/// held back while what comes before is written would wait for the whole file. What was let in before that is waited
-/// for, so that it is in the file, and nothing but the file comes into shards that are empty.
+/// Reloads all data from the append-only file: DEBUG LOADAOF. Clients get LOADING errors from the beginning,
+/// because a client paused while pending data are written would wait for the whole file. Commands already admitted
+/// are awaited, so that they are in the file and only the file's data enter the emptied shards.
 pub(super) fn load_again(service: &'static Service, aof: &Aof) -> Result<(), CommandError> {
     let loading = &service.telemetry.persistence.loading;
     loading.announce();
@@ -71,7 +71,7 @@ pub(super) fn load_again(service: &'static Service, aof: &Aof) -> Result<(), Com
     Ok(())
 }
 
-/// Empties the server, as another source has all data.
+/// Empties the server, because all data come from another source.
 pub(super) fn flush_all(service: &Service) {
     run_on_all(service, |engines, _| {
         for engine in engines {
@@ -81,7 +81,7 @@ pub(super) fn flush_all(service: &Service) {
     service.scripts.functions.flush(&mut || None);
 }
 
-/// What there is counts as saved.
+/// Marks the current data as saved.
 pub(super) fn forget_dirty(service: &Service) {
     let dirty = service.all_published.iter().map(|shard| shard.dirty.get());
     let figures = &service.telemetry.persistence.rdb;

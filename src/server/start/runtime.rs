@@ -1,6 +1,6 @@
 //! The threads that serve connections: one shared tokio runtime, or one single-threaded runtime per core.
 //!
-//! Connection tasks are plain `Send` futures and need nothing thread-local, so this is the only place that knows.
+//! Connection tasks are plain `Send` futures without thread-local state, so only this module knows the difference.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::telemetry::counters;
 use basalt_commands::config::values::Runtime as Choice;
 use basalt_core::alloc::slabs;
 
-/// See the module.
+/// The runtimes that serve connections; see the module.
 pub(super) struct Runtimes {
     main: Runtime,
     spawner: Spawner,
 }
 
-/// Where new connections go.
+/// Assigns new connections to runtimes.
 #[derive(Clone)]
 pub(super) struct Spawner {
     handles: Arc<[Handle]>,
@@ -28,20 +28,20 @@ pub(super) struct Spawner {
 }
 
 impl Spawner {
-    /// Runs a connection's task; with a runtime per core they are dealt out in turn.
+    /// Spawns a connection's task; with a runtime per core, connections are assigned round-robin.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let at = self.next.fetch_add(1, Relaxed) % self.handles.len();
         self.handles[at].spawn(task);
     }
 
-    /// Has all threads that serve connections give back the free places that they keep for themselves: those at work
-    /// when they next rest, and those that rest now, as an idle one may hold many slabs for hours.
+    /// Makes all threads that serve connections return their cached free slots: busy threads when they next park,
+    /// and parked threads now, because an idle thread may hold many slabs for hours.
     pub(super) fn empty_caches(&self) {
         slabs::empty_caches();
         self.rest_again();
     }
 
-    /// Has all threads that serve connections rest once more, also those that wait.
+    /// Makes all threads that serve connections park once more, including parked ones.
     pub(super) fn rest_again(&self) {
         for handle in &*self.handles {
             // A thread that finds work wakes the next one to look for more.
@@ -51,7 +51,7 @@ impl Spawner {
         }
     }
 
-    /// Enters the runtime that the next connection belongs to, so that its socket is registered there.
+    /// Returns the runtime of the next connection, in whose context its socket is to be registered.
     pub(super) fn handle(&self) -> &Handle {
         &self.handles[self.next.fetch_add(1, Relaxed) % self.handles.len()]
     }
@@ -61,11 +61,11 @@ impl Runtimes {
     /// Starts the threads.
     pub(super) fn new(choice: Choice, thread_count: usize) -> Runtimes {
         match choice {
-            // With one thread there is no other to share with, and the shared runtime's queue of 256 tasks would make
-            // some of many connections wait long: p99 at 400 connections was 47 ms.
+            // With one thread there is no other to share with, and the shared runtime's queue of 256 tasks would
+            // delay some of many connections: p99 at 400 connections was 47 ms.
             Choice::Shared if thread_count > 1 => {
                 let mut builder = Builder::new_multi_thread();
-                // Of two connections that become ready together the first is to run first, not the one woken last.
+                // Of two connections that become ready together, run the first one first, not the one woken last.
                 #[cfg(tokio_unstable)]
                 builder.disable_lifo_slot();
                 let main = builder
@@ -110,17 +110,17 @@ impl Runtimes {
         }
     }
 
-    /// Where new connections go.
+    /// Returns the spawner for new connections.
     pub(super) fn spawner(&self) -> Spawner {
         self.spawner.clone()
     }
 
-    /// All that serve connections.
+    /// Returns all runtimes that serve connections.
     pub(super) fn handles(&self) -> &[Handle] {
         &self.spawner.handles
     }
 
-    /// The runtime on which sockets are accepted.
+    /// Returns the runtime on which sockets are accepted.
     pub(super) fn main(&self) -> &Handle {
         self.main.handle()
     }
@@ -131,15 +131,15 @@ impl Runtimes {
     }
 }
 
-/// What a thread does before it waits.
+/// Runs before a thread parks.
 fn rest() {
-    // From the start on: a thread that came by them with its first connection would let others' keys be evicted.
+    // Create the counters at startup: if a thread did so with its first connection, this could evict keys.
     counters::local();
     script::rest();
     slabs::empty_cache_if_told();
 }
 
-/// A thread of its own with a single-threaded runtime.
+/// Starts a thread with its own single-threaded runtime.
 fn single(index: usize) -> Handle {
     let runtime = Builder::new_current_thread()
         .on_thread_park(rest)

@@ -1,6 +1,6 @@
-//! Snapshots as commands and the end of the server ask for them: SAVE, BGSAVE, SHUTDOWN, DEBUG RELOAD.
+//! Snapshots requested by commands and by shutdown: SAVE, BGSAVE, SHUTDOWN, DEBUG RELOAD.
 //!
-//! What waits runs on the threads of snapshots, and never where connections are served.
+//! Blocking work runs on the snapshot threads, never on threads that serve connections.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -26,26 +26,26 @@ use basalt_commands::config::values::ShutdownOptions;
 
 const IN_PROGRESS: &str = "ERR Background save already in progress";
 
-/// How often it is looked whether replicas have everything.
+/// Interval of checks whether replicas have received everything.
 const REPLICAS_LOOK: Duration = Duration::from_millis(20);
 
-/// How often it is looked whether what is cancelled waits for a script.
+/// Interval of checks whether a cancelled save is waiting for a script.
 const SCRIPTS_LOOK: Duration = Duration::from_millis(20);
 
-/// How often it is looked whether a reload has come to load.
+/// Interval of checks whether a reload has reached loading.
 const RELOAD_LOOK: Duration = Duration::from_millis(10);
 
-/// See the module.
+/// Saving on request; see the module.
 pub(super) struct Saving {
     service: &'static Service,
     snapshots: Arc<Snapshots>,
     saver: Arc<Saver>,
     aof: Arc<Aof>,
-    /// Held by the thread that brings the server to its end, until that has failed.
+    /// Locked by the thread that shuts the server down, until that has failed.
     ending: Mutex<()>,
-    /// Held while all data are loaded anew.
+    /// Locked while all data are reloaded.
     reloading: Mutex<()>,
-    /// Ends that failed, or were taken back.
+    /// Number of shutdowns that failed or were cancelled.
     failed_ends: AtomicU64,
 }
 
@@ -67,7 +67,7 @@ impl Saving {
         })
     }
 
-    /// Begins what is due by itself.
+    /// Starts scheduled saves that are due.
     pub(super) fn tick(&self) {
         self.saver.tick(clock::unix_ms() / 1_000);
     }
@@ -80,16 +80,16 @@ impl Saving {
         }
     }
 
-    /// SAVE.
+    /// Saves in the foreground: SAVE.
     pub(super) fn save(self: &Arc<Self>) -> Result<Awaited, CommandError> {
         self.refuse_if_saving()?;
         Ok(self.on_thread("OK", |saving| {
-            // What went wrong is in the log.
+            // The log has the error.
             saving.saver.save(false).map_err(|_| "ERR".into())
         }))
     }
 
-    /// BGSAVE.
+    /// Starts a background save: BGSAVE.
     pub(super) fn in_background(&self, may_wait: bool) -> Result<Option<Awaited>, CommandError> {
         self.refuse_if_saving()?;
         match self.saver.in_background(may_wait) {
@@ -107,31 +107,31 @@ impl Saving {
         }
     }
 
-    /// BGSAVE in a transaction.
+    /// Schedules a save: BGSAVE in a transaction.
     pub(super) fn schedule(&self) -> Result<(), CommandError> {
         self.refuse_if_saving()?;
         self.saver.schedule();
         Ok(())
     }
 
-    /// FLUSHALL, whose reply waits for the file to be as empty as the server.
+    /// Saves after FLUSHALL, whose reply waits until the file is as empty as the server.
     pub(super) fn save_emptied(self: &Arc<Self>) -> Option<Awaited> {
         let must_save = self.saver.note_flushes();
         if must_save && self.snapshots.current().is_some() && self.saver.running().is_none() {
-            // What is under way for others may take long.
+            // The running snapshot serves another purpose and may take long.
             self.saver.schedule();
             return None;
         }
         must_save.then(|| {
             self.on_thread("OK", |saving| {
-                // What went wrong is in the log, and the data are gone in any case.
+                // The log has the error, and the data are gone in any case.
                 let _ = saving.saver.save(false);
                 Ok(())
             })
         })
     }
 
-    /// SHUTDOWN.
+    /// Shuts the server down: SHUTDOWN.
     pub(super) fn shut_down(self: &Arc<Self>, exit: Exit) -> Awaited {
         let work = move |saving: &Saving| {
             let failed = "ERR Errors trying to SHUTDOWN. Check logs.";
@@ -143,11 +143,11 @@ impl Saving {
         }
     }
 
-    /// DEBUG RELOAD.
+    /// Saves and reloads all data: DEBUG RELOAD.
     pub(super) fn reload(self: &Arc<Self>, reload: Reload) -> Awaited {
         self.on_thread("OK", move |saving| {
             let _one_at_a_time = saving.reloading.lock();
-            // No client is to write what would be lost, nor to see half of the data.
+            // No client may write data that would be lost, or see half of the data.
             saving.hold_back(Reason::Reload, false);
             let let_in = saving.service.await_under_way();
             let reloaded = let_in.and_then(|()| saving.do_reload(reload));
@@ -156,7 +156,7 @@ impl Saving {
         })
     }
 
-    /// BGREWRITEAOF.
+    /// Rewrites the append-only file: BGREWRITEAOF.
     pub(super) fn rewrite_aof(
         &self,
         aof: &Arc<Aof>,
@@ -165,17 +165,17 @@ impl Saving {
         rewriting::rewrite(aof, &self.snapshots, may_begin)
     }
 
-    /// DEBUG LOADAOF.
+    /// Reloads the append-only file: DEBUG LOADAOF.
     pub(super) fn load_aof(self: &Arc<Self>, aof: &Arc<Aof>) -> Awaited {
         let aof = Arc::clone(aof);
         self.on_thread("OK", move |saving| {
-            // Clients are served again once one load ends: another one announces itself only then.
+            // Clients are served again once a load ends, so another one must not announce itself before.
             let _one_at_a_time = saving.reloading.lock();
             rewriting::load_again(saving.service, &aof)
         })
     }
 
-    /// Work on a thread that may wait.
+    /// Runs work on a thread that may block.
     fn on_thread(
         self: &Arc<Self>,
         text: &'static str,
@@ -193,7 +193,7 @@ impl Saving {
         }
     }
 
-    /// Prepares the end because of a signal; ready with whether it can come.
+    /// Prepares a shutdown requested by a signal; resolves to whether the server can stop.
     pub(super) fn exit_soon(self: &Arc<Self>, options: ShutdownOptions) -> oneshot::Receiver<bool> {
         let saves = match options {
             _ if options.contains(ShutdownOptions::SAVE) => Some(true),
@@ -213,7 +213,7 @@ impl Saving {
         ready
     }
 
-    /// Cancels whatever is being saved, as the server ends without another save; ready when nothing is left of it.
+    /// Cancels any save in progress, because the server stops without another save; resolves when it has ended.
     pub(super) fn cancel(self: &Arc<Self>) -> oneshot::Receiver<()> {
         let (done, ready) = oneshot::channel();
         let saving = Arc::clone(self);
@@ -224,8 +224,8 @@ impl Saving {
         ready
     }
 
-    /// Cancels whatever is being saved, and waits until nothing is left of it. A script that runs for too long may keep
-    /// its shards for ever: if nothing is to be saved after that, it is not waited for.
+    /// Cancels any save in progress and waits until it has ended. A script that runs for too long may keep its
+    /// shards forever: unless a save follows, the save that waits for it is abandoned.
     fn cancel_and_wait(&self, is_saved_then: bool) {
         if let Some(running) = self.snapshots.current() {
             if running.purpose == Purpose::BackgroundSave {
@@ -240,8 +240,8 @@ impl Saving {
         self.service.scripts.running.is_busy()
     }
 
-    /// Waits, with writers held back, until replicas have everything, or for as long as `shutdown-timeout` says; false,
-    /// if somebody took the end back meanwhile.
+    /// Waits, with writers paused, until replicas have received everything, or until `shutdown-timeout` has passed.
+    /// Returns false if the shutdown was cancelled meanwhile.
     fn await_replicas(&self) -> bool {
         let primary = self.service.server().primary();
         let waits_until_ms = &self.service.telemetry.replication.ends_at_ms;
@@ -277,7 +277,7 @@ impl Saving {
         !was_aborted
     }
 
-    /// Takes back an end that waits for replicas; whether there is one.
+    /// Cancels a shutdown that is waiting for replicas. Returns whether there was one.
     pub(super) fn abort_end(&self) -> bool {
         let waits_until_ms = &self.service.telemetry.replication.ends_at_ms;
         let waited = waits_until_ms.swap(0, SeqCst) != 0;
@@ -287,8 +287,8 @@ impl Saving {
         waited
     }
 
-    /// All that has to be done before the server may end. A caller that wants it while another thread is about it hears
-    /// what became of that.
+    /// Does everything required before the server may stop. A caller that arrives while another thread is doing so
+    /// gets that thread's result.
     fn exit(&self, exit: Exit) -> Result<(), ()> {
         let failed_before = self.failed_ends.load(SeqCst);
         let ending = self.ending.lock();
@@ -297,7 +297,7 @@ impl Saving {
         }
         let result = self.prepare_exit(exit);
         match result {
-            // No other thread brings it to its end once more.
+            // Keep the lock, so that no other thread shuts down again.
             Ok(()) => std::mem::forget(ending),
             Err(()) => drop(self.failed_ends.fetch_add(1, SeqCst)),
         }
@@ -326,7 +326,7 @@ impl Saving {
         self.cancel_and_wait(whole.is_some());
         if whole.is_some() {
             tracing::info!("Saving the final RDB snapshot before exiting.");
-            // What is acknowledged is to be in it.
+            // Acknowledged writes must be in it.
             self.hold_back(Reason::Ending, true);
             if self.saver.save(true).is_err() {
                 if !exit.is_forced {
@@ -343,14 +343,14 @@ impl Saving {
         Ok(())
     }
 
-    /// Waits until all data are there, and has none loaded anew from then on; none if they are being loaded, which is
-    /// from what is on the disk.
+    /// Waits until all data are loaded, and prevents reloading from then on; `None` if a reload from disk is in
+    /// progress.
     fn await_whole(&self) -> Option<MutexGuard<'_, ()>> {
         let is_loading = &self.service.telemetry.persistence.loading.is_loading;
         loop {
             let whole = self.reloading.try_lock_for(RELOAD_LOOK);
             if is_loading.load(Relaxed) {
-                // What comes behind the end of that would be saved nowhere.
+                // Writes after that would not be saved anywhere.
                 self.hold_back(Reason::Ending, true);
                 return None;
             }
@@ -360,7 +360,7 @@ impl Saving {
         }
     }
 
-    /// Whether the end that saves nothing comes while a script keeps what is being saved from its shards.
+    /// Whether a shutdown without saving is delayed by a script that keeps a running save from its shards.
     fn is_held_up(&self, exit: Exit) -> bool {
         exit.saves == Some(false) && self.is_script_busy()
     }
@@ -387,7 +387,7 @@ impl Saving {
             offset: 0,
             fault: Fault::Read(error),
         })?;
-        // From here on no thread saves what there is.
+        // From here on no thread saves the current data.
         let mut progress = Progress::begin(self.service, bytes, &|| false);
         if !reload.skips_flush {
             rewriting::flush_all(self.service);
@@ -403,7 +403,7 @@ impl Saving {
         Ok(())
     }
 
-    /// Holds clients back, or their writes only.
+    /// Pauses clients, or only their writes.
     fn hold_back(&self, reason: Reason, writes_only: bool) {
         let now_ms = clock::unix_ms();
         let pause = &self.service.pause;

@@ -1,5 +1,5 @@
-//! When the server stops: a client says so, or a signal, with the next round of the background, until when SHUTDOWN
-//! ABORT takes it back.
+//! Decides when the server stops: on a client's request, or after a signal with the next background round, until
+//! which SHUTDOWN ABORT can cancel it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -11,14 +11,14 @@ use tokio::sync::watch;
 use super::saving::Saving;
 use crate::state::Service;
 
-/// Whether a signal asked for the end, and no client took that back.
+/// Whether a signal requested a shutdown that no client has cancelled.
 #[derive(Debug, Default)]
 pub(super) struct Shutdown {
     is_scheduled: AtomicBool,
 }
 
 impl Shutdown {
-    /// Takes back what a signal asked for; whether there was something to take back.
+    /// Cancels a shutdown requested by a signal. Returns whether there was one.
     pub(super) fn abort(&self) -> bool {
         let was_scheduled = self.is_scheduled.swap(false, SeqCst);
         if was_scheduled {
@@ -27,20 +27,20 @@ impl Shutdown {
         was_scheduled
     }
 
-    /// From now on there is no way back, if anybody asked for the end.
+    /// Makes a requested shutdown irrevocable. Returns whether there was one.
     fn begin(&self) -> bool {
         self.is_scheduled.swap(false, SeqCst)
     }
 }
 
-/// The signals that ask for the end. One that comes before anybody waits for it is kept.
+/// The signals that request a shutdown. One that arrives before it is awaited is kept.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    /// Listens for them, in a runtime; from here on none of them ends the process by itself.
+    /// Starts listening in a runtime; from here on, none of the signals terminates the process directly.
     pub(super) fn listen() -> Signals {
         Signals {
             terminate: signal(SignalKind::terminate()).expect("SIGTERM can be listened for"),
@@ -49,8 +49,8 @@ impl Signals {
     }
 }
 
-/// Ends when a client asked for the end, or a round of the background found that a signal did, and nothing is in its
-/// way. `round` says how long it is to the next round; none while the background is paused.
+/// Completes when a client requested a shutdown, or a background round found that a signal did, and nothing
+/// prevents it. `round` returns the time until the next round; `None` while the background is paused.
 pub(super) async fn until_stopped(
     shutdown: &Shutdown,
     signals: Signals,
@@ -59,7 +59,7 @@ pub(super) async fn until_stopped(
     service: &Service,
     mut stopped: watch::Receiver<bool>,
 ) {
-    /// How long it is to the next look at a background that is paused.
+    /// Polling interval while the background is paused.
     const PAUSED: Duration = Duration::from_millis(10);
     let Signals {
         mut terminate,
@@ -112,7 +112,7 @@ pub(super) async fn until_stopped(
     }
 }
 
-/// The end, without the last save: what is written of it is removed.
+/// Shuts down without the last save, and removes what was written of it.
 async fn insist(saving: &Arc<Saving>) {
     tracing::warn!("You insist... exiting now.");
     let _ = saving.cancel().await;

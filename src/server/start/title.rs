@@ -1,7 +1,7 @@
-//! What `ps` shows of the process: `proc-title-template`, written over the process's own arguments.
+//! The process title shown by `ps`: `proc-title-template`, written over the process's own arguments.
 //!
-//! The kernel shows what lies in the area where it put the arguments, and lets it run on into the environment's behind
-//! it:
+//! The kernel shows the memory area where it placed the arguments, and lets the title continue into the
+//! environment's area after it:
 //!
 //! ```text
 //! start            arguments_end          end
@@ -9,11 +9,11 @@
 //! │ basalt *:6379\0\0. \0\0\0 … \0\0\0\0\0\0\0 │     after; the dot, see `Area::bytes`
 //! ```
 //!
-//! It is written through `/proc/self/mem`, which is outside of what the language promises of memory, so this must be
-//! said here: no reference of ours leads into the area. Arguments are read once, in `main`, before this is made, and
-//! copied there; std keeps C pointers to them, which who asks again would follow to strings that end within the area,
-//! as its last byte stays zero. The environment's part is written only once all variables have moved out
-//! (`sys::environment`); else the title ends with the arguments.
+//! Writing goes through `/proc/self/mem`, which is outside of what the language guarantees about memory, so the
+//! argument must be made here: no reference of ours points into the area. Arguments are read once, in `main`,
+//! before this is created, and copied there. std keeps C pointers to them; reading them again would yield strings
+//! that end within the area, as its last byte stays zero. The environment's part is written only once all variables
+//! have been moved out (`sys::environment`); otherwise the title ends with the arguments.
 
 use std::fs::{self, File};
 use std::io;
@@ -27,33 +27,33 @@ use crate::sys::environment;
 use basalt_commands::config::Config;
 use basalt_commands::config::values::{self, ClusterMode};
 
-/// The kernel shows as much of what lies behind the arguments, and one byte less.
+/// The kernel shows this many bytes behind the arguments, less one.
 const SLOP_BYTES_MAX: u64 = 4096;
 
-/// How often to look whether the allocator's threads have their names.
+/// Attempts to find the allocator's threads named, and the pause between them.
 const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// See the module.
+/// The process title; see the module.
 pub(super) struct Title {
     program: String,
     file: Option<PathBuf>,
-    /// Nothing if no title is wanted, or none can be shown.
+    /// `None` if no title is configured or none can be shown.
     area: Mutex<Option<Area>>,
 }
 
-/// Addresses of the process's memory.
+/// Addresses in the process's memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Area {
     start: u64,
     arguments_end: u64,
-    /// Not before `arguments_end`.
+    /// At least `arguments_end`.
     end: u64,
 }
 
 impl Title {
-    /// Finds the place for a title, if one is wanted, and moves the environment out of it: to be called before there
-    /// are threads.
+    /// Finds the area for a title, if one is configured, and moves the environment out of it. Call before any
+    /// thread exists.
     pub(super) fn of_process(config: &Config, program: String, file: Option<PathBuf>) -> Title {
         let area = config.set_proc_title.then(Area::of_process).flatten();
         Title {
@@ -63,7 +63,7 @@ impl Title {
         }
     }
 
-    /// Shows the title that the configuration asks for. If that is not possible the process keeps the one it has.
+    /// Shows the configured title. If that is not possible, the process keeps its current one.
     pub(super) fn show(&self, config: &Config) {
         let mut area = self.area.lock();
         let (Some(place), Some(title)) = (*area, self.text(config)) else {
@@ -118,10 +118,10 @@ impl Area {
         })
     }
 
-    /// From the kernel's line about a process.
+    /// Parses the kernel's line about a process.
     fn of(stat: &str) -> Option<Area> {
-        // The name, in brackets, may contain anything; behind it stands the third field. Four in a row from the 48th on
-        // are the ends of the arguments and of the environment.
+        // The name, in parentheses, may contain anything; the third field follows it. Fields 48 to 51 are the
+        // bounds of the arguments and of the environment.
         let (_, fields) = stat.rsplit_once(") ")?;
         let mut addresses = fields
             .split_ascii_whitespace()
@@ -129,7 +129,7 @@ impl Area {
             .map_while(|field| field.parse::<u64>().ok());
         let (start, arguments_end) = (addresses.next()?, addresses.next()?);
         let (environment_start, environment_end) = (addresses.next()?, addresses.next()?);
-        // Not shown: all zero.
+        // Without permission to see them, all are zero.
         if start == 0 || arguments_end <= start {
             return None;
         }
@@ -155,15 +155,15 @@ impl Area {
         }
     }
 
-    /// What the whole area is to hold for this title, of which so much is taken as there is room for.
+    /// Returns the content of the whole area for a title, truncated to fit.
     fn bytes(self, title: &[u8]) -> Vec<u8> {
         let size = usize::try_from(self.end - self.start).unwrap_or(0);
         let arguments_size = usize::try_from(self.arguments_end - self.start).unwrap_or(0);
         let mut bytes = vec![0; size];
         let shown = title.len().min(size.saturating_sub(1));
         bytes[..shown].copy_from_slice(&title[..shown]);
-        // An argument area that does not end with a zero tells the kernel that a title stands there, which ends at its
-        // first zero; without it all zeros of a shorter title are shown, as blanks. A zero must follow the mark.
+        // If the argument area does not end with a zero, the kernel takes it for a title that ends at its first
+        // zero. Otherwise it would show all zeros after a shorter title as blanks. A zero must follow the marker.
         if (shown + 1..size - 1).contains(&(arguments_size - 1)) {
             bytes[arguments_size - 1] = b'.';
         }

@@ -1,4 +1,4 @@
-//! Users: those of the configuration or of a file at the start, and what becomes of them there.
+//! Users: loaded from the configuration or a file at startup, and changes to both.
 
 use std::convert::Infallible;
 use std::fs;
@@ -28,13 +28,13 @@ fn opens_channels(config: &Config) -> bool {
     config.acl_pubsub_default == AclPubsubDefault::Allchannels
 }
 
-/// Makes the users that the configuration and the file of users say.
+/// Creates the users defined by the configuration and the ACL file.
 pub(super) fn load(service: &Service, config: &Config) -> Result<(), String> {
     follow_requirepass(service, config);
     fill(&service.users, config)
 }
 
-/// The users that a server with this configuration begins with.
+/// Returns the initial users of a server with this configuration.
 pub(super) fn of(config: &Config) -> Result<Users, String> {
     let users = Users::new(&Commands);
     set_password(&users, config);
@@ -61,7 +61,7 @@ fn fill(users: &Users, config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// A `user` line of the configuration.
+/// Adds the user of a `user` line in the configuration.
 fn declare(users: &Users, config: &Config, name: &str, words: &[String]) -> Result<(), String> {
     let bytes = lossless::bytes_of(name);
     if rules::has_blanks(&bytes) {
@@ -86,7 +86,7 @@ fn declare(users: &Users, config: &Config, name: &str, words: &[String]) -> Resu
     Ok(())
 }
 
-/// The default user has the password of `requirepass`, or none.
+/// Sets the default user's password to `requirepass`, or removes it.
 pub(super) fn follow_requirepass(service: &Service, config: &Config) {
     let default = service.users.default();
     let changed = set_password(&service.users, config);
@@ -112,7 +112,7 @@ fn follow(service: &Service, changed: &Arc<Handle>, default: &Arc<Handle>) {
     }
 }
 
-/// The configuration, with the users as they are now where no file of their own has them.
+/// Returns the configuration, with the current users unless they are kept in an ACL file.
 pub(super) fn noted(service: &Service) -> Config {
     let mut config = Config::clone(&service.config.load());
     if config.aclfile.is_empty() {
@@ -123,8 +123,7 @@ pub(super) fn noted(service: &Service) -> Config {
     config
 }
 
-/// The line of a user as a configuration file has it, where quotes and backslashes mean something, unlike in a file of
-/// users.
+/// Formats a user for the configuration file, where quotes and backslashes are special, unlike in an ACL file.
 fn configuration_line(line: &[u8]) -> String {
     let is_plain = |byte: &u8| !matches!(byte, b'"' | b'\'' | b'\\') && !byte.is_ascii_control();
     let words = line.split(|byte| *byte == b' ').map(|word| {
@@ -136,22 +135,22 @@ fn configuration_line(line: &[u8]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Where the file of users lies: in the server's folder, unless it says so in full.
+/// Returns the path of the ACL file, which is relative to the server's directory.
 pub(super) fn path(config: &Config) -> PathBuf {
     config.dir.join(lossless::path_of(&config.aclfile))
 }
 
-/// The text of the file of users.
+/// Reads the ACL file.
 pub(super) fn read(config: &Config) -> Result<Vec<u8>, String> {
     fs::read(path(config)).map_err(|error| values::system_text(&error))
 }
 
-/// Puts a text in place of the file of users: written aside, flushed, renamed.
+/// Replaces the ACL file: writes to a temporary file, flushes, renames.
 pub(super) fn write(config: &Config, text: &[u8]) -> Result<(), String> {
     let path = path(config);
     let aside = path.with_extension(format!("tmp-{}", std::process::id()));
     let put = || -> std::io::Result<()> {
-        // Hashes of passwords are in it.
+        // The file contains password hashes.
         let mut file = fs::OpenOptions::new()
             .write(true)
             .create(true)
@@ -172,11 +171,11 @@ pub(super) fn write(config: &Config, text: &[u8]) -> Result<(), String> {
     })
 }
 
-/// Whether a user could run a request.
+/// Returns whether a user could run a request.
 pub(super) fn dry_run(user: &User, request: &[Vec<u8>], db: usize) -> DryRun {
     let named = request.first().and_then(|name| registry().find(name));
     let command = named.map(|named| resolve(named, request.get(1).map(Vec::as_slice)));
-    // What holds subcommands is no command together with another word.
+    // A container command together with another word is no command.
     let is_command = |found: &&'static Command| {
         let mut children = found.children().iter();
         request.len() == 1 || children.all(|child| child.is_first_argument())

@@ -1,9 +1,10 @@
-//! The software watchdog: what runs where a shard is held for long, as stack traces in the log. It has scripts that run
-//! for long look at the clock, too ([`attention`]).
+//! The software watchdog: logs stack traces of long shard holds. It also makes long-running scripts check the clock
+//! ([`attention`]).
 //!
-//! `watchdog-period` is how many milliseconds a shard may be held without a break; each hold that takes longer is told
-//! of once, with the stacks of the threads that hold shards then. SIGALRM from outside asks for the stacks of all
-//! threads. The start of a hold is not recorded: a thread looks twice a period whether the same hold is there still.
+//! `watchdog-period` is how many milliseconds a shard may be held without a break; each hold that takes longer is
+//! reported once, with the stacks of the threads that hold shards at that time. An external SIGALRM requests the
+//! stacks of all threads. The start of a hold is not recorded: a thread checks twice per period whether the hold is
+//! still the same.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -15,20 +16,20 @@ use crate::sys::lua::attention;
 use crate::sys::watchdog::{self, Stack, Woken};
 use crate::telemetry::{clock, log};
 
-/// The shortest time between two looks, in milliseconds.
+/// Minimum interval between two checks, in milliseconds.
 const LOOK_MS_MIN: u32 = 5;
 
-/// What a shard was seen in.
+/// Observed state of a shard.
 #[derive(Clone, Copy, Default)]
 struct Seen {
-    /// The number of the hold; none while the shard is free.
+    /// The number of the hold; `None` while the shard is free.
     hold: Option<u64>,
-    /// Unix time in milliseconds at which it was seen first.
+    /// Unix time in milliseconds at which it was first observed.
     since_ms: u64,
     is_told: bool,
 }
 
-/// From now on long holds are told of.
+/// Starts reporting long holds.
 pub(super) fn watch(service: Arc<Service>) {
     if let Err(error) = watchdog::install(ownership::is_holding) {
         tracing::warn!("Long holds are not reported: {error}");
@@ -53,7 +54,7 @@ fn run(service: &Service) {
         attention::look();
         match woken {
             Woken::Asked => report(service, "Received SIGALRM", |_| true),
-            // What was seen before is of no meaning where the watchdog did not look meanwhile.
+            // Earlier observations are meaningless because the watchdog did not check in between.
             Woken::Told => seen.fill(Seen::default()),
             Woken::TimedOut if period_ms > 0 => look(service, &mut seen, period_ms.into()),
             Woken::TimedOut => {}
@@ -111,7 +112,7 @@ fn report(service: &Service, title: &str, is_wanted: impl Fn(&Stack) -> bool) {
     log::raw(&text);
 }
 
-/// The system's numbers of the other threads of this process.
+/// Returns the system's ids of the process's other threads.
 fn threads() -> Vec<i32> {
     let own = std::fs::read_link("/proc/thread-self").ok();
     let own = own.and_then(|path| path.file_name()?.to_str()?.parse().ok());

@@ -15,7 +15,7 @@ impl Service {
     /// Makes all shards evict what they owe, except those that are locked. The caller holds no shard.
     #[cold]
     pub fn settle_debts(&self, now: Now) {
-        /// A shard with nothing to give up has others pay, who may have had their turn.
+        /// A shard with nothing to evict makes others pay, which may have had their turn already.
         const ROUNDS: usize = 4;
         for _ in 0..ROUNDS {
             self.budget.assess();
@@ -27,13 +27,13 @@ impl Service {
         }
     }
 
-    /// Has shards pay for a moment, for somebody who is about to add to what they owe, by adding to a database; whether
-    /// that is still too much, and can be paid. No shard may be in hand.
+    /// Makes shards evict for a moment on behalf of a caller that is about to add to a database. Returns whether
+    /// memory is still over the limit and can still be reduced. The caller holds no shard.
     #[cold]
     #[inline(never)]
     pub fn pay_debts(&self, db: usize, now: Now) -> bool {
         self.budget.assess();
-        // A shard with nothing to give up asks others, who may have had their turn.
+        // A shard with nothing to evict asks others, which may have had their turn already.
         let has_paid = self.ask_all(2, now, DEBTS_NS_MAX);
         // Flushed data are still being freed; the caller waits for that.
         match has_paid || self.budget.is_freeing() {
@@ -43,8 +43,8 @@ impl Service {
         self.budget.holds_back(db)
     }
 
-    /// Asks all shards that owe to pay, in some rounds, or until some have paid and so many nanoseconds are over;
-    /// whether some have. That none can pay is known only when all were asked.
+    /// Makes all indebted shards evict, for some rounds, or until some have evicted and `ns_max` has passed.
+    /// Returns whether any evicted. Only after asking all shards is it known that none can.
     fn ask_all(&self, rounds: usize, now: Now, ns_max: u64) -> bool {
         let began = Ticks::now();
         let (first, count) = (self.budget.next_asked(), self.all_published.len());

@@ -7,38 +7,38 @@ use super::Service;
 
 /// Writes the log to disk. Positions are those of [`Log::append`](basalt_engine::record::Log::append).
 pub trait Durability: Send + Sync {
-    /// Whether commands that may write should wait before they take shards.
+    /// Whether write commands should wait before they lock shards.
     fn is_crowded(&self) -> bool;
-    /// Ready when they need not any more.
+    /// Ready once write commands no longer need to wait.
     fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()>;
-    /// Wakes commands that wait for room.
+    /// Wakes write commands that are waiting.
     fn look_again(&self);
-    /// The limit of memory is another one: what may wait follows it.
+    /// Adapts to a changed memory limit how much may be buffered.
     fn follow_limit(&self, maxmemory: u64);
     /// Bytes in memory that are not on disk yet, and the log's own buffer.
     fn held_bytes(&self) -> u64;
-    /// Whether replies that know of what is before a position have to wait for the disk.
+    /// Whether replies that depend on records before `position` must wait for the disk.
     fn must_wait(&self, position: u64) -> bool;
-    /// Ready when they need not any more.
+    /// Ready once these replies no longer need to wait.
     fn poll_synced(&self, position: u64, cx: &mut Context<'_>) -> Poll<()>;
 }
 
 impl Service {
-    /// The writer of the log, while anything is logged.
+    /// Returns the writer of the log, while anything is logged.
     #[inline]
     fn durability(&self) -> Option<&dyn Durability> {
         let durability = self.durability.get().filter(|_| self.pubsub.is_logging());
         durability.map(|durability| &**durability)
     }
 
-    /// Whether commands that may write should wait before they take shards.
+    /// Whether write commands should wait before they lock shards.
     #[inline]
     pub fn must_writers_wait(&self) -> bool {
         self.is_snapshot_behind.load(Relaxed)
             || self.durability().is_some_and(Durability::is_crowded)
     }
 
-    /// Ready when they need not wait any more.
+    /// Ready once write commands no longer need to wait.
     pub fn poll_writers_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         match self.durability.get() {
             Some(durability) => durability.poll_room(cx),
@@ -55,7 +55,7 @@ impl Service {
         }
     }
 
-    /// Whether replies that know of what is before a position have to wait for the disk.
+    /// Whether replies that depend on records before `position` must wait for the disk.
     #[inline]
     pub fn must_sync(&self, position: u64) -> bool {
         let durability = self.durability();

@@ -1,4 +1,4 @@
-//! Users and connections, as leases need them.
+//! Users and connections, as needed by leases.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use basalt_commands::command::lease::may_load;
 use basalt_core::base::hash::digest;
 use basalt_engine::holders::Connections;
 
-/// The connections of the server, as leases ask for them. It is asked where leases are given alone, so that other
-/// requests tell nothing about their users.
+/// The server's connections, as queried by leases. It is queried only where leases are granted, so that other
+/// requests need not report their users.
 #[derive(Default)]
 pub struct Leasing(pub Arc<Registry>);
 

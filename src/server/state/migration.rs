@@ -1,10 +1,10 @@
-//! MIGRATE, as sessions ask for it.
+//! MIGRATE, as requested by sessions.
 
 use crate::shard::QueuedJob;
 use basalt_commands::command::host::migration::Migration;
 
-/// Carries keys to other servers.
+/// Moves keys to other servers.
 pub trait Migrator: Send + Sync {
-    /// Begins a migration. Its reply goes into the message, which is given back in the end.
+    /// Starts a migration. Its reply is written into `reply`, which is returned at the end.
     fn start(&self, migration: Box<Migration>, reply: QueuedJob);
 }

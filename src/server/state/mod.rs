@@ -5,9 +5,9 @@
 //! this file   the state itself, and changes that involve several parts of it
 //! debts       memory over the limit, paid before more is added
 //! durability  writing the log to disk, and waiting for it
-//! leasing     users and connections, as leases need them
-//! migration   MIGRATE, as sessions ask for it
-//! pause       CLIENT PAUSE, and keys that move to another server
+//! leasing     users and connections, as needed by leases
+//! migration   MIGRATE, as requested by sessions
+//! pause       CLIENT PAUSE, and keys being migrated to another server
 //! ```
 
 mod debts;
@@ -47,13 +47,13 @@ use durability::Durability;
 use migration::Migrator;
 use pause::{Pause, Reason};
 
-/// See the module.
+/// The shared state of a server; see the module.
 pub struct Service {
     /// The shards.
     pub shards: Arc<Shards>,
     /// Statistics that the shards publish.
     pub all_published: Box<[Arc<Published>]>,
-    /// The memory that they share.
+    /// The memory budget shared by the shards.
     pub budget: Arc<Budget>,
     /// Recent access counts of the hottest keys, read by the shards that hold them.
     pub hot_counts: Arc<HotCounts>,
@@ -61,30 +61,29 @@ pub struct Service {
     pub fence_source: Arc<FenceSource>,
     /// Maps a key to its shard.
     pub router: Router,
-    /// The configuration as it is now.
+    /// The current configuration.
     pub config: ArcSwap<Config>,
-    /// Held for the moment in which a change of the configuration is put in force. Transactions take it with shards in
-    /// hand.
+    /// Locked while a configuration change is put in force. Transactions acquire it while holding shards.
     pub changing_config: Mutex<()>,
     /// All connections.
     pub clients: Arc<Registry>,
     /// Subscriptions and their subscribers.
     pub pubsub: Arc<PubSub>,
-    /// All users, and what they were refused.
+    /// All users, with their counts of denials.
     pub users: Users,
     /// Pauses of commands, and keys that are being migrated.
     pub pause: Pause,
     /// Whether due keys are deleted in the background (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
-    /// Whether periodic work that no client waits for rests (DEBUG PAUSE-CRON).
+    /// Whether periodic work that no client waits for is paused (DEBUG PAUSE-CRON).
     pub cron_paused: AtomicBool,
     /// Statistics and logs of the server.
     pub telemetry: Telemetry,
     /// Scripts and functions.
     pub scripts: crate::script::library::Library,
-    /// Whether scripts may call what is not meant for them (DEBUG SET-DISABLE-DENY-SCRIPTS).
+    /// Whether scripts may call commands that are otherwise denied to them (DEBUG SET-DISABLE-DENY-SCRIPTS).
     pub script_calls_unbound: AtomicBool,
-    /// Threads for what takes long.
+    /// Threads for long-running work.
     pub offload: OffloadPool,
     /// Commands in flight: running and queued by sessions.
     pub under_way: ArcSwap<UnderWay>,
@@ -92,12 +91,13 @@ pub struct Service {
     pub server: std::sync::OnceLock<Arc<dyn Server>>,
     /// The log of commands; set before the first connection, if there is one.
     pub log: std::sync::OnceLock<Arc<dyn Log>>,
-    /// Held while libraries of functions change and until that is logged. Transactions take it with shards in hand.
+    /// Locked while function libraries change, until the change is logged. Transactions acquire it while holding
+    /// shards.
     pub changing_libraries: Mutex<()>,
     /// Writes the log to disk; set before the first connection, if the server has an append-only file.
     pub durability: std::sync::OnceLock<Arc<dyn Durability>>,
-    /// A snapshot has encoded much that its sink has not taken: commands that may write wait, as they may have to save
-    /// what they change.
+    /// Whether a snapshot has encoded much that its sink has not accepted: write commands wait, because they may
+    /// have to save what they change.
     pub is_snapshot_behind: AtomicBool,
     /// The current TLS certificates and settings, used by new handshakes.
     pub tls: crate::tls::contexts::Live,
@@ -110,7 +110,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Executor of jobs on the shards.
+    /// Returns an executor of jobs on the shards.
     pub fn executor(&'static self) -> Executor {
         Executor {
             shards: &self.shards,
@@ -119,7 +119,7 @@ impl Service {
         }
     }
 
-    /// Notes how long this thread has held a shard.
+    /// Records how long this thread has held a shard.
     #[inline]
     pub fn note_hold(&self, shard: u16, hold_ns: u64) {
         if self.shards.note_hold_ns(shard, hold_ns) && hold_ns >= LONG_HOLD_NS {
@@ -127,7 +127,7 @@ impl Service {
         }
     }
 
-    /// The server; set before the first connection.
+    /// Returns the server; set before the first connection.
     pub fn server(&self) -> &dyn Server {
         &**self
             .server
@@ -135,7 +135,7 @@ impl Service {
             .expect("the server is set before it listens")
     }
 
-    /// Changes the configuration where nothing but the configuration follows from that.
+    /// Changes the configuration where no other state depends on the change.
     pub fn change_config(&self, change: impl FnOnce(&mut Config)) {
         let _one_at_a_time = self.changing_config.lock();
         let mut config = Config::clone(&self.config.load());
@@ -143,8 +143,8 @@ impl Service {
         self.config.store(Arc::new(config));
     }
 
-    /// Sets the log of commands. All shards are in hand, or no other thread knows of them yet. Whether anything is
-    /// logged is set by [`Interest::set_listening`].
+    /// Sets the log of commands. The caller holds all shards, or no other thread knows of them yet.
+    /// [`Interest::set_listening`] sets whether anything is logged.
     ///
     /// [`Interest::set_listening`]: basalt_engine::effect::Interest::set_listening
     pub fn set_log(&self, log: &Arc<dyn Log>, engines: &mut [&mut Engine]) {
@@ -154,14 +154,14 @@ impl Service {
         }
     }
 
-    /// Waits until all has ended that began before, so that nothing follows any more which was let in before a pause or
-    /// before the server said that it loads; an error, if a script runs for too long to be waited for. Not for threads
-    /// that serve connections.
+    /// Waits for all commands in flight to end, so that none follows that was admitted before a pause or before the
+    /// server announced loading. Errors if a script runs for too long to wait for. Do not call on threads that
+    /// serve connections.
     pub fn await_under_way(&self) -> Result<(), CommandError> {
         const LOOK: Duration = Duration::from_millis(20);
         let (ends, ended) = mpsc::channel::<()>();
         UnderWay::when_over(&self.under_way, move || drop(ends));
-        // No thread sends: it ends when the other end is dropped.
+        // Nothing is sent: the loop ends when the other end is dropped.
         while ended.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
             if let Some(text) = self.scripts.running.busy_text() {
                 return Err(text.into());
@@ -170,13 +170,13 @@ impl Service {
         Ok(())
     }
 
-    /// Ends a pause, and has the commands that wait for that go on.
+    /// Ends a pause and wakes the commands waiting for it.
     pub fn end_pause(&self, reason: Reason) {
         self.pause.stop(reason);
         self.clients.nudge_all();
     }
 
-    /// Appends what commands leave that belong to no shard; the position behind it.
+    /// Appends records that belong to no shard. Returns the log position after them.
     pub fn log_records(&self, records: &mut Records, is_unit: bool) -> Option<u64> {
         if records.is_empty() {
             return None;

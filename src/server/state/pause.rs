@@ -1,7 +1,7 @@
-//! What holds commands back although they may run: pauses, each for a reason of its own, and keys that are on their way
-//! to another server.
+//! Reasons to delay commands that may otherwise run: pauses, each for its own reason, and keys that are being
+//! migrated to another server.
 //!
-//! Every command looks at one word, which is zero but while something is held back.
+//! Every command checks one word, which is zero unless something is paused.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,59 +18,59 @@ use basalt_commands::command::declaration::{Command, Flags, Run};
 use basalt_core::base::hash;
 use basalt_engine::expire::Rest;
 
-/// The longest that a command waits for a key before it looks again, even if no thread nudges it.
+/// Maximum time that a command waits for a key before it checks again, even if no thread wakes it.
 const LOOK_AGAIN_MS: u64 = 50;
 
-/// What commands are held back for. Each pause ends by itself: a client that ends its own ends no other.
+/// Why commands are paused. Each pause ends separately: a client that ends its own ends no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// CLIENT PAUSE.
     Client,
-    /// DEBUG SLEEP, which stops everybody.
+    /// DEBUG SLEEP, which stops all clients.
     Sleep,
-    /// The last snapshot before the end.
+    /// The last snapshot before shutdown.
     Ending,
     /// DEBUG RELOAD.
     Reload,
-    /// A replica takes over.
+    /// A failover to a replica.
     Failover,
-    /// Slots go over to another node: only what may write to these waits.
+    /// A slot handover to another node: only commands that may write to these slots wait.
     SlotMove,
 }
 
-/// How many reasons there are.
+/// Number of reasons.
 const REASONS: usize = Reason::SlotMove as usize + 1;
 
-/// One pause: until which Unix time in milliseconds all commands are held back, and until when those that may write.
+/// A pause: the Unix times in milliseconds until which all commands, and write commands, are delayed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     all_ms: u64,
     writes_ms: u64,
 }
 
-/// What is held back now.
+/// Everything that is currently paused.
 #[derive(Debug, Default)]
 struct Held {
-    /// The pauses, by their reasons.
+    /// The pauses, by reason.
     spans: [Span; REASONS],
-    /// Keys that move, of whatever database.
+    /// Keys being migrated, of any database.
     keys: HashSet<Box<[u8]>>,
-    /// Slots that go over to another node.
+    /// Slots being handed over to another node.
     slots: SlotSet,
 }
 
-/// See the module.
+/// The current pauses; see the module.
 #[derive(Debug, Default)]
 pub struct Pause {
-    /// No command is held back beyond this Unix time in milliseconds.
+    /// Unix time in milliseconds after which no command is delayed.
     gate_ms: AtomicU64,
-    /// What rests with commands: nothing expires while there is a pause, so that the data stays as it is.
+    /// State shared with expiry: nothing expires during a pause, so that the data stay as they are.
     pub rest: Arc<Rest>,
     held: Mutex<Held>,
 }
 
 impl Pause {
-    /// No pause. Shards that share `rest` let nothing expire while there is one.
+    /// Creates the state without a pause. Shards that share `rest` expire nothing during a pause.
     pub fn new(rest: Arc<Rest>) -> Pause {
         Pause {
             rest,
@@ -78,17 +78,17 @@ impl Pause {
         }
     }
 
-    /// Whether the server sleeps (DEBUG SLEEP).
+    /// Whether the server is sleeping (DEBUG SLEEP).
     pub fn sleeps(&self, now_ms: u64) -> bool {
         self.held.lock().spans[Reason::Sleep as usize].all_ms > now_ms
     }
 
-    /// Whether the primary's stream is held back with all writes.
+    /// Whether the primary's stream is delayed together with all writes.
     pub fn holds_stream(&self, now_ms: u64) -> bool {
         self.is_on(now_ms) && self.held.lock().until_ms(|span| span.writes_ms) > now_ms
     }
 
-    /// Holds clients back; a pause under way is never shortened nor softened, as in Redis.
+    /// Pauses clients; as in Redis, a pause in progress is never shortened or weakened.
     pub fn start(&self, reason: Reason, until_ms: u64, writes_only: bool, now_ms: u64) {
         let mut held = self.held.lock();
         let span = &mut held.spans[reason as usize];
@@ -100,20 +100,20 @@ impl Pause {
         self.follow(&held);
     }
 
-    /// Holds back what may write to these slots, as [`Pause::start`] does.
+    /// Pauses commands that may write to these slots, like [`Pause::start`].
     pub fn hold_slots(&self, slots: &SlotSet, until_ms: u64, now_ms: u64) {
         self.held.lock().slots.clone_from(slots);
         self.start(Reason::SlotMove, until_ms, true, now_ms);
     }
 
-    /// Ends the pause that has this reason. Commands that wait have to be nudged.
+    /// Ends the pause with this reason. The caller must wake waiting commands.
     pub fn stop(&self, reason: Reason) {
         let mut held = self.held.lock();
         held.spans[reason as usize] = Span::default();
         self.follow(&held);
     }
 
-    /// Holds back commands that want one of these keys; false, and nothing is done, if one of them is held already.
+    /// Delays commands that use one of these keys. Returns false, without effect, if one of them is already held.
     pub fn hold_keys(&self, wanted: &[Box<[u8]>]) -> bool {
         let mut held = self.held.lock();
         if wanted.iter().any(|key| held.keys.contains(key)) {
@@ -124,7 +124,7 @@ impl Pause {
         true
     }
 
-    /// Ends that. Commands that wait have to be nudged.
+    /// Releases these keys. The caller must wake waiting commands.
     pub fn release_keys(&self, released: &[Box<[u8]>]) {
         let mut held = self.held.lock();
         for key in released {
@@ -136,7 +136,7 @@ impl Pause {
         self.follow(&held);
     }
 
-    /// The gate and expiry know what is held back now.
+    /// Updates the gate and expiry from the current pauses.
     fn follow(&self, held: &Held) {
         let until_ms = held.until_ms(|span| span.writes_ms);
         self.rest.set(until_ms);
@@ -147,14 +147,14 @@ impl Pause {
         self.gate_ms.store(gate_ms, Release);
     }
 
-    /// Whether anything is held back.
+    /// Whether anything is paused.
     #[inline]
     pub fn is_on(&self, now_ms: u64) -> bool {
         self.gate_ms.load(Acquire) > now_ms
     }
 
-    /// Until when a command has to wait, if it has to. A pause of everything holds CLIENT UNPAUSE back too, as in
-    /// Redis. `queued` is what an EXEC runs.
+    /// Returns until when a command must wait, if at all. As in Redis, a pause of everything delays CLIENT UNPAUSE,
+    /// too. `queued` is the transaction that an EXEC runs.
     #[cold]
     pub fn holds(
         &self,
@@ -196,7 +196,7 @@ impl Pause {
 }
 
 impl Held {
-    /// Until when all that may write waits.
+    /// Returns until when all write commands wait.
     fn writes_ms(&self) -> u64 {
         let is_of_all = |at: &usize| *at != Reason::SlotMove as usize;
         let all = (0..REASONS)
@@ -205,16 +205,16 @@ impl Held {
         all.max().unwrap_or(0)
     }
 
-    /// The latest of one end of all pauses.
+    /// Returns the latest of one kind of end over all pauses.
     fn until_ms(&self, end: impl Fn(&Span) -> u64) -> u64 {
         self.spans.iter().map(end).max().unwrap_or(0)
     }
 }
 
-/// Whether a command that may write may do so to one of these slots.
+/// Whether a write command may write to one of these slots.
 fn reaches(slots: &SlotSet, command: &Command, args: &Args<'_>) -> bool {
     match command.run {
-        // Scripts may reach keys that they do not name.
+        // Scripts may access keys that they do not declare.
         Run::Keys(_) if !args.keys().is_empty() => {
             let is_there = |at: u32| slots.contains(hash::slot(args.get(at as usize)));
             args.keys().iter().any(|key| is_there(key.argument))
@@ -223,7 +223,7 @@ fn reaches(slots: &SlotSet, command: &Command, args: &Args<'_>) -> bool {
     }
 }
 
-/// Whether a command works, or may work, on one of these keys. Going over all keys one by one is no work on any.
+/// Whether a command uses, or may use, one of these keys. Iterating over all keys one by one does not count.
 fn meets(keys: &HashSet<Box<[u8]>>, command: &Command, args: &Args<'_>) -> bool {
     const UNDECLARED: Flags = Flags::TOUCHES_ARBITRARY_KEYS.or(Flags::NO_MANDATORY_KEYS);
     match command.run {

@@ -1,18 +1,18 @@
-//! The signals that end a process: what is known at that moment, kept for a thread that can say it, before the process
-//! ends as it would have.
+//! Fatal signals: captures what is known at that moment for a reporting thread, before the process ends as it would
+//! have.
 //!
 //! ```text
 //! the thread that crashed           the thread that reports
-//! handler: notes signal, address,   wait() ── sleeps in a pipe
+//! handler: stores signal, address,  wait() ── sleeps in a pipe
 //!          frames; writes the pipe ─▶ gets the Crash, writes the report
 //!          sleeps, some seconds   ◀─ over()
 //!          ends by the same signal
 //! ```
 //!
-//! A handler may be called in the middle of anything, so it calls nothing but what the system says may be called there,
-//! and notes everything in atomics. What it calls to find its frames allocates at its first call, which [`install`]
-//! makes. Who reports may meet a lock that the crashed thread holds: the process ends all the same, with what was
-//! written till then.
+//! A handler may interrupt anything, so it calls only functions that the system permits in handlers, and stores
+//! everything in atomics. The function that finds its frames allocates on its first call, which [`install`] makes.
+//! The reporting thread may block on a lock that the crashed thread holds: the process ends all the same, with what
+//! was written until then.
 
 #![expect(
     unsafe_code,
@@ -24,7 +24,7 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-/// The signals that say that the process is at fault.
+/// Signals caused by a fault of the process.
 const SIGNALS: [c_int; 5] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -33,16 +33,16 @@ const SIGNALS: [c_int; 5] = [
     libc::SIGABRT,
 ];
 
-/// Frames that are kept.
+/// Maximum number of frames.
 pub(super) const FRAMES_MAX: usize = 100;
 
-/// The stack on which a handler runs, as the thread's own may be what is at fault.
+/// Size of the stack on which handlers run, because the thread's own stack may be at fault.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// How long the end waits for the report: so many times a hundredth of a second.
+/// Time for which the crashed thread waits for the report, in hundredths of a second.
 const WAITS_MAX: usize = 1_000;
 
-/// How far the end has come.
+/// Progress of the crash.
 static STATE: AtomicU32 = AtomicU32::new(RUNNING);
 const RUNNING: u32 = 0;
 const CRASHED: u32 = 1;
@@ -59,44 +59,44 @@ static FRAMES: [AtomicUsize; FRAMES_MAX] = [const { AtomicUsize::new(0) }; FRAME
 static FRAME_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// The number of the client for which the thread works; 0 if there is none. What a handler reads needs no making.
+    /// Id of the client that the thread works for; 0 for none. Const-initialized, because a handler reads it.
     static SERVED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The calling thread works for this client from now on (0: for none); for which one it did before.
+/// Sets the client that the calling thread works for (0 for none). Returns the previous one.
 #[inline]
 pub fn serve(client: u64) -> u64 {
     SERVED.replace(client)
 }
 
-/// For which client the calling thread works; 0 if for none.
+/// Returns the client that the calling thread works for; 0 for none.
 pub(super) fn served() -> u64 {
     SERVED.get()
 }
 
-/// The pipe's ends, reading and writing; -1 before there is one.
+/// The pipe's ends, for reading and writing; -1 before it exists.
 static PIPE: [AtomicI32; 2] = [const { AtomicI32::new(-1) }; 2];
 
-/// What is known of the end of the process.
+/// Facts about the end of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crash {
-    /// The signal; 0 where the program ends itself, and says why.
+    /// The signal; 0 if the program ends itself with a message.
     pub signal: i32,
-    /// The system's reason for the signal.
+    /// The system's code for the signal's cause.
     pub code: i32,
-    /// The address that could not be used, of a signal that is about one.
+    /// The invalid address, for signals about one.
     pub address: usize,
-    /// Who sent the signal, if somebody did.
+    /// Id of the process that sent the signal, if any.
     pub sender: Option<i32>,
-    /// The system's number of the thread.
+    /// The system's id of the thread.
     pub thread: i32,
-    /// The client for which the thread worked; 0 if for none.
+    /// The client that the thread worked for; 0 for none.
     pub client: u64,
-    /// Addresses of the functions that had been called, the innermost first.
+    /// Return addresses of the call stack, innermost first.
     pub frames: Vec<usize>,
 }
 
-/// Takes over the signals, and makes what handlers need. To be called once.
+/// Installs the signal handlers and their resources. Call once.
 pub fn install() -> io::Result<()> {
     let mut ends = [0; 2];
     // SAFETY: there is room for two descriptors.
@@ -106,16 +106,17 @@ pub fn install() -> io::Result<()> {
     for (place, end) in PIPE.iter().zip(ends) {
         place.store(end, SeqCst);
     }
-    // The first look loads the code that looks.
+    // The first call loads the code that finds frames.
     note_frames();
     prepare_thread();
     for signal in SIGNALS {
-        // SAFETY: all of zeroes is a value of this type, which asks for nothing.
+        // SAFETY: all zeroes is a valid value of this type, which requests nothing.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = handle;
         action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: the action is whole, and its handler has the type that the flags promise and calls what handlers may.
+        // SAFETY: the action is complete, and its handler has the type that the flags promise and calls only
+        // permitted functions.
         if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -123,9 +124,9 @@ pub fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the calling thread a stack for handlers, which it keeps until it ends, and the process for ever.
+/// Gives the calling thread a stack for handlers. The thread keeps it until it ends; the memory is never freed.
 pub fn prepare_thread() {
-    // SAFETY: unused memory is asked for, and given to the thread as a stack whole: nothing else refers to it.
+    // SAFETY: new memory is requested and given to the thread entirely as a stack: nothing else refers to it.
     unsafe {
         let memory = libc::mmap(
             std::ptr::null_mut(),
@@ -147,7 +148,7 @@ pub fn prepare_thread() {
     }
 }
 
-/// Sleeps until the process is about to end; for the one thread that reports.
+/// Sleeps until the process is about to end; for the single reporting thread.
 pub fn wait() -> Crash {
     REPORTER.store(thread_number(), SeqCst);
     let mut byte = 0_u8;
@@ -176,12 +177,13 @@ pub fn wait() -> Crash {
     }
 }
 
-/// Everything is said: the process may end.
+/// Marks the report as complete: the process may end.
 pub fn over() {
     STATE.store(REPORTED, SeqCst);
 }
 
-/// Has the other thread report now, and waits until it has; for who is about to end the process without a signal.
+/// Makes the reporting thread report now, and waits until it has; for a thread that is about to end the process
+/// without a signal.
 pub fn report() {
     if STATE
         .compare_exchange(RUNNING, CRASHED, SeqCst, SeqCst)
@@ -195,15 +197,15 @@ pub fn report() {
     await_report();
 }
 
-/// The next end is reported as well: the process went on.
+/// Re-enables reporting after the process went on.
 pub fn go_on() {
     let _ = STATE.compare_exchange(REPORTED, RUNNING, SeqCst, SeqCst);
 }
 
-/// Reads where nothing is.
+/// Reads from an invalid address.
 pub fn segfault() {
     let nowhere = std::ptr::without_provenance::<u8>(8);
-    // SAFETY: none: the system ends the process, which is what is asked for.
+    // SAFETY: none: the system ends the process, as intended.
     unsafe { nowhere.read_volatile() };
 }
 
@@ -215,8 +217,8 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) 
         SIGNAL.store(signal, SeqCst);
         THREAD.store(thread_number(), SeqCst);
         CLIENT.store(served(), SeqCst);
-        // SAFETY: the system gives a handler of this kind what is known of the signal. Which of it means something the
-        // signal says; all of it is numbers.
+        // SAFETY: the system passes to a handler of this kind what is known about the signal. The signal determines
+        // which fields are meaningful; all of them are numbers.
         unsafe {
             if let Some(info) = info.as_ref() {
                 CODE.store(info.si_code, SeqCst);
@@ -230,11 +232,12 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) 
         note_frames();
         wake();
     }
-    // Who reports cannot wait for itself.
+    // The reporting thread cannot wait for itself.
     if thread_number() != REPORTER.load(SeqCst) {
         await_report();
     }
-    // SAFETY: the usual end is put back for this signal, then the signal sent again; both may be called here.
+    // SAFETY: the default action is restored for this signal, then the signal is sent again; both calls are
+    // permitted here.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         libc::raise(signal);
@@ -243,7 +246,7 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) 
 
 fn note_frames() {
     let mut frames = [std::ptr::null_mut::<c_void>(); FRAMES_MAX];
-    // SAFETY: there is room for so many addresses.
+    // SAFETY: there is room for this many addresses.
     let count = unsafe { libc::backtrace(frames.as_mut_ptr(), FRAMES_MAX as c_int) };
     for (place, frame) in FRAMES.iter().zip(frames) {
         place.store(frame.addr(), SeqCst);
@@ -265,12 +268,12 @@ fn await_report() {
         if STATE.load(SeqCst) != CRASHED || PIPE[1].load(SeqCst) < 0 {
             return;
         }
-        // SAFETY: the time is readable, and nothing is asked back.
+        // SAFETY: the time is readable, and no result is requested.
         unsafe { libc::nanosleep(&raw const pause, std::ptr::null_mut()) };
     }
 }
 
 pub(super) fn thread_number() -> i32 {
-    // SAFETY: asks for a number.
+    // SAFETY: only returns a number.
     unsafe { libc::gettid() }
 }

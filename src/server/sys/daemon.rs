@@ -1,11 +1,12 @@
-//! A process that goes to the background: what it is started as forks, waits, and ends with what became of the other.
+//! Daemonizing: the started process forks, waits, and exits with the outcome of the server.
 //!
 //! ```text
 //! first process   fork ─ waits ───────────────────────── exits 0
-//! server          └ own session, starts, says its word ──┘ goes on without the terminal
+//! server          └ own session, starts, notifies ───────┘ goes on without the terminal
 //! ```
 //!
-//! Until the word is said the server may write to the terminal, so that errors of the start are seen there.
+//! Until it notifies the first process, the server may write to the terminal, so that startup errors are visible
+//! there.
 
 #![expect(unsafe_code, reason = "forking is sound while there is one thread")]
 
@@ -19,35 +20,35 @@ use rustix::stdio;
 
 use super::environment;
 
-/// How often to look whether the allocator's threads have their names, by which they are told from others: on a machine
-/// with much to do it may be long until they run for the first time.
+/// Attempts to find the allocator's threads named, which distinguishes them from others, and the pause between
+/// them: on a busy machine it may take long until they run for the first time.
 const TRIES: usize = 5_000;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Which of the two processes this one is.
+/// Which of the two processes this is.
 #[derive(Debug)]
 pub enum Side {
-    /// The process that was started, which is to wait and to exit.
+    /// The process that was started, which must wait and exit.
     First(First),
-    /// The server, in a session of its own.
+    /// The server, in its own session.
     Server(Word),
-    /// The only process, as nothing was forked.
+    /// The only process, because nothing was forked.
     Alone,
 }
 
-/// The first process, which waits for the word of the server.
+/// The first process, which waits for the server's notification.
 #[derive(Debug)]
 pub struct First {
     word: PipeReader,
     server: Pid,
 }
 
-/// The word that the server says once it serves.
+/// The server's end of the notification channel.
 #[derive(Debug)]
 pub struct Word(PipeWriter);
 
-/// Forks. The error says why that is not possible: the system refuses, or there is more than the calling thread beside
-/// those of the allocator, which begins anew in the server (`tikv_jemalloc_ctl::background_thread`).
+/// Forks. Errors if the system refuses, or if there are other threads than the calling one and the allocator's,
+/// which must be restarted in the server (`tikv_jemalloc_ctl::background_thread`).
 pub fn fork() -> io::Result<Side> {
     let is_alone = || environment::count_threads() == Some(1);
     for _ in 0..TRIES {
@@ -60,8 +61,8 @@ pub fn fork() -> io::Result<Side> {
         return Err(io::Error::other("there are other threads already"));
     }
     let (reader, writer) = io::pipe()?;
-    // SAFETY: the process has one thread, and those of the allocator, whose locks its own handlers of `fork` take; so
-    // nothing in memory is half changed in the copy.
+    // SAFETY: the process has one thread besides the allocator's, whose locks are acquired by its own `fork`
+    // handlers; so nothing in memory is half changed in the copy.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
@@ -78,12 +79,12 @@ pub fn fork() -> io::Result<Side> {
 }
 
 impl First {
-    /// Waits until the server serves, or has ended; the exit code that is due.
+    /// Waits until the server is serving or has ended. Returns the exit code.
     pub fn wait(mut self) -> i32 {
         if self.word.read_exact(&mut [0]).is_ok() {
             return 0;
         }
-        // The server has ended: what it had to say is on the terminal.
+        // The server has ended: its messages are on the terminal.
         let ended = rustix::process::waitpid(Some(self.server), WaitOptions::empty());
         let code = ended
             .ok()
@@ -94,13 +95,13 @@ impl First {
 }
 
 impl Word {
-    /// Lets go of the terminal, and has the first process exit.
+    /// Detaches from the terminal, and makes the first process exit.
     pub fn say(mut self) {
         if let Ok(nowhere) = nowhere() {
             let _ = stdio::dup2_stdout(nowhere.as_fd());
             let _ = stdio::dup2_stderr(nowhere.as_fd());
         }
-        // A first process that was killed meanwhile does not hear it, and nothing follows from that.
+        // If the first process was killed meanwhile, the notification is lost without consequences.
         let _ = self.0.write_all(&[1]);
     }
 }

@@ -1,7 +1,7 @@
-//! Gives the process's environment variables memory of their own, apart from the area in which the kernel put them.
+//! Moves the process's environment variables to separate memory, out of the area where the kernel placed them.
 //!
-//! That area follows the arguments, and a program that shows a title in place of the arguments (`ps` reads it there)
-//! needs its room. Afterwards nothing that asks for a variable, in Rust or in C, reads the area any more.
+//! The area follows the arguments, and a program that shows a title in place of the arguments (`ps` reads it there)
+//! needs its space. Afterwards no lookup of a variable, in Rust or in C, reads the area any more.
 
 #![expect(
     unsafe_code,
@@ -10,30 +10,31 @@
 
 use std::ffi::OsString;
 
-/// What the allocator calls its threads. They are started before `main`, and read the environment no more once they
-/// run.
+/// The name of the allocator's threads. They are started before `main`, and no longer read the environment once
+/// they run.
 const OF_ALLOCATOR: &[u8] = b"jemalloc_bg_thd\n";
 
-/// Moves all variables. False, and nothing is changed, unless the process has only the calling thread, beside those of
-/// the allocator, which bear their name a moment after they begin.
+/// Moves all variables. Returns false, without effect, unless the calling thread is the only one besides the
+/// allocator's, which get their name shortly after they start.
 ///
-/// Left behind is what no look-up by name finds: the second of two of one name, and a name that begins with `=`.
+/// Variables that no lookup by name finds are left behind: the second of two with the same name, and names that
+/// begin with `=`.
 pub fn settle() -> bool {
     if count_threads() != Some(1) {
         return false;
     }
     let can_be_set = |name: &OsString| !name.as_encoded_bytes().contains(&b'=');
     for (name, value) in std::env::vars_os().filter(|(name, _)| can_be_set(name)) {
-        // SAFETY: no other thread reads or writes the environment, as there is none that could: the kernel says so, and
-        // only the calling thread could start one.
+        // SAFETY: no other thread reads or writes the environment, because there is none that could: the kernel
+        // says so, and only the calling thread could start one.
         unsafe { std::env::set_var(&name, &value) };
     }
     true
 }
 
-/// How many threads the process has that are not the allocator's, if the kernel says so.
+/// Returns the number of threads that are not the allocator's, if the kernel reports it.
 pub(super) fn count_threads() -> Option<usize> {
-    // Files that are none: the kernel's answer, asked for where the promise of the call above is made.
+    // These are not real files but the kernel's answer, read here because the safety of the caller relies on it.
     let mut count = 0;
     for thread in std::fs::read_dir("/proc/self/task").ok()? {
         let name = std::fs::read(thread.ok()?.path().join("comm")).ok()?;

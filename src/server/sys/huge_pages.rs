@@ -1,9 +1,9 @@
-//! Transparent huge pages: the process says whether the kernel may give it memory in pages of 2 MiB.
+//! Transparent huge pages: sets whether the kernel may give the process memory in pages of 2 MiB.
 //!
-//! With them a look-up in many keys misses the translation cache less often; a small server would take tens of MiB
-//! more, and what is freed in parts of such a page stays resident for longer. The allocator asks for them everywhere
-//! (`alloc`), and this switch, which stands above that, decides: it is off from before `main`, and the background puts
-//! it on once the process is large.
+//! With huge pages, lookups among many keys cause fewer TLB misses; but a small server would take tens of MiB more,
+//! and memory freed in parts of such a page stays resident for longer. The allocator requests them everywhere
+//! (`alloc`), and this switch overrides that: it is off from before `main`, and the background turns it on once the
+//! process is large.
 
 #![expect(
     unsafe_code,
@@ -12,8 +12,8 @@
 
 use std::ffi::c_ulong;
 
-/// Lets the kernel use huge pages for this process, or forbids it; pages that are there stay as they are. False where
-/// the kernel does not know the switch.
+/// Allows or forbids huge pages for this process; existing pages stay as they are. Returns false if the kernel
+/// lacks this switch.
 pub fn allow(is_allowed: bool) -> bool {
     let is_disabled = c_ulong::from(!is_allowed);
     // SAFETY: this option reads its arguments as numbers and touches no memory of the caller.
@@ -21,8 +21,9 @@ pub fn allow(is_allowed: bool) -> bool {
     result == 0
 }
 
-/// Runs before the allocator starts: the C library calls what this section lists, lower numbers first, and those below
-/// 65,535 before what has none, as the allocator's own start.
+/// Runs before the allocator starts: the C library calls the functions listed in this section, in ascending order
+/// of their numbers, and those below 65,535 before functions without a number, such as the allocator's own
+/// initialization.
 #[cfg(not(any(miri, feature = "system-allocator")))]
 #[used]
 // SAFETY: the section is a list of pointers to functions of this kind, which are called one by one in a single thread.

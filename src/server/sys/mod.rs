@@ -1,5 +1,5 @@
-//! The system and the C library, as far as no safe interface reaches them: signals and stack traces, huge pages,
-//! forking, the environment that the process's title overwrites, Lua's stack.
+//! Parts of the system and the C library that no safe interface covers: signals and stack traces, huge pages,
+//! forking, the environment area that the process title overwrites, Lua's stack.
 
 pub mod crash;
 pub mod daemon;

@@ -1,4 +1,4 @@
-//! Signals that are sent to servers and mean nothing to this one.
+//! Signals that are sent to servers but have no meaning for this one.
 
 #![expect(
     unsafe_code,
@@ -7,11 +7,11 @@
 
 use std::io;
 
-/// A terminal that closes, or logrotate (the log is opened anew for each line); signals that tools send to other
-/// servers; a reader that has gone. By default each of them ends a process.
+/// Sent by a closing terminal, by logrotate (the log is opened for each line), by tools written for other servers,
+/// or because a reader has gone. By default each of them terminates a process.
 const IGNORED: [i32; 4] = [libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2, libc::SIGPIPE];
 
-/// Ignores them from now on.
+/// Ignores these signals from now on.
 pub fn ignore() -> io::Result<()> {
     for signal in IGNORED {
         // SAFETY: no handler is installed, so nothing of this process runs when the signal comes.

@@ -1,14 +1,14 @@
-//! The stacks of threads that go on: each notes its own when a signal asks it to. SIGALRM from outside is a request for
-//! them.
+//! Stacks of running threads: each captures its own when a signal requests it. An external SIGALRM requests the
+//! stacks of all threads.
 //!
 //! ```text
-//! the thread that asks                  the thread that is asked
-//! stack_of(): says whom it wants, ───▶  handler: notes frames and what it works for,
-//!             sends SIGALRM, waits ◀──           says that it has
+//! the requesting thread                   the requested thread
+//! stack_of(): stores the wanted     ───▶  handler: stores frames and client,
+//!             thread, sends SIGALRM ◀───           signals completion
 //! ```
 //!
-//! One thread asks, one at a time is asked. As in [`super::crash`], a handler calls nothing but what the system says
-//! may be called there, and what finds frames was called before.
+//! One thread requests, from one thread at a time. As in [`super::crash`], a handler calls only permitted
+//! functions, and the function that finds frames was called before.
 
 #![expect(
     unsafe_code,
@@ -22,10 +22,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering:
 
 use super::crash::{FRAMES_MAX, served, thread_number};
 
-/// How long a thread that is asked may take: so many times a millisecond. One that cannot get a core takes long.
+/// Timeout of a request in milliseconds. A thread that is not scheduled takes long.
 const WAITS_MAX: usize = 200;
 
-/// The thread that is asked for its stack; 0 if none is.
+/// The thread whose stack is requested; 0 for none.
 static WANTED: AtomicI32 = AtomicI32::new(0);
 
 static FRAMES: [AtomicUsize; FRAMES_MAX] = [const { AtomicUsize::new(0) }; FRAMES_MAX];
@@ -33,37 +33,37 @@ static FRAME_COUNT: AtomicUsize = AtomicUsize::new(0);
 static CLIENT: AtomicU64 = AtomicU64::new(0);
 static HOLDS: AtomicBool = AtomicBool::new(false);
 
-/// Says whether the calling thread has something in hand that others wait for. Called by handlers.
+/// Returns whether the calling thread holds something that others wait for. Called by handlers.
 static IS_HOLDING: OnceLock<fn() -> bool> = OnceLock::new();
 
-/// The pipe's ends, reading and writing; -1 before there is one.
+/// The pipe's ends, for reading and writing; -1 before it exists.
 static PIPE: [AtomicI32; 2] = [const { AtomicI32::new(-1) }; 2];
 
-/// What ended a wait.
+/// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// The time was over.
+    /// The timeout passed.
     TimedOut,
-    /// Somebody called [`look_again`].
+    /// [`look_again`] was called.
     Told,
-    /// Somebody outside sent SIGALRM.
+    /// Another process sent SIGALRM.
     Asked,
 }
 
-/// Where a thread was.
+/// The stack of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
-    /// The system's number of the thread.
+    /// The system's id of the thread.
     pub thread: i32,
-    /// The client for which it worked; 0 if for none.
+    /// The client that it worked for; 0 for none.
     pub client: u64,
-    /// The thread had something in hand that others wait for.
+    /// Whether the thread held something that others wait for.
     pub holds: bool,
-    /// Addresses of the functions that had been called, the innermost first; the first ones are those of the handler.
+    /// Return addresses of the call stack, innermost first; the first ones belong to the handler.
     pub frames: Vec<usize>,
 }
 
-/// Takes over SIGALRM. To be called once. `is_holding` reads what belongs to its thread, and calls nothing.
+/// Installs the SIGALRM handler. Call once. `is_holding` must only read thread-local state, and call nothing.
 pub fn install(is_holding: fn() -> bool) -> io::Result<()> {
     let _ = IS_HOLDING.set(is_holding);
     let mut ends = [0; 2];
@@ -74,21 +74,22 @@ pub fn install(is_holding: fn() -> bool) -> io::Result<()> {
     for (place, end) in PIPE.iter().zip(ends) {
         place.store(end, SeqCst);
     }
-    // The first look loads the code that looks.
+    // The first call loads the code that finds frames.
     note_stack();
-    // SAFETY: all of zeroes is a value of this type, which asks for nothing.
+    // SAFETY: all zeroes is a valid value of this type, which requests nothing.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = handle;
     action.sa_sigaction = handler as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-    // SAFETY: the action is whole, and its handler has the type that the flags promise and calls what handlers may.
+    // SAFETY: the action is complete, and its handler has the type that the flags promise and calls only permitted
+    // functions.
     match unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Sleeps for so many milliseconds, without an end if none are given, or until somebody has something to say.
+/// Sleeps for `timeout_ms`, without limit if `None`, or until it is woken.
 pub fn wait(timeout_ms: Option<u32>) -> Woken {
     let mut pipe = libc::pollfd {
         fd: PIPE[0].load(SeqCst),
@@ -97,7 +98,7 @@ pub fn wait(timeout_ms: Option<u32>) -> Woken {
     };
     let timeout = timeout_ms.map_or(-1, |ms| c_int::try_from(ms).unwrap_or(c_int::MAX));
     let mut word = 0_u8;
-    // SAFETY: there is one descriptor to look at.
+    // SAFETY: there is one descriptor to poll.
     if unsafe { libc::poll(&raw mut pipe, 1, timeout) } <= 0 {
         return Woken::TimedOut;
     }
@@ -111,15 +112,15 @@ pub fn wait(timeout_ms: Option<u32>) -> Woken {
 const ASKED: u8 = b'a';
 const TOLD: u8 = b't';
 
-/// Ends the wait of the thread that waits.
+/// Wakes the waiting thread.
 pub fn look_again() {
     send(TOLD);
 }
 
-/// Where another thread of this process is; none if it has gone, or does not say in time.
+/// Returns the stack of another thread of this process; `None` if it has ended or does not respond in time.
 pub fn stack_of(thread: i32) -> Option<Stack> {
     WANTED.store(thread, SeqCst);
-    // SAFETY: sends a signal that this process handles to a thread of its own, or to none.
+    // SAFETY: sends a signal that this process handles to one of its own threads, or to none.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGALRM) };
     let pause = libc::timespec {
         tv_sec: 0,
@@ -129,7 +130,7 @@ pub fn stack_of(thread: i32) -> Option<Stack> {
         if sent != 0 || WANTED.load(SeqCst) == 0 {
             break;
         }
-        // SAFETY: the time is readable, and nothing is asked back.
+        // SAFETY: the time is readable, and no result is requested.
         unsafe { libc::nanosleep(&raw const pause, std::ptr::null_mut()) };
     }
     if WANTED.swap(0, SeqCst) != 0 {
@@ -146,18 +147,19 @@ pub fn stack_of(thread: i32) -> Option<Stack> {
 }
 
 extern "C" fn handle(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
-    // SAFETY: the system gives the place of this thread's error number, which what is called below may change.
+    // SAFETY: the system returns the address of this thread's errno, which the calls below may change.
     let errno = unsafe { *libc::__errno_location() };
     if WANTED.load(SeqCst) == thread_number() {
         note_stack();
         WANTED.store(0, SeqCst);
     } else {
-        // SAFETY: the system gives a handler of this kind what is known of the signal; all of it is numbers.
+        // SAFETY: the system passes to a handler of this kind what is known about the signal; all fields are
+        // numbers.
         let is_ours = unsafe {
             info.as_ref()
                 .is_some_and(|info| info.si_code == libc::SI_TKILL)
         };
-        // One of ours that comes too late is answered no more.
+        // A request of our own that arrives too late is ignored.
         if !is_ours {
             send(ASKED);
         }
@@ -168,7 +170,7 @@ extern "C" fn handle(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
 
 fn note_stack() {
     let mut frames = [std::ptr::null_mut::<c_void>(); FRAMES_MAX];
-    // SAFETY: there is room for so many addresses.
+    // SAFETY: there is room for this many addresses.
     let count = unsafe { libc::backtrace(frames.as_mut_ptr(), FRAMES_MAX as c_int) };
     for (place, frame) in FRAMES.iter().zip(frames) {
         place.store(frame.addr(), SeqCst);
@@ -181,7 +183,7 @@ fn note_stack() {
 fn send(word: u8) {
     let end = PIPE[1].load(SeqCst);
     if end >= 0 {
-        // SAFETY: one byte is readable. A pipe that is full wakes the reader as well.
+        // SAFETY: one byte is readable. A full pipe wakes the reader, too.
         unsafe { libc::write(end, (&raw const word).cast(), 1) };
     }
 }

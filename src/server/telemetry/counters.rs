@@ -1,7 +1,7 @@
-//! What the data path counts: plain figures per thread, summed when they are read.
+//! Counters of the data path: plain integers per thread, summed when they are read.
 //!
-//! Each thread that runs commands has its own [`ThreadCounters`], written by it alone with relaxed loads and stores.
-//! They are never freed, so that nothing counted is lost when a thread ends.
+//! Each thread that runs commands has its own [`ThreadCounters`], which only it writes, with relaxed loads and
+//! stores. They are never freed, so that counts survive the end of their thread.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use basalt_commands::command::declaration::Command;
 use basalt_commands::command::table::registry;
 use basalt_core::base::counter::Counter;
 
-/// Latency buckets: bucket `i` holds durations up to 2^(i + 10) ns, the last one everything above.
+/// Number of latency buckets: bucket `i` holds durations up to 2^(i + 10) ns, the last one everything above.
 pub const BUCKETS: usize = 32;
 
 #[inline]
@@ -22,37 +22,37 @@ fn bucket_of(duration_ns: u64) -> usize {
     (64 - (duration_ns >> 10).leading_zeros() as usize).min(BUCKETS - 1)
 }
 
-/// How a command ran.
+/// The outcome of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Spent {
-    /// How long.
+    /// Duration of the run.
     pub duration_ns: u64,
-    /// The command answered with an error.
+    /// Whether it returned an error.
     pub failed: bool,
 }
 
-/// What runs as a unit.
+/// Kinds of units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// EVAL, EVALSHA or FCALL by itself.
+    /// EVAL, EVALSHA or FCALL outside a transaction.
     Script,
-    /// EXEC, with scripts or without.
+    /// EXEC, with or without scripts.
     Transaction,
 }
 
-/// How many shards a unit had in hand when it was done.
+/// The number of shards that a unit had locked when it finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// One, or none.
+    /// At most one.
     One,
-    /// More, but not all.
+    /// More than one, but not all.
     Several,
-    /// All of several.
+    /// All, of more than one.
     All,
 }
 
 impl Extent {
-    /// The extent of `in_hand` shards of `count`.
+    /// Returns the extent of `in_hand` shards of `count`.
     pub fn of(in_hand: usize, count: u16) -> Extent {
         match in_hand {
             0 | 1 => Extent::One,
@@ -62,38 +62,38 @@ impl Extent {
     }
 }
 
-/// Runs of units by [`Extent`].
+/// Runs of units, by [`Extent`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extents {
-    /// On one shard, or none.
+    /// Runs on at most one shard.
     pub one: u64,
-    /// On more, but not all.
+    /// Runs on several, but not all, shards.
     pub several: u64,
-    /// On all.
+    /// Runs on all shards.
     pub all: u64,
 }
 
-/// Runs that a [`Tally`] keeps one by one.
+/// Runs that a [`Tally`] keeps individually.
 const RUNS_MAX: usize = 4_096;
 
-/// What is to be counted once a unit is done, and never, if it is undone. However much it is, it takes no more than a
-/// few hundred bytes for each command that was used.
+/// Counts that take effect when a unit commits, and never if it is rolled back. Its memory is bounded by a few
+/// hundred bytes per distinct command.
 #[derive(Default)]
 pub struct Tally {
     runs: Vec<(&'static Command, Spent)>,
-    /// Few units need it.
+    /// Aggregated runs, which few units need.
     sums: Option<BTreeMap<usize, Box<Sum>>>,
 }
 
-/// Runs for which room is kept.
+/// Maximum capacity of a buffer kept for reuse.
 const SPARE_MAX: usize = 64;
 
 thread_local! {
-    /// Room for the runs of a unit.
+    /// A reusable buffer for the runs of a unit.
     static SPARE: Cell<Vec<(&'static Command, Spent)>> = const { Cell::new(Vec::new()) };
 }
 
-/// Many runs of one command.
+/// Aggregated runs of one command.
 #[derive(Debug, Default)]
 struct Sum {
     calls: u64,
@@ -104,7 +104,7 @@ struct Sum {
 }
 
 impl Tally {
-    /// A command ran.
+    /// Records a run.
     #[inline]
     pub fn ran(&mut self, command: &'static Command, spent: Spent) {
         if self.runs.capacity() == 0 {
@@ -116,7 +116,7 @@ impl Tally {
         self.runs.push((command, spent));
     }
 
-    /// A command was refused before it ran.
+    /// Records a command that was refused before it ran.
     pub fn rejected(&mut self, command: &'static Command) {
         self.sum_of(command).rejected += 1;
     }
@@ -137,7 +137,7 @@ impl Tally {
         }
     }
 
-    /// Counts it all.
+    /// Adds everything to the thread's counters.
     pub fn count(&mut self, counters: &ThreadCounters) {
         for (command, spent) in self.runs.drain(..) {
             counters
@@ -160,16 +160,16 @@ impl Tally {
     }
 }
 
-/// One command's figures.
+/// One command's counters.
 #[derive(Debug, Default)]
 pub struct CommandCounters {
-    /// Runs.
+    /// Number of runs.
     pub calls: Counter,
-    /// Time of all runs.
+    /// Total time of all runs.
     pub duration_ns: Counter,
-    /// Refused before they ran.
+    /// Calls refused before running.
     pub rejected: Counter,
-    /// Ran and answered with an error.
+    /// Runs that returned an error.
     pub failed: Counter,
     histogram: OnceLock<Box<[Counter; BUCKETS]>>,
 }
@@ -195,12 +195,12 @@ impl CommandCounters {
         }
     }
 
-    /// Runs by duration, if there were any.
+    /// Returns the runs by duration, if there were any.
     pub fn histogram(&self) -> Option<&[Counter; BUCKETS]> {
         self.histogram.get().map(|buckets| &**buckets)
     }
 
-    /// CONFIG RESETSTAT.
+    /// Resets the counters: CONFIG RESETSTAT.
     fn reset(&self) {
         for counter in [&self.calls, &self.duration_ns, &self.rejected, &self.failed] {
             counter.set(0);
@@ -211,32 +211,33 @@ impl CommandCounters {
     }
 }
 
-/// One thread's figures.
+/// One thread's counters.
 #[derive(Debug)]
 pub struct ThreadCounters {
     commands: Box<[CommandCounters]>,
-    /// Commands before the next one that is looked at for hot keys.
+    /// Commands before the next one that is sampled for hot keys.
     pub until_sample: Counter,
-    /// What was seen of hot keys.
+    /// The thread's hot-key lists.
     pub hot: Mutex<Option<Lists>>,
     /// Bytes received.
     pub bytes_in: Counter,
     /// Bytes sent.
     pub bytes_out: Counter,
-    /// Reads that found something.
+    /// Reads that returned data.
     pub reads: Counter,
-    /// Writes.
+    /// Number of writes.
     pub writes: Counter,
-    /// Most commands that were run between a read and the next.
+    /// Most commands run between two reads.
     pub most_commands: Counter,
-    /// Units by their [`Kind`] and [`Extent`].
+    /// Units by [`Kind`] and [`Extent`].
     units: [[Counter; 3]; 2],
 }
 
 impl ThreadCounters {
     fn new() -> ThreadCounters {
-        // The first countdown begins before the first command ([`HotKeys::prepare`](super::hotkeys::HotKeys::prepare)),
-        // which would stand for many otherwise that were never run.
+        // The first countdown begins before the first command
+        // ([`HotKeys::prepare`](super::hotkeys::HotKeys::prepare)). Otherwise that command would stand for many
+        // that were never run.
         let until_sample = Counter::new();
         until_sample.set(u64::MAX);
         ThreadCounters {
@@ -256,7 +257,7 @@ impl ThreadCounters {
         }
     }
 
-    /// Notes how many commands are run before the next read.
+    /// Records the number of commands run between two reads.
     #[inline]
     pub fn note_turn(&self, commands: usize) {
         let commands = commands as u64;
@@ -265,19 +266,19 @@ impl ThreadCounters {
         }
     }
 
-    /// A command's figures.
+    /// Returns a command's counters.
     #[inline]
     pub fn command(&self, command: &Command) -> &CommandCounters {
         &self.commands[command.id()]
     }
 
-    /// Counts a unit that is done.
+    /// Counts a committed unit.
     #[inline]
     pub fn ran_unit(&self, kind: Kind, extent: Extent) {
         self.units[kind as usize][extent as usize].add(1);
     }
 
-    /// Whether the command that just ran is to be looked at for hot keys.
+    /// Advances the countdown; true if the command that just ran is to be sampled for hot keys.
     #[inline]
     pub fn takes_sample(&self) -> bool {
         let left = self.until_sample.get();
@@ -285,7 +286,7 @@ impl ThreadCounters {
         left == 0
     }
 
-    /// Time of all runs of all commands.
+    /// Returns the total time of all commands.
     pub fn duration_ns(&self) -> u64 {
         self.commands
             .iter()
@@ -293,7 +294,7 @@ impl ThreadCounters {
             .sum()
     }
 
-    /// Runs of all commands.
+    /// Returns the number of commands run.
     pub fn calls(&self) -> u64 {
         self.commands
             .iter()
@@ -301,7 +302,7 @@ impl ThreadCounters {
             .sum()
     }
 
-    /// The figures of the command with this id.
+    /// Returns the counters of the command with this id.
     pub fn command_by_id(&self, id: usize) -> &CommandCounters {
         &self.commands[id]
     }
@@ -313,7 +314,7 @@ thread_local! {
     static LOCAL: Cell<Option<&'static ThreadCounters>> = const { Cell::new(None) };
 }
 
-/// The calling thread's figures.
+/// Returns the calling thread's counters.
 #[inline]
 pub fn local() -> &'static ThreadCounters {
     LOCAL.get().unwrap_or_else(register)
@@ -327,12 +328,12 @@ fn register() -> &'static ThreadCounters {
     counters
 }
 
-/// The figures of all threads that ever counted.
+/// Returns the counters of all threads that ever counted.
 pub fn all() -> Vec<&'static ThreadCounters> {
     ALL.lock().clone()
 }
 
-/// The units of a kind that all threads ran.
+/// Returns the units of a kind, summed over all threads.
 pub fn units(kind: Kind) -> Extents {
     let mut extents = Extents::default();
     for thread in all() {
@@ -344,7 +345,7 @@ pub fn units(kind: Kind) -> Extents {
     extents
 }
 
-/// CONFIG RESETSTAT: zeroes everything. A thread that counts at this moment may keep its last addition.
+/// Zeroes all counters: CONFIG RESETSTAT. A thread that counts at this moment may keep its last increment.
 pub fn reset() {
     for thread in all() {
         thread.commands.iter().for_each(CommandCounters::reset);

@@ -1,25 +1,26 @@
 //! INFO errorstats: error replies by their first word.
 //!
-//! Errors are rare next to commands, so one small locked map does. The number of words is bounded: a script may make up
-//! as many as it likes. As in Redis 7.4, one more than the bound ends the counting by word until CONFIG RESETSTAT.
+//! Errors are rare compared with commands, so one small locked map suffices. The number of words is bounded,
+//! because a script may invent any number of them. As in Redis 7.4, exceeding the bound ends the counting by word
+//! until CONFIG RESETSTAT.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-/// Different words that are counted.
+/// Maximum number of distinct words counted.
 const CODES_MAX: usize = 128;
 
-/// Bytes of a word that are kept.
+/// Bytes kept of a word.
 const CODE_BYTES_MAX: usize = 64;
 
-/// What is shown in place of the words once there were too many.
+/// Shown in place of the words once there were too many.
 const DISABLED: &str = "ERRORSTATS_DISABLED";
 
 static ALL: Errors = Errors::new();
 
-/// Counts by word, and in all.
+/// Counts by word, and the total.
 #[derive(Debug)]
 struct Errors {
     total: AtomicU64,
@@ -29,7 +30,7 @@ struct Errors {
 #[derive(Debug, Default)]
 struct Counts {
     by_word: BTreeMap<Box<str>, u64>,
-    /// Words that were given up.
+    /// Words discarded.
     dropped: u64,
 }
 
@@ -91,27 +92,27 @@ pub fn note(text: &[u8]) {
     ALL.note(text);
 }
 
-/// All words with their counts, sorted.
+/// Returns all words with their counts, sorted.
 pub fn counts() -> Vec<(Box<str>, u64)> {
     ALL.counts()
 }
 
-/// Words that were given up because there were too many.
+/// Returns the number of words discarded because there were too many.
 pub fn dropped() -> u64 {
     ALL.dropped()
 }
 
-/// Error replies since the last reset.
+/// Returns the number of error replies since the last reset.
 pub fn total() -> u64 {
     ALL.total.load(Relaxed)
 }
 
-/// CONFIG RESETSTAT.
+/// Resets the statistics: CONFIG RESETSTAT.
 pub fn reset() {
     ALL.reset();
 }
 
-/// The first word, with what has a meaning in INFO and in labels replaced.
+/// Returns the first word, with characters replaced that are special in INFO and in labels.
 fn code(text: &[u8]) -> String {
     let text = text.strip_prefix(b"-").unwrap_or(text);
     let word = text

@@ -1,14 +1,15 @@
-//! How often the server's loops went round, and how long they were busy: what Redis tells of its one event loop.
+//! Iterations and busy time of the server's loops, corresponding to Redis's figures of its single event loop.
 //!
-//! Here a round is a read of a connection that found something, or a round of the cron. Threads that serve connections
-//! are busy while they do not wait for the system, which their runtimes count; nothing is measured on the data path.
+//! Here an iteration is a read of a connection that returned data, or a run of the cron. Threads that serve
+//! connections are busy while they do not wait for the system, which their runtimes measure; nothing is measured on
+//! the data path.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tokio::runtime::Handle;
 
-/// See the module.
+/// Iterations and busy time of the loops.
 #[derive(Debug, Default)]
 pub struct Rounds {
     runtimes: OnceLock<Box<[Handle]>>,
@@ -20,18 +21,18 @@ pub struct Rounds {
 /// Sums since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoundFigures {
-    /// Rounds of the cron.
+    /// Runs of the cron.
     pub cron_rounds: u64,
-    /// What the background did so far.
+    /// Nanoseconds spent by the background.
     pub cron_ns: u64,
-    /// The longest round of the background, in nanoseconds.
+    /// The longest iteration of the background, in nanoseconds.
     pub cron_ns_max: u64,
-    /// How long all threads were busy, the background included.
+    /// Busy time of all threads, including the background.
     pub busy_ns: u64,
 }
 
 impl RoundFigures {
-    /// What was added since then; the longest round stays.
+    /// Returns the growth since `earlier`; the longest iteration is kept as is.
     pub fn since(&self, earlier: &RoundFigures) -> RoundFigures {
         RoundFigures {
             cron_rounds: self.cron_rounds.saturating_sub(earlier.cron_rounds),
@@ -43,23 +44,23 @@ impl RoundFigures {
 }
 
 impl Rounds {
-    /// Follows the runtimes that serve connections.
+    /// Sets the runtimes that serve connections.
     pub fn follow(&self, runtimes: &[Handle]) {
         let _was_known = self.runtimes.set(runtimes.into());
     }
 
-    /// The background did what there was to do.
+    /// Records an iteration of the background.
     pub fn note_background(&self, spent_ns: u64) {
         self.cron_ns.fetch_add(spent_ns, Relaxed);
         self.cron_ns_max.fetch_max(spent_ns, Relaxed);
     }
 
-    /// A round of the cron, ten of which make a second.
+    /// Records a run of the cron, of which there are ten per second.
     pub fn note_cron(&self) {
         self.cron_rounds.fetch_add(1, Relaxed);
     }
 
-    /// The sums of this moment.
+    /// Returns the current sums.
     pub fn figures(&self) -> RoundFigures {
         let cron_ns = self.cron_ns.load(Relaxed);
         let runtimes = self.runtimes.get().into_iter().flatten();
@@ -73,7 +74,7 @@ impl Rounds {
     }
 }
 
-/// How long the threads of a runtime did anything but wait.
+/// Returns how long the threads of a runtime were busy.
 fn busy_ns(runtime: &Handle) -> u64 {
     let metrics = runtime.metrics();
     (0..metrics.num_workers())

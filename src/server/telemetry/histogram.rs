@@ -1,29 +1,29 @@
-//! Reading the commands' latency buckets: each is twice as wide as the one before.
+//! Reading the commands' latency buckets, each twice as wide as the one before.
 //!
-//! Bucket `i` holds durations below 2^(i + 10) ns that are not in a smaller one; the last one holds all the rest.
-//! Percentiles are interpolated inside a bucket, as Prometheus does it, so they are within a factor of two of the truth
-//! and usually far closer.
+//! Bucket `i` holds durations below 2^(i + 10) ns that are not in a smaller bucket; the last one holds all the
+//! rest. Percentiles are interpolated inside a bucket, as in Prometheus, so they are within a factor of two of the
+//! truth and usually far closer.
 
 use super::counters::BUCKETS;
 
-/// The counts of one command.
+/// Bucket counts of one command.
 pub type Buckets = [u64; BUCKETS];
 
-/// Upper bound of a bucket, exclusive.
+/// Returns a bucket's exclusive upper bound.
 pub const fn upper_ns(bucket: usize) -> u64 {
     1 << (bucket + 10)
 }
 
-/// The whole microseconds that LATENCY HISTOGRAM names a bucket by.
+/// Returns the label in whole microseconds by which LATENCY HISTOGRAM names a bucket.
 ///
-/// Redis's histogram keeps seven bits of each value and names a bucket by the largest value that it can not tell from
+/// Redis's histogram keeps seven bits of each value and names a bucket by the largest value indistinguishable from
 /// its bound: 33 for 32.768. Tools look for those numbers.
 pub const fn label_us(bucket: usize) -> u64 {
     let bound = upper_ns(bucket);
     (bound + bound / 128 - 1) / 1_000
 }
 
-/// The latency that `percent` of all runs stayed below, in ns; zero when nothing ran.
+/// Returns the latency in ns that `percent` of all runs stayed below; zero when nothing ran.
 pub fn percentile_ns(buckets: &Buckets, percent: f64) -> f64 {
     let total: u64 = buckets.iter().sum();
     if total == 0 {
@@ -42,7 +42,7 @@ pub fn percentile_ns(buckets: &Buckets, percent: f64) -> f64 {
     upper_ns(BUCKETS - 1) as f64
 }
 
-/// What LATENCY HISTOGRAM answers: bounds in µs with the runs below them, only where some were added.
+/// Returns the rows of LATENCY HISTOGRAM: bounds in µs with the runs below them, only for non-empty buckets.
 pub fn cumulative_us(buckets: &Buckets) -> Vec<(u64, u64)> {
     let mut below = 0;
     let mut rows = Vec::new();

@@ -1,9 +1,9 @@
-//! Shards that were held for long: for how long their holders ran, and for how long they waited for a core.
+//! Shards that were held for long: how long their holders ran, and how long they waited for a core.
 //!
-//! A thread that holds a shard and gets no core holds it just as long as one whose command is long, and only the
-//! scheduler knows which it was. It keeps two sums for each thread: how long it ran, and how long it was ready to run
-//! and waited (`schedstat`). The background reads them for all threads once a second. A thread that has held a shard
-//! for long reads its own at the end of the hold, and compares: commands pay nothing for that.
+//! A thread that holds a shard but is not scheduled holds it just as long as one with a long command; only the
+//! scheduler can tell the two apart. It keeps two sums per thread: how long it ran, and how long it was runnable
+//! but waited (`schedstat`). The background reads them for all threads once a second. A thread that has held a
+//! shard for long reads its own at the end of the hold and compares, so commands pay nothing for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 
 use super::clock::Ticks;
 
-/// A shard that is held for so long has kept others waiting.
+/// Duration from which on a hold has delayed others.
 pub const LONG_HOLD_NS: u64 = 100_000_000;
 
-/// Readings that are kept of each thread: of about so many seconds.
+/// Samples kept of each thread, about one per second.
 const READINGS_MAX: usize = 4;
 
-/// Threads that are read: far more than a server has.
+/// Maximum number of threads read; far more than a server has.
 const THREADS_MAX: usize = 1024;
 
 /// A hold of a shard.
@@ -27,28 +27,28 @@ const THREADS_MAX: usize = 1024;
 pub struct Hold {
     /// From the take to the release, in nanoseconds.
     pub ns: u64,
-    /// For how long of that the thread that held the shard waited for a core, about; 0 where the system does not say.
+    /// Approximate part of it that the thread waited for a core; 0 if the system does not report it.
     pub waited_ns: u64,
 }
 
 impl Hold {
-    /// For how long of it the thread ran.
+    /// Returns how long the thread ran during the hold.
     pub fn ran_ns(&self) -> u64 {
         self.ns.saturating_sub(self.waited_ns)
     }
 }
 
-/// The longest of some holds.
+/// The longest of a set of holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Longest {
-    /// The one whose thread ran for longest.
+    /// The hold whose thread ran longest.
     pub by_run: Hold,
-    /// The one whose thread waited for longest.
+    /// The hold whose thread waited longest.
     pub by_wait: Hold,
 }
 
 impl Longest {
-    /// The longest of both.
+    /// Returns the longest of both sets.
     #[must_use]
     pub fn with(self, other: Longest) -> Longest {
         Longest {
@@ -58,7 +58,7 @@ impl Longest {
     }
 }
 
-/// The scheduler's account of a thread since it began.
+/// The scheduler's accounting of a thread since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Scheduled {
     ran_ns: u64,
@@ -66,7 +66,7 @@ struct Scheduled {
 }
 
 impl Scheduled {
-    /// Reads the account of a thread, given its folder in `/proc`.
+    /// Reads the accounting of a thread from its `/proc` directory.
     fn read(thread: &Path) -> Option<Scheduled> {
         let text = fs::read_to_string(thread.join("schedstat")).ok()?;
         let mut words = text.split_ascii_whitespace();
@@ -84,30 +84,31 @@ impl Scheduled {
     }
 }
 
-/// For how long a thread waited for a core in a hold, given what it did in a window that ends with the hold: between
-/// what it must have waited, as it ran too little in the window for the whole hold, and what it can have.
+/// Estimates how long a thread waited for a core during a hold, from its accounting over a window that ends with
+/// the hold. The result is bounded below by the wait implied by too little running time, and above by the most that
+/// is possible.
 fn waited_ns(hold_ns: u64, window_ns: u64, in_window: Scheduled) -> u64 {
     let Scheduled { ran_ns, waited_ns } = in_window;
     let before_ns = window_ns.saturating_sub(hold_ns);
     let least = (hold_ns.saturating_sub(ran_ns)).max(waited_ns.saturating_sub(before_ns));
     let most = hold_ns.min(waited_ns);
-    // In a hold a thread sleeps at most for a moment: it shares its time as while it was awake.
+    // During a hold a thread hardly sleeps, so assume the same ratio of running to waiting as while it was awake.
     let awake_ns = (ran_ns + waited_ns).max(1);
     let about = hold_ns as f64 * waited_ns as f64 / awake_ns as f64;
     (about as u64).max(least).min(most)
 }
 
-/// See the module.
+/// Recent holds; see the module.
 #[derive(Debug, Default)]
 pub struct Holds {
-    /// The longest holds of this minute.
+    /// The longest holds of the current minute.
     longest: Mutex<Longest>,
-    /// By the thread's number.
+    /// Samples by thread id.
     readings: Mutex<BTreeMap<u32, VecDeque<(Ticks, Scheduled)>>>,
 }
 
 impl Holds {
-    /// The calling thread has held a shard for so long until now.
+    /// Records that the calling thread has just ended a hold of `hold_ns`.
     #[cold]
     #[inline(never)]
     pub fn note(&self, hold_ns: u64) {
@@ -129,7 +130,7 @@ impl Holds {
         let scheduled = Scheduled::read(&Path::new("/proc").join(thread))?;
         let readings = self.readings.lock();
         let of_thread = readings.get(&number)?;
-        // The last one before the hold; else the oldest that there is.
+        // Use the last sample before the hold, or else the oldest.
         let before = (of_thread.iter().rev()).find(|(at, _)| now.since_ns(*at) >= hold_ns);
         let (at, earlier) = before.or_else(|| of_thread.front())?;
         Some(waited_ns(
@@ -139,7 +140,7 @@ impl Holds {
         ))
     }
 
-    /// To be called once a second or so: reads what threads have done.
+    /// Samples all threads; call about once a second.
     pub fn read(&self) {
         let Ok(threads) = fs::read_dir("/proc/self/task") else {
             return;
@@ -161,18 +162,18 @@ impl Holds {
         }
     }
 
-    /// The longest holds since these were taken the last time.
+    /// Returns the longest holds since they were last taken.
     pub fn longest(&self) -> Longest {
         *self.longest.lock()
     }
 
-    /// [`Holds::longest`], which are not of late any more.
+    /// Returns [`Holds::longest`] and resets it.
     pub fn take_longest(&self) -> Longest {
         std::mem::take(&mut *self.longest.lock())
     }
 }
 
-/// The number of a thread, by its folder.
+/// Returns a thread's id from its directory.
 fn number(thread: &Path) -> Option<u32> {
     thread.file_name()?.to_str()?.parse().ok()
 }
@@ -194,15 +195,15 @@ mod tests {
             };
             waited_ns(hold * MS, window * MS, in_window) / MS
         };
-        // A long command of a thread that was idle before, with cores to spare.
+        // A long command on a previously idle thread, with free cores.
         assert_eq!(waited(662, 1_500, 670, 1), 0);
-        // The same hold without a core: it ran for 30 ms in all.
+        // The same hold without a core: the thread ran for 30 ms in total.
         assert_eq!(waited(662, 1_500, 30, 640), 632);
-        // A busy thread that shares its core with another one.
+        // A busy thread that shares its core with another.
         assert_eq!(waited(600, 1_500, 750, 750), 300);
-        // It waited for all but the hold's own time before it.
+        // Before the hold, it waited for all of the window except the hold's own time.
         assert_eq!(waited(600, 700, 100, 600), 514);
-        // Nothing is known of it.
+        // No accounting is available.
         assert_eq!(waited(600, 700, 0, 0), 0);
     }
 
@@ -216,7 +217,7 @@ mod tests {
         assert_eq!((longest.by_run.ns, longest.by_wait.ns), (300, 900));
     }
 
-    /// Loads this core and another one with work for a moment.
+    /// Keeps a core busy until then.
     fn spin(until: Instant) {
         while Instant::now() < until {
             std::hint::spin_loop();
@@ -228,7 +229,7 @@ mod tests {
         if Scheduled::read(Path::new("/proc/self")).is_none() {
             return;
         }
-        // Eight threads for each core: each runs for an eighth of the time.
+        // With eight threads per core, each runs for an eighth of the time.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let ends = Instant::now() + Duration::from_secs(60);
         let found = std::sync::atomic::AtomicBool::new(false);

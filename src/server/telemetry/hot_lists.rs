@@ -1,13 +1,13 @@
-//! What one thread knows of hot keys: lists of those that it saw most, see [`hotkeys`](super::hotkeys).
+//! One thread's lists of the hottest keys that it saw; see [`hotkeys`](super::hotkeys).
 
 use super::prefixes::uses::Uses;
 use basalt_core::structures::space_saving::SpaceSaving;
 
-/// Places of the list by commands that is always kept, in each thread: whatever has more than this part of all uses is
-/// in it.
+/// Slots of each thread's list by commands, which is always kept: a key with more than 1/256 of all uses is
+/// guaranteed to be in it.
 const PLACES_BY_COMMANDS: usize = 256;
 
-/// Places of the list by bytes.
+/// Slots of the list by bytes.
 const PLACES_BY_BYTES: usize = 64;
 
 /// One thread's lists.
@@ -33,7 +33,7 @@ impl Default for Lists {
 }
 
 impl Lists {
-    /// How many commands come before the next sample, on average one less than the interval.
+    /// Returns the number of commands before the next sample, on average one less than the interval.
     pub(super) fn next(&mut self, interval: u64) -> u64 {
         self.draw ^= self.draw << 13;
         self.draw ^= self.draw >> 7;
@@ -42,7 +42,7 @@ impl Lists {
     }
 }
 
-/// What a thread saw during a session.
+/// A thread's lists during a session.
 #[derive(Debug)]
 pub(super) struct SessionLists {
     pub(super) number: u64,

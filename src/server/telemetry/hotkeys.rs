@@ -1,10 +1,10 @@
-//! Hot keys: which keys take most commands, bytes and time, found by looking at some of the commands.
+//! Hot keys: the keys with the most commands, bytes and time, found by sampling commands.
 //!
-//! Every thread counts down to its next sample, at random intervals, and writes what it sees in lists of its own
-//! ([`SpaceSaving`]); a query sums them. Two things are kept side by side: lists that are always there, by commands and
-//! by bytes, in which what is old counts for less (`hot-keys-sample`, HOTKEYS TOP, the metrics, LATENCY DOCTOR); and
-//! the session that HOTKEYS START begins, by time and by bytes, of which there is one at a time. All weights are scaled
-//! to all commands. A command that names several keys shares its time and bytes out to them evenly.
+//! Every thread counts down to its next sample, at random intervals, and records samples in its own lists
+//! ([`SpaceSaving`]); a query sums them. There are two sets of lists: permanent ones, by commands and by bytes, in
+//! which old samples are discounted (`hot-keys-sample`, HOTKEYS TOP, the metrics, LATENCY DOCTOR); and those of the
+//! session that HOTKEYS START begins, by time and by bytes, of which there is one at a time. All weights are scaled
+//! to all commands. The time and bytes of a command with several keys are divided evenly among them.
 
 use std::collections::HashMap;
 use std::iter::repeat;
@@ -23,22 +23,22 @@ use basalt_commands::command::host::{HotKeysReport, HotKeysRequest, HotKeysTop};
 use basalt_core::structures::space_saving::{Heavy, SpaceSaving, heaviest};
 use basalt_engine::Key;
 
-/// Places of a session's lists for each key that is asked for.
+/// Slots of a session's lists per requested key.
 const PLACES_PER_KEY: usize = 4;
 
-/// Bytes that an argument takes on its way here, beside its own.
+/// Protocol overhead of an argument in bytes, besides its own.
 const FRAME_BYTES: usize = 5;
 
-/// How often what is old loses half its weight.
+/// Interval at which the weight of old samples is halved.
 const AGING_MS: u64 = 300_000;
 
-/// Samples of a key from which on its uses are known, and not by chance.
+/// Samples of a key from which on its count is considered reliable.
 const KNOWN_SAMPLES_MIN: u64 = 4;
 
-/// No sample is due, ever.
+/// Countdown value for "never sample".
 const NEVER: u64 = u64::MAX;
 
-/// Counted since the start of the server.
+/// Totals since the server started.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     duration_ns: u64,
@@ -61,7 +61,7 @@ impl Totals {
     }
 }
 
-/// What HOTKEYS START began.
+/// A session begun by HOTKEYS START.
 #[derive(Debug)]
 struct Session {
     request: HotKeysRequest,
@@ -77,28 +77,28 @@ impl Session {
     }
 }
 
-/// A command that was chosen, and has run.
+/// A sampled command that has run.
 pub struct Sampled {
     /// The command.
     pub command: &'static Command,
-    /// How long it ran.
+    /// Duration of its run.
     pub duration_ns: u64,
-    /// What it answered.
+    /// Size of its reply.
     pub reply_bytes: usize,
-    /// Which of its keys are there, where that is known, if it reads.
+    /// For a read: whether each of its keys exists, if known.
     pub found: Vec<Option<bool>>,
 }
 
-/// See the module.
+/// Hot-key tracking; see the module.
 #[derive(Debug)]
 pub struct HotKeys {
-    /// A sample every so many commands while there is no session; 0 for none.
+    /// Sampling interval in commands while there is no session; 0 to disable sampling.
     always: AtomicU32,
     /// The interval in force.
     interval: AtomicU32,
-    /// Countdowns above this are too long for it.
+    /// Countdowns above this predate the current interval.
     countdown_max: AtomicU64,
-    /// The number of the session under way, 0 for none.
+    /// The number of the running session, 0 for none.
     running: AtomicU64,
     session: Mutex<Option<Session>>,
     numbers: AtomicU64,
@@ -120,7 +120,7 @@ impl Default for HotKeys {
 }
 
 impl HotKeys {
-    /// `hot-keys-sample`: from now on, one in so many commands is looked at.
+    /// Applies `hot-keys-sample`: from now on, one in `interval` commands is sampled.
     pub fn configure(&self, interval: u32) {
         let session = self.session.lock();
         self.always.store(interval, Relaxed);
@@ -143,7 +143,7 @@ impl HotKeys {
         self.countdown_max.store(countdown_max, Relaxed);
     }
 
-    /// To be called by a thread before it runs commands: its countdown is none that began before the interval changed.
+    /// Discards a countdown that predates the current interval. A thread calls this before it runs commands.
     #[inline]
     pub fn prepare(&self, thread: &ThreadCounters) {
         if thread.until_sample.get() > self.countdown_max.load(Relaxed) {
@@ -153,7 +153,7 @@ impl HotKeys {
         }
     }
 
-    /// Which of so many commands, which run together, the countdown of their thread chooses.
+    /// Returns the indices of the commands, out of `count` that run together, that the thread's countdown selects.
     pub fn choose(&self, thread: &ThreadCounters, count: usize) -> Vec<usize> {
         let mut chosen = Vec::new();
         let mut at = 0;
@@ -170,7 +170,7 @@ impl HotKeys {
         }
     }
 
-    /// Begins the countdown to the next command that is looked at.
+    /// Starts the countdown to the thread's next sample.
     pub fn count_anew(&self, thread: &ThreadCounters) {
         let interval = u64::from(self.interval.load(Relaxed));
         if interval == 0 {
@@ -183,7 +183,7 @@ impl HotKeys {
             .set(lists.get_or_insert_default().next(interval));
     }
 
-    /// One in so many commands is always looked at; 0: none is, unless a session is under way.
+    /// Returns the interval of permanent sampling; 0 if commands are sampled only during sessions.
     pub fn sampled(&self) -> u32 {
         match self.always.load(Relaxed) {
             0 => 0,
@@ -191,7 +191,7 @@ impl HotKeys {
         }
     }
 
-    /// Lets a command that was chosen count: its keys, time, and bytes in and out.
+    /// Records a sampled command: its keys, time, and bytes in and out.
     #[cold]
     #[inline(never)]
     pub fn add(
@@ -291,7 +291,7 @@ impl HotKeys {
         })
     }
 
-    /// HOTKEYS START; false if a session is under way.
+    /// Starts a session (HOTKEYS START). Returns false if one is running.
     pub fn start(&self, request: HotKeysRequest, now_ms: u64) -> bool {
         let mut session = self.session.lock();
         end_if_over(&mut session, now_ms);
@@ -309,7 +309,7 @@ impl HotKeys {
         true
     }
 
-    /// HOTKEYS STOP; false if there is nothing to stop.
+    /// Stops the session (HOTKEYS STOP). Returns false if none is running.
     pub fn stop(&self, now_ms: u64) -> bool {
         let mut session = self.session.lock();
         end_if_over(&mut session, now_ms);
@@ -322,7 +322,7 @@ impl HotKeys {
         is_running
     }
 
-    /// HOTKEYS RESET; false if a session is under way.
+    /// Discards the session (HOTKEYS RESET). Returns false if it is still running.
     pub fn reset(&self, now_ms: u64) -> bool {
         let mut session = self.session.lock();
         end_if_over(&mut session, now_ms);
@@ -340,7 +340,7 @@ impl HotKeys {
         true
     }
 
-    /// HOTKEYS GET: nothing before the first session, and after a reset.
+    /// Returns the session's report (HOTKEYS GET); `None` before the first session and after a reset.
     pub fn report(&self, now_ms: u64) -> Option<HotKeysReport> {
         let (request, number, started_ms, before, ended) = {
             let mut session = self.session.lock();
@@ -386,8 +386,8 @@ impl HotKeys {
         })
     }
 
-    /// The hottest keys of late, by the weight that is certainly their own. A key that has a place in a full list as it
-    /// came last is none of them.
+    /// Returns the hottest recent keys, by the weight that is certainly their own. This excludes a key that merely
+    /// took a slot of a full list by arriving last.
     pub fn top(&self, count: usize) -> HotKeysTop {
         let sum = |list: fn(&Lists) -> &SpaceSaving, is_known: &dyn Fn(u64, u64) -> bool| {
             let threads = counters::all();
@@ -405,7 +405,7 @@ impl HotKeys {
         };
         let uses_min = KNOWN_SAMPLES_MIN * u64::from(self.interval.load(Relaxed));
         let (by_commands, commands) = sum(|lists| &lists.by_commands, &|own, _| own >= uses_min);
-        // How many samples bytes are of is not known; most of them have to be the key's own.
+        // The number of samples behind the bytes is unknown, so require that most bytes are the key's own.
         let (by_bytes, bytes) = sum(|lists| &lists.by_bytes, &|own, excess| own >= excess);
         HotKeysTop {
             interval: self.interval.load(Relaxed),
@@ -416,7 +416,7 @@ impl HotKeys {
         }
     }
 
-    /// How often the keys that are known well enough were used of late: hashes of keys, and uses that are certain.
+    /// Returns the certain recent uses of reliably counted keys, by the keys' hashes.
     pub fn counts(&self) -> Vec<(u64, u64)> {
         let mut counts = HashMap::<u64, u64>::new();
         for thread in counters::all() {
@@ -431,7 +431,7 @@ impl HotKeys {
         counts.into_iter().collect()
     }
 
-    /// What the cron does: ends a session whose time is over, and lets what is old count for less.
+    /// Runs in the cron: ends a session that has expired, and halves the weight of old samples when due.
     pub fn tick(&self, now_ms: u64) {
         if self.running.load(Relaxed) != 0 {
             let mut session = self.session.lock();
@@ -450,7 +450,7 @@ impl HotKeys {
         }
     }
 
-    /// A key that so much of the traffic goes to that its shard is the limit, if there is one.
+    /// Returns a key whose share of the traffic is so large that its shard is the bottleneck, if there is one.
     pub fn hottest(&self) -> Option<HotKey> {
         const NOTABLE_PERCENT: u64 = 20;
         const COMMANDS_MIN: u64 = 10_000;
@@ -465,14 +465,14 @@ impl HotKeys {
     }
 }
 
-/// A key that stands out.
+/// A notable key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HotKey {
     /// The key.
     pub key: Vec<u8>,
-    /// The key for people.
+    /// The key as displayed.
     pub shown: String,
-    /// The part of all uses of keys that it takes.
+    /// Percentage of all key uses that it accounts for.
     pub percent: u64,
 }
 
@@ -490,7 +490,7 @@ fn end_if_over(session: &mut Option<Session>, now_ms: u64) {
     }
 }
 
-/// A key for people.
+/// Formats a key for display.
 pub fn shown(key: &[u8]) -> String {
     const BYTES_MAX: usize = 64;
     let text = String::from_utf8_lossy(&key[..key.len().min(BYTES_MAX)]).into_owned();

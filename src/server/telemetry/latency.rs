@@ -1,7 +1,8 @@
-//! LATENCY: events that took longer than `latency-monitor-threshold`, one sample a second at most, the latest 160 kept.
+//! LATENCY: events that took longer than `latency-monitor-threshold`, at most one sample per second, the latest 160
+//! kept.
 //!
-//! Knows nothing of commands: who notices a slow event names it. Time is handed in. HISTOGRAM is elsewhere: it reads
-//! the commands' own buckets.
+//! Independent of commands: the code that notices a slow event names it. Time is passed in. HISTOGRAM is elsewhere:
+//! it reads the commands' own buckets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -14,53 +15,53 @@ use basalt_commands::config::Config;
 /// Samples kept of each event.
 const SAMPLES_MAX: usize = 160;
 
-/// Columns of a drawing.
+/// Columns of a graph.
 const GRAPH_COLUMNS: usize = 80;
 
-/// Rows of a drawing.
+/// Rows of a graph.
 const GRAPH_ROWS: usize = 4;
 
 /// A command that is not declared fast.
 pub const COMMAND: &str = "command";
 /// A command declared fast.
 pub const FAST_COMMAND: &str = "fast-command";
-/// A pass of background expiry, with the freeing of what expired. No stall: see [`Pass`].
+/// A pass of background expiry, including the freeing of expired values. Not a stall: see [`Pass`].
 pub const EXPIRE_CYCLE: &str = "expire-cycle";
-/// What is spent at once on moving values together.
+/// An uninterrupted stretch of defragmentation.
 pub const DEFRAG_CYCLE: &str = "active-defrag-cycle";
-/// A slice of eviction in the background.
+/// A slice of background eviction.
 pub const EVICTION_CYCLE: &str = "eviction-cycle";
 /// The freeing of what such a slice evicted.
 pub const EVICTION_DEL: &str = "eviction-del";
 
-/// Whether something that took so long is an event.
+/// Whether something that took `duration_ns` is an event.
 #[inline]
 pub fn is_slow(config: &Config, duration_ns: u64) -> bool {
     let threshold_ms = config.latency_monitor_threshold;
     threshold_ms > 0 && duration_ns / 1_000_000 >= threshold_ms as u64
 }
 
-/// Work that goes on in many short slices, from when there was something to do until nothing is left. It is one event
-/// with one sample, which grows while the work goes on: the slices and the breaths between them, but not what shards in
-/// other hands kept it waiting for. No client waited for so long, as others run between two slices; it says how long
-/// there was work.
+/// Background work in many short slices, from when there is something to do until nothing is left. It is one event
+/// with one sample, which grows while the work goes on. The sample includes the slices and the pauses between them,
+/// but not waits for shards locked by others. No client waited that long, because others run between two slices;
+/// the sample shows how long there was work.
 #[derive(Debug, Default)]
 pub struct Pass {
     began_s: Option<u64>,
     spent_ns: u64,
-    /// Since the last breath.
+    /// Whether a slice ran since the last pause.
     has_worked: bool,
 }
 
 impl Pass {
-    /// A breath after a slice; one that follows none counts for nothing.
+    /// Adds a pause after a slice; a pause that follows no slice is ignored.
     pub fn rested(&mut self, rest_ns: u64) {
         if std::mem::take(&mut self.has_worked) {
             self.spent_ns = self.spent_ns.saturating_add(rest_ns);
         }
     }
 
-    /// One more slice; when the pass began, in Unix seconds, and what it took up to now, in milliseconds.
+    /// Adds a slice. Returns when the pass began, in Unix seconds, and its duration so far, in milliseconds.
     pub fn add(&mut self, now_ms: u64, spent_ns: u64) -> (u64, u64) {
         let began_s = *self.began_s.get_or_insert(now_ms / 1_000);
         self.spent_ns = self.spent_ns.saturating_add(spent_ns);
@@ -68,13 +69,13 @@ impl Pass {
         (began_s, self.spent_ns / 1_000_000)
     }
 
-    /// Nothing is left to do.
+    /// Ends the pass, as nothing is left to do.
     pub fn end(&mut self) {
         *self = Pass::default();
     }
 }
 
-/// See the module.
+/// Samples of all events.
 #[derive(Debug, Default)]
 pub struct Latency {
     events: Mutex<BTreeMap<&'static str, Series>>,
@@ -87,7 +88,7 @@ struct Series {
     max_ms: u64,
 }
 
-/// What the samples of an event have in common.
+/// Summary of an event's samples.
 #[derive(Debug, PartialEq, Eq)]
 struct Figures {
     count: u64,
@@ -99,7 +100,7 @@ struct Figures {
 }
 
 impl Latency {
-    /// Keeps a sample if it reaches the threshold.
+    /// Records a sample if it reaches the threshold.
     pub fn note(&self, config: &Config, event: &'static str, at_s: u64, duration_ms: u64) {
         let threshold_ms = config.latency_monitor_threshold;
         if threshold_ms > 0 && duration_ms >= threshold_ms.unsigned_abs() {
@@ -122,7 +123,7 @@ impl Latency {
         }
     }
 
-    /// LATENCY LATEST.
+    /// Returns the latest sample of each event: LATENCY LATEST.
     pub fn latest(&self) -> Vec<LatencyEvent> {
         let events = self.events.lock();
         let latest = events.iter().filter_map(|(name, series)| {
@@ -137,7 +138,7 @@ impl Latency {
         latest.collect()
     }
 
-    /// LATENCY HISTORY: oldest first.
+    /// Returns an event's samples, oldest first: LATENCY HISTORY.
     pub fn history(&self, event: &str) -> Vec<(u64, u64)> {
         let events = self.events.lock();
         events.get(event).map_or(Vec::new(), |series| {
@@ -145,7 +146,7 @@ impl Latency {
         })
     }
 
-    /// LATENCY RESET: forgets these events, or all; says how many there were.
+    /// Discards these events, or all if none are named, and returns their number: LATENCY RESET.
     pub fn reset(&self, names: &[String]) -> usize {
         let mut events = self.events.lock();
         let before = events.len();
@@ -154,7 +155,7 @@ impl Latency {
         before - events.len()
     }
 
-    /// LATENCY GRAPH: the samples as a drawing, `None` when there are none.
+    /// Returns the samples as a graph, or `None` if there are none: LATENCY GRAPH.
     pub fn graph(&self, event: &str, now_s: u64) -> Option<String> {
         let events = self.events.lock();
         let (name, series) = events.get_key_value(event)?;
@@ -170,7 +171,7 @@ impl Latency {
         Some(text)
     }
 
-    /// LATENCY DOCTOR: what was seen. What may help is said by [`super::findings::latency`].
+    /// Returns the observations for LATENCY DOCTOR; [`super::findings::latency`] adds possible fixes.
     pub fn doctor(&self, config: &Config, now_s: u64) -> String {
         let events = self.events.lock();
         let threshold_ms = config.latency_monitor_threshold;
@@ -190,7 +191,7 @@ impl Latency {
             let Some(figures) = series.figures(now_s) else {
                 continue;
             };
-            // Writing to a String can not fail.
+            // Writing to a `String` cannot fail.
             let _ = writeln!(
                 text,
                 "{}. {name}: {} latency spikes (average {} ms, mean deviation {} ms, one every {:.2} s). Worst ever {} ms.",
@@ -226,9 +227,9 @@ impl Series {
     }
 }
 
-/// One band of a drawing: a column for each sample, and below it, read downwards, how long ago it was.
+/// Draws one band of a graph: a column for each sample, and its age below, read downwards.
 fn draw(text: &mut String, samples: &[(u64, u64)], figures: &Figures, now_s: u64) {
-    /// What a column ends in, by how much of its topmost row it fills.
+    /// Tip of a column, by how much of its topmost row it fills.
     const TIPS: [char; 3] = ['_', 'o', '#'];
     let steps = GRAPH_ROWS * TIPS.len();
     let range = (figures.high_ms - figures.low_ms).max(1) as usize;
@@ -271,7 +272,7 @@ fn push_row(text: &mut String, row: impl Iterator<Item = char>) {
     text.push('\n');
 }
 
-/// Seconds in the largest unit that they fill.
+/// Formats seconds in the largest unit that they fill.
 fn age(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),

@@ -1,7 +1,7 @@
-//! Memory: what is used, what the allocator holds, what can be given back, and a report for people.
+//! Memory: usage, the allocator's figures, what can be purged, and a report for people.
 //!
-//! `used` is counted by our own wrapper of the allocator, to the byte; the other figures are jemalloc's and the
-//! system's. Nothing here touches a shard.
+//! `used` is counted to the byte by our own allocator wrapper; the other figures are jemalloc's and the system's.
+//! Nothing here touches a shard.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,38 +16,38 @@ use basalt_commands::command::host::MemoryReport;
 use basalt_core::alloc::account;
 use basalt_engine::value::DataType;
 
-/// Has the allocator start its threads again, which a process that was forked has not.
+/// Restarts the allocator's threads, which a forked process lacks.
 pub fn begin_anew() {
     if tikv_jemalloc_ctl::background_thread::write(true).is_err() {
         tracing::warn!("The allocator gives back memory without threads of its own");
     }
 }
 
-/// Bytes in use by the whole process.
+/// Returns the bytes in use by the whole process.
 pub fn used_bytes() -> u64 {
     account::total_bytes().max(0).unsigned_abs()
 }
 
-/// What is taken for somebody slower than this server. It never makes data go; each part has a bound of its own.
+/// Memory buffered for slower consumers. It never causes eviction; each part has its own bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NotCounted {
-    /// The log's ring, and what the append-only file has not written.
+    /// The log's ring, and data not yet written to the append-only file.
     pub log: u64,
-    /// The stream for replicas: the backlog, and what is kept for slow ones beyond it.
+    /// The replication stream: the backlog, and what is kept beyond it for slow replicas.
     pub replicas: u64,
-    /// What a snapshot has encoded and its sink has not taken.
+    /// Data encoded by a snapshot but not accepted by its sink.
     pub snapshot: u64,
 }
 
 impl NotCounted {
-    /// All of it.
+    /// Returns the sum.
     #[must_use]
     pub fn total(self) -> u64 {
         self.log + self.replicas + self.snapshot
     }
 }
 
-/// What is taken for somebody slower, at this moment.
+/// Returns the memory currently buffered for slower consumers.
 pub fn not_counted(service: &dyn Observed, telemetry: &Telemetry) -> NotCounted {
     let (log, snapshot) = service.held_back_bytes();
     let beyond = telemetry.replication.kept_bytes.load(Relaxed);
@@ -59,17 +59,17 @@ pub fn not_counted(service: &dyn Observed, telemetry: &Telemetry) -> NotCounted 
     }
 }
 
-/// What is in use.
+/// Memory in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// By the whole process.
+    /// Bytes used by the whole process.
     pub bytes: u64,
-    /// For slow replicas, beyond the backlog's size.
+    /// Bytes kept for slow replicas beyond the backlog's size.
     pub kept_for_replicas: u64,
 }
 
 impl Used {
-    /// Of this moment: both figures are of one, though what is kept for a replica may just come or go.
+    /// Reads both figures consistently, although the bytes kept for replicas may change meanwhile.
     pub fn now(telemetry: &Telemetry) -> Used {
         const LOOKS_MAX: usize = 100;
         let kept = || {
@@ -91,16 +91,16 @@ impl Used {
     }
 }
 
-/// Connections' memory, and how many of them wait.
+/// Connections' memory, and the number of waiting clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientFigures {
-    /// All memory.
+    /// Memory of all clients.
     pub total: u64,
-    /// Memory of links to replicas, without the stream that waits for them.
+    /// Memory of links to replicas, excluding the stream buffered for them.
     pub replicas: u64,
-    /// Memory of clients that have yet to sign in, which is no part of the others' and makes no data go.
+    /// Memory of unauthenticated clients, which is not included in the others and causes no eviction.
     pub unauthenticated: u64,
-    /// Clients that wait for data.
+    /// Clients blocked on data.
     pub blocked: u64,
     /// Clients with subscriptions.
     pub subscribed: u64,
@@ -112,14 +112,13 @@ pub struct ClientFigures {
     pub output_max: u64,
 }
 
-/// What connections use: their state, what they have the server hold, input that is no whole request yet, and output
-/// that is not sent yet.
+/// Returns the memory of connections: their state, objects held for them, incomplete requests, and unsent output.
 pub fn client_figures(service: &dyn Observed) -> ClientFigures {
     let mut figures = ClientFigures::default();
     for client in service.clients().all() {
         let bytes = client.memory_bytes() as u64;
         if client.peer() == Peer::Replica {
-            // The task of one that was told to end may be about to.
+            // The task of a killed replica link may not have ended yet.
             if !client.is_killed() {
                 figures.replicas += bytes;
             }
@@ -142,16 +141,16 @@ pub fn client_figures(service: &dyn Observed) -> ClientFigures {
     figures
 }
 
-/// Facts about memory, for MEMORY STATS, INFO and the metrics.
+/// Returns memory figures for MEMORY STATS, INFO and the metrics.
 ///
-/// `used` is what was in use before anybody began to gather figures, which takes memory too.
+/// `used` was read before figures were gathered, because gathering takes memory too.
 pub fn report(
     service: &dyn Observed,
     telemetry: &Telemetry,
     clients: ClientFigures,
     used: Used,
 ) -> MemoryReport {
-    // The allocator's statistics are those of the latest epoch; where there are none the figures stay zero.
+    // The allocator's statistics date from the latest epoch; without statistics the figures stay zero.
     let _ = epoch::advance();
     let databases = service
         .all_published()
@@ -191,7 +190,7 @@ pub fn report(
     }
 }
 
-/// Bytes of the largest value of each type.
+/// Returns the bytes of the largest value of each type.
 pub fn largest(service: &dyn Observed) -> Vec<(&'static str, u64)> {
     let dbs = || {
         service
@@ -206,18 +205,18 @@ pub fn largest(service: &dyn Observed) -> Vec<(&'static str, u64)> {
     rows.filter(|(_, bytes)| *bytes > 0).collect()
 }
 
-/// What the allocator holds.
+/// The allocator's figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AllocatorFigures {
-    /// Handed out.
+    /// Bytes allocated by the program.
     pub allocated: u64,
-    /// The pages in which that lies.
+    /// Bytes of the pages containing them.
     pub active: u64,
-    /// All pages that take memory: free ones that are kept for a while, and its own, too.
+    /// Bytes of all pages that take memory, including cached free pages and the allocator's own.
     pub resident: u64,
 }
 
-/// Asks the allocator.
+/// Reads the allocator's figures.
 pub fn allocator_figures() -> Option<AllocatorFigures> {
     epoch::advance().ok()?;
     Some(AllocatorFigures {
@@ -227,13 +226,13 @@ pub fn allocator_figures() -> Option<AllocatorFigures> {
     })
 }
 
-/// The allocator's name and version, as INFO has it.
+/// Returns the allocator's name and version, as shown by INFO.
 pub fn allocator_name() -> String {
     let version = tikv_jemalloc_ctl::version::read().unwrap_or("");
     format!("jemalloc-{}", version.split('-').next().unwrap_or(""))
 }
 
-/// MEMORY MALLOC-STATS: jemalloc's own report.
+/// Returns jemalloc's own report: MEMORY MALLOC-STATS.
 pub fn allocator_report() -> String {
     let mut report = Vec::new();
     match stats_print::stats_print(&mut report, stats_print::Options::default()) {
@@ -242,26 +241,26 @@ pub fn allocator_report() -> String {
     }
 }
 
-/// How eagerly the allocator gives free pages back.
+/// The allocator's eagerness to return free pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Decay {
-    /// There is no limit to memory: they may soon be needed again.
+    /// Without a memory limit: the pages may soon be needed again.
     #[default]
     Slow,
-    /// What is kept beyond a limit of memory is somebody else's.
+    /// With a memory limit: pages beyond it are meant for other processes.
     Soon,
-    /// Notably more than the limit is taken.
+    /// Usage notably exceeds the limit.
     AtOnce,
 }
 
-/// Says how long the allocator keeps pages that are free.
+/// Sets how long the allocator keeps free pages.
 pub fn set_decay(decay: Decay) {
     let decay_ms: isize = match decay {
         Decay::Slow => 10_000,
         Decay::Soon => 1_000,
         Decay::AtOnce => 100,
     };
-    // Arenas to come, then those that are there; an allocator that knows no such setting stays as it is.
+    // Set the default for future arenas, then the existing ones; an allocator without this setting is left alone.
     let _ = "arenas.dirty_decay_ms\0".name().write(decay_ms);
     for arena in 0..arenas::narenas::read().unwrap_or(0) {
         let name = format!("arena.{arena}.dirty_decay_ms\0");
@@ -269,10 +268,10 @@ pub fn set_decay(decay: Decay) {
     }
 }
 
-/// MEMORY PURGE: unused pages go back to the system; false if the allocator refused.
+/// Returns unused pages to the system: MEMORY PURGE. Returns false if the allocator refused.
 ///
-/// The `purge` control takes no value, which the safe interface can not say. A decay time of zero has the same effect:
-/// jemalloc purges at once when it is set. Then the old time is put back.
+/// The `purge` control takes no value, which the safe interface cannot express. A decay time of zero has the same
+/// effect: jemalloc purges as soon as it is set. Then the old time is restored.
 pub fn purge() -> bool {
     let Ok(count) = arenas::narenas::read() else {
         return false;
@@ -283,7 +282,7 @@ pub fn purge() -> bool {
             let name = format!("arena.{arena}.{kind}_decay_ms\0");
             let name = name.as_str().name();
             let before: Result<isize, _> = name.read();
-            // An arena number that is not in use has no settings.
+            // An unused arena number has no settings.
             let Ok(before) = before else { continue };
             done &= name.write(0isize).is_ok() & name.write(before).is_ok();
         }
@@ -291,7 +290,7 @@ pub fn purge() -> bool {
     done
 }
 
-/// A number of bytes as INFO shows it to people.
+/// Formats a number of bytes as INFO does for people.
 pub fn human(bytes: u64) -> String {
     const UNITS: [char; 6] = ['B', 'K', 'M', 'G', 'T', 'P'];
     let power = (bytes.max(1).ilog2() / 10).min(5);

@@ -1,53 +1,53 @@
-//! The miss-ratio curve of the whole server: what hit ratio the same look-ups would have with more memory, or less.
+//! The miss-ratio curve of the whole server: the hit ratio that the same lookups would have at other memory sizes.
 //!
-//! Each shard keeps a curve of its own ([`reuse_distance`](basalt_core::structures::reuse_distance)), and its size here
-//! is what its data takes now; a server with twice the memory has twice of it in each shard. Nothing is known before
-//! something was looked up.
+//! Each shard keeps its own curve ([`reuse_distance`](basalt_core::structures::reuse_distance)), and its size here
+//! is what its data currently takes; a server with twice the memory has twice as much in each shard. No figures
+//! exist before the first lookups.
 
 use std::sync::Arc;
 
 use basalt_core::structures::reuse_distance::Estimate;
 use basalt_engine::published::Published;
 
-/// Sizes that are asked about, in percent of what the data takes now.
+/// Sizes that are estimated, in percent of what the data currently takes.
 pub const PERCENT: [u64; 5] = [25, 50, 100, 200, 400];
 
-/// Where 100 stands.
+/// Index of 100 in [`PERCENT`].
 const PRESENT: usize = 2;
 
-/// See the module.
+/// Miss-ratio figures of the server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CurveFigures {
-    /// Whether curves are kept.
+    /// Whether curves are enabled.
     pub is_kept: bool,
-    /// Bytes that the data takes now.
+    /// Bytes that the data currently takes.
     pub memory_bytes: u64,
-    /// Keys followed.
+    /// Number of sampled keys.
     pub samples: u64,
-    /// Keys that these stand for, evicted ones included.
+    /// Keys that the samples stand for, evicted ones included.
     pub stands_for: u64,
-    /// Look-ups behind the figures; older ones count for less.
+    /// Lookups behind the figures; older ones are discounted.
     pub reads: u64,
-    /// The hit ratio over the same time.
+    /// Hit ratio measured over the same time.
     pub measured: Option<f64>,
-    /// Hit ratios of an LRU cache of each of the sizes.
+    /// Hit ratios of an LRU cache at each of the sizes.
     pub lru: Option<[f64; PERCENT.len()]>,
-    /// Hit ratios as they may be with the eviction at work, whose own hit ratio is the one that was measured. As long
-    /// as hardly anything is missed for want of memory, smaller sizes have the hit ratios of LRU.
+    /// Estimated hit ratios under the configured eviction policy, corrected by its measured hit ratio. As long as
+    /// hardly any misses are due to eviction, smaller sizes have the hit ratios of LRU.
     pub corrected: Option<[f64; PERCENT.len()]>,
-    /// Part of the look-ups that no cache would answer: of keys that were never there.
+    /// Share of lookups that no cache would answer, because the key never existed.
     pub unseen: Option<f64>,
 }
 
-/// What of a shard's bytes keys and values take: some is there before the first key, which counts only in caches that
-/// are small.
+/// Returns the bytes that a shard's keys and values take. Some bytes are there before the first key, which matters
+/// only in small caches.
 pub fn bytes_of_keys(used: u64) -> u64 {
     const SHARD_BYTES: u64 = 4 * 1024;
     used.saturating_sub(SHARD_BYTES).max(used / 2)
 }
 
 impl CurveFigures {
-    /// The curves of all shards together.
+    /// Sums the curves of all shards.
     pub fn gather(all_published: &[Arc<Published>]) -> CurveFigures {
         let mut sum = Estimate::default();
         let mut figures = CurveFigures::default();

@@ -1,26 +1,26 @@
 //! Metrics, slow log, latency, INFO, log lines and the HTTP endpoint.
 //!
-//! The data path counts in plain integers ([`counters`], and what shards publish); everything here reads them, and
-//! never takes a shard's token.
+//! The data path only increments plain integers ([`counters`], and what shards publish). Everything here reads them
+//! and never takes a shard's token.
 //!
 //! ```text
 //! clock counters errors      written while commands run
-//! slowlog latency sampler    kept by somebody who noticed, or by the cron
-//! slow                       which commands took long, on their way there
+//! slowlog latency sampler    recorded by the thread that noticed, or by the cron
+//! slow                       slow commands on their way to the logs
 //! process memory histogram   read from the system, the allocator, the buckets
-//! hotkeys                    which keys take most commands, bytes and time
-//! prefixes                   what keys with one prefix take and how they are used
-//! rounds                     how often the loops went round
+//! hotkeys                    the keys with the most commands, bytes and time
+//! prefixes                   memory and usage of keys by their prefix
+//! rounds                     iterations of the event loops
 //! handshakes                 figures of TLS handshakes
 //! persistence                figures of snapshots, the append-only file and loading
-//! replication                figures of replication
-//! slot_moves                 figures of slots that move between nodes
-//! scrapes                    how often the metrics were asked for
-//! curve                      what hit ratio other sizes of memory would have
-//! history                    an hour of seconds and a day of minutes of what is published
-//! observed snapshot          what is read of a server; all its figures of one moment, summed
-//! holds                      how long shards were held, and what of that was the scheduler's doing
-//! findings                   what stands out, and what mends it
+//! replication                replication figures
+//! slot_moves                 figures of slots that are migrating between nodes
+//! scrapes                    how often the metrics were requested
+//! curve                      the estimated hit ratio at other memory sizes
+//! history                    an hour of seconds and a day of minutes of the published figures
+//! observed snapshot          what telemetry reads from a server; all its figures at one moment, summed
+//! holds                      how long shards were locked, and how much of that the scheduler caused
+//! findings                   diagnoses and their fixes
 //! info metrics               the snapshot as text: for INFO, for Prometheus
 //! exporter log               the HTTP endpoint; lines for people
 //! ```
@@ -80,84 +80,84 @@ use slot_moves::SlotMoves;
 use slowlog::Slowlog;
 use snapshot::Baseline;
 
-/// What a server remembers of itself, for clients that ask.
+/// A server's telemetry about itself, for clients that query it.
 #[derive(Debug)]
 pub struct Telemetry {
     /// Unix time of the start, in milliseconds.
     pub started_ms: u64,
-    /// Forty hexadecimal digits, new at each start.
+    /// Forty random hexadecimal digits, regenerated at each start.
     pub run_id: String,
-    /// The program.
+    /// Path of the server's executable.
     pub executable: PathBuf,
-    /// The configuration file.
+    /// Path of the configuration file, if any.
     pub config_file: Option<PathBuf>,
     /// Threads that serve connections.
     pub thread_count: usize,
-    /// HOTKEYS.
+    /// State of HOTKEYS.
     pub hot_keys: HotKeys,
-    /// INFO prefixes.
+    /// State of INFO prefixes.
     pub prefixes: Prefixes,
-    /// SLOWLOG.
+    /// Slow commands: SLOWLOG.
     pub slowlog: Slowlog,
     /// Commands whose request was large.
     pub large_requests: Slowlog,
     /// Commands whose reply was large.
     pub large_replies: Slowlog,
-    /// LATENCY.
+    /// Latency events: LATENCY.
     pub latency: Latency,
-    /// Snapshots, the append-only file, loading.
+    /// Figures of snapshots, the append-only file and loading.
     pub persistence: Persistence,
-    /// Figures of replication.
+    /// Replication figures.
     pub replication: Replication,
-    /// Slots that move between nodes of a cluster.
+    /// Figures of slots that are migrating between cluster nodes.
     pub slot_moves: SlotMoves,
     /// The `instantaneous_*` figures.
     pub sampler: Sampler,
     /// The `eventloop_*` figures.
     pub rounds: Rounds,
-    /// TLS handshakes.
+    /// Figures of TLS handshakes.
     pub handshakes: Handshakes,
     /// Scrapes of the metrics.
     pub scrapes: Scrapes,
-    /// What was before.
+    /// Past figures.
     pub history: History,
-    /// What happened in the last minutes.
+    /// Events of the last minutes.
     pub recent: Recent,
-    /// Shards that were held for long.
+    /// Shards that were locked for long.
     pub holds: Holds,
-    /// How often statistics were reset.
+    /// Number of resets of the statistics.
     pub resets: AtomicU64,
     used_at_start: u64,
     peak_used: AtomicU64,
     peak_at_s: AtomicU64,
     expire_ns: AtomicU64,
     evict_ns: AtomicU64,
-    /// `activedefrag`.
+    /// Figures of `activedefrag`.
     pub defrag: DefragFigures,
-    /// Connections to other servers that MIGRATE keeps for its next call.
+    /// Connections to other servers that MIGRATE keeps open for its next call.
     pub migrate_links: AtomicU64,
     baseline: Mutex<Baseline>,
     ready: AtomicBool,
 }
 
-/// What `activedefrag` did.
+/// Figures of `activedefrag`.
 #[derive(Debug, Default)]
 pub struct DefragFigures {
-    /// Percent of a core that it may use now; 0 when it rests.
+    /// Percent of a core that it may use now; 0 while idle.
     pub percent: AtomicU64,
     /// Allocations moved.
     pub moved: AtomicU64,
-    /// Allocations left where they are.
+    /// Allocations examined but not moved.
     pub left_alone: AtomicU64,
-    /// Keys of which something was moved.
+    /// Keys with at least one moved allocation.
     pub keys_moved: AtomicU64,
-    /// Keys left as they are.
+    /// Keys without a moved allocation.
     pub keys_left_alone: AtomicU64,
-    /// Time while it was at work, pauses included.
+    /// Nanoseconds during which it was active, pauses included.
     pub active_ns: AtomicU64,
-    /// Time at work since it began the last time, pauses included; 0 when it rests.
+    /// Nanoseconds since the current run began, pauses included; 0 while idle.
     pub current_ns: AtomicU64,
-    /// Time that it took.
+    /// Nanoseconds spent, pauses excluded.
     pub spent_ns: AtomicU64,
 }
 
@@ -172,7 +172,7 @@ impl DefragFigures {
 }
 
 impl Telemetry {
-    /// Of a server that starts now.
+    /// Creates the telemetry of a server that starts now.
     pub fn new(config_file: Option<PathBuf>, thread_count: usize) -> Telemetry {
         let used = memory::used_bytes();
         Telemetry {
@@ -210,14 +210,14 @@ impl Telemetry {
         }
     }
 
-    /// `hot-keys-sample`, `prefix-delimiter` and `prefix-depth`.
+    /// Applies `hot-keys-sample`, `prefix-delimiter` and `prefix-depth`.
     pub fn configure_samples(&self, config: &Config) {
         self.hot_keys.configure(config.hot_keys_sample);
         let prefixes = &self.prefixes;
         prefixes.configure(&config.prefix_delimiter, config.prefix_depth);
     }
 
-    /// What the cron does ten times a second: takes a reading for the rates and looks for a new peak of memory.
+    /// Runs ten times a second in the cron: samples the totals for the rates and updates the memory peak.
     pub fn tick(&self, now_ms: u64) {
         self.rounds.note_cron();
         let rounds = self.rounds.figures();
@@ -240,13 +240,13 @@ impl Telemetry {
         self.raise_peak(memory::used_bytes());
     }
 
-    /// What the cron does for who asks later how it was: the past, and what findings are about.
+    /// Runs in the cron: records the history, and the recent events that findings are based on.
     pub fn look_back(&self, service: &dyn Observed, now_s: u64) {
         self.history.sample(service, now_s);
         self.recent.tick(service, now_s);
     }
 
-    /// The highest use of memory so far, given the one of this moment.
+    /// Raises the memory peak to `used` if that is higher, and returns the peak.
     fn raise_peak(&self, used: u64) -> u64 {
         let before = self.peak_used.fetch_max(used, Relaxed);
         if used > before {
@@ -255,12 +255,12 @@ impl Telemetry {
         before.max(used)
     }
 
-    /// The Unix time in seconds of that peak.
+    /// Returns the Unix time of that peak, in seconds.
     fn peak_at_s(&self) -> u64 {
         self.peak_at_s.load(Relaxed)
     }
 
-    /// A slice of background expiry, or of freeing what expired, that took so long.
+    /// Records a slice of background expiry, or of freeing expired values, that took `spent_ns`.
     pub fn note_expire_slice(&self, config: &Config, pass: &mut Pass, now_ms: u64, spent_ns: u64) {
         self.expire_ns.fetch_add(spent_ns, Relaxed);
         let (began_s, spent_ms) = pass.add(now_ms, spent_ns);
@@ -268,7 +268,7 @@ impl Telemetry {
             .note(config, latency::EXPIRE_CYCLE, began_s, spent_ms);
     }
 
-    /// A slice of background eviction that took so long.
+    /// Records a slice of background eviction that took `spent_ns`.
     pub fn note_evict_slice(&self, config: &Config, now_ms: u64, spent_ns: u64) {
         self.evict_ns.fetch_add(spent_ns, Relaxed);
         let spent_ms = spent_ns / 1_000_000;
@@ -276,14 +276,14 @@ impl Telemetry {
             .note(config, latency::EVICTION_CYCLE, now_ms / 1_000, spent_ms);
     }
 
-    /// What freeing the values took that such a slice evicted.
+    /// Records the time spent freeing the values evicted by such a slice.
     pub fn note_evicted_freed(&self, config: &Config, now_ms: u64, spent_ns: u64) {
         let spent_ms = spent_ns / 1_000_000;
         self.latency
             .note(config, latency::EVICTION_DEL, now_ms / 1_000, spent_ms);
     }
 
-    /// What was spent on moving values together, at once.
+    /// Records one uninterrupted stretch of `spent_ns` of defragmentation.
     pub fn note_defrag(&self, config: &Config, now_ms: u64, spent_ns: u64) {
         self.defrag.spent_ns.fetch_add(spent_ns, Relaxed);
         let spent_ms = spent_ns / 1_000_000;
@@ -291,9 +291,9 @@ impl Telemetry {
             .note(config, latency::DEFRAG_CYCLE, now_ms / 1_000, spent_ms);
     }
 
-    /// CONFIG RESETSTAT.
+    /// Resets the statistics: CONFIG RESETSTAT.
     pub fn reset_statistics(&self, service: &dyn Observed) {
-        // Said first: what is read from now on may be of after it.
+        // Increment first: figures read from here on may already be post-reset.
         self.resets.fetch_add(1, Relaxed);
         self.defrag.reset();
         counters::reset();
@@ -305,17 +305,17 @@ impl Telemetry {
         *self.baseline.lock() = Baseline::of(service);
     }
 
-    /// Whether clients are accepted: `/ready`.
+    /// Whether clients are accepted, as reported by `/ready`.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Relaxed)
     }
 
-    /// To be said when the listeners are open, and when the server begins to stop.
+    /// Sets readiness: true once the listeners are open, false when shutdown begins.
     pub fn set_ready(&self, ready: bool) {
         self.ready.store(ready, Relaxed);
     }
 }
 
-/// Held by tests that read or reset what the whole process counts.
+/// Locked by tests that read or reset process-wide counters.
 #[cfg(test)]
 static COUNTING: Mutex<()> = Mutex::new(());

@@ -1,6 +1,7 @@
-//! What telemetry reads of a server: published figures only, so that looking never takes a shard.
+//! The interface through which telemetry reads a server: published figures only, so that reading never locks a
+//! shard.
 //!
-//! The server implements it; telemetry knows neither sessions nor tokens.
+//! The server implements it; telemetry depends on neither sessions nor tokens.
 
 use std::sync::Arc;
 
@@ -16,124 +17,125 @@ use basalt_commands::pubsub;
 use basalt_engine::evict::budget::Budget;
 use basalt_engine::published::Published;
 
-/// See the module.
+/// A server as seen by telemetry.
 pub trait Observed: Send + Sync {
-    /// What each shard publishes.
+    /// Returns the published figures of each shard.
     fn all_published(&self) -> &[Arc<Published>];
-    /// The memory that shards share.
+    /// Returns the memory budget shared by the shards.
     fn budget(&self) -> &Budget;
-    /// What was counted of a shard's token.
+    /// Returns the counters of a shard's token.
     fn token(&self, shard: usize) -> TokenFigures;
-    /// All connections.
+    /// Returns all connections.
     fn clients(&self) -> &Registry;
-    /// All users, and how often they were refused something.
+    /// Returns all users with their counts of denials.
     fn users(&self) -> &Users;
-    /// How many subscriptions there are.
+    /// Returns the number of subscriptions.
     fn pubsub(&self) -> pubsub::Figures;
-    /// How many scripts and functions there are, and what they take.
+    /// Returns the number and memory of scripts and functions.
     fn scripts(&self) -> ScriptFigures;
-    /// Holds of a shard's token until now are not of late any more.
+    /// Resets a shard's recent longest token hold.
     fn forget_recent_hold(&self, shard: usize);
-    /// The configuration as it is now.
+    /// Returns the current configuration.
     fn config(&self) -> Arc<Config>;
-    /// The cluster that this server is a node of.
+    /// Returns the cluster that this server is a node of.
     fn cluster(&self) -> Option<&dyn Cluster>;
-    /// Who follows whom.
+    /// Returns both sides of replication.
     fn replication(&self) -> Facts;
-    /// Bytes that wait for the disk in the log, with its ring, and those that a snapshot's sink has not taken.
+    /// Returns the bytes of the log, including its ring, that wait for the disk, and those that a snapshot's sink
+    /// has not accepted yet.
     fn held_back_bytes(&self) -> (u64, u64);
-    /// The largest values with their keys, but for those of shards that are held just now: the one look that takes
-    /// shards, for those who want names (`metrics-key-names`).
+    /// Returns the largest values with their keys, except those of currently locked shards. Unlike other methods it
+    /// locks shards, for readers who want key names (`metrics-key-names`).
     fn big_keys(&self) -> Vec<BigKey>;
-    /// Some of a shard's entries, drawn at random; none where the shard is held just now. As [`Observed::big_keys`], it
-    /// is a look that takes a shard, for who looks at what memory is made of.
+    /// Samples some of a shard's entries at random; `None` if the shard is currently locked. Like
+    /// [`Observed::big_keys`] it locks a shard, for readers who analyze memory.
     fn sample(&self, shard: usize, draws: usize) -> Option<Vec<Drawn>>;
-    /// What TLS handshakes begin with, if there is something that needs it.
+    /// Returns the TLS contexts for handshakes, if TLS is in use.
     fn tls(&self) -> Option<Arc<Contexts>>;
-    /// Why TLS files that changed are not in force, if they are not.
+    /// Returns why changed TLS files are not in force, if so.
     fn tls_failure(&self) -> Option<String>;
-    /// What the server remembers of itself.
+    /// Returns the server's telemetry.
     fn telemetry(&self) -> &Telemetry;
 }
 
-/// A large value, and its key.
+/// A large value with its key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BigKey {
     /// Bytes that it takes.
     pub bytes: u64,
     /// Name of its type.
     pub type_name: &'static str,
-    /// Number of its database.
+    /// Index of the database.
     pub db: usize,
     /// The key.
     pub key: Vec<u8>,
 }
 
-/// What was drawn of a database of a shard.
+/// A sample of one database of a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drawn {
-    /// Keys that there are.
+    /// Number of keys in the database.
     pub keys: u64,
-    /// Keys that were drawn at random, but for the large ones that are known: the key, the name of its type, its bytes.
+    /// Keys sampled at random, except tracked large ones: the key, the name of its type, its bytes.
     pub drawn: Vec<(Vec<u8>, &'static str, u64)>,
-    /// How many were drawn, with those that are known.
+    /// Sample size, including tracked large keys.
     pub draws: u64,
-    /// The large ones that are known.
+    /// Tracked large keys.
     pub large: Vec<BigKey>,
 }
 
-/// Scripts and functions.
+/// Figures of scripts and functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScriptFigures {
-    /// Scripts that EVALSHA finds.
+    /// Scripts cached for EVALSHA.
     pub scripts: u64,
-    /// What their sources take.
+    /// Bytes of their sources.
     pub scripts_bytes: u64,
-    /// Scripts of EVAL that gave way to newer ones.
+    /// EVAL scripts evicted in favor of newer ones.
     pub evicted: u64,
-    /// Libraries.
+    /// Number of libraries.
     pub libraries: u64,
     /// Functions of the libraries.
     pub functions: u64,
-    /// Functions that went when all were deleted.
+    /// Functions deleted by flushes.
     pub flushed_functions: u64,
-    /// What their sources take.
+    /// Bytes of their sources.
     pub functions_bytes: u64,
-    /// What one interpreter takes on average, without garbage.
+    /// Mean bytes of an interpreter, without garbage.
     pub interpreter_bytes: u64,
-    /// What all interpreters take.
+    /// Bytes of all interpreters.
     pub interpreters_bytes: u64,
-    /// What compiled libraries take of that.
+    /// Bytes of compiled libraries among them.
     pub interpreted_functions_bytes: u64,
-    /// Runs by the shards that they took.
+    /// Runs by the number of shards locked.
     pub runs: Extents,
-    /// Transactions, with scripts or without, by how many shards they had.
+    /// Transactions, with or without scripts, by the number of shards locked.
     pub transactions: Extents,
-    /// Shards that scripts got on the way.
+    /// Shards that scripts acquired while running.
     pub extended: u64,
-    /// Times that scripts were undone and run again.
+    /// Times that scripts were rolled back and rerun.
     pub reruns: u64,
-    /// Runs that were undone because they took long.
+    /// Runs that were rolled back because they took too long.
     pub slow: u64,
-    /// Runs on threads of their own.
+    /// Runs on dedicated threads.
     pub apart: u64,
 }
 
-/// How a shard's token was used. All but the last only grow.
+/// Usage of a shard's token. All figures but the last are monotonic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenFigures {
-    /// Times it was taken.
+    /// Times the token was taken.
     pub takes: u64,
-    /// Tries that found it held.
+    /// Attempts that found the token held.
     pub takes_found_held: u64,
     /// Commands that had to queue.
     pub queued: u64,
-    /// Operations over several shards of which this was the lowest.
+    /// Multi-shard operations whose lowest shard was this one.
     pub multi_shard_runs: u64,
-    /// Times it travelled on with a command.
+    /// Times the token was handed over together with a command.
     pub handed_over: u64,
-    /// Times it was given to the shard's worker.
+    /// Times the token was handed to the shard's worker.
     pub worker_handovers: u64,
-    /// Longest hold that was noted.
+    /// Longest recorded hold.
     pub longest_hold_ns: u64,
 }

@@ -1,5 +1,4 @@
-//! What persistence says of itself: figures that INFO and the metrics read, written where saving, loading and the
-//! append-only file run.
+//! Persistence figures, written by saving, loading and the append-only file, and read by INFO and the metrics.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -8,7 +7,7 @@ use std::time::Duration;
 use crate::telemetry::progress::Share;
 use basalt_commands::config::Config;
 
-/// Figures of snapshots, of the append-only file and of loading. Times of day are Unix seconds.
+/// Figures of snapshots, the append-only file and loading. Times of day are Unix seconds.
 #[derive(Debug)]
 pub struct Persistence {
     /// Figures of snapshots.
@@ -17,71 +16,71 @@ pub struct Persistence {
     pub aof: AofFigures,
     /// Figures of loading.
     pub loading: LoadingFigures,
-    /// Figures of the log, as they were a moment ago.
+    /// Figures of the command log, as of a moment ago.
     pub log: LogFigures,
-    /// Times that writers waited.
+    /// Number of times that writers waited.
     pub writer_waits: WriterWaits,
 }
 
-/// Figures of the log of commands.
+/// Figures of the command log.
 #[derive(Debug, Default)]
 pub struct LogFigures {
     /// Records appended.
     pub records: AtomicU64,
-    /// Bytes of the stream that they became.
+    /// Bytes of the resulting replication stream.
     pub bytes: AtomicU64,
-    /// Bytes of its ring that are taken up.
+    /// Used bytes of its ring.
     pub used_bytes: AtomicU64,
-    /// Bytes of its ring; 0 until a reader has listened.
+    /// Size of its ring in bytes; 0 until the first reader.
     pub ring_bytes: AtomicU64,
 }
 
-/// Times that commands which may write waited before they took shards, because too much lay in memory for somebody
-/// slower than they are.
+/// Number of times that write commands waited before locking shards, because too much was buffered for a slower
+/// consumer.
 #[derive(Debug, Default)]
 pub struct WriterWaits {
-    /// All.
+    /// All waits.
     pub all: AtomicU64,
-    /// For the append-only file.
+    /// Waits for the append-only file.
     pub for_disk: AtomicU64,
-    /// For a replica.
+    /// Waits for a replica.
     pub for_replica: AtomicU64,
-    /// For a snapshot's file or replicas.
+    /// Waits for a snapshot's file or replicas.
     pub for_snapshot: AtomicU64,
 }
 
 /// Figures of snapshots.
 #[derive(Debug)]
 pub struct RdbFigures {
-    /// Changes that were counted when the last good snapshot was cut.
+    /// Change counter at the cut of the last successful snapshot.
     pub dirty_at_save: AtomicU64,
-    /// Whether a snapshot goes to a file in the background.
+    /// Whether a background snapshot to a file is running.
     pub in_progress: AtomicBool,
-    /// When the last good snapshot ended.
+    /// When the last successful snapshot ended.
     pub last_save_s: AtomicU64,
-    /// Whether the last snapshot in the background went well.
+    /// Whether the last background snapshot succeeded.
     pub last_ok: AtomicBool,
-    /// Seconds that the last snapshot in the background took; -1 before the first.
+    /// Duration of the last background snapshot in seconds; -1 before the first.
     pub last_duration_s: AtomicI64,
-    /// When the snapshot under way began; 0 for none.
+    /// When the running snapshot began; 0 for none.
     pub began_s: AtomicU64,
     /// Snapshots written to files.
     pub saves: AtomicU64,
-    /// Keys written by the snapshot under way.
+    /// Keys written by the running snapshot.
     pub keys_processed: AtomicU64,
-    /// Keys that the snapshot under way will write.
+    /// Keys that the running snapshot will write.
     pub keys_total: AtomicU64,
-    /// Bytes of the snapshot under way that wait to be written.
+    /// Bytes of the running snapshot that wait to be written.
     pub waiting_bytes: AtomicU64,
-    /// Bytes of entries that the snapshot under way saved out of turn, as they were about to change.
+    /// Bytes of entries that the running snapshot saved out of turn because they were about to change.
     pub copied_bytes: AtomicU64,
-    /// Bytes of entries that the last snapshot in a file saved out of turn.
+    /// Bytes of entries that the last file snapshot saved out of turn.
     pub last_copied_bytes: AtomicU64,
-    /// Snapshots begun, be they for files, for bases of the append-only file or for replicas.
+    /// Snapshots begun, whether for files, bases of the append-only file or replicas.
     pub cuts: AtomicU64,
-    /// Keys per second of the last good snapshot.
+    /// Keys per second of the last successful snapshot.
     pub last_keys_per_s: AtomicU64,
-    /// Bytes of the last good snapshot.
+    /// Bytes of the last successful snapshot.
     pub last_bytes: AtomicU64,
 }
 
@@ -90,56 +89,56 @@ pub struct RdbFigures {
 pub struct AofFigures {
     /// Whether writes are appended.
     pub enabled: AtomicBool,
-    /// Whether a rewrite runs.
+    /// Whether a rewrite is running.
     pub rewrite_in_progress: AtomicBool,
-    /// Whether a rewrite begins when the snapshot under way is done.
+    /// Whether a rewrite will begin when the running snapshot is done.
     pub rewrite_scheduled: AtomicBool,
-    /// Seconds that the last rewrite took; -1 before the first.
+    /// Duration of the last rewrite in seconds; -1 before the first.
     pub last_rewrite_s: AtomicI64,
-    /// When the rewrite under way began; 0 for none.
+    /// When the running rewrite began; 0 for none.
     pub rewrite_began_s: AtomicU64,
-    /// Whether the last rewrite went well.
+    /// Whether the last rewrite succeeded.
     pub last_rewrite_ok: AtomicBool,
-    /// Bytes of entries that the last rewrite saved out of turn, as they were about to change.
+    /// Bytes of entries that the last rewrite saved out of turn because they were about to change.
     pub last_copied_bytes: AtomicU64,
-    /// Rewrites.
+    /// Number of rewrites.
     pub rewrites: AtomicU64,
-    /// Rewrites that failed one after the other.
+    /// Consecutive failed rewrites.
     pub rewrite_failures: AtomicU64,
-    /// Whether the last write and the last sync went well.
+    /// Whether the last write and the last sync succeeded.
     pub last_write_ok: AtomicBool,
-    /// Bytes of all files of the manifest.
+    /// Bytes of all files in the manifest.
     pub current_bytes: AtomicU64,
-    /// Bytes of them after the last rewrite or at the start.
+    /// Bytes of these files after the last rewrite or at the start.
     pub base_bytes: AtomicU64,
     /// Bytes that wait to be written.
     pub buffer_bytes: AtomicU64,
-    /// Syncs under way.
+    /// Syncs in progress.
     pub pending_fsync: AtomicU64,
-    /// Writes that went on while the sync before them was not done yet.
+    /// Writes that proceeded while the previous sync was still in progress.
     pub delayed_fsync: AtomicU64,
-    /// Number of the error of the last write or sync that failed.
+    /// Error number of the last failed write or sync.
     pub last_errno: AtomicI32,
-    /// How long syncs took.
+    /// Durations of syncs.
     pub fsync: Durations,
 }
 
-/// Upper bounds of the classes that durations are counted in, in microseconds.
+/// Upper bounds of the duration classes, in microseconds.
 pub const DURATION_BOUNDS_US: [u64; 10] = [
     50, 100, 250, 500, 1_000, 2_500, 10_000, 50_000, 250_000, 1_000_000,
 ];
 
-/// How long something took, each time that it was done.
+/// A histogram of durations.
 #[derive(Debug, Default)]
 pub struct Durations {
-    /// Times within each bound, and beyond the last.
+    /// Counts per class; the last class has no bound.
     pub counts: [AtomicU64; DURATION_BOUNDS_US.len() + 1],
-    /// Microseconds in all.
+    /// Total microseconds.
     pub total_us: AtomicU64,
 }
 
 impl Durations {
-    /// Counts one.
+    /// Counts a duration.
     pub fn note(&self, spent: Duration) {
         let us = spent.as_micros() as u64;
         let class = DURATION_BOUNDS_US.partition_point(|bound| *bound < us);
@@ -151,31 +150,31 @@ impl Durations {
 /// Figures of loading.
 #[derive(Debug, Default)]
 pub struct LoadingFigures {
-    /// Whether the server loads, and answers LOADING.
+    /// Whether the server is loading and replies with LOADING.
     pub is_loading: AtomicBool,
-    /// What is loaded takes the place of all data once it is there; until then clients are served.
+    /// Whether clients are served while loading, with the loaded data replacing all data at the end.
     pub is_aside: AtomicBool,
-    /// When it began.
+    /// When loading began.
     pub began_s: AtomicU64,
     /// Bytes to load.
     pub total_bytes: AtomicU64,
     /// Bytes loaded.
     pub loaded_bytes: AtomicU64,
-    /// What the server took in memory that wrote the snapshot which is loaded, as far as it says that.
+    /// Memory use of the server that wrote the snapshot being loaded, if recorded there.
     pub snapshot_used_memory: AtomicU64,
-    /// Keys that had expired in the last snapshot that was loaded.
+    /// Expired keys in the last loaded snapshot.
     pub keys_expired: AtomicU64,
-    /// Keys of the last snapshot that was loaded.
+    /// Keys in the last loaded snapshot.
     pub keys_loaded: AtomicU64,
 }
 
 impl LoadingFigures {
-    /// Loading is about to begin.
+    /// Marks the server as loading, just before loading begins.
     pub fn announce(&self) {
         self.is_loading.store(true, Relaxed);
     }
 
-    /// How far it is at a moment, in Unix milliseconds.
+    /// Returns the progress at `now_ms`, in Unix milliseconds.
     pub fn share(&self, now_ms: u64) -> Share {
         let began_ms = self.began_s.load(Relaxed) * 1_000;
         Share {
@@ -185,14 +184,14 @@ impl LoadingFigures {
         }
     }
 
-    /// Loading that was announced does not come about.
+    /// Cancels an announced load.
     pub fn end(&self) {
         self.is_loading.store(false, Relaxed);
     }
 }
 
 impl Persistence {
-    /// Of a server that started at this Unix second.
+    /// Creates the figures of a server that started at this Unix second.
     pub fn new(started_s: u64) -> Persistence {
         Persistence {
             rdb: RdbFigures {
@@ -237,7 +236,7 @@ impl Persistence {
         }
     }
 
-    /// Why writes are refused, if they are: nothing could be saved of late, and the configuration says to stop then.
+    /// Returns the error for writes, if they are refused because saving failed and the configuration demands it.
     #[inline]
     pub fn unsaved_text(&self, config: &Config) -> Option<&'static str> {
         match self.rdb.last_ok.load(Relaxed) && self.aof.last_write_ok.load(Relaxed) {
@@ -246,7 +245,7 @@ impl Persistence {
         }
     }
 
-    /// The cause for which writes are refused, if they are; a snapshot goes first, as in Redis.
+    /// Returns why writes are refused, if they are. A failed snapshot takes precedence, as in Redis.
     #[cold]
     pub fn refusal(&self, config: &Config) -> Option<Refusal> {
         let stops = config.stop_writes_on_bgsave_error && !config.save.is_empty();
@@ -259,13 +258,13 @@ impl Persistence {
         }
     }
 
-    /// Changes since the last good snapshot, of so many in all.
+    /// Returns the changes since the last successful snapshot, given the change counter `dirty`.
     pub fn changes_since_save(&self, dirty: u64) -> u64 {
         dirty.saturating_sub(self.rdb.dirty_at_save.load(Relaxed))
     }
 }
 
-/// One text for each number of an error, kept for ever, as there are not many.
+/// Returns the text for an error number. The texts are leaked, as there are few.
 fn unwritten_text(errno: i32) -> &'static str {
     static TEXTS: parking_lot::Mutex<BTreeMap<i32, &'static str>> =
         parking_lot::Mutex::new(BTreeMap::new());
@@ -276,17 +275,17 @@ fn unwritten_text(errno: i32) -> &'static str {
     })
 }
 
-/// A cause for which clients' writes are refused.
+/// Why clients' writes are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The last snapshot in the background failed (`stop-writes-on-bgsave-error`).
+    /// The last background snapshot failed (`stop-writes-on-bgsave-error`).
     Snapshot,
-    /// The append-only file could not be written, or not be synced, with this error of the system.
+    /// Writing or syncing the append-only file failed with this OS error.
     Log(i32),
 }
 
 impl Refusal {
-    /// The error that clients get: Redis's words, by which tools know it, and what follows here.
+    /// Returns the error for clients: Redis's wording, which tools recognize, followed by details of this server.
     #[cold]
     pub fn text(self) -> &'static str {
         match self {
@@ -301,7 +300,7 @@ impl Refusal {
     }
 }
 
-/// Seconds since something began, -1 if nothing is under way.
+/// Returns the seconds since `began_s`, or -1 if nothing is in progress.
 pub fn seconds_since(began_s: &AtomicU64, now_s: u64) -> i64 {
     match began_s.load(Relaxed) {
         0 => -1,

@@ -1,7 +1,7 @@
-//! What the operating system says of this process and machine: memory, CPU time, kernel.
+//! Figures of this process and machine from the operating system: memory, CPU time, kernel.
 //!
-//! Linux only, through `/proc`: on other systems, and where `/proc` is not mounted, figures are zero. A reading costs a
-//! few microseconds and touches no shard.
+//! Linux only, through `/proc`: on other systems, and where `/proc` is not mounted, figures are zero. A reading
+//! takes a few microseconds and touches no shard.
 
 use std::fs;
 
@@ -11,13 +11,13 @@ use rustix::time::{ClockId, clock_gettime};
 /// CPU seconds by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuSeconds {
-    /// In the kernel.
+    /// CPU seconds in the kernel.
     pub system: f64,
-    /// Outside of it.
+    /// CPU seconds in user space.
     pub user: f64,
 }
 
-/// CPU time of the process, of its ended children, and of its main thread.
+/// CPU time of the process, its exited children, and its main thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cpu {
     /// All threads.
@@ -28,43 +28,43 @@ pub struct Cpu {
     pub main_thread: CpuSeconds,
 }
 
-/// Resident set of the process, in bytes.
+/// Returns the process's resident set size, in bytes.
 pub fn rss_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = nth(&statm, 1);
     pages * rustix::param::page_size() as u64
 }
 
-/// Address space of the process, in bytes.
+/// Returns the process's address space size, in bytes.
 pub fn virtual_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     nth(&statm, 0) * rustix::param::page_size() as u64
 }
 
-/// The most address space that the process may have, in bytes; none where there is no limit.
+/// Returns the address space limit in bytes; `None` if unlimited.
 pub fn virtual_bytes_max() -> Option<u64> {
     getrlimit(Resource::As).current
 }
 
-/// Open file descriptors, sockets among them.
+/// Returns the number of open file descriptors, including sockets.
 pub fn open_files() -> u64 {
-    // One of them is the folder's own.
+    // One of them is the directory's own.
     let entries = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     entries.saturating_sub(1) as u64
 }
 
-/// The most file descriptors that the process may have open; none where there is no limit.
+/// Returns the limit on open file descriptors; `None` if unlimited.
 pub fn open_files_max() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Memory of the machine, in bytes.
+/// Returns the machine's memory, in bytes.
 pub fn total_memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram * u64::from(info.mem_unit.max(1))
 }
 
-/// CPU time so far, in steps of a clock tick.
+/// Returns the CPU time so far, at clock-tick resolution.
 pub fn cpu() -> Cpu {
     let process = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let main_path = format!("/proc/self/task/{}/stat", std::process::id());
@@ -77,12 +77,12 @@ pub fn cpu() -> Cpu {
     }
 }
 
-/// CPU time of all threads so far, in nanoseconds.
+/// Returns the CPU time of all threads so far, in nanoseconds.
 pub fn cpu_ns() -> u64 {
     clock_ns(ClockId::ProcessCPUTime)
 }
 
-/// CPU time of the calling thread so far, in nanoseconds.
+/// Returns the CPU time of the calling thread so far, in nanoseconds.
 pub fn thread_cpu_ns() -> u64 {
     clock_ns(ClockId::ThreadCPUTime)
 }
@@ -92,9 +92,9 @@ fn clock_ns(clock: ClockId) -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// CPU times of a `stat` file: its own and its children's.
+/// Parses the CPU times of a `stat` file: the process's own and its children's.
 fn parse_stat(stat: &str) -> (CpuSeconds, CpuSeconds) {
-    // The name, in parentheses, may hold anything; the fields behind it do not.
+    // The name, in parentheses, may contain anything; the fields after it cannot.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let per_second = rustix::param::clock_ticks_per_second().max(1) as f64;
     let seconds = |index: usize| nth(fields, index) as f64 / per_second;
@@ -117,7 +117,7 @@ fn nth(text: &str, index: usize) -> u64 {
         .unwrap_or(0)
 }
 
-/// Kernel name, release and machine, as in INFO's `os`.
+/// Returns the kernel's name, release and machine, as in INFO's `os`.
 pub fn os() -> String {
     let name = rustix::system::uname();
     let parts = [name.sysname(), name.release(), name.machine()];

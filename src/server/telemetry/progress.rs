@@ -1,5 +1,5 @@
-//! How far long work is, for people: on a terminal one line that is written over and over, elsewhere a line every few
-//! seconds. Work that is done soon says nothing.
+//! Progress of long work, for people: on a terminal, one line that is rewritten; elsewhere, a line every few
+//! seconds. Short work reports nothing.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Read, Write};
@@ -9,13 +9,13 @@ use std::time::Duration;
 use super::clock::Ticks;
 use super::log;
 
-/// Work that takes no longer says nothing.
+/// Work shorter than this reports nothing.
 const SILENT: Duration = Duration::from_secs(2);
 
-/// How often a line is added where lines stay.
+/// Interval between lines where lines are appended.
 const ADDED_EVERY: Duration = Duration::from_secs(5);
 
-/// How often a line on a terminal is written anew.
+/// Interval between rewrites of a terminal's line.
 const REWRITTEN_EVERY: Duration = Duration::from_millis(250);
 
 /// Clears a line on a terminal.
@@ -23,14 +23,14 @@ const CLEARED: &str = "\r\x1b[K";
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// How much is done of what there is to do.
+/// The progress of some work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Bytes that are done.
     pub done_bytes: u64,
-    /// Bytes in all; 0 if that is not known.
+    /// Total bytes; 0 if unknown.
     pub total_bytes: u64,
-    /// How long it has taken so far.
+    /// Time taken so far.
     pub spent: Duration,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// Seconds as people read them: `42 s`, `3 min 20 s`, `2 h 5 min`.
+/// Seconds in readable form: `42 s`, `3 min 20 s`, `2 h 5 min`.
 struct Span(u64);
 
 impl fmt::Display for Span {
@@ -72,17 +72,17 @@ impl fmt::Display for Span {
     }
 }
 
-/// When the next line about some work is due.
+/// Determines when the next progress line is due.
 #[derive(Debug)]
 pub struct Rhythm {
     began: Ticks,
     is_rewritten: bool,
-    /// When a line is due, counted from the beginning.
+    /// When the next line is due, since the beginning.
     due: Duration,
 }
 
 impl Rhythm {
-    /// Work begins now; its line is written over and over, or lines are added.
+    /// Starts now, for a line that is rewritten or for lines that are appended.
     pub fn begin(is_rewritten: bool) -> Rhythm {
         Rhythm {
             began: Ticks::now(),
@@ -91,12 +91,12 @@ impl Rhythm {
         }
     }
 
-    /// How long the work has taken.
+    /// Returns the time taken so far.
     pub fn spent(&self) -> Duration {
         Duration::from_nanos(Ticks::now().since_ns(self.began))
     }
 
-    /// Whether a line is due when the work has taken so long; the next one is due a while later then.
+    /// Whether a line is due after `spent`. If so, schedules the next one.
     pub fn is_due(&mut self, spent: Duration) -> bool {
         let is_due = spent >= self.due;
         if is_due {
@@ -110,7 +110,7 @@ impl Rhythm {
     }
 }
 
-/// Tells people how far work is.
+/// Reports the progress of some work.
 pub struct Meter {
     what: String,
     total_bytes: u64,
@@ -119,7 +119,7 @@ pub struct Meter {
     is_shown: bool,
 }
 
-/// Where lines go.
+/// Destination of the lines.
 enum To {
     /// The log of the server, or its terminal.
     Log,
@@ -130,7 +130,7 @@ enum To {
 }
 
 impl To {
-    /// Writes a text. A terminal that is gone does not end the work.
+    /// Writes a text. A closed terminal does not stop the work.
     fn put(&mut self, text: &str) {
         let write = |out: &mut dyn Write| {
             let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -144,10 +144,10 @@ impl To {
     }
 }
 
-/// Whether a line that is written over and over stands on standard error.
+/// Whether standard error's current line is one that is being rewritten.
 static IS_LINE_OPEN: AtomicBool = AtomicBool::new(false);
 
-/// What a tool writes its report through, so that a line on how far it is does not stand in the report.
+/// A tool's report writer, which first clears an open progress line.
 pub struct After<'w>(pub &'w mut dyn Write);
 
 impl Write for After<'_> {
@@ -164,13 +164,13 @@ impl Write for After<'_> {
 }
 
 impl Meter {
-    /// A tool begins to work on so many bytes, and tells of it on standard error.
+    /// Creates a meter for a tool's work on `total_bytes`, which reports on standard error.
     pub fn on_stderr(what: &str, total_bytes: u64) -> Meter {
         Meter::new(To::Stderr, io::stderr().is_terminal(), what, total_bytes)
     }
 
-    /// The server begins to work on so many bytes, 0 if their number is not known, and tells of it in the log or, where
-    /// that goes to a terminal, there.
+    /// Creates a meter for the server's work on `total_bytes`, 0 if unknown. It reports in the log or, if that goes
+    /// to a terminal, there.
     pub fn in_log(what: &str, total_bytes: u64) -> Meter {
         Meter::new(To::Log, log::is_on_terminal(), what, total_bytes)
     }
@@ -185,12 +185,12 @@ impl Meter {
         }
     }
 
-    /// Notes that so many bytes are done.
+    /// Reports that `done_bytes` are done.
     pub fn reached(&mut self, done_bytes: u64) {
         self.reached_with(done_bytes, &"");
     }
 
-    /// Notes that so many bytes are done; `more` is said behind that.
+    /// Reports that `done_bytes` are done, followed by `more`.
     pub fn reached_with(&mut self, done_bytes: u64, more: &dyn fmt::Display) {
         self.reached_at(done_bytes, self.rhythm.spent(), more);
     }
@@ -229,7 +229,7 @@ impl Drop for Meter {
     }
 }
 
-/// What is read, with people told how far.
+/// A reader that reports its progress.
 pub struct Metered<R> {
     from: R,
     meter: Meter,
@@ -237,7 +237,7 @@ pub struct Metered<R> {
 }
 
 impl<R: Read> Metered<R> {
-    /// Has the meter follow what is read.
+    /// Wraps a reader, with `meter` reporting its progress.
     pub fn new(from: R, meter: Meter) -> Metered<R> {
         Metered {
             from,

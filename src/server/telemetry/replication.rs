@@ -1,4 +1,4 @@
-//! What replication says of itself: figures that INFO, the metrics and admission read, written where replication runs.
+//! Replication figures, written by replication and read by INFO, the metrics and admission.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -10,35 +10,35 @@ use basalt_commands::command::host::replica::Upstream;
 use basalt_commands::config::Config;
 use basalt_commands::config::values::PropagationError;
 
-/// Figures of replication.
+/// Replication figures.
 #[derive(Debug, Default)]
 pub struct Replication {
     /// Whether this server follows a primary.
     pub is_replica: AtomicBool,
-    /// Whether the link to the primary is up: its stream is applied as it comes.
+    /// Whether the link to the primary is up, that is, its stream is applied as it arrives.
     pub is_link_up: AtomicBool,
-    /// Commands of the primary, of the append-only file, or of slots that move here, that answered with an error.
+    /// Commands from the primary, the append-only file or an incoming slot migration that returned an error.
     pub unexpected_errors: AtomicU64,
-    /// Bytes of the stream, and of snapshots, that came from primaries.
+    /// Bytes received from primaries, of the stream and of snapshots.
     pub input_bytes: AtomicU64,
-    /// Replicas that were heard of within `min-replicas-max-lag` seconds.
+    /// Replicas that acknowledged within `min-replicas-max-lag` seconds.
     pub good_replicas: AtomicU64,
-    /// Full resynchronizations that replicas asked for.
+    /// Full resynchronizations requested by replicas.
     pub full_syncs: AtomicU64,
-    /// Partial resynchronizations that were granted.
+    /// Partial resynchronizations granted.
     pub partial_syncs: AtomicU64,
-    /// Partial resynchronizations that were refused.
+    /// Partial resynchronizations refused.
     pub partial_syncs_refused: AtomicU64,
-    /// Until when the end of the server waits for replicas, in Unix milliseconds; 0: it does not.
+    /// Deadline until which shutdown waits for replicas, in Unix milliseconds; 0 if it does not.
     pub ends_at_ms: AtomicU64,
     /// Bytes sent to replicas.
     pub sent_bytes: AtomicU64,
-    /// Bytes in which the stream is kept for slow replicas, beyond the backlog's size.
+    /// Bytes of the stream kept for slow replicas beyond the backlog's size.
     pub kept_bytes: Arc<AtomicI64>,
 }
 
 impl Replication {
-    /// CONFIG RESETSTAT.
+    /// Resets the statistics: CONFIG RESETSTAT.
     pub fn reset(&self) {
         for counter in [
             &self.full_syncs,
@@ -53,8 +53,8 @@ impl Replication {
 }
 
 impl Replication {
-    /// A command that ran elsewhere without an error answers with one here: data differ. What comes of it is said by
-    /// `propagation-error-behavior`.
+    /// Records that a command which succeeded elsewhere returned an error here, so that the data differ.
+    /// `propagation-error-behavior` determines the consequences.
     #[cold]
     pub fn note_error(&self, origin: Origin, config: &Config, name: &'static str, reply: &str) {
         let (this, whom) = match origin {
@@ -77,7 +77,7 @@ impl Replication {
         }
     }
 
-    /// A command of the primary is about to run that can not be saved here.
+    /// Records that a command from the primary is about to run although this server cannot persist it.
     #[cold]
     pub fn note_unsaved(&self, config: &Config) {
         if !config.replica_ignore_disk_write_errors {
@@ -92,11 +92,11 @@ impl Replication {
     }
 }
 
-/// Whether an error of a command that was run once before ends the process. Where clients write to a replica, its data
-/// differ anyhow.
+/// Whether an error of a command that already succeeded once ends the process. On a replica that clients write to,
+/// the data differ anyhow.
 fn is_fatal(origin: Origin, config: &Config) -> bool {
     match (config.propagation_error_behavior, origin) {
-        // The move ends, and the slots stay where they are.
+        // The migration is aborted, and the slots stay where they are.
         (_, Origin::SlotImport | Origin::Client) => false,
         (PropagationError::Ignore, _) | (PropagationError::PanicOnReplicas, Origin::File) => false,
         (PropagationError::Panic, Origin::File) => true,
@@ -104,7 +104,7 @@ fn is_fatal(origin: Origin, config: &Config) -> bool {
     }
 }
 
-/// Ends the process with a report, also where a panic ends a thread only.
+/// Aborts the process with a report, even where a panic would only end a thread.
 fn die(why: &str) -> ! {
     struct End;
     impl Drop for End {
@@ -116,23 +116,23 @@ fn die(why: &str) -> ! {
     panic!("{why}");
 }
 
-/// Both halves at one moment.
+/// Both sides of replication at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The stream.
+    /// The replication stream.
     pub stream: StreamFacts,
-    /// Who follows.
+    /// The connected replicas.
     pub replicas: Vec<ReplicaFacts>,
-    /// Replicas that have not come yet for what follows their snapshot.
+    /// Replicas that have not reconnected yet for the stream after their snapshot.
     pub awaited: usize,
-    /// Who is followed; none on a primary.
+    /// The primary being followed; `None` on a primary.
     pub upstream: Option<Upstream>,
-    /// How far a failover is; empty where there is no server.
+    /// Progress of a failover; empty if there is no server.
     pub failover_state: &'static str,
 }
 
 impl Facts {
-    /// The role, as INFO says.
+    /// Returns the role as shown by INFO.
     pub fn role(&self) -> &'static str {
         match self.upstream {
             None => "master",
@@ -142,13 +142,13 @@ impl Facts {
 }
 
 impl Replication {
-    /// Whether clients can not write, because this server is a replica.
+    /// Whether clients' writes are refused because this server is a replica.
     #[inline]
     pub fn refuses_writes(&self, config: &Config) -> bool {
         self.is_replica.load(Relaxed) && config.replica_read_only
     }
 
-    /// Whether clients can not read either, because the primary's stream does not come.
+    /// Whether clients' reads are refused too, because the link to the primary is down.
     #[inline]
     pub fn is_stale(&self, config: &Config) -> bool {
         self.is_replica.load(Relaxed)

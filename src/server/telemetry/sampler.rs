@@ -1,10 +1,10 @@
-//! The `instantaneous_*` figures: rates over the latest second and a half, from readings taken ten times a second.
+//! The `instantaneous_*` figures: rates over the last second and a half, from samples taken ten times a second.
 //!
-//! Knows no source: totals and the time are handed in.
+//! Independent of any source: totals and the time are passed in.
 
 use parking_lot::Mutex;
 
-/// Readings that a rate is averaged over, as in Redis.
+/// Samples that a rate is averaged over, as in Redis.
 const SAMPLES: usize = 16;
 
 /// Totals at one moment.
@@ -16,17 +16,17 @@ pub struct Totals {
     pub bytes_in: u64,
     /// Bytes sent.
     pub bytes_out: u64,
-    /// Bytes received over links of replication.
+    /// Bytes received over replication links.
     pub replication_in: u64,
-    /// Bytes sent over them.
+    /// Bytes sent over replication links.
     pub replication_out: u64,
-    /// Rounds of all loops.
+    /// Iterations of all event loops.
     pub rounds: u64,
-    /// Time that they took.
+    /// Nanoseconds that these iterations took.
     pub busy_ns: u64,
 }
 
-/// Per second.
+/// Rates per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
     /// Commands.
@@ -35,17 +35,17 @@ pub struct Rates {
     pub bytes_in: f64,
     /// Bytes sent.
     pub bytes_out: f64,
-    /// Bytes received over links of replication.
+    /// Bytes received over replication links.
     pub replication_in: f64,
-    /// Bytes sent over them.
+    /// Bytes sent over replication links.
     pub replication_out: f64,
-    /// Rounds of all loops.
+    /// Iterations of all event loops.
     pub rounds: f64,
-    /// How long one of them took, in nanoseconds.
+    /// Mean duration of an iteration, in nanoseconds.
     pub round_ns: f64,
 }
 
-/// See the module.
+/// Samples of the totals.
 #[derive(Debug, Default)]
 pub struct Sampler {
     inner: Mutex<Inner>,
@@ -53,14 +53,14 @@ pub struct Sampler {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The readings, oldest overwritten first.
+    /// The samples, as a ring.
     ring: [(u64, Totals); SAMPLES + 1],
-    /// Readings ever taken.
+    /// Samples taken since the start.
     taken: usize,
 }
 
 impl Sampler {
-    /// Takes a reading.
+    /// Takes a sample.
     pub fn tick(&self, now_ms: u64, totals: Totals) {
         let mut inner = self.inner.lock();
         let index = inner.taken % inner.ring.len();
@@ -68,7 +68,7 @@ impl Sampler {
         inner.taken += 1;
     }
 
-    /// The rates between the oldest reading that is kept and the newest.
+    /// Returns the rates between the oldest kept sample and the newest.
     pub fn rates(&self) -> Rates {
         let inner = self.inner.lock();
         let kept = inner.taken.min(inner.ring.len());

@@ -1,20 +1,20 @@
-//! How often `/metrics` was asked for, and how long it took to write.
+//! The number of requests for `/metrics`, and the time taken to write its pages.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// See the module.
+/// Figures of metrics scrapes.
 #[derive(Debug, Default)]
 pub struct Scrapes {
-    /// Pages that were written.
+    /// Pages written.
     pub count: AtomicU64,
-    /// Nanoseconds that all of them took.
+    /// Nanoseconds taken by all of them.
     pub total_ns: AtomicU64,
-    /// Nanoseconds that the last one took.
+    /// Nanoseconds taken by the last one.
     pub last_ns: AtomicU64,
 }
 
 impl Scrapes {
-    /// Counts one.
+    /// Counts a scrape.
     pub fn note(&self, spent_ns: u64) {
         self.count.fetch_add(1, Relaxed);
         self.total_ns.fetch_add(spent_ns, Relaxed);

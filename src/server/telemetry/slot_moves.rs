@@ -1,38 +1,37 @@
-//! What was moved of slots from node to node in one piece: figures that INFO and the metrics show, written where slots
-//! move.
+//! Figures of atomic slot migrations between nodes, shown by INFO and the metrics and written by the migration.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// See the module.
+/// Figures of slot migrations.
 #[derive(Debug, Default)]
 pub struct SlotMoves {
-    /// From here.
+    /// Migrations from this node.
     pub exports: Moved,
-    /// To here.
+    /// Migrations to this node.
     pub imports: Moved,
 }
 
-/// Moves in one direction.
+/// Migrations in one direction.
 #[derive(Debug, Default)]
 pub struct Moved {
-    /// Moves after which the slots were the other node's.
+    /// Migrations after which the other node owned the slots.
     pub finished: AtomicU64,
-    /// Moves that failed.
+    /// Failed migrations.
     pub failed: AtomicU64,
-    /// Moves that were cancelled here.
+    /// Migrations that were cancelled here.
     pub cancelled: AtomicU64,
-    /// Keys: from here, those that were sent, each once a move; to here, those of moves that are finished.
+    /// Keys: for exports, those sent, each counted once per migration; for imports, those of finished migrations.
     pub keys: AtomicU64,
-    /// Bytes over the connections of moves: keys, changes of them, and what the nodes say to each other.
+    /// Bytes over the migrations' connections: keys, their changes, and the nodes' messages.
     pub bytes: AtomicU64,
-    /// How long the last move took that is finished, in milliseconds.
+    /// Duration of the last finished migration, in milliseconds.
     pub last_ms: AtomicU64,
-    /// How long writes to slots were last held back for a hand-over, in microseconds.
+    /// Duration in microseconds for which the last handover paused writes to its slots.
     pub last_pause_us: AtomicU64,
 }
 
 impl SlotMoves {
-    /// CONFIG RESETSTAT.
+    /// Resets the statistics: CONFIG RESETSTAT.
     pub fn reset(&self) {
         for moved in [&self.exports, &self.imports] {
             for counter in [

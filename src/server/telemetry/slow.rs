@@ -1,4 +1,4 @@
-//! Commands that took long for the slow log or the latency monitor: noted while a unit runs, told when it has ended.
+//! Slow commands for the slow log and the latency monitor: recorded while a unit runs, reported when it has ended.
 
 use std::collections::VecDeque;
 
@@ -11,28 +11,28 @@ use basalt_commands::command::host::{CommandLog, Server, SlowlogEntry, SlowlogMo
 use basalt_commands::config::Config;
 use basalt_engine::Now;
 
-/// Slow calls of scripts that are kept of a unit, if the slow log has room for fewer.
+/// Minimum number of slow script calls kept per unit, if the slow log's limit is lower.
 const CALLS_MIN: usize = 16;
 
-/// Whether the slow log or the latency monitor wants to know of a command that ran for so long.
+/// Whether the slow log or the latency monitor records a command that ran for `duration_ns`.
 #[inline]
 pub fn is_slow(config: &Config, duration_ns: u64) -> bool {
     slowlog::is_slow(config, duration_ns) || latency::is_slow(config, duration_ns)
 }
 
-/// A command that took long, a step of a unit or by itself.
+/// A slow command, run as a step of a unit or by itself.
 #[derive(Clone, Copy, Debug)]
 pub struct SlowStep {
-    /// Number of the step.
+    /// Index of the step.
     pub step: usize,
     /// Nanoseconds that it took.
     pub duration_ns: u64,
-    /// When it had run.
+    /// When it finished.
     pub moment: SlowlogMoment,
 }
 
 impl SlowStep {
-    /// A step that took so long, if that is long.
+    /// Creates the record of a step if it was slow.
     #[inline]
     pub fn of(
         step: usize,
@@ -47,39 +47,39 @@ impl SlowStep {
     }
 }
 
-/// A command that a script called, and that took long.
+/// A slow command called by a script.
 struct SlowCall {
-    /// The time, and the number of the script among the steps of the unit.
+    /// The duration, and the script's step index in the unit.
     slow: SlowStep,
     command: &'static Command,
-    /// What the slow log keeps of its arguments.
+    /// The command's arguments as kept by the slow log.
     arguments: Vec<Vec<u8>>,
 }
 
-/// What took long of a unit.
+/// The slow commands of a unit.
 #[derive(Default)]
 pub struct SlowNotes {
-    /// The steps, ascending.
+    /// Slow steps, in ascending order.
     pub steps: Vec<SlowStep>,
-    /// The calls of scripts, the last ones.
+    /// The most recent slow calls of scripts.
     calls: VecDeque<SlowCall>,
-    /// Calls before these that were not kept.
+    /// Number of earlier calls that were dropped.
     calls_lost: u64,
 }
 
 impl SlowNotes {
-    /// Whether nothing took long.
+    /// Whether nothing was slow.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.calls.is_empty()
     }
 
-    /// Keeps a step in its place.
+    /// Inserts a step in order.
     pub fn note(&mut self, step: SlowStep) {
         let at = self.steps.partition_point(|other| other.step < step.step);
         self.steps.insert(at, step);
     }
 
-    /// Keeps a call of a script.
+    /// Records a script's call.
     #[cold]
     pub fn note_call(
         &mut self,
@@ -101,20 +101,20 @@ impl SlowNotes {
     }
 }
 
-/// Tells the slow log and the latency monitor what took long of a client's commands.
+/// Reports a client's slow commands to the slow log and the latency monitor.
 pub struct Reporter<'r> {
-    /// Where that is kept.
+    /// Destination of the reports.
     pub telemetry: &'r Telemetry,
     /// Limits and thresholds.
     pub config: &'r Config,
     /// The client.
     pub client: &'r Shared,
-    /// The moment.
+    /// The current time.
     pub now: Now,
 }
 
 impl Reporter<'_> {
-    /// Tells of a command, if it took long enough.
+    /// Reports a command if it was slow enough.
     pub fn tell(
         &self,
         command: &'static Command,
@@ -148,7 +148,7 @@ impl Reporter<'_> {
         }
     }
 
-    /// Tells of a command whose request or reply has many bytes.
+    /// Reports a command with a large request or reply.
     pub fn tell_large(
         &self,
         command: &'static Command,
@@ -168,7 +168,7 @@ impl Reporter<'_> {
         log.add(len_max, log.moment(), self.entry(bytes as u64, arguments));
     }
 
-    /// Tells of what took long of that which a script called, which was that step of a unit.
+    /// Reports the slow calls of the script that was this step of the unit.
     pub fn tell_calls(&self, notes: &SlowNotes, step: usize) {
         let mut calls = notes.calls.iter().peekable();
         if calls.peek().is_some_and(|first| first.slow.step == step) {
@@ -179,7 +179,7 @@ impl Reporter<'_> {
         }
     }
 }
-/// Most bytes of a client's name that an entry keeps: a log of long ones would take what no limit counts.
+/// Bytes kept of a client's name in an entry. Longer names would take memory that no limit counts.
 const NAME_BYTES_MAX: usize = 128;
 
 fn shortened(name: &[u8]) -> String {

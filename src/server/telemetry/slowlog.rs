@@ -1,8 +1,8 @@
-//! SLOWLOG and COMMANDLOG: the commands that took longest, and those of large requests and replies, newest first.
+//! SLOWLOG and COMMANDLOG: the slowest commands, and those with large requests or replies, newest first.
 //!
-//! Knows nothing of commands: the session says what ran, how long, and for whom. Bounded by a number that
-//! comes with each addition, so that a smaller limit takes effect with the next such command, as in Redis. Arguments
-//! are shortened before they are kept: what a slow command leaves behind is a few KiB at most.
+//! Independent of commands: the session states what ran, how long, and for which client. The length limit is passed
+//! with each addition, so that a lower limit takes effect with the next such command, as in Redis. Arguments are
+//! truncated before they are kept, so an entry takes a few KiB at most.
 
 use std::collections::VecDeque;
 
@@ -14,44 +14,44 @@ use basalt_commands::command::declaration::Command;
 use basalt_commands::command::host::{CommandLog, SlowlogEntry, SlowlogMoment};
 use basalt_commands::config::Config;
 
-/// Arguments kept of one command; the last one says how many more there were.
+/// Arguments kept of one command; the last one states how many more there were.
 const ARGUMENTS_MAX: usize = 32;
 
 /// Bytes kept of one argument.
 const ARGUMENT_BYTES_MAX: usize = 128;
 
-/// Whether a command that ran for so long is kept.
+/// Whether a command that ran for `duration_ns` is logged.
 #[inline]
 pub fn is_slow(config: &Config, duration_ns: u64) -> bool {
     let threshold_us = config.slowlog_log_slower_than;
     threshold_us >= 0 && duration_ns / 1_000 >= threshold_us as u64 && config.slowlog_max_len > 0
 }
 
-/// Whether so many bytes of a request are kept.
+/// Whether a request of this size is logged.
 #[inline]
 pub fn is_large_request(config: &Config, bytes: usize) -> bool {
     bytes >= least_bytes(config.commandlog_request_larger_than)
 }
 
-/// From how many bytes on a reply is kept.
+/// Returns the reply size from which on a command is logged.
 #[inline]
 pub fn large_reply_bytes(config: &Config) -> usize {
     least_bytes(config.commandlog_reply_larger_than)
 }
 
-/// Whether so many bytes of a reply are kept.
+/// Whether a reply of this size is logged.
 #[inline]
 pub fn is_large_reply(config: &Config, bytes: usize) -> bool {
     bytes >= large_reply_bytes(config)
 }
 
-/// The bytes that a limit says; more than there are if it is negative, as it is none then.
+/// Converts a limit to bytes. A negative limit disables logging and becomes larger than any size.
 #[inline]
 fn least_bytes(limit: i64) -> usize {
     limit as usize
 }
 
-/// See the module.
+/// A log of commands; see the module.
 #[derive(Debug, Default)]
 pub struct Slowlog {
     inner: Mutex<Inner>,
@@ -59,17 +59,17 @@ pub struct Slowlog {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Newest first.
+    /// Entries, newest first.
     entries: VecDeque<(SlowlogMoment, SlowlogEntry)>,
     next_id: u64,
-    /// What all entries that were ever made took.
+    /// Total cost of all entries ever added.
     total_cost: u64,
     resets: u64,
     moments: u64,
 }
 
 impl Telemetry {
-    /// A log of commands.
+    /// Returns a command log.
     pub fn command_log(&self, log: CommandLog) -> &Slowlog {
         match log {
             CommandLog::Slow => &self.slowlog,
@@ -80,11 +80,11 @@ impl Telemetry {
 }
 
 impl Slowlog {
-    /// Keeps one command, whose number it chooses, and drops the oldest ones beyond the limit; one that ran before the
-    /// latest reset is not kept.
+    /// Adds an entry, assigns its id, and drops the oldest entries beyond the limit. An entry from before the
+    /// latest reset is dropped.
     ///
-    /// What a transaction has served may be told of before the transaction itself: then numbers move, so that they
-    /// descend in the list as always.
+    /// Entries served by a transaction may be reported before the transaction itself: then ids are reassigned, so
+    /// that they descend in the list as always.
     pub fn add(&self, len_max: u64, moment: SlowlogMoment, entry: SlowlogEntry) {
         let mut inner = self.inner.lock();
         if inner.resets != moment.resets {
@@ -109,7 +109,7 @@ impl Slowlog {
         self.inner.lock().next_id += count;
     }
 
-    /// Begins a new moment: what is added as of it comes behind all that was added as of earlier ones.
+    /// Starts a new moment: entries of this moment are ordered after all entries of earlier ones.
     pub fn moment(&self) -> SlowlogMoment {
         let mut inner = self.inner.lock();
         inner.moments += 1;
@@ -119,7 +119,7 @@ impl Slowlog {
         }
     }
 
-    /// At most so many, newest first.
+    /// Returns at most `count` entries, newest first.
     pub fn get(&self, count: usize) -> Vec<SlowlogEntry> {
         self.inner
             .lock()
@@ -130,30 +130,30 @@ impl Slowlog {
             .collect()
     }
 
-    /// How many are kept.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.inner.lock().entries.len()
     }
 
-    /// Whether none is kept.
+    /// Whether the log is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Forgets all; numbers go on.
+    /// Removes all entries; ids continue.
     pub fn reset(&self) {
         let mut inner = self.inner.lock();
         inner.entries.clear();
         inner.resets += 1;
     }
 
-    /// For the metrics: commands noted since the start, and the microseconds that they took.
+    /// Returns, for the metrics, the number of entries since the start and their total microseconds.
     pub fn totals(&self) -> (u64, u64) {
         let inner = self.inner.lock();
         (inner.next_id, inner.total_cost)
     }
 
-    /// For the metrics: number and duration (µs) of the newest entry.
+    /// Returns, for the metrics, the id and duration (µs) of the newest entry.
     pub fn newest(&self) -> Option<(u64, u64)> {
         self.inner
             .lock()
@@ -163,7 +163,7 @@ impl Slowlog {
     }
 }
 
-/// What is kept of a command's arguments: no secrets, and little of long ones.
+/// Returns the arguments to be kept: secrets redacted, long ones truncated.
 pub fn arguments(command: &Command, args: &Args<'_>) -> Vec<Vec<u8>> {
     shorten(args.from(0).enumerate().map(
         |(index, argument)| match command.is_secret(args, index) {
@@ -183,7 +183,7 @@ fn shorten<'a>(arguments: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
         }
     }
     if count > ARGUMENTS_MAX {
-        // The note takes the place of the last one kept, which therefore counts among those left out.
+        // The note replaces the last kept argument, which therefore counts as left out.
         let left_out = count - ARGUMENTS_MAX + 1;
         kept[ARGUMENTS_MAX - 1] = format!("... ({left_out} more arguments)").into_bytes();
     }

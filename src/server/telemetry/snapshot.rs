@@ -1,7 +1,7 @@
-//! All figures of one moment, summed over shards and threads: what INFO, the metrics and MEMORY STATS show.
+//! All figures at one moment, summed over shards and threads: the source of INFO, the metrics and MEMORY STATS.
 //!
-//! Gathering reads published counters only: no token is taken, so a scrape never waits for a shard and no shard waits
-//! for a scrape. Each figure is whole, though not all are of the same instant.
+//! Gathering only reads published counters: no token is taken, so scrapes and shards never wait for each other.
+//! Each figure is consistent, though not all are from the same instant.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -23,51 +23,51 @@ use basalt_commands::command::table::registry;
 use basalt_commands::pubsub;
 use basalt_engine::published::{DbCounts, LAG_BOUNDS_MS, PublishedLeases, PublishedTags};
 
-/// Buckets of the expiry lag, the open one included.
+/// Buckets of the expiry lag, including the unbounded one.
 pub const LAG_BUCKETS: usize = LAG_BOUNDS_MS.len() + 1;
 
-/// One command's figures over all threads.
+/// One command's figures, summed over all threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandFigures {
     /// Full name of the command.
     pub name: &'static str,
-    /// Runs.
+    /// Number of runs.
     pub calls: u64,
-    /// Time of all runs.
+    /// Total time of all runs.
     pub duration_ns: u64,
-    /// Refused before they ran.
+    /// Calls refused before running.
     pub rejected: u64,
-    /// Ran and answered with an error.
+    /// Runs that returned an error.
     pub failed: u64,
     /// Runs by duration.
     pub buckets: Buckets,
 }
 
-/// One shard's figures.
+/// A shard's figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardFigures {
     /// Keys in all databases.
     pub keys: u64,
-    /// Bytes charged to it.
+    /// Bytes charged to the shard.
     pub bytes: u64,
-    /// Commands run on it.
+    /// Commands run on the shard.
     pub commands: u64,
-    /// What was counted of its token.
+    /// Figures of the shard's token.
     pub token: TokenFigures,
 }
 
-/// One database's figures over all shards.
+/// A database's figures, summed over all shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseFigures {
-    /// Bytes of its keys and values, with what finds them.
+    /// Bytes of its keys and values, including index overhead.
     pub bytes: u64,
-    /// What it may take, 0 for all that there is.
+    /// The database's share of memory in bytes, 0 if unlimited.
     pub share_bytes: u64,
-    /// What was counted in it.
+    /// Counters of the database.
     pub counts: DbCounts,
-    /// Hashes of which fields have deadlines.
+    /// Hashes with fields that have deadlines.
     pub field_volatile: u64,
-    /// Milliseconds that keys with deadlines have left, on average; 0 where there is no such key.
+    /// Mean remaining TTL of its volatile keys, in milliseconds; 0 if there are none.
     pub ttl_mean_ms: u64,
 }
 
@@ -91,7 +91,7 @@ impl DatabaseFigures {
             share_bytes: service.budget().share_bytes(index).unsigned_abs(),
             counts,
             field_volatile,
-            // Keys whose time has come wait to be deleted: less than nothing is never left.
+            // Clamp at zero: expired keys may still wait to be deleted.
             ttl_mean_ms: match volatile {
                 0 => 0,
                 volatile => (sum_ms / volatile as f64).max(0.0) as u64,
@@ -100,10 +100,11 @@ impl DatabaseFigures {
     }
 }
 
-/// What CONFIG RESETSTAT subtracts from then on: what shards publish, and registries, are others' to write.
+/// Values that figures have been relative to since CONFIG RESETSTAT: shards' figures and registries are written by
+/// others and cannot be reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Baseline {
-    /// By database.
+    /// Counts by database.
     dbs: Vec<DbCounts>,
     expired_fields: u64,
     lazyfreed: u64,
@@ -116,30 +117,30 @@ pub struct Baseline {
     rounds: RoundFigures,
 }
 
-/// What leases and tags did since the start, of all shards.
+/// Figures of leases and tags since the start, summed over all shards.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeaseFigures {
-    /// Leases that were given.
+    /// Leases granted.
     pub given: u64,
-    /// Leases that are in force now.
+    /// Leases currently in force.
     pub in_force: u64,
-    /// Clients that wait for a key to be loaded.
+    /// Clients waiting for a key to be loaded.
     pub waiting: u64,
-    /// Leases that ended with a value.
+    /// Leases completed with a value.
     pub filled: u64,
-    /// Leases that were given up.
+    /// Leases abandoned by their holder.
     pub dropped: u64,
-    /// Leases whose time was over.
+    /// Leases that expired.
     pub void_by_time: u64,
-    /// Leases that ended as their key changed.
+    /// Leases voided by a change of their key.
     pub void_by_change: u64,
     /// Values that LFILL did not store.
     pub fills_refused: u64,
-    /// Values that were answered past their fresh time.
+    /// Stale values returned past their fresh time.
     pub stale_served: u64,
-    /// Tags that were invalidated, in each shard that had keys with them.
+    /// Tag invalidations, counted in each shard with tagged keys.
     pub tags_invalidated: u64,
-    /// Keys deleted because a tag was invalidated.
+    /// Keys deleted by tag invalidations.
     pub tags_keys_invalidated: u64,
 }
 
@@ -159,56 +160,56 @@ impl LeaseFigures {
     }
 }
 
-/// See the module.
+/// All figures at one moment; see the module.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Microseconds since the epoch.
+    /// Microseconds since the Unix epoch.
     pub unix_us: u64,
-    /// Seconds since the start.
+    /// Seconds since the server started.
     pub uptime_s: u64,
-    /// Commands that ran or were refused, in the order of the registry.
+    /// Commands that ran or were refused, in registry order.
     pub commands: Vec<CommandFigures>,
-    /// Runs of all commands.
+    /// Number of commands run.
     pub calls: u64,
     /// Bytes received.
     pub bytes_in: u64,
     /// Bytes sent.
     pub bytes_out: u64,
-    /// Reads from sockets.
+    /// Reads from sockets that returned data.
     pub reads: u64,
     /// Writes to sockets.
     pub writes: u64,
-    /// Most commands that a connection's turn ran.
+    /// Most commands that a connection ran between two reads.
     pub most_commands: u64,
-    /// How often the loops went round, but for the reads of connections.
+    /// Event-loop iterations other than the reads of connections.
     pub rounds: RoundFigures,
-    /// Per second.
+    /// Rates per second.
     pub rates: Rates,
-    /// Shard by shard.
+    /// Figures by shard.
     pub shards: Vec<ShardFigures>,
-    /// What was counted in all databases together.
+    /// Counters of all databases together.
     pub counts: DbCounts,
-    /// Fields of hashes deleted because their time had come.
+    /// Hash fields deleted because they expired.
     pub expired_fields: u64,
-    /// Collections freed after the shard was let go.
+    /// Collections freed after their shard was released.
     pub lazyfreed: u64,
-    /// How evicted keys were chosen, and what became of new keys.
+    /// Figures of eviction: how keys were chosen, and whether new keys were promoted.
     pub eviction: Eviction,
-    /// Clients closed to make room.
+    /// Clients closed to free memory.
     pub evicted_clients: u64,
-    /// Time spent on expiry in the background.
+    /// Nanoseconds spent on background expiry.
     pub expire_ns: u64,
-    /// Changes since the start.
+    /// Changes of the data since the start.
     pub dirty: u64,
-    /// Keys that somebody waits for.
+    /// Keys that clients are blocked on.
     pub waited_keys: u64,
-    /// Who loads missing keys.
+    /// Figures of leases and tags.
     pub leases: LeaseFigures,
-    /// Keys that transactions to be watch.
+    /// Keys watched for transactions.
     pub watched_keys: u64,
-    /// Keys that somebody waits for who also wants to know when the key goes.
+    /// Keys that clients are blocked on which also want to wake when the key is deleted.
     pub waited_keys_when_gone: u64,
-    /// Locks, rates and what is due.
+    /// Figures of locks, rate limits and queues of due work.
     pub locks: Locks,
     /// Expired keys by how late they were deleted.
     pub lag: [u64; LAG_BUCKETS],
@@ -216,31 +217,31 @@ pub struct Snapshot {
     pub lag_sum_ms: u64,
     /// The longest lag.
     pub lag_max_ms: u64,
-    /// Connections now.
+    /// Current connections.
     pub clients: u64,
-    /// Connections ever.
+    /// Connections accepted.
     pub accepted: u64,
     /// Connections refused.
     pub rejected: u64,
-    /// Connections closed because they did not take what was sent.
+    /// Connections closed because they did not read their output.
     pub clients_cut: u64,
-    /// Connections closed because they sent too much for one request or transaction.
+    /// Connections closed because one request or transaction was too large.
     pub overfed: u64,
-    /// Who follows whom.
+    /// Both sides of replication.
     pub replication: Facts,
-    /// Subscriptions.
+    /// Figures of subscriptions.
     pub pubsub: pubsub::Figures,
-    /// Scripts and functions.
+    /// Figures of scripts and functions.
     pub scripts: ScriptFigures,
-    /// What connections use, and how many wait.
+    /// Memory of connections, and the number of waiting clients.
     pub client_figures: ClientFigures,
-    /// What other sizes of memory would do.
+    /// Estimated hit ratios at other memory sizes.
     pub curve: CurveFigures,
-    /// Database by database.
+    /// Figures by database.
     pub databases: Vec<DatabaseFigures>,
     /// Memory, and keys by database.
     pub memory: MemoryReport,
-    /// CPU time.
+    /// CPU time of the process.
     pub cpu: Cpu,
     /// Error replies by their first word.
     pub errors: Vec<(Box<str>, u64)>,
@@ -248,22 +249,22 @@ pub struct Snapshot {
     pub error_count: u64,
 }
 
-/// What was counted of locks, of rates and of queues of what is due.
+/// Figures of locks, rate limits and queues of due work.
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
-    /// Locks that an owner got.
+    /// Locks acquired.
     pub taken: u64,
-    /// Locks that an owner got who had waited for them.
+    /// Locks acquired after waiting.
     pub handed_over: u64,
-    /// Times that an owner took a lock which it had.
+    /// Acquisitions of a lock by its current owner.
     pub retaken: u64,
-    /// Locks that their owner released.
+    /// Locks released by their owner.
     pub released: u64,
-    /// Requests that CL.THROTTLE let through.
+    /// Requests that CL.THROTTLE allowed.
     pub let_through: u64,
-    /// Requests that it did not.
+    /// Requests that CL.THROTTLE limited.
     pub limited: u64,
-    /// Members that were taken out as they were due.
+    /// Members removed from queues because they were due.
     pub due_taken: u64,
 }
 
@@ -284,31 +285,31 @@ impl Locks {
     }
 }
 
-/// What eviction did since the start, and how memory stands against its limit.
+/// Eviction since the start, and memory use relative to its limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Eviction {
-    /// Keys that went out of the queue of new ones.
+    /// Keys evicted from the queue of new keys.
     pub from_small: u64,
-    /// Keys of the main part that went.
+    /// Keys evicted from the main queue.
     pub from_main: u64,
-    /// Keys that went by chance or by their deadline.
+    /// Keys evicted at random or by their deadline.
     pub otherwise: u64,
-    /// Keys that were used while they were new.
+    /// Keys promoted because they were used while new.
     pub promoted: u64,
-    /// Keys that came again soon after they went.
+    /// Keys that were set again soon after their eviction.
     pub ghost_hits: u64,
-    /// How long memory has been above the limit by now.
+    /// Time in milliseconds for which memory has now been above the limit.
     pub exceeded_ms: u64,
-    /// How long memory has been above the limit in all, in milliseconds.
+    /// Total time in milliseconds for which memory was above the limit.
     pub exceeded_total_ms: u64,
-    /// Bytes that are yet to be evicted.
+    /// Bytes still to be evicted.
     pub debt_bytes: u64,
-    /// Time spent on it in the background.
+    /// Nanoseconds spent on background eviction.
     pub spent_ns: u64,
 }
 
 impl Eviction {
-    /// Of this moment.
+    /// Returns the current figures.
     pub fn now(service: &dyn Observed) -> Eviction {
         Eviction::of(service, clock::unix_ms())
     }
@@ -341,7 +342,7 @@ impl Eviction {
 }
 
 impl Baseline {
-    /// The figures as they are.
+    /// Returns the current figures.
     pub fn of(service: &dyn Observed) -> Baseline {
         let mut baseline = Baseline {
             accepted: service.clients().accepted.load(Relaxed),
@@ -387,7 +388,7 @@ impl Baseline {
 }
 
 impl Snapshot {
-    /// The figures of this moment.
+    /// Gathers the current figures.
     pub fn gather(service: &dyn Observed) -> Snapshot {
         let used = memory::Used::now(service.telemetry());
         let telemetry: &Telemetry = service.telemetry();
@@ -424,7 +425,7 @@ impl Snapshot {
             lag: [0; LAG_BUCKETS],
             lag_sum_ms: 0,
             lag_max_ms: 0,
-            // As Redis counts them: replicas are told apart.
+            // Replicas are not counted as clients, as in Redis.
             clients: service
                 .clients()
                 .count()
@@ -481,7 +482,7 @@ impl Snapshot {
         }
     }
 
-    /// The token counters of all shards together; the longest hold is the longest of any.
+    /// Returns the token counters of all shards together; the longest hold is the longest of any shard.
     pub fn tokens(&self) -> TokenFigures {
         let mut sum = TokenFigures::default();
         for shard in &self.shards {
@@ -497,7 +498,7 @@ impl Snapshot {
         sum
     }
 
-    /// The lag that `percent` of the expired keys stayed within, in ms.
+    /// Returns the lag in ms that `percent` of the expired keys did not exceed.
     pub fn lag_percentile_ms(&self, percent: f64) -> f64 {
         lag_percentile_ms(&self.lag, self.lag_max_ms, percent)
     }
@@ -527,7 +528,7 @@ fn lag_percentile_ms(lag: &[u64; LAG_BUCKETS], max_ms: u64, percent: f64) -> f64
     0.0
 }
 
-/// Figures of one command, if it ever ran or was refused.
+/// Returns a command's figures, if it ever ran or was refused.
 pub fn command(id: usize) -> Option<CommandFigures> {
     let mut figures = CommandFigures {
         name: registry().all().get(id)?.full_name,

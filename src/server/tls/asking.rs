@@ -1,8 +1,8 @@
-//! TLS for the tools that ask a server: their arguments, named as those of redis-cli, and a stream that waits.
+//! TLS for client tools: their arguments, named like redis-cli's, and a blocking stream.
 //!
-//! A server whose certificate an authority of `--cacert` has signed is taken whatever it is called, as redis-cli does,
-//! since servers of a cache are asked by address. The machine's own authorities sign for everybody, so there the name
-//! has to be right as well.
+//! With `--cacert`, a server whose certificate is signed by one of those CAs is accepted under any name, as in
+//! redis-cli, since cache servers are addressed by IP address. The system's CAs sign for everyone, so with them the
+//! name must match, too.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, TcpStream};
@@ -20,17 +20,17 @@ use rustls::sign::SingleCertAndKey;
 use super::contexts::AnyName;
 use super::files;
 
-/// An encrypted stream to a server. Reads and writes wait, as those of its socket do.
+/// An encrypted stream to a server. Reads and writes block, like those of its socket.
 pub type Stream = StreamOwned<ClientConnection, TcpStream>;
 
-/// Where systems keep the authorities that they trust.
+/// Where systems keep their trusted CAs.
 const AUTHORITIES: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/cert.pem",
 ];
 
-/// The arguments of a tool that can ask by TLS.
+/// Returns the arguments of a tool that supports TLS.
 pub fn arguments() -> [Arg; 5] {
     let file = |name: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name("FILE").help(help)
@@ -61,12 +61,12 @@ pub fn arguments() -> [Arg; 5] {
     ]
 }
 
-/// How a tool was told to ask by TLS.
+/// A tool's TLS settings.
 #[derive(Clone, Debug)]
 pub struct Asking(Arc<ClientConfig>);
 
 impl Asking {
-    /// What the arguments say; none where they say nothing of TLS.
+    /// Evaluates the arguments; `None` without `--tls`.
     pub fn of(given: &ArgMatches) -> Result<Option<Asking>, String> {
         if !given.get_flag("tls") {
             return Ok(None);
@@ -89,7 +89,7 @@ impl Asking {
         Ok(Some(Asking(Arc::new(config))))
     }
 
-    /// Makes an encrypted stream of a socket that is connected to a host; the handshake is over then.
+    /// Makes an encrypted stream from a socket connected to a host; completes the handshake.
     pub fn open(&self, host: &str, mut socket: TcpStream) -> io::Result<Stream> {
         let name = match host.parse::<IpAddr>() {
             Ok(address) => ServerName::from(address),

@@ -1,9 +1,9 @@
-//! An encrypted socket, which asks and answers as a plain one does: readiness, and reads and writes that do not wait.
+//! An encrypted socket with the interface of a plain one: readiness, and non-blocking reads and writes.
 //!
-//! Reads decrypt into the caller's buffer by way of one room for each thread, so an idle connection holds none of its
-//! own. Writes take whole batches, which leave as full records. A write that the socket does not take whole counts as
-//! not done, and is to be asked for again with the same bytes: what a client has not taken stays where output is
-//! counted, and no more than [`CIPHERED_BYTES_MAX`] lies here.
+//! Reads decrypt into the caller's buffer through one scratch buffer per thread, so an idle connection holds none
+//! of its own. Writes take whole batches, which are sent as full records. A write that the socket does not accept
+//! completely counts as not done, and must be retried with the same bytes: output that a client has not accepted
+//! stays where it is counted, and no more than [`CIPHERED_BYTES_MAX`] is buffered here.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, ErrorKind, IoSlice, Write};
@@ -16,33 +16,33 @@ use rustls::Connection;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Bytes that are read at once before they are decrypted.
+/// Bytes read at once before decryption.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Bytes that are encrypted before the socket has taken them: four full records, and what frames them.
+/// Bytes that may be encrypted before the socket accepts them: four full records with their framing.
 pub const CIPHERED_BYTES_MAX: usize = 4 * 16 * 1024 + 1024;
 
 thread_local! {
-    /// Where a thread reads into.
+    /// The thread's read buffer.
     static ROOM: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
 }
 
-/// See the module.
+/// An encrypted socket; see the module.
 pub struct Channel {
     socket: TcpStream,
     tls: Box<Connection>,
-    /// Bytes of the caller's that are encrypted, and of which he does not know that.
+    /// The caller's bytes that are encrypted but not yet reported as written.
     owed: usize,
-    /// Something is decrypted, and was not taken.
+    /// Whether there are decrypted bytes that were not read.
     is_held: bool,
-    /// What came and was not decrypted yet, as there was no room for what it may hold.
+    /// Received bytes not yet decrypted, because there was no room for their content.
     carried: Vec<u8>,
-    /// The peer has said that nothing more comes.
+    /// Whether the peer has announced the end of its data.
     is_over: bool,
 }
 
 impl Channel {
-    /// The socket behind a handshake; `rest` is what came behind it.
+    /// Creates the channel after a handshake; `rest` is what was received after it.
     pub(super) fn new(
         socket: TcpStream,
         tls: Box<Connection>,
@@ -59,12 +59,13 @@ impl Channel {
         }
     }
 
-    /// The socket.
+    /// Returns the underlying socket.
     pub fn socket(&self) -> &TcpStream {
         &self.socket
     }
 
-    /// Ready when there may be something to read. What lies here because the socket did not take it leaves meanwhile.
+    /// Ready when there may be something to read. Meanwhile sends encrypted bytes that the socket did not accept
+    /// before.
     pub fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.tls.wants_write() {
             match send(&self.socket, &mut self.tls) {
@@ -90,7 +91,7 @@ impl Channel {
         self.socket.poll_write_ready(cx)
     }
 
-    /// Reads into the spare room of a buffer; 0 is the end.
+    /// Reads into the spare capacity of a buffer; returns 0 at the end of the stream.
     pub fn try_read(&mut self, buffer: &mut impl BufMut) -> io::Result<usize> {
         let room = buffer.chunk_mut().len();
         let mut left = room;
@@ -105,7 +106,7 @@ impl Channel {
         ROOM.with_borrow_mut(|fresh| {
             let wanted = left.clamp(1024, READ_BYTES);
             let mut cx = Context::from_waker(Waker::noop());
-            // Through the asynchronous reader, for the reason that plain sockets have.
+            // Through the asynchronous reader, for the same reason as with plain sockets.
             let polled = pin!(self.socket.read(&mut fresh[..wanted])).poll(&mut cx);
             match polled {
                 Poll::Pending => Err(ErrorKind::WouldBlock.into()),
@@ -123,7 +124,7 @@ impl Channel {
         })
     }
 
-    /// Decrypts what came.
+    /// Decrypts received bytes.
     fn decrypt(
         &mut self,
         mut bytes: &[u8],
@@ -138,7 +139,7 @@ impl Channel {
                     self.is_over = state.peer_has_closed();
                 }
                 Err(error) => {
-                    // The peer is told, if it still listens.
+                    // Notify the peer, if it still listens.
                     let _ = send(&self.socket, &mut self.tls);
                     return Err(io::Error::new(ErrorKind::InvalidData, error));
                 }
@@ -151,7 +152,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Takes what is decrypted, as far as there is room.
+    /// Copies decrypted bytes to the caller's buffer as far as they fit.
     fn take(&mut self, buffer: &mut impl BufMut, left: &mut usize) -> io::Result<()> {
         while self.is_held && *left > 0 {
             let mut reader = self.tls.reader();
@@ -172,8 +173,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Writes; how many bytes the socket has taken whole records of. When it would wait, the same bytes are to be
-    /// written again.
+    /// Writes. Returns the number of bytes whose records the socket has accepted completely. If it would block, the
+    /// caller must retry with the same bytes.
     pub fn try_write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         if self.tls.wants_write() {
             send(&self.socket, &mut self.tls)?;
@@ -191,13 +192,13 @@ impl Channel {
         }
     }
 
-    /// The file descriptor.
+    /// Returns the file descriptor.
     pub fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
 }
 
-/// Sends what is encrypted, all of it.
+/// Sends all encrypted bytes.
 pub(super) fn send(socket: &TcpStream, tls: &mut Connection) -> io::Result<()> {
     struct Out<'s>(&'s TcpStream);
     impl Write for Out<'_> {
@@ -223,7 +224,7 @@ pub(super) fn send(socket: &TcpStream, tls: &mut Connection) -> io::Result<()> {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // One attempt: a peer that does not take even this is not worth waiting for.
+        // One attempt: a peer that does not accept even this is not worth waiting for.
         self.tls.send_close_notify();
         let _ = send(&self.socket, &mut self.tls);
     }
@@ -265,7 +266,7 @@ impl AsyncWrite for Channel {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // What was taken has left.
+        // The accepted bytes have been sent.
         Poll::Ready(Ok(()))
     }
 

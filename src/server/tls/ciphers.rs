@@ -1,15 +1,15 @@
-//! Lists of ciphers as OpenSSL has them, `HIGH:!aNULL` or `ECDHE-RSA-AES256-GCM-SHA384`, as the suites of rustls.
+//! Translates OpenSSL cipher lists, such as `HIGH:!aNULL` or `ECDHE-RSA-AES256-GCM-SHA384`, to rustls suites.
 
 use rustls::{CipherSuite, SupportedCipherSuite};
 
-/// A suite under the name that OpenSSL gives it, and the words that mean it among others.
+/// A suite with its OpenSSL name and the OpenSSL keywords that match it.
 struct Known {
     name: &'static str,
     suite: CipherSuite,
     words: &'static [&'static str],
 }
 
-/// TLS 1.2, the strongest first.
+/// TLS 1.2 suites, the strongest first.
 const KNOWN: [Known; 6] = [
     Known {
         name: "ECDHE-ECDSA-AES256-GCM-SHA384",
@@ -43,25 +43,25 @@ const KNOWN: [Known; 6] = [
     },
 ];
 
-/// Words that mean all of them.
+/// Keywords that match all suites.
 const ALL: [&str; 10] = [
     "ALL", "DEFAULT", "HIGH", "ECDHE", "EECDH", "KECDHE", "KEECDH", "TLSV1.2", "FIPS", "SUITEB",
 ];
 
-/// How OpenSSL calls a suite of TLS 1.3 is how the standard calls it, with another beginning than here.
+/// Returns OpenSSL's name of a TLS 1.3 suite, which is the standard's; only the prefix differs from rustls.
 fn modern_name(suite: CipherSuite) -> Option<String> {
     let name = suite.as_str()?;
     Some(name.replacen("TLS13_", "TLS_", 1))
 }
 
-/// Suites in order of preference, and the names in the list that mean nothing here.
+/// Suites in order of preference, and the unrecognized names in the list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Chosen {
     pub(super) suites: Vec<CipherSuite>,
     pub(super) unknown: Vec<String>,
 }
 
-/// What a list for TLS 1.2 means (`tls-ciphers`); the empty list means all.
+/// Evaluates a list for TLS 1.2 (`tls-ciphers`); an empty list means all.
 pub(super) fn of_tls12(list: &str) -> Chosen {
     let mut chosen = Chosen {
         suites: Vec::new(),
@@ -84,7 +84,7 @@ pub(super) fn of_tls12(list: &str) -> Chosen {
                 }
             }
             b'+' => {
-                // To the end, if they are there.
+                // Move them to the end, if they are present.
                 let (last, first): (Vec<_>, Vec<_>) = std::mem::take(&mut chosen.suites)
                     .into_iter()
                     .partition(|suite| meant.contains(suite));
@@ -105,7 +105,7 @@ pub(super) fn of_tls12(list: &str) -> Chosen {
     chosen
 }
 
-/// The suites that are meant by all of several words: `ECDHE+AESGCM`.
+/// Returns the suites that match all of several keywords: `ECDHE+AESGCM`.
 fn meaning(words: &str) -> Vec<CipherSuite> {
     let means = |known: &Known, word: &str| {
         let word = word.to_ascii_uppercase();
@@ -117,7 +117,7 @@ fn meaning(words: &str) -> Vec<CipherSuite> {
     meant.map(|known| known.suite).collect()
 }
 
-/// What a list for TLS 1.3 means (`tls-ciphersuites`); the empty list means all of `available`.
+/// Evaluates a list for TLS 1.3 (`tls-ciphersuites`); an empty list means all of `available`.
 pub(super) fn of_tls13(list: &str, available: &[SupportedCipherSuite]) -> Chosen {
     let all = available.iter().filter(|suite| suite.tls13().is_some());
     let all: Vec<CipherSuite> = all.map(SupportedCipherSuite::suite).collect();
@@ -174,7 +174,7 @@ mod tests {
             names("ecdhe-rsa-aes128-gcm-sha256").0,
             ["ECDHE-RSA-AES128-GCM-SHA256"]
         );
-        // What is banned does not come back, what is taken out may.
+        // Banned suites do not come back; removed ones may.
         assert_eq!(names("!AES:ALL").0.len(), 2);
         assert_eq!(names("ALL:-AES:AES256").0.len(), 4);
         assert_eq!(names("AES128:AES256:+ECDSA").0[0], all[5]);

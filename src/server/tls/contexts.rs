@@ -1,6 +1,6 @@
-//! The configuration as what handshakes begin with.
+//! Builds TLS contexts from the configuration.
 //!
-//! Invariant: contexts that can not be made whole leave those in force as they are.
+//! Invariant: if contexts cannot be built completely, those in force stay unchanged.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,30 +27,30 @@ use basalt_commands::config::Config;
 use basalt_commands::config::values::TlsAuthClients;
 use basalt_core::base::lossless;
 
-/// What handshakes begin with.
+/// The contexts that handshakes use.
 #[derive(Clone)]
 pub struct Contexts {
-    /// For those who connect.
+    /// For incoming connections.
     pub server: Arc<ServerConfig>,
-    /// For those who connect and need no certificate of their own.
+    /// For incoming connections that need no client certificate.
     pub anonymous: Arc<ServerConfig>,
-    /// For nodes of the cluster who connect: each has to show a certificate, whatever clients have to. Without
-    /// authorities that could have signed it there is none.
+    /// For incoming connections from cluster nodes, which must show a certificate, whatever applies to clients.
+    /// `None` without CAs that could have signed it.
     pub peers: Option<Arc<ServerConfig>>,
-    /// For connections to other servers.
+    /// For outgoing connections.
     pub client: Arc<ClientConfig>,
-    /// The certificates that this server shows, with the moment that each ends.
+    /// The certificates that this server presents, with their expiry times.
     pub own: Vec<OwnCertificate>,
 }
 
-/// A certificate that this server shows to others.
+/// A certificate that this server presents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnCertificate {
     /// The directive that names its file.
     pub directive: &'static str,
-    /// The file.
+    /// Path of the file.
     pub file: String,
-    /// Unix second at which it, or one of its chain, is valid no longer; none if that cannot be read.
+    /// Unix second at which it, or a certificate of its chain, expires; `None` if that cannot be read.
     pub ends_s: Option<i64>,
 }
 
@@ -58,31 +58,31 @@ pub struct OwnCertificate {
 #[derive(Default)]
 pub struct Live {
     current: ArcSwapOption<Contexts>,
-    /// How the files looked when they were last read.
+    /// State of the files when they were last read.
     looks: Mutex<Vec<Look>>,
-    /// Why files that changed could not be put in force; none once some are.
+    /// Why changed files could not be put in force; `None` once that succeeds.
     failure: Mutex<Option<String>>,
 }
 
 impl Live {
-    /// The contexts that a handshake begins with now; none while nothing asks for TLS.
+    /// Returns the contexts for new handshakes; `None` while nothing uses TLS.
     pub fn current(&self) -> Option<Arc<Contexts>> {
         self.current.load_full()
     }
 
-    /// Puts contexts back that were in force.
+    /// Restores earlier contexts.
     pub fn restore(&self, contexts: Option<Arc<Contexts>>) {
         self.current.store(contexts);
     }
 
-    /// Makes the contexts of a configuration, and puts them in force. When that fails, those before stay.
+    /// Builds the contexts of a configuration and puts them in force. On failure, the previous contexts stay.
     pub fn configure(&self, config: &Config) -> Result<(), String> {
         if !is_wanted(config) {
             self.current.store(None);
             *self.failure.lock() = None;
             return Ok(());
         }
-        // Before they are read: what changes while they are is seen the next time.
+        // Before reading the files, so that a change in the meantime is detected next time.
         let looks = look_at_files(config);
         let made = Contexts::make(config);
         *self.looks.lock() = looks;
@@ -91,12 +91,12 @@ impl Live {
         Ok(())
     }
 
-    /// Why the files as they are now are not in force, if they are not.
+    /// Returns why the current files are not in force, if they are not.
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().clone()
     }
 
-    /// Reads the files again if they look different; whether they did, and what came of it.
+    /// Reloads the files if they have changed. Returns `None` if they have not, or else the outcome.
     pub fn follow_files(&self, config: &Config) -> Option<Result<(), String>> {
         let has_changed = is_wanted(config) && *self.looks.lock() != look_at_files(config);
         has_changed.then(|| {
@@ -106,7 +106,7 @@ impl Live {
     }
 }
 
-/// Whether something of a configuration needs TLS.
+/// Whether a configuration uses TLS anywhere.
 pub fn is_wanted(config: &Config) -> bool {
     let is_for_metrics = config.metrics_tls && config.metrics_port != 0;
     config.tls_port != 0 || config.tls_replication || config.tls_cluster || is_for_metrics
@@ -130,7 +130,7 @@ fn look_at_files(config: &Config) -> Vec<Look> {
 }
 
 impl Contexts {
-    /// Makes the contexts of a configuration; the text is for the log.
+    /// Builds the contexts of a configuration; the error text is for the log.
     pub fn make(config: &Config) -> Result<Contexts, String> {
         if config.tls_cert_file.is_empty() {
             return Err("No tls-cert-file configured!".to_owned());
@@ -201,7 +201,7 @@ impl Contexts {
     }
 }
 
-/// The certificates that are shown, given those for clients and for servers.
+/// Returns the presented certificates, given those for the server and client roles.
 fn own_certificates(
     config: &Config,
     own: &CertifiedKey,
@@ -224,7 +224,7 @@ fn own_certificates(
     shown.map(describe).collect()
 }
 
-/// The versions that are allowed; all that can be had if none is named.
+/// Returns the allowed protocol versions; all supported ones if none is named.
 fn versions(words: &str) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
     let mut versions = Vec::new();
     for word in words.split(' ').filter(|word| !word.is_empty()) {
@@ -250,7 +250,7 @@ fn versions(words: &str) -> Result<Vec<&'static SupportedProtocolVersion>, Strin
     }
 }
 
-/// The cryptography, with the ciphers that are allowed.
+/// Returns the crypto provider, restricted to the allowed ciphers.
 fn provider(config: &Config) -> Result<CryptoProvider, String> {
     let mut provider = aws_lc_rs::default_provider();
     let all = std::mem::take(&mut provider.cipher_suites);
@@ -279,7 +279,7 @@ fn provider(config: &Config) -> Result<CryptoProvider, String> {
     Ok(provider)
 }
 
-/// Who looks at the certificates of clients, if somebody does.
+/// Returns the verifier of client certificates, if they are verified.
 fn verifier(
     wanted: TlsAuthClients,
     provider: &Arc<CryptoProvider>,
@@ -347,11 +347,11 @@ fn client(
     Ok(Arc::new(context))
 }
 
-/// Accepts a server that has the key of its certificate, whatever name the certificate is for: replicas know their
-/// primary by an address, as in Redis.
+/// Accepts a server that has its certificate's key, whatever name the certificate is for: as in Redis, replicas
+/// know their primary by address.
 #[derive(Debug)]
 pub(super) struct AnyName {
-    /// The certificate must be signed by one of these. None: no signature is required (`--insecure`).
+    /// The CAs that must have signed the certificate. `None`: no signature is required (`--insecure`).
     pub(super) authorities: Option<Arc<RootCertStore>>,
     pub(super) provider: Arc<CryptoProvider>,
 }

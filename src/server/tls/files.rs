@@ -1,4 +1,4 @@
-//! Certificates, keys and authorities as they lie in files.
+//! Reads certificates, keys and CAs from files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use rustls::sign::CertifiedKey;
 use super::sealed;
 use basalt_core::base::lossless;
 
-/// The largest file that is read: none of them is near that.
+/// Maximum size of a file; real ones are far smaller.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// What a file looked like: it is read again when it looks different.
+/// A file's observed metadata: the file is reloaded when this changes.
 pub(super) type Look = (PathBuf, Option<(SystemTime, u64, u64)>);
 
-/// How a file looks now.
+/// Returns a file's current metadata.
 pub(super) fn look(path: PathBuf) -> Look {
     use std::os::unix::fs::MetadataExt;
     let facts = fs::metadata(&path).ok().and_then(|facts| {
@@ -30,7 +30,7 @@ pub(super) fn look(path: PathBuf) -> Look {
     (path, facts)
 }
 
-/// A certificate with its chain, and its key.
+/// Loads a certificate with its chain, and its key.
 pub(super) fn certified(
     provider: &CryptoProvider,
     certificates: &str,
@@ -48,7 +48,7 @@ pub(super) fn certified(
         Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => Err(
             format!("The private key does not belong to the certificate {certificates}"),
         ),
-        // What could not be compared is for the clients to judge.
+        // If they could not be compared, leave the check to the clients.
         _ => Ok(Arc::new(certified)),
     }
 }
@@ -74,7 +74,7 @@ fn private_key(path: &str, password: &str) -> Result<PrivateKeyDer<'static>, Str
     }
 }
 
-/// The authorities that are trusted: those of a file, and those of every file in a folder.
+/// Loads the trusted CAs: those in a file, and those in every file of a directory.
 pub(super) fn authorities(file: &str, folder: &str) -> Result<RootCertStore, String> {
     let mut store = RootCertStore::empty();
     let failed = |path: &Path, why: String| {
@@ -93,7 +93,7 @@ pub(super) fn authorities(file: &str, folder: &str) -> Result<RootCertStore, Str
     if !folder.is_empty() {
         let path = lossless::path_of(folder);
         for file in inside(&path).map_err(|why| failed(&path, why))? {
-            // Folders of authorities hold other things too.
+            // CA directories contain other files, too.
             if let Ok(text) = read(&file) {
                 add(&mut store, &text);
             }
@@ -102,7 +102,7 @@ pub(super) fn authorities(file: &str, folder: &str) -> Result<RootCertStore, Str
     Ok(store)
 }
 
-/// The files in a folder, in order.
+/// Lists the files in a directory, sorted.
 pub(super) fn inside(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = fs::read_dir(folder).map_err(|error| error.to_string())?;
     let mut files: Vec<PathBuf> = entries

@@ -1,4 +1,4 @@
-//! From a socket to an encrypted one, within bounds of bytes; who calls bounds the time.
+//! Handshakes that turn a socket into an encrypted one, within a bound of bytes; the caller bounds the time.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use super::channel::{Channel, send};
 use super::contexts::Contexts;
 use super::names::Names;
 
-/// Bytes that a peer may send before the handshake is over: room for long chains of certificates.
+/// Bytes that a peer may send before the handshake completes; enough for long certificate chains.
 const HANDSHAKE_BYTES_MAX: usize = 64 * 1024;
 
 const READ_BYTES: usize = 4 * 1024;
 
-/// Why there is no encrypted connection.
+/// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The socket broke.
+    /// The socket failed.
     #[error("{0}")]
     Socket(#[from] io::Error),
-    /// The peer closed the connection on the way.
+    /// The peer closed the connection during the handshake.
     #[error("unexpected eof while reading")]
     Eof,
     /// The peer sent more than any handshake takes.
@@ -35,12 +35,12 @@ pub enum Failure {
     /// The handshake took too long.
     #[error("the handshake took too long")]
     Late,
-    /// The two do not come together.
+    /// The peers share no protocol parameters.
     #[error("{}", text(.0))]
     Protocol(#[from] Error),
 }
 
-/// What people are told of an error, in the words that OpenSSL has for the common ones.
+/// Formats an error for people, in OpenSSL's words for the common ones.
 fn text(error: &Error) -> String {
     match error {
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
@@ -54,7 +54,7 @@ fn text(error: &Error) -> String {
     }
 }
 
-/// Why handshakes fail, as a label of a metric.
+/// Failure reasons, as labels of a metric.
 pub const REASONS: [&str; 9] = [
     "no_tls",
     "no_certificate",
@@ -68,7 +68,7 @@ pub const REASONS: [&str; 9] = [
 ];
 
 impl Failure {
-    /// The reason, as a place in [`REASONS`].
+    /// Returns the reason, as an index into [`REASONS`].
     pub fn reason(&self) -> usize {
         let Failure::Protocol(error) = self else {
             return match self {
@@ -92,7 +92,7 @@ impl Failure {
     }
 }
 
-/// A handshake that is over: what can go to another runtime.
+/// A completed handshake, which can be moved to another runtime.
 pub struct Done {
     socket: std::net::TcpStream,
     tls: Box<Connection>,
@@ -101,32 +101,32 @@ pub struct Done {
 }
 
 impl Done {
-    /// Whom the peer's certificate names, if it showed one.
+    /// Returns the names in the peer's certificate, if it presented one.
     pub fn names(&self) -> Option<Names> {
         let shown = self.tls.peer_certificates()?;
         shown.first().map(Names::of)
     }
 
-    /// The encrypted socket, on the runtime that is entered.
+    /// Opens the encrypted socket on the current runtime.
     pub fn open(self) -> io::Result<Channel> {
         let socket = TcpStream::from_std(self.socket)?;
         Ok(Channel::new(socket, self.tls, self.is_held, self.rest))
     }
 }
 
-/// Of somebody who connected.
+/// Performs the server side of a handshake.
 pub async fn accept(socket: TcpStream, context: Arc<ServerConfig>) -> Result<Done, Failure> {
     let tls = ServerConnection::new(context)?;
     shake(socket, Box::new(tls.into())).await
 }
 
-/// With a server that was connected to.
+/// Performs the client side of a handshake.
 pub async fn connect(
     socket: TcpStream,
     host: &str,
     contexts: &Contexts,
 ) -> Result<Channel, Failure> {
-    // The name is not compared, and not said either.
+    // The name is neither verified nor sent.
     let unnamed = ServerName::IpAddress(IpAddr::V4([127, 0, 0, 1].into()));
     let name = ServerName::try_from(host.to_owned()).unwrap_or(unnamed);
     let tls = ClientConnection::new(Arc::clone(&contexts.client), name)?;
@@ -155,7 +155,8 @@ async fn shake(mut socket: TcpStream, mut tls: Box<Connection>) -> Result<Done, 
         match tls.process_new_packets() {
             Ok(state) => is_held = state.plaintext_bytes_to_read() > 0,
             Err(error) => {
-                // The peer is told why, if it takes it; one that speaks no TLS would take that for a reply.
+                // Notify the peer of the reason, if it accepts it; a peer that does not speak TLS would take it for
+                // a reply.
                 if error != Error::InvalidMessage(InvalidMessage::InvalidContentType) {
                     let _ = send(&socket, &mut tls);
                 }

@@ -1,18 +1,18 @@
-//! TLS: what the directives ask for as contexts of rustls, and one encrypted socket.
+//! TLS: builds rustls contexts from the directives, and provides one encrypted socket type.
 //!
 //! ```text
 //! ciphers     OpenSSL's names and words for ciphers, as suites
 //! files       certificates, keys and authorities, read from files
-//! sealed      private keys that a password protects
-//! contexts    the configuration as what handshakes begin with; replaced whole, never changed
+//! sealed      password-protected private keys
+//! contexts    the contexts for handshakes; replaced as a whole, never changed
 //! sessions    sessions that clients may resume
-//! names       whom a certificate names
+//! names       names of a certificate's holder
 //! handshake   from a socket to an encrypted one, within bounds
-//! channel     the encrypted socket, which asks and answers as a plain one does
-//! asking      for the tools that ask a server: their arguments, and a stream that waits
+//! channel     the encrypted socket, with the interface of a plain one
+//! asking      for client tools: their arguments, and a blocking stream
 //! ```
 //!
-//! Nothing here knows a client or a command. Connections keep the contexts that they began with.
+//! The module is independent of clients and commands. Connections keep the contexts that they started with.
 
 pub mod asking;
 pub mod channel;

@@ -1,16 +1,16 @@
-//! What a certificate says of who holds it, and for how long.
+//! Reads a certificate's holder names and its expiry.
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-/// Names of a certificate's holder; empty where it has none, or where it cannot be read.
+/// Names of a certificate's holder; empty if it has none or cannot be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// The common name (CN) of the subject; the first where it has several, as OpenSSL finds it.
+    /// The subject's common name (CN); the first of several, as in OpenSSL.
     pub common: Option<String>,
-    /// The URIs among the subject's alternative names, in order.
+    /// The URIs among the subject alternative names, in order.
     pub uris: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ impl Names {
     }
 }
 
-/// Unix second at which a certificate ends.
+/// Returns the Unix second at which a certificate expires.
 pub(super) fn ends_s(certificate: &CertificateDer<'_>) -> Option<i64> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     Some(certificate.validity().not_after.timestamp())

@@ -1,7 +1,7 @@
-//! Private keys that a password protects, in PKCS #8.
+//! Password-protected private keys in PKCS #8.
 //!
-//! Keys as OpenSSL encrypted them before it wrote PKCS #8 (`Proc-Type: 4,ENCRYPTED`) are refused: their cipher's key is
-//! one round of MD5 over the password. The error names the command that converts them.
+//! Keys in OpenSSL's older encryption format (`Proc-Type: 4,ENCRYPTED`) are refused: their encryption key is
+//! derived by one round of MD5 over the password. The error names the command that converts them.
 
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
@@ -11,8 +11,8 @@ const WRONG: &str = "the password is wrong, or the way in which it is encrypted 
 const TRADITIONAL: &str = "it is encrypted as OpenSSL did before PKCS #8, which is weak; \
                            `openssl pkcs8 -topk8 -v2 aes-256-cbc -in KEY -out NEW` converts it";
 
-/// The key in a file's text, if it is encrypted; nothing if it is not. An error says what is wrong with it, in words
-/// that go on after the file's name.
+/// Decrypts the key in a file's text; `None` if it is not encrypted. The error text continues a sentence that
+/// starts with the file's name.
 pub(super) fn open(text: &[u8], password: &[u8]) -> Result<Option<PrivateKeyDer<'static>>, String> {
     let holds = |label: &str| memchr::memmem::find(text, label.as_bytes()).is_some();
     if holds("Proc-Type: 4,ENCRYPTED") {
@@ -41,7 +41,7 @@ fn of_pkcs8(text: &[u8], password: &[u8]) -> Result<PrivateKeyDer<'static>, Stri
 mod tests {
     use super::*;
 
-    /// A key that openssl pkcs8 -topk8 -v2 aes256 made, for these tests alone; its password is "secret".
+    /// A key made by openssl pkcs8 -topk8 -v2 aes256 for these tests only; its password is "secret".
     const PKCS8: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----
 MIHsMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAjrJRFBLlFpVAICCAAw
 DAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEEAue3m6D4sbDLxVhvdfNuDIEgZCA
@@ -56,7 +56,7 @@ VTBXWLUj38OAMbO3FezPnBd0RQQjf4W7+HenXALelhX4YRS3Tro5ZszCr3HpnNw=
         Ok(key.expect("it is encrypted"))
     }
 
-    /// The error for a key that is refused.
+    /// Returns the error for a refused key.
     fn why(text: &str, password: &str) -> String {
         opened(text, password).expect_err("it is refused")
     }

@@ -1,4 +1,4 @@
-//! Sessions that clients may resume: so many, for so long, kept in memory.
+//! Resumable client sessions, bounded in number and lifetime, kept in memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustls::server::StoresServerSessions;
 
-/// See the module. A session is resumed once: its client gets another one then.
+/// The session store. A session is resumed once: its client then gets a new one.
 pub(super) struct Sessions {
     count_max: usize,
     lifetime: Duration,
@@ -17,12 +17,12 @@ pub(super) struct Sessions {
 #[derive(Default)]
 struct Kept {
     sessions: HashMap<Vec<u8>, (Instant, Vec<u8>)>,
-    /// The oldest first; some are gone already.
+    /// Keys by age, oldest first; some sessions are already gone.
     order: VecDeque<(Instant, Vec<u8>)>,
 }
 
 impl Sessions {
-    /// Room for so many sessions, 0 for no bound, each for so long.
+    /// Creates a store for at most `count_max` sessions, 0 for no bound, each kept for `lifetime`.
     pub(super) fn new(count_max: u32, lifetime: Duration) -> Sessions {
         Sessions {
             count_max: match count_max {
@@ -39,7 +39,7 @@ impl Sessions {
         let Kept { sessions, order } = &mut *kept;
         order.push_back((now, key.clone()));
         sessions.insert(key, (now, value));
-        // Those that were taken leave their place in the order until its turn comes.
+        // Sessions that were taken stay in the order until their turn comes.
         while let Some((at, first)) = order.front() {
             let is_due = order.len() > self.count_max || now.duration_since(*at) >= self.lifetime;
             let is_stale = sessions.get(first).is_none_or(|(kept_at, _)| kept_at != at);

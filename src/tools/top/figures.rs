@@ -1,4 +1,4 @@
-//! What a server said of itself, and what two such words make a second.
+//! A server's figures, and the rates between two samples of them.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -7,32 +7,32 @@ use super::wire::{Connection, Reply, WireError};
 use basalt_core::base::info::{InfoText, part};
 use basalt_core::base::text::visible;
 
-/// Keys that are shown.
+/// Number of hot keys shown.
 const HOT_KEYS: &str = "8";
 
-/// Lines of INFO that are read, some ten times what a server has to say: fields are looked for among them whenever the
-/// screen is drawn.
+/// Maximum lines of INFO, about ten times what a server reports: fields are searched among them whenever the screen
+/// is drawn.
 const LINES_MAX: usize = 20_000;
 
-/// A server at a moment.
+/// A sample of a server's figures.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     pub(super) at: Instant,
     pub(super) info: InfoText,
-    /// The commands that were called, by their names.
+    /// The commands that were called, by name.
     pub(super) commands: BTreeMap<String, CommandFigures>,
-    /// Keys with their part of all uses, where the server keeps account of them.
+    /// Keys with their share of all uses, if the server tracks it.
     pub(super) hot_keys: Vec<(String, f64)>,
 }
 
-/// A command of a server.
+/// Figures of a command.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct CommandFigures {
     pub(super) name: String,
     pub(super) calls: f64,
     pub(super) usec: f64,
     pub(super) failed: f64,
-    /// Half, and 99 % of all since the start took less, in microseconds.
+    /// Median and 99th percentile since the start, in microseconds.
     pub(super) p50: Option<f64>,
     pub(super) p99: Option<f64>,
 }
@@ -60,7 +60,7 @@ impl Figures {
         }
     }
 
-    /// The server's name and version.
+    /// Returns the server's name and version.
     pub(super) fn server(&self) -> String {
         let text = |name| visible(self.info.text(name).unwrap_or_default().as_bytes());
         if is_basalt(&self.info) {
@@ -72,7 +72,7 @@ impl Figures {
         }
     }
 
-    /// Sums of all databases: keys, and those with a deadline.
+    /// Returns the number of keys, and of keys with a deadline, over all databases.
     pub(super) fn keys(&self) -> (f64, f64) {
         let mut sums = (0.0, 0.0);
         for (_, value) in self.info.section("keyspace") {
@@ -84,14 +84,14 @@ impl Figures {
     }
 }
 
-/// INFO, as far as it is read.
+/// Parses INFO up to the line limit.
 fn parse(text: &str) -> InfoText {
     let ends = text.match_indices('\n');
     let end = ends.map(|(at, _)| at).nth(LINES_MAX - 1);
     InfoText::parse(&text[..end.unwrap_or(text.len())])
 }
 
-/// The commands that INFO says were called.
+/// Returns the commands that were called, according to INFO.
 fn commands(info: &InfoText) -> BTreeMap<String, CommandFigures> {
     let latencies = info.section("latencystats").iter();
     let latencies: BTreeMap<&str, &str> = latencies
@@ -124,7 +124,7 @@ fn is_basalt(info: &InfoText) -> bool {
     !info.section("basalt").is_empty()
 }
 
-/// Keys and their parts of all uses, of what HOTKEYS TOP answers.
+/// Returns keys with their share of all uses from a reply to HOTKEYS TOP.
 fn hot_keys(reply: &Reply) -> Vec<(String, f64)> {
     let fields = reply.elements().chunks_exact(2);
     let find = |name: &[u8]| {
@@ -144,7 +144,7 @@ fn hot_keys(reply: &Reply) -> Vec<(String, f64)> {
         .collect()
 }
 
-/// How much a field grew in a second between two moments.
+/// Returns a field's growth per second between two samples.
 pub(super) fn rate(before: &Figures, now: &Figures, field: &str) -> f64 {
     let seconds = now.at.duration_since(before.at).as_secs_f64();
     let more = now.info.figure(field) - before.info.figure(field);

@@ -1,4 +1,4 @@
-//! Keys, read by a thread of its own: whatever the program is busy with, it can be ended.
+//! Reads keys on a separate thread, so that the program can be ended whatever it is busy with.
 
 use std::io;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// How long the program has to end by itself.
+/// Time for the program to end by itself.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The keys as they are typed, but for those that end the program: they make `is_over` true.
+/// Returns the typed keys, except those that end the program: they set `is_over`.
 pub(super) fn listen(is_over: Arc<AtomicBool>) -> io::Result<Receiver<KeyCode>> {
     let (told, typed) = channel();
     let read = move || {

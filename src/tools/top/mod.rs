@@ -1,12 +1,12 @@
-//! `basalt top`: how a server is, on a terminal, second by second. It asks over the Redis protocol, so it shows basalt,
-//! Redis and Valkey, each as far as it knows of itself. It knows nothing of the server in this program.
+//! `basalt top`: a server's figures on a terminal, updated each second. It uses the Redis protocol, so it shows
+//! basalt, Redis and Valkey as far as each reports on itself. It is independent of the server code in this program.
 //!
 //! ```text
-//! wire      a connection that asks and waits for the answer
-//! watch     a server that is asked again and again, by a thread that may wait for it
-//! keys      what is typed, by a thread that does nothing else
-//! signals   that somebody wants the program to end
-//! figures   what INFO said twice, and what that makes a second
+//! wire      a blocking client connection
+//! watch     a server that is polled by a thread, which may block
+//! keys      reads typed keys on a separate thread
+//! signals   signals that end the program
+//! figures   two samples of INFO, and the rates between them
 //! screen    the figures as lines and boxes
 //! ```
 
@@ -32,10 +32,10 @@ use screen::{Order, State};
 use watch::{Asked, Watch};
 use wire::Place;
 
-/// Columns and rows of what is printed where there is no terminal.
+/// Columns and rows of the output without a terminal.
 const PRINTED: (u16, u16) = (110, 38);
 
-/// How often keys are looked for.
+/// Polling interval for keys.
 const KEYS_EVERY: Duration = Duration::from_millis(200);
 
 /// Runs the program; the error is for people.
@@ -117,7 +117,7 @@ fn place(given: &ArgMatches) -> Result<Place, String> {
 
 fn print(text: &str) {
     use std::io::Write;
-    // A reader that has gone, as in `| head`, is no failure.
+    // A reader that has gone, as in `| head`, is not an error.
     let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
 }
 
@@ -142,7 +142,7 @@ fn once(place: Place, interval: Duration) -> Result<(), String> {
 fn until_ended(place: Place, interval: Duration) -> Result<(), String> {
     let mut state = State::new(place.shown());
     let mut asked = Asked::new(place);
-    // What is wrong with the place is said where it was typed, before the screen is taken.
+    // Report problems with the address where it was typed, before taking over the screen.
     state.add(asked.ask().map_err(|error| error.to_string())?);
     let watch = Watch::begin(asked).map_err(|error| error.to_string())?;
     let is_over = signals::listen().map_err(|error| error.to_string())?;
@@ -168,7 +168,7 @@ fn follow(
         let left = interval.saturating_sub(asked.elapsed());
         match typed.recv_timeout(left.min(KEYS_EVERY)) {
             Err(RecvTimeoutError::Timeout) => {}
-            // The program is over, or no key can be read any more.
+            // The program is ending, or keys cannot be read any more.
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Ok(key) => match key {
                 KeyCode::Char('p') => state.is_paused = !state.is_paused,

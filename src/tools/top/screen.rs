@@ -1,5 +1,5 @@
-//! The figures as lines and boxes. What has no room is left out as a whole, so that a small terminal shows the first of
-//! it; a name that is too long ends with an ellipsis, and a number is never cut.
+//! The figures as lines and boxes. What does not fit is omitted as a whole, so that a small terminal shows the
+//! first parts; names that are too long end with an ellipsis, and numbers are never cut.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,20 +13,20 @@ use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Sparkline, Table};
 use super::figures::{CommandFigures, Figures, rate};
 use basalt_core::base::text::visible;
 
-/// Rates that are remembered for the picture.
+/// Number of past rates kept for the graph.
 const PAST: usize = 240;
 
-/// By what commands are sorted.
+/// Sort order of the commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Order {
-    /// The part of all time.
+    /// By share of the total time.
     #[default]
     Time,
-    /// Calls a second.
+    /// By calls per second.
     Calls,
-    /// The time of each.
+    /// By time per call.
     Each,
-    /// The name.
+    /// By name.
     Name,
 }
 
@@ -56,21 +56,22 @@ impl Order {
     }
 }
 
-/// What is shown.
+/// The contents of the screen.
 pub(super) struct State {
     place: String,
     pub(super) before: Option<Figures>,
     pub(super) now: Option<Figures>,
-    /// Hundredths of commands a second: a server at rest has about one of them, and the graph no gaps.
+    /// Past commands per second, in hundredths: an idle server has about one such unit, so that the graph has no
+    /// gaps.
     past: VecDeque<u64>,
     pub(super) order: Order,
     pub(super) is_paused: bool,
-    /// Why there is nothing newer.
+    /// Why there are no newer figures.
     pub(super) trouble: Option<String>,
 }
 
 impl State {
-    /// When the server answered the last time.
+    /// Returns when the server last replied.
     pub(super) fn heard(&self) -> Option<Instant> {
         self.now.as_ref().map(|now| now.at)
     }
@@ -99,22 +100,22 @@ impl State {
     }
 }
 
-/// Rows of the rates, with their frame.
+/// Rows of the rates, including their frame.
 const RATES_ROWS: u16 = 6;
 
-/// Rows of the boxes, with their frames.
+/// Rows of the boxes, including their frames.
 const BOXES_ROWS: u16 = 8;
 
-/// Rows of the commands, of which there are fewer than that nowhere.
+/// Minimum rows of the commands.
 const COMMANDS_ROWS_MIN: u16 = 4;
 
-/// Columns of a box at least.
+/// Minimum columns of a box.
 const BOX_COLUMNS_MIN: u16 = 24;
 
-/// Columns from which on hot keys stand beside the commands, and not below them.
+/// Columns from which on hot keys are placed beside the commands instead of below them.
 const WIDE_COLUMNS: u16 = 110;
 
-/// Draws all of it.
+/// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let Some(now) = &state.now else {
         return;
@@ -169,7 +170,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     frame.render_widget(Paragraph::new(line), foot);
 }
 
-/// A text in so many columns; what is longer ends with an ellipsis.
+/// Fits a text into a number of columns; a longer one ends with an ellipsis.
 fn fitted(text: &str, columns: u16) -> String {
     let columns = usize::from(columns);
     if Span::raw(text).width() <= columns {
@@ -207,7 +208,7 @@ fn title(state: &State, now: &Figures, columns: u16) -> Line<'static> {
 /// Names and figures of a box.
 type Lines = Vec<(&'static str, String)>;
 
-/// Draws a box of names and figures; where both do not fit into a line, the name gives way.
+/// Draws a box of names and figures; if both do not fit into a line, the name is shortened.
 fn draw_box(frame: &mut Frame<'_>, area: Rect, title: &'static str, lines: Lines) {
     const NAME_COLUMNS: usize = 15;
     let block = Block::bordered().title(title);
@@ -238,7 +239,7 @@ fn draw_boxes(frame: &mut Frame<'_>, area: Rect, before: &Figures, now: &Figures
     for (area, (title, lines)) in columns.iter().zip(boxes) {
         draw_box(frame, *area, title, lines);
     }
-    // The row below the figures of memory.
+    // The row below the memory figures.
     let row = Block::bordered().inner(columns[0]).rows().nth(5);
     if let (Some(part), Some(row)) = (memory_part(now), row) {
         let colour = match part > 0.95 {
@@ -250,7 +251,7 @@ fn draw_boxes(frame: &mut Frame<'_>, area: Rect, before: &Figures, now: &Figures
     }
 }
 
-/// Where commands are, and hot keys: beside them, below them, or nowhere.
+/// Splits the area of the commands and hot keys: beside each other, below each other, or without hot keys.
 fn split_commands(area: Rect, has_hot_keys: bool) -> (Rect, Rect) {
     const HOT_ROWS: u16 = 6;
     let is_wide = area.width >= WIDE_COLUMNS;
@@ -279,7 +280,7 @@ fn draw_hot_keys(frame: &mut Frame<'_>, area: Rect, now: &Figures) {
     frame.render_widget(Paragraph::new(rows).block(block), area);
 }
 
-/// Columns of the rates in figures.
+/// Columns of the numeric rates.
 const FIGURES_COLUMNS: u16 = 36;
 
 fn draw_rates(frame: &mut Frame<'_>, area: Rect, state: &State, before: &Figures, now: &Figures) {
@@ -331,7 +332,7 @@ fn draw_rates(frame: &mut Frame<'_>, area: Rect, state: &State, before: &Figures
 
 fn memory_part(now: &Figures) -> Option<f64> {
     let limit = now.info.figure("maxmemory");
-    // What is not held against the limit, such as what is kept for replicas.
+    // Exclude memory that does not count against the limit, such as replication buffers.
     let counted = now.info.figure("used_memory") - now.info.figure("mem_not_counted_for_evict");
     (limit > 0.0).then(|| (counted / limit).clamp(0.0, 1.0))
 }
@@ -397,13 +398,13 @@ fn copies(now: &Figures) -> Lines {
     lines
 }
 
-/// A column of the commands.
+/// A column of the command table.
 struct Column {
     title: &'static str,
     columns: u16,
-    /// Which of them give way first where there is no room for all: those of a high number.
+    /// Priority: if there is not enough room, columns with a high number are omitted first.
     rank: u8,
-    /// The figure of a command, given the time of all of them.
+    /// Formats a command's figure, given the time of all commands.
     show: fn(&CommandFigures, f64) -> String,
 }
 
@@ -434,10 +435,10 @@ static COLUMNS: [Column; 6] = [
     column("failed/s", 9, 4, |row, _| number(row.failed)),
 ];
 
-/// Columns of a command's name at least, and at most.
+/// Minimum and maximum columns of a command's name.
 const NAME_COLUMNS: (u16, u16) = (12, 28);
 
-/// The figures that there is room for, and the columns that are left for the name.
+/// Returns the columns that fit, and the width left for the name.
 fn fitting(columns: u16) -> (Vec<&'static Column>, u16) {
     let mut shown: Vec<&Column> = COLUMNS.iter().collect();
     loop {
@@ -484,7 +485,7 @@ fn percentile(value: Option<f64>) -> String {
     value.map_or("–".to_owned(), |value| short(value, 0))
 }
 
-/// A number with so many digits behind the point, or in short if that were long.
+/// Formats a number with `digits` decimals, or in short form if that is too long.
 fn short(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     match text.len() > 7 {
@@ -493,7 +494,7 @@ fn short(value: f64, digits: usize) -> String {
     }
 }
 
-/// What each command did in a second, but for those that did nothing; percentiles are those since the start.
+/// Returns each command's rates, except for commands that were not called; percentiles are those since the start.
 fn changed(before: &Figures, now: &Figures, order: Order) -> Vec<CommandFigures> {
     let seconds = now
         .at

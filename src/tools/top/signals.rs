@@ -1,5 +1,5 @@
-//! Signals that end a program: a terminal that has been taken has to be given back first. A terminal that is gone ends
-//! it as well, signal or not; who reads keys from it would be told nothing for ever.
+//! Signals that end the program: the terminal must be restored first. A closed terminal also ends it, with or
+//! without a signal; otherwise the thread that reads keys would wait forever.
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How often the terminal is looked at.
+/// Interval of checks whether the terminal still exists.
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
 
-/// How long the program has to end by itself: it may be stuck where it reads keys.
+/// Time for the program to end by itself: it may be stuck reading keys.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What becomes true when one of them comes; none of them ends the program at once from now on.
+/// Returns a flag that becomes true on such a signal; from now on none of them terminates the program directly.
 pub(super) fn listen() -> io::Result<Arc<AtomicBool>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,4 +1,4 @@
-//! Screens of canned answers, and the arguments.
+//! Screens for canned replies, and the arguments.
 
 use std::time::{Duration, Instant};
 
@@ -60,7 +60,7 @@ fn rates_are_those_of_the_time_between_two_answers() {
     let get = get.replace('│', " ");
     let words: Vec<&str> = get.split_whitespace().collect();
     assert_eq!(words[..7], ["GET", "2.00k", "2.0", "1", "12", "100.0", "%"]);
-    // A command that did nothing meanwhile is left out.
+    // A command that was not called meanwhile is omitted.
     assert!(!screen.contains("CONFIG GET"), "{screen}");
 }
 
@@ -80,7 +80,7 @@ fn a_terminal_of_any_size_is_drawn_on() {
     }
 }
 
-/// A terminal of 80 columns is what many have.
+/// Many terminals have 80 columns.
 #[test]
 fn no_number_is_cut_where_there_is_little_room() {
     let server = "# Basalt\r\nshards:8\r\n# Big\r\nmaster_repl_offset:123456789012345\r\naof_enabled:1\r\n\
@@ -103,14 +103,14 @@ fn no_number_is_cut_where_there_is_little_room() {
             assert!(screen.contains(whole), "{whole}:\n{screen}");
         }
     }
-    // Columns that do not fit are left out as a whole, with their titles.
+    // Columns that do not fit are omitted as a whole, with their titles.
     let narrow = drawn(&state, 50, 30);
     assert!(
         narrow.contains("a second") && !narrow.contains("p50"),
         "{narrow}"
     );
     assert!(narrow.contains("2.00k"), "{narrow}");
-    // Hot keys are there where there is room for them, and say that they are cut.
+    // Hot keys are shown if there is room for them, and truncated ones end with an ellipsis.
     let low = drawn(&state, 80, 24);
     assert!(!low.contains("Hot keys"), "{low}");
     let high = drawn(&state, 80, 40);

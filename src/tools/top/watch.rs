@@ -1,5 +1,4 @@
-//! A server that is asked again and again. A thread asks, which may wait for as long as it likes; the one that draws
-//! looks whether it has said something.
+//! Polls a server. A thread queries it, which may block; the drawing thread checks whether there is a result.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -9,10 +8,10 @@ use super::figures::Figures;
 use super::screen::State;
 use super::wire::{Connection, Place, WireError};
 
-/// After which a server that says nothing is said to be silent.
+/// Time after which a server that does not reply is reported as silent.
 const SILENT: Duration = Duration::from_secs(3);
 
-/// Where a server is, with the connection to it as long as there is one.
+/// A server's address, with the connection to it while there is one.
 pub(super) struct Asked {
     place: Place,
     connection: Option<Connection>,
@@ -26,7 +25,7 @@ impl Asked {
         }
     }
 
-    /// Asks how the server is, over a new connection where the last one was lost.
+    /// Samples the figures, over a new connection if the last one was lost.
     pub(super) fn ask(&mut self) -> Result<Figures, WireError> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -38,12 +37,12 @@ impl Asked {
     }
 }
 
-/// See the module.
+/// The polling thread; see the module.
 pub(super) struct Watch {
     wants: SyncSender<()>,
     answers: Receiver<Result<Figures, WireError>>,
     place: String,
-    /// Since when the thread has been asking.
+    /// When the current query began.
     since: Option<Instant>,
 }
 
@@ -66,14 +65,14 @@ impl Watch {
         })
     }
 
-    /// Has the server asked, unless it still is.
+    /// Starts a query, unless one is in progress.
     pub(super) fn want(&mut self) {
         if self.since.is_none() && self.wants.try_send(()).is_ok() {
             self.since = Some(Instant::now());
         }
     }
 
-    /// Takes what the server has said, or says for how long it has said nothing.
+    /// Takes the result, or reports for how long there has been none.
     pub(super) fn hear(&mut self, state: &mut State) {
         match self.answers.try_recv() {
             Ok(Ok(figures)) => {
@@ -102,7 +101,7 @@ impl Watch {
     }
 }
 
-/// How long ago the server answered.
+/// Returns how long ago the server last replied.
 fn heard(state: &State) -> Option<String> {
     Some(format!("{} s", state.heard()?.elapsed().as_secs()))
 }
@@ -144,7 +143,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
         };
         assert!(said.contains(" has not answered for 1"), "{said}");
-        // The thread gives up, and says so in words.
+        // The thread gives up, with an error in words.
         let said = loop {
             watch.hear(&mut state);
             match state.trouble.take() {

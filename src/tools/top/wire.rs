@@ -1,5 +1,5 @@
-//! A connection over the Redis protocol, as little as asking takes: requests as arrays of texts, and any reply of
-//! RESP 2. A server may answer anything: lengths are bounded, and it may not take for ever.
+//! A minimal client connection over the Redis protocol: requests as arrays of texts, and any reply of RESP 2. A
+//! server may send anything, so lengths and times are bounded.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -10,25 +10,25 @@ use basalt_core::base::text::visible;
 use basalt_core::resp::request::append;
 use basalt_server::tls::asking::{self, Asking};
 
-/// How long the server may take to be reached, and to say some more.
+/// Timeout for connecting to the server, and for each read.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long it may take to say all of an answer.
+/// Timeout for a whole reply.
 const WHOLE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Bytes of a text that is taken.
+/// Maximum bytes of a text.
 const TEXT_BYTES_MAX: usize = 8 << 20;
 
-/// Bytes of a line that is taken.
+/// Maximum bytes of a line.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// Elements of a reply, those within others included.
+/// Maximum elements of a reply, including nested ones.
 const ELEMENTS_MAX: usize = 1 << 20;
 
-/// How deep replies lie in one another.
+/// Maximum nesting depth of replies.
 const DEPTH_MAX: usize = 16;
 
-/// Where a server is, and who asks.
+/// A server's address, with credentials.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) host: String,
@@ -36,12 +36,12 @@ pub(crate) struct Place {
     pub(crate) socket: Option<String>,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
-    /// How to ask by TLS, if so.
+    /// TLS settings, if TLS is used.
     pub(crate) tls: Option<Asking>,
 }
 
 impl Place {
-    /// For people.
+    /// Formats the address for people.
     pub(crate) fn shown(&self) -> String {
         match &self.socket {
             Some(path) => path.clone(),
@@ -50,24 +50,24 @@ impl Place {
     }
 }
 
-/// What went wrong.
+/// Why a query failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
-    /// The server is not there, or not any more, or says nothing.
+    /// The server is unreachable, gone, or silent.
     #[error("{0}: {reason}", reason = reason(.1))]
     Lost(String, io::Error),
-    /// The server refuses something.
+    /// The server replied with an error.
     #[error("{0}")]
     Refused(String),
-    /// The server says what is no reply.
+    /// The server sent something that is not a reply.
     #[error("This is no server that speaks the Redis protocol: {0}")]
     Strange(&'static str),
 }
 
-/// What an error of the system means, for people.
+/// Describes a system error for people.
 fn reason(error: &io::Error) -> String {
     match error.kind() {
-        // A socket says that its patience is at an end in either way.
+        // Sockets report an expired timeout in either way.
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             format!("the server does not answer within {} s", PATIENCE.as_secs())
         }
@@ -87,7 +87,7 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    /// The bytes of a text; none of anything else.
+    /// Returns the bytes of a text; empty for anything else.
     pub(crate) fn text(&self) -> &[u8] {
         match self {
             Reply::Text(text) => text,
@@ -102,7 +102,7 @@ impl Reply {
         }
     }
 
-    /// The elements of an array; none of anything else.
+    /// Returns the elements of an array; empty for anything else.
     pub(crate) fn elements(&self) -> &[Reply] {
         match self {
             Reply::Array(elements) => elements,
@@ -116,8 +116,8 @@ impl Stream for TcpStream {}
 impl Stream for UnixStream {}
 impl Stream for asking::Stream {}
 
-/// A stream that says nothing any more after a moment, however it goes on: a server that says a byte now and then would
-/// be listened to for ever.
+/// A stream that fails after a deadline, even while data arrives: a server that sends a byte now and then would
+/// otherwise be read forever.
 struct Bounded {
     stream: Box<dyn Stream>,
     ends: Instant,
@@ -132,7 +132,7 @@ impl Read for Bounded {
     }
 }
 
-/// See the module.
+/// A client connection; see the module.
 pub(crate) struct Connection {
     stream: BufReader<Bounded>,
     place: String,
@@ -163,7 +163,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Asks, and waits for the reply.
+    /// Sends a request and waits for the reply.
     pub(crate) fn ask(&mut self, request: &[&str]) -> Result<Reply, WireError> {
         let mut bytes = Vec::new();
         append(&mut bytes, request);

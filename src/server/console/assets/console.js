@@ -1,5 +1,5 @@
 "use strict";
-// Puts panels in place as the server sends them anew. Without it pages are as they were when they were opened.
+// Replaces panels as the server resends them. Without this script pages stay as they were when opened.
 (() => {
   const path = document.body.dataset.live;
   const state = document.getElementById("state");
@@ -16,7 +16,7 @@
     refusal = "";
     for (const [id, html] of Object.entries(panels)) {
       const panel = document.getElementById(id);
-      // What somebody uses at this moment, or has marked to copy, stays.
+      // Do not replace a panel that has the focus or selected text.
       const marked = window.getSelection();
       const isMarked = marked && !marked.isCollapsed && panel && marked.containsNode(panel, true);
       if (panel && !isMarked && !panel.contains(document.activeElement)) {
@@ -41,7 +41,7 @@
     }
   };
 
-  // A browser has few connections to one server: a page that nobody sees keeps none.
+  // A browser allows few connections per server, so a hidden page keeps none.
   const follow = async () => {
     if (isPaused || document.hidden || isOver) {
       if (reading) reading.abort();
@@ -56,23 +56,23 @@
       if (answer.ok) {
         await read(answer.body);
       } else {
-        // The server says why: too many pages are open, or this user may not see it any more.
+        // The body has the reason: too many open pages, or a user without permission.
         refusal = (await answer.text()).trim() || `The server answers ${answer.status}.`;
         isOver = answer.status === 403;
         wait = Number(answer.headers.get("Retry-After")) || 5;
         state.textContent = isOver ? `${refusal} Load the page again to sign in.` : refusal;
       }
     } catch {
-      // The server is gone, or hangs up; or the page is hidden.
+      // The server is down or hung up, or the page is hidden.
     }
-    // The server ends a stream now and then.
+    // The server ends streams now and then, so reconnect.
     if (reading === own) {
       reading = null;
       setTimeout(follow, 1000 * wait);
     }
   };
 
-  // News come each second: figures that stand still because the server is gone, or hangs, are not to look alive.
+  // Updates arrive each second. If the server is down or hangs, stale figures must not look current.
   setInterval(() => {
     const silent = Math.floor((Date.now() - heard) / 1000);
     const isWaiting = !isPaused && !document.hidden && !isOver && !refusal;

@@ -1,4 +1,4 @@
-//! The miss-ratio curve: the hit ratio by how much memory there is, with today's memory marked, and in a sentence.
+//! The miss-ratio curve: the hit ratio by memory size, with the current size marked, and as a sentence.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use maud::{Markup, PreEscaped, html};
 use super::{HEIGHT, WIDTH, bytes, framed};
 use crate::telemetry::miss_ratio::{CurveFigures, PERCENT};
 
-/// What the curve says, in a sentence: `Half the memory would cost 8 points of the hit ratio, …`.
+/// Describes the curve in a sentence: `Half the memory would cost 8 points of the hit ratio, …`.
 pub(crate) fn sentence(curve: &CurveFigures) -> Option<String> {
     let points = |percent: u64| curve.gain(percent).map(|gain| 100.0 * gain);
     let (half, twice) = (points(50)?, points(200)?);
@@ -26,7 +26,7 @@ pub(crate) fn sentence(curve: &CurveFigures) -> Option<String> {
     ))
 }
 
-/// The curve, or why there is none.
+/// Draws the curve, or states why there is none.
 pub(crate) fn draw(curve: &CurveFigures) -> Markup {
     let (Some(ratios), Some(lru)) = (curve.corrected, curve.lru) else {
         let why = match (curve.is_kept, curve.measured) {
@@ -40,7 +40,7 @@ pub(crate) fn draw(curve: &CurveFigures) -> Markup {
     };
     let measured = curve.measured.unwrap_or_default();
     let all = || ratios.iter().chain(&lru).copied();
-    // The part of the scale in which something happens, in whole tenths.
+    // The part of the scale with values, rounded to tenths.
     let low = (all().fold(1.0, f64::min) * 10.0 - 0.5).floor().max(0.0) / 10.0;
     let high = ((all().fold(0.0, f64::max) * 10.0 + 0.5).ceil() / 10.0).min(1.0);
     let x = |index: usize| (index as f64 * WIDTH / (PERCENT.len() - 1) as f64).round();
@@ -92,7 +92,7 @@ pub(crate) fn draw(curve: &CurveFigures) -> Markup {
     }
 }
 
-/// The curve in figures.
+/// Formats the curve as a table.
 fn table(
     ratios: &[f64; PERCENT.len()],
     lru: &[f64; PERCENT.len()],

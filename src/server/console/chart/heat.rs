@@ -1,5 +1,5 @@
-//! How many commands took how long, over time: a column for each span of time, a row for each class of latency, the
-//! more commands the stronger the colour.
+//! Heat map of command latency over time: a column per time span, a row per latency class, and a stronger color for
+//! more commands.
 
 use std::fmt::Write as _;
 
@@ -12,13 +12,13 @@ use crate::telemetry::history::{CLASSES, History, class_bound_ns};
 /// Columns of the map.
 const COLUMNS: usize = 60;
 
-/// Strengths of colour.
+/// Number of color strengths.
 const STRENGTHS: usize = 6;
 
-/// Rows at least.
+/// Minimum number of rows.
 const ROWS_MIN: usize = 6;
 
-/// The map.
+/// Draws the map.
 pub(crate) fn draw(history: &History, span: Span, now_s: u64) -> Markup {
     let since_s = now_s.saturating_sub(span.seconds);
     let mut cells = vec![[0.0_f64; CLASSES]; COLUMNS];
@@ -77,7 +77,7 @@ pub(crate) fn draw(history: &History, span: Span, now_s: u64) -> Markup {
     }
 }
 
-/// The strength of a cell by the logarithm of its count; none where there is nothing.
+/// Returns a cell's color strength by the logarithm of its count; `None` for an empty cell.
 fn strength(count: f64, most: f64) -> Option<usize> {
     (count > 0.0).then(|| {
         let part = (1.0 + count).ln() / (1.0 + most).ln().max(f64::MIN_POSITIVE);

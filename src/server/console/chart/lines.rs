@@ -1,4 +1,4 @@
-//! Lines over time.
+//! Line charts over time.
 
 use std::fmt::Write as _;
 
@@ -8,21 +8,21 @@ use super::{HEIGHT, WIDTH, ages, ceiling, framed, shown};
 use crate::telemetry::history::series::{self, Fold, SERIES, Unit};
 use crate::telemetry::history::{History, Step};
 
-/// Columns of a picture: seconds, or minutes, that fall into one become one point.
+/// Columns of a chart; the seconds or minutes within a column become one point.
 const COLUMNS: usize = 240;
 
-/// A span of the past.
+/// A selectable time span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// As an address names it.
+    /// The name in addresses.
     pub(crate) name: &'static str,
-    /// As a page does.
+    /// The title on a page.
     pub(crate) title: &'static str,
     pub(crate) seconds: u64,
     pub(crate) step: Step,
 }
 
-/// The spans that a page can show.
+/// The selectable time spans.
 pub(crate) static SPANS: [Span; 3] = [
     Span {
         name: "5m",
@@ -44,28 +44,28 @@ pub(crate) static SPANS: [Span; 3] = [
     },
 ];
 
-/// One line: a series, and what the legend calls it.
+/// A line: a series, and its label in the legend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     pub(crate) series: &'static str,
     pub(crate) label: &'static str,
 }
 
-/// A picture.
+/// A line chart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chart {
-    /// What it shows, for who does not see it.
+    /// Text alternative for viewers who cannot see it.
     pub(crate) says: &'static str,
     pub(crate) unit: Unit,
     pub(crate) lines: &'static [Line],
-    /// Values are shown by their logarithm.
+    /// Whether the vertical scale is logarithmic.
     pub(crate) is_logarithmic: bool,
 }
 
-/// A line's points: places across from 0 to [`COLUMNS`], and values.
+/// A line's points: column from 0 to [`COLUMNS`], and value.
 type Points = Vec<(usize, f64)>;
 
-/// The picture, with a legend that has the latest values.
+/// Draws the chart, with a legend that has the latest values.
 pub(crate) fn draw(chart: &Chart, history: &History, span: Span, now_s: u64) -> Markup {
     let all: Vec<(Points, Option<f64>)> = chart
         .lines
@@ -131,7 +131,7 @@ pub(crate) fn draw(chart: &Chart, history: &History, span: Span, now_s: u64) -> 
     }
 }
 
-/// The points of a series, and its latest value if that is of the last moments.
+/// Returns the points of a series, and its latest value if that is recent.
 fn points(name: &str, history: &History, span: Span, now_s: u64) -> (Points, Option<f64>) {
     let Some(index) = series::find(name) else {
         return (Points::new(), None);
@@ -165,7 +165,7 @@ fn points(name: &str, history: &History, span: Span, now_s: u64) -> (Points, Opt
     (found.map(value).collect(), latest)
 }
 
-/// How values become heights.
+/// Maps values to heights.
 struct Scale {
     low: f64,
     high: f64,
@@ -196,7 +196,7 @@ impl Scale {
         }
     }
 
-    /// How far from the top.
+    /// Returns the distance from the top.
     fn y(&self, value: f64) -> f64 {
         let value = match self.is_logarithmic {
             true => value.max(1e-9).log10(),
@@ -217,8 +217,8 @@ impl Scale {
     }
 }
 
-/// A line, and the area below it; both are broken where there is nothing for longer than a gap. Steps are written from
-/// point to point, which takes half the bytes of places.
+/// Returns the paths of a line and of the area below it; both are interrupted where there are no values for longer
+/// than a gap. Steps are relative, which takes half the bytes of absolute coordinates.
 fn path(points: &Points, scale: &Scale, gap: usize) -> (String, String) {
     let x = |column: usize| (column as f64 * WIDTH / COLUMNS as f64).round();
     let (mut line, mut area) = (String::new(), String::new());
@@ -239,7 +239,7 @@ fn path(points: &Points, scale: &Scale, gap: usize) -> (String, String) {
             if before.is_some() {
                 area.push_str(&end);
             }
-            // A point that stands alone is seen, too. Writing to a String can not fail.
+            // Isolated points are visible, too. Writing to a `String` cannot fail.
             let _ = write!(line, "M{x_at} {y_at}h1");
             let _ = write!(area, "M{x_at} {HEIGHT}V{y_at}h1");
             pen = (x_at + 1.0, y_at);

@@ -1,7 +1,7 @@
-//! Pictures of figures, as SVG that the server makes: no script draws them, so they are there in a report too.
+//! Charts of figures, as SVG produced by the server: no script draws them, so reports contain them, too.
 //!
-//! A picture is stretched to whatever room there is; what is to be read beside it (scales, legends) is HTML. Colours
-//! are classes of the style sheet, so that they follow light and dark.
+//! A chart is stretched to the available space; the text beside it (scales, legends) is HTML. Colors are classes of
+//! the style sheet, so that they follow light and dark mode.
 
 pub(super) mod curve;
 pub(super) mod heat;
@@ -11,11 +11,11 @@ use maud::{Markup, html};
 
 use crate::telemetry::history::series::Unit;
 
-/// Units of a picture across and down.
+/// Units of a chart, horizontally and vertically.
 const WIDTH: f64 = 1_000.0;
 const HEIGHT: f64 = 300.0;
 
-/// A figure with its unit, short enough for a label.
+/// Formats a figure with its unit, short enough for a label.
 pub(super) fn shown(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Bytes => bytes(value),
@@ -28,17 +28,17 @@ pub(super) fn shown(value: f64, unit: Unit) -> String {
     }
 }
 
-/// A number with three digits and what it is multiplied by.
+/// Formats a number with three digits and a metric prefix.
 pub(super) fn number(value: f64) -> String {
     scaled(value, 1_000.0, &["", " k", " M", " G", " T"])
 }
 
-/// Bytes in the largest unit that they fill.
+/// Formats bytes in the largest unit that they fill.
 pub(super) fn bytes(value: f64) -> String {
     scaled(value, 1_024.0, &[" B", " KiB", " MiB", " GiB", " TiB"])
 }
 
-/// Microseconds in the largest unit of time that they fill.
+/// Formats microseconds in the largest unit that they fill.
 pub(super) fn time_us(value: f64) -> String {
     match value.abs() {
         size if size < 1e3 => format!("{} µs", digits(value)),
@@ -47,7 +47,7 @@ pub(super) fn time_us(value: f64) -> String {
     }
 }
 
-/// Seconds as people say them.
+/// Formats seconds in readable form.
 pub(super) fn duration(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
@@ -59,7 +59,7 @@ pub(super) fn duration(seconds: u64) -> String {
 
 fn scaled(value: f64, step: f64, names: &[&str]) -> String {
     let (mut left, mut power) = (value, 0);
-    // What would be rounded up to a thousand goes to the next name.
+    // A value that would round up to a thousand gets the next prefix.
     while left.abs() >= step - 0.5 && power + 1 < names.len() {
         left /= step;
         power += 1;
@@ -67,7 +67,7 @@ fn scaled(value: f64, step: f64, names: &[&str]) -> String {
     format!("{}{}", digits(left), names[power])
 }
 
-/// Three digits, without zeros behind the point.
+/// Formats a number with three digits, without trailing zeros.
 fn digits(value: f64) -> String {
     let places = match value.abs() {
         size if size >= 99.95 => 0,
@@ -81,7 +81,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// The upper end of a scale for values up to this: the next of 1, 2, 2.5 and 5 times a power.
+/// Returns the upper end of a scale for values up to `value`: the next of 1, 2, 2.5 and 5 times a power.
 fn ceiling(value: f64, unit: Unit) -> f64 {
     if value <= 0.0 {
         return 1.0;
@@ -99,7 +99,7 @@ fn ceiling(value: f64, unit: Unit) -> f64 {
         .map(|step| step * whole)
         .find(|end| *end >= value);
     let end = found.unwrap_or(whole * base);
-    // A whole is never more than all of it.
+    // A percentage never exceeds 100.
     if unit == Unit::Percent && end > 50.0 && value <= 100.0 {
         100.0
     } else {
@@ -107,7 +107,7 @@ fn ceiling(value: f64, unit: Unit) -> f64 {
     }
 }
 
-/// A picture between its scales: labels down the left side from the top, and along the bottom from the left.
+/// Draws a chart between its scales: labels on the left from the top, and at the bottom from the left.
 fn framed(down: &[String], across: &[String], picture: &Markup) -> Markup {
     html! {
         div class="plot" {
@@ -118,7 +118,7 @@ fn framed(down: &[String], across: &[String], picture: &Markup) -> Markup {
     }
 }
 
-/// Labels of a time axis: how long ago it was.
+/// Returns the labels of a time axis: the age.
 fn ages(span_s: u64) -> Vec<String> {
     let label = |part: u64| match span_s * (4 - part) / 4 {
         0 => "now".to_owned(),

@@ -1,4 +1,4 @@
-//! The connections: searched, sorted, a page of them.
+//! The connections: searched, sorted, and paginated.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use basalt_commands::client::shared::{Peer, Shared};
 use basalt_commands::command::client;
 use basalt_commands::command::table::registry;
 
-/// Rows of a page when nothing else is asked for.
+/// Default number of rows per page.
 const ROWS: usize = 50;
 
-/// Rows of a page at most.
+/// Maximum number of rows per page.
 const ROWS_MAX: usize = 500;
 
-/// Characters of what is searched for.
+/// Maximum length of a search text, in characters.
 const SEARCH_CHARS_MAX: usize = 64;
 
 /// A connection.
@@ -47,16 +47,16 @@ pub(crate) struct Row {
 
 /// A column by which connections can be sorted.
 pub(crate) struct Column {
-    /// As an address names it, and the API.
+    /// The name in addresses and in the API.
     pub(crate) name: &'static str,
-    /// As a page names it.
+    /// The title on a page.
     pub(crate) title: &'static str,
     /// Whether the column's values are numbers.
     pub(crate) is_number: bool,
     compare: fn(&Row, &Row) -> Ordering,
 }
 
-/// The columns in their order.
+/// The columns, in display order.
 pub(crate) static COLUMNS: [Column; 14] = [
     number("id", "ID", |one, other| one.id.cmp(&other.id)),
     column("address", "Address", |one, other| {
@@ -112,19 +112,19 @@ const fn number(
     }
 }
 
-/// What is asked for.
+/// A query for connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) search: String,
     pub(crate) sort: &'static str,
     pub(crate) descends: bool,
-    /// From 1.
+    /// Page number, from 1.
     pub(crate) page: usize,
     pub(crate) rows: usize,
 }
 
 impl Asked {
-    /// What an address asks for; nonsense is as if it were not there.
+    /// Parses a query string; invalid parts are ignored.
     pub(crate) fn of(query: &Query) -> Asked {
         let sort = query.get("sort").unwrap_or_default();
         let column = COLUMNS.iter().find(|column| column.name == sort);
@@ -147,15 +147,15 @@ impl Asked {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) asked: Asked,
-    /// All that there are.
+    /// Number of all connections.
     pub(crate) all: usize,
-    /// How many were searched for.
+    /// Number of connections that match the search.
     pub(crate) matching: usize,
     pub(crate) pages: usize,
     pub(crate) rows: Vec<Row>,
 }
 
-/// The page of connections that is asked for, the last one if there are fewer.
+/// Returns the requested page of connections, or the last one if there are fewer.
 pub(crate) fn find(view: &View<'_>, mut asked: Asked) -> Found {
     let clients = view.service.clients().all();
     let sees = view.viewer.sees(Sight::Clients);
@@ -239,7 +239,7 @@ fn row(client: &Arc<Shared>, sees: bool, now_ms: u64) -> Row {
 }
 
 impl Found {
-    /// As JSON.
+    /// Formats the page as JSON.
     pub(crate) fn json(&self) -> Value {
         let row = |row: &Row| {
             json!({

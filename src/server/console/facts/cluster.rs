@@ -1,4 +1,4 @@
-//! The cluster: nodes, whose slots are whose, and the links between.
+//! The cluster: nodes, slot ownership, and the links between nodes.
 
 use serde_json::{Value, json};
 
@@ -17,21 +17,21 @@ pub(crate) struct Node {
     pub(crate) address: String,
     pub(crate) is_myself: bool,
     pub(crate) role: &'static str,
-    /// `ok`, or what is wrong.
+    /// `ok`, or the problem.
     pub(crate) state: &'static str,
-    /// The node that it follows.
+    /// The primary that it replicates.
     pub(crate) primary: Option<String>,
     pub(crate) slots: u16,
     pub(crate) ranges: Vec<(u16, u16)>,
     pub(crate) is_linked: bool,
-    /// Since its last pong.
+    /// Milliseconds since its last pong.
     pub(crate) heard_ms: Option<u64>,
-    /// Links of either direction.
+    /// Number of links in both directions.
     pub(crate) links: usize,
     pub(crate) epoch: u64,
 }
 
-/// What this node sees of the cluster.
+/// The cluster as seen by this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) is_up: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Seen {
     pub(crate) nodes: Vec<Node>,
 }
 
-/// What is seen now; none where there is no cluster.
+/// Returns the current view; `None` if there is no cluster.
 pub(crate) fn seen(view: &View<'_>) -> Option<Seen> {
     let cluster = view.service.cluster()?;
     let (map, links) = (cluster.view(), cluster.links());
@@ -104,7 +104,7 @@ fn describe(map: &ClusterMap, node: &NodeView, sees: bool, now_ms: u64, links: u
 }
 
 impl Seen {
-    /// As JSON.
+    /// Formats the view as JSON.
     pub(crate) fn json(&self) -> Value {
         let node = |node: &Node| {
             json!({

@@ -1,9 +1,9 @@
-//! What memory is made of, by type: estimated from entries that are drawn at random, with the large values that are
-//! known anyhow.
+//! The composition of memory by type, estimated from entries sampled at random, plus the large values that shards
+//! track anyhow.
 //!
-//! Each key that is drawn stands for the others of its shard and database that were not; what comes of that is made to
-//! sum up to the bytes that all data take. Large values are not left to chance: a draw that meets one is put aside, and
-//! those that shards remember are added.
+//! Each sampled key stands for the unsampled ones of its shard and database; the result is scaled to the bytes of
+//! all data. Large values are not left to chance: samples that hit one are discarded, and those that shards track
+//! are added.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,13 @@ use super::super::pages::View;
 use crate::telemetry::observed::Observed;
 use basalt_core::base::random::Random;
 
-/// Shards that are looked at.
+/// Shards sampled.
 const SHARDS_MAX: usize = 64;
 
-/// Keys that are drawn of each database of such a shard.
+/// Keys sampled from each database of such a shard.
 const DRAWS: usize = 8;
 
-/// Part of the data.
+/// One type's share of the data.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Part {
     pub(crate) name: &'static str,
@@ -27,10 +27,10 @@ pub(crate) struct Part {
     pub(crate) bytes: f64,
 }
 
-/// What was found.
+/// The composition of memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Contents {
-    /// Keys that were looked at.
+    /// Keys sampled.
     pub(crate) looked_at: u64,
     pub(crate) bytes: u64,
     pub(crate) types: Vec<Part>,
@@ -56,7 +56,7 @@ fn draw(service: &dyn Observed) -> Sums {
     let shards = service.all_published().len();
     let count = shards.min(SHARDS_MAX);
     let first = Random::from_system().index(shards.max(1));
-    // What is large is looked for in every shard, as each of them counts.
+    // Large values are collected from every shard, because each one counts.
     for big in service.big_keys() {
         sums.add(big.type_name, 1.0, big.bytes as f64);
     }
@@ -72,7 +72,7 @@ fn draw(service: &dyn Observed) -> Sums {
     sums
 }
 
-/// The contents.
+/// Returns the composition of memory.
 pub(crate) fn contents(view: &View<'_>) -> Contents {
     let sums = draw(view.service);
     let bytes = used_bytes(view.service);
@@ -83,14 +83,14 @@ pub(crate) fn contents(view: &View<'_>) -> Contents {
     }
 }
 
-/// What all keys and values take.
+/// Returns the bytes of all keys and values.
 pub(crate) fn used_bytes(service: &dyn Observed) -> u64 {
     let all_published = service.all_published().iter();
     let used = all_published.map(|shard| shard.used_bytes()).sum::<i64>();
     used.max(0).unsigned_abs()
 }
 
-/// Parts by their bytes, the largest first, scaled so that they sum up to what all take: so it has to be all of them.
+/// Returns the parts by size, largest first, scaled to the total bytes; so they must be complete.
 fn parts(sums: HashMap<&'static str, (f64, f64)>, bytes: u64) -> Vec<Part> {
     let part = |(name, (keys, bytes))| Part { name, keys, bytes };
     let mut parts: Vec<Part> = sums.into_iter().map(part).collect();
@@ -103,7 +103,7 @@ fn parts(sums: HashMap<&'static str, (f64, f64)>, bytes: u64) -> Vec<Part> {
 }
 
 impl Contents {
-    /// As JSON.
+    /// Formats the contents as JSON.
     pub(crate) fn json(&self) -> Value {
         let part = |part: &Part| json!({ "name": part.name, "keys": part.keys.round(), "bytes": part.bytes.round() });
         json!({

@@ -1,11 +1,11 @@
-//! Databases: what each has, takes and may take. All of it is in INFO, in two of its sections.
+//! Databases: the contents, memory and share of each, from two sections of INFO.
 
 use serde_json::{Value, json};
 
 use super::super::pages::View;
 use basalt_core::base::info::{InfoText, part};
 
-/// A database that has keys, a share, or a past.
+/// A database with keys, a share, or past activity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Database {
     pub(crate) number: usize,
@@ -13,7 +13,7 @@ pub(crate) struct Database {
     /// Keys with a deadline.
     pub(crate) expiring: u64,
     pub(crate) bytes: u64,
-    /// Most that it may take; 0: all that there is.
+    /// Maximum bytes it may take; 0 if unlimited.
     pub(crate) share: u64,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -22,14 +22,14 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// The part of its look-ups that found a key, in percent; none without look-ups.
+    /// Returns the percentage of its lookups that hit; `None` without lookups.
     pub(crate) fn hit_ratio(&self) -> Option<f64> {
         let all = self.hits + self.misses;
         (all > 0).then(|| 100.0 * self.hits as f64 / all as f64)
     }
 }
 
-/// The databases that INFO tells of.
+/// Returns the databases reported by INFO.
 pub(crate) fn databases(view: &View<'_>) -> Vec<Database> {
     read(&view.info)
 }
@@ -60,7 +60,7 @@ fn read(info: &InfoText) -> Vec<Database> {
     info.section("databases").iter().filter_map(of).collect()
 }
 
-/// As JSON.
+/// Formats databases as JSON.
 pub(crate) fn json(databases: &[Database]) -> Value {
     let database = |database: &Database| {
         json!({

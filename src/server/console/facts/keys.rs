@@ -1,4 +1,4 @@
-//! Keys that are used much, and keys with large values.
+//! Frequently used keys, and keys with large values.
 
 use serde_json::{Value, json};
 
@@ -7,10 +7,10 @@ use super::super::viewer::Sight;
 use super::{HIDDEN, name};
 use crate::telemetry::observed::BigKey;
 
-/// Keys that are shown of each kind at most.
+/// Maximum number of keys of each kind.
 pub(crate) const KEYS_MAX: usize = 100;
 
-/// A key with its part of something.
+/// A key with its share of the total.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Share {
     pub(crate) key: String,
@@ -18,10 +18,10 @@ pub(crate) struct Share {
     pub(crate) weight: u64,
 }
 
-/// Keys with most uses and most bytes of late.
+/// Keys with the most recent uses and bytes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Hot {
-    /// One in so many commands is looked at.
+    /// One in this many commands is sampled.
     pub(crate) interval: u32,
     pub(crate) uses: u64,
     pub(crate) bytes: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Hot {
     pub(crate) by_bytes: Vec<Share>,
 }
 
-/// The hot keys of late, named as far as the viewer may see them.
+/// Returns the recent hot keys, with the names that the viewer may see.
 pub(crate) fn hot(view: &View<'_>, count: usize) -> Hot {
     let top = view.service.telemetry().hot_keys.top(count.min(KEYS_MAX));
     let shares = |keys: &[(Vec<u8>, u64)], total: u64| -> Vec<Share> {
@@ -49,7 +49,7 @@ pub(crate) fn hot(view: &View<'_>, count: usize) -> Hot {
     }
 }
 
-/// A key's name, if the viewer may see it; of which database it is may be unknown.
+/// Returns a key's name if the viewer may see it; its database may be unknown.
 pub(crate) fn shown(view: &View<'_>, sight: Sight, key: &[u8], db: Option<usize>) -> String {
     match view.viewer.sees(sight) && view.viewer.sees_key(key, db) {
         true => name(key),
@@ -58,7 +58,7 @@ pub(crate) fn shown(view: &View<'_>, sight: Sight, key: &[u8], db: Option<usize>
 }
 
 impl Hot {
-    /// As JSON.
+    /// Formats the keys as JSON.
     pub(crate) fn json(&self) -> Value {
         let list = |shares: &[Share]| -> Vec<Value> {
             let share = |share: &Share| json!({ "key": share.key, "weight": share.weight, "percent": share.percent });
@@ -83,7 +83,7 @@ pub(crate) struct Big {
     pub(crate) bytes: u64,
 }
 
-/// The largest values, largest first.
+/// Returns the largest values, in descending order.
 pub(crate) fn big(view: &View<'_>, count: usize) -> Vec<Big> {
     let mut keys = view.service.big_keys();
     keys.sort_unstable_by(|one, other| other.cmp(one));
@@ -97,7 +97,7 @@ pub(crate) fn big(view: &View<'_>, count: usize) -> Vec<Big> {
     keys.iter().map(big).collect()
 }
 
-/// As JSON.
+/// Formats large values as JSON.
 pub(crate) fn big_json(keys: &[Big]) -> Value {
     let big = |big: &Big| json!({ "key": big.key, "type": big.type_name, "db": big.db, "bytes": big.bytes });
     Value::Array(keys.iter().map(big).collect())

@@ -1,7 +1,7 @@
-//! What is shown beside the figures of INFO: lists, with names where the viewer may see them.
+//! Lists shown besides INFO's figures, with the names that the viewer may see.
 //!
-//! Names come from clients and may be anything: here they become plain text ([`name`]), and a page, or JSON, escapes
-//! them once more for itself.
+//! Names come from clients and may be anything: here they become plain text ([`name`]), which pages and JSON then
+//! escape for their own format.
 
 pub(super) mod clients;
 pub(super) mod cluster;
@@ -15,13 +15,13 @@ pub(super) mod slow;
 
 use basalt_core::base::text::visible_within;
 
-/// Characters of a name that are shown, with those that its escapes take.
+/// Maximum length of a name in characters, including its escapes.
 const NAME_CHARS_MAX: usize = 128;
 
-/// What stands in place of a name that the viewer may not see.
+/// Placeholder for a name that the viewer may not see.
 pub(super) const HIDDEN: &str = "(hidden)";
 
-/// A name as a line of text: what is no text, or would not be seen, is escaped, and what is long is cut.
+/// Formats a name as a line of text: non-text and invisible characters are escaped, and long names are truncated.
 pub(super) fn name(bytes: &[u8]) -> String {
     visible_within(bytes, NAME_CHARS_MAX)
 }

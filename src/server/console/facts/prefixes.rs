@@ -1,5 +1,5 @@
-//! What keys with one prefix take and how they are used, as INFO prefixes says it, of the prefixes that the viewer may
-//! see. Figures are estimates of their own, none of which depends on what else is shown.
+//! Memory and usage of keys by prefix, as in INFO prefixes, for the prefixes that the viewer may see. Each figure
+//! is an independent estimate; none depends on what else is shown.
 
 use serde_json::{Map, Value, json};
 
@@ -9,37 +9,37 @@ use super::contents::used_bytes;
 use super::name;
 use crate::telemetry::prefixes::{self, Estimate, Prefix};
 
-/// Prefixes that are shown.
+/// Maximum number of prefixes shown.
 const SHOWN: usize = 20;
 
 /// A prefix.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Row {
-    /// As plain text; empty for keys without a prefix.
+    /// The prefix as plain text; empty for keys without a prefix.
     pub(crate) name: String,
     pub(crate) figures: Prefix,
 }
 
-/// What is known.
+/// The prefix report for a viewer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Prefixes {
-    /// What stands behind each part of a key; keys have no prefixes where it is empty.
+    /// The delimiter behind each part of a key. If empty, prefixes are disabled.
     pub(crate) delimiter: String,
-    /// Entries that were drawn at random.
+    /// Entries sampled.
     pub(crate) drawn: u64,
-    /// One in so many commands is looked at; 0: none.
+    /// One in this many commands is sampled; 0 for none.
     pub(crate) sample: u32,
-    /// What all keys and values take.
+    /// Bytes of all keys and values.
     pub(crate) bytes: u64,
-    /// Prefixes, those first that do most.
+    /// The most notable prefixes, in descending order.
     pub(crate) rows: Vec<Row>,
-    /// Others that the viewer could see.
+    /// Number of further prefixes that the viewer may see.
     pub(crate) others: usize,
     /// Whether there are prefixes that the viewer may not see.
     pub(crate) hides: bool,
 }
 
-/// The prefixes; none where the viewer may see no names.
+/// Returns the prefixes; `None` if the viewer may see no names.
 pub(crate) fn prefixes(view: &View<'_>) -> Option<Prefixes> {
     if !view.viewer.sees(Sight::BigKeys) {
         return None;
@@ -68,7 +68,7 @@ pub(crate) fn prefixes(view: &View<'_>) -> Option<Prefixes> {
 }
 
 impl Prefixes {
-    /// As JSON: figures, and how far each may be from the truth.
+    /// Formats the report as JSON: figures with their errors.
     pub(crate) fn json(&self) -> Value {
         let row = |row: &Row| {
             let mut fields = Map::new();

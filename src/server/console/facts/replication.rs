@@ -1,4 +1,4 @@
-//! Who follows whom.
+//! The replication topology.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ pub(crate) struct Replica {
     pub(crate) offset: u64,
 }
 
-/// The server and its neighbours in the stream.
+/// The server and its neighbors in the replication stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Picture {
     pub(crate) role: &'static str,
@@ -27,7 +27,7 @@ pub(crate) struct Picture {
     pub(crate) replicas: Vec<Replica>,
 }
 
-/// The picture of this moment.
+/// Returns the current topology.
 pub(crate) fn picture(view: &View<'_>) -> Picture {
     let facts: Facts = view.service.replication();
     let sees = view.viewer.sees(Sight::Clients);
@@ -56,7 +56,7 @@ pub(crate) fn picture(view: &View<'_>) -> Picture {
 }
 
 impl Picture {
-    /// As JSON.
+    /// Formats the topology as JSON.
     pub(crate) fn json(&self) -> Value {
         let replica = |replica: &Replica| {
             json!({

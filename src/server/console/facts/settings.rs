@@ -1,4 +1,4 @@
-//! Directives that do not have their default.
+//! Directives that differ from their defaults.
 
 use serde_json::{Value, json};
 
@@ -15,11 +15,12 @@ pub(crate) struct Setting {
     pub(crate) value: String,
     pub(crate) default: String,
     pub(crate) says: &'static str,
-    /// CONFIG SET may change it.
+    /// Whether CONFIG SET may change it.
     pub(crate) is_mutable: bool,
 }
 
-/// What differs from the defaults, with values if the viewer may see them; a secret is never shown.
+/// Returns the settings that differ from the defaults, with values if the viewer may see them; secrets are never
+/// shown.
 pub(crate) fn differing(view: &View<'_>) -> Vec<Setting> {
     let default = Config::default();
     let sees = view.viewer.sees(Sight::Config);
@@ -40,7 +41,7 @@ pub(crate) fn differing(view: &View<'_>) -> Vec<Setting> {
         .collect()
 }
 
-/// As JSON.
+/// Formats settings as JSON.
 pub(crate) fn json(settings: &[Setting]) -> Value {
     let setting = |setting: &Setting| {
         json!({

@@ -1,5 +1,5 @@
-//! The slow log: which commands took long. Values are left out, so of the arguments there is the command's name, and
-//! the keys where the viewer may see them.
+//! The slow log. Values are omitted: of the arguments only the command's name is shown, and the keys that the
+//! viewer may see.
 
 use serde_json::{Value, json};
 
@@ -11,27 +11,27 @@ use basalt_commands::command::host::SlowlogEntry;
 use basalt_commands::command::keys;
 use basalt_commands::command::table::{registry, resolve};
 
-/// Entries that are shown at most.
+/// Maximum number of entries.
 pub(crate) const ENTRIES_MAX: usize = 200;
 
-/// Keys that are shown of an entry.
+/// Keys shown per entry.
 const KEYS_MAX: usize = 4;
 
-/// A command that took long.
+/// A slow command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slow {
     pub(crate) id: u64,
     pub(crate) at_s: u64,
     pub(crate) duration_us: u64,
     pub(crate) command: String,
-    /// The keys that it had, as far as they may be seen.
+    /// The command's keys, as far as the viewer may see them.
     pub(crate) keys: Vec<String>,
-    /// Words that are kept of the request, values among them, which are not shown.
+    /// Number of logged arguments, including values, which are not shown.
     pub(crate) arguments: usize,
     pub(crate) client: String,
 }
 
-/// The latest entries, newest first.
+/// Returns the latest entries, newest first.
 pub(crate) fn entries(view: &View<'_>, count: usize) -> Vec<Slow> {
     let entries = view.service.telemetry().slowlog.get(count.min(ENTRIES_MAX));
     entries.iter().map(|entry| slow(view, entry)).collect()
@@ -61,7 +61,7 @@ fn slow(view: &View<'_>, entry: &SlowlogEntry) -> Slow {
         id: entry.id,
         at_s: entry.at_s,
         duration_us: entry.cost,
-        // A name that is no command's may be anything, such as a key that was sent in the wrong place.
+        // A name that is no command may be anything, such as a misplaced key.
         command: command.map_or_else(
             || "(unknown)".to_owned(),
             |command| command.full_name.replace('|', " ").to_uppercase(),
@@ -75,7 +75,7 @@ fn slow(view: &View<'_>, entry: &SlowlogEntry) -> Slow {
     }
 }
 
-/// As JSON.
+/// Formats entries as JSON.
 pub(crate) fn json(entries: &[Slow]) -> Value {
     let entry = |slow: &Slow| {
         json!({

@@ -1,5 +1,5 @@
-//! What a server does in front of a database: databases side by side, leases, tags, locks, rates, queues of what is
-//! due. Each panel is there once there is something to show.
+//! Features for caching in front of a database: databases side by side, leases, tags, locks, rate limits, queues of
+//! due work. Each panel appears once there is something to show.
 
 use maud::{Markup, html};
 
@@ -126,7 +126,7 @@ fn is_used(view: &View<'_>, figures: &[Figure]) -> bool {
     figures.any(|figure| view.info.figure(figure.field) > 0.0)
 }
 
-/// A picture and the figures of a feature; nothing as long as no client has used it.
+/// Shows a feature's chart and figures; nothing while no client has used it.
 fn used(view: &View<'_>, chart: Option<&Chart>, figures: &[Figure]) -> Markup {
     html! {
         @if is_used(view, figures) {
@@ -136,7 +136,7 @@ fn used(view: &View<'_>, chart: Option<&Chart>, figures: &[Figure]) -> Markup {
     }
 }
 
-/// Shown where nothing else is.
+/// Shown if nothing else is.
 fn unused(view: &View<'_>) -> Markup {
     let all = [LEASES, TAGS, LOCKS, RATES, DUE];
     let is_empty = databases(view).is_empty() && !all.iter().any(|each| is_used(view, each));
@@ -189,7 +189,7 @@ fn row(each: &Database, has_shares: bool) -> Markup {
     };
     let count = |name: &str, value: u64| figure(&line, name, value, &number(value as f64));
     let of_keys = |name: &str, value: u64| match each.keys {
-        // Without keys there is no line of the keyspace either.
+        // Without keys INFO has no keyspace line either.
         0 => html! { td class="number" { (value) } },
         _ => figure(&of_keyspace, name, value, &number(value as f64)),
     };

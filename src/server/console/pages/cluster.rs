@@ -1,4 +1,4 @@
-//! The cluster: a map of its slots, its nodes, and the links to them.
+//! The cluster: a map of its slots, its nodes, and their links.
 
 use maud::{Markup, html};
 
@@ -15,16 +15,16 @@ pub(super) static PANELS: &[Panel] = &[
 /// Rows of the map.
 const ROWS: u16 = 16;
 
-/// Colours that owners are told apart by.
+/// Number of colors that distinguish owners.
 const COLOURS: usize = 8;
 
-/// Pieces that are drawn slot by slot; where ranges are more than that, each mark stands for several slots.
+/// Maximum number of pieces drawn slot by slot; with more pieces, each mark stands for several slots.
 const PIECES_MAX: usize = 1_024;
 
-/// Slots of a mark then.
+/// Slots per mark in that case.
 const GRAIN: u16 = 16;
 
-/// Owners that the legend names.
+/// Maximum number of owners in the legend.
 const OWNERS_MAX: usize = 32;
 
 fn with(view: &View<'_>, show: fn(&View<'_>, &Seen) -> Markup) -> Markup {
@@ -36,7 +36,7 @@ fn with(view: &View<'_>, show: fn(&View<'_>, &Seen) -> Markup) -> Markup {
     }
 }
 
-/// Slots side by side with one owner: where they begin, how many, and the owner's number.
+/// Adjacent slots with one owner: the first slot, their number, and the owner's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     first: u16,
@@ -44,7 +44,8 @@ struct Piece {
     owner: usize,
 }
 
-/// All pieces, cut at the ends of rows; of marks that stand for so many slots each, by the owner of the first one.
+/// Returns all pieces, split at row ends. With a `grain`, each mark of that many slots belongs to the owner of its
+/// first slot.
 fn pieces(owners: &[&Node], grain: u16) -> Vec<Piece> {
     let across = SLOTS / ROWS;
     let mut owner_of: Vec<Option<usize>> = vec![None; usize::from(SLOTS)];
@@ -160,7 +161,7 @@ fn node_row(node: &Node) -> Markup {
     }
 }
 
-/// The first ranges of slots, and how many there are more.
+/// Formats the first slot ranges, and the number of further ones.
 fn ranges(ranges: &[(u16, u16)]) -> String {
     const SHOWN: usize = 6;
     let one = |(first, last): &(u16, u16)| match first == last {

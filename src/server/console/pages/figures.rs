@@ -1,4 +1,4 @@
-//! Figures of INFO on a page: shown for people, with the field and its value beside for programs.
+//! INFO's figures on a page: formatted for people, with the field's name and value attached for programs.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -8,7 +8,7 @@ use super::super::chart::{self, duration};
 use super::View;
 use crate::telemetry::history::series::Unit;
 
-/// One figure, by the field of INFO.
+/// A figure, identified by its INFO field.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Figure {
     pub(super) title: &'static str,
@@ -16,18 +16,18 @@ pub(super) struct Figure {
     pub(super) how: How,
 }
 
-/// How a figure is shown.
+/// The presentation of a figure.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum How {
     /// A number with its unit.
     Number(Unit),
-    /// Seconds as people say them.
+    /// Seconds in readable form.
     Duration,
     /// A point in time, in Unix seconds.
     Time,
     /// Yes or no.
     Flag,
-    /// As it is: `ok` is good, and `err` is bad.
+    /// Unformatted: `ok` is good, and `err` is bad.
     Text,
 }
 
@@ -35,7 +35,7 @@ pub(super) const fn figure(title: &'static str, field: &'static str, how: How) -
     Figure { title, field, how }
 }
 
-/// A figure's value.
+/// Formats a figure's value.
 pub(super) fn value(view: &View<'_>, figure: &Figure) -> Markup {
     let text = view.info.text(figure.field);
     let Some(text) = text else {
@@ -65,7 +65,7 @@ pub(super) fn value(view: &View<'_>, figure: &Figure) -> Markup {
     html! { data class=(class) value=(text) data-field=(figure.field) { (shown) } }
 }
 
-/// Figures in a list.
+/// Formats figures as a list.
 pub(super) fn list(view: &View<'_>, figures: &[Figure]) -> Markup {
     html! {
         dl class="figures" {
@@ -76,7 +76,7 @@ pub(super) fn list(view: &View<'_>, figures: &[Figure]) -> Markup {
     }
 }
 
-/// A picture over time.
+/// Draws a chart over time.
 pub(super) fn over_time(view: &View<'_>, chart: &Chart) -> Markup {
     draw(
         chart,
@@ -86,7 +86,7 @@ pub(super) fn over_time(view: &View<'_>, chart: &Chart) -> Markup {
     )
 }
 
-/// A moment as people write it, in UTC.
+/// Formats a Unix time in readable form, in UTC.
 pub(super) fn time(at_s: u64) -> String {
     let at = Timestamp::from_second(at_s.cast_signed()).unwrap_or_default();
     at.strftime("%Y-%m-%d %H:%M:%S").to_string()

@@ -1,4 +1,4 @@
-//! Keys that are used much, and keys with large values.
+//! Frequently used keys, and keys with large values.
 
 use maud::{Markup, html};
 
@@ -25,7 +25,7 @@ pub(super) static PANELS: &[Panel] = &[
     panel("big", "Largest values", 10, largest).wide(),
 ];
 
-/// Keys of each kind.
+/// Keys shown of each kind.
 const SHOWN: usize = 20;
 
 fn shares(hot: &Hot, shares: &[Share], what: &str) -> Markup {

@@ -1,4 +1,4 @@
-//! Clients, the slow log, directives, and lines of the log.
+//! Clients, the slow log, directives, and log lines.
 
 use maud::{Markup, html};
 
@@ -31,7 +31,7 @@ fn link(asked: &Asked, sort: &str, descends: bool, page: usize) -> String {
     )
 }
 
-/// Connections of a page at most.
+/// Maximum number of connections per page.
 const ROWS_MAX: usize = 200;
 
 fn clients(view: &View<'_>) -> Markup {
@@ -113,7 +113,7 @@ fn turn_pages(found: &Found) -> Markup {
     }
 }
 
-/// Entries of the slow log that are shown.
+/// Slow log entries shown.
 const ENTRIES: usize = 100;
 
 fn slow_log(view: &View<'_>) -> Markup {
@@ -161,7 +161,7 @@ fn slow_row(entry: &Slow) -> Markup {
     }
 }
 
-/// Characters of a directive's value that are shown.
+/// Characters shown of a directive's value.
 const VALUE_CHARS_MAX: usize = 256;
 
 fn config(view: &View<'_>) -> Markup {
@@ -196,7 +196,7 @@ fn directive(setting: &Setting) -> Markup {
     }
 }
 
-/// Lines of the log that are shown.
+/// Log lines shown.
 const LINES: usize = 100;
 
 fn lines(view: &View<'_>) -> Markup {

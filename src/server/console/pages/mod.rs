@@ -1,8 +1,7 @@
-//! The facts as pages. A page has panels, one row each; a panel that changes by itself says how often it is sent anew
-//! while the page is open. The same panels make the report.
+//! The facts as pages. A page consists of panels, one row each; a panel that updates declares how often it is
+//! resent while the page is open. The report uses the same panels.
 //!
-//! Whatever is written into a page goes through `maud`, which escapes it; what is put in as it is has been made here,
-//! of numbers.
+//! Everything written into a page is escaped by `maud`; what is inserted unescaped was produced here from numbers.
 
 mod caching;
 mod cluster;
@@ -28,22 +27,22 @@ use basalt_core::base::info::InfoText;
 use basalt_core::base::lossless;
 use room::Room;
 
-/// Where panels are sent anew as events, while a page is open.
+/// Path of the event stream that updates panels of an open page.
 pub(super) const EVENTS: &str = "/events";
 
-/// Where a page is that can be sent on.
+/// Path of a self-contained page that can be passed on.
 pub(super) const REPORT: &str = "/report";
 
-/// What a page is made from: a server at a moment, and who looks at it.
+/// The source of a page: a server at a moment, and its viewer.
 pub(super) struct View<'a> {
     pub(super) service: &'a dyn Observed,
     pub(super) config: Arc<Config>,
     pub(super) viewer: Viewer,
     pub(super) query: Query,
-    /// All that INFO says.
+    /// All of INFO.
     pub(super) info: InfoText,
     pub(super) now_s: u64,
-    /// What is left of the page.
+    /// Remaining bytes of the page.
     room: Room,
 }
 
@@ -60,14 +59,14 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The span of the past that is shown.
+    /// Returns the time span shown.
     fn span(&self) -> Span {
         let name = span_name(&self.query);
         let found = SPANS.iter().find(|span| span.name == name);
         *found.unwrap_or(&SPANS[0])
     }
 
-    /// What stands out: what it is about, the text as this viewer may see it, and what mends it.
+    /// Returns the findings: the subject, the text for this viewer, and the fix.
     pub(super) fn findings(&self) -> Vec<(&'static str, String, &'static str)> {
         let shown = |(about, finding): (&'static str, findings::Finding)| {
             let named = finding.key.as_ref().is_none_or(|key| {
@@ -79,7 +78,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Advice for a viewer who is not signed in: to sign in, where some user can, or how to make one.
+/// Advises a viewer who is not logged in: to log in if some user can, or how to create one.
 pub(super) fn how_to_see_names(service: &dyn Observed) -> Markup {
     html! {
         @if any_can_sign_in(service) {
@@ -92,23 +91,23 @@ pub(super) fn how_to_see_names(service: &dyn Observed) -> Markup {
     }
 }
 
-/// The name of the span that a query asks for.
+/// Returns the name of the time span that a query requests.
 pub(super) fn span_name(query: &Query) -> &'static str {
     let asked = query.get("range").unwrap_or_default();
     let found = SPANS.iter().find(|span| span.name == asked);
     found.unwrap_or(&SPANS[0]).name
 }
 
-/// A part of a page.
+/// A panel of a page.
 pub(super) struct Panel {
-    /// Name of the panel's place in the page.
+    /// Id of the panel's element.
     id: &'static str,
     title: &'static str,
-    /// After how many seconds it is sent anew; 0: never.
+    /// Update interval in seconds; 0 for never.
     every_s: u64,
     /// Whether the panel takes the whole width.
     is_wide: bool,
-    /// What stands in it; an empty text where there is nothing to show, and the panel is not seen then.
+    /// Renders the contents. An empty text means that there is nothing to show, and hides the panel.
     show: fn(&View<'_>) -> Markup,
 }
 
@@ -140,12 +139,12 @@ impl Panel {
 pub(super) struct Page {
     pub(super) path: &'static str,
     title: &'static str,
-    /// Pictures of the page show a span of the past that can be chosen.
+    /// Whether the page's charts have a selectable time span.
     has_span: bool,
     panels: &'static [Panel],
 }
 
-/// All pages, in the order of the menu.
+/// All pages, in menu order.
 pub(super) static PAGES: [Page; 10] = [
     Page {
         path: "/",
@@ -209,12 +208,12 @@ pub(super) static PAGES: [Page; 10] = [
     },
 ];
 
-/// The page at a path.
+/// Returns the page at a path.
 pub(super) fn find(path: &str) -> Option<&'static Page> {
     PAGES.iter().find(|page| page.path == path)
 }
 
-/// A page as a text.
+/// Renders a page.
 pub(super) fn render(page: &Page, view: &View<'_>) -> String {
     let has_live = page.panels.iter().any(|panel| panel.every_s > 0);
     let live = format!("{}?page={}&range={}", EVENTS, page.path, view.span().name);
@@ -299,7 +298,7 @@ fn address(view: &View<'_>) -> String {
     format!("{name}:{}", view.info.text("tcp_port").unwrap_or_default())
 }
 
-/// Which server this is.
+/// Shows which server this is.
 fn identity(view: &View<'_>) -> Markup {
     let role = match view.info.text("role") {
         Some("slave") => "replica",
@@ -335,7 +334,7 @@ fn spans(page: &Page, view: &View<'_>) -> Markup {
 fn section(panel: &Panel, id: &str, view: &View<'_>) -> Markup {
     let class = if panel.is_wide { "panel wide" } else { "panel" };
     let shown = view.room.fit((panel.show)(view));
-    // A panel that has nothing to show is not seen until it has.
+    // A panel without contents stays hidden until it has some.
     let is_hidden = shown.0.is_empty();
     html! {
         section class=(class) aria-labelledby={ "t-" (id) } hidden[is_hidden] {
@@ -345,7 +344,7 @@ fn section(panel: &Panel, id: &str, view: &View<'_>) -> Markup {
     }
 }
 
-/// The panels of a page that are sent in a second, by their ids.
+/// Returns the panels of a page that are due in a second, by id.
 pub(super) fn fragments(page: &Page, view: &View<'_>, second: u64) -> serde_json::Value {
     let due = page.panels.iter().filter(|panel| {
         let every_s = panel.every_s;
@@ -358,7 +357,7 @@ pub(super) fn fragments(page: &Page, view: &View<'_>, second: u64) -> serde_json
     serde_json::Value::Object(due.map(fragment).collect())
 }
 
-/// All pages in one that stands for itself: its styles are in it, and nothing else is needed to look at it.
+/// Renders all pages in one self-contained page, with inline styles.
 pub(super) fn report(view: View<'_>) -> String {
     let view = View {
         query: view.query.clone().or("range", "1h").or("rows", "200"),

@@ -1,4 +1,4 @@
-//! The first page: what stands out, then how the server is.
+//! The first page: the findings, then the server's state.
 
 use maud::{Markup, html};
 
@@ -185,7 +185,7 @@ fn summary(view: &View<'_>) -> Markup {
     let of_db = |(_, value): &(String, String)| part(value, "keys")?.parse::<u64>().ok();
     let keys: u64 = keyspace.filter_map(of_db).sum();
     let limit = view.info.figure("maxmemory");
-    // What the limit is held against.
+    // The memory that the limit applies to.
     let counted = view.info.figure("used_memory") - view.info.figure("mem_not_counted_for_evict");
     let tile = |title: &str, figure: Markup, beside: String| {
         html! { div class="tile" { dt { (title) } dd { (figure) @if !beside.is_empty() { small { (beside) } } } } }
@@ -211,7 +211,7 @@ fn summary(view: &View<'_>) -> Markup {
     }
 }
 
-/// A series' value of the last second.
+/// Shows a series' latest value.
 fn latest(view: &View<'_>, name: &str) -> Markup {
     let index = series::find(name);
     let mut found = None;
@@ -324,7 +324,7 @@ fn prefix(row: &Row, all: u64) -> Markup {
     }
 }
 
-/// A part of a whole as a bar.
+/// Draws a fraction of a whole as a bar.
 pub(super) fn bar(part: f64) -> Markup {
     let percent = (100.0 * part).clamp(0.0, 100.0);
     html! {
@@ -335,7 +335,7 @@ pub(super) fn bar(part: f64) -> Markup {
     }
 }
 
-/// Kinds of commands that are shown.
+/// Maximum number of commands shown.
 const COMMANDS_MAX: usize = 12;
 
 fn commands(view: &View<'_>) -> Markup {

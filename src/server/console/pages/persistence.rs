@@ -1,4 +1,4 @@
-//! What is saved, and how that goes.
+//! Persistence and its results.
 
 use maud::{Markup, html};
 
@@ -32,13 +32,13 @@ pub(super) static PANELS: &[Panel] = &[
     panel("syncs", "Syncs by how long they took", 5, syncs).wide(),
 ];
 
-/// Of the last one, once there was one.
+/// Figures of the last snapshot, once there was one.
 static LAST_SNAPSHOT: &[Figure] = &[
     figure("Last good one ended", "rdb_last_save_time", How::Time),
     figure("It took", "rdb_last_bgsave_time_sec", How::Duration),
 ];
 
-/// How the last one went, once one was tried.
+/// The result of the last attempt, once there was one.
 static LAST_TRY: &[Figure] = &[figure(
     "The last one went",
     "rdb_last_bgsave_status",

@@ -1,4 +1,4 @@
-//! Who follows whom, as a picture, and how far behind.
+//! The replication topology as a picture, and how far replicas are behind.
 
 use maud::{Markup, html};
 

@@ -1,5 +1,5 @@
-//! A page has so many bytes at most, whatever there is to show and however it is called. A list shows as many of its
-//! rows as there is room for, and says how many it left out; a panel that does not fit all the same says so instead.
+//! Bounds the bytes of a page, whatever there is to show. A list shows as many rows as fit, and states how many it
+//! omits; a panel that still does not fit says so instead.
 
 use std::cell::Cell;
 
@@ -7,24 +7,24 @@ use maud::{Markup, PreEscaped, html};
 
 use super::super::ASSETS;
 
-/// Bytes of a page with its styles and its script.
+/// Maximum bytes of a page, including its styles and script.
 const PAGE_BYTES_MAX: usize = 200_000;
 
-/// What stands around the panels.
+/// Bytes reserved for everything around the panels.
 const FRAME_BYTES: usize = 10_000;
 
-/// What lists leave for the panels that come behind them.
+/// Bytes that lists leave for the panels after them.
 const KEPT_BYTES: usize = 40_000;
 
-/// What is left of a page.
+/// Remaining bytes of a page.
 pub(crate) struct Room {
     left: Cell<usize>,
-    /// A list may take this part of it, less what it leaves for others.
+    /// A list may take one part in this many of it, less what it leaves for others.
     part: usize,
 }
 
 impl Room {
-    /// Of a page with few lists.
+    /// Creates the budget of a page with few lists.
     pub(super) fn of_page() -> Room {
         let assets: usize = ASSETS.iter().map(|asset| asset.text.len()).sum();
         Room {
@@ -33,7 +33,7 @@ impl Room {
         }
     }
 
-    /// Of the page that has all of them.
+    /// Creates the budget of the page with all lists.
     pub(super) fn of_report() -> Room {
         Room {
             part: 2,
@@ -41,7 +41,7 @@ impl Room {
         }
     }
 
-    /// A panel's text, if there is room for it.
+    /// Returns a panel's text, or a notice if it does not fit.
     pub(super) fn fit(&self, shown: Markup) -> Markup {
         let left = self.left.get();
         match shown.0.len() <= left {
@@ -53,7 +53,7 @@ impl Room {
         }
     }
 
-    /// As many rows as there is room for, and how many are left out.
+    /// Returns as many rows as fit, and the number of omitted ones.
     pub(super) fn rows<T>(&self, all: &[T], show: impl Fn(&T) -> Markup) -> Rows {
         let bytes_max = self.left.get().saturating_sub(KEPT_BYTES) / self.part;
         let (mut text, mut count) = (String::new(), 0);
@@ -72,14 +72,14 @@ impl Room {
     }
 }
 
-/// Rows of a list.
+/// The rows of a list that fit.
 pub(super) struct Rows {
     pub(super) shown: Markup,
     left_out: usize,
 }
 
 impl Rows {
-    /// What stands behind the list.
+    /// Returns the notice after the list.
     pub(super) fn rest(&self) -> Markup {
         html! {
             @if self.left_out > 0 {
@@ -106,7 +106,7 @@ mod tests {
         let sum = room.left.get();
         assert_eq!(room.fit(many.shown.clone()).0, many.shown.0);
         assert_eq!(room.left.get(), sum - many.shown.0.len());
-        // What does not heed the room is not shown.
+        // Contents that exceed the budget are not shown.
         let large = html! { p { (long.repeat(100)) } };
         assert!(room.fit(large).0.contains("no room left"));
         let later = room.rows(&vec![long.as_str(); 1_000], row);

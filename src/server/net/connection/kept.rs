@@ -1,4 +1,4 @@
-//! What a connection keeps between two turns: its batch, while the budget of all connections allows it.
+//! State that a connection keeps between two turns: its batch, if the shared budget allows it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::session::batch::Batch;
 use basalt_commands::client::memory::CLIENT_MEMORY;
 
-/// What a connection has between two turns.
+/// State kept between two turns.
 #[derive(Default)]
 pub(super) struct Kept {
     pub(super) batch: Option<Box<Batch>>,
@@ -17,8 +17,8 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Keeps a batch for the next turn: because it holds a part of a request, or because the connection was active
-    /// just now and the budget of all connections allows it.
+    /// Keeps a batch for the next turn: because it holds a partial request, or because the connection was just
+    /// active and the shared budget allows it.
     pub(super) fn put(&mut self, session: &mut Session, mut batch: Box<Batch>) {
         let is_behind = !batch.pending().is_empty() || session.parser.is_inside_request();
         let is_needed = is_behind || !batch.out.is_empty();
@@ -48,8 +48,8 @@ impl Kept {
         note_memory(session);
     }
 
-    /// Makes room for the rest of an argument that has begun to arrive, as far as the budget allows. A long one gets a
-    /// block of its own.
+    /// Makes room for the rest of a partially received argument, as far as the budget allows. A long argument gets
+    /// its own block.
     #[cold]
     fn make_room(&mut self, session: &mut Session, batch: &mut Batch) {
         let parser = &mut session.parser;
@@ -70,13 +70,13 @@ impl Kept {
         }
     }
 
-    /// Whether some output is left that the client did not take.
+    /// Whether there is output that the client has not accepted.
     pub(super) fn has_output(&self) -> bool {
         let batch = self.batch.as_ref();
         batch.is_some_and(|batch| !batch.out.is_empty())
     }
 
-    /// The connection is idle: it keeps the bytes of a request that has begun, and nothing else.
+    /// Shrinks an idle connection to the bytes of a partial request.
     pub(super) fn shrink(&mut self, session: &mut Session) {
         let Some(mut batch) = self.batch.take() else {
             return;
@@ -112,7 +112,7 @@ impl Kept {
     }
 }
 
-/// Notes what the connection takes, and closes the largest ones if that is too much for all of them together.
+/// Records the connection's memory, and closes the largest connections if all together use too much.
 #[inline]
 pub(super) fn note_memory(session: &Session) {
     session.note_pending();

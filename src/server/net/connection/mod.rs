@@ -1,7 +1,7 @@
-//! One connection's task: read, parse the whole batch, run it in order, write, and yield now and then.
+//! A connection's task: read, parse the whole batch, run it in order, write, and yield now and then.
 //!
-//! A task that was idle for two seconds holds no buffer. It runs at most a turn's worth of commands before it lets
-//! other connections go on, and does not read while its output is not taken.
+//! A connection that was idle for two seconds holds no buffer. It runs at most a turn's worth of commands before it
+//! lets other connections run, and does not read while its output is not accepted.
 
 mod kept;
 mod output;
@@ -25,46 +25,47 @@ use output::{deliver, flush_counting, held_max};
 use receive::read;
 use run::{refresh, run_turn};
 
-/// A connection that leaves requests and replies behind: what follows on its socket is somebody else's affair.
+/// A connection that has left request processing; its socket is served by its new owner.
 pub struct Handed {
     /// The socket.
     pub stream: Stream,
-    /// The connection's state, with a parser that stands at the first byte of the batch's input.
+    /// The connection's state, with its parser at the first byte of the batch's input.
     pub session: Session,
-    /// What was received and not read yet, and what the client asked for.
+    /// Bytes received but not parsed, and the client's request.
     pub batch: Box<Batch>,
 }
 
-/// Bytes of requests, and of replies, that are held for a client that has not signed in, where it has to.
+/// Bytes of requests, and of replies, that are held for an unauthenticated client, where authentication is
+/// required.
 const UNAUTHENTICATED_BYTES_MAX: usize = pool::INPUT_BYTES;
 
-/// What connections leave to others.
+/// Takes over what connections do not handle themselves.
 pub trait Owner: Send + Sync + 'static {
-    /// Serves a connection that follows the stream of this server, to its end, in a task of its own.
+    /// Serves a connection that follows this server's stream, until its end, in a separate task.
     fn own(&self, handed: Handed);
-    /// A client asked the server to stop.
+    /// Handles a client's request to stop the server.
     fn stop(&self);
 }
 
-/// Why a connection ends.
+/// Why a connection leaves request processing.
 enum End {
-    /// Nothing more to say.
+    /// The connection is closed.
     Closed,
-    /// The client left too much of its output lying.
+    /// The client had too much unsent output.
     Cut,
-    /// SHUTDOWN was asked for.
+    /// A client requested SHUTDOWN.
     Shutdown,
-    /// The connection goes on as that of a replica.
+    /// The connection continues as a replica's.
     Followed,
 }
 
-/// What a turn leaves in the read buffer.
+/// Unprocessed input after a turn.
 enum Left {
-    /// Nothing that could be run.
+    /// Nothing to run.
     Nothing,
-    /// A part of a request, or an error that the parser reports when it is asked again.
+    /// A partial request, or an error that the parser reports when called again.
     Part,
-    /// Complete requests, for the next turn.
+    /// Complete requests for the next turn.
     Requests,
 }
 
@@ -74,10 +75,11 @@ impl From<io::Error> for End {
     }
 }
 
-/// Serves a connection until it ends. When the client asked the server to stop, its owner is told and the connection
-/// stays open: the client sees its end when no other can connect any more.
+/// Serves a connection until it ends. If the client requested a shutdown, the owner is notified and the connection
+/// stays open: the client sees it close only when no other client can connect any more.
 ///
-/// No `async fn`, whose arguments would stand in the task twice: an idle connection is little more than this.
+/// Not an `async fn`, whose arguments would be stored in the task twice: an idle connection is little more than
+/// this.
 pub fn serve(
     mut stream: Stream,
     mut session: Session,
@@ -104,7 +106,7 @@ pub fn serve(
     }
 }
 
-/// Leaves a connection to its owner.
+/// Hands a connection over to its owner.
 #[cold]
 fn hand_over(owner: &'static impl Owner, stream: Stream, session: Session, kept: &mut Kept) {
     let batch = kept.batch.take().unwrap_or_else(pool::take);
@@ -116,7 +118,7 @@ fn hand_over(owner: &'static impl Owner, stream: Stream, session: Session, kept:
     });
 }
 
-/// The connection is over: no look-up finds it any more.
+/// Unregisters a connection that has ended, so that no lookup finds it.
 pub fn leave(session: &mut Session) {
     session.connection.shared.leave();
     session.end();
@@ -128,7 +130,7 @@ pub fn leave(session: &mut Session) {
     session.service().clients.remove(session.connection.id());
 }
 
-/// Waits for input, reads once, and runs what is complete.
+/// Waits for input, reads once, and runs the complete requests.
 async fn turn(
     stream: &mut Stream,
     session: &mut Session,
@@ -162,7 +164,7 @@ async fn turn(
     let read_much = match read {
         Ok(count) if count > 0 => count >= READ_BYTES_MAX / 2,
         Ok(_) => {
-            // Who only listens keeps nothing: thousands may hear of the same.
+            // Connections that only receive messages keep no batch: thousands may receive the same one.
             let is_lent = woken == Woken::Mail && !has_kept && batch.out.is_empty();
             match is_lent && batch.input.is_empty() {
                 true => {
@@ -183,7 +185,7 @@ async fn turn(
         let left = match run_turn(stream, session, &mut batch, config).await {
             Ok(left) => left,
             Err(End::Cut) => {
-                // What it has taken is not worth keeping for others.
+                // Its output is not worth keeping in the pool.
                 batch.reset();
                 return Err(End::Cut);
             }
@@ -209,15 +211,15 @@ async fn turn(
     Ok(())
 }
 
-/// What ended a wait for input.
+/// The reason that a wait for input ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Woken {
     Input,
-    /// The client takes more of the output.
+    /// The client accepts more output.
     Output,
-    /// Somebody has something for it.
+    /// Others have messages for the client.
     Mail,
-    /// The connection was idle for long: it is to give its buffer back.
+    /// The connection was idle for long and must return its buffer.
     Background,
 }
 

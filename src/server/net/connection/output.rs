@@ -1,5 +1,5 @@
-//! The output of a connection, and what others have for its client: how it is sent, and how much of it may be left
-//! lying.
+//! The output of a connection, including messages from others to its client: how it is sent, and how much of it may
+//! stay unsent.
 
 use std::future::{Future, poll_fn};
 use std::io::{ErrorKind, IoSlice};
@@ -19,28 +19,28 @@ use basalt_commands::client::shared::mailbox;
 use basalt_commands::config::Config;
 use basalt_core::resp::reply::Out;
 
-/// Bytes that a connection sends before it yields, however fast its client takes them.
+/// Bytes that a connection sends before it yields, however fast its client reads.
 const SENT_BYTES_PER_TURN: usize = 1024 * 1024;
 
-/// Output that a client may leave lying while its next requests run. What is beyond it has to be taken first.
+/// Unsent output that a client may have while its next requests run; the client must read the excess first.
 const HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Output in bytes that a client may leave lying when all clients together hold more than [`ALL_HELD_BYTES_MAX`].
+/// Unsent output in bytes that a client may have when all clients together hold more than [`ALL_HELD_BYTES_MAX`].
 const HELD_BYTES_SCARCE: usize = 256 * 1024;
 
-/// Output in bytes held for all clients together, from which on each may leave only [`HELD_BYTES_SCARCE`] lying.
+/// Unsent output in bytes of all clients together from which on each may have only [`HELD_BYTES_SCARCE`].
 const ALL_HELD_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// Output up to this is never too much: Redis has it in a buffer that its limits do not count.
+/// Output up to this size is never too much: Redis keeps it in a buffer that its limits do not count.
 const OUTPUT_BYTES_FREE: usize = 16 * 1024;
 
-/// Bytes handed to one write: the kernel copies them while others wait.
+/// Bytes per write: the kernel copies them while others wait.
 const WRITE_BYTES_MAX: usize = 512 * 1024;
 
-/// Slices handed to one write.
+/// Slices per write.
 const SLICES_MAX: usize = 64;
 
-/// Whether more output waits for the client than its class may leave lying.
+/// Whether a client's unsent output exceeds the limit of its class.
 #[inline]
 pub(super) fn is_over_output(session: &Session, batch: &Batch, config: &Config) -> bool {
     let len = batch.out.len_bytes();
@@ -55,14 +55,14 @@ pub(super) fn is_over_output(session: &Session, batch: &Batch, config: &Config) 
     batch.out.is_cut() || (limit.hard_bytes > 0 && len as u64 > limit.hard_bytes)
 }
 
-/// Closes a client that leaves too much lying; nothing of it is sent any more.
+/// Closes a client with too much unsent output, none of which is sent any more.
 #[cold]
 pub(super) fn cut() -> End {
     mailbox::CUT.fetch_add(1, Relaxed);
     End::Cut
 }
 
-/// Sends what others have for the client; how many bytes the client sent meanwhile.
+/// Sends messages from others to the client. Returns the number of bytes received from the client meanwhile.
 pub(super) async fn deliver(
     stream: &mut Stream,
     session: &mut Session,
@@ -71,13 +71,13 @@ pub(super) async fn deliver(
     collect_mail(session, batch);
     let count = flush_counting(stream, session, batch, 0).await?;
     if batch.out.memory_bytes() > pool::OUTPUT_BYTES_KEPT_MAX / 4 {
-        // The mail came with memory of its own.
+        // The messages came with memory of their own.
         batch.out = Out::new(batch.out.protocol());
     }
     Ok(count)
 }
 
-/// Sends the output as [`flush`] does; how many bytes the client sent meanwhile.
+/// Sends the output like [`flush`]. Returns the number of bytes received from the client meanwhile.
 pub(super) async fn flush_counting(
     stream: &mut Stream,
     session: &mut Session,
@@ -91,7 +91,7 @@ pub(super) async fn flush_counting(
     Ok(received(session, batch) - before)
 }
 
-/// Puts what others have for the client behind the replies. No request of its own may be under way.
+/// Appends messages from others to the replies. None of the connection's own requests may be in flight.
 pub(super) fn collect_mail(session: &Session, batch: &mut Batch) {
     if !batch.late.is_empty() {
         let Batch { out, late, .. } = batch;
@@ -108,10 +108,11 @@ pub(super) fn collect_mail(session: &Session, batch: &mut Batch) {
     }
 }
 
-/// Sends what others have for a client whose request waits. If its reply has come meanwhile, that goes first.
+/// Sends messages from others to a client whose request is waiting. If the request's reply has arrived meanwhile,
+/// that goes first.
 ///
-/// The thread that serves it hands the reply over before it lets the shard go, and tells of changes afterwards: mail
-/// that was taken while there was no reply knows of nothing that the reply does not know.
+/// The thread that executes the request hands over the reply before it releases the shard, and publishes changes
+/// afterwards: messages that were collected while there was no reply reflect nothing that the reply does not.
 pub(super) async fn deliver_waiting(
     stream: &mut Stream,
     session: &mut Session,
@@ -128,7 +129,7 @@ pub(super) async fn deliver_waiting(
     flush(stream, session, batch, 0).await
 }
 
-/// How much output a client may leave lying just now.
+/// Returns how much unsent output a client may currently have.
 pub(super) fn held_max(session: &Session) -> usize {
     if !session.connection.authenticated {
         return UNAUTHENTICATED_BYTES_MAX;
@@ -139,15 +140,16 @@ pub(super) fn held_max(session: &Session) -> usize {
     }
 }
 
-/// Whether what this connection's replies know of is not on the disk, and has to be before they leave.
+/// Whether records that this connection's replies depend on must reach the disk before the replies are sent, and
+/// have not.
 #[inline]
 pub(super) fn must_sync(session: &Session) -> bool {
     let seen = session.connection.shared.log_seen.load(Relaxed);
     session.service().must_sync(seen)
 }
 
-/// Waits until what this connection's replies know of is on the disk. In a box of its own, as few servers ever wait for
-/// it.
+/// Waits until the records that this connection's replies depend on are on disk. Boxed, because few servers ever
+/// wait for it.
 #[cold]
 fn on_disk(session: &Session) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
     let position = session.connection.shared.log_seen.load(Relaxed);
@@ -159,11 +161,11 @@ fn on_disk(session: &Session) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
     }))
 }
 
-/// Sends the output, all but what the client does not take now; waits while that is more than `held_max`.
+/// Sends the output except what the client does not accept now; waits while that is more than `held_max`.
 ///
-/// Meanwhile it goes on receiving, though not running: many clients send a whole pipeline before they read its first
-/// reply, and would wait for ever on a server that waits for them. A client that has not signed in is no such client:
-/// what it sends stays with the kernel until it takes its replies.
+/// Meanwhile it keeps receiving, without running requests: many clients send a whole pipeline before they read its
+/// first reply, and would deadlock with a server that waits for them. This does not apply to unauthenticated
+/// clients: their input stays in the kernel until they read their replies.
 pub(super) async fn flush(
     stream: &mut Stream,
     session: &mut Session,
@@ -228,7 +230,7 @@ pub(super) async fn flush(
                 .await?;
                 shared.active_ms.store(clock::unix_ms(), Relaxed);
                 if has_input {
-                    // What the client is to get, it gets, even if it sends nothing more.
+                    // The client gets its pending output even if it sends nothing more.
                     receives = receive(stream, session, batch).unwrap_or(false);
                 }
             }

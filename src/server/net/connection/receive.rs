@@ -1,4 +1,4 @@
-//! Receiving: one read at a time, counted.
+//! Receives from the socket, one counted read at a time.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,7 +11,7 @@ use crate::session::Session;
 use crate::session::batch::Batch;
 use crate::telemetry::counters;
 
-/// Reads once; how many bytes came, which may be none after all.
+/// Reads once. Returns the number of bytes received, which may be none after all.
 pub(super) fn read(
     stream: &mut Stream,
     session: &mut Session,
@@ -20,11 +20,11 @@ pub(super) fn read(
     let unread_max = match session.connection.authenticated {
         true => usize::MAX,
         false => {
-            // The buffer of a thread may have grown for others.
+            // The thread's pooled buffer may have grown for other connections.
             if batch.input.is_empty() && batch.input.capacity() > pool::INPUT_BYTES {
                 batch.input = Vec::with_capacity(pool::INPUT_BYTES);
             }
-            // One byte more than may be there tells that there is too much.
+            // One byte more than the limit reveals that there is too much.
             UNAUTHENTICATED_BYTES_MAX + 1
         }
     };
@@ -42,15 +42,15 @@ pub(super) fn read(
     }
 }
 
-/// Bytes of requests that are received while one of them is blocked. The rest stays with the kernel, and with the
-/// client, until that one is over: Redis goes on up to `client-query-buffer-limit`, and then closes the client.
+/// Request bytes that are received while a request is blocked. The rest stays in the kernel, and with the client,
+/// until it ends: Redis continues up to `client-query-buffer-limit`, and then closes the client.
 const BLOCKED_BYTES_MAX: usize = 1024 * 1024;
 
-/// Whether a connection may receive more while requests of it wait.
+/// Whether a connection may receive more while its requests wait.
 pub(super) fn has_room(session: &Session, batch: &Batch) -> bool {
     let limit = match session.connection.authenticated {
         true => session.service().config.load().client_query_buffer_limit,
-        // Who may not run anything may not fill the memory either.
+        // A client that may not run commands may not fill the memory either.
         false => UNAUTHENTICATED_BYTES_MAX as u64,
     };
     (unread_bytes(session, batch) as u64) < limit
@@ -60,7 +60,7 @@ fn unread_bytes(session: &Session, batch: &Batch) -> usize {
     batch.pending().len() + session.parser.moved_bytes()
 }
 
-/// Reads while requests of the same connection wait; whether there is room for more.
+/// Reads while requests of the same connection wait. Returns whether it may receive more.
 pub(super) fn receive(
     stream: &mut Stream,
     session: &mut Session,
@@ -71,7 +71,7 @@ pub(super) fn receive(
     Ok(has_room(session, batch))
 }
 
-/// Says what a connection holds of requests that have to wait, and closes clients if they hold too much together.
+/// Publishes the memory of a connection's waiting requests, and closes clients if all together hold too much.
 pub(super) fn note_input(session: &Session, batch: &Batch) {
     let shared = &session.connection.shared;
     let unread = unread_bytes(session, batch);

@@ -1,4 +1,4 @@
-//! One turn: the requests that are complete are parsed, run in order, and answered.
+//! One turn: complete requests are parsed, run in order, and answered.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -22,22 +22,22 @@ use basalt_core::resp::request::{Limits, Parser, ProtocolError};
 /// Requests that a connection runs before it yields.
 const REQUESTS_PER_TURN: usize = 128;
 
-/// How long a connection that does not get rid of its output goes on before it yields.
+/// Time for which a connection that cannot send its output continues before it yields.
 const TURN_NS_MAX: u64 = 500_000;
 
-/// Longest inline request.
+/// Maximum length of an inline request.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
 
-/// Takes the configuration that is in force now. It is kept from turn to turn: taking a reference anew would have all
-/// cores write to its count.
+/// Takes the current configuration. The reference is kept between turns, because cloning it each time would make
+/// all cores write to its reference count.
 pub(super) fn refresh(config: &mut Arc<Config>, session: &Session) {
     if !Arc::ptr_eq(config, &session.service().config.load()) {
         *config = session.service().config.load_full();
     }
 }
 
-/// Parses one turn's worth of requests; how many bytes they took. A function of its own, so that limits are no part of
-/// what a connection keeps while it waits.
+/// Parses one turn's worth of requests. Returns the number of bytes consumed. A separate function, so that the
+/// limits are not stored in a waiting connection's task.
 fn parse(
     session: &mut Session,
     batch: &mut Batch,
@@ -92,20 +92,20 @@ pub(super) async fn run_turn(
         match step {
             Step::Done => break,
             Step::Wait(ticket) => {
-                // Nothing else ends this wait: what the job leaves to be done is for the session to do, even if its
-                // client is gone or killed meanwhile.
+                // Nothing else ends this wait: the session must finish the job's work even if its client is gone or
+                // killed meanwhile.
                 let mut job = poll_fn(|cx| ticket.poll(cx)).await;
                 if let Some(next) = session.resume(batch, &mut job, config, clock::now()) {
                     step = next;
                     continue;
                 }
             }
-            // What has to be delivered is by now.
+            // Pending deliveries are done by now.
             Step::Configured | Step::Deliver => {}
-            // In a box of its own, or every idle connection would have room for it.
+            // Boxed, or every idle connection's task would have space for it.
             step => Box::pin(follow(step, stream, session, batch, &mut flushed)).await?,
         }
-        // Who was killed while it waited begins no other request.
+        // A client that was killed while waiting starts no new request.
         if session.connection.shared.is_killed() {
             return Err(End::Closed);
         }
@@ -115,10 +115,10 @@ pub(super) async fn run_turn(
     batch.consume(consumed);
     collect_mail(session, batch);
     if CLIENT_MEMORY.is_over() {
-        // Before the replies: a client that has them knows that it is done.
+        // Before the replies: a client that has received them can rely on it.
         note_memory(session);
     }
-    // Replies that wait for the disk leave back to back in any case.
+    // Replies that wait for the disk are sent back to back in any case.
     if !batch.out.is_empty() && !must_sync(session) {
         write_batching::others_first().await;
     }
@@ -133,7 +133,7 @@ pub(super) async fn run_turn(
     })
 }
 
-/// Answers what is no request. The connection closes behind that.
+/// Replies to a protocol error. The connection is closed afterwards.
 #[cold]
 fn refuse(session: &Session, batch: &mut Batch, error: &ProtocolError) {
     if matches!(error, ProtocolError::QueryTooLong) {
@@ -146,14 +146,14 @@ fn refuse(session: &Session, batch: &mut Batch, error: &ProtocolError) {
     }
 }
 
-/// Keeps the part of a request that has come so far.
+/// Keeps a partially received request.
 fn take_part(
     session: &Session,
     batch: &mut Batch,
     config: &Config,
     consumed: usize,
 ) -> Result<Left, End> {
-    // Long arguments have left the buffer, as in Redis; each of them was measured by its length.
+    // Long arguments have left the buffer, as in Redis; each of them was checked by its length.
     let (bytes, bytes_max) = match session.connection.authenticated {
         true => (batch.pending().len(), config.client_query_buffer_limit),
         false => (
@@ -171,8 +171,8 @@ fn take_part(
     Ok(Left::Nothing)
 }
 
-/// Does what has to be done, or waits for what has to be, before the batch goes on. `flushed` is when the connection
-/// began to send without a pause.
+/// Performs a step, or waits for its condition, before the batch continues. `flushed` is when the connection began
+/// to send without a pause.
 async fn follow(
     step: Step,
     stream: &mut Stream,
@@ -185,7 +185,7 @@ async fn follow(
         Step::AwaitLog => log_has_room(session).await,
         Step::Flush => {
             flush(stream, session, batch, held_max(session)).await?;
-            // A client that takes nothing for now has not had us wait.
+            // A client that accepts nothing right now has not made us wait.
             let began = *flushed.get_or_insert_with(Ticks::now);
             if Ticks::now().since_ns(began) > TURN_NS_MAX {
                 *flushed = None;
@@ -200,7 +200,7 @@ async fn follow(
         }
         Step::Follow => {
             flush(stream, session, batch, 0).await?;
-            // The new owner of the connection reads anew what came behind the request.
+            // The connection's new owner reparses what follows the request.
             batch.consume_run();
             session.parser = Parser::default();
             return Err(End::Followed);
@@ -210,7 +210,7 @@ async fn follow(
             return Err(End::Shutdown);
         }
         Step::SleepUntil(until_ms) => {
-            // A client that does not read what it asked for before still waits no longer than it wanted to.
+            // A client that does not read its earlier replies still waits no longer than it requested.
             let left = Duration::from_millis(until_ms.saturating_sub(clock::unix_ms()));
             let flushing = Box::pin(flush(stream, session, batch, 0));
             if let Ok(flushed) = tokio::time::timeout(left, flushing).await {

@@ -1,4 +1,4 @@
-//! What a connection waits for between two requests of a batch.
+//! Waits of a connection between two requests of a batch.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -14,8 +14,8 @@ use crate::session::Session;
 use crate::session::batch::Batch;
 use crate::telemetry::clock;
 
-/// Waits until others have what they are to hear of this connection's commands: its replies leave behind that. In a box
-/// of its own, as most connections never wait for it.
+/// Waits until others have received the messages caused by this connection's commands: its replies are sent after
+/// those. Boxed, because most connections never wait for it.
 #[cold]
 pub(super) fn delivered(
     session: &Session,
@@ -25,20 +25,20 @@ pub(super) fn delivered(
     Box::pin(poll_fn(move |cx| pubsub.poll_delivered(position, cx)))
 }
 
-/// Waits until commands may add to the log again.
+/// Waits until commands may append to the log again.
 #[cold]
 pub(super) fn log_has_room(session: &Session) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
     Box::pin(poll_fn(|cx| session.service().poll_writers_room(cx)))
 }
 
-/// How often a sleeping connection that receives no more looks whether its client is still there.
+/// Interval at which a sleeping connection that no longer receives checks whether its client is still connected.
 const CLOSED_CHECK: Duration = Duration::from_millis(500);
 
-/// Sleeps until a Unix time, or until somebody nudges the connection (the end of a pause or of a blocked request), or
-/// until it is killed or its client is gone.
+/// Sleeps until a Unix time, until the connection is woken (by the end of a pause or of a blocked request), or
+/// until it is killed or its client disconnects.
 ///
-/// Meanwhile it goes on receiving, though not running: so it learns at once when the client goes, and nothing is handed
-/// to one who is not there any more. What it receives counts as the client's, and is bounded.
+/// Meanwhile it keeps receiving, without running requests, so that it notices at once when the client disconnects,
+/// and nothing is handed to a client that is gone. The received bytes count as the client's, and are bounded.
 pub(super) async fn sleep_until(
     stream: &mut Stream,
     session: &mut Session,
@@ -51,7 +51,7 @@ pub(super) async fn sleep_until(
         let receives = has_room_while_blocked(session, batch);
         let (mut has_input, mut has_mail) = (false, false);
         let left = Duration::from_millis(until_ms.saturating_sub(clock::unix_ms()));
-        // A client that may still send is heard when it goes; of another one we have to ask.
+        // While receiving, a disconnect is noticed at once; otherwise it must be polled.
         let nap = if receives {
             left
         } else {

@@ -36,8 +36,9 @@ use basalt_commands::command::host::{Awaited, DryRun, Server, Told};
 use basalt_commands::pubsub::PubSub;
 use basalt_engine::record::Records;
 
-/// See the module. Its locks are taken in the order of the fields, and no shard is taken or let go under any of them:
-/// who lets a shard go runs what was queued for it, which may be a transaction with CONFIG SET.
+/// The host of commands; see the module. Its locks are acquired in field order. No shard is locked or released
+/// under any of them: a thread that releases a shard runs the commands queued for it, which may be a transaction
+/// with CONFIG SET.
 pub(super) struct Host {
     service: Arc<Service>,
     aof: Arc<Aof>,
@@ -48,19 +49,19 @@ pub(super) struct Host {
     pub(super) listening: Listening,
     /// The title of the process, which `ps` shows.
     pub(super) title: Title,
-    /// The shutdown that a signal requested, if one did.
+    /// The shutdown that a signal requested, if any.
     pub(super) shutdown: Shutdown,
     pub(super) oom_score: OomScore,
     /// Snapshots.
     pub(super) saving: Arc<Saving>,
-    /// Held while the system is asked for what a change of the configuration, or the writing of its file, needs;
+    /// Locked while requesting from the system what a configuration change, or the rewrite of its file, needs;
     /// never by a transaction.
     asking: Mutex<()>,
-    /// The limit of memory has changed since the allocator and the background were last told of it.
+    /// Whether the memory limit has changed since it was last applied to the allocator and the background.
     limit_changed: AtomicBool,
-    /// Held while the allocator is told.
+    /// Locked while the limit is applied.
     following: Mutex<()>,
-    /// The bus of the cluster, if this server is a node of one.
+    /// The cluster bus, if this server is a cluster node.
     bus: OnceLock<&'static Bus>,
 }
 
@@ -188,7 +189,7 @@ impl Server for Host {
         records: &mut Records,
         change: &mut dyn FnMut(&dyn Scripts, LogChange<'_>) -> Result<(), CommandError>,
     ) -> Result<Option<u64>, CommandError> {
-        // One change comes after the other, so that their records do.
+        // Changes are serialized, so that their records are in order.
         let _one_by_one = self.service.changing_libraries.lock();
         let mut position = None;
         change(&self.service.scripts, &mut || {

@@ -1,4 +1,4 @@
-//! Snapshots, the append-only file, and the end of the server.
+//! Snapshots, the append-only file, and shutdown.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

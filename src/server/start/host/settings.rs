@@ -1,4 +1,4 @@
-//! The configuration, and the files of configuration and users.
+//! The configuration, its file, and the ACL file.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,7 +16,7 @@ use basalt_commands::config::live::{self, Peer};
 use basalt_commands::config::rewrite::{self, Adding};
 use basalt_core::resp::reply;
 
-/// Visits of all shards, at most, after `tracking-table-max-keys` was lowered.
+/// Maximum number of visits to all shards after `tracking-table-max-keys` was lowered.
 const LIMIT_ROUNDS: usize = 8;
 
 impl Settings for Host {
@@ -52,7 +52,7 @@ impl Settings for Host {
         let named: Vec<String> = named.collect();
         self.ask_system(&old, &new, &changed, &named)?;
         if let Err(error) = self.publish(pairs, peer) {
-            // Other parameters have changed meanwhile, and none that these depend on is known.
+            // Other parameters have changed meanwhile, but none that these are known to depend on.
             let _ = self.ask_system(&new, &old, &changed, &named);
             return Err(error);
         }
@@ -78,7 +78,7 @@ impl Settings for Host {
         if let Some(bus) = self.bus.get() {
             bus.follow_config();
         }
-        // Another lag lets others count.
+        // A different lag changes which replicas count.
         self.replication.primary.count_good();
         if CLIENT_MEMORY.is_over() {
             self.service.clients.evict();
@@ -98,14 +98,13 @@ impl Settings for Host {
         let config = self.service.config.load();
         log::set_role(self.is_replica());
         memory_limit::set(&self.service, &config);
-        // What went wrong is in the log.
+        // The log has the error.
         let _ = self.oom_score.apply(&config, self.is_replica());
     }
 }
 
 impl Host {
-    /// Gives the background a moment to evict what a lower limit asks for, so that the client that set it finds some of
-    /// it done.
+    /// Gives the background a moment to evict for a lower limit, so that the client that set it sees some effect.
     fn await_eviction(&self) {
         const LOOKS: usize = 10;
         const PAUSE: Duration = Duration::from_micros(300);
@@ -119,7 +118,7 @@ impl Host {
         }
     }
 
-    /// Asks the system for what a change needs; whatever fails leaves the server as it was.
+    /// Requests from the system what a change needs; a failure leaves the server as it was.
     fn ask_system(
         &self,
         old: &Config,
@@ -162,7 +161,7 @@ impl Host {
         }
         let tls_before = self.service.tls.current();
         if let Some(name) = named.iter().find(|name| name.starts_with("tls-")) {
-            // Also when they are called as before: this is how files are read anew.
+            // Even if the names are unchanged: this is how the files are reloaded.
             self.service.tls.configure(new).map_err(|text| {
                 tracing::warn!("{text}");
                 let _ = std::env::set_current_dir(&old.dir);
@@ -173,12 +172,12 @@ impl Host {
                 )
             })?;
         }
-        // Last of what may fail, because it puts back itself what it changed.
+        // The last step that may fail, because it reverts its own changes.
         if is_changed("port") || is_changed("tls-port") || is_changed("bind") {
             self.listening.replace(old, new).map_err(|text| {
                 tracing::warn!("{text}");
                 self.service.tls.restore(tls_before);
-                // They were possible before, so they are possible again.
+                // These settings worked before, so they work again.
                 let _ = std::env::set_current_dir(&old.dir);
                 let _ = self.oom_score.apply(old, self.is_replica());
                 let ports = ["port", "tls-port"];
@@ -191,8 +190,7 @@ impl Host {
         Ok(())
     }
 
-    /// Puts a change in force, in memory alone. Changes that are made at once follow each other, in all that they
-    /// concern.
+    /// Puts a change in force, in memory only. Concurrent changes are serialized in all their effects.
     fn publish(&self, pairs: &[(&[u8], &[u8])], peer: Peer) -> Result<(), CommandError> {
         let service = &self.service;
         let _one_at_a_time = service.changing_config.lock();
@@ -232,7 +230,7 @@ impl Host {
     }
 }
 
-/// A configuration with some parameters changed, and which of them have other values now.
+/// Returns a configuration with some parameters changed, and the parameters whose values differ.
 fn changed(
     old: &Config,
     pairs: &[(&[u8], &[u8])],

@@ -1,6 +1,6 @@
-//! The service manager: which there is, and the way to it.
+//! Detects the service manager and communicates with it.
 //!
-//! The socket's name is a path, or one in the abstract namespace behind an `@`, which no crate for this takes.
+//! The socket's name is a path, or a name in the abstract namespace after an `@`, which no crate for this supports.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,7 +14,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use crate::telemetry::log;
 use basalt_commands::config::values::Supervised;
 
-/// Who supervises the process.
+/// The service manager, if any.
 #[derive(Debug)]
 pub(super) enum Manager {
     None,
@@ -22,17 +22,17 @@ pub(super) enum Manager {
     Upstart,
 }
 
-/// The way to systemd.
+/// The connection to systemd.
 #[derive(Debug)]
 pub(super) struct Systemd {
     socket: UnixDatagram,
     address: SocketAddr,
-    /// How often it is to hear that all is well: half of the time after which it ends the process.
+    /// Interval of watchdog notifications: half of the time after which systemd kills the process.
     watchdog: Option<Duration>,
 }
 
 impl Manager {
-    /// The service manager that is asked for, from the environment; the text warns of one that is not there.
+    /// Finds the configured service manager through the environment. The text warns if it is missing.
     pub(super) fn find(
         wanted: Supervised,
         environment: &dyn Fn(&str) -> Option<OsString>,
@@ -66,7 +66,7 @@ impl Manager {
         }
     }
 
-    /// Sends lines to systemd, if that is who supervises.
+    /// Sends lines to systemd, if it supervises the process.
     pub(super) fn notify(&self, lines: &str) {
         if let Manager::Systemd(systemd) = self
             && let Err(error) = systemd
@@ -80,7 +80,7 @@ impl Manager {
         }
     }
 
-    /// How often systemd is to hear that all is well, if it wants to.
+    /// Returns the interval of watchdog notifications, if systemd wants them.
     pub(super) fn watchdog(&self) -> Option<Duration> {
         match self {
             Manager::Systemd(systemd) => systemd.watchdog,
@@ -97,7 +97,7 @@ impl Systemd {
             _ => return Err(io::Error::other("neither a path nor an abstract socket")),
         };
         let socket = UnixDatagram::unbound()?;
-        // A service manager that does not read must not hold up the server.
+        // A service manager that does not read must not block the server.
         socket.set_nonblocking(true)?;
         Ok(Systemd {
             socket,
@@ -107,7 +107,7 @@ impl Systemd {
     }
 }
 
-/// Half of the time after which systemd ends a process that is silent, unless it means another process.
+/// Returns half of systemd's watchdog timeout, unless the timeout is meant for another process.
 fn watchdog(environment: &dyn Fn(&str) -> Option<OsString>) -> Option<Duration> {
     let number = |name| environment(name)?.to_str()?.parse::<u64>().ok();
     let is_ours = match environment("WATCHDOG_PID") {
@@ -118,7 +118,7 @@ fn watchdog(environment: &dyn Fn(&str) -> Option<OsString>) -> Option<Duration> 
     Some(Duration::from_micros((us / 2).max(1_000)))
 }
 
-/// Stops the process, which upstart waits for and then lets go on (`expect stop`).
+/// Stops the process: upstart waits for that and then continues it (`expect stop`).
 pub(super) fn stop_self() {
     let _ = kill_process(getpid(), Signal::STOP);
 }

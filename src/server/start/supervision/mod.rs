@@ -1,8 +1,8 @@
-//! What the service manager hears of the server: `supervised`.
+//! Notifies the service manager of the server's state: `supervised`.
 //!
-//! systemd is told over the socket that `NOTIFY_SOCKET` names when the server serves (READY), what it is about
-//! (STATUS), when it ends (STOPPING), and that its threads move (WATCHDOG, see [`pulse`]). upstart sees the process
-//! stop itself once it serves. A thread of its own looks once a second, and says what has changed.
+//! systemd is notified over the socket named by `NOTIFY_SOCKET` when the server is serving (READY), what it is
+//! doing (STATUS), when it stops (STOPPING), and that its threads make progress (WATCHDOG, see [`pulse`]). For
+//! upstart the process stops itself once it serves. A dedicated thread checks once a second and reports changes.
 
 mod manager;
 mod pulse;
@@ -21,20 +21,20 @@ use crate::state::Service;
 use manager::Manager;
 use pulse::Pulse;
 
-/// How often the thread looks.
+/// Interval of the thread's checks.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How much longer than until the next look a start or an end may take that goes on.
+/// Extra time requested for a startup or shutdown that is still making progress.
 const EXTENSION: Duration = Duration::from_secs(30);
 
-/// See the module.
+/// The link to the service manager; see the module.
 pub(super) struct Supervision {
     manager: Manager,
     thread: Mutex<Option<(Sender<()>, JoinHandle<()>)>>,
 }
 
 impl Supervision {
-    /// Finds the service manager that `supervised` asks for; the text warns of one that is not there.
+    /// Finds the service manager configured by `supervised`. The text warns if it is missing.
     pub(super) fn find(
         config: &basalt_commands::config::Config,
     ) -> (Arc<Supervision>, Option<String>) {
@@ -46,12 +46,12 @@ impl Supervision {
         (Arc::new(supervision), warning)
     }
 
-    /// Whether some service manager looks after the process, which then stays in the foreground.
+    /// Whether a service manager supervises the process, which then stays in the foreground.
     pub(super) fn is_there(&self) -> bool {
         !matches!(self.manager, Manager::None)
     }
 
-    /// Begins to tell the service manager what the server does, and that these runtimes move.
+    /// Starts notifying the service manager of the server's state and of the runtimes' progress.
     pub(super) fn begin(self: &Arc<Self>, service: &Arc<Service>, runtimes: &[Handle]) {
         if !matches!(self.manager, Manager::Systemd(_)) {
             return;
@@ -81,7 +81,7 @@ impl Supervision {
         }
     }
 
-    /// Says that the server serves.
+    /// Notifies the service manager that the server is serving.
     pub(super) fn ready(&self, service: &Service) {
         match &self.manager {
             Manager::None => {}
@@ -95,7 +95,7 @@ impl Supervision {
         }
     }
 
-    /// Says that the server ends, and has the thread say nothing more.
+    /// Notifies the service manager that the server is stopping, and ends the thread.
     pub(super) fn stopping(&self) {
         if let Some((stop, thread)) = self.thread.lock().take() {
             drop(stop);
@@ -105,7 +105,7 @@ impl Supervision {
     }
 }
 
-/// What was said last.
+/// State of the notifying thread.
 struct Telling {
     said: String,
     pulse: Pulse,
@@ -113,7 +113,7 @@ struct Telling {
 }
 
 impl Telling {
-    /// How long the thread sleeps: twice in the time after which a beat is due, at least.
+    /// Returns the thread's sleep time: at most half of the watchdog interval.
     fn pause(&self, manager: &Manager) -> Duration {
         let beat = manager.watchdog().unwrap_or(LOOK);
         LOOK.min(beat / 2)
@@ -129,7 +129,7 @@ impl Telling {
             .is_loading
             .load(Relaxed);
         if is_loading {
-            // It may take longer than a start may (TimeoutStartSec), and it goes on.
+            // Loading may take longer than startup is allowed to (TimeoutStartSec), and it is making progress.
             lines.push(format!("EXTEND_TIMEOUT_USEC={}", EXTENSION.as_micros()));
         }
         if status != self.said {

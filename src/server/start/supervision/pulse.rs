@@ -1,8 +1,8 @@
-//! Whether the threads that run commands move: each goes round its loop, or sleeps, as its runtime counts; and each
-//! runtime runs a task that it is given.
+//! Checks that the threads which run commands make progress: each iterates its loop or is parked, according to its
+//! runtime's counters, and each runtime runs the tasks it is given.
 //!
-//! A thread is stuck when, from one look to the next, it was awake all the time and has not come round once. Then it
-//! has been in one command, or at one lock, for that long; looks are half of the watchdog's time apart.
+//! A thread is stuck if, between two checks, it was awake all the time and completed no iteration. Then it spent
+//! all that time in one command, or at one lock; checks are half of the watchdog timeout apart.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,21 +10,21 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-/// See the module.
+/// Progress of the runtimes; see the module.
 pub(super) struct Pulse {
     runtimes: Vec<Followed>,
     asked: u64,
 }
 
-/// A runtime, and what was seen of it.
+/// A runtime, with its last observed state.
 struct Followed {
     handle: Handle,
-    /// The last question that a task of it has answered.
+    /// Number of the last probe that one of its tasks completed.
     answered: Arc<AtomicU64>,
     threads: Vec<Seen>,
 }
 
-/// How often a thread lay down or woke, and how long it has been busy, counted whenever it comes round.
+/// A worker's park and unpark count, and its busy time; both are updated whenever it completes an iteration.
 #[derive(Clone, Copy, PartialEq)]
 struct Seen {
     turns: u64,
@@ -40,14 +40,14 @@ impl Seen {
         }
     }
 
-    /// Whether the thread sleeps: it lay down once more than it woke.
+    /// Whether the worker is parked: it parked once more than it unparked.
     fn sleeps(self) -> bool {
         self.turns % 2 == 1
     }
 }
 
 impl Pulse {
-    /// Begins to follow runtimes.
+    /// Starts following runtimes.
     pub(super) fn of(runtimes: &[Handle]) -> Pulse {
         let follow = |handle: &Handle| {
             let threads = 0..handle.metrics().num_workers();
@@ -63,7 +63,7 @@ impl Pulse {
         }
     }
 
-    /// What has not moved since the last time that this was asked, if there is anything.
+    /// Returns what made no progress since the previous call, if anything.
     pub(super) fn stuck(&mut self) -> Option<String> {
         let mut stuck = None;
         for (index, runtime) in self.runtimes.iter_mut().enumerate() {
@@ -96,7 +96,7 @@ mod tests {
     use std::task::Poll;
     use std::time::Instant;
 
-    /// Looks until a look says what is expected; false if that takes very long.
+    /// Checks until the result is as expected; false if that takes very long.
     fn comes_to(pulse: &mut Pulse, is_stuck: bool) -> bool {
         let began = Instant::now();
         while began.elapsed() < Duration::from_secs(60) {
@@ -132,13 +132,13 @@ mod tests {
         }
     }
 
-    /// How often a busy thread takes up its task between two looks: the runtime comes round every 61 times. How long
-    /// that takes is the machine's matter.
+    /// Steps of a busy thread's task between two checks; the runtime completes an iteration every 61 steps. How
+    /// long that takes depends on the machine.
     const STEPS_BETWEEN_LOOKS: u64 = 10_000;
 
     #[test]
     fn a_busy_thread_is_never_called_stuck_while_it_goes_on() {
-        // One that gives way to others, and one that is due again at once, so that the thread never lies down.
+        // One task yields to others, and one is immediately ready again, so that the thread never parks.
         for gives_way in [true, false] {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(1)
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// Lets the runtime poll the task again, which it has ready before this returns to it.
+    /// Makes the runtime poll the task again: it is ready before it returns to the runtime.
     async fn due_again_at_once() {
         let mut is_again = false;
         std::future::poll_fn(|cx| {

@@ -1,4 +1,4 @@
-//! One line on what the server is about.
+//! One line on the server's state.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -6,7 +6,7 @@ use crate::state::Service;
 use crate::telemetry::clock;
 use basalt_commands::command::host::replica::LinkState;
 
-/// What the server is about now.
+/// Returns the server's current state.
 pub(super) fn text(service: &Service) -> String {
     let loading = &service.telemetry.persistence.loading;
     if loading.is_loading.load(Relaxed) {

@@ -1,20 +1,21 @@
-//! Has scripts that run for long look at the clock at their next instruction.
+//! Makes long-running scripts check the clock at their next instruction.
 //!
-//! An interpreter counts instructions, and looks whether the script may go on after some thousands of them. Each may
-//! take as long as a text of a hundred megabytes takes to be compared, so that a count alone says nothing of time.
+//! An interpreter counts instructions, and checks every few thousand whether the script may continue. A single
+//! instruction may take as long as comparing texts of a hundred megabytes, so the count alone says nothing about
+//! time.
 //!
 //! ```text
-//! a thread that runs scripts                     the thread that watches
+//! a thread that runs scripts                     the watching thread
 //! register()                                     look(), every LOOK_MS
-//! Entered: counts when it enters and leaves  ──▶   the same script as at the last look?
-//! handler: hooks the state that runs         ◀──   SIGURG
+//! Entered: counts entries and exits          ──▶   same script as at the last check?
+//! handler: hooks the running state           ◀──   SIGURG
 //! next instruction or call: the hook runs,
-//!   settle() has it count again
-//! next step of a function of ours: is_due()
+//!   settle() resumes counting
+//! next step of one of our functions: is_due()
 //! ```
 //!
-//! SIGURG is ignored by default, so one that comes from elsewhere, or too late, harms nothing. A coroutine has hooks of
-//! its own, so [`CURRENT`] is changed where one is resumed.
+//! SIGURG is ignored by default, so one from elsewhere, or one that is late, does no harm. A coroutine has its own
+//! hooks, so [`CURRENT`] is changed when one is resumed.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -28,33 +29,33 @@ use mlua::{Lua, ffi};
 
 use crate::sys::crash::thread_number;
 
-/// Instructions between two looks at the clock, where nothing asks for one before.
+/// Instructions between two clock checks, unless a check is requested earlier.
 pub const INSTRUCTIONS: u32 = 10_000;
 
-/// Milliseconds between two looks at what runs.
+/// Milliseconds between two checks of the running scripts.
 pub const LOOK_MS: u32 = 25;
 
-/// What the watching thread sees of a thread that runs scripts.
+/// State of a script thread that the watching thread sees.
 struct Place {
     thread: i32,
-    /// How often a script was entered and left; odd while one runs. Written by `thread` alone.
+    /// Number of script entries and exits; odd while one runs. Written by `thread` alone.
     changes: AtomicU64,
-    /// As the watching thread saw it last.
+    /// The value at the watching thread's last check.
     seen: AtomicU64,
 }
 
-/// All threads that ever made an interpreter. Threads that run scripts do not come and go.
+/// All threads that ever created an interpreter. Threads that run scripts are not created and destroyed repeatedly.
 static PLACES: Mutex<Vec<&'static Place>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// The state that runs on this thread, null while none does. What a handler reads needs no making.
+    /// The state running on this thread, null if none. Const-initialized, because a handler reads it.
     static CURRENT: Cell<*mut mlua::lua_State> = const { Cell::new(null_mut()) };
     static PLACE: Cell<Option<&'static Place>> = const { Cell::new(None) };
-    /// What runs was interrupted, and has not looked since.
+    /// Whether the running script was interrupted and has not checked the clock since.
     static IS_DUE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The calling thread is going to run scripts; whether it is the first one.
+/// Registers the calling thread as one that runs scripts. Returns whether it is the first one.
 pub fn register() -> bool {
     if PLACE.get().is_some() {
         return false;
@@ -76,28 +77,29 @@ pub fn is_needed() -> bool {
     !places.is_empty()
 }
 
-/// Takes over SIGURG. To be called once, by who is going to [`look`].
+/// Installs the SIGURG handler. To be called once, by the thread that will call [`look`].
 pub fn install() -> io::Result<()> {
-    // SAFETY: all of zeroes is a value of this type, which asks for nothing.
+    // SAFETY: all zeroes is a valid value of this type, which requests nothing.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     let handler: extern "C" fn(c_int) = handle;
     action.sa_sigaction = handler as *const () as usize;
-    // Scripts go deep: the handler has the stack that crashes have.
+    // Scripts may use much stack: the handler runs on the stack for crash handlers.
     action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
-    // SAFETY: the action is whole, and its handler has the type that the flags promise and calls what handlers may.
+    // SAFETY: the action is complete, and its handler has the type that the flags promise and calls only permitted
+    // functions.
     match unsafe { libc::sigaction(libc::SIGURG, &raw const action, null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Interrupts each thread that is in the same script as when this was called last.
+/// Interrupts each thread that is in the same script as at the previous call.
 pub fn look() {
     let places = PLACES.lock().unwrap_or_else(|broken| broken.into_inner());
     for place in places.iter() {
         let changes = place.changes.load(Relaxed);
         if place.seen.swap(changes, Relaxed) == changes && changes % 2 == 1 {
-            // SAFETY: sends a signal that this process handles to a thread of its own, or to none.
+            // SAFETY: sends a signal that this process handles to one of its own threads, or to none.
             unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), place.thread, libc::SIGURG) };
         }
     }
@@ -107,41 +109,41 @@ extern "C" fn handle(_: c_int) {
     let state = CURRENT.get();
     if !state.is_null() {
         IS_DUE.set(true);
-        // SAFETY: the state runs on this thread, so it is there; a hook may be set in the middle of anything.
+        // SAFETY: the state runs on this thread, so it exists; a hook may be set at any time.
         unsafe { demand(state) };
     }
 }
 
-/// Whether what runs is to look at the clock now, for functions of ours that take long. They are asked once.
+/// Whether the running script must check the clock now, for functions of ours that take long. Resets the request.
 #[inline]
 pub fn is_due() -> bool {
     IS_DUE.get() && IS_DUE.replace(false)
 }
 
-/// What an interpreter stops for that counts, and what one stops for that is to look now. A function of C that calls
-/// functions of C executes no instruction.
+/// The hook masks for counting, and for checking the clock immediately. A C function that calls C functions
+/// executes no instruction.
 const COUNTS: c_int = ffi::LUA_MASKCOUNT;
 const LOOKS_NOW: c_int = ffi::LUA_MASKCOUNT | ffi::LUA_MASKCALL;
 
-/// Has the hook of a state run before its next instruction or call.
+/// Makes the hook of a state run before its next instruction or call.
 ///
 /// # Safety
 ///
 /// The state exists, and no other thread uses it.
 unsafe fn demand(state: *mut mlua::lua_State) {
-    // SAFETY: the contract. This writes four fields of the state, each of which is of use by itself.
+    // SAFETY: the contract. This writes four fields of the state, each of which is valid by itself.
     unsafe { ffi::lua_sethook(state, ffi::lua_gethook(state), LOOKS_NOW, 1) };
 }
 
-/// A script runs on this thread from now on, until this is dropped.
+/// Marks a script as running on this thread until this is dropped.
 pub(super) struct Entered {
     state: *mut mlua::lua_State,
-    /// What ran when it began: the script that has another one loaded.
+    /// The state that ran before: a script that loads another one.
     before: *mut mlua::lua_State,
 }
 
 impl Entered {
-    /// A state of this thread begins to run, and exists for as long as the result does.
+    /// Marks a state of this thread as running; it must exist for as long as the result does.
     #[inline]
     pub(super) fn new(state: *mut mlua::lua_State) -> Entered {
         let before = CURRENT.replace(state);
@@ -155,18 +157,18 @@ impl Drop for Entered {
     fn drop(&mut self) {
         CURRENT.set(self.before);
         count(self.before);
-        // SAFETY: the state exists, and no handler looks for it any more.
+        // SAFETY: the state exists, and no handler uses it any more.
         unsafe { settle_state(self.state) };
     }
 }
 
-/// Does work for a script that has ended, as part of it: what it answered is written.
+/// Does work on behalf of a script that has ended, such as writing its reply, as part of the script.
 pub fn running<R>(lua: &Lua, work: impl FnOnce() -> R) -> R {
     let _entered = Entered::new(lua.exec_raw_lua(RawLua::state));
     work()
 }
 
-/// Counts a change if it is one of the outermost script.
+/// Counts a change if it concerns the outermost script.
 #[inline]
 fn count(before: *mut mlua::lua_State) {
     if before.is_null()
@@ -177,12 +179,12 @@ fn count(before: *mut mlua::lua_State) {
     }
 }
 
-/// Runs a coroutine from another state, as `run` does, so that both are followed.
+/// Runs a coroutine from another state through `run`, so that both are tracked.
 ///
 /// # Safety
 ///
-/// 1. Both exist until `run` returns, and are of this thread.
-/// 2. No error of Lua's passes `run`.
+/// 1. Both exist until `run` returns, and belong to this thread.
+/// 2. No Lua error passes `run`.
 pub(super) unsafe fn follow<R>(
     from: *mut mlua::lua_State,
     into: *mut mlua::lua_State,
@@ -191,8 +193,8 @@ pub(super) unsafe fn follow<R>(
     let before = CURRENT.replace(into);
     let result = run();
     CURRENT.set(before);
-    // What it was told to look at and did not is for who goes on: it may have been a single function of C.
-    // SAFETY: (1).
+    // A check that the coroutine was to make and did not passes to the resuming state: it may have been a single C
+    // function.
     unsafe {
         if ffi::lua_gethookmask(into) == LOOKS_NOW {
             demand(from);
@@ -201,17 +203,17 @@ pub(super) unsafe fn follow<R>(
     result
 }
 
-/// The hook runs: from now on instructions are counted until it does again.
+/// Called when the hook has run: from now on instructions are counted until it runs again.
 pub fn settle() {
     IS_DUE.set(false);
     let state = CURRENT.get();
     if !state.is_null() {
-        // SAFETY: what is current exists, and is of this thread.
+        // SAFETY: the current state exists, and belongs to this thread.
         unsafe { settle_state(state) };
     }
 }
 
-/// Has a state count instructions again.
+/// Makes a state count instructions again.
 ///
 /// # Safety
 ///

@@ -1,5 +1,5 @@
-//! `loadstring` for long texts: the compiler is given them piece by piece, and none any more once the script may not go
-//! on.
+//! `loadstring` for long texts: passes them to the compiler piece by piece, and stops once the script may not
+//! continue.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -7,26 +7,26 @@ use mlua::{Function, Lua, ffi};
 
 use super::{Fatal, Lifted};
 
-/// Bytes that the compiler is given at once. A name in nested functions may take it microseconds.
+/// Bytes passed to the compiler at once. A name in nested functions may take it microseconds.
 const PIECE_BYTES: usize = 4 * 1024;
 
-/// Bytes of a text by which it is called that has no name: more than errors show.
+/// Bytes of its text used as the name of an unnamed chunk; more than errors show.
 const NAME_BYTES: usize = 256;
 
-/// Says between pieces whether the script may go on. It has no access to the interpreter, and a panic in it ends the
-/// process.
+/// Checks between pieces whether the script may continue. It has no access to the interpreter, and a panic in it
+/// ends the process.
 pub trait Gate: 'static {
-    /// Whether it may.
+    /// Whether the script may continue.
     fn is_open() -> bool;
 }
 
-/// Makes the function, of one that raises that the script may not go on.
+/// Makes the function; `refuse` raises the error that the script may not continue.
 pub fn stepwise<G: Gate>(lua: &Lua, refuse: &Function) -> mlua::Result<Function> {
     let _lifted = Lifted::of(lua);
     lua.exec_raw_lua(|raw| {
         let state = raw.state();
-        // SAFETY: room for the value and for what `pop` needs is made; the bound is lifted. Pushing what mlua refers to
-        // takes no memory.
+        // SAFETY: room is made for the value and for what `pop` needs; the memory limit is lifted. Pushing mlua's
+        // references takes no memory.
         unsafe {
             if ffi::lua_checkstack(state, 4) == 0 {
                 return Err(mlua::Error::StackError);
@@ -38,14 +38,14 @@ pub fn stepwise<G: Gate>(lua: &Lua, refuse: &Function) -> mlua::Result<Function>
     })
 }
 
-/// What is left of a text.
+/// The rest of a text.
 struct Pieces {
     rest: *const c_char,
     len: usize,
     is_stopped: bool,
 }
 
-/// Gives Lua's compiler the next piece.
+/// Passes the next piece to Lua's compiler.
 ///
 /// # Safety
 ///
@@ -55,7 +55,7 @@ unsafe extern "C-unwind" fn read<G: Gate>(
     pieces: *mut c_void,
     size: *mut usize,
 ) -> *const c_char {
-    // SAFETY: the contract; Lua gives a place for the size. What is given lies in the text.
+    // SAFETY: the contract; Lua passes a place for the size. The returned piece lies within the text.
     unsafe {
         let pieces = &mut *pieces.cast::<Pieces>();
         if !pieces.is_stopped {
@@ -75,15 +75,15 @@ unsafe extern "C-unwind" fn read<G: Gate>(
     }
 }
 
-/// What Lua calls: with a text, and its name or nothing.
+/// Entry point of the function, called with a text, and its name or nothing.
 ///
 /// # Safety
 ///
 /// For Lua only, as a closure with a function.
 unsafe extern "C-unwind" fn enter<G: Gate>(state: *mut mlua::lua_State) -> c_int {
-    // SAFETY: Lua gives a state that can be used, and leaves a function room for some values besides its arguments.
-    // Text and name lie below whatever the compiler puts there, so they stay where they are. Nothing is left to be
-    // dropped when an error passes.
+    // SAFETY: Lua passes a usable state, and leaves a function room for some values besides its arguments. Text and
+    // name lie below whatever the compiler pushes, so they stay in place. Nothing is left to be dropped when an
+    // error passes.
     unsafe {
         ffi::lua_settop(state, 2);
         let mut len = 0;

@@ -1,27 +1,28 @@
-//! Lua's stack, read and written in place.
+//! Direct access to Lua's stack.
 //!
-//! The safe interface of `mlua` holds every string and table that passes it by a reference of its own, which costs a
-//! few hundred instructions a value. What each script does goes through here instead: it is given lists of texts, and
-//! it calls functions of ours with texts and gets a text. Knows nothing of what these are.
+//! The safe interface of `mlua` keeps a reference of its own to every string and table that passes it, which costs
+//! a few hundred instructions per value. What every script does goes through this module instead: it is given lists
+//! of texts, and it calls functions of ours with texts and gets a text. The module does not know what the texts
+//! mean.
 //!
 //! ```text
-//! into Lua    set_lists, list      texts as tables; Kept: the same table with other texts
-//!             answer               a text as what a function returns
-//! out of Lua  Taken                the arguments of a function, shown one after the other to a `Take`
-//! both        call_below           a function is called below a handler of errors, which is Pinned
-//!             direct               a function of ours that Lua calls without anything in between, a `Direct`
-//!             screen               functions of Lua's own behind a look at what they are called with
-//!             compiling            long texts are compiled piece by piece
+//! into Lua    set_lists, list      texts as tables; Kept: a reusable table of texts
+//!             answer               a text as a function's return value
+//! out of Lua  Taken                the arguments of a function, passed one by one to a `Take`
+//! both        call_below           calls a function with an error handler, which is Pinned
+//!             direct               a function of ours that Lua calls without intermediaries, a `Direct`
+//!             screen               functions of Lua's own, guarded by a check of their arguments
+//!             compiling            compiles long texts piece by piece
 //!             naming               tostring, without addresses
-//!             protected            calls that catch errors, and coroutines, which say what runs
-//! meanwhile   attention            what runs for long looks at the clock
+//!             protected            calls that catch errors, and coroutines, which track what runs
+//! meanwhile   attention            makes long-running code check the clock
 //! ```
 //!
-//! Invariant: no error of Lua's passes a frame of ours, but for that of [`enter`] and that of a screened function,
-//! which have nothing to drop by then. Of the functions of Lua that are called here those that allocate can fail for
-//! want of memory only, and never do: the bound of the interpreter is lifted meanwhile ([`Lifted`]), and without a
-//! bound its allocator gives memory or ends the process. They may collect garbage, of which nothing has a finalizer
-//! that fails (scripts can make none). What is long, or many, goes the safe way.
+//! Invariant: no Lua error passes one of our frames, except those of [`enter`] and of screened functions, which
+//! have nothing left to drop by then. Of the Lua functions called here, those that allocate can only fail for lack
+//! of memory, and never do: the interpreter's memory limit is lifted meanwhile ([`Lifted`]), and without a limit
+//! its allocator returns memory or ends the process. They may collect garbage, none of which has a finalizer that
+//! fails (scripts cannot create any). Long or numerous values go the safe way.
 
 #![expect(
     unsafe_code,
@@ -49,13 +50,13 @@ use basalt_core::base::lossless;
 
 pub use given::{Given, Sort};
 
-/// Bytes that are passed without a look at the bound of memory.
+/// Bytes that are passed without checking the memory limit.
 const FREE_BYTES_MAX: usize = 64 * 1024;
 
-/// Texts of a list that is made in place.
+/// Maximum number of texts of a list that is created directly.
 const TEXTS_MAX: usize = 4096;
 
-/// The interpreter has no bound of memory while this lives. Its holder runs no code but what stands in this file.
+/// Lifts the interpreter's memory limit while this exists. The holder runs no code outside of this module.
 struct Lifted<'l> {
     lua: &'l Lua,
     bound: usize,
@@ -83,7 +84,7 @@ impl Drop for Lifted<'_> {
 /// # Safety
 ///
 /// 1. The stack has room for one value.
-/// 2. The bound of memory is lifted.
+/// 2. The memory limit is lifted.
 #[inline]
 unsafe fn push_text(state: *mut mlua::lua_State, text: &[u8]) {
     // SAFETY: the text is readable for its length, and Lua copies it; the rest is 1 and 2 of the contract.
@@ -95,11 +96,11 @@ unsafe fn push_text(state: *mut mlua::lua_State, text: &[u8]) {
 /// # Safety
 ///
 /// 1. The stack has room for two values.
-/// 2. The bound of memory is lifted.
+/// 2. The memory limit is lifted.
 #[inline]
 unsafe fn push_list(state: *mut mlua::lua_State, texts: &[&[u8]]) {
-    // SAFETY: no more than TEXTS_MAX texts are asked for. The table lies on top, and below each text that is put into
-    // it, so the index names a table; the rest is 1 and 2 of the contract.
+    // SAFETY: callers pass at most TEXTS_MAX texts. The table is on top, and below each text that is stored into
+    // it, so the index refers to a table; the rest is 1 and 2 of the contract.
     unsafe {
         ffi::lua_createtable(state, texts.len() as c_int, 0);
         for (at, text) in texts.iter().enumerate() {
@@ -113,16 +114,17 @@ fn is_small(texts: &[&[u8]]) -> bool {
     texts.len() <= TEXTS_MAX && texts.iter().map(|text| text.len()).sum::<usize>() <= FREE_BYTES_MAX
 }
 
-/// Puts tables of texts into a table, each under its name; metatables are not asked.
+/// Stores tables of texts in a table, each under its name, without metamethods.
 pub fn set_lists(lua: &Lua, table: &Table, lists: [(&LuaString, &[&[u8]]); 2]) -> mlua::Result<()> {
     if let Some(_lifted) = Lifted::of(lua)
         && lists.iter().all(|(_, texts)| is_small(texts))
     {
         return lua.exec_raw_lua(|raw| {
             let state = raw.state();
-            // SAFETY: room for the four values that lie on the stack at most is made first, and the bound is lifted.
-            // The table lies below the name and the list when these are put into it, and the name is no nil. What was
-            // pushed is popped again, also if a push fails: references alone are pushed that way, which cannot.
+            // SAFETY: room is made first for the at most four values on the stack, and the memory limit is lifted.
+            // The table lies below the name and the list when these are stored into it, and the name is not nil.
+            // What was pushed is popped again, even if a push fails: only references are pushed that way, which
+            // cannot fail.
             unsafe {
                 if ffi::lua_checkstack(state, 6) == 0 {
                     return Err(mlua::Error::StackError);
@@ -144,23 +146,23 @@ pub fn set_lists(lua: &Lua, table: &Table, lists: [(&LuaString, &[&[u8]]); 2]) -
     Ok(())
 }
 
-/// Texts of a [`Kept`] list.
+/// Maximum number of texts in a [`Kept`] list.
 const KEPT_TEXTS_MAX: usize = 16;
 
-/// Bytes of each of them.
+/// Maximum bytes of each text.
 const KEPT_TEXT_BYTES_MAX: usize = 1024;
 
-/// A value of an interpreter that is kept for long, or pushed again and again. It lies in the interpreter's registry,
-/// which grows with what is kept: what `mlua` refers to otherwise has a place on the stack of one of Lua's threads, of
+/// A value of an interpreter that is kept for long, or pushed repeatedly. It is stored in the interpreter's
+/// registry, which grows as needed: `mlua`'s other references take a slot on the stack of one of Lua's threads, of
 /// which there are 8,000.
 pub struct Pinned {
     place: RegistryKey,
-    /// The interpreter of the value.
+    /// Identifies the interpreter of the value.
     home: *const c_void,
 }
 
 impl Pinned {
-    /// Keeps a value.
+    /// Stores a value.
     pub fn new(lua: &Lua, value: impl IntoLua) -> mlua::Result<Pinned> {
         Ok(Pinned {
             place: lua.create_registry_value(value)?,
@@ -168,41 +170,41 @@ impl Pinned {
         })
     }
 
-    /// Whether this is a value of an interpreter, and not of one that is gone and had its place.
+    /// Whether the value belongs to this interpreter, and not to a previous one at the same address.
     pub fn is_of(&self, lua: &Lua) -> bool {
         lua.owns_registry_value(&self.place)
     }
 
-    /// Pushes it.
+    /// Pushes the value.
     ///
     /// # Safety
     ///
     /// 1. The stack has room for one value.
-    /// 2. The state is one of `home`'s.
+    /// 2. The state belongs to `home`.
     #[inline]
     unsafe fn push(&self, state: *mut mlua::lua_State) {
-        // SAFETY: 1 and 2 of the contract; a table is read without asking metatables, which cannot fail.
+        // SAFETY: 1 and 2 of the contract; the table is read without metamethods, which cannot fail.
         unsafe { ffi::lua_rawgeti(state, ffi::LUA_REGISTRYINDEX, self.place.id().into()) };
     }
 }
 
-/// What tells interpreters apart.
+/// Returns a pointer that identifies an interpreter.
 #[inline]
 fn home_of(lua: &Lua) -> *const c_void {
-    // SAFETY: every interpreter has its own registry, a table, as long as it lives; nothing is pushed.
+    // SAFETY: every interpreter has its own registry, a table, for its whole life; nothing is pushed.
     lua.exec_raw_lua(|raw| unsafe { ffi::lua_topointer(raw.state(), ffi::LUA_REGISTRYINDEX) })
 }
 
-/// A table of a few short texts that is filled again and again.
+/// A table of a few short texts that is refilled repeatedly.
 pub struct Kept {
     table: Table,
     pinned: Pinned,
-    /// How many places may be in use.
+    /// Number of slots that may be in use.
     used: Cell<usize>,
 }
 
 impl Kept {
-    /// An empty one.
+    /// Creates an empty list.
     pub fn new(lua: &Lua) -> mlua::Result<Kept> {
         let table = lua.create_table_with_capacity(KEPT_TEXTS_MAX, 0)?;
         Ok(Kept {
@@ -212,28 +214,28 @@ impl Kept {
         })
     }
 
-    /// The table, which no other code may change.
+    /// Returns the table, which no other code may change.
     pub fn table(&self) -> &Table {
         &self.table
     }
 
-    /// Whether these are few and short.
+    /// Whether these texts are few and short enough.
     #[inline]
     pub fn fits(&self, texts: &[&[u8]]) -> bool {
         texts.len() <= KEPT_TEXTS_MAX && texts.iter().all(|text| text.len() <= KEPT_TEXT_BYTES_MAX)
     }
 
-    /// Makes it hold these texts.
+    /// Replaces the texts in the table.
     ///
     /// # Safety
     ///
     /// 1. The stack has room for two values.
-    /// 2. The state is one of the interpreter's that the table is of.
-    /// 3. The bound of memory is lifted.
+    /// 2. The state belongs to the table's interpreter.
+    /// 3. The memory limit is lifted.
     #[inline]
     unsafe fn fill(&self, state: *mut mlua::lua_State, texts: &[&[u8]]) {
         let texts = &texts[..texts.len().min(KEPT_TEXTS_MAX)];
-        // SAFETY: the contract. The table lies below what is put into it, and is popped again.
+        // SAFETY: the contract. The table lies below what is stored into it, and is popped again.
         unsafe {
             self.pinned.push(state);
             for (at, text) in texts.iter().enumerate() {
@@ -250,15 +252,15 @@ impl Kept {
     }
 }
 
-/// A table of texts.
+/// Creates a table of texts.
 pub fn list(lua: &Lua, texts: &[&[u8]]) -> mlua::Result<Table> {
     if let Some(_lifted) = Lifted::of(lua)
         && is_small(texts)
     {
         return lua.exec_raw_lua(|raw| {
             let state = raw.state();
-            // SAFETY: room is made for the table, a text, and what `pop` needs; the bound is lifted; the table that is
-            // popped is the one that was pushed.
+            // SAFETY: room is made for the table, a text, and what `pop` needs; the memory limit is lifted; the
+            // table that is popped is the one that was pushed.
             unsafe {
                 if ffi::lua_checkstack(state, 4) == 0 {
                     return Err(mlua::Error::StackError);
@@ -280,16 +282,16 @@ fn long_list(lua: &Lua, texts: &[&[u8]]) -> mlua::Result<Table> {
     Ok(table)
 }
 
-/// What a function returns: one value.
+/// The return value of a function.
 pub struct Answer(Place);
 
 enum Place {
     Given(Value),
-    /// On top of the stack already.
+    /// Already on top of the stack.
     OnTop,
 }
 
-/// A text as the value that a function of ours returns, which is what the answer is to be used for, at once.
+/// Makes a text the return value of one of our functions; the result must be returned immediately.
 #[inline]
 pub fn answer(lua: &Lua, text: &[u8]) -> mlua::Result<Answer> {
     if text.len() <= FREE_BYTES_MAX
@@ -297,7 +299,7 @@ pub fn answer(lua: &Lua, text: &[u8]) -> mlua::Result<Answer> {
     {
         return lua.exec_raw_lua(|raw| {
             let state = raw.state();
-            // SAFETY: room for the text is made; the bound is lifted.
+            // SAFETY: room is made for the text; the memory limit is lifted.
             unsafe {
                 if ffi::lua_checkstack(state, 1) == 0 {
                     return Err(mlua::Error::StackError);
@@ -331,12 +333,12 @@ impl IntoLuaMulti for Answer {
     unsafe fn push_into_stack_multi(self, lua: &RawLua) -> mlua::Result<c_int> {
         match self.0 {
             Place::Given(value) => {
-                // SAFETY: passed on; one value is pushed, which a function of ours has room for.
+                // SAFETY: passed on; one value is pushed, for which a function of ours has room.
                 unsafe { lua.push(value)? };
                 Ok(1)
             }
-            // Whatever lies on top is a value of this function's frame, be it by a misuse not the one that was pushed;
-            // of an empty frame none is returned.
+            // Whatever is on top is a value in this function's frame, though after a misuse not the one that was
+            // pushed; an empty frame returns nothing.
             Place::OnTop => {
                 // SAFETY: the state is the one that runs the function.
                 let count = unsafe { ffi::lua_gettop(lua.state()) };
@@ -346,8 +348,8 @@ impl IntoLuaMulti for Answer {
     }
 }
 
-/// Why a text does not compile, as any bytes may stand in it; `message` is what is known of it. For texts that were
-/// found not to.
+/// Returns the error of a text that does not compile, losslessly, because it may contain any bytes; `message` is
+/// the fallback. For texts that are known not to compile.
 #[cold]
 pub fn compile_failure(lua: &Lua, code: &[u8], name: &str, message: String) -> String {
     let (Some(_lifted), Ok(name)) = (Lifted::of(lua), std::ffi::CString::new(name)) else {
@@ -355,9 +357,10 @@ pub fn compile_failure(lua: &Lua, code: &[u8], name: &str, message: String) -> S
     };
     lua.exec_raw_lua(|raw| {
         let state = raw.state();
-        // SAFETY: room for what is pushed is made, and the bound is lifted. The code is readable for its length, and
-        // the name ends with a zero. Compiling is protected, and leaves a function or a text, which is popped again. A
-        // text is not converted by asking for its bytes, and stays where it is while it lies on the stack.
+        // SAFETY: room is made for what is pushed, and the memory limit is lifted. The code is readable for its
+        // length, and the name ends with a zero. Compiling is protected, and leaves a function or a text, which is
+        // popped again. Reading a text's bytes does not convert it, and they stay in place while it is on the
+        // stack.
         unsafe {
             if ffi::lua_checkstack(state, 2) == 0 {
                 return message;
@@ -380,7 +383,7 @@ pub fn compile_failure(lua: &Lua, code: &[u8], name: &str, message: String) -> S
 
 // Out of Lua -----------------------------------------------------------------------------------------------------
 
-/// What a function was called with.
+/// An argument of a function.
 pub enum Argument<'s> {
     /// A string.
     Text(&'s [u8]),
@@ -390,13 +393,13 @@ pub enum Argument<'s> {
     Other,
 }
 
-/// Sees the arguments of a call.
+/// Receives the arguments of a call.
 pub trait Take: 'static {
-    /// One argument; they come in order.
+    /// Receives one argument; they arrive in order.
     fn take(argument: Argument<'_>);
 }
 
-/// The arguments of a function, which were shown to `T`.
+/// The arguments of a function, after they were passed to `T`.
 pub struct Taken<T: Take>(PhantomData<T>);
 
 impl<T: Take> FromLuaMulti for Taken<T> {
@@ -416,8 +419,8 @@ impl<T: Take> FromLuaMulti for Taken<T> {
     unsafe fn from_stack_multi(count: c_int, lua: &RawLua) -> mlua::Result<Self> {
         let state = lua.state();
         for index in -count..0 {
-            // SAFETY: the caller says that so many values lie on the stack; `take` gets no hold of the state, so that
-            // they stay there while it runs.
+            // SAFETY: the caller guarantees that this many values are on the stack; `take` has no access to the
+            // state, so that they stay there while it runs.
             T::take(unsafe { argument(state, index) });
         }
         Ok(Taken(PhantomData))
@@ -426,21 +429,21 @@ impl<T: Take> FromLuaMulti for Taken<T> {
 
 // Both -----------------------------------------------------------------------------------------------------------
 
-/// Arguments of a function that is called.
+/// Maximum number of arguments of a call.
 const CALL_ARGUMENTS_MAX: usize = 16;
 
-/// How a call ended.
+/// The outcome of a call.
 pub enum Called<R> {
-    /// With a text, of which the caller made this.
+    /// A text, from which the caller made this.
     Text(R),
-    /// With another value.
+    /// Another value.
     Value(Value),
-    /// With an error: what the handler made of it, or a text of Lua's own.
+    /// An error: the handler's result, or a text of Lua's own.
     Failed(Value),
 }
 
-/// Fills lists with texts, which [fit](Kept::fits), then calls a function below a handler that is called with what is
-/// raised. Handler and lists are of this interpreter.
+/// Fills lists with texts that [fit](Kept::fits), then calls a function with a handler that receives raised errors.
+/// Handler and lists must belong to this interpreter.
 pub fn call_below<R>(
     lua: &Lua,
     handler: &Pinned,
@@ -462,11 +465,11 @@ pub fn call_below<R>(
     };
     lua.exec_raw_lua(|raw| {
         let state = raw.state();
-        // SAFETY: room is made for handler, function, arguments and result, for a list and a text before that, and for
-        // what `pop_value` needs; the bound is lifted until the function is called, which is when it holds again.
-        // Pushing what mlua refers to takes no memory. What is pinned is of this interpreter. The call is protected,
-        // and gives one result in any case. A text is not converted by asking for its bytes, and stays where it is
-        // while it lies on the stack, which is until `on_text` is over.
+        // SAFETY: room is made for handler, function, arguments and result, before that for a list and a text, and
+        // for what `pop_value` needs; the memory limit is lifted until the function is called, when it applies
+        // again. Pushing mlua's references takes no memory. The pinned values belong to this interpreter. The call
+        // is protected, and leaves one result in any case. Reading a text's bytes does not convert it, and they
+        // stay in place while it is on the stack, which is until `on_text` returns.
         unsafe {
             if ffi::lua_checkstack(state, arguments.len() as c_int + 8) == 0 {
                 return Err(mlua::Error::StackError);
@@ -504,37 +507,37 @@ pub fn call_below<R>(
     })
 }
 
-/// What a [`Direct`] function answers.
+/// The result of a [`Direct`] function.
 #[derive(Clone, Copy)]
 pub struct Return(Returned);
 
 #[derive(Clone, Copy)]
 enum Returned {
-    /// What was put into [`TEXT`].
+    /// The text in [`TEXT`].
     Text,
-    /// The text in [`TEXT`], in a table under this name.
+    /// A table with the text in [`TEXT`] under this name.
     Field(&'static str),
     Number(f64),
     Boolean(bool),
     Otherwise,
 }
 
-/// Longer texts are no [`Return`].
+/// Maximum length of a text in a [`Return`].
 pub const RETURN_BYTES_MAX: usize = 1024;
 
 thread_local! {
-    /// A text on its way into Lua; touched by [`Return::text`] and [`enter`] alone.
+    /// A text on its way into Lua; only touched by [`Return::text`] and [`enter`].
     static TEXT: UnsafeCell<Vec<u8>> = const { UnsafeCell::new(Vec::new()) };
 }
 
 impl Return {
-    /// A text, if it is no longer than [`RETURN_BYTES_MAX`]; it is to be returned at once.
+    /// Creates a text result, if it is no longer than [`RETURN_BYTES_MAX`]; it must be returned immediately.
     #[inline]
     pub fn text(text: &[u8]) -> Option<Return> {
         Return::with_text(Returned::Text, text)
     }
 
-    /// A table with nothing but such a text in it, under a name.
+    /// Creates a result that is a table with such a text under a name, and nothing else.
     #[inline]
     pub fn field(name: &'static str, text: &[u8]) -> Option<Return> {
         Return::with_text(Returned::Field(name), text)
@@ -546,8 +549,7 @@ impl Return {
             return None;
         }
         TEXT.with(|place| {
-            // SAFETY: the place is the thread's own, and no reference to what is in there outlives a function of this
-            // file.
+            // SAFETY: the cell is thread-local, and no reference to its content outlives a function of this file.
             let kept = unsafe { &mut *place.get() };
             kept.clear();
             kept.extend_from_slice(text);
@@ -555,19 +557,19 @@ impl Return {
         Some(Return(returned))
     }
 
-    /// A number.
+    /// Creates a number result.
     #[inline]
     pub fn number(number: f64) -> Return {
         Return(Returned::Number(number))
     }
 
-    /// True or false.
+    /// Creates a boolean result.
     #[inline]
     pub fn boolean(value: bool) -> Return {
         Return(Returned::Boolean(value))
     }
 
-    /// What the other function returns, or raises, that was given with this one; it is called without arguments.
+    /// Delegates to the fallback function given along with this one, which is called without arguments.
     #[inline]
     pub fn otherwise() -> Return {
         Return(Returned::Otherwise)
@@ -576,11 +578,11 @@ impl Return {
 
 /// A function that Lua calls directly. It has no access to the interpreter, and a panic in it ends the process.
 pub trait Direct: 'static {
-    /// The function.
+    /// Handles a call.
     fn call(given: &Given<'_>) -> Return;
 }
 
-/// Ends the process when a panic passes, which must not meet the frames of the interpreter.
+/// Ends the process when a panic passes, which must not reach the interpreter's frames.
 struct Fatal;
 
 impl Drop for Fatal {
@@ -589,12 +591,13 @@ impl Drop for Fatal {
     }
 }
 
-/// Makes a function for Lua of a [`Direct`] one, and of one that answers when that does not.
+/// Makes a Lua function from a [`Direct`] one, with a fallback for calls that it delegates.
 pub fn direct<D: Direct>(lua: &Lua, otherwise: &Function) -> mlua::Result<Function> {
     let _lifted = Lifted::of(lua);
     lua.exec_raw_lua(|raw| {
         let state = raw.state();
-        // SAFETY: room for the two values, one after the other, and for what `pop` needs is made; the bound is lifted.
+        // SAFETY: room is made for the two values, one after the other, and for what `pop` needs; the memory limit
+        // is lifted.
         unsafe {
             if ffi::lua_checkstack(state, 4) == 0 {
                 return Err(mlua::Error::StackError);
@@ -606,12 +609,13 @@ pub fn direct<D: Direct>(lua: &Lua, otherwise: &Function) -> mlua::Result<Functi
     })
 }
 
-/// Shows the arguments of a call to somebody who may not panic; how many there are, and what that returns.
+/// Passes the arguments of a call to `look`, in which a panic ends the process. Returns the number of arguments,
+/// and the result.
 ///
 /// # Safety
 ///
-/// 1. A state that Lua gave to a function of its own, which has not touched the stack.
-/// 2. What `look` is shown is not used after it returned.
+/// 1. `state` was passed by Lua to one of its functions, which has not touched the stack.
+/// 2. What is passed to `look` is not used after it returned.
 #[inline(always)]
 unsafe fn with_given<R>(
     state: *mut mlua::lua_State,
@@ -627,17 +631,17 @@ unsafe fn with_given<R>(
     (count, result)
 }
 
-/// What Lua calls for a [`Direct`] function.
+/// Entry point of a [`Direct`] function.
 ///
 /// # Safety
 ///
-/// For Lua only, as a closure with one value.
+/// For Lua only, as a closure with one upvalue.
 unsafe extern "C-unwind" fn enter<D: Direct>(state: *mut mlua::lua_State) -> c_int {
-    // SAFETY: Lua gives a state that can be used, and what is called returns before anybody changes its stack.
+    // SAFETY: Lua passes a usable state, and the callee returns before anything changes its stack.
     let (_, Return(returned)) = unsafe { with_given(state, D::call) };
-    // SAFETY: Lua leaves a function room for some values besides its arguments. An error, for want of memory or of the
-    // other function, passes this frame by a jump: nothing is left in it that is to be dropped. The table lies below
-    // the name and the text when these are put into it.
+    // SAFETY: Lua leaves a function room for some values besides its arguments. An error, for lack of memory or
+    // from the fallback function, passes this frame by a jump: nothing is left in it to be dropped. The table lies
+    // below the name and the text when these are stored into it.
     unsafe {
         match returned {
             Returned::Text => push_kept_text(state),
@@ -658,33 +662,33 @@ unsafe extern "C-unwind" fn enter<D: Direct>(state: *mut mlua::lua_State) -> c_i
     1
 }
 
-/// Pushes what is in [`TEXT`].
+/// Pushes the text in [`TEXT`].
 ///
 /// # Safety
 ///
 /// 1. The stack has room for one value.
-/// 2. An error, for want of memory, may pass the caller's frame.
+/// 2. An error, for lack of memory, may pass the caller's frame.
 #[inline]
 unsafe fn push_kept_text(state: *mut mlua::lua_State) {
     let (start, len) = TEXT.with(|place| {
-        // SAFETY: no reference to what is in there outlives a function of this file, and none is out now.
+        // SAFETY: no reference to its content outlives a function of this file, and none exists now.
         let text = unsafe { &*place.get() };
         (text.as_ptr(), text.len())
     });
-    // SAFETY: the contract. The text is readable for its length, and Lua copies it before anybody can touch the place
-    // again, as nothing that it calls meanwhile is ours. Nothing is left here that is to be dropped.
+    // SAFETY: the contract. The text is readable for its length, and Lua copies it before anything can touch the
+    // cell again, because nothing that it calls meanwhile is ours. Nothing is left here to be dropped.
     unsafe { ffi::lua_pushlstring(state, start.cast(), len) };
 }
 
-/// A value on the stack.
+/// Reads a value on the stack.
 ///
 /// # Safety
 ///
-/// There is one at this index, and it stays there for as long as the lifetime says.
+/// There is a value at this index, and it stays there for the lifetime.
 #[inline]
 unsafe fn argument<'s>(state: *mut mlua::lua_State, index: c_int) -> Argument<'s> {
-    // SAFETY: the contract. A string is not converted by asking for its bytes, and these stay where they are while it
-    // lies there.
+    // SAFETY: the contract. Reading a string's bytes does not convert it, and they stay in place while it is on the
+    // stack.
     unsafe {
         match ffi::lua_type(state, index) {
             ffi::LUA_TSTRING => {

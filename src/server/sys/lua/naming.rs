@@ -1,4 +1,4 @@
-//! `tostring` of what has no text: a name that is the value's own, and says nothing of where it lies.
+//! `tostring` of values without a text: a name that is unique to the value but does not reveal its address.
 
 use std::ffi::{c_int, c_void};
 use std::io::Write;
@@ -12,8 +12,8 @@ use basalt_core::base::random::Random;
 
 static SEED: OnceLock<Seed> = OnceLock::new();
 
-/// A number as the name of the value that lies there. Without the seed, which is this process's own, neither of them
-/// tells the other one.
+/// Returns a number that names the value at an address. Without the seed, which is private to this process, neither
+/// can be derived from the other.
 pub fn number_of(place: *const c_void) -> u64 {
     let seed = SEED.get_or_init(|| {
         let mut random = Random::from_system();
@@ -25,24 +25,24 @@ pub fn number_of(place: *const c_void) -> u64 {
     seed.hash(&place.addr().to_ne_bytes())
 }
 
-/// Makes `tostring` of Lua's own one.
+/// Makes `tostring` from Lua's own.
 pub fn tostring(lua: &Lua, own: &Function) -> mlua::Result<Function> {
     made(lua, enter, own, own)
 }
 
-/// The longest name of a type, and a number.
+/// Enough for the longest type name and a number.
 const NAME_BYTES_MAX: usize = 48;
 
-/// What Lua calls for `tostring`.
+/// Entry point of `tostring`.
 ///
 /// # Safety
 ///
 /// For Lua only, as a closure with Lua's own function.
 unsafe extern "C-unwind" fn enter(state: *mut mlua::lua_State) -> c_int {
-    // SAFETY: Lua gives a state that can be used, and leaves a function room for some values besides its arguments. Its
-    // own function finds the frame as Lua would have given it, and leaves a value on top if it returns. A string is not
-    // converted by asking for its bytes, and stays where it is while it lies there. Nothing is left to be dropped when
-    // an error passes.
+    // SAFETY: Lua passes a usable state, and leaves a function room for some values besides its arguments. Its own
+    // function finds the frame as Lua would have passed it, and leaves a value on top if it returns. Reading a
+    // string's bytes does not convert it, and they stay in place while it is on the stack. Nothing is left to be
+    // dropped when an error passes.
     unsafe {
         let place = ffi::lua_topointer(state, 1);
         let Some(own) = ffi::lua_tocfunction(state, ffi::lua_upvalueindex(1)) else {
@@ -55,7 +55,7 @@ unsafe extern "C-unwind" fn enter(state: *mut mlua::lua_State) -> c_int {
         let mut len = 0;
         let start = ffi::lua_tolstring(state, -1, &raw mut len);
         let text = std::slice::from_raw_parts(start.cast::<u8>(), len);
-        // What a metatable answers is another text.
+        // A metatable's answer is a different text.
         let mut buffer = [0; NAME_BYTES_MAX];
         let mut digits = &mut buffer[..];
         let _ = write!(digits, ": {place:p}");

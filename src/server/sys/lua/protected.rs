@@ -1,8 +1,9 @@
-//! `coroutine.resume`, `coroutine.wrap`, `pcall` and `xpcall`, as Lua's own, but that
+//! `coroutine.resume`, `coroutine.wrap`, `pcall` and `xpcall` like Lua's own, with these differences:
 //!
-//! - what runs is followed (see [`super::attention`]);
-//! - what a coroutine raised goes through a function before anybody sees it;
-//! - there is a place for what is put before the results, of which Lua 5.1 is not sure where there are thousands.
+//! - the running state is tracked (see [`super::attention`]);
+//! - errors raised by a coroutine pass through a function before scripts see them;
+//! - there is always a stack slot for the value before the results, which Lua 5.1 does not ensure for thousands of
+//!   results.
 
 use std::ffi::{CStr, c_int};
 
@@ -11,32 +12,32 @@ use mlua::{Function, Lua, ffi};
 use super::{Lifted, attention};
 
 unsafe extern "C-unwind" {
-    /// Counts the nested calls of one state on in another one. Part of Lua's interface; mlua does not name it.
+    /// Continues the count of one state's nested calls in another one. Part of Lua's interface, but not declared by
+    /// mlua.
     fn lua_setlevel(from: *mut mlua::lua_State, to: *mut mlua::lua_State);
 }
 
-/// Makes `coroutine.resume` of Lua's own one, and of the function that is given what was raised and gives what is seen
-/// of it.
+/// Makes `coroutine.resume` from Lua's own, and a function that converts raised errors to what scripts see.
 pub fn resume(lua: &Lua, own: &Function, seen: &Function) -> mlua::Result<Function> {
     made(lua, resume_entered, own, seen)
 }
 
-/// Makes `pcall` of Lua's own one, which answers calls without arguments.
+/// Makes `pcall` from Lua's own, which handles calls without arguments.
 pub fn pcall(lua: &Lua, own: &Function) -> mlua::Result<Function> {
     made(lua, pcall_entered, own, own)
 }
 
-/// Makes `xpcall` of Lua's own one, which answers calls without a handler.
+/// Makes `xpcall` from Lua's own, which handles calls without a handler.
 pub fn xpcall(lua: &Lua, own: &Function) -> mlua::Result<Function> {
     made(lua, xpcall_entered, own, own)
 }
 
-/// Makes `coroutine.wrap` of `coroutine.create`.
+/// Makes `coroutine.wrap` from `coroutine.create`.
 pub fn wrap(lua: &Lua, create: &Function) -> mlua::Result<Function> {
     made(lua, wrap_entered, create, create)
 }
 
-/// Makes a function of what Lua is to call, which finds Lua's own function and another one as its values.
+/// Makes a function from its entry point, with Lua's own function and another one as upvalues.
 pub(super) fn made(
     lua: &Lua,
     entry: ffi::lua_CFunction,
@@ -46,8 +47,8 @@ pub(super) fn made(
     let _lifted = Lifted::of(lua);
     lua.exec_raw_lua(|raw| {
         let state = raw.state();
-        // SAFETY: room for the two values and for what `pop` needs is made; the bound is lifted. What was pushed is
-        // popped again, but for the closure, which is handed out. Pushing what mlua refers to takes no memory.
+        // SAFETY: room is made for the two values and for what `pop` needs; the memory limit is lifted. What was
+        // pushed is popped again, except the closure, which is returned. Pushing mlua's references takes no memory.
         unsafe {
             if ffi::lua_checkstack(state, 5) == 0 {
                 return Err(mlua::Error::StackError);
@@ -64,7 +65,7 @@ pub(super) fn made(
     })
 }
 
-/// Why a coroutine cannot be resumed, if it cannot.
+/// Returns why a coroutine cannot be resumed, if so.
 ///
 /// # Safety
 ///
@@ -77,7 +78,7 @@ unsafe fn hindrance(
     if state == coroutine {
         return Some(c"cannot resume running coroutine");
     }
-    // SAFETY: the contract, and there is room for what is told of a frame.
+    // SAFETY: the contract, and there is room for the frame's description.
     unsafe {
         let mut frame = std::mem::zeroed();
         match ffi::lua_status(coroutine) {
@@ -91,21 +92,21 @@ unsafe fn hindrance(
     }
 }
 
-/// Resumes a coroutine with so many arguments, which lie on top: how many results lie there then, or nothing where
-/// what it raised does.
+/// Resumes a coroutine with the `count` arguments on top of the stack. Returns the number of results on top, or
+/// `None` if the raised error is on top instead.
 ///
 /// # Safety
 ///
-/// 1. The coroutine is suspended, of the state's interpreter, and has room for the arguments.
-/// 2. An error of Lua's may pass the caller's frame.
+/// 1. The coroutine is suspended, belongs to the state's interpreter, and has room for the arguments.
+/// 2. A Lua error may pass the caller's frame.
 unsafe fn run(
     state: *mut mlua::lua_State,
     coroutine: *mut mlua::lua_State,
     count: c_int,
 ) -> Option<c_int> {
-    // SAFETY: the contract. Resuming is protected: it gives what was raised as a status, with the value on top. The
-    // coroutine is a value that the caller's function holds. The only error that passes here is the last one, by which
-    // time nothing is left to be dropped.
+    // SAFETY: the contract. Resuming is protected: a raised error is returned as a status, with the value on top.
+    // The coroutine is a value held by the caller's function. The only error that passes here is the last one, when
+    // nothing is left to be dropped.
     unsafe {
         ffi::lua_xmove(state, coroutine, count);
         lua_setlevel(state, coroutine);
@@ -115,7 +116,7 @@ unsafe fn run(
             return None;
         }
         let results = ffi::lua_gettop(coroutine);
-        // Two more for what the caller adds.
+        // Two more slots for the values that the caller adds.
         if ffi::lua_checkstack(state, results + 2) == 0 {
             ffi::luaL_error(state, c"too many results to resume".as_ptr());
         }
@@ -124,15 +125,15 @@ unsafe fn run(
     }
 }
 
-/// What Lua calls for `coroutine.resume`.
+/// Entry point of `coroutine.resume`.
 ///
 /// # Safety
 ///
-/// For Lua only, as a closure with two values: Lua's own function, and one that is given what was raised.
+/// For Lua only, as a closure with two upvalues: Lua's own function, and one that is given raised errors.
 unsafe extern "C-unwind" fn resume_entered(state: *mut mlua::lua_State) -> c_int {
-    // SAFETY: Lua gives a state that can be used, and leaves a function room for some values besides its arguments.
-    // What cannot be resumed is for Lua's own function, which complains in the frame that it would have had; nothing
-    // is left to be dropped when an error passes.
+    // SAFETY: Lua passes a usable state, and leaves a function room for some values besides its arguments. A value
+    // that cannot be resumed is left to Lua's own function, which reports the error in the frame that it would have
+    // had; nothing is left to be dropped when an error passes.
     unsafe {
         let coroutine = ffi::lua_tothread(state, 1);
         let count = ffi::lua_gettop(state) - 1;
@@ -158,11 +159,11 @@ unsafe extern "C-unwind" fn resume_entered(state: *mut mlua::lua_State) -> c_int
     }
 }
 
-/// Puts what is to be seen of what was raised into its place on top.
+/// Replaces the raised error on top by what scripts see of it.
 ///
 /// # Safety
 ///
-/// In a function that was made by [`made`], with room for a value.
+/// In a function made by [`made`], with room for one value.
 unsafe fn show(state: *mut mlua::lua_State) {
     // SAFETY: the contract.
     unsafe {
@@ -172,7 +173,7 @@ unsafe fn show(state: *mut mlua::lua_State) {
     }
 }
 
-/// What Lua calls for `coroutine.wrap`.
+/// Entry point of `coroutine.wrap`.
 ///
 /// # Safety
 ///
@@ -188,7 +189,7 @@ unsafe extern "C-unwind" fn wrap_entered(state: *mut mlua::lua_State) -> c_int {
     }
 }
 
-/// What Lua calls for a function that `coroutine.wrap` made.
+/// Entry point of a function made by `coroutine.wrap`.
 ///
 /// # Safety
 ///
@@ -216,7 +217,7 @@ unsafe extern "C-unwind" fn wrapped_entered(state: *mut mlua::lua_State) -> c_in
     }
 }
 
-/// What Lua calls for `pcall`.
+/// Entry point of `pcall`.
 ///
 /// # Safety
 ///
@@ -233,13 +234,14 @@ unsafe extern "C-unwind" fn pcall_entered(state: *mut mlua::lua_State) -> c_int 
     }
 }
 
-/// What Lua calls for `xpcall`.
+/// Entry point of `xpcall`.
 ///
 /// # Safety
 ///
 /// For Lua only, as a closure with Lua's own function.
 unsafe extern "C-unwind" fn xpcall_entered(state: *mut mlua::lua_State) -> c_int {
-    // SAFETY: as in `resume_entered`. The handler is put below the function, and leaves before what is returned.
+    // SAFETY: as in `resume_entered`. The handler is put below the function, and is removed before the results are
+    // returned.
     unsafe {
         if ffi::lua_gettop(state) < 2 {
             return complain(state);
@@ -252,11 +254,11 @@ unsafe extern "C-unwind" fn xpcall_entered(state: *mut mlua::lua_State) -> c_int
     }
 }
 
-/// Has Lua's own function say what is wrong with the arguments.
+/// Makes Lua's own function report what is wrong with the arguments.
 ///
 /// # Safety
 ///
-/// In a function that was made by [`made`].
+/// In a function made by [`made`].
 unsafe fn complain(state: *mut mlua::lua_State) -> c_int {
     // SAFETY: the function finds the frame as Lua would have given it.
     unsafe {
@@ -265,13 +267,14 @@ unsafe fn complain(state: *mut mlua::lua_State) -> c_int {
     }
 }
 
-/// Puts whether a call succeeded before its results, which are all that lies there; how many there are then.
+/// Inserts whether a call succeeded before its results, which are all that is on the stack. Returns the resulting
+/// number of values.
 ///
 /// # Safety
 ///
-/// In a function that was made by [`made`].
+/// In a function made by [`made`].
 unsafe fn end(state: *mut mlua::lua_State, status: c_int) -> c_int {
-    // SAFETY: room is made, or what lies there makes room.
+    // SAFETY: there is room, or clearing the stack makes room.
     unsafe {
         if ffi::lua_checkstack(state, 1) == 0 {
             ffi::lua_settop(state, 0);

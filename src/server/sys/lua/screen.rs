@@ -1,8 +1,8 @@
-//! Functions of Lua's own libraries behind a look at what they are called with.
+//! Functions of Lua's own libraries, guarded by a check of their arguments.
 //!
-//! A function of a script's that stood in between would be seen in errors: Lua names the line that called its function,
-//! and a call that is the last thing a function does leaves no line of it. So what Lua calls here is one frame, in
-//! which its own function runs as if it had been called itself; unless another one is to answer.
+//! A wrapper function in a script would be visible in errors: Lua names the line that called its function, and a
+//! tail call leaves no line of the wrapper. So Lua calls a single frame here, in which its own function runs as if
+//! called directly, unless the fallback is to answer.
 
 use std::ffi::c_int;
 
@@ -10,14 +10,13 @@ use mlua::{Function, Lua, Table, ffi};
 
 use super::{Given, Lifted, with_given};
 
-/// Who looks at what a function is called with. It has no access to the interpreter, and a panic in it ends the
-/// process.
+/// Checks the arguments of a function. It has no access to the interpreter, and a panic in it ends the process.
 pub trait Screen: 'static {
-    /// Whether Lua's own function is to run.
+    /// Whether Lua's own function may run.
     fn passes(given: &Given<'_>) -> bool;
 }
 
-/// Everything passes.
+/// A screen that lets everything pass.
 pub struct Open;
 
 impl Screen for Open {
@@ -26,8 +25,8 @@ impl Screen for Open {
     }
 }
 
-/// A function of Lua's own libraries for all calls that pass; `otherwise` answers the others, and those whose first
-/// argument is a key of `refused`.
+/// Returns a guarded library function. Calls that pass go to `function`; `otherwise` answers the others, and those
+/// whose first argument is a key of `refused`.
 pub fn screened<S: Screen>(
     lua: &Lua,
     function: &Function,
@@ -37,9 +36,9 @@ pub fn screened<S: Screen>(
     let _lifted = Lifted::of(lua);
     lua.exec_raw_lua(|raw| {
         let state = raw.state();
-        // SAFETY: room for the three values, one upvalue, and what `pop` needs is made; the bound is lifted. What was
-        // pushed is popped again, but for the closure, which is handed out. Pushing what mlua refers to takes no
-        // memory.
+        // SAFETY: room is made for the three values, one upvalue, and what `pop` needs; the memory limit is lifted.
+        // What was pushed is popped again, except the closure, which is returned. Pushing mlua's references takes
+        // no memory.
         unsafe {
             if ffi::lua_checkstack(state, 6) == 0 {
                 return Err(mlua::Error::StackError);
@@ -47,7 +46,7 @@ pub fn screened<S: Screen>(
             let top = ffi::lua_gettop(state);
             let pushed = raw.push(function).and_then(|()| raw.push(otherwise));
             let pushed = pushed.and_then(|()| raw.push(refused));
-            // A function with values of its own would look for them in the closure that is made here.
+            // A function with upvalues would look for them in the closure that is made here.
             let is_plain = pushed.is_ok()
                 && ffi::lua_tocfunction(state, top + 1).is_some()
                 && ffi::lua_getupvalue(state, top + 1, 1).is_null();
@@ -61,17 +60,17 @@ pub fn screened<S: Screen>(
     })
 }
 
-/// What Lua calls for a screened function.
+/// Entry point of a screened function.
 ///
 /// # Safety
 ///
-/// For Lua only, as a closure with three values: a plain C function, another function, and a table or nothing.
+/// For Lua only, as a closure with three upvalues: a plain C function, another function, and a table or nil.
 unsafe extern "C-unwind" fn enter_screened<S: Screen>(state: *mut mlua::lua_State) -> c_int {
-    // SAFETY: Lua gives a state that can be used, and what is called returns before anybody changes its stack.
+    // SAFETY: Lua passes a usable state, and the callee returns before anything changes its stack.
     let (count, passes) = unsafe { with_given(state, S::passes) };
-    // SAFETY: Lua leaves a function room for some values besides its arguments. What the closure was made with is what
-    // the contract says. Lua's function finds the frame as Lua would have given it, and its results are the closure's.
-    // An error passes this frame by a jump: nothing is left in it that is to be dropped.
+    // SAFETY: Lua leaves a function room for some values besides its arguments. The closure's upvalues are those in
+    // the contract. Lua's function finds the frame as Lua would have passed it, and its results are the closure's.
+    // An error passes this frame by a jump: nothing is left in it to be dropped.
     unsafe {
         let refused = ffi::lua_upvalueindex(3);
         let mut is_refused = false;
@@ -99,7 +98,7 @@ mod tests {
     use super::super::Argument;
     use super::*;
 
-    /// Texts of more than three bytes are for others.
+    /// Rejects texts of more than three bytes.
     struct Short;
 
     impl Screen for Short {

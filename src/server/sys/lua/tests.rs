@@ -1,4 +1,4 @@
-//! Tests of what passes into Lua and out of it.
+//! Tests of the values passed into and out of Lua.
 
 use std::cell::RefCell;
 
@@ -121,7 +121,7 @@ fn many_lists_and_texts_are_garbage_that_is_collected() {
     assert!(lua.used_memory() < 4 << 20, "{}", lua.used_memory());
 }
 
-/// Answers as its first argument asks.
+/// Returns what its first argument requests.
 struct Obliging;
 
 impl Direct for Obliging {

@@ -1,4 +1,4 @@
-//! What is answered: the endpoint's own pages, and what all answers have in common.
+//! Responses: the endpoint's own pages, and the headers common to all responses.
 
 use std::io::{self, Write};
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,10 +20,10 @@ use crate::telemetry::metrics;
 use crate::telemetry::observed::Observed;
 use basalt_core::base::{base64, hex, lossless};
 
-/// Bytes of a page from which on it is worth being compressed.
+/// Size in bytes from which on a page is compressed.
 const COMPRESSED_BYTES_MIN: usize = 1024;
 
-/// The answer to a request for one of the endpoint's own pages, or that there is no such page.
+/// Returns the response to a request for one of the endpoint's own pages, or 404.
 pub(super) fn own(request: &Request<Incoming>, service: &dyn Observed) -> Response<Body> {
     let path = request.uri().path();
     if !matches!(path, "/" | "/metrics" | "/health" | "/ready") {
@@ -71,8 +71,8 @@ pub(super) fn own(request: &Request<Incoming>, service: &dyn Observed) -> Respon
     }
 }
 
-/// Why the server is not to be sent clients, if it is not: it does not serve yet or any more, or it refuses writes for
-/// the disk. A replica refuses them anyhow.
+/// Returns why clients should not be routed to this server, if so: it is starting or stopping, or it refuses writes
+/// because of the disk. On a replica refused writes do not count.
 fn unready(service: &dyn Observed) -> Option<String> {
     let telemetry = service.telemetry();
     if !telemetry.is_ready() {
@@ -84,8 +84,8 @@ fn unready(service: &dyn Observed) -> Option<String> {
     Some(format!(": writes are refused: {}", refusal.text()))
 }
 
-/// What a browser is told of every answer, unless the answer says more: that it is what it says that it is and nothing
-/// else, that pages of other sites get nothing of it, and that nothing is kept of it.
+/// Security headers of every response, unless the response sets others: no MIME sniffing, no use by other sites'
+/// pages, no caching.
 const GUARDS: [(HeaderName, &str); 6] = [
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (
@@ -101,7 +101,7 @@ const GUARDS: [(HeaderName, &str); 6] = [
     (CACHE_CONTROL, "no-store"),
 ];
 
-/// An answer with what all answers have in common.
+/// Adds the common headers to a response.
 pub(super) fn guarded(mut response: Response<Body>) -> Response<Body> {
     let headers = response.headers_mut();
     for (name, value) in GUARDS {
@@ -112,7 +112,7 @@ pub(super) fn guarded(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-/// A page, compressed if the request asks for that and there is enough of it.
+/// Returns a page, compressed if the client accepts that and the page is large enough.
 pub fn page(asked: &HeaderMap, page: Vec<u8>) -> Response<Body> {
     let compressed = match takes_gzip(asked) && page.len() >= COMPRESSED_BYTES_MIN {
         true => gzip(&page).ok(),
@@ -129,14 +129,14 @@ pub fn page(asked: &HeaderMap, page: Vec<u8>) -> Response<Body> {
 }
 
 fn gzip(page: &[u8]) -> io::Result<Vec<u8>> {
-    // Numbers and names that recur shrink to a tenth at the fastest level; better ones take several times as long.
+    // Recurring numbers and names shrink to a tenth at the fastest level; better levels take several times as long.
     let mut encoder = GzEncoder::new(Vec::with_capacity(page.len() / 4), Compression::fast());
     encoder.write_all(page)?;
     encoder.finish()
 }
 
-/// Whether gzip is among the codings that a request takes (RFC 9110, 12.5.3). What is named goes before `*`, and weight
-/// 0 forbids a coding.
+/// Whether a request accepts gzip (RFC 9110, 12.5.3). A named coding takes precedence over `*`, and weight 0
+/// forbids a coding.
 fn takes_gzip(asked: &HeaderMap) -> bool {
     let (mut of_gzip, mut of_any) = (None, None);
     for header in asked.get_all(ACCEPT_ENCODING) {
@@ -155,13 +155,13 @@ fn takes_gzip(asked: &HeaderMap) -> bool {
     of_gzip.or(of_any).unwrap_or(false)
 }
 
-/// Whether a request shows the user and the password that are asked for (`metrics-auth`), or none are.
+/// Whether a request has the credentials required by `metrics-auth`, or none are required.
 pub fn may_read(headers: &HeaderMap, asked: &str) -> bool {
     asked.is_empty() || shows_auth(headers, asked)
 }
 
-/// Whether headers show the user and the password of `metrics-auth`. Digests are compared, so the time that takes tells
-/// nothing of the password.
+/// Whether headers carry the user and the password of `metrics-auth`. Digests are compared, so that timing reveals
+/// nothing about the password.
 pub fn shows_auth(headers: &HeaderMap, asked: &str) -> bool {
     let Some((user, secret)) = asked.split_once(':') else {
         return false;
@@ -186,7 +186,7 @@ pub fn shows_auth(headers: &HeaderMap, asked: &str) -> bool {
     wanted == hexadecimal(&[shown_user, b":", shown.as_bytes()].concat())
 }
 
-/// A plain text as an answer.
+/// Returns a plain-text response.
 pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Full::new(body.into()).boxed_unsync());
     *response.status_mut() = status;

@@ -1,9 +1,10 @@
-//! By which names a browser may ask. A page of somebody else's site can have a name of that site mean this machine (DNS
-//! rebinding), and would then read what is here as its own: the name that it uses gives it away.
+//! Host names under which a browser may send requests. With DNS rebinding, a page of another site can make that
+//! site's name resolve to this machine and then read this server's pages as its own; the host name of the request
+//! reveals it.
 //!
-//! The pages of a site are for browsers, and are answered by own names only. `/metrics` is for scrapers, which come by
-//! whatever name a service has that day (Docker, Kubernetes): only a browser is held to own names there
-//! ([`is_browser`]). `/health` and `/ready` tell nothing that another site could want.
+//! A [`Site`](super::Site)'s pages are for browsers and require one of the server's own names. `/metrics` is for
+//! scrapers, which use whatever name a service has at the time (Docker, Kubernetes), so only browsers need an own
+//! name there ([`is_browser`]). `/health` and `/ready` reveal nothing of use to another site.
 
 use std::net::IpAddr;
 
@@ -12,10 +13,10 @@ use hyper::{Request, body::Incoming};
 
 use basalt_commands::config::Config;
 
-/// What a client is told that came by another name.
+/// Response to a client that used a foreign name.
 pub const FOREIGN: &str = "This is not a name of this server. Use its address, or have the directive console-hosts list the name.\n";
 
-/// Whether a request came by a name of this server.
+/// Whether a request used one of this server's names.
 pub fn is_own(request: &Request<Incoming>, config: &Config) -> bool {
     let mut named = request.headers().get_all(HOST).iter();
     let host = match (request.uri().authority(), named.next(), named.next()) {
@@ -26,8 +27,9 @@ pub fn is_own(request: &Request<Incoming>, config: &Config) -> bool {
     is_ours(host, config, &own_name())
 }
 
-/// Whether a browser asks. All of them begin their name with `Mozilla/`, which a page can not change in most of them,
-/// and say of a request why they make it, or which page wanted it; scrapers and probes do none of that.
+/// Whether a request comes from a browser. A browser's user agent begins with `Mozilla/`, which a page cannot
+/// change in most browsers, and its requests carry their mode or the origin of the page; scrapers and probes do
+/// none of that.
 pub(super) fn is_browser(headers: &HeaderMap) -> bool {
     let name = headers.get(USER_AGENT);
     name.is_some_and(|name| name.as_bytes().starts_with(b"Mozilla/"))
@@ -40,7 +42,8 @@ fn own_name() -> String {
     names.nodename().to_string_lossy().into_owned()
 }
 
-/// Whether this is an address, `localhost`, the machine's own name or one of `console-hosts`, with a port or without.
+/// Whether `host` is an address, `localhost`, the machine's own name or one of `console-hosts`, with or without a
+/// port.
 fn is_ours(host: &str, config: &Config, own_name: &str) -> bool {
     let Some(name) = without_port(host) else {
         return false;
@@ -54,7 +57,7 @@ fn is_ours(host: &str, config: &Config, own_name: &str) -> bool {
     is("localhost") || is(own_name) || listed.any(is)
 }
 
-/// What stands before the port, without the brackets of an IPv6 address; none if what follows is no port.
+/// Returns the part before the port, without the brackets of an IPv6 address; `None` if the rest is not a port.
 fn without_port(host: &str) -> Option<&str> {
     let (name, port) = match host.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,

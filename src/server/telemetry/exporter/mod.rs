@@ -1,15 +1,15 @@
-//! The HTTP endpoint: `/metrics`, `/health` and `/ready`, on a thread and a small runtime of its own; a [`Site`] has
+//! The HTTP endpoint: `/metrics`, `/health` and `/ready`, on its own thread with a small runtime. A [`Site`] adds
 //! the other pages.
 //!
-//! It reads published counters only, so a scrape waits for no shard, and no scrape, however slow, takes time from a
-//! thread that serves clients. Connections, headers and the time to send and to take them are bounded. No client waits
-//! for a place, so that a probe is answered whatever others hold.
+//! The endpoint only reads published counters, so a scrape waits for no shard, and even a slow scrape takes no time
+//! from threads that serve clients. Connections, headers and the time to send and receive are bounded. No client
+//! waits for a slot, so probes are answered whatever slots others hold.
 //!
 //! ```text
-//! places     who is served, and who makes way for whom
-//! patience   clients that take nothing
-//! hosts      by which names a browser may ask
-//! answers    the endpoint's own pages, and what all answers have in common
+//! places     connection slots and their eviction
+//! patience   timeouts for clients that do not read
+//! hosts      host names allowed for browsers
+//! answers    the endpoint's own pages, and what all responses have in common
 //! ```
 
 pub mod answers;
@@ -40,56 +40,56 @@ use crate::tls::handshake;
 use patience::Impatient;
 use places::{Places, Stay};
 
-/// Bytes of a request's head.
+/// Maximum bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// Headers of a request.
+/// Maximum number of headers in a request.
 const HEADERS_MAX: usize = 64;
 
-/// Within which a request's head must be complete, and after which an idle connection is closed.
+/// Time within which a request's head must be complete, and after which an idle connection is closed.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// After which a connection is closed in any case, so that one that reads slowly does not keep its place for ever.
+/// Maximum lifetime of a connection, so that a slow reader does not keep its slot forever.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is sent as an answer: a text at once, or events as they come.
+/// Body of a response: a complete text, or a stream of events.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// What is served beside the endpoint's own pages.
+/// The pages served besides the endpoint's own.
 pub trait Site: Send + Sync {
-    /// The answer to a request for any other path; none if there is no such page.
+    /// Returns the response to a request for any other path; `None` if there is no such page.
     fn answer(&self, request: &Request<Incoming>, visit: &Visit) -> Option<Answer>;
 }
 
-/// Who asks, and for how long it can be answered.
+/// The client of a request, and the deadline for its response.
 #[derive(Clone)]
 pub struct Visit {
     /// The address of the client.
     pub peer: IpAddr,
-    /// When the connection is closed in any case.
+    /// When the connection is closed at the latest.
     pub ends: Instant,
     places: Arc<Places>,
     number: u64,
 }
 
 impl Visit {
-    /// Keeps the connection's place for an answer that goes on and on, until what comes of this is dropped; none while
-    /// too many do.
+    /// Keeps the connection's slot for a streaming response, until the returned guard is dropped; `None` if there
+    /// are too many.
     pub fn stay(&self) -> Option<Stay> {
         Places::stay(&self.places, self.number)
     }
 }
 
-/// An answer of a site.
+/// A site's response.
 #[derive(Debug)]
 pub struct Answer {
-    /// The answer.
+    /// The HTTP response.
     pub response: Response<Body>,
-    /// How long it is put off.
+    /// Delay before the response is sent.
     pub after: Duration,
 }
 
-/// No other pages.
+/// A site without pages.
 #[derive(Clone, Copy, Debug)]
 pub struct NoSite;
 
@@ -108,7 +108,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Where it listens, with the ports that the system chose.
+    /// Returns the addresses it listens on, with the ports that the system chose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -116,10 +116,10 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // No receiver is left if the thread has ended.
+        // There is no receiver left if the thread has ended.
         let _ = self.stop.send(true);
         if let Some(thread) = self.thread.take() {
-            // Its panic has been reported where it happened.
+            // A panic of the thread was reported where it occurred.
             let _ = thread.join();
         }
     }
@@ -161,7 +161,8 @@ async fn serve(
     let places = Arc::<Places>::default();
     let turns = Arc::new(Semaphore::new(1));
     for listener in listeners {
-        // The socket was made on this machine a moment ago; a runtime that takes no socket can serve nothing.
+        // The socket was created on this machine a moment ago; a runtime that cannot register sockets can serve
+        // nothing.
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
             continue;
         };
@@ -172,23 +173,23 @@ async fn serve(
         };
         tokio::spawn(accept(listener, shared, Arc::clone(&places)));
     }
-    // An error says that the handle is gone, which means the same.
+    // An error means that the handle is gone, which has the same effect.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-/// What all connections have in common.
+/// State shared by all connections.
 #[derive(Clone)]
 struct Served {
     service: Arc<dyn Observed>,
     site: Arc<dyn Site>,
-    /// What takes some time to make is made in its turn.
+    /// Serializes pages that take a while to produce.
     turns: Arc<Semaphore>,
 }
 
 async fn accept(listener: tokio::net::TcpListener, shared: Served, places: Arc<Places>) {
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
-            // Out of descriptors: what helps is that some connection ends.
+            // Out of file descriptors: wait for some connection to end.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -203,7 +204,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Served, places: Arc<P
         let own_places = Arc::clone(&places);
         let task = tokio::spawn(async move {
             let served = serve_one(stream, &shared, &visit);
-            // What goes wrong on a connection ends it and concerns no other.
+            // An error on a connection ends it and affects no other.
             let _ = tokio::time::timeout(CONNECTION_TIMEOUT, served).await;
             own_places.leave(number);
         });
@@ -212,7 +213,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Served, places: Arc<P
     }
 }
 
-/// Serves one connection, by TLS if the configuration says so.
+/// Serves one connection, over TLS if configured.
 async fn serve_one(stream: TcpStream, shared: &Served, visit: &Visit) {
     if !shared.service.config().metrics_tls {
         return converse(stream, shared, visit).await;
@@ -228,8 +229,8 @@ async fn serve_one(stream: TcpStream, shared: &Served, visit: &Visit) {
     }
 }
 
-/// Answers the requests of a connection. A scrape, or a page of the site, is made in its turn, and whatever else is
-/// ready comes between two of them: so a probe waits for one or two, however many are asked for.
+/// Answers a connection's requests. Scrapes and the site's pages are produced one at a time, and other ready work
+/// runs in between; so a probe waits for at most one or two of them, however many are requested.
 async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, shared: &Served, visit: &Visit) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -1,4 +1,4 @@
-//! Clients that take nothing.
+//! Timeouts for clients that do not read.
 
 use std::io;
 use std::pin::Pin;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// Within which a client has to take some more of an answer.
+/// Time within which a client must read more of a response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A socket whose client is given up when it takes nothing for [`WRITE_TIMEOUT`].
+/// A socket that fails if its client reads nothing for [`WRITE_TIMEOUT`].
 pub(super) struct Impatient<S> {
     stream: S,
     patience: Pin<Box<Sleep>>,
@@ -27,7 +27,7 @@ impl<S> Impatient<S> {
         }
     }
 
-    /// What a write answers, or that it took too long.
+    /// Returns the result of a write, or a timeout error.
     fn within<T>(
         &mut self,
         cx: &mut Context<'_>,

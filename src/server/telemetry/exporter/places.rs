@@ -1,10 +1,10 @@
-//! Who is served, and who makes way for whom.
+//! Connection slots and their eviction.
 //!
-//! A connection that comes always has a place; where there is none left, the address that has most gives one up, of the
-//! connection that has been there for longest. So an address that asks for much takes its places from itself. A
-//! connection that gets an answer which goes on and on, as an open page does, stays: it makes way for no request, but
-//! there are only so many of them, so that requests have places left. One too many is not let stay, unless another
-//! address has more of them, which gives one up.
+//! A new connection always gets a slot. If none is free, the address with the most connections loses its oldest
+//! one; so an address with many requests takes slots from itself. A connection with a streaming response, such as
+//! an open page, stays: no request evicts it. The number of staying connections is limited, so that slots remain
+//! for requests. Beyond the limit a connection may not stay, unless another address has more of them, which then
+//! loses one.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,21 +14,21 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
-/// Connections served at once.
+/// Maximum number of connections.
 pub(super) const CONNECTIONS_MAX: usize = 96;
 
-/// Connections that stay.
+/// Maximum number of staying connections.
 const STAYING_MAX: usize = 72;
 
-/// Connections from one address that stay.
+/// Maximum number of staying connections per address.
 const STAYING_OF_ONE_MAX: usize = 48;
 
 const _: () = assert!(STAYING_OF_ONE_MAX < STAYING_MAX && STAYING_MAX + 16 <= CONNECTIONS_MAX);
 
-/// See the module.
+/// Connection slots; see the module.
 #[derive(Default)]
 pub(super) struct Places {
-    /// In the order of coming.
+    /// Connections in order of arrival.
     taken: Mutex<Vec<Place>>,
     last_number: AtomicU64,
 }
@@ -40,7 +40,7 @@ struct Place {
     stays: bool,
 }
 
-/// A connection stays as long as this is there.
+/// A guard that makes a connection stay.
 pub struct Stay {
     places: Arc<Places>,
     number: u64,
@@ -60,7 +60,7 @@ impl Places {
         self.last_number.fetch_add(1, Relaxed)
     }
 
-    /// A connection comes.
+    /// Registers a new connection, evicting another one if necessary.
     pub(super) fn take(&self, number: u64, address: IpAddr, task: AbortHandle) {
         let mut taken = self.taken.lock();
         let leaves = match taken.len() >= CONNECTIONS_MAX {
@@ -79,12 +79,12 @@ impl Places {
         }
     }
 
-    /// A connection has ended.
+    /// Removes a connection that has ended.
     pub(super) fn leave(&self, number: u64) {
         self.taken.lock().retain(|place| place.number != number);
     }
 
-    /// Has a connection stay, if it may.
+    /// Makes a connection stay, if the limits allow it.
     pub(super) fn stay(places: &Arc<Places>, number: u64) -> Option<Stay> {
         let mut taken = places.taken.lock();
         let address = taken.iter().find(|place| place.number == number)?.address;
@@ -100,7 +100,7 @@ impl Places {
         let leaves = match all >= STAYING_MAX {
             true => {
                 let (first, count) = most(&taken, true)?;
-                // The address that gives one up has no fewer afterwards.
+                // The address that loses one would not have fewer afterwards.
                 if count <= own + 1 {
                     return None;
                 }
@@ -122,7 +122,8 @@ impl Places {
     }
 }
 
-/// Of the connections that stay, or of the others, the first one of the address that has most, and how many that has.
+/// Finds the address with the most staying (or other) connections. Returns the index of its oldest one, and their
+/// number.
 fn most(taken: &[Place], stay: bool) -> Option<(usize, usize)> {
     let of_kind = || taken.iter().filter(|place| place.stays == stay);
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
@@ -144,7 +145,7 @@ mod tests {
         Ipv4Addr::new(10, 0, 0, last).into()
     }
 
-    /// Comes from an address, and goes on being there until it is told to leave.
+    /// Opens a connection from an address, which remains until it is evicted.
     fn come(places: &Arc<Places>, from: u8) -> (u64, tokio::task::JoinHandle<()>) {
         let number = places.next_number();
         let task = tokio::spawn(std::future::pending());
@@ -182,16 +183,16 @@ mod tests {
         assert!(first.iter().all(Option::is_some));
         assert!(open(1).is_none(), "it is one too many");
         assert_eq!(count(&places, 1, true), STAYING_OF_ONE_MAX);
-        // Requests take no place of theirs.
+        // Requests take no slots from staying connections.
         for _ in 0..3 * CONNECTIONS_MAX {
             come(&places, 1);
         }
         assert_eq!(count(&places, 1, true), STAYING_OF_ONE_MAX);
-        // Who closes a page can open another one.
+        // A client that closes a page can open another one.
         first.pop();
         first.push(open(1));
         assert!(first.iter().all(Option::is_some));
-        // Another address gets its part, though there is no more room: it is given up by who has most.
+        // Another address gets its share although no slot is free: the address with the most loses one.
         let others: Vec<Option<Stay>> = (0..40).map(|_| open(2)).collect();
         let staying = others.iter().filter(|stay| stay.is_some()).count();
         assert_eq!(staying, STAYING_MAX / 2);

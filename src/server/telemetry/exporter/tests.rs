@@ -1,4 +1,4 @@
-//! The endpoint by its socket.
+//! The endpoint through its socket.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -120,7 +120,7 @@ fn garbage_and_endless_heads_end_the_connection_and_nothing_else() {
         "y".repeat(2 * HEAD_BYTES_MAX)
     );
     let mut stream = TcpStream::connect(handle.addresses()[0]).expect("it listens");
-    // It may hang up before it read all.
+    // The server may hang up before reading everything.
     let _ = stream.write_all(long.as_bytes());
     let mut reply = Vec::new();
     let _ = stream.read_to_end(&mut reply);
@@ -135,7 +135,7 @@ fn probes_are_answered_whatever_those_hold_who_never_read() {
     let greedy: Vec<TcpStream> = (0..2 * CONNECTIONS_MAX)
         .map(|_| {
             let mut stream = TcpStream::connect(handle.addresses()[0]).expect("it listens");
-            // Others come, for whom the first are closed.
+            // Later connections evict the first.
             let _ = stream.write_all(scrapes.as_bytes());
             stream
         })

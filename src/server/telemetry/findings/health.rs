@@ -1,5 +1,5 @@
-//! Findings about what is broken at this moment: writes that are refused for the disk, a link to the primary that is
-//! down, certificates, the cluster. Moves of slots that failed are told of for as long as other findings.
+//! Findings about current failures: writes refused because of the disk, a broken link to the primary, certificates,
+//! the cluster. Failed slot migrations are reported for as long as other findings.
 
 use std::sync::Arc;
 
@@ -17,21 +17,22 @@ use basalt_commands::config::Config;
 use basalt_commands::config::values::system_text;
 use basalt_core::base::text::visible;
 
-/// A certificate that ends within so many days is told of: those of ACME are renewed thirty days before.
+/// Days before its expiry from which on a certificate is reported. ACME certificates are renewed thirty days
+/// before.
 const CERTIFICATE_DAYS: i64 = 14;
 
 const DAY_S: i64 = 24 * 60 * 60;
 
-/// The state that is judged.
+/// The state to be diagnosed.
 #[derive(Clone, Debug, Default)]
 pub struct Situation {
     pub(super) config: Arc<Config>,
     pub(super) now_s: u64,
-    /// Why clients' writes are refused, if they are because of the disk.
+    /// Why clients' writes are refused, if the disk is the cause.
     pub(super) refusal: Option<Refusal>,
-    /// Rewrites of the append-only file that failed one after the other.
+    /// Consecutive failed rewrites of the append-only file.
     pub(super) failed_rewrites: u64,
-    /// Whether the last snapshot in the background failed.
+    /// Whether the last background snapshot failed.
     pub(super) has_failed_save: bool,
     pub(super) upstream: Option<Upstream>,
     pub(super) certificates: Vec<OwnCertificate>,
@@ -43,13 +44,13 @@ pub struct Situation {
 #[derive(Clone, Debug)]
 pub(super) struct ClusterSeen {
     pub(super) map: ClusterMap,
-    /// Why nodes.conf could not be written, if it could not.
+    /// Why nodes.conf could not be written, if so.
     pub(super) unsaved: Option<String>,
     pub(super) moves: Vec<SlotMove>,
 }
 
 impl Situation {
-    /// Of this moment.
+    /// Captures the current state.
     pub fn of(service: &dyn Observed) -> Situation {
         use std::sync::atomic::Ordering::Relaxed;
         let (config, telemetry) = (service.config(), service.telemetry());
@@ -73,7 +74,7 @@ impl Situation {
     }
 }
 
-/// The first part of MEMORY DOCTOR, which operators ask when something is wrong.
+/// Returns the first part of MEMORY DOCTOR, which operators consult when something is wrong.
 pub fn text(situation: &Situation) -> String {
     let mut text = String::new();
     for (_, finding) in findings(situation) {
@@ -85,7 +86,7 @@ pub fn text(situation: &Situation) -> String {
     }
 }
 
-/// The findings, each with the name of its subject.
+/// Returns the findings, each with the name of its subject.
 pub fn findings(situation: &Situation) -> Vec<(&'static str, Finding)> {
     let mut all = Vec::new();
     let mut add = |about, judge: fn(&Situation, &mut Vec<Finding>)| {
@@ -146,14 +147,14 @@ fn replication(situation: &Situation, findings: &mut Vec<Finding>) {
     let Some(upstream) = &situation.upstream else {
         return;
     };
-    // A snapshot that comes is on its way to a link that is up.
+    // While a snapshot is being received, the link is up.
     if matches!(upstream.state, LinkState::Connected | LinkState::Sync) {
         return;
     }
     let mut facts = upstream.info.iter();
     let down_s = facts.find(|(name, _)| *name == "master_link_down_since_seconds");
     let since = match down_s.and_then(|(_, seconds)| seconds.parse::<i64>().ok()) {
-        // It never was up.
+        // The link was never up.
         None | Some(..0) => String::new(),
         Some(seconds) => format!(", and has been for {seconds} s"),
     };
@@ -249,7 +250,7 @@ fn cluster(situation: &Situation, findings: &mut Vec<Finding>) {
     lonely_primaries(map, findings);
     let since_s = situation.now_s.saturating_sub(60 * MINUTES as u64);
     let failed = |each: &&SlotMove| each.state == "failed" && each.updated_s >= since_s;
-    // The latest goes first. What was moved in a later attempt is mended.
+    // The latest migration comes first. Ignore a failure if a later attempt moved the same slots.
     let mended = |each: &SlotMove| {
         let mut later = moves.iter().take_while(|other| other.name != each.name);
         later.any(|other| other.state == "success" && other.slots == each.slots)
@@ -272,7 +273,7 @@ fn cluster(situation: &Situation, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether the cluster serves, and what is missing where it does not.
+/// Checks whether the cluster serves requests, and what is missing if not.
 fn availability(map: &ClusterMap, config: &Config, findings: &mut Vec<Finding>) {
     let assigned: u16 = map.nodes.iter().map(|node| node.slots.len()).sum();
     let unassigned = basalt_core::base::hash::SLOTS.saturating_sub(assigned);
@@ -335,7 +336,7 @@ fn availability(map: &ClusterMap, config: &Config, findings: &mut Vec<Finding>) 
     }
 }
 
-/// Primaries with slots that no replica could take over from.
+/// Checks for primaries with slots that no replica could take over.
 fn lonely_primaries(map: &ClusterMap, findings: &mut Vec<Finding>) {
     let has_replica = |at: usize| {
         let mut nodes = map.nodes.iter();
@@ -349,7 +350,7 @@ fn lonely_primaries(map: &ClusterMap, findings: &mut Vec<Finding>) {
         .filter(|(at, node)| !node.flags.any(NodeFlags::FAILED) && !has_replica(*at))
         .map(|(_, node)| &node.id.as_str()[..8])
         .collect();
-    // A cluster without any replica was made so.
+    // A cluster without any replica was set up that way on purpose.
     let has_any = map.nodes.iter().any(|node| !node.is_primary());
     if !lonely.is_empty() && has_any {
         findings.push(Finding::new(
@@ -487,7 +488,7 @@ mod tests {
         let remedies = |situation: &Situation| -> Vec<&'static str> {
             found(situation).iter().map(|(_, remedy)| *remedy).collect()
         };
-        // The first and the third primary of three have no replica.
+        // Of three primaries, the first and the third have no replica.
         let situation = of_cluster(map());
         assert_eq!(remedies(&situation), ["CLUSTER REPLICATE"]);
         assert!(text(&situation).contains("Each of the primaries 00000000, 03030303 has no"));

@@ -1,4 +1,4 @@
-//! What makes commands wait: LATENCY DOCTOR.
+//! Findings about what makes commands wait: LATENCY DOCTOR.
 
 use std::sync::Arc;
 
@@ -14,32 +14,32 @@ use basalt_commands::command::host::LatencyEvent;
 use basalt_commands::config::Config;
 use basalt_commands::config::values::Appendfsync;
 
-/// The part of all tries to take a shard that finds it held, from which on that is worth a word, in percent.
+/// Percentage of attempts to lock a shard that find it locked from which on contention is reported.
 const HELD_PERCENT: f64 = 1.0;
 
-/// Below so many tries it is too early to judge.
+/// Fewer attempts than this are too few to judge.
 const TRIES_MIN: u64 = 100_000;
 
-/// A value so large has a command on all of it hold its shard for long.
+/// A command over a whole value of this size locks its shard for long.
 const SLOW_BYTES: u64 = 8 << 20;
 
-/// A sync that takes so long on average makes writers wait.
+/// Mean sync duration in microseconds from which on writers are delayed.
 const SLOW_SYNC_US: u64 = 5_000;
 
-/// What is judged.
+/// The state to be diagnosed.
 #[derive(Clone, Debug, Default)]
 pub struct Situation {
     pub(super) config: Arc<Config>,
-    /// Events that were seen of late, with their worst milliseconds.
+    /// Recent events, with their worst milliseconds.
     pub(super) events: Vec<(String, u64)>,
     pub(super) hot_key: Option<HotKey>,
-    /// The largest value of each type.
+    /// Size of the largest value of each type.
     pub(super) largest: Vec<(&'static str, u64)>,
     pub(super) late: OfLate,
 }
 
 impl Situation {
-    /// Of this moment.
+    /// Captures the current state.
     pub fn of(service: &dyn Observed) -> Situation {
         let telemetry = service.telemetry();
         let since_s = (clock::unix_ms() / 1_000).saturating_sub(60 * MINUTES as u64);
@@ -60,7 +60,7 @@ impl Situation {
     }
 }
 
-/// What LATENCY DOCTOR says behind what it says of events.
+/// Returns the part of LATENCY DOCTOR that follows the events.
 pub fn text(situation: &Situation) -> String {
     let findings = findings(situation);
     if findings.is_empty() {
@@ -73,7 +73,7 @@ pub fn text(situation: &Situation) -> String {
     text
 }
 
-/// What stands out.
+/// Returns the findings about latency.
 pub fn findings(situation: &Situation) -> Vec<Finding> {
     let mut findings = Vec::new();
     events(situation, &mut findings);
@@ -187,7 +187,7 @@ fn shards(situation: &Situation, findings: &mut Vec<Finding>) {
     }
 }
 
-/// A command held a shard for long.
+/// Reports a command that held a shard for long.
 fn long_run(hold: Hold) -> Finding {
     let waited = match hold.waited_ns >= hold.ns / 10 {
         true => format!(
@@ -206,7 +206,7 @@ fn long_run(hold: Hold) -> Finding {
     )
 }
 
-/// A shard was held for long by a thread that got no core.
+/// Reports a shard held for long by a thread that was not scheduled.
 fn long_wait(hold: Hold) -> Finding {
     Finding::new(
         "threads",
@@ -324,7 +324,7 @@ mod tests {
             shown.contains("4.0 % of all tries") && shown.contains("held for 250 ms at once"),
             "{shown}"
         );
-        // The same hold of a thread that got no core is no matter of commands.
+        // The same hold by a thread that got no core is not due to commands.
         situation.late.holds.by_run = Hold::default();
         situation.late.holds.by_wait.waited_ns = 240_000_000;
         assert_eq!(remedies(&situation), ["shards", "threads"]);

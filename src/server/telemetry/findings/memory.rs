@@ -1,4 +1,4 @@
-//! What stands out in how memory is used: MEMORY DOCTOR.
+//! Findings about memory use: MEMORY DOCTOR.
 
 use std::sync::Arc;
 
@@ -13,28 +13,28 @@ use basalt_commands::command::host::MemoryReport;
 use basalt_commands::config::Config;
 use basalt_commands::config::values::MaxmemoryPolicy;
 
-/// Below which it is too early to judge.
+/// Memory use below which it is too early to judge.
 const LITTLE_BYTES: u64 = 5 << 20;
 
-/// What a difference has to come to.
+/// Difference in bytes from which on it is reported.
 const NOTABLE_BYTES: u64 = 10 << 20;
 
-/// What of a process the program and its threads take, which no data account for.
+/// Memory of a process for its program and threads, beyond the data.
 const PROGRAM_BYTES: u64 = 24 << 20;
 
-/// What a client holds on average without being notable.
+/// Mean memory of a client from which on it is reported.
 const CLIENT_BYTES: u64 = 200 << 10;
 
-/// The part of all data that makes one value notable.
+/// Share of all data from which on a single value is reported.
 const LARGE_PART: f64 = 0.1;
 
-/// The part of a limit from which on it is as good as reached.
+/// Share of a limit from which on it counts as reached.
 const CLOSE: f64 = 0.95;
 
-/// Points of hit ratio that make other sizes of memory worth a word.
+/// Difference in hit ratio from which on other memory sizes are reported.
 const NOTABLE_POINTS: f64 = 0.02;
 
-/// What is judged.
+/// The state to be diagnosed.
 #[derive(Clone, Debug, Default)]
 pub struct Situation {
     pub(super) report: MemoryReport,
@@ -42,13 +42,13 @@ pub struct Situation {
     pub(super) config: Arc<Config>,
     pub(super) machine_bytes: u64,
     pub(super) eviction: Eviction,
-    /// Keys that were evicted of late.
+    /// Keys evicted recently.
     pub(super) evicted: u64,
     pub(super) curve: CurveFigures,
 }
 
 impl Situation {
-    /// Of this moment.
+    /// Captures the current state.
     pub fn of(service: &dyn Observed) -> Situation {
         let used = Used::now(service.telemetry());
         let clients = memory::client_figures(service);
@@ -65,7 +65,7 @@ impl Situation {
     }
 }
 
-/// MEMORY DOCTOR.
+/// Returns the text of MEMORY DOCTOR.
 pub fn text(situation: &Situation) -> String {
     let used = situation.report.used;
     let findings = findings(situation);
@@ -85,7 +85,7 @@ pub fn text(situation: &Situation) -> String {
     text
 }
 
-/// What stands out; but for a limit that is reached, nothing while there is too little to judge.
+/// Returns the findings. Below [`LITTLE_BYTES`] only the memory limit is checked.
 pub fn findings(situation: &Situation) -> Vec<Finding> {
     let mut findings = Vec::new();
     limit(situation, &mut findings);
@@ -96,7 +96,7 @@ pub fn findings(situation: &Situation) -> Vec<Finding> {
     findings
 }
 
-/// The limit: that there is none, that it is reached, and what another one would bring.
+/// Checks the memory limit: whether there is one, whether it is reached, and the effect of another limit.
 fn limit(situation: &Situation, findings: &mut Vec<Finding>) {
     let Situation {
         report,
@@ -176,13 +176,13 @@ fn limit(situation: &Situation, findings: &mut Vec<Finding>) {
     }
 }
 
-/// What the process takes beyond what is in use.
+/// Checks what the process takes beyond the memory in use.
 fn resident(situation: &Situation, findings: &mut Vec<Finding>) {
     let Situation { report, config, .. } = situation;
     let exceeds = |part: u64, whole: u64, ratio: f64| {
         part > whole + NOTABLE_BYTES && part as f64 > whole as f64 * ratio
     };
-    // A peak that is over and has left nothing behind is none of anybody's business any more.
+    // Ignore a past peak that left no fragmentation.
     let of_data = report.rss.saturating_sub(PROGRAM_BYTES);
     if report.peak as f64 > report.used as f64 * 1.5 && exceeds(of_data, report.used, 1.25) {
         findings.push(Finding::new(
@@ -240,7 +240,7 @@ fn resident(situation: &Situation, findings: &mut Vec<Finding>) {
     }
 }
 
-/// What holds much of it.
+/// Checks for large consumers of memory.
 fn holders(situation: &Situation, findings: &mut Vec<Finding>) {
     let Situation {
         report,
@@ -289,7 +289,8 @@ fn holders(situation: &Situation, findings: &mut Vec<Finding>) {
 }
 
 impl CurveFigures {
-    /// How many points (as a part of 1) the hit ratio would gain with so many percent of the memory; less than 0: lose.
+    /// Returns the change in hit ratio, as a fraction of 1, if memory were `percent` of its current size; negative
+    /// for a loss.
     pub fn gain(&self, percent: u64) -> Option<f64> {
         let at = PERCENT.iter().position(|each| *each == percent)?;
         Some(self.corrected?[at] - self.measured?)
@@ -338,14 +339,14 @@ mod tests {
             "a small limit is one"
         );
         assert!(text(&situation).contains("commands that need memory are refused"));
-        // A program with little data takes more than these.
+        // A program with little data takes more than these limits allow.
         let mut situation = quiet();
         situation.report.used = 8 << 20;
         situation.report.peak = situation.report.used;
         situation.report.allocator_resident = 8 << 20;
         situation.report.rss = 40 << 20;
         assert!(findings(&situation).is_empty());
-        // Nor is a peak that was given back.
+        // A peak whose memory was given back is not reported either.
         situation.report.peak = 56 << 20;
         situation.report.rss = 32 << 20;
         assert!(findings(&situation).is_empty());

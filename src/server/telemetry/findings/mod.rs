@@ -1,11 +1,11 @@
-//! What is wrong, in words: what stands out, with figures, and the directive or command that mends it. MEMORY DOCTOR
-//! and LATENCY DOCTOR say it, and the console shows it first.
+//! Diagnoses with figures, and the directive or command that fixes them. MEMORY DOCTOR and LATENCY DOCTOR report
+//! them, and the console shows them first.
 //!
-//! Findings about what is broken go before those about what could be better ([`health`]), and MEMORY DOCTOR begins
-//! with them.
+//! Findings about failures come before suggestions for improvement ([`health`]), and MEMORY DOCTOR begins with
+//! them.
 //!
-//! A finding is about this moment or the last minutes ([`recent`]), or it says since when: one that was mended goes
-//! away by itself.
+//! A finding is about the current state or the last minutes ([`recent`]), or states since when it applies; once
+//! fixed, it disappears by itself.
 
 pub mod health;
 pub mod latency;
@@ -14,16 +14,16 @@ pub mod recent;
 
 use super::observed::Observed;
 
-/// Something that stands out.
+/// A diagnosis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What is the matter, with figures, and what mends it.
+    /// The diagnosis with figures, and its fix.
     pub text: String,
-    /// The text for eyes that are to see no names of keys, where it names one.
+    /// The text for viewers who may not see key names, if it contains one.
     pub unnamed: Option<String>,
     /// The key that is named.
     pub key: Option<Vec<u8>>,
-    /// The directive, or command, that mends it; empty where it is not in the server's hands.
+    /// The directive or command that fixes it; empty if the server has none.
     pub remedy: &'static str,
 }
 
@@ -37,7 +37,7 @@ impl Finding {
         }
     }
 
-    /// The text as it may be shown.
+    /// Returns the text for a viewer with or without access to key names.
     pub fn shown(&self, with_names: bool) -> &str {
         match &self.unnamed {
             Some(unnamed) if !with_names => unnamed,
@@ -46,7 +46,7 @@ impl Finding {
     }
 }
 
-/// All findings by the name of what they are about: first what is broken.
+/// Returns all findings by the name of their subject; failures come first.
 pub fn all(service: &dyn Observed) -> Vec<(&'static str, Finding)> {
     let broken = health::findings(&health::Situation::of(service));
     let memory = memory::findings(&memory::Situation::of(service));

@@ -1,5 +1,5 @@
-//! What happened in the last minutes. Findings are about that, so that what was mended, or was long ago, is none any
-//! more: a sum counts by how much it grew, a longest time by the longest of each minute.
+//! Recent events. Findings are based on them, so that fixed problems and old events disappear: a sum counts by its
+//! recent growth, a longest duration by the longest of each minute.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,27 +9,27 @@ use parking_lot::Mutex;
 use crate::telemetry::holds::Longest;
 use crate::telemetry::observed::Observed;
 
-/// Minutes that count, and the one that is not over yet.
+/// Complete minutes that count as recent, besides the current one.
 pub const MINUTES: usize = 10;
 
-/// Sums since the start, or by how much they grew of late.
+/// Sums since the start, or their recent growth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// Times that shards were taken.
+    /// Times that shards were locked.
     pub takes: u64,
-    /// Tries that found them held.
+    /// Attempts that found shards locked.
     pub takes_found_held: u64,
     /// Syncs of the append-only file.
     pub syncs: u64,
-    /// What they took.
+    /// Microseconds that these syncs took.
     pub sync_total_us: u64,
-    /// Writes that did not wait for the sync before them.
+    /// Writes that did not wait for the previous sync.
     pub delayed_syncs: u64,
     /// Times that writers waited for the disk.
     pub waits_for_disk: u64,
     /// Times that writers waited for a replica.
     pub waits_for_replica: u64,
-    /// Keys that were evicted.
+    /// Keys evicted.
     pub evicted: u64,
 }
 
@@ -73,16 +73,16 @@ impl Sums {
     }
 }
 
-/// What happened of late.
+/// Recent events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfLate {
-    /// By how much sums grew.
+    /// Recent growth of the sums.
     pub sums: Sums,
     /// The longest holds of shards.
     pub holds: Longest,
 }
 
-/// See the module.
+/// Events of the last minutes; see the module.
 #[derive(Debug, Default)]
 pub struct Recent {
     minutes: Mutex<Minutes>,
@@ -90,16 +90,17 @@ pub struct Recent {
 
 #[derive(Debug, Default)]
 struct Minutes {
-    /// Number of the minute that is not over yet, since 1970.
+    /// Number of the current minute, since 1970.
     number: u64,
-    /// Second in which threads were last read.
+    /// Second in which the threads were last read.
     read_s: u64,
-    /// The end of each minute, oldest first: sums, and the longest holds within the minute.
+    /// State at the end of each minute, oldest first: the sums, and the longest holds of the minute.
     ended: VecDeque<(Sums, Longest)>,
 }
 
 impl Minutes {
-    /// Keeps what was when a minute ended: one more than count, for the sums that the first one of them began with.
+    /// Stores the state at the end of a minute. One more minute is kept than counts, for the sums at the beginning
+    /// of the first one.
     fn end(&mut self, sums: Sums, holds: Longest) {
         self.ended.push_back((sums, holds));
         if self.ended.len() > MINUTES + 1 {
@@ -108,7 +109,7 @@ impl Minutes {
     }
 
     fn of_late(&self, now: Sums, holds: Longest) -> OfLate {
-        // A server that started of late began with nothing.
+        // A server that started recently began with zero.
         let (before, counted) = match self.ended.len() > MINUTES {
             true => (self.ended[0].0, 1),
             false => (Sums::default(), 0),
@@ -122,7 +123,7 @@ impl Minutes {
 }
 
 impl Recent {
-    /// To be called once a second or so; notes when a minute has ended.
+    /// Records the end of a minute; call about once a second.
     pub fn tick(&self, service: &dyn Observed, now_s: u64) {
         let holds = &service.telemetry().holds;
         let mut minutes = self.minutes.lock();
@@ -139,7 +140,7 @@ impl Recent {
         minutes.end(Sums::now(service), holds.take_longest());
     }
 
-    /// What happened in the last minutes.
+    /// Returns the events of the last minutes.
     pub fn of_late(&self, service: &dyn Observed) -> OfLate {
         let longest = service.telemetry().holds.longest();
         self.minutes.lock().of_late(Sums::now(service), longest)

@@ -1,13 +1,13 @@
-//! The past: the last hour, second by second, and the last day, minute by minute, of all rows of [`series`].
+//! History of all rows of [`series`]: the last hour by seconds, and the last day by minutes.
 //!
-//! The background takes a reading a second from what is published anyhow, so that a page that is opened after an
-//! incident shows it. Rates, shares and percentiles are those of the second between two readings. A minute keeps the
-//! mean of its seconds, or the worst of them where that is what one looks for. Memory is bounded and comes in blocks of
-//! a minute, so that a server which has just started has none of it:
+//! The background samples the published figures once a second, so that a page opened after an incident shows it.
+//! Rates, shares and percentiles are those of the second between two samples. A minute keeps the mean of its
+//! seconds, or the worst of them where that is more useful. Memory is bounded and allocated in blocks of 60 points,
+//! so that a server which has just started uses none:
 //!
 //! ```text
-//! seconds   block | block | … 60 + 1 blocks of 60 points      point: the time, a value for each series,
-//! minutes   block | block | … 24 + 1 blocks of 60 points             commands a second for each class of latency
+//! seconds   block | block | … 60 + 1 blocks of 60 points      point: the time, a value per series,
+//! minutes   block | block | … 24 + 1 blocks of 60 points             commands per second per latency class
 //! ```
 
 pub mod series;
@@ -23,7 +23,7 @@ use super::histogram::{Buckets, upper_ns};
 use super::observed::Observed;
 use series::{Fold, READ_EACH, Read, SERIES};
 
-/// Classes of latency: those of the commands' own buckets up to 8 s, the last one with all that took longer.
+/// Latency classes: the commands' own buckets up to 8 s; the last class also counts everything slower.
 pub const CLASSES: usize = 24;
 
 /// Values of a point.
@@ -32,28 +32,28 @@ const WIDTH: usize = SERIES.len() + CLASSES;
 /// Points of a block.
 const BLOCK_POINTS: usize = 60;
 
-/// Blocks of the last hour, the one that is being filled included.
+/// Blocks of the last hour, including the one being filled.
 const SECONDS_BLOCKS: usize = 61;
 
 /// Blocks of the last day.
 const MINUTES_BLOCKS: usize = 25;
 
-/// Bytes of a block: its values, its times, and its place in the queue, of which up to half may be empty.
+/// Bytes of a block: its values, its times, and its entry in the queue, of which up to half may be empty.
 const BLOCK_BYTES: usize = allocated(BLOCK_POINTS * WIDTH * size_of::<f32>())
     + allocated(BLOCK_POINTS * size_of::<u64>())
     + 2 * size_of::<Block>();
 
-/// Bytes that the allocator takes for so many: it has four sizes between a power of two and the next.
+/// Returns the bytes that the allocator uses for `bytes`; it has four size classes per power of two.
 const fn allocated(bytes: usize) -> usize {
     bytes.next_multiple_of(bytes.next_power_of_two() / 8)
 }
 
-/// Bytes that the past takes at most.
+/// Upper bound of the history's memory, in bytes.
 pub const BYTES_MAX: usize = (SECONDS_BLOCKS + MINUTES_BLOCKS) * BLOCK_BYTES;
 
 const _: () = assert!(BYTES_MAX <= 8 << 20);
 
-/// Which past is asked for.
+/// The resolution of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// An hour of seconds.
@@ -62,46 +62,47 @@ pub enum Step {
     Minute,
 }
 
-/// The upper bound of a class of latency in nanoseconds; none for the last one.
+/// Returns the upper bound of a latency class in nanoseconds; `None` for the last class.
 pub fn class_bound_ns(class: usize) -> Option<u64> {
     (class + 1 < CLASSES).then(|| upper_ns(class))
 }
 
-/// A moment of the past.
+/// A point of the history.
 #[derive(Clone, Copy, Debug)]
 pub struct Point<'a> {
-    /// Unix time in seconds: of the reading, or of the end of the minute.
+    /// Unix time in seconds: of the sample, or of the end of the minute.
     pub at_s: u64,
     values: &'a [f32],
 }
 
 impl Point<'_> {
-    /// A row's value, by its place in [`SERIES`]; none where there was nothing to say, such as a percentile of nothing.
+    /// Returns the value of the row at index `series` of [`SERIES`]; `None` where it is undefined, such as a
+    /// percentile of nothing.
     pub fn value(&self, series: usize) -> Option<f64> {
         let value = *self.values[..SERIES.len()].get(series)?;
         (!value.is_nan()).then_some(f64::from(value))
     }
 
-    /// Commands a second of a class of latency.
+    /// Returns the commands per second in a latency class.
     pub fn class(&self, class: usize) -> f64 {
         let value = self.values.get(SERIES.len() + class);
         value.map_or(0.0, |value| f64::from(*value))
     }
 }
 
-/// What a reading found: sums and gauges as they are.
+/// A sample of the figures; sums and gauges are unprocessed.
 #[derive(Clone, Debug)]
 pub struct Reading {
-    /// For each row up to [`READ_EACH`] figures.
+    /// Up to [`READ_EACH`] figures per row.
     figures: Vec<[f64; READ_EACH]>,
     /// Runs of all commands by duration.
     buckets: Buckets,
-    /// How often statistics had been reset.
+    /// Number of statistics resets before the sample.
     resets: u64,
 }
 
 impl Reading {
-    /// The figures of this moment.
+    /// Samples the current figures.
     fn of(service: &dyn Observed) -> Reading {
         let resets = service.telemetry().resets.load(Relaxed);
         let source = series::Source::gather(service);
@@ -119,7 +120,7 @@ impl Reading {
     }
 }
 
-/// See the module.
+/// The history; see the module.
 #[derive(Debug, Default)]
 pub struct History {
     inner: Mutex<Inner>,
@@ -135,7 +136,7 @@ struct Inner {
 }
 
 impl History {
-    /// Takes a reading, if none was taken in this second of Unix time.
+    /// Takes a sample, unless one was taken in this second of Unix time.
     pub fn sample(&self, service: &dyn Observed, now_s: u64) {
         if self.inner.lock().read_s == now_s {
             return;
@@ -150,7 +151,7 @@ impl History {
         }
     }
 
-    /// Calls with all points from a time on, oldest first.
+    /// Calls `visit` with all points since `since_s`, oldest first.
     pub fn each(&self, step: Step, since_s: u64, mut visit: impl FnMut(Point<'_>)) {
         let inner = self.inner.lock();
         let ring = match step {
@@ -163,7 +164,7 @@ impl History {
 
 impl Inner {
     fn add(&mut self, at_s: u64, values: &[f32; WIDTH]) {
-        // A clock that was put back would have time run twice: what it has not come to yet goes.
+        // If the clock was set back, drop the points that are now in the future, so that times stay in order.
         if self.seconds.newest_s().is_some_and(|newest| newest > at_s) {
             self.seconds.forget_after(at_s);
             self.minutes.forget_after(at_s);
@@ -176,8 +177,8 @@ impl Inner {
     }
 }
 
-/// The values of the time between two readings. Where statistics were reset meanwhile, nothing is known of how much
-/// sums grew, and nothing is said of it: a fall to nothing would look like an outage.
+/// Returns the values of the time between two samples. If statistics were reset in between, the growth of sums is
+/// unknown and reported as such: a drop to zero would look like an outage.
 fn values(before: &Reading, now: &Reading, interval_s: f64) -> [f32; WIDTH] {
     let is_reset = before.resets != now.resets;
     // A sum that shrinks was reset, too.
@@ -214,7 +215,7 @@ fn values(before: &Reading, now: &Reading, interval_s: f64) -> [f32; WIDTH] {
     values
 }
 
-/// The seconds of a minute that is not over yet, folded into one point.
+/// The seconds of the current minute, folded into one point.
 #[derive(Debug)]
 struct Minute {
     number: u64,
@@ -231,7 +232,7 @@ impl Default for Minute {
 }
 
 impl Minute {
-    /// Adds a second; the end and the values of the minute that it has ended, if it has.
+    /// Adds a second. Returns the end and the values of the previous minute if this second completes it.
     fn add(&mut self, at_s: u64, values: &[f32; WIDTH]) -> Option<(u64, [f32; WIDTH])> {
         let number = at_s / 60;
         let ended = (self.number != number && self.number != 0).then(|| {
@@ -272,7 +273,7 @@ fn fold_of(index: usize) -> Fold {
     SERIES.get(index).map_or(Fold::Mean, |row| row.fold)
 }
 
-/// Points in the order of their times, in blocks of which the oldest goes when there are too many.
+/// Points in order of time, in blocks; when there are too many, the oldest block is dropped.
 #[derive(Debug, Default)]
 struct Ring {
     blocks: VecDeque<Block>,
@@ -288,7 +289,7 @@ impl Ring {
     fn add(&mut self, blocks_max: usize, at_s: u64, values: &[f32; WIDTH]) {
         let is_full = |block: &Block| block.times_s.len() == BLOCK_POINTS;
         if self.blocks.back().is_none_or(is_full) {
-            // The oldest block serves again.
+            // Reuse the oldest block.
             let mut block = match self.blocks.len() < blocks_max {
                 true => Block {
                     times_s: Vec::with_capacity(BLOCK_POINTS),

@@ -1,5 +1,4 @@
-//! What the past is kept of, one row each: a name that stays, a unit, what it says, and how it is read from what is
-//! published.
+//! The rows of the history: a stable name, a unit, a description, and how the value is read from published figures.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,19 +10,19 @@ use crate::telemetry::snapshot::Snapshot;
 use basalt_commands::command::host::primary::ReplicaFacts;
 use basalt_commands::config::Config;
 
-/// Figures that a reading takes of a row at most.
+/// Maximum number of figures sampled per row.
 pub const READ_EACH: usize = 2;
 
-/// What a reading is taken from.
+/// The source of a sample.
 pub struct Source<'a> {
     service: &'a dyn Observed,
     config: Arc<Config>,
-    /// All figures of the moment.
+    /// All current figures.
     pub snapshot: Snapshot,
 }
 
 impl Source<'_> {
-    /// The figures of this moment.
+    /// Gathers the current figures.
     pub fn gather(service: &dyn Observed) -> Source<'_> {
         Source {
             service,
@@ -38,27 +37,27 @@ impl Source<'_> {
     }
 }
 
-/// What values count.
+/// The unit of a row's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// How many there are.
+    /// A count.
     Count,
-    /// How many in a second.
+    /// A count per second.
     PerSecond,
     /// Bytes.
     Bytes,
-    /// Bytes in a second.
+    /// Bytes per second.
     BytesPerSecond,
     /// Microseconds.
     Microseconds,
     /// Seconds.
     Seconds,
-    /// A part of a whole in percent.
+    /// A percentage of a whole.
     Percent,
 }
 
 impl Unit {
-    /// As the API names it.
+    /// Returns the name in the API.
     pub fn name(self) -> &'static str {
         match self {
             Unit::Count => "count",
@@ -72,7 +71,7 @@ impl Unit {
     }
 }
 
-/// What a minute keeps of its seconds.
+/// The combination of a minute's seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fold {
     /// The mean.
@@ -81,33 +80,33 @@ pub enum Fold {
     Max,
 }
 
-/// How a row is read.
+/// The source of a row's values.
 pub(super) enum Read {
-    /// A figure as it is.
+    /// A figure, unchanged.
     Gauge(fn(&Source<'_>) -> f64),
-    /// A field of INFO as it is.
+    /// A field of INFO, unchanged.
     Field(&'static str),
-    /// A sum that only grows, of which the growth in a second is kept.
+    /// A monotonic sum, recorded as its growth per second.
     Rate(fn(&Source<'_>) -> f64),
     /// A field of INFO that is such a sum.
     FieldRate(&'static str),
-    /// How much one field of INFO grew, in percent of what both did.
+    /// The growth of the first field of INFO, in percent of the growth of both.
     Share([&'static str; READ_EACH]),
-    /// How much one sum grew, for each by which the other did.
+    /// The growth of the first sum, divided by that of the second.
     Mean(fn(&Source<'_>) -> [f64; READ_EACH]),
-    /// What so many percent of all commands stayed below.
+    /// A latency percentile of all commands.
     Percentile(f64),
 }
 
-/// One row.
+/// A row of the history.
 pub struct Series {
-    /// As the API names it.
+    /// The name in the API.
     pub name: &'static str,
-    /// What its values count.
+    /// The unit of its values.
     pub unit: Unit,
-    /// What it says, in a few words.
+    /// A short description.
     pub says: &'static str,
-    /// What a minute keeps of it.
+    /// The combination of a minute's seconds.
     pub fold: Fold,
     pub(super) read: Read,
 }
@@ -124,7 +123,7 @@ impl Series {
         }
     }
 
-    /// A minute keeps its worst second.
+    /// Makes a minute keep its worst second.
     const fn worst(self) -> Series {
         let fold = Fold::Max;
         Series { fold, ..self }
@@ -141,12 +140,12 @@ impl Series {
     }
 }
 
-/// The place of a row in [`SERIES`].
+/// Returns the index of a row in [`SERIES`].
 pub fn find(name: &str) -> Option<usize> {
     SERIES.iter().position(|row| row.name == name)
 }
 
-/// What so many percent of these runs stayed below, in microseconds; no number where nothing ran.
+/// Returns a percentile of these runs, in microseconds; NaN if nothing ran.
 pub(super) fn percentile_us(ran: &Buckets, percent: f64) -> f64 {
     match ran.iter().all(|count| *count == 0) {
         true => f64::NAN,
@@ -166,13 +165,13 @@ const fn percentile(name: &'static str, says: &'static str, percent: f64) -> Ser
     Series::new(name, Unit::Microseconds, says, Read::Percentile(percent)).worst()
 }
 
-/// A figure of the replica that is worst off.
+/// Returns a figure of the worst replica.
 fn worst_replica(source: &Source<'_>, figure: fn(&ReplicaFacts) -> u64) -> f64 {
     let replicas = source.snapshot.replication.replicas.iter();
     replicas.map(figure).max().unwrap_or(0) as f64
 }
 
-/// The rows, in the order in which they are shown.
+/// The rows, in display order.
 pub static SERIES: [Series; 50] = [
     rate(
         "ops",

@@ -1,7 +1,8 @@
-//! INFO: the snapshot as text, with the sections and fields that clients of Redis 7.2 look for, and one of our own.
+//! INFO: the snapshot as text, with the sections and fields that clients of Redis 7.2 expect, and one section of
+//! our own.
 //!
-//! What this server does not have stands as in an idle Redis (no snapshot in progress, no replicas). No figure is made
-//! up. Fields are written in the order of Redis, so that texts compare line by line.
+//! Features that this server lacks are reported as in an idle Redis (no snapshot in progress, no replicas). No
+//! figure is invented. Fields are written in Redis's order, so that texts can be compared line by line.
 
 mod fields;
 
@@ -19,10 +20,10 @@ use basalt_commands::config::Config;
 use basalt_engine::published::DbCounts;
 use basalt_engine::sizes::{BINS, Sizes, TYPES_COUNTED};
 
-/// The level of Redis that is claimed towards clients.
+/// The Redis version claimed towards clients.
 pub const REDIS_VERSION: &str = "7.4.0";
 
-/// The level of Redis that clients are told: the true one, or what the configuration says.
+/// Returns the Redis version reported to clients: the true one, unless the configuration overrides it.
 pub fn told_version(config: &Config) -> &str {
     match config.version_override.as_str() {
         "" => REDIS_VERSION,
@@ -30,13 +31,13 @@ pub fn told_version(config: &Config) -> &str {
     }
 }
 
-/// Prefixes that INFO shows.
+/// Maximum number of prefixes in INFO.
 const PREFIXES_MAX: usize = 20;
 
-/// Rounds of the cron a second.
+/// Runs of the cron per second.
 const CRON_HZ: u32 = 10;
 
-/// What a section is written from.
+/// The source of a section.
 struct Source<'a> {
     service: &'a dyn Observed,
     telemetry: &'a Telemetry,
@@ -44,7 +45,7 @@ struct Source<'a> {
     snapshot: &'a Snapshot,
 }
 
-/// One section.
+/// A section of INFO.
 struct Section {
     name: &'static str,
     title: &'static str,
@@ -67,7 +68,7 @@ const fn section(
     }
 }
 
-/// The sections that come only when they are named.
+/// Sections shown only when named.
 const ON_DEMAND: [&str; 2] = ["prefixes", "debug"];
 
 static SECTIONS: [Section; 21] = [
@@ -123,7 +124,7 @@ static SECTIONS: [Section; 21] = [
     }),
 ];
 
-/// The text of INFO for these sections, in lower case; none: the default ones.
+/// Returns the text of INFO for these sections, given in lower case; the default ones if empty.
 pub fn text(service: &dyn Observed, sections: &[String]) -> String {
     let wanted = |section: &Section| {
         sections.is_empty() && section.by_default
@@ -150,8 +151,8 @@ pub fn text(service: &dyn Observed, sections: &[String]) -> String {
     lines.text
 }
 
-/// The number that a field shows, not rounded, so that the metrics show the same; none where it is a text or there is
-/// no such field.
+/// Returns the unrounded number of a field, so that the metrics agree with INFO; `None` if the field is a text or
+/// does not exist.
 pub(super) fn number(
     service: &dyn Observed,
     config: &Config,
@@ -168,7 +169,7 @@ pub(super) fn number(
     fields::number(&source, field)
 }
 
-/// The text as it grows. Writing to a `String` can not fail.
+/// The text being built. Writing to a `String` cannot fail.
 #[derive(Default)]
 struct Lines {
     text: String,
@@ -186,19 +187,19 @@ impl Lines {
         let _ = write!(self.text, "{name}:{value}\r\n");
     }
 
-    /// With two decimals.
+    /// Writes a number with two decimals.
     fn decimal(&mut self, name: &str, value: f64) {
         let _ = write!(self.text, "{name}:{value:.2}\r\n");
     }
 
-    /// Bytes, and once more for people.
+    /// Writes bytes, and a second field for people.
     fn bytes(&mut self, name: &str, bytes: u64) {
         self.field(name, bytes);
         let _ = write!(self.text, "{name}_human:{}\r\n", human(bytes));
     }
 }
 
-/// A part of a whole, zero where there is no whole.
+/// Returns part/whole, or zero if `whole` is zero.
 pub(super) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         0.0
@@ -316,7 +317,7 @@ fn basalt(source: &Source<'_>, lines: &mut Lines) {
     lines.field("expiry_lag_max_ms", snapshot.lag_max_ms);
 }
 
-/// Hit ratios in percent, for other sizes of memory in percent of what the data takes now.
+/// Writes hit ratios in percent, for memory sizes in percent of what the data currently takes.
 fn miss_ratio(source: &Source<'_>, lines: &mut Lines) {
     let curve = &source.snapshot.curve;
     lines.field("miss_ratio_curve", u8::from(curve.is_kept));
@@ -349,7 +350,7 @@ fn miss_ratio(source: &Source<'_>, lines: &mut Lines) {
     }
 }
 
-/// Names are escaped, so that no line or field is cut short.
+/// Writes the prefixes. Names are escaped, so that no line or field is cut short.
 fn prefixes(source: &Source<'_>, lines: &mut Lines) {
     let report = prefixes::report(source.service, PREFIXES_MAX);
     lines.field("prefix_delimiter", report.rule.delimiter.escape_ascii());
@@ -385,7 +386,7 @@ fn keyspace(source: &Source<'_>, lines: &mut Lines) {
             && let Some(db) = source.snapshot.databases.get(index)
         {
             let (ttl_ms, fields) = (db.ttl_mean_ms, db.field_volatile);
-            // No field more: redis_exporter reads no line that has others than these four.
+            // Add no field: redis_exporter ignores a line with fields other than these four.
             lines.field(
                 &format!("db{index}"),
                 format_args!("keys={keys},expires={volatile},avg_ttl={ttl_ms},subexpiry={fields}"),
@@ -394,7 +395,7 @@ fn keyspace(source: &Source<'_>, lines: &mut Lines) {
     }
 }
 
-/// How many values have sizes from one power of two to the next, by type: first what they hold, then what they take.
+/// Writes histograms of value sizes in powers of two, by type: first by number of items, then by bytes.
 fn key_sizes(source: &Source<'_>, lines: &mut Lines) {
     const TYPES: [(&str, &str); TYPES_COUNTED] = [
         ("strings", "sizes"),
@@ -412,7 +413,7 @@ fn key_sizes(source: &Source<'_>, lines: &mut Lines) {
             let lengths = kept.iter().map(|sizes| sizes.lengths(data_type));
             distribution(lines, format!("db{db}_distrib_{name}_{unit}"), lengths);
         }
-        // The lengths of strings are what they take.
+        // For strings, lengths are sizes in bytes.
         for (data_type, (name, _)) in TYPES.into_iter().enumerate().skip(1) {
             let bytes = kept.iter().map(|sizes| sizes.bytes(data_type));
             distribution(lines, format!("db{db}_distrib_{name}_sizes"), bytes);
@@ -420,7 +421,7 @@ fn key_sizes(source: &Source<'_>, lines: &mut Lines) {
     }
 }
 
-/// One line, if there is anything in it: the least size of each bin that is not empty, with its count.
+/// Writes one line with the lower bound and count of each non-empty bin, unless all are empty.
 fn distribution<C: Iterator<Item = u64>>(
     lines: &mut Lines,
     name: String,
@@ -441,7 +442,7 @@ fn distribution<C: Iterator<Item = u64>>(
     }
 }
 
-/// The least size in a bin, in units of 1,024.
+/// Returns the lower bound of a bin, in units of 1,024.
 fn least_of_bin(bin: usize) -> String {
     match bin {
         0 => "0".to_owned(),
@@ -453,7 +454,7 @@ fn least_of_bin(bin: usize) -> String {
     }
 }
 
-/// What Redis does not tell of each database.
+/// Writes the per-database figures that Redis does not report.
 fn databases(source: &Source<'_>, lines: &mut Lines) {
     for (index, db) in source.snapshot.databases.iter().enumerate() {
         let (bytes, share) = (db.bytes, db.share_bytes);

@@ -1,17 +1,18 @@
-//! The log: lines in the shape of redis-server's, or as logfmt or JSON, written through `tracing`; to a file or
-//! standard output, and beside that to syslog.
+//! The log: lines in redis-server's format, logfmt or JSON, written through `tracing` to a file or standard output,
+//! and additionally to syslog.
 //!
 //! ```text
 //! 27871:M 21 Nov 2026 12:43:08.186 * Ready to accept connections tcp
 //! pid   role   local time          level
 //! ```
 //!
-//! The levels of Redis map to those of `tracing`: debug (`.`) is `trace!`, verbose (`-`) is `debug!`, notice (`*`) is
-//! `info!`, warning (`#`) is `warn!` and `error!`. A file is opened anew for each line, as in Redis, so that it can be
-//! moved away at any time. The log carries changes of state, never requests: a line may cost what a line costs.
+//! The levels of Redis map to those of `tracing`: debug (`.`) is `trace!`, verbose (`-`) is `debug!`, notice (`*`)
+//! is `info!`, warning (`#`) is `warn!` and `error!`. As in Redis, the file is opened for each line, so that it can
+//! be moved away at any time. The log records changes of state, never requests, so the cost of a line does not
+//! matter.
 //!
-//! No user data at notice and above, but for what reports and errors quote of them ([`quoted`]). What is not printable
-//! is escaped, so that no client can forge a line.
+//! Lines at notice and above contain no user data except what reports and errors quote ([`quoted`]). Unprintable
+//! characters are escaped so that no client can forge a line.
 
 pub mod recent;
 mod shape;
@@ -43,13 +44,13 @@ use recent::{Kept, Recent};
 use shape::Line;
 use syslog::Syslog;
 
-/// Seconds for which one kind of warning is not repeated.
+/// Seconds during which a kind of warning is not repeated.
 const REPEAT_S: u64 = 10;
 
-/// Kinds of warnings that are told apart; the names come from the source, so this is never reached.
+/// Maximum number of kinds of warnings; the names come from the source, so this is never reached.
 const KINDS_MAX: usize = 1024;
 
-/// What is logged: 0 debug, 1 verbose, 2 notice, 3 warning, 4 nothing.
+/// The lowest level logged: 0 debug, 1 verbose, 2 notice, 3 warning, 4 nothing.
 static LEVEL: AtomicU8 = AtomicU8::new(2);
 
 /// The code of the [`LogFormat`] in force.
@@ -58,13 +59,13 @@ static FORMAT: AtomicU8 = AtomicU8::new(0);
 /// The code of the [`LogTimestampFormat`] in force.
 static TIMESTAMP: AtomicU8 = AtomicU8::new(0);
 
-/// Whether the server is a replica, which lines say.
+/// Whether lines name the server a replica.
 static IS_REPLICA: AtomicBool = AtomicBool::new(false);
 
-/// Whether user data stay out of the log.
+/// Whether user data are kept out of the log.
 static HIDES: AtomicBool = AtomicBool::new(false);
 
-/// Whether a line that is written over and over stands on the terminal.
+/// Whether the terminal's current line is one that [`rewrite`] overwrites.
 static IS_LINE_OPEN: AtomicBool = AtomicBool::new(false);
 
 static OUTPUT: OnceLock<Output> = OnceLock::new();
@@ -73,20 +74,20 @@ static SYSLOG: OnceLock<Syslog> = OnceLock::new();
 
 static KEPT: Kept = Kept::new();
 
-/// Where the socket of syslog is.
+/// Path of syslog's socket.
 const SYSLOG_PATH: &str = "/dev/log";
 
-/// What stands in the log in place of user data that are hidden.
+/// Placeholder for hidden user data.
 pub const HIDDEN: &str = "*redacted*";
 
-/// Where lines go.
+/// Destination of lines.
 #[derive(Debug)]
 enum Output {
     Stdout { is_terminal: bool },
     File(PathBuf),
 }
 
-/// Starts the log; to be called once, before the first line. The error says why the file can not be written.
+/// Starts the log; call once, before the first line. Errors if the log file cannot be written.
 pub fn start(config: &Config) -> io::Result<()> {
     configure(config);
     let output = if config.logfile.is_empty() {
@@ -94,13 +95,13 @@ pub fn start(config: &Config) -> io::Result<()> {
             is_terminal: io::stdout().is_terminal(),
         }
     } else {
-        // Made absolute now: `dir` may change later.
+        // Make the path absolute now, because `dir` may change later.
         let path = std::path::absolute(lossless::path_of(&config.logfile))?;
         OpenOptions::new().create(true).append(true).open(&path)?;
         Output::File(path)
     };
     if OUTPUT.set(output).is_ok() {
-        // Another subscriber is there only in tests, and may stay.
+        // Another subscriber exists only in tests, and may stay.
         let _ = tracing::subscriber::set_global_default(Registry::default().with(Lines));
     }
     if config.syslog_enabled {
@@ -120,7 +121,7 @@ pub fn start(config: &Config) -> io::Result<()> {
     Ok(())
 }
 
-/// `loglevel` and the other directives of the log that may change at any time.
+/// Applies `loglevel` and the log's other directives that may change at any time.
 pub fn configure(config: &Config) {
     let level = match config.loglevel {
         LogLevel::Debug => 0,
@@ -135,12 +136,12 @@ pub fn configure(config: &Config) {
     HIDES.store(config.hide_user_data_from_log, Relaxed);
 }
 
-/// Lines say from now on that the server is a replica, or a primary.
+/// Sets the role that lines state: replica or primary.
 pub fn set_role(is_replica: bool) {
     IS_REPLICA.store(is_replica, Relaxed);
 }
 
-/// Text of users for a line of the log, unless `hide-user-data-from-log` keeps it out.
+/// Returns user text for a line of the log, redacted under `hide-user-data-from-log`.
 pub fn quoted(text: &[u8]) -> Cow<'_, str> {
     match HIDES.load(Relaxed) {
         true => Cow::Borrowed(HIDDEN),
@@ -148,12 +149,12 @@ pub fn quoted(text: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Whether an operator at a terminal sees the log there.
+/// Whether the log goes to a terminal.
 pub fn is_on_terminal() -> bool {
     matches!(OUTPUT.get(), Some(Output::Stdout { is_terminal: true }))
 }
 
-/// Whether what stops a start has to be said on standard error too, as the log is not what an operator looks at there.
+/// Whether a startup error must also go to standard error, because the operator does not see the log there.
 fn needs_word() -> bool {
     match OUTPUT.get() {
         Some(Output::Stdout { is_terminal }) => !is_terminal && io::stderr().is_terminal(),
@@ -162,16 +163,16 @@ fn needs_word() -> bool {
     }
 }
 
-/// Says in the log, and where needed on the terminal, why the server does not start.
+/// Logs why the server does not start, and repeats it on the terminal if needed.
 pub fn refusal(text: &str) {
     tracing::error!("{text}");
     if needs_word() {
-        // A text may quote a broken file.
+        // The text may quote a corrupt file.
         let _ = writeln!(Visible(&mut io::stderr()), "{text}");
     }
 }
 
-/// Writes a line on the terminal that the next one, or the next line of the log, is written over.
+/// Writes a line on the terminal that the next such line, or the next line of the log, overwrites.
 pub fn rewrite(text: &str) {
     if is_on_terminal() && LEVEL.load(Relaxed) <= 2 {
         let mut stdout = io::stdout().lock();
@@ -181,12 +182,12 @@ pub fn rewrite(text: &str) {
     }
 }
 
-/// A warning that may come often, see [`seldom`].
+/// Logs a rate-limited warning; see [`seldom`].
 pub fn warn_seldom(kind: &'static str, text: impl fmt::Display) {
     seldom(kind, text, |text| tracing::warn!("{text}"));
 }
 
-/// Writes a line that may come often: each kind is logged once in ten seconds, with the number of those left out.
+/// Writes a rate-limited line: each kind is logged once in ten seconds, with the number of lines suppressed.
 pub fn seldom(kind: &'static str, text: impl fmt::Display, write: impl FnOnce(&dyn fmt::Display)) {
     static SEEN: OnceLock<Mutex<Limiter>> = OnceLock::new();
     let verdict = SEEN
@@ -200,14 +201,14 @@ pub fn seldom(kind: &'static str, text: impl fmt::Display, write: impl FnOnce(&d
     }
 }
 
-/// When a kind of warning was last logged, and how many were left out since.
+/// Per kind of warning, when it was last logged and how many were suppressed since.
 #[derive(Debug, Default)]
 struct Limiter {
     kinds: HashMap<&'static str, (u64, u64)>,
 }
 
 impl Limiter {
-    /// Whether a warning may go out, and how many were left out before it.
+    /// Returns the number of warnings suppressed before this one, or `None` if this one is suppressed too.
     fn ask(&mut self, kind: &'static str, now_s: u64) -> Option<u64> {
         let has_room = self.kinds.len() < KINDS_MAX;
         match self.kinds.get_mut(kind) {
@@ -233,7 +234,7 @@ struct Lines;
 
 impl<S: Subscriber> Layer<S> for Lines {
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
-        // The level may change, so each event asks.
+        // The level may change, so check it for each event.
         Interest::sometimes()
     }
 
@@ -261,7 +262,7 @@ impl<S: Subscriber> Layer<S> for Lines {
             LEVELS[usize::from(line.rank)],
             line.message,
         );
-        // A log that can not be written must not stop the server.
+        // An unwritable log must not stop the server.
         let _ = write(&line.text(LogFormat::decode(FORMAT.load(Relaxed).into())));
         if let Some(syslog) = SYSLOG.get() {
             syslog.send(line.rank, line.message);
@@ -269,7 +270,7 @@ impl<S: Subscriber> Layer<S> for Lines {
     }
 }
 
-/// Writes lines as they are, at every level but `nothing`.
+/// Writes lines verbatim, at every level except `nothing`.
 pub fn raw(text: &str) {
     if LEVEL.load(Relaxed) < 4 {
         let _ = write(text);
@@ -297,15 +298,15 @@ fn write(line: &str) -> io::Result<()> {
     }
 }
 
-/// At most so many of the last lines, oldest first.
+/// Returns at most `count` of the last lines, oldest first.
 pub fn latest(count: usize) -> Vec<Recent> {
     KEPT.latest(count)
 }
 
-/// Names of levels by their numbers.
+/// Level names by number.
 const LEVELS: [&str; 4] = ["debug", "verbose", "notice", "warning"];
 
-/// Redis's number of a level.
+/// Returns Redis's number for a level.
 fn rank(level: Level) -> u8 {
     match level {
         Level::TRACE => 0,
@@ -324,7 +325,7 @@ struct Text {
 
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        // Writing to a String can not fail.
+        // Writing to a `String` cannot fail.
         let _ = match field.name() {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, " {name}={value:?}"),

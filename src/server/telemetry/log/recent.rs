@@ -1,23 +1,23 @@
-//! The last lines of the log, for who looks at the server and not at its file. Bounded in lines and in bytes.
+//! The last lines of the log, for clients that cannot read its file. Bounded in lines and bytes.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-/// Lines that are kept.
+/// Lines kept.
 pub const LINES_MAX: usize = 200;
 
-/// Bytes of a line that are kept.
+/// Bytes kept of a line.
 const LINE_BYTES_MAX: usize = 400;
 
-/// A line.
+/// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recent {
     /// Unix time in milliseconds.
     pub at_ms: u64,
     /// Name of the level.
     pub level: &'static str,
-    /// What it said.
+    /// The message.
     pub text: String,
 }
 

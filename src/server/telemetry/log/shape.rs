@@ -1,4 +1,4 @@
-//! The shapes that a line can have: redis-server's, logfmt with the names of Valkey, and JSON with the same names.
+//! Formats of a line: redis-server's, logfmt with Valkey's names, and JSON with the same names.
 //!
 //! ```text
 //! 27871:M 21 Nov 2026 12:43:08.186 * Ready to accept connections tcp
@@ -12,17 +12,17 @@ use crate::telemetry::clock;
 use basalt_commands::config::values::{LogFormat, LogTimestampFormat};
 use basalt_core::base::text::is_invisible;
 
-/// What a line is made of.
+/// The parts of a line.
 pub(super) struct Line<'l> {
     pub(super) pid: u32,
     pub(super) is_replica: bool,
     pub(super) time: String,
-    /// From 0, debug, to 3, warning.
+    /// Level from 0, debug, to 3, warning.
     pub(super) rank: u8,
     pub(super) message: &'l str,
 }
 
-/// Marks and names of levels, by rank.
+/// Marks and names of the levels, by rank.
 const LEVELS: [(char, &str); 4] = [
     ('.', "debug"),
     ('-', "info"),
@@ -31,7 +31,7 @@ const LEVELS: [(char, &str); 4] = [
 ];
 
 impl Line<'_> {
-    /// The line in a shape, with its end.
+    /// Formats the line, including its terminator.
     pub(super) fn text(&self, format: LogFormat) -> String {
         let Line { pid, time, .. } = self;
         let (mark, level) = LEVELS[usize::from(self.rank).min(LEVELS.len() - 1)];
@@ -40,7 +40,7 @@ impl Line<'_> {
             false => ('M', "primary"),
         };
         let mut text = String::new();
-        // Writing to a String can not fail.
+        // Writing to a `String` cannot fail.
         let _ = match format {
             LogFormat::Legacy => write!(text, "{pid}:{letter} {time} {mark} "),
             LogFormat::Logfmt => write!(
@@ -57,7 +57,7 @@ impl Line<'_> {
             match letter {
                 '"' | '\\' if is_quoted => text.extend(['\\', letter]),
                 '\n' | '\r' | '\t' => text.extend(letter.escape_default()),
-                // What would have a terminal or an eye take the line for something else.
+                // Escapes characters that could make a terminal or a reader mistake the line for something else.
                 letter if !letter.is_control() && !is_invisible(letter) => text.push(letter),
                 letter if format == LogFormat::Json => {
                     for unit in letter.encode_utf16(&mut [0; 2]) {
@@ -76,7 +76,7 @@ impl Line<'_> {
     }
 }
 
-/// The time of this moment.
+/// Formats the current time.
 pub(super) fn time(format: LogTimestampFormat) -> String {
     let pattern = match format {
         LogTimestampFormat::Legacy => "%d %b %Y %H:%M:%S.%3f",

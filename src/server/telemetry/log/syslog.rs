@@ -1,4 +1,4 @@
-//! Lines for syslog: datagrams to the socket of the system's log, as the C library's `syslog` sends them.
+//! Syslog output: datagrams to the system log's socket, in the format of the C library's `syslog`.
 //!
 //! ```text
 //! <133>Nov 21 12:43:08 redis[27871]: Ready to accept connections tcp
@@ -15,16 +15,16 @@ use parking_lot::Mutex;
 use basalt_commands::config::values::SyslogFacility;
 use basalt_core::base::text::is_invisible;
 
-/// How long a line waits for a log that does not read, or for another line's.
+/// Maximum wait of a line for a log that does not read, or for another thread's line.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Longer lines are cut.
+/// Longer lines are truncated.
 const LINE_BYTES_MAX: usize = 8 * 1024;
 
-/// Severities of syslog for our levels: debug, info, notice, warning.
+/// Syslog severities of our levels: debug, info, notice, warning.
 const SEVERITIES: [u8; 4] = [7, 6, 5, 4];
 
-/// The way to syslog.
+/// The connection to syslog.
 #[derive(Debug)]
 pub(super) struct Syslog {
     path: PathBuf,
@@ -54,7 +54,7 @@ impl Syslog {
         }
     }
 
-    /// Connects; without that, the first line does.
+    /// Connects. Otherwise the first line connects.
     pub(super) fn open(&self) -> io::Result<()> {
         let socket = self.connect()?;
         *self.socket.lock() = Some(socket);
@@ -68,8 +68,8 @@ impl Syslog {
         Ok(socket)
     }
 
-    /// Sends a line of a level from 0, debug, to 3, warning. A log that is not there misses it; one that was begun anew
-    /// gets it.
+    /// Sends a line; `rank` is its level, from 0 for debug to 3 for warning. The line is lost if syslog is down,
+    /// but a restarted syslog receives it.
     pub(super) fn send(&self, rank: u8, message: &str) {
         let severity = SEVERITIES[usize::from(rank).min(SEVERITIES.len() - 1)];
         let priority = self.facility * 8 + severity;
@@ -83,7 +83,7 @@ impl Syslog {
             }
         }
         line.truncate(line.floor_char_boundary(LINE_BYTES_MAX));
-        // A thread that died with it in hand must not hold up the report of that.
+        // A thread that died holding the lock must not delay the report of its death.
         let Some(mut socket) = self.socket.try_lock_for(PATIENCE) else {
             return;
         };

@@ -1,5 +1,4 @@
-//! Metrics of the cluster that this server is a node of, or all of: what CLUSTER INFO says, by redis_exporter's names,
-//! the bus, and slots that move in one piece.
+//! Cluster metrics: the figures of CLUSTER INFO under redis_exporter's names, the bus, and atomic slot migrations.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,7 +9,7 @@ use basalt_commands::command::cluster::{figures, figures_of_one};
 use basalt_commands::command::host::cluster::{MESSAGE_KINDS, MovesInProgress, Traffic};
 use basalt_commands::config::values::ClusterMode;
 
-/// Names, what they say, and fields of CLUSTER INFO.
+/// Names, help texts, and fields of CLUSTER INFO.
 static CLUSTER: [(&str, &str, &str); 8] = [
     (
         "redis_cluster_slots_assigned",
@@ -54,7 +53,7 @@ static CLUSTER: [(&str, &str, &str); 8] = [
     ),
 ];
 
-/// All of it, where there is a cluster.
+/// Writes all cluster metrics, if there is a cluster.
 pub(super) fn write(page: &mut Page, source: &Source<'_>) {
     if let Some(cluster) = source.service.cluster() {
         let map = cluster.view();
@@ -89,7 +88,7 @@ fn write_figures(page: &mut Page, figures: &[(&'static str, u64)], is_up: bool) 
     );
 }
 
-/// All messages together; the kind of these two is redis_exporter's.
+/// Writes the totals of all messages; they are gauges in redis_exporter.
 fn write_messages(page: &mut Page, traffic: &Traffic) {
     page.gauge(
         "redis_cluster_messages_sent_total",
@@ -142,7 +141,7 @@ fn write_bus(page: &mut Page, traffic: &Traffic, links: usize) {
     );
 }
 
-/// Slots that move to other nodes and from them (CLUSTER MIGRATESLOTS).
+/// Writes the figures of slot migrations to and from other nodes (CLUSTER MIGRATESLOTS).
 fn write_moves(page: &mut Page, now: &MovesInProgress, moved: &SlotMoves) {
     for (way, in_progress, buffer_bytes, moved) in [
         ("out", now.exports, now.export_buffer_bytes, &moved.exports),

@@ -1,8 +1,9 @@
-//! Names of redis_exporter that this server would not choose itself, for dashboards and alerts that ask for them.
+//! Metrics under redis_exporter's names where this server would choose others, for dashboards and alerts that use
+//! them.
 //!
-//! Names, types, labels and units are those of the exporter, also where promtool finds fault with them (`_sec`,
-//! counters without `_total`), and figures are those of INFO, from which the exporter has them. `.ci/exporter` compares
-//! this page with the exporter's. What only the exporter can say of itself is not here: the test names it.
+//! Names, types, labels and units are those of the exporter, even where promtool objects to them (`_sec`, counters
+//! without `_total`), and figures are those of INFO, from which the exporter reads them. `.ci/exporter` compares
+//! this page with the exporter's. Figures about the exporter itself are omitted; the test lists them.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -210,7 +211,7 @@ static ROWS: &[Row] = &[
     ),
 ];
 
-/// What client libraries of Prometheus say of the process in which they are.
+/// Process metrics as exposed by Prometheus client libraries.
 static PROCESS: &[Row] = &[
     seconds(
         "process_cpu_seconds_total",
@@ -241,12 +242,12 @@ static PROCESS: &[Row] = &[
     ),
 ];
 
-/// No limit reads as the largest number, as in the exporter.
+/// Shows "no limit" as the largest number, as in the exporter.
 fn limit(limit: Option<u64>) -> f64 {
     limit.unwrap_or(u64::MAX) as f64
 }
 
-/// Scrapes of this page, which the exporter has names for.
+/// Scrapes of this page, under the exporter's names.
 static SCRAPES: &[Row] = &[
     counter(
         "redis_exporter_scrapes_total",
@@ -260,19 +261,19 @@ static SCRAPES: &[Row] = &[
     ),
 ];
 
-/// Names in rows.
+/// Returns the names in the rows.
 #[cfg(test)]
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(Row::name)
 }
 
-/// Fields of INFO that rows show.
+/// Returns the fields of INFO that rows show.
 #[cfg(test)]
 pub(super) fn fields() -> impl Iterator<Item = &'static str> {
     ROWS.iter().filter_map(Row::field)
 }
 
-/// All of it.
+/// Writes all of these metrics.
 pub(super) fn write(page: &mut Page, source: &Source<'_>) {
     rows::write(ROWS, source, page);
     rows::write(PROCESS, source, page);
@@ -317,7 +318,7 @@ fn ttls(page: &mut Page, source: &Source<'_>) {
     }
 }
 
-/// As INFO latencystats shows them; the label says percents, as the exporter's does.
+/// Writes latency percentiles as in INFO latencystats; the label is in percent, as in the exporter.
 fn percentiles(page: &mut Page, source: &Source<'_>) {
     if !source.config.latency_tracking {
         return;

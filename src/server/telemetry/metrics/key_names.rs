@@ -1,7 +1,7 @@
-//! Keys by name, for those who asked for that: `metrics-key-names yes`.
+//! Metrics by key name, enabled by `metrics-key-names yes`.
 //!
-//! A page has at most [`NAMES_MAX`] names of each kind. Keys that came and went leave series in Prometheus, as labels
-//! are what tells series apart.
+//! A page has at most [`NAMES_MAX`] names of each kind. Transient keys leave series behind in Prometheus, because
+//! labels distinguish series.
 
 use super::page::Page;
 use crate::telemetry::info::ratio;
@@ -11,10 +11,10 @@ use crate::telemetry::prefixes;
 /// Keys of each kind on a page.
 const NAMES_MAX: usize = 10;
 
-/// Bytes of a key that are shown.
+/// Bytes shown of a key.
 const NAME_BYTES_MAX: usize = 128;
 
-/// All of it.
+/// Writes all of these metrics.
 pub(super) fn write(page: &mut Page, service: &dyn Observed) {
     hot(page, service);
     big(page, service);
@@ -116,7 +116,7 @@ fn big(page: &mut Page, service: &dyn Observed) {
     }
 }
 
-/// A key as a label's value: what is no text is escaped, and what is long is cut.
+/// Formats a key as a label's value: non-text bytes are escaped, and long keys are truncated.
 fn label(key: &[u8]) -> String {
     let cut = key.len() > NAME_BYTES_MAX;
     let shown = key[..key.len().min(NAME_BYTES_MAX)].escape_ascii();

@@ -1,4 +1,4 @@
-//! `/metrics`: the snapshot in Prometheus's text format, under the names that redis_exporter's dashboards know.
+//! `/metrics`: the snapshot in Prometheus's text format, under the names used by redis_exporter's dashboards.
 
 mod cluster;
 mod compatible;
@@ -24,13 +24,13 @@ use super::snapshot::{ShardFigures, Snapshot};
 use basalt_commands::config::Config;
 use basalt_engine::published::{DbCounts, LAG_BOUNDS_MS};
 
-/// What the scraper is told of the format.
+/// The content type of the page.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Latency buckets that are exposed with a bound; all above (4 s) are only in `+Inf`.
+/// Latency buckets exposed with a bound; those above 4 s are only in `+Inf`.
 const BOUNDED_BUCKETS: usize = 23;
 
-/// The text for one scrape.
+/// Returns the page for one scrape.
 pub fn render(service: &dyn Observed) -> String {
     let began = Ticks::now();
     let snapshot = Snapshot::gather(service);
@@ -172,7 +172,7 @@ fn cpu(page: &mut Page, snapshot: &Snapshot) {
     }
 }
 
-/// Error replies by kind, and the latest spikes.
+/// Writes error replies by kind, and the latest spikes.
 fn traffic(page: &mut Page, source: &Source<'_>) {
     rows::write(rows::TRAFFIC, source, page);
     for (code, count) in &source.snapshot.errors {
@@ -246,7 +246,7 @@ fn keyspace(page: &mut Page, source: &Source<'_>) {
     expiry_lag(page, snapshot);
 }
 
-/// One family of figures that each database has.
+/// A family of per-database figures.
 type DatabaseRow = (&'static str, &'static str, fn(&DbCounts) -> u64);
 
 static DATABASE_COUNTERS: [DatabaseRow; 4] = [
@@ -310,7 +310,7 @@ fn expiry_lag(page: &mut Page, snapshot: &Snapshot) {
     );
 }
 
-/// TLS handshakes of clients.
+/// Writes the figures of clients' TLS handshakes.
 fn handshakes(page: &mut Page, service: &dyn Observed) {
     let figures = &service.telemetry().handshakes;
     page.counter(
@@ -333,7 +333,7 @@ fn handshakes(page: &mut Page, service: &dyn Observed) {
     }
 }
 
-/// The certificates that this server shows, where something needs TLS.
+/// Writes the expiry of the server's certificates, if TLS is in use.
 fn certificates(page: &mut Page, service: &dyn Observed) {
     let Some(contexts) = service.tls() else {
         return;
@@ -357,7 +357,7 @@ fn certificates(page: &mut Page, service: &dyn Observed) {
     );
 }
 
-/// Scripts and transactions, by the shards that they took.
+/// Writes the figures of scripts and transactions, by the shards that they locked.
 fn units(page: &mut Page, source: &Source<'_>) {
     rows::write(rows::SCRIPTS, source, page);
     let scripts = source.snapshot.scripts;
@@ -381,7 +381,7 @@ fn units(page: &mut Page, source: &Source<'_>) {
     }
 }
 
-/// How much of the traffic the hottest keys take, by rank: names would be data, see [`key_names`].
+/// Writes the hottest keys' share of the traffic, by rank; names would be user data, see [`key_names`].
 fn hot_keys(page: &mut Page, service: &dyn Observed) {
     const RANKS: usize = 10;
     let top = service.telemetry().hot_keys.top(RANKS);
@@ -418,7 +418,7 @@ fn miss_ratio(page: &mut Page, snapshot: &Snapshot) {
         "Keys that the miss-ratio curve follows.",
         curve.samples as f64,
     );
-    // What is not known is left out: a zero would be a lie.
+    // Omit unknown figures: a zero would be wrong.
     if let Some(measured) = curve.measured {
         page.gauge(
             "basalt_curve_measured_hit_ratio",
@@ -497,7 +497,7 @@ fn commands(page: &mut Page, snapshot: &Snapshot) {
             Series {
                 labels,
                 buckets: buckets.collect(),
-                // Of the buckets themselves, so that it agrees with them even while commands run.
+                // Sum the buckets themselves, so that the count agrees with them even while commands run.
                 count: command.buckets.iter().sum(),
                 sum: command.duration_ns as f64 / 1e3,
             }
@@ -510,7 +510,7 @@ fn commands(page: &mut Page, snapshot: &Snapshot) {
     );
 }
 
-/// One family of figures that each shard has.
+/// A family of per-shard figures.
 type ShardRow = (&'static str, &'static str, fn(&ShardFigures) -> u64);
 
 static SHARD_GAUGES: [ShardRow; 2] = [

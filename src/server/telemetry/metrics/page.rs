@@ -1,8 +1,9 @@
-//! The page that a scraper reads, as it grows.
+//! Builder for the metrics page.
 //!
-//! Whole numbers go through the `metrics` facade into a registry of `metrics-exporter-prometheus` that lives for one
-//! scrape, so nothing is global and nothing can go stale. What that registry can not hold is written here, in the same
-//! format: counters of seconds (its counters are integers) and histograms whose buckets are already counted.
+//! Whole numbers go through the `metrics` facade into a registry of `metrics-exporter-prometheus` that lives for
+//! one scrape, so nothing is global and nothing can go stale. What that registry cannot hold is written here, in
+//! the same format: counters of seconds (its counters are integers) and histograms whose buckets are already
+//! counted.
 
 use std::fmt::Write;
 
@@ -15,7 +16,7 @@ static METADATA: Metadata<'static> =
 /// One labelled histogram.
 pub(super) struct Series<'a> {
     pub(super) labels: &'a [(&'a str, &'a str)],
-    /// Upper bounds with the counts up to them, without the infinite one.
+    /// Upper bounds with cumulative counts, without the infinite one.
     pub(super) buckets: Vec<(f64, u64)>,
     pub(super) count: u64,
     pub(super) sum: f64,
@@ -24,16 +25,16 @@ pub(super) struct Series<'a> {
 /// One labelled summary.
 pub(super) struct Quantiles<'a> {
     pub(super) labels: &'a [(&'a str, &'a str)],
-    /// What the label `quantile` says, and the value.
+    /// The value of the label `quantile`, and the quantile.
     pub(super) quantiles: Vec<(String, f64)>,
     pub(super) count: u64,
     pub(super) sum: f64,
 }
 
-/// See the module.
+/// The metrics page being built.
 pub(super) struct Page {
     registry: PrometheusRecorder,
-    /// What the registry can not hold.
+    /// Text of the metrics that the registry cannot hold.
     text: String,
 }
 
@@ -94,11 +95,11 @@ impl Page {
     }
 
     fn head(&mut self, name: &str, help: &str, kind: &str) {
-        // Writing to a String can not fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    /// A counter with fractions.
+    /// Writes a counter with a fractional value.
     pub(super) fn seconds_total(
         &mut self,
         name: &str,
@@ -111,7 +112,7 @@ impl Page {
         }
     }
 
-    /// Quantiles by the label `quantile`, with the sum and the number of what they were taken of.
+    /// Writes quantiles under the label `quantile`, with the sum and count of the underlying values.
     pub(super) fn summary(&mut self, name: &str, help: &str, series: &[Quantiles<'_>]) {
         self.head(name, help, "summary");
         for Quantiles {
@@ -163,7 +164,7 @@ fn key(name: &'static str, labels: Vec<(&'static str, String)>) -> Key {
     Key::from_parts(name, labels)
 }
 
-/// Labels in braces; nothing when there are none.
+/// Formats labels in braces; empty if there are none.
 pub(super) fn braces(labels: &[(&str, &str)], bound: Option<&str>) -> String {
     let mut text = String::new();
     for (label, value) in labels

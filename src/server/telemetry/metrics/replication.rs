@@ -1,4 +1,4 @@
-//! What the metrics say of replication.
+//! Replication metrics.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -83,7 +83,7 @@ static ROWS: &[Row] = &[
     ),
 ];
 
-/// All of it.
+/// Writes all replication metrics.
 pub(super) fn write(page: &mut Page, source: &Source<'_>) {
     rows::write(ROWS, source, page);
     replicas(page, source.snapshot);
@@ -92,7 +92,7 @@ pub(super) fn write(page: &mut Page, source: &Source<'_>) {
     }
 }
 
-/// Each replica by its address.
+/// Writes each replica, labelled by its address.
 fn replicas(page: &mut Page, snapshot: &Snapshot) {
     for replica in &snapshot.replication.replicas {
         let labels = || {
@@ -124,7 +124,7 @@ fn replicas(page: &mut Page, snapshot: &Snapshot) {
     }
 }
 
-/// The link to the primary.
+/// Writes the link to the primary.
 fn link(page: &mut Page, upstream: &Upstream) {
     let labels = || {
         vec![

@@ -1,4 +1,4 @@
-//! Metrics without labels as rows: a name, what it says, a kind, and how it is read.
+//! Metrics without labels, as rows: a name, a help text, a type, and how the value is read.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,14 +11,14 @@ use basalt_commands::acl::Denied;
 use basalt_commands::config::Config;
 use basalt_core::alloc::deferred_free;
 
-/// What metrics are read from.
+/// The source of metrics.
 pub(super) struct Source<'a> {
     pub(super) service: &'a dyn Observed,
     pub(super) config: &'a Config,
     pub(super) snapshot: &'a Snapshot,
 }
 
-/// One metric.
+/// A metric.
 pub(super) struct Row {
     name: &'static str,
     help: &'static str,
@@ -31,7 +31,7 @@ impl Row {
         self.name
     }
 
-    /// The field of INFO that is shown.
+    /// Returns the field of INFO that is shown, if any.
     pub(super) fn field(&self) -> Option<&'static str> {
         match self.read {
             Read::InfoGauge(field, _) | Read::InfoCounter(field) => Some(field),
@@ -40,15 +40,15 @@ impl Row {
     }
 }
 
-/// The kind of a metric, and how it is read.
+/// The type of a metric, and how it is read.
 enum Read {
     Gauge(fn(&Source<'_>) -> f64),
     Counter(fn(&Source<'_>) -> u64),
-    /// A counter with fractions.
+    /// A counter with a fractional value.
     Seconds(fn(&Source<'_>) -> f64),
-    /// A gauge that shows what a field of INFO shows, once multiplied.
+    /// A gauge that shows a field of INFO, multiplied by a factor.
     InfoGauge(&'static str, f64),
-    /// A counter that shows what a field of INFO shows.
+    /// A counter that shows a field of INFO.
     InfoCounter(&'static str),
 }
 
@@ -88,7 +88,7 @@ pub(super) const fn seconds(
     }
 }
 
-/// A gauge with the figure of INFO's `field`; [`scaled`] where the unit is another.
+/// A gauge that shows INFO's `field`; use [`scaled`] if the unit differs.
 pub(super) const fn info_gauge(name: &'static str, help: &'static str, field: &'static str) -> Row {
     scaled(name, help, field, 1.0)
 }
@@ -106,7 +106,7 @@ pub(super) const fn scaled(
     }
 }
 
-/// A counter with the figure of INFO's `field`.
+/// A counter that shows INFO's `field`.
 pub(super) const fn info_counter(
     name: &'static str,
     help: &'static str,
@@ -120,20 +120,20 @@ pub(super) const fn info_counter(
 }
 
 impl Source<'_> {
-    /// What a field of INFO shows.
+    /// Returns the figure of a field of INFO.
     pub(super) fn info(&self, field: &str) -> Option<f64> {
         info::number(self.service, self.config, self.snapshot, field)
     }
 }
 
-/// Puts rows on the page.
+/// Writes rows to the page.
 pub(super) fn write(rows: &[Row], source: &Source<'_>, page: &mut Page) {
     for Row { name, help, read } in rows {
         match read {
             Read::Gauge(read) => page.gauge(name, help, read(source)),
             Read::Counter(read) => page.counter(name, help, read(source)),
             Read::Seconds(read) => page.seconds_total(name, help, &[(&[], read(source))]),
-            // A figure that there is none of is left out: a zero would be a lie.
+            // Omit figures that do not exist: a zero would be wrong.
             Read::InfoGauge(field, factor) => {
                 if let Some(figure) = source.info(field) {
                     page.gauge(name, help, figure * factor);
@@ -148,7 +148,7 @@ pub(super) fn write(rows: &[Row], source: &Source<'_>, page: &mut Page) {
     }
 }
 
-/// Number and microseconds of the latest slow command.
+/// Returns the number and microseconds of the latest slow command.
 fn slowest(source: &Source<'_>) -> (u64, u64) {
     source
         .service
@@ -158,7 +158,7 @@ fn slowest(source: &Source<'_>) -> (u64, u64) {
         .unwrap_or_default()
 }
 
-/// Locks, rates and queues of what is due.
+/// Locks, rate limits and queues of due work.
 pub(super) static LOCKS: &[Row] = &[
     info_counter(
         "basalt_locks_taken_total",
@@ -317,7 +317,7 @@ pub(super) static TRAFFIC: &[Row] = &[
     ),
 ];
 
-/// Memory of the process, of the allocator and of the machine; what is on its way back or is moved together.
+/// Memory of the process, the allocator and the machine; deferred frees and defragmentation.
 pub(super) static MEMORY: &[Row] = &[
     gauge("redis_memory_used_bytes", "Memory in use.", |s| {
         s.snapshot.memory.used as f64
@@ -416,7 +416,7 @@ pub(super) static MEMORY: &[Row] = &[
     }),
 ];
 
-/// Hits, misses, and what went for want of memory or time.
+/// Hits, misses, and keys evicted or expired.
 pub(super) static KEYSPACE: &[Row] = &[
     counter("redis_keyspace_hits_total", "Keys found by reads.", |s| {
         s.snapshot.counts.hits
@@ -483,7 +483,7 @@ pub(super) static KEYSPACE: &[Row] = &[
     ),
 ];
 
-/// Who loads missing keys, and tags.
+/// Leases for loading missing keys, and tags.
 pub(super) static LEASES: &[Row] = &[
     info_gauge(
         "basalt_leases_in_force",
@@ -542,7 +542,7 @@ pub(super) static LEASES: &[Row] = &[
     ),
 ];
 
-/// Runs of scripts that were out of the ordinary.
+/// Unusual runs of scripts.
 pub(super) static SCRIPTS: &[Row] = &[
     counter(
         "basalt_script_apart_runs_total",

@@ -1,4 +1,4 @@
-//! What the metrics say of snapshots, the append-only file, the log and loading.
+//! Metrics of snapshots, the append-only file, the log and loading.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -10,10 +10,10 @@ use super::super::snapshot::Snapshot;
 use super::page::{Page, Series};
 use basalt_commands::config::Config;
 
-/// A name, what it says, and how it stands.
+/// A name, a help text, and the value.
 type Row = (&'static str, &'static str, f64);
 
-/// All of it.
+/// Writes all persistence metrics.
 pub(super) fn persistence(
     page: &mut Page,
     service: &dyn Observed,
@@ -45,7 +45,7 @@ fn gauges(page: &mut Page, rows: &[Row]) {
     }
 }
 
-/// Snapshots that were saved, or are being saved.
+/// Writes the figures of finished and running snapshots.
 fn snapshots(page: &mut Page, figures: &Persistence, dirty: u64) {
     let rdb = &figures.rdb;
     let changes = figures.changes_since_save(dirty) as f64;
@@ -101,7 +101,7 @@ fn snapshots(page: &mut Page, figures: &Persistence, dirty: u64) {
     );
 }
 
-/// When a snapshot was saved, and whether another one is due.
+/// Writes when a snapshot was last saved, and whether another one is due.
 fn schedule(page: &mut Page, figures: &Persistence, config: &Config, dirty: u64, now_s: u64) {
     let last_save_s = figures.rdb.last_save_s.load(Relaxed);
     let age_s = now_s.saturating_sub(last_save_s);
@@ -135,7 +135,7 @@ fn schedule(page: &mut Page, figures: &Persistence, config: &Config, dirty: u64,
     );
 }
 
-/// The append-only file and its rewrites. Sizes are those of the time when it was last on.
+/// Writes the figures of the append-only file and its rewrites. Sizes date from when it was last enabled.
 fn append_only(page: &mut Page, aof: &AofFigures) {
     gauges(
         page,
@@ -194,7 +194,7 @@ fn append_only(page: &mut Page, aof: &AofFigures) {
     );
 }
 
-/// How long the append-only file takes to be on the disk.
+/// Writes how long syncs of the append-only file take.
 fn syncs(page: &mut Page, aof: &AofFigures) {
     gauges(
         page,
@@ -204,7 +204,7 @@ fn syncs(page: &mut Page, aof: &AofFigures) {
                 "Syncs of the append-only file under way beside its writer.",
                 count(&aof.pending_fsync),
             ),
-            // The kind is redis_exporter's.
+            // redis_exporter uses a gauge, too.
             (
                 "redis_aof_delayed_fsync",
                 "Syncs of the append-only file that took longer than two seconds.",
@@ -234,7 +234,7 @@ fn series(durations: &Durations) -> Series<'_> {
     }
 }
 
-/// The log of commands. Nothing is logged where no reader wants it.
+/// Writes the figures of the command log. Nothing is logged while there is no reader.
 fn log(page: &mut Page, log: &LogFigures) {
     let (used, ring) = (count(&log.used_bytes), count(&log.ring_bytes));
     gauges(
@@ -273,7 +273,7 @@ fn log(page: &mut Page, log: &LogFigures) {
     }
 }
 
-/// Commands that may write, and waited for somebody slower.
+/// Writes the waits of write commands for slower consumers.
 fn writer_waits(page: &mut Page, waits: &WriterWaits) {
     let whom = [
         ("disk", &waits.for_disk),
@@ -294,7 +294,7 @@ fn writer_waits(page: &mut Page, waits: &WriterWaits) {
     }
 }
 
-/// How far loading is, or what was loaded last.
+/// Writes the progress of loading, or the figures of the last load.
 fn loading(page: &mut Page, loading: &LoadingFigures) {
     gauges(
         page,

@@ -1,4 +1,4 @@
-//! The page as a scraper reads it.
+//! The page as a scraper sees it.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -10,7 +10,7 @@ use super::rows::Source;
 use super::*;
 use crate::telemetry::{COUNTING, Telemetry, counters, errors};
 
-/// Every name that is promised, with its type.
+/// All documented names, with their types.
 const NAMES: &str = include_str!("names.txt");
 
 fn page() -> String {
@@ -69,7 +69,7 @@ fn what_the_server_found_out_of_its_traffic_is_shown_once_there_is_some() {
     }
 }
 
-/// Type by family, and value by series.
+/// Returns the types by family and the values by series.
 fn parse(page: &str) -> (HashMap<&str, &str>, HashMap<&str, f64>) {
     let (mut types, mut values) = (HashMap::new(), HashMap::new());
     for line in page.lines().filter(|line| !line.is_empty()) {
@@ -110,7 +110,7 @@ fn every_promised_name_is_there_with_the_type_of_redis_exporter() {
     }
 }
 
-/// Names of redis_exporter that would not be true here, and why.
+/// redis_exporter's names that do not apply here, and why.
 const NOT_HERE: [(&str, &str); 5] = [
     ("go_", "the Go runtime"),
     (

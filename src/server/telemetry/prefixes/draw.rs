@@ -1,23 +1,24 @@
-//! What keys take, by their prefixes: from entries drawn at random in every shard, as many as its part of all keys.
+//! Memory by key prefix, estimated from entries sampled at random in every shard, in proportion to its share of all
+//! keys.
 //!
-//! A key that is drawn stands for the others of its shard and database. The large values that shards know are counted
-//! as they are and left out of what is drawn, as chance would say least of them.
+//! A sampled key stands for the others of its shard and database. The large values that shards track are counted
+//! exactly and excluded from the sample, because random sampling estimates them worst.
 
 use std::collections::HashMap;
 
 use super::{DEVIATIONS, Estimate, Rule};
 use crate::telemetry::observed::{Drawn as FromDb, Observed};
 
-/// Entries that are drawn in all, or one of each database of a shard.
+/// Total sample size; at least one entry is sampled from each database of a shard.
 const DRAWS: u64 = 4_096;
 
-/// Entries that are drawn while a shard is in hand.
+/// Entries sampled per lock of a shard.
 const DRAWS_AT_ONCE: u64 = 64;
 
-/// Times that a shard is asked for which others have in hand.
+/// Attempts at a shard that other threads have locked.
 const TRIES: usize = 3;
 
-/// What was found of one prefix.
+/// Sampled figures of one prefix.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Held {
     keys: Sum,
@@ -26,7 +27,7 @@ pub struct Held {
     known_bytes: f64,
 }
 
-/// A sum of what was drawn, scaled to all, and of its squares.
+/// A sum of sampled values, scaled to all keys, with the sum of their squares.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     sum: f64,
@@ -64,16 +65,16 @@ impl Held {
     }
 }
 
-/// What was found.
+/// The sample, aggregated by prefix.
 #[derive(Debug, Default)]
 pub struct Drawn {
-    /// Entries drawn.
+    /// Number of entries sampled.
     pub draws: u64,
-    /// By the prefix.
+    /// Figures by prefix.
     pub of: HashMap<Vec<u8>, Held>,
 }
 
-/// Draws from all shards but for those that stay held.
+/// Samples all shards except those that stay locked.
 pub(super) fn draw(service: &dyn Observed, rule: &Rule) -> Drawn {
     let mut found = Drawn::default();
     for big in service.big_keys() {
@@ -95,7 +96,7 @@ pub(super) fn draw(service: &dyn Observed, rule: &Rule) -> Drawn {
             shards.push((count, drawn));
         }
     }
-    // A shard that stayed held is taken to be like the others.
+    // A shard that stayed locked is assumed to resemble the others.
     let seen: u64 = shards.iter().map(|(count, _)| count).sum();
     let scale = keys as f64 / seen.max(1) as f64;
     for (_, slices) in shards {
@@ -117,8 +118,8 @@ pub(super) fn draw(service: &dyn Observed, rule: &Rule) -> Drawn {
     found
 }
 
-/// Draws so many entries of each database of a shard, some at a time: how many at a time, and what was drawn. Nothing,
-/// if the shard stays held.
+/// Samples `count` entries from each database of a shard, in slices. Returns the size of each slice and its
+/// entries, or nothing if the shard stays locked.
 fn draw_from(service: &dyn Observed, shard: usize, count: u64) -> Vec<(u64, Vec<FromDb>)> {
     let mut slices = Vec::new();
     let mut left = count;

@@ -1,10 +1,10 @@
-//! What keys with one prefix take and how they are used: INFO prefixes, the metrics.
+//! Memory and usage of keys by prefix: INFO prefixes and the metrics.
 //!
-//! A prefix is what a key begins with, up to and with its first `prefix-delimiter`, or the `prefix-depth`th; keys
-//! without a delimiter belong to the empty one. Nothing is kept for each key or prefix, and nothing is scanned. What
-//! keys take is estimated when it is asked for, from entries drawn at random, with the large values that shards know
-//! anyhow ([`draw`]). How they are used comes of the commands that are sampled for hot keys ([`uses`]), whose figures
-//! count for half after a minute. Each estimate comes with its error: the true figure lies within it 99 times of 100.
+//! A prefix is the start of a key, up to and including its first `prefix-delimiter`, or its `prefix-depth`th; keys
+//! without a delimiter belong to the empty prefix. No state is kept per key or prefix, and nothing is scanned.
+//! Memory is estimated on request from entries sampled at random, plus the large values that shards track anyhow
+//! ([`draw`]). Usage comes from the commands sampled for hot keys ([`uses`]), whose figures are halved every
+//! minute. Each estimate comes with its error: the true figure lies within it 99 times out of 100.
 
 pub mod draw;
 pub mod uses;
@@ -19,29 +19,29 @@ use super::observed::Observed;
 use super::{clock, counters};
 use uses::{Counts, Uses};
 
-/// Bytes of a key that are looked at.
+/// Leading bytes of a key in which a prefix is searched.
 pub const NAME_BYTES_MAX: usize = 128;
 
-/// Numbers of rules, or of ways to sample.
+/// Source of generation numbers; each change of the rule or of the sampling takes a new one.
 static GENERATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// How often what is old loses half its weight.
+/// Interval at which the weight of past uses is halved.
 const AGING_MS: u64 = 60_000;
 
-/// Standard deviations that an error is.
+/// Standard deviations covered by a reported error.
 const DEVIATIONS: f64 = 3.0;
 
-/// What a prefix is.
+/// The definition of a prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// What stands behind each part of a key; keys have no prefixes where it is empty.
+    /// The delimiter behind each part of a key. If empty, prefixes are disabled.
     pub delimiter: Vec<u8>,
-    /// How many parts a prefix has at most.
+    /// Maximum number of parts in a prefix.
     pub depth: u32,
 }
 
 impl Rule {
-    /// The prefix of a key: as many of its parts as the rule says and the key has.
+    /// Returns the prefix of a key: as many of its parts as it has, at most `depth`.
     pub fn prefix_of<'k>(&self, key: &'k [u8]) -> &'k [u8] {
         let delimiter = self.delimiter.as_slice();
         if delimiter.is_empty() {
@@ -61,19 +61,19 @@ impl Rule {
     }
 }
 
-/// See the module.
+/// Prefix usage; see the module.
 #[derive(Debug)]
 pub struct Prefixes {
     rule: ArcSwap<Rule>,
-    /// Lists of another generation are of another rule.
+    /// The current generation; lists of another generation were counted under another rule.
     generation: AtomicU64,
     window: Mutex<Window>,
 }
 
-/// For how long uses were counted, where what is old counts for less.
+/// The effective time over which uses were counted, in which past time is discounted like past uses.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
-    /// What was before `since_ms`.
+    /// Effective milliseconds before `since_ms`.
     past_ms: u64,
     since_ms: u64,
 }
@@ -95,7 +95,7 @@ impl Default for Prefixes {
 }
 
 impl Prefixes {
-    /// Begins anew, by this rule (`prefix-delimiter`, `prefix-depth`), or with samples that come otherwise.
+    /// Restarts the counts with this rule (`prefix-delimiter`, `prefix-depth`), or because the sampling changed.
     pub fn configure(&self, delimiter: &str, depth: u32) {
         let mut window = self.window.lock();
         self.rule.store(
@@ -113,7 +113,7 @@ impl Prefixes {
         };
     }
 
-    /// Counts a use of a key that a sampled command made.
+    /// Counts a use of a key by a sampled command.
     pub(super) fn count(&self, uses: &mut Uses, key: &[u8], counts: Counts) {
         let rule = self.rule.load();
         if !rule.delimiter.is_empty() {
@@ -122,7 +122,7 @@ impl Prefixes {
         }
     }
 
-    /// What the cron does: lets what is old count for less.
+    /// Runs in the cron: halves the weight of past uses when due.
     pub(super) fn tick(&self, now_ms: u64) {
         let mut window = self.window.lock();
         if now_ms.saturating_sub(window.since_ms) >= AGING_MS {
@@ -138,12 +138,12 @@ impl Prefixes {
         }
     }
 
-    /// How prefixes were used of late, and for how many milliseconds that was counted.
+    /// Returns the recent usage by prefix, and the effective milliseconds over which it was counted.
     fn used(&self) -> (HashMap<Vec<u8>, Used>, u64) {
         let window_ms = self.window.lock().at(clock::unix_ms());
         let generation = self.generation.load(Relaxed);
         let mut all: HashMap<Vec<u8>, Used> = HashMap::new();
-        // A prefix that a full list does not have may have been in it.
+        // A prefix missing from a full list may have been evicted from it.
         let mut missed = 0;
         for thread in counters::all() {
             let lists = thread.hot.lock();
@@ -169,58 +169,58 @@ impl Prefixes {
     }
 }
 
-/// How a prefix was used, by all threads.
+/// Usage of a prefix, summed over all threads.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
     counts: Counts,
-    /// What may be missing in the counts.
+    /// The most that the counts may lack.
     excess: u64,
     listed: u64,
 }
 
-/// A figure, and how far it may be from the truth.
+/// An estimated figure with its error.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
-    /// The figure.
+    /// The estimated figure.
     pub value: f64,
-    /// The truth lies between the figure less this and the figure with this, 99 times of 100.
+    /// The true figure lies within `value ± error` 99 times out of 100.
     pub error: f64,
 }
 
-/// One prefix.
+/// Estimated figures of one prefix.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prefix {
-    /// The prefix, with its delimiters; empty for keys without one.
+    /// The prefix, including its delimiters; empty for keys without one.
     pub name: Vec<u8>,
-    /// Keys that begin with it.
+    /// Number of keys with this prefix.
     pub keys: Estimate,
-    /// What these take.
+    /// Bytes taken by these keys.
     pub bytes: Estimate,
-    /// Look-ups of its keys by commands that read, a second; none where no commands are sampled.
+    /// Lookups per second of its keys by read commands; `None` if no commands are sampled.
     pub reads_per_s: Option<Estimate>,
-    /// Percent of these that found a key; none where too little was read.
+    /// Percent of these lookups that hit; `None` if there were none.
     pub hit_percent: Option<Estimate>,
-    /// Keys that commands which write named, a second.
+    /// Keys per second named by write commands.
     pub writes_per_s: Option<Estimate>,
 }
 
-/// What is known of prefixes.
+/// The prefix report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// What a prefix is.
+    /// The definition of a prefix.
     pub rule: Rule,
-    /// Entries that were drawn at random.
+    /// Number of entries sampled.
     pub drawn: u64,
-    /// Over how many milliseconds uses are averaged, in which older ones count for less.
+    /// Effective milliseconds over which usage is averaged; past time is discounted.
     pub window_ms: u64,
-    /// One in so many commands is sampled; 0 for none.
+    /// One in this many commands is sampled; 0 for none.
     pub sample: u32,
-    /// The prefixes that stand out by what they take or how they are used, those first that do most.
+    /// The most notable prefixes by memory and usage, in descending order.
     pub prefixes: Vec<Prefix>,
 }
 
-/// Looks at what there is, and says so many of the prefixes that stand out. It takes shards that are free, for some
-/// microseconds each.
+/// Samples the keys and returns the `count` most notable prefixes. It locks only shards that are free, each for
+/// some microseconds.
 pub fn report(service: &dyn Observed, count: usize) -> Report {
     let telemetry = service.telemetry();
     let prefixes = &telemetry.prefixes;
@@ -271,7 +271,8 @@ pub fn report(service: &dyn Observed, count: usize) -> Report {
 }
 
 impl Used {
-    /// Uses of one kind, a second. Samples come at random, each for as many commands as there are between two.
+    /// Returns the rate per second of one kind of use. Samples are random, each standing for `sample` commands on
+    /// average.
     fn rate(&self, weight: u64, sample: u32, window_ms: u64) -> Estimate {
         let seconds = window_ms.max(1) as f64 / 1e3;
         let (weight, sample) = (weight as f64, f64::from(sample));

@@ -1,4 +1,4 @@
-//! Estimates against planted prefixes, and what is bounded.
+//! Estimates compared with planted prefixes, and their bounds.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn rule(delimiter: &[u8], depth: u32) -> Rule {
     Rule { delimiter, depth }
 }
 
-/// Stores a string: what its entry takes.
+/// Stores a string and returns the bytes of its entry.
 fn put(service: &Service, name: &str, bytes: usize) -> f64 {
     let shards = service.all_published.len();
     let shard = name.bytes().map(usize::from).sum::<usize>() % shards;
@@ -54,7 +54,7 @@ fn a_prefix_has_as_many_parts_as_the_rule_says_and_the_key_has() {
     assert_eq!(rule(b"--", 1).prefix_of(&long), &long[..NAME_BYTES_MAX]);
 }
 
-/// How many of the estimates are farther from the truth than they say.
+/// Returns the number of estimates whose true value lies outside their error.
 fn misses(estimates: &[Estimate], truth: f64) -> usize {
     let is_wrong = |estimate: &&Estimate| (estimate.value - truth).abs() > estimate.error;
     estimates.iter().filter(is_wrong).count()
@@ -95,7 +95,7 @@ fn what_planted_prefixes_take_lies_within_the_errors() {
             misses(&of_bytes, *bytes) <= 1,
             "{prefix} {bytes} {of_bytes:?}"
         );
-        // An error that covers everything would say nothing.
+        // An error that covered everything would be useless.
         let useful = 0.1 * keys + 200.0;
         assert!(
             of_keys.iter().all(|keys| keys.error < useful),
@@ -106,7 +106,7 @@ fn what_planted_prefixes_take_lies_within_the_errors() {
         assert!((4_096..=4_096 + 8).contains(&report.drawn), "{report:?}");
         assert_eq!(report.prefixes.len(), truth.len());
     }
-    // All large values are known, so that nothing of them is left to chance.
+    // All large values are tracked, so none is left to random sampling.
     let blobs = reports[0]
         .prefixes
         .iter()
@@ -218,7 +218,7 @@ fn uses_are_rates_over_a_window_in_which_what_is_old_counts_for_less() {
     assert!(cart.hit_percent.is_none());
     let writes = cart.writes_per_s.expect("samples are taken");
     assert!((4.9..5.1).contains(&writes.value), "{writes:?}");
-    // Half of ten seconds and half of what was counted in them: the same rate.
+    // Half of ten seconds and half of the uses counted in them give the same rate.
     let now_ms = clock::unix_ms();
     *prefixes.window.lock() = Window {
         past_ms: 0,
@@ -227,7 +227,7 @@ fn uses_are_rates_over_a_window_in_which_what_is_old_counts_for_less() {
     prefixes.tick(now_ms);
     assert_eq!(prefixes.window.lock().at(now_ms), AGING_MS / 2);
     near(find("user:").reads_per_s, 50.0);
-    // Another rule begins anew.
+    // Another rule resets the counts.
     prefixes.configure("/", 1);
     assert!(report(&service, 10).prefixes.is_empty());
     hot_keys.configure(0);

@@ -1,14 +1,14 @@
-//! What one thread saw of how prefixes are used: a fixed number of places, however many there are.
+//! One thread's view of prefix usage, in a fixed number of slots however many prefixes there are.
 
 use std::sync::LazyLock;
 
 use basalt_core::base::hash::Seed;
 use basalt_core::structures::space_saving::SpaceSaving;
 
-/// Places of a thread's list: a prefix that has more than this part of all uses is in it.
+/// Slots in a thread's list. A prefix with more than 1/256 of all uses is guaranteed to be in it.
 const PLACES: usize = 256;
 
-/// By what prefixes are told apart.
+/// Hash seed of the prefixes.
 static SEED: LazyLock<Seed> = LazyLock::new(|| Seed {
     k0: rand::random(),
     k1: rand::random(),
@@ -17,18 +17,18 @@ static SEED: LazyLock<Seed> = LazyLock::new(|| Seed {
 /// Uses of keys, scaled to all commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// By commands that read.
+    /// Uses by read commands.
     pub reads: u64,
-    /// By commands that write.
+    /// Uses by write commands.
     pub writes: u64,
-    /// Reads of which it is known that the key was there.
+    /// Reads known to have found the key.
     pub hits: u64,
-    /// Reads of which it is known that it was not.
+    /// Reads known to have missed.
     pub misses: u64,
 }
 
 impl Counts {
-    /// Uses of both kinds.
+    /// Returns the uses of both kinds.
     pub fn all(&self) -> u64 {
         self.reads + self.writes
     }
@@ -48,7 +48,8 @@ impl Counts {
     }
 }
 
-/// See the module. The counts of a place are those since its prefix has it, so that they are never too large.
+/// Prefix usage seen by one thread; see the module. A slot counts from when its prefix took it, so a count is never
+/// too large.
 #[derive(Debug)]
 pub struct Uses {
     generation: u64,
@@ -90,12 +91,12 @@ impl Uses {
         self.counts.iter_mut().for_each(Counts::halve);
     }
 
-    /// What a prefix that is not in the list may have at most.
+    /// Returns the most uses that a prefix outside the list may have.
     pub(super) fn least(&self) -> u64 {
         self.list.least()
     }
 
-    /// The prefixes with their counts, and what these may lack.
+    /// Returns the prefixes with their counts, and the most that these may lack.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Box<[u8]>, Counts, u64)> {
         let places = self.list.iter().zip(&self.counts);
         places.map(|(heavy, counts)| (heavy.name, *counts, heavy.excess))

@@ -1,4 +1,4 @@
-//! The section about what data, clients and scripts take.
+//! The section about memory used by data, clients and scripts.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,7 +13,8 @@ fn report<'s>(source: &Source<'s>) -> &'s MemoryReport {
     &source.snapshot.memory
 }
 
-/// One interpreter a thread runs scripts and functions alike: what compiled libraries take there is counted apart.
+/// Returns the memory of compiled libraries, which is counted separately although each thread runs scripts and
+/// functions in one interpreter.
 fn of_functions(source: &Source<'_>) -> u64 {
     let scripts = &source.snapshot.scripts;
     scripts
@@ -21,7 +22,7 @@ fn of_functions(source: &Source<'_>) -> u64 {
         .min(scripts.interpreters_bytes)
 }
 
-/// What the stream to replicas is kept in.
+/// Returns the bytes of the buffered replication stream.
 fn stream_bytes(source: &Source<'_>) -> u64 {
     source.snapshot.replication.stream.held_bytes
 }
@@ -30,12 +31,12 @@ fn backlog_bytes(source: &Source<'_>) -> u64 {
     stream_bytes(source).min(source.config.repl_backlog_size)
 }
 
-/// What slow replicas have yet to get.
+/// Returns the bytes still to be sent to slow replicas.
 fn kept_for_replicas(source: &Source<'_>) -> u64 {
     report(source).kept_for_replicas
 }
 
-/// What the log, the stream for replicas and a snapshot take, for which no data go.
+/// Returns the memory of the log, the replication stream and a snapshot, for which no data are evicted.
 fn not_counted(source: &Source<'_>) -> u64 {
     let report = report(source);
     report.not_counted_log
@@ -44,13 +45,13 @@ fn not_counted(source: &Source<'_>) -> u64 {
         + backlog_bytes(source)
 }
 
-/// Pages that the system may take back, in all arenas.
+/// Returns the bytes of pages that the system may reclaim, in all arenas.
 fn muzzy_bytes() -> u64 {
     let number = |name| slabs::allocator_number(name).unwrap_or(0);
     number("stats.arenas.4096.pmuzzy") * number("arenas.page")
 }
 
-/// How much larger one figure is than another one.
+/// Returns the difference of two figures.
 fn more(one: u64, other: u64) -> Option<String> {
     shown(one as i64 - other as i64)
 }
@@ -167,13 +168,13 @@ pub(in crate::telemetry::info) static MEMORY: &[Field] = &[
         }
     }),
     text("mem_allocator", |_| shown(memory::allocator_name())),
-    // Tables grow a segment at a time.
+    // Tables grow one segment at a time.
     zero("mem_overhead_db_hashtable_rehashing"),
     count("active_defrag_running", |s| defrag(s, |d| &d.percent)),
     count("lazyfree_pending_objects", |s| {
         s.service.budget().pending_objects() + deferred_free::waiting_pieces() as u64
     }),
-    // Redis frees the words of errors in the background too, and its tests count them there.
+    // Redis also frees the words of errors in the background, and its tests count them here.
     count("lazyfreed_objects", |s| {
         s.snapshot.lazyfreed + errors::dropped()
     }),

@@ -1,11 +1,11 @@
-//! Fields of INFO as rows: a name, a kind, and how it is read.
+//! Fields of INFO as rows: a name, a type, and how the value is read.
 //!
 //! ```text
-//! mod           the kinds; the sections about clients, counts since the start, and for who looks into the server
+//! mod           the types; the sections on clients, counts since the start, and debugging
 //! server        the program, its addresses and its clock
-//! memory        what data, clients and scripts take
+//! memory        memory used by data, clients and scripts
 //! persistence   snapshots, the append-only file, loading
-//! replication   whom this server follows, who follows it, and the stream
+//! replication   the primary, the replicas, and the stream
 //! ```
 
 pub(super) mod memory;
@@ -24,27 +24,27 @@ use basalt_commands::acl::Denied;
 use basalt_commands::command::host::cluster::MovesInProgress;
 use basalt_commands::config::values::ClusterMode;
 
-/// One field.
+/// A field of INFO.
 pub(super) struct Field {
     name: &'static str,
     read: Read,
 }
 
-/// How a field is read, and so how it is written.
+/// The type of a field, with the function that reads it.
 enum Read {
     /// A whole number.
     Count(fn(&Source<'_>) -> u64),
     /// A number with two decimals.
     Decimal(fn(&Source<'_>) -> f64),
-    /// Bytes, and once more for people.
+    /// Bytes, with a second field for people.
     Bytes(fn(&Source<'_>) -> u64),
-    /// A part of a whole, in percent with two decimals.
+    /// A percentage with two decimals, from a part and the whole.
     Percent(fn(&Source<'_>) -> (u64, u64)),
-    /// A text; no line where there is none.
+    /// A text; the line is omitted if there is none.
     Text(fn(&Source<'_>) -> Option<String>),
-    /// What is known when the server is built.
+    /// A value known at build time.
     Constant(&'static str),
-    /// What this server does not have stands as in an idle Redis.
+    /// A feature that this server lacks, shown as in an idle Redis.
     Zero,
 }
 
@@ -90,7 +90,7 @@ const fn constant(name: &'static str, value: &'static str) -> Field {
     }
 }
 
-/// A value as a text that is always there.
+/// Formats a value that is always present.
 fn shown(value: impl Display) -> Option<String> {
     Some(value.to_string())
 }
@@ -102,7 +102,7 @@ const fn zero(name: &'static str) -> Field {
     }
 }
 
-/// Writes rows in their order.
+/// Writes rows in order.
 pub(super) fn write(fields: &[Field], source: &Source<'_>, lines: &mut Lines) {
     for field in fields {
         match field.read {
@@ -125,7 +125,7 @@ pub(super) fn write(fields: &[Field], source: &Source<'_>, lines: &mut Lines) {
     }
 }
 
-/// All rows with numbers but for those that are shown only while the server loads.
+/// Returns all rows with numbers, except those that are shown only while the server loads.
 fn with_numbers() -> impl Iterator<Item = &'static Field> {
     let of_saving = persistence::ALWAYS.iter().chain(persistence::APPENDING);
     let counted = CLIENTS.iter().chain(STATS).chain(memory::MEMORY);
@@ -134,7 +134,7 @@ fn with_numbers() -> impl Iterator<Item = &'static Field> {
     of_server.chain(counted).chain(of_saving).chain(of_caches)
 }
 
-/// The number in a row, not rounded; none where it is a text, or no such row is known.
+/// Returns the unrounded number of a row; `None` if it is a text or does not exist.
 pub(super) fn number(source: &Source<'_>, name: &str) -> Option<f64> {
     let field = with_numbers().find(|field| field.name == name)?;
     match field.read {
@@ -150,17 +150,17 @@ pub(super) fn number(source: &Source<'_>, name: &str) -> Option<f64> {
     }
 }
 
-/// One figure of defragmentation.
+/// Returns a figure of defragmentation.
 fn defrag(source: &Source<'_>, figure: fn(&DefragFigures) -> &AtomicU64) -> u64 {
     figure(&source.telemetry.defrag).load(Relaxed)
 }
 
-/// One figure of replication.
+/// Returns a figure of replication.
 fn link(source: &Source<'_>, figure: fn(&Replication) -> &AtomicU64) -> u64 {
     figure(&source.telemetry.replication).load(Relaxed)
 }
 
-/// Slots on their way from here and to here.
+/// Returns the slot migrations in progress, outgoing and incoming.
 fn moves(source: &Source<'_>) -> MovesInProgress {
     let cluster = source.service.cluster();
     cluster.map_or_else(MovesInProgress::default, |cluster| {
@@ -168,17 +168,17 @@ fn moves(source: &Source<'_>) -> MovesInProgress {
     })
 }
 
-/// One figure of slots that went to other nodes.
+/// Returns a figure of outgoing slot migrations.
 fn exports(source: &Source<'_>, figure: fn(&Moved) -> &AtomicU64) -> u64 {
     figure(&source.telemetry.slot_moves.exports).load(Relaxed)
 }
 
-/// One figure of slots that came from other nodes.
+/// Returns a figure of incoming slot migrations.
 fn imports(source: &Source<'_>, figure: fn(&Moved) -> &AtomicU64) -> u64 {
     figure(&source.telemetry.slot_moves.imports).load(Relaxed)
 }
 
-/// Time of all commands, in nanoseconds.
+/// Returns the total time of all commands, in nanoseconds.
 fn commands_ns(source: &Source<'_>) -> u64 {
     let commands = source.snapshot.commands.iter();
     commands.map(|command| command.duration_ns).sum()
@@ -238,7 +238,7 @@ pub(super) static LEASES: &[Field] = &[
     }),
 ];
 
-/// The section of locks, rates and queues of what is due.
+/// The section about locks, rate limits and queues of due work.
 pub(super) static LOCKS: &[Field] = &[
     count("locks_taken", |s| s.snapshot.locks.taken),
     count("locks_handed_over", |s| s.snapshot.locks.handed_over),
@@ -408,12 +408,12 @@ pub(super) static STATS: &[Field] = &[
     }),
 ];
 
-/// The section about being a node of a cluster.
+/// The section about cluster mode.
 pub(super) static CLUSTER: &[Field] = &[count("cluster_enabled", |s| {
     u64::from(s.config.cluster_enabled != ClusterMode::No)
 })];
 
-/// What is shown in that section of slots that move, where there are other nodes.
+/// Rows of that section about slot migrations, shown if there are other nodes.
 pub(super) static SLOT_MOVES: &[Field] = &[
     count("slot_exports_in_progress", |s| moves(s).exports),
     count("slot_exports_finished", |s| {
@@ -444,7 +444,7 @@ pub(super) static SLOT_MOVES: &[Field] = &[
     }),
 ];
 
-/// The section for who looks into the server: the longest that anything kept a shard, or the background its thread.
+/// The section for debugging: the longest hold of a shard, and the longest iteration of the background.
 pub(super) static DEBUG: &[Field] = &[
     zero("eventloop_duration_aof_sum"),
     count("eventloop_duration_cron_sum", |s| {

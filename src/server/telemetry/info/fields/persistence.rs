@@ -8,7 +8,7 @@ use crate::telemetry::persistence::{
     AofFigures, LoadingFigures, LogFigures, RdbFigures, WriterWaits, seconds_since,
 };
 
-/// Writes its rows: those of the append-only file and of loading, only while there is any.
+/// Writes the section; rows of the append-only file and of loading only while they apply.
 pub(in crate::telemetry::info) fn section(source: &Source<'_>, lines: &mut Lines) {
     let persistence = &source.telemetry.persistence;
     super::write(ALWAYS, source, lines);
@@ -52,7 +52,7 @@ fn now_s(source: &Source<'_>) -> u64 {
     source.snapshot.unix_us / 1_000_000
 }
 
-/// What is always shown.
+/// Rows that are always shown.
 pub(super) static ALWAYS: &[Field] = &[
     count("loading", |s| {
         flag(&s.telemetry.persistence.loading.is_loading)
@@ -145,7 +145,7 @@ pub(super) static ALWAYS: &[Field] = &[
     }),
 ];
 
-/// What is shown while there is an append-only file.
+/// Rows shown while there is an append-only file.
 pub(super) static APPENDING: &[Field] = &[
     count("aof_current_size", |s| aof(s, |aof| &aof.current_bytes)),
     count("aof_base_size", |s| aof(s, |aof| &aof.base_bytes)),
@@ -160,7 +160,7 @@ pub(super) static APPENDING: &[Field] = &[
     count("log_used_bytes", |s| log(s, |log| &log.used_bytes)),
 ];
 
-/// How far loading is; Redis shows these while it loads.
+/// Progress of loading; Redis shows these rows while it loads.
 static LOADING: &[Field] = &[
     count("loading_start_time", |s| {
         loading(s, |loading| &loading.began_s)

@@ -6,7 +6,7 @@ use basalt_commands::command::host::primary::{Channel, ReplicaFacts, ReplicaStat
 use basalt_commands::command::host::replica::Upstream;
 use basalt_core::base::text::visible;
 
-/// Rows of the section `replication`, and between them what the link to a primary says, and a line for each replica.
+/// Writes the section: its rows, in between the state of the link to a primary, and a line for each replica.
 pub(in crate::telemetry::info) fn section(source: &Source<'_>, lines: &mut Lines) {
     let facts = &source.snapshot.replication;
     write(ROLE, source, lines);
@@ -20,14 +20,14 @@ pub(in crate::telemetry::info) fn section(source: &Source<'_>, lines: &mut Lines
     write(STREAM, source, lines);
 }
 
-/// Whether this is a primary, and whom it follows.
+/// The role, and the primary being followed.
 static ROLE: &[Field] = &[
     text("role", |s| shown(s.snapshot.replication.role())),
     text("master_host", |s| shown(&upstream(s)?.host)),
     text("master_port", |s| shown(upstream(s)?.port)),
 ];
 
-/// How many replicas there are.
+/// The number of replicas.
 static REPLICAS: &[Field] = &[
     count("connected_slaves", |s| {
         s.snapshot.replication.replicas.len() as u64
@@ -37,7 +37,7 @@ static REPLICAS: &[Field] = &[
     }),
 ];
 
-/// The stream, and who may go on in it.
+/// The stream, and which replicas may resume it.
 static STREAM: &[Field] = &[
     text("replicas_waiting_psync", |s| {
         let awaited = s.snapshot.replication.awaited;
@@ -77,12 +77,12 @@ fn upstream<'s>(source: &'s Source<'_>) -> Option<&'s Upstream> {
     source.snapshot.replication.upstream.as_ref()
 }
 
-/// The id of the stream before this one, and where it ended.
+/// Returns the id of the previous stream, and the offset where it ended.
 fn previous<'s>(source: &'s Source<'_>) -> Option<&'s (String, u64)> {
     source.snapshot.replication.stream.previous.as_ref()
 }
 
-/// A figure of the newest bytes of the stream, zero where they are not kept.
+/// Returns a figure of the backlog, zero if it is disabled.
 fn kept(source: &Source<'_>, figure: u64) -> u64 {
     match source.snapshot.replication.stream.is_kept {
         true => figure,
@@ -90,7 +90,7 @@ fn kept(source: &Source<'_>, figure: u64) -> u64 {
     }
 }
 
-/// Replicas that count for `min-replicas-to-write`.
+/// Returns the number of replicas that count for `min-replicas-to-write`.
 fn good(source: &Source<'_>) -> usize {
     let max_s = u64::from(source.config.min_replicas_max_lag);
     let is_good =
@@ -109,7 +109,7 @@ fn line_of(replica: &ReplicaFacts) -> String {
         lag_s,
         ..
     } = replica;
-    // A replica announces what it likes, a line's end among that.
+    // A replica may announce any text, including line ends.
     let (ip, state) = (visible(ip.as_bytes()), state.name());
     let kind = match channel {
         Some(Channel::Main(_)) => ",type=main-channel",

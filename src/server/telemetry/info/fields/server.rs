@@ -49,7 +49,7 @@ pub(in crate::telemetry::info) static SERVER: &[Field] = &[
     text("listener1", |s| listeners(s).nth(1)),
 ];
 
-/// Where the server listens.
+/// Formats the addresses on which the server listens.
 fn listeners(source: &Source<'_>) -> impl Iterator<Item = String> {
     let config = source.config;
     let tcp = (config.port != 0).then(|| {
