@@ -195,6 +195,7 @@ pub(super) unsafe fn follow<R>(
     CURRENT.set(before);
     // A check that the coroutine was to make and did not passes to the resuming state: it may have been a single C
     // function.
+    // SAFETY: (1).
     unsafe {
         if ffi::lua_gethookmask(into) == LOOKS_NOW {
             demand(from);
