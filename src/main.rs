@@ -44,7 +44,7 @@ fn act(startup: Startup, program: &OsStr) -> ExitCode {
                 eprintln!("{text}");
                 return ExitCode::FAILURE;
             }
-            print("The configuration is good");
+            print("The configuration is valid");
         }
         Action::Run => {
             if let Err(error) = std::env::set_current_dir(&startup.config.dir) {
@@ -147,6 +147,6 @@ fn refuse_program_name(program: &OsString) -> Result<(), ConfigError> {
         _ => return Ok(()),
     };
     Err(ConfigError::Argument(format!(
-        "{name}: basalt does not {what}: use the Redis program of that name"
+        "{name}: basalt does not {what}; use the Redis program of that name"
     )))
 }

@@ -54,7 +54,7 @@ pub fn run(arguments: &[OsString]) -> Result<String, String> {
         };
         match metrics_port(&place) {
             Some(0) => Err(format!(
-                "{} is the port of clients, and this server has no metrics port: metrics-port names one",
+                "{} is the client port, and this server has no metrics port: set metrics-port",
                 place.shown()
             )),
             Some(told) if told != port => fetch_at(told),
@@ -90,21 +90,26 @@ fn command() -> Command {
             .help(help)
     };
     Command::new("basalt report")
-        .about("Writes one page of how a server is and was, to attach to an incident")
+        .about(
+            "Writes an HTML report of the state and history of a server, to attach to an incident",
+        )
         .disable_help_flag(true)
         .arg(
             Arg::new("FILE")
                 .required(true)
                 .value_parser(clap::value_parser!(PathBuf))
-                .help("The file to write"),
+                .help("HTML file to write"),
         )
-        .arg(option("host", 'h', "HOST", "Where the server is").default_value("127.0.0.1"))
+        .arg(
+            option("host", 'h', "HOST", "Host name or address of the server")
+                .default_value("127.0.0.1"),
+        )
         .arg(
             option(
                 "port",
                 'p',
                 "PORT",
-                "Its metrics port, or the one of clients, which knows that",
+                "Metrics port, or the client port, which names the metrics port",
             )
             .default_value("9121")
             .value_parser(clap::value_parser!(u16)),
@@ -113,13 +118,13 @@ fn command() -> Command {
             "pass",
             'a',
             "PASSWORD",
-            "A password; REDISCLI_AUTH may say it, too",
+            "Password; default: the variable REDISCLI_AUTH",
         ))
         .arg(
             Arg::new("user")
                 .long("user")
                 .value_name("USER")
-                .help("The user of the password"),
+                .help("User name that belongs to the password"),
         )
         .args(asking::arguments())
         .arg(
@@ -127,13 +132,13 @@ fn command() -> Command {
                 .long("range")
                 .value_parser(["5m", "1h", "1d"])
                 .default_value("1h")
-                .help("How far back pictures go"),
+                .help("Time range of the charts"),
         )
         .arg(
             Arg::new("help")
                 .long("help")
                 .action(clap::ArgAction::Help)
-                .help("Print this"),
+                .help("Print this help"),
         )
 }
 
@@ -184,7 +189,7 @@ fn host_header(host: &str) -> String {
 }
 
 fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut failure = io::Error::new(io::ErrorKind::NotFound, "there is no such host");
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "host not found");
     for address in (host, port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, PATIENCE) {
             Ok(stream) => {
@@ -203,7 +208,7 @@ fn body(answer: &[u8]) -> Result<Vec<u8>, String> {
     let split = answer.windows(4).position(|four| four == b"\r\n\r\n");
     let Some(split) = split.filter(|_| answer.starts_with(b"HTTP/1.")) else {
         return Err(
-            "no HTTP is spoken there: is it the metrics port (metrics-port), and TLS (--tls) as metrics-tls says?"
+            "the reply is not HTTP: check that this is the metrics port, and that --tls matches metrics-tls"
                 .to_owned(),
         );
     };
@@ -211,7 +216,7 @@ fn body(answer: &[u8]) -> Result<Vec<u8>, String> {
     let status = head.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
     match status {
         b"200" if body.trim_ascii_end().ends_with(b"</html>") => Ok(body.to_vec()),
-        b"200" => Err("the page ended before its end: is the server still there?".to_owned()),
+        b"200" => Err("the page is incomplete: the connection was closed early".to_owned()),
         _ => Err(format!(
             "{} {}",
             visible(status),
@@ -261,10 +266,11 @@ mod tests {
             Ok(b"<html></html>\n".to_vec())
         );
         assert!(body(b"HTTP/1.0 200 OK\r\n\r\n<html><p>").is_err());
-        let refused = body(b"HTTP/1.1 401 Unauthorized\r\n\r\nA user and a password are needed.\n");
+        let refused =
+            body(b"HTTP/1.1 401 Unauthorized\r\n\r\nA user name and a password are required.\n");
         assert_eq!(
             refused,
-            Err("401 A user and a password are needed.".to_owned())
+            Err("401 A user name and a password are required.".to_owned())
         );
         for strange in [
             &b""[..],

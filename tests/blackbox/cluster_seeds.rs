@@ -62,7 +62,9 @@ fn places_may_be_named_while_the_node_runs() {
     for wrong in ["localhost", "localhost:0", "localhost:1,localhost:2"] {
         let reply = client.command(&["CONFIG", "SET", "cluster-seeds", wrong]);
         assert!(
-            reply.show().contains("cluster-seeds takes host:port"),
+            reply
+                .show()
+                .contains("cluster-seeds must be a list of host:port"),
             "{}",
             reply.show()
         );

@@ -400,7 +400,7 @@ fn a_snapshot_that_is_put_there_is_restored_into_an_append_only_file_that_is_not
     assert!(
         server
             .log()
-            .contains("the append only file begins with a copy")
+            .contains("copied as the base of a new append only file")
     );
     // Nothing but the log has it from now on.
     std::fs::remove_file(&dump).expect("a file");

@@ -309,11 +309,11 @@ fn what_can_not_work_stops_the_start_with_a_sentence_on_the_terminal() {
     let cases: [(&[&str], &str); 7] = [
         (
             &["--dir", unwritable, "--save", "60 1"],
-            "Can't write in the directory /proc: ",
+            "Can't write to the directory /proc: ",
         ),
         (
             &["--dir", unwritable, "--save", "", "--appendonly", "yes"],
-            "Can't write in the directory /proc: ",
+            "Can't write to the directory /proc: ",
         ),
         (
             &["--metrics-port", &taken],
@@ -375,11 +375,11 @@ fn the_start_says_what_runs() {
     let log = server.log();
     for part in [
         format!("* basalt version={}", env!("CARGO_PKG_VERSION")),
-        "* Threads: 2 for ".to_owned(),
-        "the keyspace is in 4 shards".to_owned(),
-        "* Memory: maxmemory 64 MiB of the ".to_owned(),
+        "* Threads: 2, CPU cores: ".to_owned(),
+        "shards of the keyspace: 4".to_owned(),
+        "* Memory: maxmemory 64 MiB; ".to_owned(),
         "maxmemory-policy allkeys-lfu".to_owned(),
-        "append-only file in appendonlydir, synced everysec".to_owned(),
+        "append-only file in appendonlydir, appendfsync everysec".to_owned(),
         format!("* Addresses: TCP 127.0.0.1:{}", server.port),
         format!("metrics http://127.0.0.1:{metrics}/metrics"),
     ] {
@@ -470,11 +470,11 @@ fn the_check_of_a_configuration_says_what_is_unsafe() {
     let aclfile = readable("users.acl", "user default on nopass ~* &* +@all\n");
     let (is_good, text) = checked(folder.path(), &[]);
     assert!(is_good);
-    assert_eq!(text, "The configuration is good\n");
+    assert_eq!(text, "The configuration is valid\n");
     let cases: [(&[&str], &str); 10] = [
         (
             &["--bind", "0.0.0.0", "--protected-mode", "no"],
-            "that reach 0.0.0.0 can use the data without a password, as user default",
+            "that can reach 0.0.0.0 have access without a password, as user default",
         ),
         (
             &[
@@ -510,7 +510,7 @@ fn the_check_of_a_configuration_says_what_is_unsafe() {
                 "--cluster-enabled",
                 "yes",
             ],
-            "who reaches the cluster bus at 0.0.0.0 can join the cluster",
+            "that can reach the cluster bus at 0.0.0.0 can join the cluster",
         ),
         (
             &["--aclfile", &aclfile],
@@ -537,7 +537,7 @@ fn the_check_of_a_configuration_says_what_is_unsafe() {
             &["--maxmemory", "100mb", "--save", ""],
             "maxmemory-policy is noeviction",
         ),
-        (&["--daemonize", "yes"], "the log goes nowhere"),
+        (&["--daemonize", "yes"], "the log is discarded"),
     ];
     for (arguments, warning) in cases {
         let (is_good, text) = checked(folder.path(), arguments);
@@ -612,7 +612,7 @@ fn the_check_of_a_configuration_fails_where_a_start_would() {
         ),
         (
             &["--dir", "/proc", "--save", "60 1"],
-            "Can't write in the directory /proc",
+            "Can't write to the directory /proc",
         ),
         (
             &["--rename-command", "nosuch", "x"],
@@ -623,7 +623,7 @@ fn the_check_of_a_configuration_fails_where_a_start_would() {
         let (is_good, text) = checked(folder.path(), arguments);
         assert!(!is_good, "{arguments:?}: {text}");
         assert!(text.contains(sentence), "{arguments:?}: {text}");
-        assert!(!text.contains("The configuration is good"), "{text}");
+        assert!(!text.contains("The configuration is valid"), "{text}");
     }
 }
 

@@ -331,7 +331,7 @@ fn what_would_wait_or_end_the_server_ends_the_link_and_its_name_is_in_the_log() 
         let mut rest = Vec::new();
         let ended = link.read_to_end(&mut rest);
         let name = line.split(' ').next().unwrap_or(line);
-        let told = format!("The master sent '{name}', which no master sends");
+        let told = format!("The master sent an unexpected command: '{name}'");
         eventually(&format!("{line} ends the link ({ended:?})"), || {
             server.log().contains(&told)
         });

@@ -242,7 +242,7 @@ fn shares_are_said_as_other_directives_are() {
     let refused = support::command().arg(&few).output().expect("it runs");
     let said = [refused.stdout, refused.stderr].concat();
     let said = String::from_utf8_lossy(&said).into_owned();
-    let reason = "there is no database 17: databases is 17";
+    let reason = "database 17 does not exist: databases is 17";
     assert!(!refused.status.success() && said.contains(reason), "{said}");
     let mut child = support::command()
         .arg(&file)
@@ -260,7 +260,7 @@ fn shares_are_said_as_other_directives_are() {
         ("x 1mb", "DB index is out of range"),
         ("1 much", "argument must be a memory or percent value"),
         ("1 200%", "percentage argument must be less or equal to 100"),
-        ("20 1mb", "there is no database 20: databases is 20"),
+        ("20 1mb", "database 20 does not exist: databases is 20"),
     ] {
         let line = format!("CONFIG SET maxmemory-db \"{value}\"");
         check(&mut raw, &line, &format!("{failed}{reason}"));

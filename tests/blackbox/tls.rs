@@ -368,13 +368,13 @@ fn certificates_are_read_anew_by_config_set_and_by_themselves_and_connections_go
     // Files change under the same names: broken ones are left alone, good ones come into force.
     fs::write(authority.path("second.crt"), "broken").expect("it is written");
     eventually("the log says so", || {
-        server.log().contains("those before stay in force")
+        server.log().contains("the previous ones stay in use")
     });
     ping(&mut begin()).expect("it is served as before");
     assert_eq!(metric(metrics, "basalt_tls_last_reload_status"), 0.0);
     let doctor = raw.call("MEMORY DOCTOR").show();
     assert!(
-        doctor.contains("TLS files have changed and can not be used"),
+        doctor.contains("TLS files have changed but cannot be loaded"),
         "{doctor}"
     );
     authority.sign("second", "third", |_| {});
@@ -394,7 +394,7 @@ fn certificates_are_read_anew_by_config_set_and_by_themselves_and_connections_go
     authority.sign("second", "fourth", |params| params.not_after = soon.into());
     eventually("its end is told of", || {
         let doctor = raw.call("MEMORY DOCTOR").show();
-        doctor.contains("(tls-cert-file) ends in 4 days")
+        doctor.contains("(tls-cert-file) expires in 4 days")
     });
     assert!(metric(metrics, end) < now_s + 6.0 * 24.0 * 3600.0);
 }

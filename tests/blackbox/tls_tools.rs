@@ -380,7 +380,7 @@ fn keys_are_read_with_their_password() {
         ),
         (
             format!("tls-key-file {traditional}"),
-            "old.key: it is encrypted as OpenSSL did before PKCS #8, which is weak; `openssl pkcs8 -topk8",
+            "old.key: the key uses the weak legacy OpenSSL encryption",
         ),
     ] {
         let reply = admin.call(&format!("CONFIG SET {change}")).show();

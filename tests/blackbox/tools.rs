@@ -27,7 +27,7 @@ fn a_report_is_written_whole_or_not_at_all() {
     let metrics = port.to_string();
     let (is_good, said) = report_of(&metrics, &[]);
     assert!(
-        !is_good && said.contains("401 A user and a password are needed"),
+        !is_good && said.contains("401 A user name and a password are required"),
         "{said}"
     );
     assert!(!file.exists());
@@ -36,12 +36,7 @@ fn a_report_is_written_whole_or_not_at_all() {
     assert!(is_good, "{said}");
     let page = std::fs::read_to_string(&file).expect("a report");
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>"));
-    for panel in [
-        "What stands out",
-        "Latency",
-        "The append-only file",
-        "Who follows whom",
-    ] {
+    for panel in ["Findings", "Latency", "Append-only file (AOF)", "Topology"] {
         assert!(page.contains(panel), "{panel}");
     }
     // The port of clients says which one is meant, if there is any.

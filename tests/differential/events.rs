@@ -1,7 +1,7 @@
 //! What a subscriber to keyspace notifications hears of a batch: all classes of changes.
 //!
 //! Misses and new keys (classes `m` and `n`) are not
-//! compared: they are told once for each look-up that Redis happens to make.
+//! compared: they are told once for each lookup that Redis happens to make.
 
 use std::time::Duration;
 

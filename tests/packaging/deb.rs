@@ -203,7 +203,7 @@ fn the_configuration_of_the_package_is_the_example_with_its_folders() {
             "unixsocket /run/basalt/basalt.sock",
             "unixsocketperm 770",
             "logfile /var/log/basalt/basalt.log",
-            "# Where the files lie.",
+            "# Directory of the data files.",
             "dir /var/lib/basalt",
         ]
     );

@@ -125,7 +125,7 @@ impl Registry {
         }
     }
 
-    /// Closes a connection. When this returns, look-ups do not find it any more, though its task may end a moment
+    /// Closes a connection. When this returns, lookups do not find it any more, though its task may end a moment
     /// later.
     pub fn kill(&self, client: &Shared) {
         client.kill();

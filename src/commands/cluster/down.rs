@@ -47,20 +47,21 @@ impl fmt::Display for Down {
                 needed,
             } => write!(
                 f,
-                "this node was stopped for {millis} milliseconds; {heard} of the primaries have answered since, {needed} have to"
+                "this node was stopped for {millis} milliseconds; {heard} primaries have replied since then, {needed} \
+                 are required"
             ),
             Down::Minority { reachable, needed } => write!(
                 f,
-                "this node reaches {reachable} of the primaries, {needed} are the majority"
+                "this node reaches {reachable} primaries, but the majority is {needed}"
             ),
             Down::Unsaved => write!(
                 f,
-                "the cluster config file can not be written, so this node says nothing to the others"
+                "the cluster config file cannot be written, so this node sends nothing to other nodes"
             ),
-            Down::Rejoining => write!(f, "this node has just come back from a minority"),
+            Down::Rejoining => write!(f, "this node was in a minority until just now"),
             Down::Uncovered(slots) => {
                 let count = slots.len();
-                write!(f, "{count} slots have no primary that works (")?;
+                write!(f, "{count} slots have no working primary (")?;
                 for (at, (first, last)) in slots.ranges().take(NAMED_RANGES).enumerate() {
                     let comma = if at == 0 { "" } else { "," };
                     match first == last {
@@ -71,7 +72,7 @@ impl fmt::Display for Down {
                 let more = slots.ranges().count().saturating_sub(NAMED_RANGES);
                 match more {
                     0 => write!(f, ")"),
-                    more => write!(f, " and {more} ranges more)"),
+                    more => write!(f, " and {more} more ranges)"),
                 }
             }
         }
@@ -86,9 +87,9 @@ mod tests {
     fn slots_are_named_by_ranges_and_the_rest_is_counted() {
         let slots = (0..5).chain([9]).collect();
         let text = Down::Uncovered(slots).to_string();
-        assert_eq!(text, "6 slots have no primary that works (0-4,9)");
+        assert_eq!(text, "6 slots have no working primary (0-4,9)");
         let apart = (0..40).step_by(2).collect();
         let text = Down::Uncovered(apart).to_string();
-        assert!(text.ends_with("(0,2,4,6,8,10,12,14 and 12 ranges more)"));
+        assert!(text.ends_with("(0,2,4,6,8,10,12,14 and 12 more ranges)"));
     }
 }

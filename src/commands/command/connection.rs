@@ -34,7 +34,7 @@ static AUTH: Command = Command::new("auth", Group::Connection, -2)
         "Authenticates the connection.",
     )
     .complexity("O(N) for N passwords of the user.")
-    .history(&[("6.0.0", "Takes a user's name too.")])
+    .history(&[("6.0.0", "Accepts a user name.")])
     .repeatable()
     .on_session(auth);
 

@@ -84,7 +84,7 @@ static DBSIZE: Command = Command::new("dbsize", Group::Server, 1)
     .doc(
         "1.0.0",
         "",
-        "Counts the keys of the database, expired ones that are still there included.",
+        "Returns the number of keys of the database, including expired keys that are not yet deleted.",
     )
     .tips(&["request_policy:all_shards", "response_policy:agg_sum"])
     .on_all_shards(dbsize);

@@ -1,4 +1,4 @@
-//! All commands, and look-up by name.
+//! All commands, and lookup by name.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;

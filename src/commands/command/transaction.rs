@@ -53,7 +53,7 @@ static DISCARD: Command = Command::new("discard", Group::Transactions, 1)
 static UNWATCH: Command = Command::new("unwatch", Group::Transactions, 1)
     .flags(FAST.or(Flags::TRANSACTIONAL))
     .categories(Categories::TRANSACTION)
-    .doc("2.2.0", "", "Forgets all watched keys.")
+    .doc("2.2.0", "", "Stops watching all keys.")
     .on_transaction(TransactionVerb::Unwatch);
 
 /// `WATCH key [key ...]`

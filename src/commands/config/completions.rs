@@ -7,20 +7,17 @@ use crate::config::table::PARAMETERS;
 
 /// The tools, and their purpose.
 const TOOLS: [(&str, &str); 6] = [
-    (
-        "check-rdb",
-        "Say what is in a snapshot and whether it is good",
-    ),
-    ("check-aof", "Say whether an append-only file is good"),
-    ("top", "Show how a server is, second by second"),
-    ("report", "Write one page of how a server is and was"),
-    ("help", "Say what directives are for"),
-    ("completions", "Print what a shell completes words by"),
+    ("check-rdb", "Check a snapshot and show what it contains"),
+    ("check-aof", "Check an append-only file"),
+    ("top", "Show live statistics of a server"),
+    ("report", "Write an HTML report of a server"),
+    ("help", "Print help on directives"),
+    ("completions", "Print a shell completion script"),
 ];
 
 /// Options of the server other than directives.
 const OPTIONS: [(&str, &str); 3] = [
-    ("check-config", "Only say whether the configuration is good"),
+    ("check-config", "Check the configuration and exit"),
     ("version", "Print the version"),
     ("help", "Print the help"),
 ];

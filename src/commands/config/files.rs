@@ -95,7 +95,7 @@ pub(super) fn toml_directives(
                 let mut all = Vec::new();
                 for item in items {
                     let word = word_of(item.kind)
-                        .ok_or_else(|| failure("a list holds texts and numbers"))?;
+                        .ok_or_else(|| failure("a list may contain only strings and numbers"))?;
                     let words = if takes_many {
                         words::split_text(&word).map_err(failure)?
                     } else {
@@ -117,7 +117,7 @@ pub(super) fn toml_directives(
             }
             kind => {
                 let word = word_of(kind).ok_or_else(|| {
-                    failure("a table is no value: directives stand at the top level")
+                    failure("tables are not supported: put directives at the top level")
                 })?;
                 mentions.push(if is_repeated {
                     words::split_text(&word).map_err(failure)?
@@ -258,12 +258,12 @@ pub(super) fn only_in_files(config: &mut Config, directive: &Directive) -> Resul
             Ok(())
         }
         ("loadmodule", [_, ..]) => {
-            Err("'loadmodule' is not supported: there are no modules".to_owned())
+            Err("'loadmodule' is not supported: modules are not supported".to_owned())
         }
         ("sentinel", [_, ..]) => Err("sentinel directive while not in sentinel mode".to_owned()),
         (name, []) if name.contains('.') => Err("Module config specified without value".to_owned()),
         (name, _) if name.contains('.') => Err(format!(
-            "'{name}' is not supported: it belongs to a module, and there are no modules"
+            "'{name}' is not supported: it belongs to a module, and modules are not supported"
         )),
         (name, _) => Err(format!(
             "Bad directive or wrong number of arguments{}",

@@ -1,21 +1,24 @@
 //! Directives of other versions, and of Valkey, that have no effect here: the server starts with files that contain
 //! them, and reports them. They are not parameters: CONFIG GET does not show them.
 
-const ONE_ADDRESS: &str = "all clients are told one address of a node";
-const OWN_HANDOVER: &str = "the end of a slot's migration has limits of its own";
-const NO_RDMA: &str = "connections come over TCP and unix sockets";
-const NO_MODULE: &str = "the module that reads it is not here";
+const ONE_ADDRESS: &str = "all clients get the same address of a node";
+const OWN_HANDOVER: &str = "the end of a slot migration has its own limits";
+const NO_RDMA: &str = "only TCP and unix sockets are supported";
+const NO_MODULE: &str = "the module that reads it does not exist";
 const OTHER_DESIGN: &str = "it tunes something that this server does not have";
-const FOR_TESTS: &str = "it is there for the tests of another server";
+const FOR_TESTS: &str = "it is only for tests of another server";
 
 /// Names in alphabetical order, and the reasons why they have no effect.
 static DIRECTIVES: &[(&str, &str)] = &[
     ("active-defrag-cycle-us", OTHER_DESIGN),
     (
         "aof-load-corrupt-tail-max-size",
-        "an append-only file is loaded if its end is missing, and refused if it is corrupt",
+        "a truncated append-only file is loaded, and a corrupt one is refused",
     ),
-    ("availability-zone", "no client is told of zones"),
+    (
+        "availability-zone",
+        "clients do not learn the availability zone",
+    ),
     ("client-default-resp", FOR_TESTS),
     ("cluster-announce-client-ipv4", ONE_ADDRESS),
     ("cluster-announce-client-ipv6", ONE_ADDRESS),
@@ -23,11 +26,11 @@ static DIRECTIVES: &[(&str, &str)] = &[
     ("cluster-announce-client-tls-port", ONE_ADDRESS),
     (
         "cluster-compatibility-sample-ratio",
-        "what a cluster would refuse is not counted",
+        "commands that a cluster would refuse are not counted",
     ),
     (
         "cluster-config-save-behavior",
-        "the file is safe on disk before other nodes hear of what is in it",
+        "the file is always synced to disk before other nodes learn its contents",
     ),
     ("cluster-slot-migration-handoff-max-lag-bytes", OWN_HANDOVER),
     (
@@ -40,45 +43,45 @@ static DIRECTIVES: &[(&str, &str)] = &[
     ("events-per-io-thread", OTHER_DESIGN),
     (
         "extended-redis-compatibility",
-        "INFO and HELLO speak of a Redis in any case",
+        "INFO and HELLO always report the server as redis",
     ),
-    ("gopher-enabled", "the Gopher protocol is gone"),
-    ("hash-seed", "keys are hashed with a random seed"),
-    ("import-mode", "keys expire in any case"),
+    ("gopher-enabled", "the Gopher protocol is not supported"),
+    ("hash-seed", "keys are always hashed with a random seed"),
+    ("import-mode", "keys always expire"),
     ("io-threads-always-active", OTHER_DESIGN),
     (
         "io-threads-do-commands-offloading-with-modules",
         OTHER_DESIGN,
     ),
     ("key-memory-histograms", OTHER_DESIGN),
-    ("lookahead", "whole batches are looked ahead in any case"),
+    ("lookahead", "whole batches are always prefetched"),
     (
         "lua-enable-deprecated-api",
-        "scripts find what Redis 7.4 has",
+        "scripts have the API of Redis 7.4",
     ),
-    ("lua-enable-insecure-api", "scripts find what Redis 7.4 has"),
     (
-        "memory-tracking-per-slot",
-        "the memory of a slot is not counted",
+        "lua-enable-insecure-api",
+        "scripts have the API of Redis 7.4",
     ),
+    ("memory-tracking-per-slot", "memory per slot is not counted"),
     ("min-io-threads-avoid-copy-reply", OTHER_DESIGN),
     ("min-string-size-avoid-copy-reply", OTHER_DESIGN),
     ("min-string-size-avoid-copy-reply-threaded", OTHER_DESIGN),
-    ("mptcp", "connections are of TCP alone"),
+    ("mptcp", "only TCP is supported"),
     ("prefetch-batch-max-size", OTHER_DESIGN),
     (
         "rdb-version-check",
-        "versions of snapshots that are not known are refused in any case",
+        "unknown snapshot versions are always refused",
     ),
     ("rdma-bind", NO_RDMA),
     ("rdma-completion-vector", NO_RDMA),
     ("rdma-port", NO_RDMA),
     ("rdma-rx-size", NO_RDMA),
-    ("repl-mptcp", "connections are of TCP alone"),
+    ("repl-mptcp", "only TCP is supported"),
     ("req-res-logfile", FOR_TESTS),
     (
         "unixsocketgroup",
-        "the group of the socket is that of the process",
+        "the socket belongs to the group of the process",
     ),
 ];
 

@@ -35,30 +35,30 @@ pub fn help() -> String {
         )
         .arg(option(
             "check-config",
-            "Only say whether the configuration is good, and what is unsafe in it",
+            "Check the configuration, report what is invalid or unsafe, and exit",
         ))
         .arg(option("version", "Print the version").short('v'))
-        .arg(option("help", "Print this").short('h'));
+        .arg(option("help", "Print this help").short('h'));
     let usage = command.render_help().to_string();
     format!("{usage}\n{TOOLS}\n{EXAMPLES}\n{}", directives())
 }
 
 const TOOLS: &str = "\
 Tools:
-  check-rdb FILE   Say what is in a snapshot and whether it is good
-  check-aof FILE   Say whether an append-only file, or its manifest, is good; --fix cuts off what is not
-  top              Show how a server is, second by second: basalt, Redis or Valkey (top --help)
-  report FILE      Write one page of how a server is and was, to attach to an incident (report --help)
-  completions      Print what bash, zsh or fish completes words by
-  help [NAME …]    Print this, or what directives are for
+  check-rdb FILE   Check a snapshot and show what it contains
+  check-aof FILE   Check an append-only file or its manifest; --fix truncates it at the first error
+  top              Show live statistics of a basalt, Redis or Valkey server (top --help)
+  report FILE      Write an HTML report of a server, to attach to an incident (report --help)
+  completions      Print a completion script for bash, zsh or fish
+  help [NAME …]    Print this help, or help on directives
 ";
 
 const EXAMPLES: &str = "\
-A directive takes all that follows up to the next --, and goes over what the file says:
+A directive takes all values up to the next --, and overrides the configuration file:
   basalt /etc/basalt.toml --port 6380 --save '' --bind 127.0.0.1 ::1
   echo 'maxmemory 128mb' | basalt - --loglevel verbose
-Between the two stands the environment: BASALT_MAXCLIENTS=1000 is `maxclients 1000`. With _FILE behind the name a file
-has the value, as orchestrators hand secrets out: BASALT_REQUIREPASS_FILE=/run/secrets/password.
+Environment variables override the file, and arguments override both: BASALT_MAXCLIENTS=1000 is `maxclients 1000`. If
+the name ends with _FILE, the value is read from that file: BASALT_REQUIREPASS_FILE=/run/secrets/password.
 ";
 
 /// Returns the output of `help WORD …`: the directives of these names, or an error for a word that is not a
@@ -69,24 +69,24 @@ pub fn help_on(words: &[String]) -> Result<String, String> {
         let name = word.trim_start_matches('-').to_ascii_lowercase();
         let Some(parameter) = find(&name) else {
             let question = similar::question(&name);
-            return Err(format!("There is no directive '{name}'{question}"));
+            return Err(format!("Unknown directive '{name}'{question}"));
         };
         text.push_str(&describe(parameter));
         if parameter.traits.mutable {
             text.push_str(&format!(
-                "      CONFIG SET {} changes it.\n",
+                "      Can be changed at runtime: CONFIG SET {}.\n",
                 parameter.name
             ));
         }
         text.push_str(&format!(
-            "      In the environment: BASALT_{}.\n",
+            "      Environment variable: BASALT_{}.\n",
             environment_name(parameter)
         ));
     }
     Ok(text)
 }
 
-const DIRECTIVES: &str = "Directives (values; default; * when CONFIG SET may change it):\n";
+const DIRECTIVES: &str = "Directives (values; default; *: CONFIG SET can change it):\n";
 
 fn directives() -> String {
     let shown = PARAMETERS.iter().filter(|each| !each.traits.hidden);
@@ -104,7 +104,7 @@ fn describe(parameter: &Parameter) -> String {
         Support::Works => String::new(),
         Support::NoEffect(why) => format!(" No effect: {why}."),
         Support::Warned(why) => format!(" Accepted, but {why}."),
-        Support::Refused(why) => format!(" Only the default: {why}."),
+        Support::Refused(why) => format!(" Only the default is accepted: {why}."),
     };
     format!("  --{name}{star} ({values}; {default})\n      {summary}{support}\n")
 }

@@ -140,7 +140,7 @@ fn question(error: ConfigError, named: Option<&Path>) -> ConfigError {
     }
 }
 
-/// The parsed arguments, before any look-up.
+/// The parsed arguments, before any lookup.
 struct CommandLine {
     action: Action,
     file: Option<PathBuf>,
@@ -349,7 +349,7 @@ impl EnvironmentLayer {
             let of_file = || Some((called(name.strip_suffix("_FILE")?)?, true));
             let Some((parameter, is_file)) = direct.or_else(of_file) else {
                 warnings.push(format!(
-                    "the environment variable BASALT_{name} names no directive"
+                    "the environment variable BASALT_{name} does not match any directive"
                 ));
                 continue;
             };
@@ -358,7 +358,7 @@ impl EnvironmentLayer {
             let value = lossless::text_of(value.as_bytes()).into_owned();
             if value.starts_with("tcp://") {
                 warnings.push(format!(
-                    "the environment variable {text} is left to the orchestrator"
+                    "the environment variable {text} is ignored: it seems to be set by the orchestrator"
                 ));
                 continue;
             }
@@ -378,7 +378,7 @@ impl EnvironmentLayer {
             {
                 let variable = environment_name(parameter);
                 return Err(failure(format!(
-                    "BASALT_{variable} and BASALT_{variable}_FILE are both set: one of them is enough"
+                    "BASALT_{variable} and BASALT_{variable}_FILE are both set: set only one of them"
                 )));
             }
             directives.push(Directive {

@@ -71,7 +71,8 @@ pub fn read(words: &[String]) -> Result<Vec<Seed>, String> {
     }
     let seeds: Option<Vec<Seed>> = words.iter().map(|word| read_one(word)).collect();
     seeds.ok_or_else(|| {
-        "cluster-seeds takes host:port or host:port@bus-port, with spaces between".to_owned()
+        "cluster-seeds must be a list of host:port or host:port@bus-port, separated by spaces"
+            .to_owned()
     })
 }
 

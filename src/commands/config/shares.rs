@@ -99,7 +99,7 @@ pub(super) fn refusal(config: &Config) -> Option<String> {
         .iter()
         .find(|share| share.db >= config.databases as usize)?;
     Some(format!(
-        "there is no database {}: databases is {}",
+        "database {} does not exist: databases is {}",
         absent.db, config.databases
     ))
 }
@@ -158,7 +158,7 @@ mod tests {
         set(&mut config, "16 1mb", Mode::Replace).expect("a pair");
         assert_eq!(
             refusal(&config).as_deref(),
-            Some("there is no database 16: databases is 16")
+            Some("database 16 does not exist: databases is 16")
         );
         config.databases = 17;
         assert_eq!(refusal(&config), None);

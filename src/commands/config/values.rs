@@ -295,7 +295,7 @@ pub struct OutputLimits {
 
 /// Checks the credentials of the metrics port: a user and a secret.
 pub(super) fn metrics_auth(text: &str) -> Result<(), &'static str> {
-    let shape = "it has to be user:password, or user:# and a SHA-256 of 64 hexadecimal digits";
+    let shape = "must be user:password, or user:# and a SHA-256 of 64 hexadecimal digits";
     match text.split_once(':') {
         _ if text.is_empty() => Ok(()),
         Some((user, secret)) if !user.is_empty() && !secret.is_empty() => {
@@ -318,7 +318,7 @@ pub(super) fn host_names(text: &str) -> Result<(), &'static str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     match text.bytes().all(|byte| is_plain(byte) || byte == b' ') {
         true => Ok(()),
-        false => Err("names of hosts, parted by spaces, have letters, digits, dots and hyphens"),
+        false => Err("must be host names (letters, digits, dots, hyphens) separated by spaces"),
     }
 }
 
@@ -398,7 +398,7 @@ pub fn version(text: &str) -> Result<(), &'static str> {
     };
     match text.is_empty() || text.split('.').count() == 3 && text.split('.').all(is_number) {
         true => Ok(()),
-        false => Err("must be empty, or three numbers with dots between them"),
+        false => Err("must be empty or a version such as 7.4.0"),
     }
 }
 
@@ -465,7 +465,7 @@ pub const DIR: Special = Special {
 /// Returns the absolute path of a directory, if it exists.
 fn directory(path: &Path) -> io::Result<PathBuf> {
     let found = fs::canonicalize(path)?;
-    // A look-up after a trailing slash fails for a file, and for a directory that may not be entered.
+    // A lookup after a trailing slash fails for a file, and for a directory that may not be entered.
     fs::metadata(found.join("."))?;
     Ok(found)
 }

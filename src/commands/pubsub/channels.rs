@@ -60,7 +60,7 @@ impl Names {
     }
 
     /// Moves a name, and the list of its subscribers, to newly allocated memory; returns the name and the
-    /// subscribers, if there are any. No look-up ever finds the name missing.
+    /// subscribers, if there are any. No lookup ever finds the name missing.
     fn relocate(&self, name: &[u8]) -> Option<(Arc<[u8]>, Subscribers)> {
         let mut names = self.0.write();
         let (old, clients) = names.remove_entry(name)?;

@@ -29,7 +29,7 @@ pub enum Answer {
 
 /// Error: the received bytes are no reply, or longer than any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the other server does not speak the protocol")]
+#[error("the other server does not speak the Redis protocol")]
 pub struct Malformed;
 
 impl Answer {

@@ -290,7 +290,7 @@ fn read_pack<const N: usize>(
 fn deadline_of(element: Element<'_>) -> Result<Option<u64>, Malformed> {
     let number = element
         .integer()
-        .ok_or(Malformed("a deadline that is no number"))?;
+        .ok_or(Malformed("an expiry time that is not a number"))?;
     match number {
         0 => Ok(None),
         at_ms => checked_deadline(u64::try_from(at_ms).ok()).map(Some),
@@ -300,7 +300,7 @@ fn deadline_of(element: Element<'_>) -> Result<Option<u64>, Malformed> {
 fn checked_deadline(at_ms: Option<u64>) -> Result<u64, Malformed> {
     at_ms
         .filter(|at_ms| (1..=DEADLINE_MAX).contains(at_ms))
-        .ok_or(Malformed("a deadline beyond all time"))
+        .ok_or(Malformed("an expiry time out of range"))
 }
 
 /// A hash under construction.

@@ -66,7 +66,7 @@ pub(super) fn read(
                     NODE_PACKED => {
                         list.append_listpack(Listpack::check(&bytes).ok_or(Malformed::PACK)?);
                     }
-                    _ => return Err(Malformed("a list node of an unknown kind")),
+                    _ => return Err(Malformed("a list node of an unknown type")),
                 }
             }
         }

@@ -84,14 +84,14 @@ pub struct Malformed(pub &'static str);
 impl Malformed {
     const SHORT: Malformed = Malformed("fewer bytes than claimed");
     /// A string claims to be longer than the reader allows.
-    pub const BEYOND_LIMIT: Malformed = Malformed("a string beyond the limit");
+    pub const BEYOND_LIMIT: Malformed = Malformed("a string longer than the limit");
     const NAN: Malformed = Malformed("a score that is not a number");
     const TWICE: Malformed = Malformed("the same member twice");
     /// A collection has no elements, as may occur in files of old servers.
     pub const EMPTY: Malformed = Malformed("a collection without elements");
-    const PACK: Malformed = Malformed("a packed structure out of shape");
-    const GROUP: Malformed = Malformed("a packed structure with a part of a group");
-    const EARLY: Malformed = Malformed("a time before all time");
+    const PACK: Malformed = Malformed("a malformed compact encoding");
+    const GROUP: Malformed = Malformed("a compact encoding with an incomplete group of elements");
+    const EARLY: Malformed = Malformed("a time out of range");
     const ORDER: Malformed = Malformed("members out of order");
 }
 

@@ -195,7 +195,7 @@ pub(super) fn score(element: Element<'_>) -> Result<f64, Malformed> {
     match element {
         Element::Integer(number) => Ok(number as f64),
         Element::Bytes(text) => {
-            number::parse_f64(text).ok_or(Malformed("a score that is no number"))
+            number::parse_f64(text).ok_or(Malformed("a score that is not a number"))
         }
     }
 }

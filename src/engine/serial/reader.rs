@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
         let fields = self.origin.and_then(|origin| origin.templates.get(&number));
         fields
             .map(Vec::as_slice)
-            .ok_or(Malformed("a template of fields that did not come before"))
+            .ok_or(Malformed("a missing field template"))
     }
 
     /// Returns the remaining bytes.
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
             form::LENGTH_32 => Head::Length(u64::from(u32::from_be_bytes(self.array()?))),
             form::LENGTH_64 => Head::Length(u64::from_be_bytes(self.array()?)),
             0xc0.. => Head::Form(first),
-            _ => return Err(Malformed("a length in an unknown form")),
+            _ => return Err(Malformed("a length in an unknown format")),
         })
     }
 
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
     pub fn length(&mut self) -> Result<u64, Malformed> {
         match self.head()? {
             Head::Length(length) => Ok(length),
-            Head::Form(_) => Err(Malformed("a string where a length is due")),
+            Head::Form(_) => Err(Malformed("a string instead of a length")),
         }
     }
 
@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
             form::INT_8 => i64::from(i8::from_le_bytes(self.array()?)),
             form::INT_16 => i64::from(i16::from_le_bytes(self.array()?)),
             form::INT_32 => i64::from(i32::from_le_bytes(self.array()?)),
-            _ => return Err(Malformed("a string in an unknown form")),
+            _ => return Err(Malformed("a string in an unknown format")),
         })
     }
 
@@ -156,9 +156,9 @@ impl<'a> Reader<'a> {
             return Err(Malformed::BEYOND_LIMIT);
         }
         if length / EXPANSION_MAX > packed.len() {
-            return Err(Malformed("a compressed string that claims too much"));
+            return Err(Malformed("a compressed string with an excessive length"));
         }
-        lzf::decompress(packed, length).ok_or(Malformed("a compressed string out of shape"))
+        lzf::decompress(packed, length).ok_or(Malformed("a malformed compressed string"))
     }
 
     /// Reads a binary double; NaN is an error.
@@ -178,7 +178,7 @@ impl<'a> Reader<'a> {
             255 => Ok(f64::NEG_INFINITY),
             length => {
                 let text = self.raw(usize::from(length))?;
-                number::parse_f64(text).ok_or(Malformed("a score that is no number"))
+                number::parse_f64(text).ok_or(Malformed("a score that is not a number"))
             }
         }
     }

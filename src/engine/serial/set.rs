@@ -123,15 +123,15 @@ pub(super) fn read_lapsing(
             END if is_empty => return Err(Malformed::EMPTY),
             END => return Ok(entry),
             lapsing::NUMBER => {}
-            _ => return Err(Malformed("a part of a set of another kind")),
+            _ => return Err(Malformed("a part of a set of another type")),
         }
         let deadline = match reader.length()? {
             0 => None,
             more if more - 1 <= ELEMENT_DEADLINE_MAX => Some(more - 1),
-            _ => return Err(Malformed("a deadline beyond all time")),
+            _ => return Err(Malformed("an expiry time out of range")),
         };
         if reader.length()? != STRING {
-            return Err(Malformed("a part of a set of another kind"));
+            return Err(Malformed("a part of a set of another type"));
         }
         let member = reader.string()?;
         if !add(&mut entry, &member, &limits) {

@@ -58,13 +58,13 @@ pub(super) fn read(
     let data_type = SKETCHES
         .into_iter()
         .find(|data_type| number_of(*data_type) == number)
-        .ok_or(Malformed("a value of a module that is not here"))?;
+        .ok_or(Malformed("a value of an unavailable module"))?;
     let head = piece(reader)?.ok_or(Malformed::SHORT)?;
     // An empty sketch may have no pieces at all.
     let mut data = Vec::new();
     while let Some(more) = piece(reader)? {
         if (data.len() + more.len()) as u64 > BYTES_MAX {
-            return Err(Malformed("a sketch beyond the limit"));
+            return Err(Malformed("a sketch larger than the limit"));
         }
         data.extend_from_slice(&more);
     }
@@ -79,7 +79,7 @@ pub(super) fn read(
         DataType::TDigest => made::<TDigest>(key, &head, &data),
         _ => None,
     };
-    entry.ok_or(Malformed("a sketch whose parts do not fit together"))
+    entry.ok_or(Malformed("a sketch with inconsistent parts"))
 }
 
 /// Reads the next string; None at the end.
@@ -87,6 +87,6 @@ fn piece<'a>(reader: &mut Reader<'a>) -> Result<Option<Cow<'a, [u8]>>, Malformed
     match reader.length()? {
         STRING => reader.string().map(Some),
         END => Ok(None),
-        _ => Err(Malformed("a part of a sketch of another kind")),
+        _ => Err(Malformed("a part of a sketch of another type")),
     }
 }

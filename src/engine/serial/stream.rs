@@ -206,7 +206,7 @@ pub(super) fn read(
             .and_then(|pack| pack.iter().next()?.integer())
             .is_none_or(|live| live <= 0);
         let node = Node::check(bytes.into_owned(), master).filter(|_| !is_empty);
-        let node = node.ok_or(Malformed("a stream node out of shape"))?;
+        let node = node.ok_or(Malformed("a malformed stream node"))?;
         if !stream.push_node(master, node) {
             return Err(Malformed::ORDER);
         }
@@ -215,7 +215,7 @@ pub(super) fn read(
     for _ in 0..reader.count(5)? {
         let name = reader.string()?;
         if stream.groups.get(&name).is_some() {
-            return Err(Malformed("two groups of one name"));
+            return Err(Malformed("duplicate consumer group"));
         }
         let group = read_group(form, reader, &stream)?;
         stream.groups.insert(&name, group);
@@ -233,7 +233,7 @@ fn read_producers(reader: &mut Reader<'_>, stream: &mut Stream) -> Result<(), Ma
         each_max: reader.length()?,
     };
     if !Rules::SECONDS.contains(&rules.seconds) || !Rules::EACH_MAX.contains(&rules.each_max) {
-        return Err(Malformed("producers under rules that can not be"));
+        return Err(Malformed("producers with invalid limits"));
     }
     let mut facts = ProducerFacts::under(rules);
     stream.restore_producers(Some(facts));
@@ -242,13 +242,13 @@ fn read_producers(reader: &mut Reader<'_>, stream: &mut Stream) -> Result<(), Ma
         let name = reader.string()?;
         let ids = reader.count(3)?;
         if ids as u64 > rules.each_max {
-            return Err(Malformed("a producer of more ids than are remembered"));
+            return Err(Malformed("a producer with more IDs than the limit"));
         }
         for _ in 0..ids {
             let id = reader.string()?;
             let entry = read_id(reader)?;
             if !stream.restore_id(&name, &id, entry) {
-                return Err(Malformed("an id of a producer twice"));
+                return Err(Malformed("a duplicate ID of a producer"));
             }
         }
     }
@@ -265,10 +265,10 @@ fn read_facts(form: u8, reader: &mut Reader<'_>, stream: &mut Stream) -> Result<
     let (length, last_id) = (reader.length()?, read_id(reader)?);
     let is_behind = stream.last_written_id().is_none_or(|last| last <= last_id);
     if !is_behind {
-        return Err(Malformed("a stream whose last entry is behind its last id"));
+        return Err(Malformed("a stream whose last entry is after its last ID"));
     }
     if i64::try_from(length).is_err() {
-        return Err(Malformed("a stream of more entries than can be"));
+        return Err(Malformed("a stream with an impossible number of entries"));
     }
     if facts.length != length {
         stream.note_claimed_length();
@@ -283,7 +283,9 @@ fn read_facts(form: u8, reader: &mut Reader<'_>, stream: &mut Stream) -> Result<
         facts.entries_added = reader.length()?;
         // Commands limit it to the range of signed numbers.
         if i64::try_from(facts.entries_added).is_err() {
-            return Err(Malformed("a stream that had more entries than can be"));
+            return Err(Malformed(
+                "a stream with an impossible number of added entries",
+            ));
         }
     }
     stream.set_facts(facts);
@@ -307,7 +309,7 @@ fn read_group(form: u8, reader: &mut Reader<'_>, stream: &Stream) -> Result<Grou
             return Err(Malformed::EARLY);
         }
         if figures.insert(id, (delivered_ms, deliveries)).is_some() {
-            return Err(Malformed("an entry pending twice"));
+            return Err(Malformed("a duplicate pending entry"));
         }
     }
     let mut owned = BTreeSet::new();
@@ -332,11 +334,11 @@ fn read_group(form: u8, reader: &mut Reader<'_>, stream: &Stream) -> Result<Grou
             let id = id_of(&reader.array::<16>()?)?;
             let Some((delivered_ms, deliveries)) = figures.get(&id).copied() else {
                 return Err(Malformed(
-                    "an entry that a consumer has and its group has not",
+                    "a pending entry of a consumer that is not pending in its group",
                 ));
             };
             if !owned.insert(id) {
-                return Err(Malformed("an entry of two consumers"));
+                return Err(Malformed("a pending entry of two consumers"));
             }
             group.set_pending(
                 id,
@@ -352,16 +354,16 @@ fn read_group(form: u8, reader: &mut Reader<'_>, stream: &Stream) -> Result<Grou
         for _ in 0..reader.count(16)? {
             let id = id_of(&reader.array::<16>()?)?;
             let Some((_, deliveries)) = figures.get(&id).copied() else {
-                return Err(Malformed("an entry given back that is not pending"));
+                return Err(Malformed("a returned entry that is not pending"));
             };
             if !owned.insert(id) {
-                return Err(Malformed("an entry given back that is a consumer's"));
+                return Err(Malformed("a returned entry that belongs to a consumer"));
             }
             group.give_back(id, deliveries);
         }
     }
     if owned.len() != figures.len() {
-        return Err(Malformed("an entry pending for nobody"));
+        return Err(Malformed("a pending entry without a consumer"));
     }
     Ok(group)
 }
@@ -383,7 +385,7 @@ fn raw_id(id: StreamId) -> [u8; 16] {
 fn id_of(bytes: &[u8]) -> Result<StreamId, Malformed> {
     let whole: [u8; 16] = bytes
         .try_into()
-        .map_err(|_| Malformed("an id of another length"))?;
+        .map_err(|_| Malformed("an ID of the wrong length"))?;
     let whole = u128::from_be_bytes(whole);
     Ok(StreamId::new((whole >> 64) as u64, whole as u64))
 }

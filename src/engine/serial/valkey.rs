@@ -26,6 +26,6 @@ pub(super) fn read_deadline(reader: &mut Reader<'_>) -> Result<Option<u64>, Malf
     match reader.millis()?.cast_signed() {
         -1 => Ok(None),
         at_ms @ 1.. => Ok(Some(at_ms.cast_unsigned().min(DEADLINE_MAX))),
-        _ => Err(Malformed("a deadline before all time")),
+        _ => Err(Malformed("an expiry time out of range")),
     }
 }

@@ -36,13 +36,13 @@ const fn endpoint(
 
 /// All paths.
 pub(super) static ENDPOINTS: [Endpoint; 20] = [
-    endpoint("/api/v1", "The paths that there are.", |_| {
+    endpoint("/api/v1", "All paths of this API.", |_| {
         let row = |endpoint: &Endpoint| json!({ "path": endpoint.path, "says": endpoint.says });
         Ok(Value::Array(ENDPOINTS.iter().map(row).collect()))
     }),
     endpoint(
         "/api/v1/overview",
-        "INFO, section by section, and the latest second of every series.",
+        "INFO by section, and the latest second of every series.",
         overview,
     ),
     endpoint(
@@ -52,22 +52,22 @@ pub(super) static ENDPOINTS: [Endpoint; 20] = [
     ),
     endpoint(
         "/api/v1/latency",
-        "Commands a second by how long they took: ?step=second|minute&since=UNIX.",
+        "Commands per second by latency: ?step=second|minute&since=UNIX.",
         latency,
     ),
     endpoint(
         "/api/v1/findings",
-        "What stands out, and what mends it: MEMORY DOCTOR and LATENCY DOCTOR.",
+        "Problems that need attention, each with its remedy, as in MEMORY DOCTOR and LATENCY DOCTOR.",
         |view| Ok(findings(view)),
     ),
     endpoint(
         "/api/v1/miss-ratio",
-        "The hit ratios that other sizes of memory would have.",
+        "Estimated hit ratios with other memory sizes.",
         |view| Ok(miss_ratio(view)),
     ),
     endpoint(
         "/api/v1/memory",
-        "What memory is made of, by type and by prefix, estimated from keys drawn at random.",
+        "Memory by data type and by key prefix, estimated from a random sample of keys.",
         |view| {
             let mut made_of = contents::contents(view).json();
             let by_prefix = prefixes::prefixes(view);
@@ -77,7 +77,7 @@ pub(super) static ENDPOINTS: [Endpoint; 20] = [
     ),
     endpoint(
         "/api/v1/hot-keys",
-        "Keys with most uses and most bytes of late: ?count=N.",
+        "Keys with the most uses and the most traffic recently: ?count=N.",
         |view| Ok(keys::hot(view, view.query.count("count", 20, keys::KEYS_MAX)).json()),
     ),
     endpoint(
@@ -90,22 +90,22 @@ pub(super) static ENDPOINTS: [Endpoint; 20] = [
     ),
     endpoint(
         "/api/v1/databases",
-        "Databases side by side: keys, bytes, shares (maxmemory-db; 0: none), and what was counted in each.",
+        "Keys, bytes, share (maxmemory-db; 0: none) and counters of each database.",
         |view| Ok(databases::json(&databases::databases(view))),
     ),
     endpoint(
         "/api/v1/leases",
-        "INFO leases: leases in force, given, filled and void, and tags that were invalidated.",
+        "INFO leases: leases that are active, granted, filled and void, and tags that were invalidated.",
         |view| Ok(section(view, "leases")),
     ),
     endpoint(
         "/api/v1/locks",
-        "INFO locks: locks, rates that CL.THROTTLE limits, and queues of what is due.",
+        "INFO locks: locks, rate limits (CL.THROTTLE) and delay queues (BZPOPDUE).",
         |view| Ok(section(view, "locks")),
     ),
     endpoint(
         "/api/v1/slow-log",
-        "Commands that took long: ?count=N.",
+        "Entries of the slow log: ?count=N.",
         |view| {
             let count = view.query.count("count", 50, slow::ENTRIES_MAX);
             Ok(slow::json(&slow::entries(view, count)))
@@ -118,28 +118,28 @@ pub(super) static ENDPOINTS: [Endpoint; 20] = [
     ),
     endpoint(
         "/api/v1/persistence",
-        "INFO persistence: snapshots, the append-only file, syncs.",
+        "INFO persistence: snapshots, the append-only file and its fsyncs.",
         |view| Ok(section(view, "persistence")),
     ),
     endpoint(
         "/api/v1/replication",
-        "Whom this server follows, who follows it, and how far behind they are.",
+        "The primary of this server, its replicas, and how far they are behind.",
         |view| Ok(replication::picture(view).json()),
     ),
     endpoint(
         "/api/v1/cluster",
-        "Nodes, slots and links, as this node sees them; null where there is no cluster.",
+        "Nodes, slots and links as this node sees them; null when cluster mode is off.",
         |view| Ok(cluster::seen(view).map_or(Value::Null, |seen| seen.json())),
     ),
     endpoint(
         "/api/v1/config",
-        "Directives that do not have their default.",
+        "Directives that differ from their defaults.",
         |view| Ok(settings::json(&settings::differing(view))),
     ),
-    endpoint("/api/v1/log", "The last lines of the log: ?lines=N.", lines),
+    endpoint("/api/v1/log", "The latest log lines: ?lines=N.", lines),
     endpoint(
         "/api/v1/commands",
-        "INFO commandstats: calls, time, refusals and errors of each command.",
+        "INFO commandstats: calls, time, rejections and errors of each command.",
         |view| Ok(section(view, "commandstats")),
     ),
 ];
@@ -227,7 +227,7 @@ fn span(view: &View<'_>) -> Result<(Step, u64), (StatusCode, String)> {
         Some("minute") => Step::Minute,
         Some(other) => {
             return Err(bad(format!(
-                "no step {:?}: second, or minute",
+                "unknown step {:?}: use second or minute",
                 name(other.as_bytes())
             )));
         }
@@ -235,7 +235,7 @@ fn span(view: &View<'_>) -> Result<(Step, u64), (StatusCode, String)> {
     match view.query.get("since").map(str::parse) {
         None => Ok((step, 0)),
         Some(Ok(since_s)) => Ok((step, since_s)),
-        Some(Err(_)) => Err(bad("since is a Unix time in seconds".to_owned())),
+        Some(Err(_)) => Err(bad("since must be a Unix time in seconds".to_owned())),
     }
 }
 
@@ -254,7 +254,7 @@ fn history(view: &View<'_>) -> Answered {
         match series::find(each) {
             Some(index) => wanted.push(index),
             None if each == "all" => wanted.extend(0..SERIES.len()),
-            None => return Err(bad(format!("no series {:?}", name(each.as_bytes())))),
+            None => return Err(bad(format!("unknown series {:?}", name(each.as_bytes())))),
         }
     }
     // Each series at most once, so that the response is bounded.
@@ -335,7 +335,7 @@ fn lines(view: &View<'_>) -> Answered {
     if !view.viewer.sees(Sight::Log) {
         return Err((
             StatusCode::FORBIDDEN,
-            "lines of the log are for a user who may run MONITOR".to_owned(),
+            "log lines are shown only to users who may run MONITOR".to_owned(),
         ));
     }
     let count = view.query.count("lines", 100, log::recent::LINES_MAX);

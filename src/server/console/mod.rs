@@ -58,7 +58,7 @@ const REPORT_META: &str =
 
 /// Response to an open page when there are too many.
 const TOO_MANY: &str =
-    "Too many pages are open: this one stands still until one of them is closed.\n";
+    "Too many pages are open: this page is not updated until another one is closed.\n";
 
 /// Seconds after which such a page retries.
 const RETRY_S: &str = "10";
@@ -137,7 +137,10 @@ impl Console {
     ) -> Response<Body> {
         let (path, headers) = (request.uri().path(), request.headers());
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n");
+            let mut response = plain(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "Only GET and HEAD are allowed.\n",
+            );
             let allowed = HeaderValue::from_static("GET, HEAD");
             response.headers_mut().insert(header::ALLOW, allowed);
             return response;
@@ -155,7 +158,7 @@ impl Console {
         if path == SIGN_IN {
             return match viewer::sign_in(&*self.service, headers) {
                 Ok(viewer) if viewer.user.is_some() => see_other("/"),
-                Ok(_) => ask_for_user("Sign in as a user of this server (ACL).\n"),
+                Ok(_) => ask_for_user("Sign in as an ACL user of this server.\n"),
                 Err(refused) => refuse(refused),
             };
         }

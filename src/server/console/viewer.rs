@@ -80,8 +80,8 @@ impl Refused {
     /// Returns the message for people.
     pub(super) fn text(self) -> &'static str {
         match self {
-            Refused::Unknown => "This user, or this password, is not known.\n",
-            Refused::Needed => "A user and a password are needed.\n",
+            Refused::Unknown => "Wrong user name or password.\n",
+            Refused::Needed => "A user name and a password are required.\n",
         }
     }
 }

@@ -67,7 +67,7 @@ fn admit(bus: &'static Bus, socket: TcpStream, peer: SocketAddr) {
         return log::warn_seldom(
             "cluster-bus-protected",
             format_args!(
-                "Refused a connection to the cluster bus from {peer}: protected mode is on, and the default user has \
+                "Refused a connection to the cluster bus from {peer}: protected mode is on and the default user has \
                  no password"
             ),
         );
@@ -75,7 +75,9 @@ fn admit(bus: &'static Bus, socket: TcpStream, peer: SocketAddr) {
     let Some(permit) = bus.admit_one() else {
         return log::warn_seldom(
             "cluster-bus-full",
-            format_args!("Refused a connection to the cluster bus from {peer}: there are too many"),
+            format_args!(
+                "Refused a connection to the cluster bus from {peer}: too many connections"
+            ),
         );
     };
     let Ok(local) = socket.local_addr() else {
@@ -107,7 +109,7 @@ fn admit(bus: &'static Bus, socket: TcpStream, peer: SocketAddr) {
                 let opened = match shaken {
                     Ok(Ok(done)) => done.open().map_err(|error| error.to_string()),
                     Ok(Err(failure)) => Err(failure.to_string()),
-                    Err(_) => Err("it took too long".to_owned()),
+                    Err(_) => Err("timed out".to_owned()),
                 };
                 match opened {
                     Ok(channel) => Stream::Tls(Box::new(channel)),

@@ -97,7 +97,7 @@ impl Bus {
         match self.replication.replica.follow(target) {
             Ok(change) => (change.begin)(Box::new(move |_| then())),
             Err(error) => {
-                tracing::warn!("Can't change the role as the cluster wants it: {error:?}");
+                tracing::warn!("Can't change the role as required by the cluster: {error:?}");
                 then();
             }
         }

@@ -114,7 +114,8 @@ impl Cluster for &'static Bus {
             log::warn_seldom(
                 "cluster-bus-outbox",
                 format_args!(
-                    "A published message does not go to other nodes: too many wait for the cluster bus"
+                    "A published message is not sent to other nodes: too many messages are waiting for the cluster \
+                     bus"
                 ),
             );
         }

@@ -327,7 +327,8 @@ mod tests {
         let text = NodesFile::open(&config).expect_err("it is broken");
         let shown = path.display();
         let expected = format!(
-            "Unrecoverable error: corrupted cluster config file \"nonsense \u{FFFD}\". {shown}, line 2: 2 fields where 8 belong"
+            "Unrecoverable error: corrupted cluster config file \"nonsense \u{FFFD}\". {shown}, \
+             line 2: 2 fields, but 8 are required"
         );
         assert_eq!(text, expected);
     }

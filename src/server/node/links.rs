@@ -410,7 +410,7 @@ async fn read(
         };
         let fed = poll_fn(|cx| poll_feed(cx, &mut stream, &mut feed));
         let (count, fed) = match tokio::time::timeout(silence, fed).await {
-            Err(_) => return "it is silent".to_owned(),
+            Err(_) => return "no data received".to_owned(),
             Ok(Err(error)) => return error.to_string(),
             Ok(Ok((0, _))) => return "closed".to_owned(),
             Ok(Ok(fed)) => fed,
@@ -419,7 +419,7 @@ async fn read(
         bus.volume.received.fetch_add(count as u64, Relaxed);
         for packet in packets.drain(..) {
             if !bus.receive(id, packet, peer) {
-                return "closed here".to_owned();
+                return "closed by this node".to_owned();
             }
         }
         packets.shrink_to(PACKETS_KEPT);

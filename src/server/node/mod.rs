@@ -367,7 +367,7 @@ impl Bus {
             log::warn_seldom(
                 "cluster-bus-inbound",
                 format_args!(
-                    "Freeing a cluster link of {} bytes, as all that other nodes have opened hold too much",
+                    "Freeing a cluster link of {} bytes: all inbound links together use too much memory",
                     link.counted_bytes
                 ),
             );
@@ -425,14 +425,14 @@ impl Bus {
             Err(refused) => {
                 log::warn_seldom(
                     "cluster-bus-packet",
-                    format_args!("A packet of the cluster bus from {peer} is dropped: {refused}"),
+                    format_args!("A packet from {peer} on the cluster bus is dropped: {refused}"),
                 );
                 return true;
             }
         };
         if self.dropped_kind.load(Relaxed) == packet.body.kind() as u64 {
             tracing::warn!(
-                "A packet of the cluster bus from {peer} is dropped by the filter of DEBUG"
+                "A packet from {peer} on the cluster bus is dropped by the DEBUG packet filter"
             );
             if self.closes_on_drop.load(Relaxed) {
                 self.call(|core, _, _| {

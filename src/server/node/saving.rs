@@ -257,7 +257,10 @@ impl Bus {
         match &result {
             Ok(()) => {
                 if core.unsaved.take().is_some() {
-                    tracing::warn!("The cluster config file is written again: this node speaks");
+                    tracing::warn!(
+                        "The cluster config file can be written again: this node takes part in the cluster \
+                                    again"
+                    );
                 }
                 core.machine.safe(promised);
                 self.drain(&mut core);
@@ -265,8 +268,8 @@ impl Bus {
             Err(why) => {
                 if core.unsaved.is_none() {
                     tracing::warn!(
-                        "Can't update the cluster config file: {why}. This node is silent until it can be written, and \
-                         the other nodes take it for failed"
+                        "Can't update the cluster config file: {why}. Until it can be written, this node sends \
+                         nothing and the other nodes consider it failed"
                     );
                 }
                 core.unsaved = Some(why.clone());

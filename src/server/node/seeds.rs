@@ -68,11 +68,11 @@ impl Bus {
             };
             log::seldom(
                 "cluster-seeds",
-                format_args!("Meeting the node at {address}, which cluster-seeds names"),
+                format_args!("Meeting the node at {address} (from cluster-seeds)"),
                 |text| tracing::info!("{text}"),
             );
             if let Err(why) = self.call(|core, now, here| core.machine.change(change, now, here)) {
-                tracing::debug!("The node at {address} is not met: {why}");
+                tracing::debug!("Can't meet the node at {address}: {why}");
             }
         }
     }
@@ -106,12 +106,12 @@ async fn resolve(places: &[Seed]) -> Vec<(SocketAddr, u16)> {
             failed => {
                 let why = match failed {
                     Ok(Err(error)) => error.to_string(),
-                    _ => "it takes too long".to_owned(),
+                    _ => "timed out".to_owned(),
                 };
                 let host = &place.host;
                 log::warn_seldom(
                     "cluster-seeds-name",
-                    format_args!("No address of {host}, which cluster-seeds names: {why}"),
+                    format_args!("Can't resolve {host} (from cluster-seeds): {why}"),
                 );
                 continue;
             }

@@ -122,7 +122,7 @@ impl Unit {
             Kind::Transaction => return,
         };
         tracing::warn!(
-            "Slow script detected: still in execution after {} milliseconds. {stop} may end it. Its name is: {}",
+            "Slow script detected: still in execution after {} milliseconds. {stop} can stop it. Script name: {}",
             self.duration_ms(),
             String::from_utf8_lossy(&self.name())
         );

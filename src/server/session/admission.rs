@@ -470,7 +470,7 @@ impl Session {
                 "cross-protocol",
                 format_args!(
                     "Possible SECURITY ATTACK detected. It looks like somebody is sending POST or Host: commands, \
-                     which a browser does and a client does not. Connection from {} aborted.",
+                     which a browser does and a Redis client does not. Connection from {} aborted.",
                     self.connection.shared.address
                 ),
             );

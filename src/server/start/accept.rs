@@ -86,8 +86,8 @@ pub(super) fn open_tcp(
             Err(error) => {
                 let hint = match error.kind() {
                     io::ErrorKind::AddrInUse => {
-                        "; another process listens there, mostly another server of this machine: `port` (--port) chooses \
-                         another port, and `ss -ltnp` names who has this one"
+                        "; another process, often another server, listens on this port: set another `port` (--port), \
+                         or find the process with `ss -ltnp`"
                     }
                     _ => "",
                 };
@@ -148,8 +148,8 @@ pub(super) fn metrics(config: &Config, service: &Arc<Service>) -> Result<Option<
             Err((_, error)) if port < last && error.kind() == io::ErrorKind::AddrInUse => port += 1,
             Err((name, error)) => {
                 return Err(format!(
-                    "Can't serve metrics on {name}:{port}: {error}; choose another port by `metrics-port`, or 0 for none \
-                     (redis_exporter listens on 9121 too, and is not needed)"
+                    "Can't serve metrics on {name}:{port}: {error}; set `metrics-port` to another port, or to 0 to \
+                     disable it (redis_exporter also uses 9121; it is not needed)"
                 ));
             }
         }
@@ -159,7 +159,7 @@ pub(super) fn metrics(config: &Config, service: &Arc<Service>) -> Result<Option<
     }
     if port != wanted {
         tracing::warn!(
-            "Port {wanted} is taken, so that metrics are served on port {port}; metrics-port chooses one"
+            "Port {wanted} is in use: metrics are served on port {port} instead; set metrics-port to choose a port"
         );
     }
     let console = Arc::new(Console::new(Arc::clone(service) as _));
@@ -299,7 +299,8 @@ pub(super) fn note_closed(count: usize) {
     log::warn_seldom(
         "unauthenticated",
         format_args!(
-            "Closed {count} client(s) that had not signed in: they took too long (auth-timeout), or their share of maxclients"
+            "Closed {count} unauthenticated client(s): auth-timeout expired, or they used up their share of \
+             maxclients"
         ),
     );
 }

@@ -65,7 +65,7 @@ fn open_to_all(config: &Config, users: &Users) -> Vec<String> {
     let is_let_in = !config.protected_mode || !default.is_nopass();
     if !reachable.is_empty() && is_open && is_let_in && !open.is_empty() {
         advice.push(format!(
-            "clients that reach {} can use the data without a password, as user {}: set requirepass, or users with \
+            "clients that can reach {} have access without a password, as user {}: set requirepass, give users \
              passwords, or bind to 127.0.0.1",
             reachable.join(", "),
             open.join(", ")
@@ -76,22 +76,22 @@ fn open_to_all(config: &Config, users: &Users) -> Vec<String> {
         && default.needs_no_password()
     {
         advice.push(format!(
-            "every user of this machine can use the data without a password, as unixsocketperm {:o} lets all connect",
+            "every user of this machine has access without a password: unixsocketperm {:o} lets everyone connect",
             config.unixsocketperm
         ));
     }
     let reachable = public(&config.bind);
     if config.cluster_enabled == ClusterMode::Yes && !config.tls_cluster && !reachable.is_empty() {
         advice.push(format!(
-            "who reaches the cluster bus at {} can join the cluster and take its slots, as the bus has no passwords: set \
-             tls-cluster yes, or keep its port from others",
+            "every host that can reach the cluster bus at {} can join the cluster and take over slots, because the \
+             bus has no passwords: set tls-cluster yes, or block the bus port in a firewall",
             reachable.join(", ")
         ));
     }
     let reachable = public(accept::metrics_addresses(config));
     if !reachable.is_empty() && config.metrics_auth.is_empty() {
         advice.push(format!(
-            "clients that reach {} can read the metrics: set metrics-auth, or metrics-bind 127.0.0.1",
+            "clients that can reach {} can read the metrics: set metrics-auth, or metrics-bind 127.0.0.1",
             reachable.join(", ")
         ));
     }
@@ -113,7 +113,7 @@ fn readable_by_all(config: &Config, file: Option<&Path>) -> Vec<String> {
         files.extend(file.map(|file| (file.to_owned(), "the passwords in it")));
     }
     if !config.aclfile.is_empty() {
-        files.push((users::path(config), "the hashes of passwords in it"));
+        files.push((users::path(config), "the password hashes in it"));
     }
     for key in [&config.tls_key_file, &config.tls_client_key_file] {
         if contexts::is_wanted(config) && !key.is_empty() {
@@ -128,7 +128,7 @@ fn readable_by_all(config: &Config, file: Option<&Path>) -> Vec<String> {
     readable
         .map(|(path, what)| {
             format!(
-                "every user of this machine can read {}, and {what}: chmod o-r {0}",
+                "every user of this machine can read {} and {what}: run chmod o-r {0}",
                 path.display()
             )
         })
@@ -144,7 +144,7 @@ fn about_memory(config: &Config) -> Vec<String> {
     };
     if config.maxmemory > memory.bytes {
         advice.push(format!(
-            "maxmemory is {} bytes, but {whose} has {}: the kernel will end the server before it evicts",
+            "maxmemory is {} bytes, but {whose} has {}: the kernel will kill the server before it evicts keys",
             config.maxmemory, memory.bytes
         ));
     }
@@ -155,8 +155,8 @@ fn about_memory(config: &Config) -> Vec<String> {
         && config.replicaof.is_none()
     {
         advice.push(
-            "maxmemory is set and nothing is saved, as for a cache, but maxmemory-policy is noeviction: once memory is \
-             full every write fails; allkeys-lru or allkeys-lfu evict"
+            "maxmemory is set and nothing is saved, as in a cache, but maxmemory-policy is noeviction: once memory is \
+             full, every write fails; use allkeys-lru or allkeys-lfu to evict keys"
                 .to_owned(),
         );
     }
@@ -169,22 +169,22 @@ fn about_the_rest(config: &Config) -> Vec<String> {
         (
             "enable-debug-command",
             config.enable_debug_command,
-            "stop the server and read its memory, by DEBUG",
+            "stop the server and read its memory with DEBUG",
         ),
         (
             "enable-protected-configs",
             config.enable_protected_configs,
-            "have the server write files where they like, by CONFIG SET dir",
+            "make the server write files anywhere, with CONFIG SET dir",
         ),
     ] {
         if value == Protected::Yes {
             advice.push(format!(
-                "{directive} yes lets every client {what}: `local` lets those of this machine only"
+                "{directive} yes lets every client {what}: `local` limits this to clients on this machine"
             ));
         }
     }
     if config.daemonize && config.logfile.is_empty() && !config.syslog_enabled {
-        advice.push("daemonize yes without a logfile: the log goes nowhere".to_owned());
+        advice.push("daemonize yes without a logfile: the log is discarded".to_owned());
     }
     advice
 }

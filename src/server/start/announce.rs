@@ -35,7 +35,7 @@ pub(super) fn starting(config: &Config, file: Option<&Path>, warnings: &[String]
 /// Logs a summary of the running server: threads, memory, persistence, addresses.
 pub(super) fn runs(config: &Config, threads: usize, shards: usize, metrics_port: Option<u16>) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    tracing::info!("Threads: {threads} for {cores} cores; the keyspace is in {shards} shards");
+    tracing::info!("Threads: {threads}, CPU cores: {cores}, shards of the keyspace: {shards}");
     tracing::info!("Memory: {}", memory(config, machine::memory()));
     tracing::info!("Persistence: {}", persistence(config));
     tracing::info!("Addresses: {}", addresses(config, metrics_port));
@@ -44,16 +44,14 @@ pub(super) fn runs(config: &Config, threads: usize, shards: usize, metrics_port:
 fn memory(config: &Config, memory: Memory) -> String {
     const MIB: f64 = 1024.0 * 1024.0;
     let whose = match memory.is_limited {
-        true => "this container may use",
-        false => "this machine has",
+        true => "memory limit of this container",
+        false => "memory of this machine",
     };
     let all_mib = memory.bytes as f64 / MIB;
     match config.maxmemory {
-        0 => format!(
-            "no maxmemory, so data may grow until the {all_mib:.0} MiB that {whose} are used up"
-        ),
+        0 => format!("no maxmemory, so data may grow up to the {whose} ({all_mib:.0} MiB)"),
         bytes => format!(
-            "maxmemory {:.0} MiB of the {all_mib:.0} MiB that {whose}, maxmemory-policy {}",
+            "maxmemory {:.0} MiB; {whose}: {all_mib:.0} MiB; maxmemory-policy {}",
             bytes as f64 / MIB,
             config.maxmemory_policy.name()
         ),
@@ -67,7 +65,7 @@ fn persistence(config: &Config) -> String {
         .map(|point| format!("{} s and {} changes", point.seconds, point.changes))
         .collect();
     let snapshots = match points.is_empty() {
-        true => "no snapshots by themselves".to_owned(),
+        true => "no automatic snapshots".to_owned(),
         false => format!(
             "snapshots in {} after {}",
             config.dbfilename,
@@ -76,7 +74,7 @@ fn persistence(config: &Config) -> String {
     };
     let log = match config.appendonly {
         true => format!(
-            "append-only file in {}, synced {}",
+            "append-only file in {}, appendfsync {}",
             config.appenddirname,
             config.appendfsync.name()
         ),

@@ -203,7 +203,7 @@ async fn run(
             if lacks_huge_pages && memory::used_bytes() >= HUGE_PAGES_FROM_BYTES {
                 lacks_huge_pages = false;
                 if !huge_pages::allow(true) {
-                    tracing::warn!("This kernel does not let a process choose huge pages");
+                    tracing::warn!("This kernel cannot enable huge pages per process");
                 }
             }
         }

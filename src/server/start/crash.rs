@@ -28,7 +28,7 @@ static PANIC: Mutex<Option<String>> = Mutex::new(None);
 /// Starts reporting crashes.
 pub(super) fn watch(service: Arc<Service>) {
     if let Err(error) = crash::install() {
-        tracing::warn!("Crashes are not reported: {error}");
+        tracing::warn!("Crash reports are disabled: {error}");
         return;
     }
     let reporting = move || {
@@ -44,7 +44,7 @@ pub(super) fn watch(service: Arc<Service>) {
     };
     let thread = std::thread::Builder::new().name("basalt-crash".to_owned());
     if let Err(error) = thread.spawn(reporting) {
-        tracing::warn!("Crashes are not reported: {error}");
+        tracing::warn!("Crash reports are disabled: {error}");
         return;
     }
     let before = std::panic::take_hook();
@@ -65,7 +65,7 @@ fn describe_panic(panic: &PanicHookInfo<'_>) -> String {
     let place = place.map_or_else(String::new, |place| {
         format!(" #{}:{}", place.file(), place.line())
     });
-    let said = panic.payload_as_str().unwrap_or("a panic without a text");
+    let said = panic.payload_as_str().unwrap_or("panic without a message");
     let mut text = format!(
         "------------------------------------------------\n!!! Software Failure. Press left mouse button to continue\nGuru Meditation: {said}{place}\n------------------------------------------------\n"
     );
@@ -103,7 +103,8 @@ fn write_report(service: &Service, crash: &Crash, panic: Option<&str>) {
     }
     log::raw("\n=== REDIS BUG REPORT END. Make sure to include from START to END. ===\n\n");
     tracing::error!(
-        "basalt {} ends here. Please report the lines above; addr2line -Cfe {} finds the source of the addresses.",
+        "basalt {} crashed. Please report the lines above; addr2line -Cfe {} translates the addresses to source \
+         lines.",
         env!("CARGO_PKG_VERSION"),
         service.telemetry.executable.display()
     );

@@ -19,7 +19,7 @@ pub(super) fn check_folders(config: &Config) -> Result<(), String> {
     if !config.save.is_empty() {
         wants.push((
             config.dir.clone(),
-            "snapshots go there: choose another by `dir`, or save none with `save \"\"`",
+            "snapshots are written there: set another directory with `dir`, or disable snapshots with `save \"\"`",
         ));
     }
     if config.appendonly {
@@ -30,13 +30,13 @@ pub(super) fn check_folders(config: &Config) -> Result<(), String> {
         };
         wants.push((
             folder,
-            "the append-only file goes there: choose another by `dir`",
+            "the append-only file is written there: set another directory with `dir`",
         ));
     }
     for (folder, why) in wants {
         try_in(&folder).map_err(|error| {
             format!(
-                "Can't write in the directory {}: {}; {why}",
+                "Can't write to the directory {}: {}; {why}",
                 folder.display(),
                 system_text(&error)
             )

@@ -122,7 +122,7 @@ fn start(count: usize) -> Vec<Handle> {
     });
     let started: Result<Vec<Handle>, std::io::Error> = started.collect();
     started.unwrap_or_else(|error| {
-        tracing::error!("No thread for TLS handshakes: {error}");
+        tracing::error!("Can't create a thread for TLS handshakes: {error}");
         Vec::new()
     })
 }

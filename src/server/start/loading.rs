@@ -56,8 +56,8 @@ fn say_that_it_takes_long(service: &Service, logfile: &str) {
         file => visible(file.as_bytes()),
     };
     eprintln!(
-        "The server still loads, and goes on in the background: {share}. Clients hear LOADING until it is done; {log} says \
-         how far it is."
+        "Loading continues in the background: {share}. Clients get the error LOADING until it is done; see {log} for \
+         the progress."
     );
 }
 
@@ -261,13 +261,13 @@ impl Start {
     fn begin_log(&self, path: &Path, mut file: File, bytes: u64) -> Result<(), Unusable> {
         let path = path.display();
         if let Err(error) = file.rewind() {
-            tracing::error!("Can't read {path} once more: {error}");
+            tracing::error!("Can't read {path} a second time: {error}");
             return Err(Unusable);
         }
         self.aof.start_with(&mut file.take(bytes))?;
         tracing::warn!(
-            "There was no append only file, and {path} was: it is loaded, and the append only file begins with a copy of \
-             it. {path} stays as it is until the next save."
+            "No append only file was found, so {path} was loaded and copied as the base of a new append only file. \
+             {path} is kept until the next save."
         );
         Ok(())
     }

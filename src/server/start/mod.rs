@@ -114,7 +114,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
         Ok(Side::First(first)) => return first.wait(),
         Ok(Side::Alone) => None,
         Err(error) => {
-            eprintln!("Can't go to the background: {error}");
+            eprintln!("Can't run in the background: {error}");
             return 1;
         }
     };
@@ -395,7 +395,7 @@ struct Opened {
 fn raise_descriptor_limit(config: &mut Config) {
     if let Err(possible) = descriptors_for(config.maxclients) {
         tracing::warn!(
-            "maxclients {} lowered to {possible}: the system lets no more files be open",
+            "maxclients {} lowered to {possible}: limit of open files (ulimit -n)",
             config.maxclients
         );
         config.maxclients = possible as u32;

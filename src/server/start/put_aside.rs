@@ -37,13 +37,13 @@ pub(super) fn put_aside(service: &'static Service, path: &Path) {
     let (shown, aside_shown) = (path.display(), aside.display());
     match fs::rename(path, &aside) {
         Ok(()) => tracing::warn!(
-            "{shown} is not loaded, as there is an append only file, which is. It was not saved here, so that it may be \
-             a backup: it is kept as {aside_shown}. To restore it, stop the server, give the file its name back and move \
-             the folder of the append only file away."
+            "{shown} is not loaded because the append only file is loaded instead. It was not saved by this server \
+             and may be a backup, so it is renamed to {aside_shown}. To restore it, stop the server, rename the file \
+             back and move the directory of the append only file away."
         ),
         Err(error) => tracing::warn!(
-            "{shown} is not loaded, as there is an append only file, which is; and it can not be kept as {aside_shown}: \
-             {error}"
+            "{shown} is not loaded because the append only file is loaded instead; it cannot be renamed to \
+             {aside_shown}: {error}"
         ),
     }
 }

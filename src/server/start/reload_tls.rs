@@ -32,9 +32,11 @@ fn look(service: &Service) {
     // Load the configuration once, because CONFIG SET may change the file names meanwhile.
     match service.tls.follow_files(&service.config.load()) {
         None => {}
-        Some(Ok(())) => tracing::info!("TLS files have changed and are in force"),
+        Some(Ok(())) => tracing::info!("The changed TLS files have been loaded"),
         Some(Err(why)) => {
-            tracing::warn!("TLS files have changed, and those before stay in force: {why}");
+            tracing::warn!(
+                "The changed TLS files can't be loaded, the previous ones stay in use: {why}"
+            );
         }
     }
 }

@@ -55,15 +55,14 @@ pub(super) fn load_again(service: &'static Service, aof: &Aof) -> Result<(), Com
     loading.announce();
     let may_load = service.await_under_way().and_then(|()| {
         let written = aof.write_all();
-        written
-            .map_err(|_| "ERR The append-only file can not be written, check server logs.".into())
+        written.map_err(|_| "ERR The append-only file cannot be written, check server logs.".into())
     });
     if let Err(error) = may_load {
         loading.end();
         return Err(error);
     }
     if aof.load_again(&|| false, || flush_all(service)).is_err() {
-        tracing::error!("The data are gone, and can not be loaded again. Exiting.");
+        tracing::error!("The data were flushed and cannot be loaded again. Exiting.");
         std::process::exit(1);
     }
     forget_dirty(service);

@@ -318,7 +318,7 @@ impl Saving {
                 self.let_on();
                 return Err(());
             }
-            tracing::warn!("Writing initial AOF. Exiting all the same, as it was insisted.");
+            tracing::warn!("Writing initial AOF, but FORCE or ABORT was given. Exiting anyway.");
         }
         let config = self.service.config.load_full();
         let wants_save = exit.saves.unwrap_or(!config.save.is_empty());

@@ -70,7 +70,7 @@ impl Title {
             return;
         };
         if let Err(error) = place.write(title.as_bytes()) {
-            tracing::warn!("The title of the process can't be set: {error}");
+            tracing::warn!("Can't set the process title: {error}");
             *area = None;
         }
     }

@@ -32,15 +32,18 @@ struct Seen {
 /// Starts reporting long holds.
 pub(super) fn watch(service: Arc<Service>) {
     if let Err(error) = watchdog::install(ownership::is_holding) {
-        tracing::warn!("Long holds are not reported: {error}");
+        tracing::warn!("The watchdog is disabled: {error}");
         return;
     }
     if let Err(error) = attention::install() {
-        tracing::warn!("Scripts look at the clock by their instructions alone: {error}");
+        tracing::warn!(
+            "The timer for script time limits is not available; scripts check the clock every few \
+                        instructions instead: {error}"
+        );
     }
     let thread = std::thread::Builder::new().name("basalt-watchdog".to_owned());
     if let Err(error) = thread.spawn(move || run(&service)) {
-        tracing::warn!("Long holds are not reported: {error}");
+        tracing::warn!("The watchdog is disabled: {error}");
     }
 }
 
@@ -77,7 +80,10 @@ fn look(service: &Service, seen: &mut [Seen], period_ms: u64) {
         let held_ms = now_ms.saturating_sub(seen.since_ms);
         if hold.is_some() && held_ms >= period_ms && !seen.is_told {
             seen.is_told = true;
-            let _ = write!(late, "\nshard {shard} is held for {held_ms} ms or longer");
+            let _ = write!(
+                late,
+                "\nshard {shard} has been busy for {held_ms} ms or longer"
+            );
         }
     }
     if !late.is_empty() {

@@ -59,7 +59,8 @@ impl Errors {
         } else {
             let words: Vec<_> = counts.by_word.keys().map(AsRef::as_ref).collect();
             tracing::warn!(
-                "Errorstats stopped adding new errors: {CODES_MAX} different ones are the limit until CONFIG RESETSTAT"
+                "Errorstats stopped adding new errors: the limit of {CODES_MAX} error codes is reached; CONFIG \
+                 RESETSTAT clears them"
             );
             tracing::warn!("Current errors code list: {}", words.join(", "));
             counts.dropped = counts.by_word.len() as u64;

@@ -176,17 +176,17 @@ impl Latency {
         let events = self.events.lock();
         let threshold_ms = config.latency_monitor_threshold;
         if events.is_empty() && threshold_ms == 0 {
-            return "Latency is not being watched: latency-monitor-threshold is 0. Set it to the number of \
-                    milliseconds from which an event is worth remembering, for example with CONFIG SET \
-                    latency-monitor-threshold 100, and ask again once there was some load.\n"
+            return "The latency monitor is off: latency-monitor-threshold is 0. Set it to the duration in \
+                    milliseconds from which events are recorded, for example with CONFIG SET \
+                    latency-monitor-threshold 100, and run this again after some load.\n"
                 .to_owned();
         }
         if events.is_empty() {
             return format!(
-                "No event took {threshold_ms} ms or longer since latency was last reset. All is well.\n"
+                "No event took {threshold_ms} ms or longer since the last LATENCY RESET.\n"
             );
         }
-        let mut text = "Some events took longer than the threshold:\n\n".to_owned();
+        let mut text = "Events that took longer than the threshold:\n\n".to_owned();
         for (number, (name, series)) in events.iter().enumerate() {
             let Some(figures) = series.figures(now_s) else {
                 continue;
@@ -194,7 +194,8 @@ impl Latency {
             // Writing to a `String` cannot fail.
             let _ = writeln!(
                 text,
-                "{}. {name}: {} latency spikes (average {} ms, mean deviation {} ms, one every {:.2} s). Worst ever {} ms.",
+                "{}. {name}: {} latency spikes (average {} ms, mean deviation {} ms, one every {:.2} s). Longest \
+                 ever: {} ms.",
                 number + 1,
                 figures.count,
                 figures.average_ms,

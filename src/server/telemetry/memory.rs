@@ -19,7 +19,7 @@ use basalt_engine::value::DataType;
 /// Restarts the allocator's threads, which a forked process lacks.
 pub fn begin_anew() {
     if tikv_jemalloc_ctl::background_thread::write(true).is_err() {
-        tracing::warn!("The allocator gives back memory without threads of its own");
+        tracing::warn!("The allocator has no background threads to return memory");
     }
 }
 
@@ -237,7 +237,7 @@ pub fn allocator_report() -> String {
     let mut report = Vec::new();
     match stats_print::stats_print(&mut report, stats_print::Options::default()) {
         Ok(()) => String::from_utf8_lossy(&report).into_owned(),
-        Err(error) => format!("The allocator gave no statistics: {error}\n"),
+        Err(error) => format!("The allocator returned no statistics: {error}\n"),
     }
 }
 

@@ -42,20 +42,20 @@ pub fn arguments() -> [Arg; 5] {
             .help(help)
     };
     [
-        flag("tls", "Ask by TLS"),
+        flag("tls", "Use TLS"),
         file(
             "cacert",
-            "Authorities that may have signed the server's certificate; without it those that this machine trusts, \
-             and the certificate has to name the host",
+            "CA certificates to verify the server's certificate; default: those that this machine trusts, \
+             and then the certificate must also name the host",
         )
         .requires("tls"),
-        file("cert", "A certificate to show to the server")
+        file("cert", "Client certificate")
             .requires("tls")
             .requires("key"),
-        file("key", "The key of that certificate")
+        file("key", "Private key of the client certificate")
             .requires("tls")
             .requires("cert"),
-        flag("insecure", "Take any certificate: whoever answers is believed")
+        flag("insecure", "Accept any certificate, without verification")
             .requires("tls")
             .conflicts_with("cacert"),
     ]
@@ -129,7 +129,7 @@ fn verifier(
         .into_iter()
         .chain(known)
         .find(|file| Path::is_file(file));
-    let file = file.ok_or("This machine has no file of authorities: name one by --cacert")?;
+    let file = file.ok_or("No file of trusted CA certificates was found: name one by --cacert")?;
     let authorities = Arc::new(files::authorities(&file.to_string_lossy(), "")?);
     let builder = WebPkiServerVerifier::builder_with_provider(authorities, Arc::clone(provider));
     let verifier = builder.build().map_err(|error| error.to_string())?;

@@ -233,7 +233,7 @@ fn versions(words: &str) -> Result<Vec<&'static SupportedProtocolVersion>, Strin
             "tlsv1.3" => versions.push(&rustls::version::TLS13),
             "tlsv1" | "tlsv1.1" => {
                 return Err(format!(
-                    "tls-protocols: {word} is too weak to be offered; TLSv1.2 and TLSv1.3 can be had"
+                    "tls-protocols: {word} is too weak and not supported; use TLSv1.2 and TLSv1.3"
                 ));
             }
             _ => {
@@ -265,12 +265,12 @@ fn provider(config: &Config) -> Result<CryptoProvider, String> {
         let unknown = chosen.unknown.join(", ");
         if chosen.suites.is_empty() {
             return Err(format!(
-                "{directive}: none of {unknown} can be had: ciphers are those with ECDHE and AES-GCM or \
-                 ChaCha20-Poly1305; RSA and finite-field key exchange and CBC are not built"
+                "{directive}: none of {unknown} is supported: available ciphers use ECDHE with AES-GCM or \
+                 ChaCha20-Poly1305; RSA and finite-field key exchange and CBC are not available"
             ));
         }
         if !unknown.is_empty() {
-            tracing::warn!("{directive}: {unknown} can not be had, and is left out");
+            tracing::warn!("{directive}: {unknown} is not supported and is ignored");
         }
         let wanted = chosen.suites.iter();
         let found = wanted.filter_map(|name| all.iter().find(|suite| suite.suite() == *name));

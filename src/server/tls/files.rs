@@ -59,7 +59,7 @@ fn chain(path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     match chain {
         Ok(chain) if !chain.is_empty() => Ok(chain),
-        Ok(_) => Err(failed("it holds no certificate".to_owned())),
+        Ok(_) => Err(failed("the file contains no certificate".to_owned())),
         Err(error) => Err(failed(error.to_string())),
     }
 }
@@ -87,7 +87,7 @@ pub(super) fn authorities(file: &str, folder: &str) -> Result<RootCertStore, Str
         let path = lossless::path_of(file);
         let text = read(&path).map_err(|why| failed(&path, why))?;
         if add(&mut store, &text) == 0 {
-            return Err(failed(&path, "it holds no certificate".to_owned()));
+            return Err(failed(&path, "the file contains no certificate".to_owned()));
         }
     }
     if !folder.is_empty() {

@@ -44,7 +44,7 @@ pub enum Failure {
 fn text(error: &Error) -> String {
     match error {
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            "wrong version number (what came is no TLS)".to_owned()
+            "wrong version number (the data is not TLS)".to_owned()
         }
         Error::NoCertificatesPresented => "peer did not return a certificate".to_owned(),
         Error::InvalidCertificate(error) => format!("certificate verify failed ({error})"),

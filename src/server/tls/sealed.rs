@@ -5,11 +5,11 @@
 
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-const NO_PASSWORD: &str = "it is encrypted, and no password is configured for it";
-const NO_KEY: &str = "what it holds is no encrypted key";
-const WRONG: &str = "the password is wrong, or the way in which it is encrypted is not known";
-const TRADITIONAL: &str = "it is encrypted as OpenSSL did before PKCS #8, which is weak; \
-                           `openssl pkcs8 -topk8 -v2 aes-256-cbc -in KEY -out NEW` converts it";
+const NO_PASSWORD: &str = "the key is encrypted, but no password is configured for it";
+const NO_KEY: &str = "the file does not contain an encrypted key";
+const WRONG: &str = "the password is wrong, or the encryption method is not supported";
+const TRADITIONAL: &str = "the key uses the weak legacy OpenSSL encryption (before PKCS #8); convert it with `openssl \
+                           pkcs8 -topk8 -v2 aes-256-cbc -in KEY -out NEW`";
 
 /// Decrypts the key in a file's text; `None` if it is not encrypted. The error text continues a sentence that
 /// starts with the file's name.
@@ -28,11 +28,11 @@ pub(super) fn open(text: &[u8], password: &[u8]) -> Result<Option<PrivateKeyDer<
 }
 
 fn of_pkcs8(text: &[u8], password: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
-    let text = std::str::from_utf8(text).map_err(|_| "it is no text")?;
+    let text = std::str::from_utf8(text).map_err(|_| "the file is not text")?;
     let begin = text.find("-----BEGIN ENCRYPTED").unwrap_or(0);
     let (_, document) = pkcs8::Document::from_pem(text[begin..].trim_end()).map_err(|_| NO_KEY)?;
     let sealed = pkcs8::EncryptedPrivateKeyInfoRef::try_from(document.as_bytes())
-        .map_err(|_| "the way in which it is encrypted is not known")?;
+        .map_err(|_| "the encryption method is not supported")?;
     let key = sealed.decrypt(password).map_err(|_| WRONG)?;
     Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
 }
@@ -79,7 +79,7 @@ VTBXWLUj38OAMbO3FezPnBd0RQQjf4W7+HenXALelhX4YRS3Tro5ZszCr3HpnNw=
     fn what_can_not_be_opened_is_refused_with_the_reason() {
         assert!(why(PKCS8, "wrong").starts_with("the password is wrong"));
         assert!(why(PKCS8, "").contains("no password is configured"));
-        assert!(why(&PKCS8[..200], "secret").contains("no encrypted key"));
+        assert!(why(&PKCS8[..200], "secret").contains("not contain an encrypted key"));
         let traditional = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n";
         for password in ["", "secret"] {
             assert!(why(traditional, password).contains("openssl pkcs8 -topk8"));

@@ -42,7 +42,7 @@ impl Figures {
         let info = match connection.ask(&["INFO", "everything"])? {
             Reply::Text(text) => parse(&String::from_utf8_lossy(&text)),
             Reply::Error(text) => return Err(WireError::Refused(text)),
-            _ => return Err(WireError::Strange("INFO is answered with what is no text")),
+            _ => return Err(WireError::Strange("the reply to INFO is not a string")),
         };
         let hot_keys = match is_basalt(&info) {
             true => hot_keys(&connection.ask(&["HOTKEYS", "TOP", "COUNT", HOT_KEYS])?),

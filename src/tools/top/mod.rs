@@ -67,20 +67,38 @@ fn command() -> Command {
             .help(help)
     };
     Command::new("basalt top")
-        .about("Shows how a server is, second by second: basalt, Redis or Valkey")
+        .about("Shows live statistics of a basalt, Redis or Valkey server")
         .disable_help_flag(true)
-        .arg(option("host", 'h', "HOST", "Where the server is").default_value("127.0.0.1"))
         .arg(
-            option("port", 'p', "PORT", "Its port")
+            option("host", 'h', "HOST", "Host name or address of the server")
+                .default_value("127.0.0.1"),
+        )
+        .arg(
+            option("port", 'p', "PORT", "Port of the server")
                 .default_value("6379")
                 .value_parser(clap::value_parser!(u16)),
         )
-        .arg(option("socket", 's', "PATH", "Its unix socket, in place of host and port"))
-        .arg(option("pass", 'a', "PASSWORD", "Its password; REDISCLI_AUTH may say it, too"))
-        .arg(Arg::new("user").long("user").value_name("USER").help("The user of the password"))
+        .arg(option(
+            "socket",
+            's',
+            "PATH",
+            "Unix socket of the server, instead of host and port",
+        ))
+        .arg(option(
+            "pass",
+            'a',
+            "PASSWORD",
+            "Password; default: the variable REDISCLI_AUTH",
+        ))
+        .arg(
+            Arg::new("user")
+                .long("user")
+                .value_name("USER")
+                .help("User name that belongs to the password"),
+        )
         .args(asking::arguments())
         .arg(
-            option("interval", 'i', "SECONDS", "How often it is asked")
+            option("interval", 'i', "SECONDS", "Seconds between two updates")
                 .default_value("1")
                 .value_parser(clap::value_parser!(f64)),
         )
@@ -88,9 +106,14 @@ fn command() -> Command {
             Arg::new("once")
                 .long("once")
                 .action(ArgAction::SetTrue)
-                .help("Print what one interval shows, and end; so it is, too, where there is no terminal"),
+                .help("Print the figures of one interval and exit, as is done without a terminal"),
         )
-        .arg(Arg::new("help").long("help").action(ArgAction::Help).help("Print this"))
+        .arg(
+            Arg::new("help")
+                .long("help")
+                .action(ArgAction::Help)
+                .help("Print this help"),
+        )
 }
 
 fn place(given: &ArgMatches) -> Result<Place, String> {
@@ -98,12 +121,12 @@ fn place(given: &ArgMatches) -> Result<Place, String> {
     let password = text("pass").or_else(|| std::env::var("REDISCLI_AUTH").ok());
     let user = text("user");
     if user.is_some() && password.is_none() {
-        return Err("A user needs a password: -a, or REDISCLI_AUTH".to_owned());
+        return Err("--user needs a password: give it by -a or REDISCLI_AUTH".to_owned());
     }
     let tls = Asking::of(given)?;
     let socket = text("socket");
     if tls.is_some() && socket.is_some() {
-        return Err("TLS is for a host and a port, and not for a unix socket".to_owned());
+        return Err("--tls cannot be used with a unix socket".to_owned());
     }
     Ok(Place {
         host: text("host").unwrap_or_default(),

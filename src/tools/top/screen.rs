@@ -50,7 +50,7 @@ impl Order {
         match self {
             Order::Time => "time",
             Order::Calls => "calls",
-            Order::Each => "time of each",
+            Order::Each => "time per call",
             Order::Name => "name",
         }
     }
@@ -158,11 +158,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let (text, style) = match (&state.trouble, state.is_paused) {
         (Some(trouble), _) => (format!(" {trouble}"), Style::new().fg(Color::Red)),
         (None, true) => (
-            " Paused; p goes on".to_owned(),
+            " Paused: press p to resume".to_owned(),
             Style::new().fg(Color::Yellow),
         ),
         (None, false) => (
-            format!(" q quit   p pause   ←→ order: {}", state.order.name()),
+            format!(" q quit   p pause   ←→ sort by: {}", state.order.name()),
             Style::new().add_modifier(Modifier::DIM),
         ),
     };
@@ -234,7 +234,7 @@ fn draw_boxes(frame: &mut Frame<'_>, area: Rect, before: &Figures, now: &Figures
     let boxes = [
         ("Memory", memory(now)),
         ("Keys and clients", keys(before, now)),
-        ("Copies", copies(now)),
+        ("Replication and saving", copies(now)),
     ];
     for (area, (title, lines)) in columns.iter().zip(boxes) {
         draw_box(frame, *area, title, lines);
@@ -269,7 +269,7 @@ fn draw_hot_keys(frame: &mut Frame<'_>, area: Rect, now: &Figures) {
     if area.is_empty() {
         return;
     }
-    let block = Block::bordered().title("Hot keys, of all uses");
+    let block = Block::bordered().title("Hot keys, % of all uses");
     let columns = block.inner(area).width;
     let row = |(key, percent): &(String, f64)| {
         let percent = format!("{percent:>5.1} %  ");
@@ -313,11 +313,11 @@ fn draw_rates(frame: &mut Frame<'_>, area: Rect, state: &State, before: &Figures
             format!("{}/s", bytes(each("total_net_output_bytes"))),
         ),
     ];
-    draw_box(frame, figures, "A second", lines);
+    draw_box(frame, figures, "Per second", lines);
     if picture.is_empty() {
         return;
     }
-    let block = Block::bordered().title("Commands a second");
+    let block = Block::bordered().title("Commands per second");
     let inner = block.inner(picture);
     frame.render_widget(block, picture);
     let shown = state.past.len().saturating_sub(usize::from(inner.width));
@@ -344,8 +344,8 @@ fn memory(now: &Figures) -> Lines {
         false => "none".to_owned(),
     };
     vec![
-        ("In use", of("used_memory")),
-        ("Resident", of("used_memory_rss")),
+        ("Used", of("used_memory")),
+        ("Resident (RSS)", of("used_memory_rss")),
         ("Peak", of("used_memory_peak")),
         ("Limit", limit),
         (
@@ -360,11 +360,14 @@ fn keys(before: &Figures, now: &Figures) -> Lines {
     let each = |field| format!("{}/s", number(rate(before, now, field)));
     vec![
         ("Keys", number(keys)),
-        ("With deadline", number(expiring)),
+        ("Keys with TTL", number(expiring)),
         ("Evicted", each("evicted_keys")),
         ("Expired", each("expired_keys")),
         ("Clients", number(now.info.figure("connected_clients"))),
-        ("Blocked", number(now.info.figure("blocked_clients"))),
+        (
+            "Blocked clients",
+            number(now.info.figure("blocked_clients")),
+        ),
     ]
 }
 
@@ -373,17 +376,17 @@ fn copies(now: &Figures) -> Lines {
     let text = |field| visible(info.text(field).unwrap_or("–").as_bytes());
     let mut lines = Lines::new();
     match info.text("role") {
-        Some("slave") => lines.push(("Primary's link", text("master_link_status"))),
+        Some("slave") => lines.push(("Primary link", text("master_link_status"))),
         _ => lines.push(("Replicas", number(info.figure("connected_slaves")))),
     }
     lines.push(("Offset", text("master_repl_offset")));
     let saved = match info.figure("rdb_bgsave_in_progress") > 0.0 {
-        true => "being written".to_owned(),
+        true => "in progress".to_owned(),
         false => text("rdb_last_bgsave_status"),
     };
-    lines.push(("Snapshot", saved));
+    lines.push(("Last snapshot", saved));
     lines.push((
-        "Changes since",
+        "Unsaved changes",
         number(info.figure("rdb_changes_since_last_save")),
     ));
     let appended = match info.figure("aof_enabled") > 0.0 {
@@ -394,7 +397,7 @@ fn copies(now: &Figures) -> Lines {
         ),
         false => "off".to_owned(),
     };
-    lines.push(("Appended", appended));
+    lines.push(("AOF", appended));
     lines
 }
 
@@ -423,16 +426,16 @@ const fn column(
 }
 
 static COLUMNS: [Column; 6] = [
-    column("a second", 9, 0, |row, _| number(row.calls)),
-    column("µs each", 9, 1, |row, _| {
+    column("calls/s", 9, 0, |row, _| number(row.calls)),
+    column("µs/call", 9, 1, |row, _| {
         short(row.usec / row.calls.max(1e-9), 1)
     }),
     column("p50 µs", 8, 5, |row, _| percentile(row.p50)),
     column("p99 µs", 9, 3, |row, _| percentile(row.p99)),
-    column("of time", 8, 2, |row, all| {
+    column("% time", 8, 2, |row, all| {
         format!("{:.1} %", 100.0 * row.usec / all.max(1e-9))
     }),
-    column("failed/s", 9, 4, |row, _| number(row.failed)),
+    column("errors/s", 9, 4, |row, _| number(row.failed)),
 ];
 
 /// Minimum and maximum columns of a command's name.

@@ -83,7 +83,7 @@ impl Watch {
             Ok(Err(error)) => {
                 self.since = None;
                 state.trouble = Some(match heard(state) {
-                    Some(ago) => format!("{error}; the last answer came {ago} ago"),
+                    Some(ago) => format!("{error}; last reply {ago} ago"),
                     None => error.to_string(),
                 });
             }
@@ -95,7 +95,8 @@ impl Watch {
                 }
             }
             Err(TryRecvError::Disconnected) => {
-                state.trouble = Some("the thread that asks has ended".to_owned());
+                state.trouble =
+                    Some("internal error: the thread that polls the server has ended".to_owned());
             }
         }
     }
@@ -152,7 +153,7 @@ mod tests {
             }
         };
         assert!(
-            said.contains("does not answer within 5 s; the last answer came"),
+            said.contains("did not answer within 5 s; last reply"),
             "{said}"
         );
         assert!(!said.contains("os error"), "{said}");

@@ -60,7 +60,7 @@ pub(crate) enum WireError {
     #[error("{0}")]
     Refused(String),
     /// The server sent something that is not a reply.
-    #[error("This is no server that speaks the Redis protocol: {0}")]
+    #[error("The server does not speak the Redis protocol: {0}")]
     Strange(&'static str),
 }
 
@@ -69,9 +69,9 @@ fn reason(error: &io::Error) -> String {
     match error.kind() {
         // Sockets report an expired timeout in either way.
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            format!("the server does not answer within {} s", PATIENCE.as_secs())
+            format!("the server did not answer within {} s", PATIENCE.as_secs())
         }
-        io::ErrorKind::UnexpectedEof => "the server has hung up".to_owned(),
+        io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
         _ => error.to_string(),
     }
 }
@@ -184,7 +184,7 @@ fn connect(place: &Place) -> io::Result<Box<dyn Stream>> {
         stream.set_write_timeout(Some(PATIENCE))?;
         return Ok(Box::new(stream));
     }
-    let mut failure = io::Error::new(io::ErrorKind::NotFound, "there is no such host");
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "host not found");
     for address in (place.host.as_str(), place.port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, PATIENCE) {
             Ok(stream) => {
@@ -218,7 +218,7 @@ fn read(
         return Err(lost(io::ErrorKind::UnexpectedEof.into()));
     }
     let Some(said) = line.strip_suffix(b"\r\n") else {
-        return Err(WireError::Strange("a line has no end"));
+        return Err(WireError::Strange("a line without CRLF, or too long"));
     };
     let (&kind, rest) = said
         .split_first()
@@ -226,7 +226,7 @@ fn read(
     let number = || {
         let text = std::str::from_utf8(rest).ok();
         let number = text.and_then(|text| text.parse::<i64>().ok());
-        number.ok_or(WireError::Strange("what should be a number is none"))
+        number.ok_or(WireError::Strange("invalid number"))
     };
     match kind {
         b'+' => Ok(Reply::Text(rest.to_vec())),
@@ -234,7 +234,9 @@ fn read(
         b':' => Ok(Reply::Integer(number()?)),
         b'$' => match usize::try_from(number()?) {
             Err(_) => Ok(Reply::Nothing),
-            Ok(length) if length > TEXT_BYTES_MAX => Err(WireError::Strange("a text is too long")),
+            Ok(length) if length > TEXT_BYTES_MAX => {
+                Err(WireError::Strange("a string is too long"))
+            }
             Ok(length) => {
                 let mut text = Vec::new();
                 let whole = length as u64 + 2;
@@ -257,7 +259,7 @@ fn read(
                 Ok(Reply::Array(elements.collect::<Result<_, _>>()?))
             }
         },
-        _ => Err(WireError::Strange("a kind of reply that is not known")),
+        _ => Err(WireError::Strange("unknown type of reply")),
     }
 }
 

@@ -146,7 +146,7 @@ fn pages_are_small_whatever_there_is_to_show() {
         assert!(!answer.contains("no room left"), "{path}");
     }
     let page = page_of(port, "/clients?rows=500", "");
-    assert!(page.contains("more rows are left out"), "{page}");
+    assert!(page.contains("more rows are not shown"), "{page}");
     drop(clients);
 }
 

@@ -232,7 +232,7 @@ fn what_was_never_done_is_not_said_to_have_gone_well() {
     let (server, port) = start(&[]);
     let page = page_of(port, "/persistence", "");
     assert!(
-        page.contains("No snapshot was written since the start."),
+        page.contains("No snapshot has been written since the server started."),
         "{page}"
     );
     assert!(!page.contains("rdb_last_save_time") && !page.contains("rdb_last_bgsave_status"));
@@ -465,7 +465,7 @@ fn writes_that_are_refused_for_the_disk_stand_out_and_come_back_by_themselves() 
             && findings.contains("\"remedy\":\"stop-writes-on-bgsave-error\""),
         "{findings}"
     );
-    assert!(get(port, "/").contains("Writes are refused, as the last BGSAVE failed"));
+    assert!(get(port, "/").contains("Writes are refused because the last BGSAVE failed"));
     let doctor = raw.call("MEMORY DOCTOR").show();
     assert!(doctor.contains("Writes are refused"), "{doctor}");
     std::fs::remove_dir(&file).expect("nothing is in it");
@@ -502,7 +502,8 @@ fn a_cluster_that_is_down_stands_out() {
     let mut raw = server.raw();
     let findings = get(port, "/api/v1/findings");
     assert!(
-        findings.contains("\"about\":\"cluster\"") && findings.contains("16384 slots have no node"),
+        findings.contains("\"about\":\"cluster\"")
+            && findings.contains("16384 slots are not assigned"),
         "{findings}"
     );
     check(&mut raw, "CLUSTER ADDSLOTSRANGE 0 16383", "OK");

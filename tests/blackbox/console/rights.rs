@@ -101,12 +101,12 @@ fn a_user_who_may_see_few_keys_is_told_what_these_take_and_no_more() {
     let page = page_of(port, "/", &some);
     assert!(page.contains("own:") && !page.contains("large:"), "{page}");
     assert!(
-        page.contains("Prefixes that this user may not read are left out."),
+        page.contains("Prefixes that this user may not read are not shown."),
         "{page}"
     );
     let page = page_of(port, "/", "");
     assert!(
-        page.contains("Prefixes of keys are shown to users who may see names."),
+        page.contains("Key prefixes are shown only to users who may see key names."),
         "{page}"
     );
 }

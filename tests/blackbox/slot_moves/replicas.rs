@@ -75,7 +75,7 @@ fn check_shard(shard: &[&Server]) {
 
 /// Moves the slot, again where writes could not be held back for long enough: the machine may be busy.
 fn move_in_time(from: &Server, to: &Server) {
-    const OUT_OF_TIME: [&str; 4] = ["TRYAGAIN", "Timed out", "held back", "Unpaused"];
+    const OUT_OF_TIME: [&str; 4] = ["TRYAGAIN", "Timed out", "paused for too long", "Unpaused"];
     loop {
         migrate(from, to);
         eventually("the move ends", || is_over(from));

@@ -146,7 +146,7 @@ fn a_move_can_be_cancelled_wherever_it_is() {
     await_end(&one, "failed");
     assert_eq!(
         latest(&one, "message"),
-        "Writes can not be held back any longer"
+        "Writes have been paused for too long"
     );
     // The slots may be taken from there on: what cancels comes too late, and they stay as they are not taken.
     silent.falls_silent(Until::RequestFailover);
@@ -187,7 +187,7 @@ fn a_move_ends_when_more_waits_for_it_than_the_limit_of_replicas() {
     assert_eq!(latest(&one, "state"), "failed");
     assert_eq!(
         latest(&one, "message"),
-        "Changes come faster than the target node takes them"
+        "The target node is too slow for the rate of changes"
     );
     assert!(owns(&one) && !owns(&two));
     assert_eq!(count(&one), 1_300);

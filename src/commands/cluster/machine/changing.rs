@@ -74,14 +74,15 @@ impl Machine {
             }
             match owner {
                 None => {
-                    let text =
-                        format!("Slot {slot} has keys here and no owner: this node takes it");
+                    let text = format!(
+                        "Slot {slot} has keys on this node but no owner: assigning it to this node"
+                    );
                     self.log(Level::Notice, text);
                     self.assign(slot, Some(self.me));
                 }
                 Some(owner) => {
                     let text = format!(
-                        "Slot {slot} has keys here and belongs to another node: it counts as being imported"
+                        "Slot {slot} has keys on this node but belongs to another node: marking it as importing"
                     );
                     self.log(Level::Notice, text);
                     self.importing.insert(slot, owner);

@@ -412,7 +412,7 @@ impl Machine {
             let id = me.id;
             self.log(
                 Level::Notice,
-                "A replica is to take the place of this node, which ends.",
+                "This node is shutting down: asking a replica to take over.",
             );
             self.broadcast(Body::Fail(id), local);
         }

@@ -144,7 +144,7 @@ impl Machine {
             }
             Some(saved) => views::restore(&mut nodes, saved, &mut random, now),
         };
-        let me = me.ok_or("no node of it is this one (myself)")?;
+        let me = me.ok_or("no node in it is this node (myself)")?;
         let saved = saved.unwrap_or_default();
         let places = |slots: &BTreeMap<u16, NodeId>| {
             let known = slots

@@ -126,7 +126,10 @@ impl Machine {
         if !link.is_inbound {
             // Another node has the address by now.
             let title = expected.title();
-            self.log(Level::Debug, format!("Another node answers for {title}"));
+            self.log(
+                Level::Debug,
+                format!("Another node replies at the address of {title}"),
+            );
             self.drop_link(node);
             let lost = self.nodes.get_mut(node);
             lost.address = Address::default();

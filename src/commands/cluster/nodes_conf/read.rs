@@ -88,7 +88,7 @@ fn name(text: &str, whose: &str) -> Result<NodeId, String> {
 fn vars(pairs: &[&str], saved: &mut Saved) -> Result<(), String> {
     let (pairs, rest) = pairs.as_chunks::<2>();
     if !rest.is_empty() {
-        return Err("a variable has no value".to_owned());
+        return Err("a variable without a value".to_owned());
     }
     for [variable, value] in pairs {
         let place = match variable.to_ascii_lowercase().as_str() {
@@ -115,11 +115,11 @@ fn node(fields: &[&str], is_tls: bool, saved: &mut Saved, seen: &mut Seen) -> Re
         slots @ ..,
     ] = fields
     else {
-        return Err(format!("{} fields where 8 belong", fields.len()));
+        return Err(format!("{} fields, but 8 are required", fields.len()));
     };
     let id = name(id, "the node")?;
     if !seen.names.insert(id) {
-        return Err(format!("node {id} has a line already"));
+        return Err(format!("node {id} has more than one line"));
     }
     let mut node = SavedNode {
         id,
@@ -180,7 +180,7 @@ fn place(text: &str, is_tls: bool, node: &mut SavedNode) -> Result<(), String> {
     node.hostname = hostname.unwrap_or_default().to_owned();
     let (mut plain, mut tls) = (None, None);
     for field in fields {
-        let wrong = || format!("the field {field:?} is no name and value");
+        let wrong = || format!("the field {field:?} is not of the form name=value");
         let (field, value) = field.split_once('=').ok_or_else(wrong)?;
         match field {
             "shard-id" => node.shard_id = Some(name(value, "the shard")?),
@@ -199,7 +199,7 @@ fn place(text: &str, is_tls: bool, node: &mut SavedNode) -> Result<(), String> {
     };
     let default = || {
         main.checked_add(BUS_PORT_DISTANCE)
-            .ok_or_else(|| format!("port {main} leaves none for the bus"))
+            .ok_or_else(|| format!("port {main} is too high for a cluster bus port"))
     };
     node.bus_port = bus.map_or_else(default, Ok)?;
     Ok(())

@@ -142,7 +142,7 @@ fn broken_files_say_what_is_wrong_and_where() {
         instead("28e8", "28E8"),
         format!("2 the name of the node is {:?}", ID.replace("28e8", "28E8"))
     );
-    assert_eq!(instead(" connected", ""), "2 7 fields where 8 belong");
+    assert_eq!(instead(" connected", ""), "2 7 fields, but 8 are required");
     assert_eq!(
         instead("10.0.0.1:1", "10.0.0.1"),
         "2 the address is \"10.0.0.1@2\""
@@ -154,15 +154,15 @@ fn broken_files_say_what_is_wrong_and_where() {
     assert_eq!(instead("10.0", "1/0"), "2 the address is \"1/0.0.1:1@2\"");
     assert_eq!(
         instead(":1@2", ":60000"),
-        "2 port 60000 leaves none for the bus"
+        "2 port 60000 is too high for a cluster bus port"
     );
     assert_eq!(
         instead("@2", "@2,,x"),
-        "2 the field \"x\" is no name and value"
+        "2 the field \"x\" is not of the form name=value"
     );
     assert_eq!(
         instead("@2", "@2,,nodename=a=b"),
-        "2 the field \"nodename=a=b\" is no name and value"
+        "2 the field \"nodename=a=b\" is not of the form name=value"
     );
     assert_eq!(
         instead("@2", "@2,,shard-id=1"),
@@ -192,7 +192,7 @@ fn broken_files_say_what_is_wrong_and_where() {
     }
     assert_eq!(
         broken(&format!("{good}\n{good}\n")),
-        format!("2 node {ID} has a line already")
+        format!("2 node {ID} has more than one line")
     );
     let other = good.replace("28e8", "28e9");
     assert_eq!(
@@ -201,7 +201,7 @@ fn broken_files_say_what_is_wrong_and_where() {
     );
     assert_eq!(
         broken(&format!("{good}\nvars currentEpoch\n")),
-        "2 a variable has no value"
+        "2 a variable without a value"
     );
     assert_eq!(
         broken(&format!("{good}\nvars currentEpoch x\n")),

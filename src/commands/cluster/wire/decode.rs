@@ -19,13 +19,13 @@ use crate::cluster::text::{is_address, is_hostname, is_human_name};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The bytes do not begin like a packet.
-    #[error("it is no packet of the cluster bus")]
+    #[error("not a cluster bus packet")]
     Signature,
     /// The protocol version is unknown.
-    #[error("version {0} of the protocol is unknown")]
+    #[error("unknown protocol version {0}")]
     Version(u16),
     /// The kind is unknown to this server.
-    #[error("messages of type {0} are unknown")]
+    #[error("unknown message type {0}")]
     Kind(u16),
     /// The length does not match the contents.
     #[error("a {} of {length} bytes should have {expected}", kind.name())]
@@ -38,7 +38,7 @@ pub enum Refused {
         expected: u64,
     },
     /// An extension's length is not a multiple of eight.
-    #[error("a {} has an extension of {length} bytes, which is no multiple of 8", kind.name())]
+    #[error("a {} has an extension of {length} bytes, not a multiple of 8", kind.name())]
     Padding {
         /// Kind of the packet.
         kind: Kind,
@@ -46,7 +46,7 @@ pub enum Refused {
         length: u32,
     },
     /// An extension is shorter than its head, or longer than the rest of the packet.
-    #[error("a {} has an extension of {length} bytes where {left} are left", kind.name())]
+    #[error("a {} has an extension of {length} bytes, but only {left} bytes are left", kind.name())]
     Extension {
         /// Kind of the packet.
         kind: Kind,
@@ -56,10 +56,10 @@ pub enum Refused {
         left: usize,
     },
     /// A node's ID contains invalid bytes.
-    #[error("the name of {0} is no name of a node")]
+    #[error("the name of {0} is not a node name")]
     Name(&'static str),
     /// The address that the sender announces is invalid.
-    #[error("the announced address is none")]
+    #[error("the announced address is invalid")]
     Address,
 }
 

@@ -38,7 +38,7 @@ pub enum Broken {
     #[error("bad length of {0} bytes")]
     Short(u32),
     /// The length exceeds the limit.
-    #[error("bad length of {0} bytes, which is more than is taken from this sender")]
+    #[error("bad length of {0} bytes, more than accepted from this sender")]
     Long(u32),
 }
 

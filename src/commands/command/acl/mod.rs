@@ -28,11 +28,7 @@ const ADMIN: Flags = FLAGS.or(Flags::ADMIN);
 
 /// `ACL subcommand`
 static ACL: Command = Command::new("acl", GROUP, -2)
-    .doc(
-        "6.0.0",
-        "",
-        "Holds the commands about users and what they may do.",
-    )
+    .doc("6.0.0", "", "Groups the commands that manage ACL users.")
     .complexity("Depends on subcommand.")
     .container(&[
         &CAT, &DELUSER, &DRYRUN, &GENPASS, &GETUSER, &HELP, &LIST, &LOAD, &LOG, &SAVE, &SETUSER,
@@ -45,9 +41,9 @@ static CAT: Command = Command::sub("acl|cat", "cat", GROUP, -2)
     .doc(
         "6.0.0",
         "[category]",
-        "Names the categories of commands, or the commands of one.",
+        "Lists the command categories, or the commands of one category.",
     )
-    .complexity("O(1), as there are so many of both.")
+    .complexity("O(1), since their number is fixed.")
     .repeatable()
     .on_session(cat);
 
@@ -90,7 +86,7 @@ static DELUSER: Command = Command::sub("acl|deluser", "deluser", GROUP, -3)
         "username [username ...]",
         "Deletes users and closes their connections.",
     )
-    .complexity("O(1) for each user, and the connections that there are.")
+    .complexity("O(1) for each user, plus the number of connections.")
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
     .on_session(deluser);
 
@@ -183,8 +179,11 @@ static GETUSER: Command = Command::sub("acl|getuser", "getuser", GROUP, 3)
     .doc("6.0.0", "username", "Returns the rules of a user.")
     .complexity("O(N) with the number of its passwords and rules.")
     .history(&[
-        ("6.2.0", "Shows channels."),
-        ("7.0.0", "Shows selectors, and rules as words."),
+        ("6.2.0", "The reply includes channels."),
+        (
+            "7.0.0",
+            "The reply includes selectors; rules are shown as words.",
+        ),
     ])
     .repeatable()
     .on_session(getuser);
@@ -256,7 +255,7 @@ static LIST: Command = Command::sub("acl|list", "list", GROUP, 2)
 /// `ACL USERS`
 static USERS: Command = Command::sub("acl|users", "users", GROUP, 2)
     .flags(ADMIN)
-    .doc("6.0.0", "", "Names all users.")
+    .doc("6.0.0", "", "Lists the names of all users.")
     .complexity("O(N) with the number of users.")
     .repeatable()
     .on_session(|cx, _, out| {
@@ -269,7 +268,7 @@ static USERS: Command = Command::sub("acl|users", "users", GROUP, 2)
 /// `ACL WHOAMI`
 static WHOAMI: Command = Command::sub("acl|whoami", "whoami", GROUP, 2)
     .flags(FLAGS)
-    .doc("6.0.0", "", "Names the user of the connection.")
+    .doc("6.0.0", "", "Returns the user name of the connection.")
     .repeatable()
     .on_session(|cx, _, out| {
         out.bulk(cx.user().user().name());
@@ -279,7 +278,7 @@ static WHOAMI: Command = Command::sub("acl|whoami", "whoami", GROUP, 2)
 /// `ACL LOAD`
 static LOAD: Command = Command::sub("acl|load", "load", GROUP, 2)
     .flags(ADMIN)
-    .doc("6.0.0", "", "Reads the file of users again.")
+    .doc("6.0.0", "", "Reloads users from the ACL file.")
     .complexity("O(N) with the number of users.")
     .on_session(load);
 
@@ -313,7 +312,7 @@ fn load(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
 /// `ACL SAVE`
 static SAVE: Command = Command::sub("acl|save", "save", GROUP, 2)
     .flags(ADMIN)
-    .doc("6.0.0", "", "Writes all users to their file.")
+    .doc("6.0.0", "", "Saves all users to the ACL file.")
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
     .complexity("O(N) with the number of users.")
     .on_session(save);
@@ -340,10 +339,10 @@ static LOG: Command = Command::sub("acl|log", "log", GROUP, -2)
     .doc(
         "6.0.0",
         "[count | RESET]",
-        "Lists refused commands, newest first, or clears that log.",
+        "Lists or clears the log of denied commands and logins, newest first.",
     )
     .complexity("O(N) with the number of entries shown.")
-    .history(&[("7.2.0", "Shows entry ids and times.")])
+    .history(&[("7.2.0", "The reply includes entry IDs and timestamps.")])
     .on_session(log);
 
 fn log(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -398,10 +397,10 @@ static SETUSER: Command = Command::sub("acl|setuser", "setuser", GROUP, -3)
     )
     .complexity("O(N) with the number of rules.")
     .history(&[
-        ("6.2.0", "Takes patterns of channels."),
+        ("6.2.0", "Accepts channel patterns."),
         (
             "7.0.0",
-            "Takes selectors and patterns of keys that are only read or written.",
+            "Accepts selectors and key patterns with read or write permission only.",
         ),
     ])
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
@@ -469,7 +468,7 @@ fn follow_all(cx: &SessionCx<'_>) {
 /// `ACL HELP`
 static HELP: Command = Command::sub("acl|help", "help", GROUP, 2)
     .flags(Flags::LOADING.or(Flags::STALE))
-    .doc("6.0.0", "", "Shows the subcommands of ACL.")
+    .doc("6.0.0", "", "Explains the subcommands of ACL.")
     .repeatable()
     .on_session(|_, _, out| {
         reply_help(
@@ -490,7 +489,7 @@ static HELP: Command = Command::sub("acl|help", "help", GROUP, 2)
                 "LOAD",
                 "    Reload the users from the ACL file.",
                 "LOG [<count> | RESET]",
-                "    List refused commands, newest first, or clear that log.",
+                "    List or clear the log of denied commands and logins, newest first.",
                 "SAVE",
                 "    Save all users to the ACL file.",
                 "SETUSER <username> <rule> [<rule> ...]",

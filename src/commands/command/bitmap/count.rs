@@ -16,7 +16,7 @@ pub(super) static BITCOUNT: Command = Command::new("bitcount", Group::Bitmap, -2
         "Counts the set bits of a string, or of a part of it.",
     )
     .complexity("O(N)")
-    .history(&[("7.0.0", "Knows `BYTE` and `BIT`.")])
+    .history(&[("7.0.0", "New options: `BYTE` and `BIT`.")])
     .takes_long()
     .on_keys(bitcount);
 
@@ -135,7 +135,7 @@ pub(super) static BITPOS: Command = Command::new("bitpos", Group::Bitmap, -3)
         "Finds the first set or clear bit of a string, or of a part of it.",
     )
     .complexity("O(N)")
-    .history(&[("7.0.0", "Knows `BYTE` and `BIT`.")])
+    .history(&[("7.0.0", "New options: `BYTE` and `BIT`.")])
     .on_keys(bitpos);
 
 fn bitpos(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -22,7 +22,7 @@ pub(super) static BITOP: Command = Command::new("bitop", Group::Bitmap, -4)
         "Stores the result of a bitwise operation over strings; returns its length.",
     )
     .complexity("O(N)")
-    .history(&[("8.2.0", "Knows `DIFF`, `DIFF1`, `ANDOR` and `ONE`.")])
+    .history(&[("8.2.0", "New options: `DIFF`, `DIFF1`, `ANDOR` and `ONE`.")])
     .takes_long()
     .on_keys(bitop);
 

@@ -18,7 +18,7 @@ use basalt_core::base::number;
 /// `CLIENT INFO`
 pub(super) static INFO: Command = Command::sub("client|info", "info", GROUP, 2)
     .flags(FLAGS)
-    .doc("6.2.0", "", "Describes this connection.")
+    .doc("6.2.0", "", "Returns information about this connection.")
     .tips(&["nondeterministic_output"])
     .repeatable()
     .on_session(info);
@@ -36,7 +36,7 @@ pub(super) static LIST: Command = Command::sub("client|list", "list", GROUP, -2)
     .doc(
         "2.4.0",
         "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
-        "Describes the connections, one a line.",
+        "Returns information about the connections, one per line.",
     )
     .complexity("O(N) for N connections.")
     .history(&[
@@ -55,7 +55,7 @@ pub(super) static LIST: Command = Command::sub("client|list", "list", GROUP, -2)
         ("8.0.0", "Added the `capa` field."),
         (
             "9.0.0",
-            "Added filters for all that a line says, and those that begin with `NOT-`.",
+            "Added filters for all fields, and negated filters that begin with `NOT-`.",
         ),
     ])
     .tips(&["nondeterministic_output"])

@@ -46,7 +46,7 @@ const ADMIN: Flags = FLAGS.or(Flags::ADMIN);
 
 /// `CLIENT subcommand`
 static CLIENT: Command = Command::new("client", GROUP, -2)
-    .doc("2.4.0", "", "Holds the commands about connections.")
+    .doc("2.4.0", "", "Groups the commands for client connections.")
     .complexity("Depends on subcommand.")
     .container(&[
         &tracking::CACHING,
@@ -73,7 +73,7 @@ static CLIENT: Command = Command::new("client", GROUP, -2)
 /// `CLIENT ID`
 static ID: Command = Command::sub("client|id", "id", GROUP, 2)
     .flags(FLAGS)
-    .doc("5.0.0", "", "Returns the connection's number.")
+    .doc("5.0.0", "", "Returns the ID of the connection.")
     .repeatable()
     .on_session(|cx, _, out| {
         out.integer(cx.client.id() as i64);
@@ -83,7 +83,7 @@ static ID: Command = Command::sub("client|id", "id", GROUP, 2)
 /// `CLIENT GETNAME`
 static GETNAME: Command = Command::sub("client|getname", "getname", GROUP, 2)
     .flags(FLAGS)
-    .doc("2.6.9", "", "Returns the connection's name.")
+    .doc("2.6.9", "", "Returns the name of this connection.")
     .repeatable()
     .on_session(|cx, _, out| {
         let name = cx.client.shared.labels().name;
@@ -174,7 +174,7 @@ static CAPA: Command = Command::sub("client|capa", "capa", GROUP, -3)
     .doc(
         "8.0.0",
         "capability [capability ...]",
-        "Says what the client can do: `redirect`, go to the primary where a replica tells it to.",
+        "Declares what the client supports: `redirect`, following redirections from a replica to its primary.",
     )
     .repeatable()
     .on_session(|cx, args, out| {
@@ -200,7 +200,7 @@ static REPLY: Command = Command::sub("client|reply", "reply", GROUP, 3)
     .doc(
         "3.2.0",
         "<ON | OFF | SKIP>",
-        "Sets whether the connection's commands are answered.",
+        "Sets whether the server replies to the commands of the connection.",
     )
     .repeatable()
     .on_session(reply);
@@ -277,7 +277,7 @@ const HELP_LINES: &[&str] = &[
     "    Set whether the keys of the next command are tracked, in the modes OPTIN and OPTOUT.",
     "CAPA <option> [<option> [...]]",
     "    Declare what the client supports. Options:",
-    "    * REDIRECT: go to the primary where a replica tells it to.",
+    "    * REDIRECT: follow redirections from a replica to its primary.",
     "GETNAME",
     "    Return the name of this connection.",
     "GETREDIR",
@@ -285,39 +285,39 @@ const HELP_LINES: &[&str] = &[
     "ID",
     "    Return the id of this connection.",
     "INFO",
-    "    Describe this connection.",
+    "    Return information about this connection.",
     "KILL <ip:port>",
     "    Close the connection from this address.",
     "KILL <option> <value> [<option> <value> [...]]",
-    "    Close the connections for which every option holds:",
+    "    Close the connections that match all options:",
     "    * ADDR (<ip:port>|<unixsocket>:0)",
-    "      They come from this address.",
+    "      Connections from this address.",
     "    * ID <client-id>",
-    "      They have this id.",
+    "      The connection with this ID.",
     "    * LADDR (<ip:port>|<unixsocket>:0)",
-    "      They came to this local address.",
+    "      Connections to this local address.",
     "    * MAXAGE <seconds>",
-    "      They are at least this many seconds old.",
+    "      Connections that are at least this many seconds old.",
     "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
-    "      They are of this type.",
+    "      Connections of this type.",
     "    * USER <username>",
-    "      They belong to this user.",
+    "      Connections authenticated as this user.",
     "    * IP <ip>, NAME <name>, LIB-NAME <name>, LIB-VER <version>, DB <db>",
-    "      CLIENT LIST says so of them.",
+    "      Connections with this value in CLIENT LIST.",
     "    * FLAGS <letters>, CAPA <letters>",
-    "      CLIENT LIST has all these letters for them.",
+    "      Connections with all these letters in CLIENT LIST.",
     "    * IDLE <seconds>",
-    "      They have sent no command for this many seconds.",
+    "      Connections without a command for this many seconds.",
     "    * NOT-<option> <value>",
-    "      The option, which is not IDLE or MAXAGE, does not hold.",
+    "      Connections that do not match the option; not for IDLE and MAXAGE.",
     "    * SKIPME (YES|NO)",
-    "      Whether this connection is spared (default: yes).",
+    "      Whether this connection is skipped (default: yes).",
     "LIST [options ...]",
-    "    Describe the connections, one a line. Options:",
+    "    Return information about the connections, one per line. Options:",
     "    * ID <client-id> [<client-id> ...]",
-    "      Only those with these ids.",
+    "      Only connections with these IDs.",
     "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
-    "      Only those of this type.",
+    "      Only connections of this type.",
     "    * The other options of KILL; this connection is shown by default.",
     "NO-EVICT (ON|OFF)",
     "    Exclude this connection from client eviction.",
@@ -326,7 +326,7 @@ const HELP_LINES: &[&str] = &[
     "PAUSE <timeout> [WRITE|ALL]",
     "    Pause all commands, or only writes, for a number of milliseconds.",
     "REPLY (ON|OFF|SKIP)",
-    "    Set whether the commands of this connection are answered.",
+    "    Set whether the server replies to the commands of this connection.",
     "SETINFO <option> <value>",
     "    Set the name or version of the client library. Options:",
     "    * LIB-NAME: its name.",
@@ -335,11 +335,11 @@ const HELP_LINES: &[&str] = &[
     "    Give this connection a name.",
     "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
     "         [OPTIN] [OPTOUT] [NOLOOP]",
-    "    Tell this connection, or another one, when keys change that it has read.",
+    "    Send invalidation messages to this or another connection when keys change that it has read.",
     "TRACKINGINFO",
-    "    Answer how keys are tracked for this connection.",
+    "    Return how keys are tracked for this connection.",
     "UNBLOCK <clientid> [TIMEOUT|ERROR]",
-    "    End the wait of a blocked connection.",
+    "    Unblock a blocked connection.",
     "UNPAUSE",
-    "    End a pause.",
+    "    End CLIENT PAUSE: process commands again.",
 ];

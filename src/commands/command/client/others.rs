@@ -28,13 +28,13 @@ pub(super) static KILL: Command = Command::sub("client|kill", "kill", GROUP, -3)
         ("3.2.0", "Added the type `master`."),
         (
             "5.0.0",
-            "Named the type `slave` `replica`; the old name still works.",
+            "Renamed the type `slave` to `replica`; the old name still works.",
         ),
         ("6.2.0", "Added the `LADDR` filter."),
         ("7.4.0", "Added the `MAXAGE` filter."),
         (
             "9.0.0",
-            "Added filters for all that a line of `CLIENT LIST` says, and those that begin with `NOT-`.",
+            "Added filters for all fields of `CLIENT LIST`, and negated filters that begin with `NOT-`.",
         ),
     ])
     .on_session(kill);
@@ -73,7 +73,7 @@ pub(super) static PAUSE: Command = Command::sub("client|pause", "pause", GROUP, 
     .doc(
         "3.0.0",
         "timeout:integer [WRITE | ALL]",
-        "Pauses all requests, or only writes, for a number of milliseconds.",
+        "Pauses all commands, or only writes, for a number of milliseconds.",
     )
     .history(&[("6.2.0", "Added the modes `WRITE` and `ALL`.")])
     .on_session(pause);
@@ -102,7 +102,11 @@ fn pause(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 /// `CLIENT UNPAUSE`
 pub(super) static UNPAUSE: Command = Command::sub("client|unpause", "unpause", GROUP, 2)
     .flags(ADMIN)
-    .doc("6.2.0", "", "Ends a pause.")
+    .doc(
+        "6.2.0",
+        "",
+        "Ends CLIENT PAUSE: commands are processed again.",
+    )
     .complexity("O(N) for N connections.")
     .on_session(|cx, _, out| {
         cx.server.unpause();

@@ -21,7 +21,7 @@ pub(super) static TRACKING: Command = Command::sub("client|tracking", "tracking"
         "6.0.0",
         "<ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] \
          [OPTOUT] [NOLOOP]",
-        "Sends the connection invalidations of keys that it may have cached.",
+        "Turns invalidation messages for client-side caching on or off.",
     )
     .complexity("O(1). Some options may introduce additional complexity.")
     .on_session(tracking);

@@ -126,7 +126,11 @@ fn add(
 /// `CLUSTER ADDSLOTS slot [slot ...]`
 pub(super) static ADDSLOTS: Command = Command::sub("cluster|addslots", "addslots", GROUP, -3)
     .flags(CHANGES)
-    .doc("3.0.0", "slot [slot ...]", "Gives hash slots to this node.")
+    .doc(
+        "3.0.0",
+        "slot [slot ...]",
+        "Assigns hash slots to this node.",
+    )
     .complexity("O(N) for N slots.")
     .postponed_if(|_| true)
     .on_session(add_slots);
@@ -143,7 +147,7 @@ pub(super) static ADDSLOTSRANGE: Command =
         .doc(
             "7.0.0",
             "start-slot end-slot [start-slot end-slot ...]",
-            "Gives ranges of hash slots to this node.",
+            "Assigns ranges of hash slots to this node.",
         )
         .complexity("O(N) for N slots in the ranges.")
         .postponed_if(|_| true)
@@ -160,7 +164,7 @@ pub(super) static BUMPEPOCH: Command = Command::sub("cluster|bumpepoch", "bumpep
     .doc(
         "3.0.0",
         "",
-        "Raises the configuration epoch of the cluster.",
+        "Increases the configuration epoch of the cluster.",
     )
     .tips(TIPS)
     .postponed_if(|_| true)
@@ -176,7 +180,7 @@ pub(super) static DELSLOTS: Command = Command::sub("cluster|delslots", "delslots
     .doc(
         "3.0.0",
         "slot [slot ...]",
-        "Takes hash slots from this node.",
+        "Removes hash slots from this node.",
     )
     .complexity("O(N) for N slots.")
     .postponed_if(|_| true)
@@ -194,7 +198,7 @@ pub(super) static DELSLOTSRANGE: Command =
         .doc(
             "7.0.0",
             "start-slot end-slot [start-slot end-slot ...]",
-            "Takes ranges of hash slots from this node.",
+            "Removes ranges of hash slots from this node.",
         )
         .complexity("O(N) for N slots in the ranges.")
         .postponed_if(|_| true)
@@ -211,7 +215,7 @@ pub(super) static FAILOVER: Command = Command::sub("cluster|failover", "failover
     .doc(
         "3.0.0",
         "[FORCE | TAKEOVER]",
-        "Promotes a replica to the place of its primary.",
+        "Promotes a replica to replace its primary.",
     )
     .postponed_if(|_| true)
     .on_session(fail_over);
@@ -231,7 +235,7 @@ fn fail_over(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandRes
 /// `CLUSTER FLUSHSLOTS`
 pub(super) static FLUSHSLOTS: Command = Command::sub("cluster|flushslots", "flushslots", GROUP, 2)
     .flags(CHANGES)
-    .doc("3.0.0", "", "Takes all hash slots from this node.")
+    .doc("3.0.0", "", "Removes all hash slots from this node.")
     .postponed_if(|_| true)
     .on_session(flush_slots);
 
@@ -260,7 +264,7 @@ pub(super) static MEET: Command = Command::sub("cluster|meet", "meet", GROUP, -4
         "ip port [cluster-bus-port:integer]",
         "Adds another node to the cluster of this one.",
     )
-    .history(&[("4.0.0", "Takes the port of the cluster bus too.")])
+    .history(&[("4.0.0", "Accepts the cluster bus port.")])
     .postponed_if(|_| true)
     .on_session(meet);
 
@@ -313,7 +317,7 @@ pub(super) static RESET: Command = Command::sub("cluster|reset", "reset", GROUP,
     .doc(
         "3.0.0",
         "[HARD | SOFT]",
-        "Makes this node forget the cluster.",
+        "Resets this node: it leaves the cluster.",
     )
     .complexity("O(N) for N known nodes, and for the keys that go.")
     .postponed_if(|_| true)

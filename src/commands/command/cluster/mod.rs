@@ -79,7 +79,7 @@ fn unknown(name: &[u8]) -> CommandError {
 
 /// `CLUSTER subcommand`
 static CLUSTER: Command = Command::new("cluster", GROUP, -2)
-    .doc("3.0.0", "", "Holds the commands of Redis Cluster.")
+    .doc("3.0.0", "", "Groups the commands of Redis Cluster.")
     .complexity("Depends on subcommand.")
     .container(&[
         &change::ADDSLOTS,
@@ -135,13 +135,13 @@ fn help(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
 
 const HELP_LINES: &[&str] = &[
     "ADDSLOTS <slot> [<slot> ...]",
-    "    Assign slots that no node serves to this one.",
+    "    Assign unassigned slots to this node.",
     "ADDSLOTSRANGE <first> <last> [<first> <last> ...]",
-    "    Assign ranges of slots that no node serves to this one.",
+    "    Assign ranges of unassigned slots to this node.",
     "BUMPEPOCH",
-    "    Raise the configuration epoch of this node to the latest one.",
+    "    Increase the configuration epoch of this node.",
     "CANCELSLOTMIGRATIONS",
-    "    Cancel all moves of slots from this node.",
+    "    Cancel all slot migrations from this node.",
     "COUNT-FAILURE-REPORTS <node-id>",
     "    Return the number of nodes that report a node as failing.",
     "COUNTKEYSINSLOT <slot>",
@@ -151,7 +151,7 @@ const HELP_LINES: &[&str] = &[
     "DELSLOTSRANGE <first> <last> [<first> <last> ...]",
     "    Remove the assignment of the slots of these ranges.",
     "FAILOVER [FORCE|TAKEOVER]",
-    "    Promote this replica to the place of its primary.",
+    "    Promote this replica to replace its primary.",
     "FLUSHSLOTS",
     "    Remove all slots from this node.",
     "FORGET <node-id>",
@@ -159,7 +159,7 @@ const HELP_LINES: &[&str] = &[
     "GETKEYSINSLOT <slot> <count>",
     "    Return keys of a slot.",
     "GETSLOTMIGRATIONS",
-    "    List the moves of slots from and to this node that are in progress or ended recently.",
+    "    List the slot migrations from and to this node that are in progress or ended recently.",
     "INFO",
     "    Return the state of the cluster.",
     "KEYSLOT <key>",
@@ -169,7 +169,7 @@ const HELP_LINES: &[&str] = &[
     "MEET <ip> <port> [<bus-port>]",
     "    Add another node to the cluster.",
     "MIGRATESLOTS SLOTSRANGE <first> <last> [<first> <last> ...] NODE <node-id> [SLOTSRANGE ...]",
-    "    Move slots with all their keys to other nodes.",
+    "    Migrate slots with all their keys to other nodes.",
     "MIGRATION (IMPORT <first> <last> [<first> <last> ...]|CANCEL (ID <task-id>|ALL)|STATUS (ID <task-id>|ALL))",
     "    Import slots with all their keys from another node.",
     "MYID",
@@ -177,7 +177,7 @@ const HELP_LINES: &[&str] = &[
     "MYSHARDID",
     "    Return the id of this node's shard.",
     "NODES",
-    "    List the nodes, a line each.",
+    "    List the nodes, one per line.",
     "REPLICAS <node-id>",
     "    List the replicas of a node.",
     "REPLICATE <node-id>",
@@ -193,7 +193,7 @@ const HELP_LINES: &[&str] = &[
     "SHARDS",
     "    List shards with their slots and nodes.",
     "SLOT-STATS (SLOTSRANGE <first> <last>|ORDERBY <metric> [LIMIT <count>] [ASC|DESC])",
-    "    Count the keys of each slot of this node, and what requests for them took.",
+    "    Return the number of keys, CPU time and network bytes of each slot of this node.",
     "SLOTS",
     "    List ranges of slots with their nodes.",
 ];
@@ -326,7 +326,7 @@ static ASKING: Command = Command::new("asking", GROUP, 1)
     .doc(
         "3.0.0",
         "",
-        "Says that the next command follows an -ASK redirection.",
+        "Marks the next command as following an -ASK redirection.",
     )
     .repeatable()
     .on_session(|cx, _, out| say(cx, out, |manner| manner.or(Manner::WILL_ASK)));

@@ -23,7 +23,7 @@ pub(super) static MIGRATESLOTS: Command =
             "9.0.0",
             "<SLOTSRANGE start-slot end-slot [start-slot end-slot ...] NODE node-id [SLOTSRANGE start-slot end-slot \
              [start-slot end-slot ...] NODE node-id ...]>",
-            "Moves slots of this node to others, each with all its keys in one piece.",
+            "Migrates slots of this node with all their keys to other nodes.",
         )
         .complexity("O(N) for N slots in the ranges.")
         .postponed_if(|_| true)
@@ -116,11 +116,7 @@ pub(super) static CANCELSLOTMIGRATIONS: Command = Command::sub(
     2,
 )
 .flags(CHANGES)
-.doc(
-    "9.0.0",
-    "",
-    "Ends all moves of slots from this node to others.",
-)
+.doc("9.0.0", "", "Cancels all slot migrations from this node.")
 .complexity("O(N) for N moves.")
 .postponed_if(|_| true)
 .on_session(cancel);
@@ -145,7 +141,7 @@ pub(super) static GETSLOTMIGRATIONS: Command = Command::sub(
 .doc(
     "9.0.0",
     "",
-    "Lists the moves of slots from and to this node that are under way or have ended of late.",
+    "Lists the slot migrations from and to this node that are in progress or ended recently.",
 )
 .complexity("O(N) for N moves.")
 .repeatable()
@@ -204,7 +200,7 @@ pub(in super::super) static SYNCSLOTS: Command = Command::sub("cluster|syncslots
         "9.0.0",
         "<ESTABLISH SOURCE node-id NAME name SLOTSRANGE start-slot end-slot [start-slot end-slot ...] | ACK | SNAPSHOT-EOF \
          | PAUSED | FAILOVER-GRANTED>",
-        "What nodes say to each other while slots move.",
+        "Carries internal messages between nodes during slot migrations.",
     )
     .on_session(sync_slots);
 
@@ -272,7 +268,7 @@ pub(in super::super) static NOTE: Command = Command::new("slots", GROUP, -3)
     .doc(
         "8.6.0",
         "<COMING | GOING> name range [range ...] | OVER name",
-        "Notes slots whose keys may have to be deleted; in the log alone.",
+        "Records slots whose keys may have to be deleted; used only in the replication log.",
     )
     .on_session(note);
 

@@ -60,7 +60,7 @@ pub(super) static COUNT_FAILURE_REPORTS: Command = Command::sub(
 .doc(
     "3.0.0",
     "node-id",
-    "Counts the nodes that report a node as failing.",
+    "Returns the number of nodes that report a node as failing.",
 )
 .complexity("O(N) for N reports.")
 .tips(TIPS)
@@ -255,8 +255,8 @@ pub(super) static SLOTS: Command = Command::sub("cluster|slots", "slots", GROUP,
     .doc("3.0.0", "", "Lists ranges of hash slots with their nodes.")
     .complexity("O(N) for N nodes.")
     .history(&[
-        ("4.0.0", "Tells the ids of nodes too."),
-        ("7.0.0", "Tells more about how nodes are reached."),
+        ("4.0.0", "The reply includes node IDs."),
+        ("7.0.0", "The reply includes additional endpoint metadata."),
     ])
     .tips(TIPS)
     .deprecated("7.0.0", "`CLUSTER SHARDS`")

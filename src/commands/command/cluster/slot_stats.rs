@@ -16,7 +16,7 @@ pub(super) static SLOT_STATS: Command = Command::sub("cluster|slot-stats", "slot
     .doc(
         "8.0.0",
         "<SLOTSRANGE start-slot end-slot | ORDERBY metric [LIMIT limit] [ASC | DESC]>",
-        "Counts the keys of each hash slot of this node, and what requests for them took.",
+        "Returns the number of keys, CPU time and network bytes of each hash slot of this node.",
     )
     .complexity("O(N) for N slots that are looked at, O(N log N) with ORDERBY.")
     .tips(&["nondeterministic_output", "request_policy:all_shards"])

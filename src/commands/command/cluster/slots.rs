@@ -15,7 +15,11 @@ pub(super) const KEYS_PER_VISIT: usize = 512;
 pub(super) static COUNTKEYSINSLOT: Command =
     Command::sub("cluster|countkeysinslot", "countkeysinslot", GROUP, 3)
         .flags(Flags::STALE)
-        .doc("3.0.0", "slot", "Counts the keys of a hash slot.")
+        .doc(
+            "3.0.0",
+            "slot",
+            "Returns the number of keys of a hash slot.",
+        )
         .complexity("O(1)")
         .by_cursor(shard_of, count_part, |_, gather, out| {
             out.integer(gather.count);

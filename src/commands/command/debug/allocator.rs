@@ -7,7 +7,7 @@ use basalt_core::alloc::slabs;
 /// The value that stands for none.
 const NO_VALUE: &[u8] = b"VOID";
 
-const NOT_SET: &str = "ERR the allocator's settings can be read here but not set";
+const NOT_SET: &str = "ERR allocator settings are read-only";
 
 /// `DEBUG MALLCTL name`
 pub(super) fn number(args: &Args<'_>, out: &mut Out) -> Result<(), CommandError> {
@@ -15,7 +15,7 @@ pub(super) fn number(args: &Args<'_>, out: &mut Out) -> Result<(), CommandError>
         return Err(NOT_SET.into());
     }
     let number = name(args).and_then(slabs::allocator_number);
-    out.integer(number.ok_or("ERR the allocator knows no number of this name")? as i64);
+    out.integer(number.ok_or("ERR the allocator has no numeric setting with this name")? as i64);
     Ok(())
 }
 
@@ -24,7 +24,7 @@ pub(super) fn text(args: &Args<'_>, out: &mut Out) -> Result<(), CommandError> {
     if args.len() == 3 {
         let text = name(args).and_then(slabs::allocator_text);
         out.bulk(
-            text.ok_or("ERR the allocator knows no text of this name")?
+            text.ok_or("ERR the allocator has no string setting with this name")?
                 .as_bytes(),
         );
         return Ok(());
@@ -34,7 +34,7 @@ pub(super) fn text(args: &Args<'_>, out: &mut Out) -> Result<(), CommandError> {
     }
     match name(args).is_some_and(slabs::tell_allocator) {
         true => out.ok(),
-        false => return Err("ERR the allocator is not told this here".into()),
+        false => return Err("ERR this allocator setting cannot be written".into()),
     }
     Ok(())
 }
@@ -49,8 +49,8 @@ mod tests {
 
     #[test]
     fn numbers_and_texts_are_read_and_what_is_harmless_is_done() {
-        const NOT_SET: &str = "(error) ERR the allocator's settings can be read here but not set";
-        const NO_NUMBER: &str = "(error) ERR the allocator knows no number of this name";
+        const NOT_SET: &str = "(error) ERR allocator settings are read-only";
+        const NO_NUMBER: &str = "(error) ERR the allocator has no numeric setting with this name";
         check_all(&[
             ("DEBUG MALLCTL arenas.quantum", "(integer) 16"),
             ("DEBUG MALLCTL config.stats", "(integer) 1"),
@@ -64,13 +64,13 @@ mod tests {
             ("DEBUG MALLCTL-STR opt.dss", "\"secondary\""),
             (
                 "DEBUG MALLCTL-STR arenas.page",
-                "(error) ERR the allocator knows no text of this name",
+                "(error) ERR the allocator has no string setting with this name",
             ),
             ("DEBUG MALLCTL-STR opt.dss primary", NOT_SET),
             ("DEBUG MALLCTL-STR thread.tcache.flush VOID", "OK"),
             (
                 "DEBUG MALLCTL-STR arena.0.reset VOID",
-                "(error) ERR the allocator is not told this here",
+                "(error) ERR this allocator setting cannot be written",
             ),
         ]);
     }

@@ -75,7 +75,11 @@ fn about_nodes(entry: EntryRef<'_, Object>) -> String {
 pub(super) static LISTPACK: Command = Command::sub("debug|listpack", "listpack", GROUP, -2)
     .flags(PART)
     .names_keys(KEY)
-    .doc("7.0.0", "key", "Says how large a packed value is.")
+    .doc(
+        "7.0.0",
+        "key",
+        "Returns the size of a value in the compact encoding.",
+    )
     .on_keys(listpack);
 
 fn listpack(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -104,7 +108,7 @@ pub(super) static HTSTATS: Command = Command::sub("debug|htstats", "htstats", GR
     .doc(
         "4.0.0",
         "dbid [FULL]",
-        "Returns figures about the tables of a database.",
+        "Returns statistics of the tables of a database.",
     )
     .on_all_shards(htstats);
 
@@ -147,7 +151,7 @@ pub(super) static HTSTATS_KEY: Command =
         .doc(
             "4.0.0",
             "key [FULL]",
-            "Returns figures about the table of a value.",
+            "Returns statistics of the table of a value.",
         )
         .on_keys(htstats_key);
 
@@ -185,7 +189,7 @@ pub(super) static POPULATE: Command = Command::sub("debug|populate", "populate",
     .doc(
         "1.0.0",
         "count [prefix [size]]",
-        "Creates string keys that are not there yet.",
+        "Creates string keys that do not exist yet.",
     )
     .complexity("O(N) where N is the number of keys")
     .on_all_shards(populate);

@@ -43,7 +43,7 @@ const PART: Flags = FLAGS.or(Flags::UNLISTED);
 /// `DEBUG subcommand`
 static DEBUG: Command = Command::new("debug", GROUP, -2)
     .flags(FLAGS.or(Flags::SYSCMD))
-    .doc("1.0.0", "", "Holds the commands for debugging.")
+    .doc("1.0.0", "", "Groups the commands for debugging.")
     .complexity("Depends on subcommand.")
     .with_subcommands(&[
         &digest::DIGEST,
@@ -110,7 +110,9 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             let arguments: Vec<&[u8]> = args.from(2).collect();
             // A replica would take it for a note of this server itself.
             if note::is_note(arguments.len(), |at| arguments[at]) {
-                return Err("ERR DEBUG REPLICATE sends no notes of the server".into());
+                return Err(
+                    "ERR DEBUG REPLICATE cannot send internal commands of the server".into(),
+                );
             }
             let position = cx.server.primary().replicate(&arguments);
             // WAIT covers it like a write.
@@ -207,63 +209,63 @@ fn match_at_random(seed: u64) {
 fn help(out: &mut Out) {
     let lines = [
         "DIGEST",
-        "    A signature of everything that the databases hold.",
+        "    Return a digest of all databases.",
         "DIGEST-VALUE <key> [<key> ...]",
-        "    A signature of each key's value.",
+        "    Return a digest of each key's value.",
         "CLOSE-CLUSTER-LINK-ON-PACKET-DROP <0|1>",
-        "    Whether a packet that the filter drops ends the link that it came over.",
+        "    Set whether a packet dropped by the filter closes its link.",
         "CLUSTERLINK KILL <TO|FROM|ALL> <node-id>",
         "    Close links to a node of the cluster.",
         "DROP-CLUSTER-PACKET-FILTER <packet-type>",
-        "    Drop packets of this type as they come from other nodes; -1: none.",
+        "    Drop packets of this type that other nodes send; -1: none.",
         "CONFIG-REWRITE-FORCE-ALL",
-        "    Write all parameters into the configuration file, defaults too.",
+        "    Write all parameters to the configuration file, including defaults.",
         "ERROR <string>",
-        "    Answer an error with this text.",
+        "    Return an error with this text.",
         "HTSTATS <dbid>",
-        "    Figures about the tables of a database.",
+        "    Return statistics of the tables of a database.",
         "HTSTATS-KEY <key>",
-        "    The same about the table of a hash, a set or a sorted set.",
+        "    Return statistics of the table of a hash, a set or a sorted set.",
         "LISTPACK <key>",
-        "    Say how large a packed value is.",
+        "    Return the size of a value in the compact encoding.",
         "LOG <message>",
         "    Write a message to the log.",
         "MALLCTL <name>",
-        "    A number that the allocator knows by this name of jemalloc's.",
+        "    Return the numeric setting of the allocator with this jemalloc name.",
         "MALLCTL-STR <name> [VOID]",
-        "    A text that it knows; or tells it to give back what the thread keeps for itself, by",
-        "    the name thread.tcache.flush.",
+        "    Return the string setting with this name; thread.tcache.flush with VOID empties",
+        "    the cache of the thread.",
         "OBJECT <key>",
-        "    Say how a value is kept.",
+        "    Return how a value is encoded.",
         "PAUSE-CRON <0|1>",
-        "    Whether idle clients keep their buffers.",
+        "    Set whether idle clients keep their buffers.",
         "PANIC",
-        "    End the server as a fault of its own does.",
+        "    Crash the server with a panic.",
         "POPULATE <count> [<prefix>] [<size>]",
         "    Create string keys <prefix>:<number> (prefix 'key' if none is given).",
         "PROTOCOL <type>",
-        "    Answer a reply of this type: string, integer, double, bignum, null, array, set,",
+        "    Return a reply of this type: string, integer, double, bignum, null, array, set,",
         "    map, attrib, push, verbatim, true, false.",
         "QUICKLIST-PACKED-THRESHOLD <size>",
-        "    Length from which on an element of a large list is kept apart from others; 0 restores",
-        "    the usual one, which is what fits a node.",
+        "    Set the length from which an element of a large list gets a node of its own; 0 restores",
+        "    the default, which is the size of a node.",
         "REPLYBUFFER <PEAK-RESET-TIME|RESIZING> <value>",
-        "    Taken for the sake of tests: no connection has a reply buffer of its own.",
+        "    No effect: accepted for tests, as connections have no reply buffer of their own.",
         "REENCODE",
-        "    Write every value as a snapshot would and read it back, in memory.",
+        "    Encode every value as in a snapshot and decode it again, in memory.",
         "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
-        "    Save a snapshot and load it again. NOSAVE loads the one that is there, NOFLUSH keeps",
-        "    what is there, MERGE lets keys of the snapshot replace those that are there.",
+        "    Save a snapshot and load it again. NOSAVE loads the existing one, NOFLUSH keeps",
+        "    the current data, MERGE lets keys of the snapshot replace existing keys.",
         "SEGFAULT",
-        "    End the server by reading where nothing is.",
+        "    Crash the server with an invalid memory access.",
         "SET-ACTIVE-EXPIRE <0|1>",
-        "    Whether expired keys are deleted before somebody asks for them.",
+        "    Set whether expired keys are deleted before they are accessed.",
         "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
-        "    Whether RESTORE believes payloads without looking at their checksum.",
+        "    Set whether RESTORE skips the checksum of payloads.",
         "SLEEP <seconds>",
-        "    Run no commands for so long. Decimals are allowed.",
+        "    Run no commands for this many seconds. Decimals are allowed.",
         "STRINGMATCH-TEST",
-        "    Match random texts against random patterns.",
+        "    Match random strings against random patterns.",
     ];
     reply_help("DEBUG", &lines, out);
 }

@@ -18,7 +18,7 @@ pub(super) static RELOAD: Command = Command::sub("debug|reload", "reload", GROUP
     .doc(
         "1.0.0",
         "[options ...]",
-        "Saves a snapshot, forgets all data and loads them again.",
+        "Saves a snapshot, deletes all data and loads the snapshot.",
     )
     .complexity("O(N) where N is the size of the data")
     .on_session(reload);
@@ -29,7 +29,7 @@ pub(super) static LOADAOF: Command = Command::sub("debug|loadaof", "loadaof", GR
     .doc(
         "1.0.0",
         "",
-        "Forgets all data and loads the append-only file.",
+        "Deletes all data and loads the append-only file.",
     )
     .complexity("O(N) where N is the size of the file")
     .on_session(load_aof);

@@ -687,7 +687,7 @@ impl Command {
         self.id() != self.rule_id()
     }
 
-    /// Sets its number and its rule number; called once, by the registry, before the first look-up.
+    /// Sets its number and its rule number; called once, by the registry, before the first lookup.
     pub(super) fn set_id(&self, id: u16, rule_id: u16) {
         self.id.store(id, Ordering::Relaxed);
         self.rule_id.store(rule_id, Ordering::Relaxed);

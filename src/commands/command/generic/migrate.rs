@@ -30,7 +30,7 @@ pub(super) static MIGRATE: Command = Command::new("migrate", Group::Generic, -6)
         "2.6.0",
         "host port <key | \"\"> destination-db timeout:integer [COPY] [REPLACE] \
          [AUTH password | AUTH2 <username password>] [KEYS key [key ...]]",
-        "Moves keys to another server, where RESTORE takes them.",
+        "Moves keys to another server, which stores them with RESTORE.",
     )
     .complexity("O(N) for N bytes of values, which are dumped, sent and deleted.")
     .history(&[

@@ -24,7 +24,7 @@ const SHARED_INTEGERS: i64 = 10_000;
 
 /// `OBJECT subcommand`
 pub(super) static OBJECT: Command = Command::new("object", Group::Generic, -2)
-    .doc("2.2.3", "", "Holds the commands that look behind values.")
+    .doc("2.2.3", "", "Groups the commands that inspect values.")
     .complexity("Depends on subcommand.")
     .container(&[&ENCODING, &FREQ, &HELP, &IDLETIME, &REFCOUNT]);
 
@@ -148,13 +148,13 @@ static HELP: Command = Command::sub("object|help", "help", Group::Generic, 2)
     .on_session(|_, _, out| {
         let lines = [
             "ENCODING <key>",
-            "    Name the encoding of the value.",
+            "    Return the encoding of the value.",
             "FREQ <key>",
-            "    Answer how often the key was used of late (LFU policies only).",
+            "    Return the access frequency of the key (LFU policies only).",
             "IDLETIME <key>",
-            "    Answer for how many seconds the key was not used.",
+            "    Return the seconds since the last access to the key.",
             "REFCOUNT <key>",
-            "    Answer how many references the value has.",
+            "    Return the reference count of the value.",
         ];
         reply_help("OBJECT", &lines, out);
         Ok(())

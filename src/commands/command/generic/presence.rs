@@ -54,10 +54,10 @@ pub(super) static EXISTS: Command = Command::new("exists", Group::Generic, -2)
     .doc(
         "1.0.0",
         "key [key ...]",
-        "Counts the given keys that exist; a key named twice counts twice.",
+        "Returns the number of given keys that exist; a key given twice counts twice.",
     )
     .complexity("O(N) for N keys.")
-    .history(&[("3.0.3", "Takes several keys.")])
+    .history(&[("3.0.3", "Accepts several keys.")])
     .tips(SUM_OVER_SHARDS)
     .on_keys(exists);
 
@@ -78,7 +78,7 @@ pub(super) static TOUCH: Command = Command::new("touch", Group::Generic, -2)
     .doc(
         "3.2.1",
         "key [key ...]",
-        "Marks keys as just used and counts those that exist.",
+        "Updates the access time of keys and returns the number of those that exist.",
     )
     .complexity("O(N) for N keys.")
     .tips(SUM_OVER_SHARDS)

@@ -28,7 +28,7 @@ pub(super) static RENAME: Command = Command::new("rename", Group::Generic, 3)
     .doc(
         "1.0.0",
         "key newkey",
-        "Renames a key; what had the new name is deleted.",
+        "Renames a key; an existing key with the new name is deleted.",
     )
     .on_keys(rename_over);
 
@@ -42,9 +42,9 @@ pub(super) static RENAMENX: Command = Command::new("renamenx", Group::Generic, 3
     .doc(
         "1.0.0",
         "key newkey",
-        "Renames a key unless the new name is taken.",
+        "Renames a key unless the new name exists.",
     )
-    .history(&[("3.2.0", "Renaming a key to itself is no error any more.")])
+    .history(&[("3.2.0", "Renaming a key to itself is no longer an error.")])
     .on_keys(rename_if_free);
 
 fn rename_over(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -252,7 +252,7 @@ fn dataset(cli: &mut Terminal) -> String {
         }
     }
     cli.connection.db = db_before;
-    // After the look-ups, which have deleted expired entries.
+    // After the lookups, which have deleted expired entries.
     text + &cli.run("DEBUG DIGEST")
 }
 

@@ -64,7 +64,7 @@ pub(super) static SCAN: Command = Command::new("scan", Group::Generic, -2)
         "cursor [MATCH pattern] [COUNT count] [TYPE type]",
         "Iterates over the keys of the database.",
     )
-    .complexity("O(1) for each call, O(N) for a whole walk over N keys.")
+    .complexity("O(1) for each call, O(N) for a complete iteration over N keys.")
     .history(&[("6.0.0", "Added the `TYPE` option.")])
     .tips(&[
         "nondeterministic_output",

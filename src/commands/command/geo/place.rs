@@ -19,7 +19,7 @@ pub(super) static GEOADD: Command = Command::new("geoadd", Group::Geo, -5)
         "Adds members with their coordinates, or updates them.",
     )
     .complexity("O(log(N)) for each member, in a set of N.")
-    .history(&[("6.2.0", "Knows `CH`, `NX` and `XX`.")])
+    .history(&[("6.2.0", "New options: `CH`, `NX` and `XX`.")])
     .on_keys(geoadd);
 
 fn geoadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -470,13 +470,13 @@ const STORED: KeyFlags = KeyFlags::OW.or(KeyFlags::UPDATE);
 const COST: &str =
     "O(N+log(M)) for N members in the cells around the shape, M in it or in the set.";
 const HISTORY: &[(&str, &str)] = &[
-    ("6.2.0", "Knows `ANY` behind `COUNT`."),
+    ("6.2.0", "New option of `COUNT`: `ANY`."),
     ("7.0.0", "Units may be written in capitals."),
 ];
 
 const SEARCH_HISTORY: &[(&str, &str)] = &[
     ("7.0.0", "Units may be written in capitals."),
-    ("9.0.0", "Knows `BYPOLYGON`, as Valkey does."),
+    ("9.0.0", "New option, as in Valkey: `BYPOLYGON`."),
 ];
 
 /// `GEOSEARCH key <FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS … | BYBOX …> …`
@@ -549,7 +549,7 @@ pub(super) static GEORADIUS_RO: Command = Command::new("georadius_ro", Group::Ge
         "Returns the members within a radius of a position.",
     )
     .complexity(COST)
-    .history(&[("6.2.0", "Knows `ANY` behind `COUNT`.")])
+    .history(&[("6.2.0", "New option of `COUNT`: `ANY`.")])
     .deprecated("6.2.0", "`GEOSEARCH` with the `BYRADIUS` argument")
     .on_keys(|cx, args, out| search(cx, args, out, Form::Coordinates, false));
 

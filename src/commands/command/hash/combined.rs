@@ -166,7 +166,7 @@ pub(super) static HSETEX: Command = Command::new("hsetex", Group::Hash, -6)
         "Sets fields of a hash together with their expiration.",
     )
     .complexity("O(N), N being the count of fields.")
-    .history(&[("8.12.0", "Knows `NX` and `XX`.")])
+    .history(&[("8.12.0", "New options: `NX` and `XX`.")])
     .on_keys(hsetex);
 
 /// The condition of HSETEX: that none of the fields exist or all of them, or the key.

@@ -74,7 +74,7 @@ pub(super) static HSTRLEN: Command = Command::new("hstrlen", Group::Hash, 3)
     .doc(
         "3.2.0",
         "key field",
-        "Returns how many bytes the value of a field has.",
+        "Returns the length of the value of a field in bytes.",
     )
     .looks_up(2)
     .on_keys(hstrlen);
@@ -91,7 +91,7 @@ fn hstrlen(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 pub(super) static HLEN: Command = Command::new("hlen", Group::Hash, 2)
     .reads(LOOKED_AT)
     .flags(Flags::FAST)
-    .doc("2.0.0", "key", "Returns how many fields a hash has.")
+    .doc("2.0.0", "key", "Returns the number of fields of a hash.")
     .on_keys(hlen);
 
 fn hlen(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

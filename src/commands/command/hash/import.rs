@@ -29,7 +29,7 @@ pub(super) static HIMPORT: Command = Command::new("himport", Group::Hash, -2)
     .doc(
         "8.10.0",
         "",
-        "Holds the commands that make hashes of fields whose names were sent before.",
+        "Groups the commands that create hashes from prepared field names.",
     )
     .complexity("Depends on subcommand.")
     .container(&[&DISCARD, &DISCARDALL, &PREPARE, &SET]);
@@ -125,7 +125,7 @@ static SET: Command = Command::sub("himport|set", "set", Group::Hash, -5)
     .doc(
         "8.10.0",
         "key fieldset-name value [value ...]",
-        "Replaces a hash by these values under the prepared field names.",
+        "Replaces a hash with the given values of the prepared field names.",
     )
     .complexity("O(N) for N names of fields.")
     .on_keys(set);

@@ -119,7 +119,7 @@ fn at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> Option<HashRef<'k>> {
     HashRef::of(keyspace.entry(place), keyspace.elements_due_ms())
 }
 
-/// Returns a field of the hash that a look-up found, if both exist, with the hash's place.
+/// Returns a field of the hash that a lookup found, if both exist, with the hash's place.
 fn field_at<'k>(
     keyspace: &'k Keyspace<'_>,
     found: Option<Place>,

@@ -16,7 +16,7 @@ pub(super) static HRANDFIELD: Command = Command::new("hrandfield", Group::Hash, 
     .doc(
         "6.2.0",
         "key [count [WITHVALUES]]",
-        "Returns random fields of a hash: distinct ones, or with a negative count possibly repeated ones.",
+        "Returns random fields of a hash: distinct ones, or possibly repeated ones if the count is negative.",
     )
     .complexity("O(N), N being the count of fields answered.")
     .tips(&["nondeterministic_output"])

@@ -19,10 +19,10 @@ pub(super) static HSET: Command = Command::new("hset", Group::Hash, -4)
     .doc(
         "2.0.0",
         "key field value [field value ...]",
-        "Sets fields of a hash; returns how many are new.",
+        "Sets fields of a hash and returns the number of new fields.",
     )
     .complexity("O(N), N being the count of fields.")
-    .history(&[("4.0.0", "Takes several fields with values.")])
+    .history(&[("4.0.0", "Accepts several fields with values.")])
     .looks_up(2)
     .on_keys(|cx, args, out| {
         let added = set_pairs(cx, args, "hset")?;
@@ -122,10 +122,10 @@ pub(super) static HDEL: Command = Command::new("hdel", Group::Hash, -3)
     .doc(
         "2.0.0",
         "key field [field ...]",
-        "Deletes fields of a hash, and the hash with its last one; returns how many there were.",
+        "Deletes fields of a hash and returns the number of deleted fields; deletes the hash with its last field.",
     )
     .complexity("O(N), N being the count of fields.")
-    .history(&[("2.4.0", "Takes several fields.")])
+    .history(&[("2.4.0", "Accepts several fields.")])
     .on_keys(hdel);
 
 fn hdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -86,7 +86,7 @@ pub(super) static HSCAN: Command = Command::new("hscan", Group::Hash, -3)
         "key cursor [MATCH pattern] [COUNT count] [NOVALUES]",
         "Iterates over the fields of a hash.",
     )
-    .complexity("O(1) for each call, O(N) for a whole walk over N fields.")
+    .complexity("O(1) for each call, O(N) for a complete iteration over N fields.")
     .tips(&["nondeterministic_output"])
     .on_keys(hscan);
 

@@ -20,7 +20,7 @@ pub(super) static PFDEBUG: Command = Command::new("pfdebug", Group::HyperLogLog,
     .doc(
         "2.8.9",
         "subcommand key",
-        "Shows or changes how a HyperLogLog is written down.",
+        "Shows or changes the encoding of a HyperLogLog.",
     )
     .complexity("O(1)")
     .on_keys(pfdebug);

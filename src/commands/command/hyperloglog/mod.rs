@@ -73,7 +73,7 @@ static PFADD: Command = Command::new("pfadd", Group::HyperLogLog, -2)
     .doc(
         "2.8.9",
         "key [element [element ...]]",
-        "Adds elements to a HyperLogLog; returns whether its estimate may have changed.",
+        "Adds elements to a HyperLogLog and returns whether its estimate may have changed.",
     )
     .complexity("O(1) for each element.")
     .on_keys(pfadd);
@@ -116,7 +116,7 @@ static PFCOUNT: Command = Command::new("pfcount", Group::HyperLogLog, -2)
     .doc(
         "2.8.9",
         "key [key ...]",
-        "Estimates the number of distinct elements of one or several HyperLogLogs.",
+        "Returns the estimated number of distinct elements of HyperLogLogs.",
     )
     .complexity("O(1) for one key, else O(N), N being the count of keys.")
     .on_keys(pfcount);

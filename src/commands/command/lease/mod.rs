@@ -31,7 +31,7 @@ pub(super) static TABLE: &[&Command] = &[&LDROP, &LFILL, &LGET, &LSTALE];
 
 /// The error for a client that finds no value and may not store one.
 const NOT_LOADED: &str =
-    "NOPERM The key is missing, and this user may not load it: no permission to run LFILL on it";
+    "NOPERM The key is missing and this user may not load it: no permission to run LFILL on it";
 
 /// Whether the ACL rules let a user run LFILL on a key. Other users get no lease of it: they could not end it, and
 /// would keep all clients that could load the key from doing so.
@@ -85,7 +85,7 @@ static LGET: Command = Command::new("lget", Group::String, -4)
     .doc(
         Command::OWN,
         "key LEASE lease-milliseconds [WAIT wait-milliseconds]",
-        "Returns the string value of a key, or a lease token to the one client that should load it.",
+        "Returns the string value of a key, or gives a lease token to the one client that should load it.",
     )
     .on_keys(lget);
 
@@ -209,7 +209,7 @@ static LFILL: Command = Command::new("lfill", Group::String, -4)
         Command::OWN,
         "key token value [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds] \
          [STALE stale-milliseconds] [TAGS numtags tag [tag ...]]",
-        "Stores the string that was loaded for a key, unless its lease token is void.",
+        "Stores the loaded string value of a key, unless its lease token is void.",
     )
     .on_keys(lfill);
 
@@ -259,7 +259,7 @@ static LDROP: Command = Command::new("ldrop", Group::String, 3)
     .doc(
         Command::OWN,
         "key token",
-        "Gives up the lease of a key; the first client that waits for it gets the next one.",
+        "Releases the lease of a key; the first waiting client gets the next one.",
     )
     .on_keys(ldrop);
 
@@ -283,7 +283,7 @@ pub(super) static LSTALE: Command = Command::new("lstale", Group::Generic, 3)
     .doc(
         Command::OWN,
         "key milliseconds",
-        "Sets how long before its expiration a key counts as stale; 0 for never.",
+        "Sets how long before its expiration a key becomes stale; 0: never.",
     )
     .on_keys(lstale);
 

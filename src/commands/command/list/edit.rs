@@ -14,7 +14,7 @@ use basalt_engine::value::list::{self, ListRef};
 
 const ONE_THINNED: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::DELETE))];
 
-/// Returns the list at a place that a look-up for lists found.
+/// Returns the list at a place that a lookup for lists found.
 pub(super) fn at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> ListRef<'k> {
     ListRef::of(keyspace.entry(place)).expect("looked up as a list")
 }
@@ -27,7 +27,7 @@ pub(super) static LINSERT: Command = Command::new("linsert", Group::List, 5)
     .doc(
         "2.2.0",
         "key <BEFORE | AFTER> pivot element",
-        "Inserts an element before or after the first one that equals another.",
+        "Inserts an element before or after the first occurrence of a pivot element.",
     )
     .complexity("O(N) for the N elements before the pivot.")
     .on_keys(linsert);
@@ -93,7 +93,7 @@ pub(super) static LREM: Command = Command::new("lrem", Group::List, 4)
     .doc(
         "1.0.0",
         "key count element",
-        "Removes elements that equal another: all of them, or so many from the front or, if negative, from the back.",
+        "Removes elements that equal the given one: all, or the given number from the head (negative: from the tail).",
     )
     .complexity("O(N+M) for a list of N elements of which M are removed.")
     .reads_from(End::Front)

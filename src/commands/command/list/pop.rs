@@ -17,7 +17,7 @@ use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::{DataType, list};
 
 const ONE_POPPED: &[KeySpec] = &[KeySpec::one(1, POPPED)];
-const COUNT_ADDED: &[(&str, &str)] = &[("6.2.0", "Takes a `count`.")];
+const COUNT_ADDED: &[(&str, &str)] = &[("6.2.0", "New argument: `count`.")];
 const DOUBLE_TIMEOUT: &[(&str, &str)] = &[("6.0.0", "`timeout` may be a fraction of a second.")];
 const POP_COMPLEXITY: &str = "O(N) for N elements answered.";
 

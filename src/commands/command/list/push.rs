@@ -11,7 +11,7 @@ const ONE_PUSHED: &[KeySpec] = &[KeySpec::one(1, PUSHED)];
 const FLAGS: Flags = Flags::DENYOOM.or(Flags::FAST);
 const SYNTAX: &str = "key element [element ...]";
 const COMPLEXITY: &str = "O(N) for N elements, O(1) for each of them.";
-const SEVERAL: &str = "Takes several elements at once.";
+const SEVERAL: &str = "Accepts several elements at once.";
 
 /// `LPUSH key element [element ...]`
 pub(super) static LPUSH: Command = Command::new("lpush", Group::List, -3)
@@ -21,7 +21,7 @@ pub(super) static LPUSH: Command = Command::new("lpush", Group::List, -3)
     .doc(
         "1.0.0",
         SYNTAX,
-        "Adds elements in front of a list, each in front of the one before it; makes the list if there is none.",
+        "Prepends elements to a list, one after the other; creates the list if it does not exist.",
     )
     .complexity(COMPLEXITY)
     .history(&[("2.4.0", SEVERAL)])
@@ -35,7 +35,7 @@ pub(super) static RPUSH: Command = Command::new("rpush", Group::List, -3)
     .doc(
         "1.0.0",
         SYNTAX,
-        "Adds elements behind a list, one behind the other; makes the list if there is none.",
+        "Appends elements to a list, one after the other; creates the list if it does not exist.",
     )
     .complexity(COMPLEXITY)
     .history(&[("2.4.0", SEVERAL)])
@@ -46,11 +46,7 @@ pub(super) static LPUSHX: Command = Command::new("lpushx", Group::List, -3)
     .writes(ONE_PUSHED)
     .flags(FLAGS)
     .keeps_blocks(2, 1)
-    .doc(
-        "2.2.0",
-        SYNTAX,
-        "Adds elements in front of a list if there is one.",
-    )
+    .doc("2.2.0", SYNTAX, "Prepends elements to a list if it exists.")
     .complexity(COMPLEXITY)
     .history(&[("4.0.0", SEVERAL)])
     .on_keys(|cx, args, out| push(cx, args, out, End::Front, Absent::StaysAbsent));
@@ -60,11 +56,7 @@ pub(super) static RPUSHX: Command = Command::new("rpushx", Group::List, -3)
     .writes(ONE_PUSHED)
     .flags(FLAGS)
     .keeps_blocks(2, 1)
-    .doc(
-        "2.2.0",
-        SYNTAX,
-        "Adds elements behind a list if there is one.",
-    )
+    .doc("2.2.0", SYNTAX, "Appends elements to a list if it exists.")
     .complexity(COMPLEXITY)
     .history(&[("4.0.0", SEVERAL)])
     .on_keys(|cx, args, out| push(cx, args, out, End::Back, Absent::StaysAbsent));

@@ -17,7 +17,7 @@ use basalt_engine::value::DataType;
 pub(super) static LLEN: Command = Command::new("llen", Group::List, 2)
     .reads(&[KeySpec::one(1, KeyFlags::RO)])
     .flags(Flags::FAST)
-    .doc("1.0.0", "key", "Returns how many elements a list has.")
+    .doc("1.0.0", "key", "Returns the number of elements of a list.")
     .on_keys(llen);
 
 fn llen(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -87,7 +87,7 @@ pub(super) static LPOS: Command = Command::new("lpos", Group::List, -3)
     .doc(
         "6.0.6",
         "key element [RANK rank] [COUNT num-matches] [MAXLEN len]",
-        "Returns the indices of elements that equal another.",
+        "Returns the indices of elements that equal the given one.",
     )
     .complexity("O(N) for the N elements looked at, of which MAXLEN sets the most.")
     .reads_from(End::Front)

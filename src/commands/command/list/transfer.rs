@@ -29,7 +29,7 @@ pub(super) static LMOVE: Command = Command::new("lmove", Group::List, 5)
     .doc(
         "6.2.0",
         "source destination <LEFT | RIGHT> <LEFT | RIGHT>",
-        "Takes an element from an end of a list and adds it at an end of another, or of the same.",
+        "Removes an element from one end of a list and adds it to an end of another or the same list.",
     )
     .on_keys(lmove);
 
@@ -45,7 +45,7 @@ pub(super) static RPOPLPUSH: Command = Command::new("rpoplpush", Group::List, 3)
     .doc(
         "1.2.0",
         "source destination",
-        "Takes the last element of a list and adds it in front of another, or of the same.",
+        "Removes the last element of a list and prepends it to another or the same list.",
     )
     .deprecated("6.2.0", "`LMOVE` with the `RIGHT` and `LEFT` arguments")
     .on_keys(|cx, args, out| move_or_null(cx, args, End::Back, End::Front, out));
@@ -226,7 +226,7 @@ pub(super) static LMOVEM: Command = Command::new("lmovem", Group::List, -5)
     .doc(
         "8.10.0",
         "source destination <LEFT | RIGHT> <LEFT | RIGHT> [<COUNT count | EXACTLY exactly> <OBO | BULK>]",
-        "Takes elements from an end of a list and adds them at an end of another, or of the same.",
+        "Removes elements from one end of a list and adds them to an end of another or the same list.",
     )
     .complexity(SEVERAL_COMPLEXITY)
     .takes_long()

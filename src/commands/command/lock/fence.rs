@@ -17,7 +17,7 @@ pub(in super::super) static FENCE: Command = Command::new("fence", Group::Lock, 
     .doc(
         "8.6.0",
         "number:integer [key owner]",
-        "Has a server draw larger fences, and gives a lock its fence; in the log alone.",
+        "Sets the fence of a lock and a lower bound of later fences; used only in the replication log.",
     )
     .on_keys(fence);
 

@@ -19,7 +19,7 @@ pub(super) static UNLOCK: Command = Command::new("unlock", Group::Lock, 3)
     .doc(
         Command::OWN,
         "key owner",
-        "Releases a lock of its owner; returns how often it is still held, 0 once it is released.",
+        "Releases a lock for its owner; returns its remaining hold count, 0 once it is released.",
     )
     .on_keys(unlock);
 
@@ -110,7 +110,7 @@ fn info(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         return Ok(());
     };
     let Some((owner, holds)) = only_owner(&keyspace, place) else {
-        return Err("ERR The hash is not that of a lock, which has one owner".into());
+        return Err("ERR The hash is not a lock".into());
     };
     let left_ms = match keyspace.entry(place).deadline() {
         Some(at_ms) => at_ms.saturating_sub(now_ms) as i64,

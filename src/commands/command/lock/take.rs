@@ -16,7 +16,7 @@ use basalt_engine::value::hash::{FieldDeadline, new_hash};
 const HSET_EVENT: Event = Event::new(b'h', "hset");
 const HINCRBY_EVENT: Event = Event::new(b'h', "hincrby");
 
-const TOO_MANY: &str = "OOM locks that are held take a sixteenth of 'maxmemory' already";
+const TOO_MANY: &str = "OOM held locks already use a sixteenth of 'maxmemory'";
 
 /// `LOCK key owner ttl-ms [WAIT ms]`
 pub(in super::super) static LOCK: Command = Command::new("lock", Group::Lock, -4)

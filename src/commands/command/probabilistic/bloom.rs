@@ -67,7 +67,7 @@ pub(super) static BF_RESERVE: Command = Command::new("bf.reserve", Group::Bloom,
     .doc(
         SINCE,
         "key error_rate:double capacity:integer [EXPANSION expansion:integer] [NONSCALING]",
-        "Makes an empty Bloom filter for so many elements with such an error rate.",
+        "Creates an empty Bloom filter with the given error rate and capacity.",
     )
     .on_keys(reserve);
 
@@ -127,7 +127,7 @@ pub(super) static BF_ADD: Command = Command::new("bf.add", Group::Bloom, 3)
     .doc(
         SINCE,
         "key item",
-        "Adds an element to a Bloom filter, which is made if there is none; says whether it is new.",
+        "Adds an element to a Bloom filter, created if necessary, and returns whether it is new.",
     )
     .complexity("O(K), K being the count of hashes.")
     .on_keys(add);
@@ -146,7 +146,7 @@ pub(super) static BF_MADD: Command = Command::new("bf.madd", Group::Bloom, -3)
     .doc(
         SINCE,
         "key item [item ...]",
-        "Adds elements to a Bloom filter, which is made if there is none; says which of them are new.",
+        "Adds elements to a Bloom filter, created if necessary, and returns which of them are new.",
     )
     .complexity(EACH)
     .on_keys(madd);
@@ -164,7 +164,7 @@ pub(super) static BF_INSERT: Command = Command::new("bf.insert", Group::Bloom, -
         SINCE,
         "key [CAPACITY capacity:integer] [ERROR error:double] [EXPANSION expansion:integer] [NOCREATE] \
          [NONSCALING] ITEMS item [item ...]",
-        "Adds elements to a Bloom filter, which is made as the options say if there is none.",
+        "Adds elements to a Bloom filter, created with the given options if necessary.",
     )
     .complexity(EACH)
     .on_keys(insert_with_options);
@@ -278,7 +278,7 @@ pub(super) static BF_EXISTS: Command = Command::new("bf.exists", Group::Bloom, 3
     .doc(
         SINCE,
         "key item",
-        "Says whether an element may be in a Bloom filter.",
+        "Returns whether an element may be in a Bloom filter.",
     )
     .complexity("O(K), K being the count of hashes.")
     .on_keys(exists);
@@ -301,7 +301,7 @@ pub(super) static BF_MEXISTS: Command = Command::new("bf.mexists", Group::Bloom,
     .doc(
         SINCE,
         "key item [item ...]",
-        "Says which elements may be in a Bloom filter.",
+        "Returns which elements may be in a Bloom filter.",
     )
     .complexity(EACH)
     .on_keys(mexists);
@@ -318,7 +318,7 @@ pub(super) static BF_CARD: Command = Command::new("bf.card", Group::Bloom, 2)
     .doc(
         SINCE,
         "key",
-        "Returns how many elements were added to a Bloom filter.",
+        "Returns the number of elements added to a Bloom filter.",
     )
     .on_keys(card);
 
@@ -340,7 +340,7 @@ pub(super) static BF_INFO: Command = Command::new("bf.info", Group::Bloom, -2)
     .doc(
         SINCE,
         "key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION]",
-        "Returns facts about a Bloom filter.",
+        "Returns information about a Bloom filter.",
     )
     .on_keys(info);
 
@@ -415,7 +415,7 @@ pub(super) static BF_SCANDUMP: Command = Command::new("bf.scandump", Group::Bloo
     .doc(
         SINCE,
         "key iterator:integer",
-        "Returns a piece of a Bloom filter, and where the next one begins.",
+        "Returns a part of a Bloom filter and the position of the next part.",
     )
     .complexity(WHOLE)
     .on_keys(scandump);
@@ -450,7 +450,7 @@ pub(super) static BF_LOADCHUNK: Command = Command::new("bf.loadchunk", Group::Bl
     .doc(
         SINCE,
         "key iterator:integer data",
-        "Puts a piece of a dumped Bloom filter in its place.",
+        "Restores a part of a dumped Bloom filter.",
     )
     .complexity(WHOLE)
     .on_keys(loadchunk);

@@ -19,7 +19,7 @@ pub(super) static CMS_INITBYDIM: Command = Command::new("cms.initbydim", Group::
     .doc(
         SINCE,
         "key width:integer depth:integer",
-        "Makes a count-min sketch of so many rows of so many counters.",
+        "Creates a count-min sketch of the given width and depth.",
     )
     .on_keys(init_by_dimensions);
 
@@ -43,7 +43,7 @@ pub(super) static CMS_INITBYPROB: Command = Command::new("cms.initbyprob", Group
     .doc(
         SINCE,
         "key error:double probability:double",
-        "Makes a count-min sketch that errs by more than a rate only with a probability.",
+        "Creates a count-min sketch of the given error rate and probability.",
     )
     .on_keys(init_by_probability);
 
@@ -96,7 +96,7 @@ pub(super) static CMS_INCRBY: Command = Command::new("cms.incrby", Group::CountM
     .doc(
         SINCE,
         "key item increment:integer [item increment:integer ...]",
-        "Adds to the counts of elements; returns the estimates after that.",
+        "Adds to the counts of elements and returns the new estimates.",
     )
     .complexity("O(N), N being the count of elements.")
     .on_keys(incrby);
@@ -137,7 +137,7 @@ pub(super) static CMS_QUERY: Command = Command::new("cms.query", Group::CountMin
     .doc(
         SINCE,
         "key item [item ...]",
-        "Returns how often elements were added, or more.",
+        "Returns upper estimates of how often elements were added.",
     )
     .complexity("O(N), N being the count of elements.")
     .on_keys(query);
@@ -163,7 +163,7 @@ pub(super) static CMS_MERGE: Command = Command::new("cms.merge", Group::CountMin
     .doc(
         SINCE,
         "destination numkeys:integer source [source ...] [WEIGHTS weight:integer [weight:integer ...]]",
-        "Makes a count-min sketch the weighted sum of others of its size.",
+        "Stores the weighted sum of count-min sketches of the same size.",
     )
     .complexity("O(N), N being the count of sketches.")
     .on_keys(merge);
@@ -235,7 +235,11 @@ pub(super) fn split_keys<'a>(
 /// `CMS.INFO key`
 pub(super) static CMS_INFO: Command = Command::new("cms.info", Group::CountMin, 2)
     .reads(READ_KEY)
-    .doc(SINCE, "key", "Returns facts about a count-min sketch.")
+    .doc(
+        SINCE,
+        "key",
+        "Returns information about a count-min sketch.",
+    )
     .on_keys(info);
 
 fn info(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

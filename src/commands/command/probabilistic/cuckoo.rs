@@ -58,7 +58,7 @@ pub(super) static CF_RESERVE: Command = Command::new("cf.reserve", Group::Cuckoo
         SINCE,
         "key capacity:integer [BUCKETSIZE bucketsize:integer] [MAXITERATIONS maxiterations:integer] \
          [EXPANSION expansion:integer]",
-        "Makes an empty cuckoo filter for so many elements.",
+        "Creates an empty cuckoo filter with the given capacity.",
     )
     .on_keys(reserve);
 
@@ -144,7 +144,7 @@ pub(super) static CF_ADD: Command = Command::new("cf.add", Group::Cuckoo, 3)
     .doc(
         SINCE,
         "key item",
-        "Adds an element to a cuckoo filter, which is made if there is none.",
+        "Adds an element to a cuckoo filter, created if necessary.",
     )
     .complexity(ADD_COMPLEXITY)
     .on_keys(add);
@@ -161,7 +161,7 @@ pub(super) static CF_ADDNX: Command = Command::new("cf.addnx", Group::Cuckoo, 3)
     .doc(
         SINCE,
         "key item",
-        "Adds an element to a cuckoo filter unless it seems to be there.",
+        "Adds an element to a cuckoo filter unless it seems to be in it.",
     )
     .complexity(ADD_COMPLEXITY)
     .on_keys(addnx);
@@ -178,7 +178,7 @@ pub(super) static CF_INSERT: Command = Command::new("cf.insert", Group::Cuckoo, 
     .doc(
         SINCE,
         "key [CAPACITY capacity:integer] [NOCREATE] ITEMS item [item ...]",
-        "Adds elements to a cuckoo filter, which is made as the options say if there is none.",
+        "Adds elements to a cuckoo filter, created with the given options if necessary.",
     )
     .complexity(INSERT_COMPLEXITY)
     .on_keys(insert_many);
@@ -194,7 +194,7 @@ pub(super) static CF_INSERTNX: Command = Command::new("cf.insertnx", Group::Cuck
     .doc(
         SINCE,
         "key [CAPACITY capacity:integer] [NOCREATE] ITEMS item [item ...]",
-        "Adds those elements to a cuckoo filter that do not seem to be there.",
+        "Adds elements to a cuckoo filter that do not seem to be in it.",
     )
     .complexity(INSERT_COMPLEXITY)
     .on_keys(insert_many_new);
@@ -306,7 +306,7 @@ pub(super) static CF_EXISTS: Command = Command::new("cf.exists", Group::Cuckoo, 
     .doc(
         SINCE,
         "key item",
-        "Says whether an element may be in a cuckoo filter.",
+        "Returns whether an element may be in a cuckoo filter.",
     )
     .complexity("O(K), K being the count of layers.")
     .on_keys(exists);
@@ -329,7 +329,7 @@ pub(super) static CF_MEXISTS: Command = Command::new("cf.mexists", Group::Cuckoo
     .doc(
         SINCE,
         "key item [item ...]",
-        "Says which elements may be in a cuckoo filter.",
+        "Returns which elements may be in a cuckoo filter.",
     )
     .complexity("O(K * N), K being the count of layers and N that of elements.")
     .on_keys(mexists);
@@ -346,7 +346,7 @@ pub(super) static CF_COUNT: Command = Command::new("cf.count", Group::Cuckoo, 3)
     .doc(
         SINCE,
         "key item",
-        "Returns how often an element may be in a cuckoo filter.",
+        "Returns an estimate of how often an element is in a cuckoo filter.",
     )
     .complexity("O(K), K being the count of layers.")
     .on_keys(count);
@@ -369,7 +369,7 @@ pub(super) static CF_DEL: Command = Command::new("cf.del", Group::Cuckoo, 3)
     .doc(
         SINCE,
         "key item",
-        "Removes an element from a cuckoo filter, once.",
+        "Removes one occurrence of an element from a cuckoo filter.",
     )
     .complexity("O(K), K being the count of layers.")
     .on_keys(del);
@@ -392,7 +392,7 @@ fn del(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
 pub(super) static CF_INFO: Command = Command::new("cf.info", Group::Cuckoo, 2)
     .reads(READ_KEY)
     .flags(Flags::FAST)
-    .doc(SINCE, "key", "Returns facts about a cuckoo filter.")
+    .doc(SINCE, "key", "Returns information about a cuckoo filter.")
     .on_keys(info);
 
 fn info(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -451,7 +451,7 @@ pub(super) static CF_SCANDUMP: Command = Command::new("cf.scandump", Group::Cuck
     .doc(
         SINCE,
         "key iterator:integer",
-        "Returns a piece of a cuckoo filter, and where the next one begins.",
+        "Returns a part of a cuckoo filter and the position of the next part.",
     )
     .complexity(WHOLE)
     .on_keys(scandump);
@@ -490,7 +490,7 @@ pub(super) static CF_LOADCHUNK: Command = Command::new("cf.loadchunk", Group::Cu
     .doc(
         SINCE,
         "key iterator:integer data",
-        "Puts a piece of a dumped cuckoo filter in its place.",
+        "Restores a part of a dumped cuckoo filter.",
     )
     .complexity(WHOLE)
     .on_keys(loadchunk);

@@ -35,7 +35,7 @@ pub(super) static TDIGEST_CREATE: Command = Command::new("tdigest.create", Group
     .doc(
         SINCE,
         "key [COMPRESSION compression:integer]",
-        "Makes an empty t-digest.",
+        "Creates an empty t-digest.",
     )
     .on_keys(create);
 
@@ -63,7 +63,7 @@ fn create(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 pub(super) static TDIGEST_RESET: Command = Command::new("tdigest.reset", Group::TDigest, 2)
     .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::DELETE))])
     .flags(Flags::DENYOOM)
-    .doc(SINCE, "key", "Makes a t-digest forget all numbers.")
+    .doc(SINCE, "key", "Removes all numbers from a t-digest.")
     .on_keys(reset);
 
 fn reset(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -126,7 +126,7 @@ pub(super) static TDIGEST_MERGE: Command = Command::new("tdigest.merge", Group::
     .doc(
         SINCE,
         "destination-key numkeys:integer source-key [source-key ...] [COMPRESSION compression:integer] [OVERRIDE]",
-        "Adds what t-digests were given to another one, or puts it in its place.",
+        "Merges t-digests into another one, or replaces it with OVERRIDE.",
     )
     .complexity("O(N * K), N being the count of centroids and K that of t-digests.")
     .on_keys(merge);
@@ -251,7 +251,7 @@ pub(super) static TDIGEST_QUANTILE: Command = Command::new("tdigest.quantile", G
     .doc(
         SINCE,
         "key quantile:double [quantile:double ...]",
-        "Returns below which numbers such shares of all numbers lie.",
+        "Returns the numbers at the given quantiles.",
     )
     .complexity("O(N), N being the count of quantiles.")
     .on_keys(quantile);
@@ -276,7 +276,7 @@ pub(super) static TDIGEST_CDF: Command = Command::new("tdigest.cdf", Group::TDig
     .doc(
         SINCE,
         "key value:double [value:double ...]",
-        "Returns which shares of all numbers lie below such numbers.",
+        "Returns the fractions of all numbers that are below the given numbers.",
     )
     .complexity("O(N), N being the count of values.")
     .on_keys(cdf);
@@ -305,7 +305,7 @@ pub(super) static TDIGEST_RANK: Command = Command::new("tdigest.rank", Group::TD
     .doc(
         SINCE,
         "key value:double [value:double ...]",
-        "Returns how many numbers are lower than such numbers.",
+        "Returns how many numbers are lower than the given ones.",
     )
     .complexity("O(N), N being the count of values.")
     .on_keys(rank);
@@ -320,7 +320,7 @@ pub(super) static TDIGEST_REVRANK: Command = Command::new("tdigest.revrank", Gro
     .doc(
         SINCE,
         "key value:double [value:double ...]",
-        "Returns how many numbers are higher than such numbers.",
+        "Returns how many numbers are higher than the given ones.",
     )
     .complexity("O(N), N being the count of values.")
     .on_keys(revrank);
@@ -370,7 +370,7 @@ pub(super) static TDIGEST_BYRANK: Command = Command::new("tdigest.byrank", Group
     .doc(
         SINCE,
         "key rank:double [rank:double ...]",
-        "Returns the numbers of such ranks, counted from the lowest.",
+        "Returns the numbers of the given ranks, counted from the lowest.",
     )
     .complexity("O(N), N being the count of ranks.")
     .on_keys(byrank);
@@ -386,7 +386,7 @@ pub(super) static TDIGEST_BYREVRANK: Command =
         .doc(
             SINCE,
             "key reverse_rank:double [reverse_rank:double ...]",
-            "Returns the numbers of such ranks, counted from the highest.",
+            "Returns the numbers of the given ranks, counted from the highest.",
         )
         .complexity("O(N), N being the count of ranks.")
         .on_keys(byrevrank);
@@ -459,7 +459,7 @@ fn trimmed_mean(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Command
 /// `TDIGEST.INFO key`
 pub(super) static TDIGEST_INFO: Command = Command::new("tdigest.info", Group::TDigest, 2)
     .reads(READ_KEY)
-    .doc(SINCE, "key", "Returns facts about a t-digest.")
+    .doc(SINCE, "key", "Returns information about a t-digest.")
     .on_keys(info);
 
 fn info(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -20,7 +20,7 @@ pub(super) static TOPK_RESERVE: Command = Command::new("topk.reserve", Group::To
     .doc(
         SINCE,
         "key topk:integer [width:integer depth:integer decay:double]",
-        "Makes a list of so many most frequent elements, with so many counters.",
+        "Creates a list of the k most frequent elements.",
     )
     .on_keys(reserve);
 
@@ -71,7 +71,7 @@ pub(super) static TOPK_ADD: Command = Command::new("topk.add", Group::TopK, -3)
     .doc(
         SINCE,
         "key items [items ...]",
-        "Counts elements once each; returns for each which one left the list for it.",
+        "Counts elements once each and returns the elements that they replaced in the list.",
     )
     .complexity(EACH)
     .takes_long()
@@ -89,7 +89,7 @@ pub(super) static TOPK_INCRBY: Command = Command::new("topk.incrby", Group::TopK
     .doc(
         SINCE,
         "key item increment:integer [item increment:integer ...]",
-        "Counts elements several times each; returns for each which one left the list for it.",
+        "Counts elements several times each and returns the elements that they replaced in the list.",
     )
     .complexity(EACH)
     .takes_long()
@@ -165,7 +165,7 @@ pub(super) static TOPK_QUERY: Command = Command::new("topk.query", Group::TopK, 
     .doc(
         SINCE,
         "key item [item ...]",
-        "Says which elements are in the list of the most frequent.",
+        "Returns which elements are in the list of the most frequent.",
     )
     .complexity("O(N), N being the count of elements.")
     .on_keys(query);
@@ -187,7 +187,7 @@ pub(super) static TOPK_COUNT: Command = Command::new("topk.count", Group::TopK, 
     .doc(
         SINCE,
         "key item [item ...]",
-        "Returns about how often elements were counted.",
+        "Returns estimates of how often elements were counted.",
     )
     .complexity("O(N * D), N being the count of elements and D the depth.")
     .takes_long()
@@ -242,7 +242,7 @@ pub(super) static TOPK_INFO: Command = Command::new("topk.info", Group::TopK, 2)
     .doc(
         SINCE,
         "key",
-        "Returns facts about a list of the most frequent elements.",
+        "Returns information about a list of the most frequent elements.",
     )
     .on_keys(info);
 

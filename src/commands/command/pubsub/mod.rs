@@ -53,9 +53,7 @@ static PUBLISH: Command = Command::new("publish", GROUP, 3)
         "channel message",
         "Sends a message to the subscribers of a channel.",
     )
-    .complexity(
-        "O(N+M), for N subscribers of the channel and M patterns that anybody subscribed to.",
-    )
+    .complexity("O(N+M), for N subscribers of the channel and M subscribed patterns.")
     .repeatable()
     .on_session(|cx, args, out| publish(cx, args, out, false));
 
@@ -120,7 +118,7 @@ static PUBSUB: Command = Command::new("pubsub", GROUP, -2)
     .doc(
         "2.8.0",
         "",
-        "Holds the commands that look at subscriptions.",
+        "Groups the commands that inspect subscriptions.",
     )
     .complexity("Depends on subcommand.")
     .container(&[
@@ -138,7 +136,7 @@ static CHANNELS: Command = Command::sub("pubsub|channels", "channels", GROUP, -2
     .doc(
         "2.8.0",
         "[pattern]",
-        "Returns which channels have subscribers.",
+        "Returns the channels with subscribers.",
     )
     .complexity(
         "O(N) for N channels with subscribers, if matching the pattern takes constant time.",
@@ -152,7 +150,7 @@ static SHARDCHANNELS: Command = Command::sub("pubsub|shardchannels", "shardchann
     .doc(
         "7.0.0",
         "[pattern]",
-        "Returns which shard channels have subscribers.",
+        "Returns the shard channels with subscribers.",
     )
     .complexity(
         "O(N) for N shard channels with subscribers, if matching the pattern takes constant time.",
@@ -185,7 +183,7 @@ static NUMSUB: Command = Command::sub("pubsub|numsub", "numsub", GROUP, -2)
     .doc(
         "2.8.0",
         "[channel [channel ...]]",
-        "Counts the subscribers of channels; those by pattern are left out.",
+        "Returns the number of subscribers of channels, not counting patterns.",
     )
     .complexity("O(N) for N channels asked for.")
     .repeatable()
@@ -197,7 +195,7 @@ static SHARDNUMSUB: Command = Command::sub("pubsub|shardnumsub", "shardnumsub", 
     .doc(
         "7.0.0",
         "[shardchannel [shardchannel ...]]",
-        "Counts the subscribers of shard channels.",
+        "Returns the number of subscribers of shard channels.",
     )
     .complexity("O(N) for N shard channels asked for.")
     .repeatable()
@@ -216,11 +214,7 @@ fn count(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out, topic: Topic) -
 /// `PUBSUB NUMPAT`
 static NUMPAT: Command = Command::sub("pubsub|numpat", "numpat", GROUP, 2)
     .flags(FLAGS)
-    .doc(
-        "2.8.0",
-        "",
-        "Counts the patterns that anybody subscribed to.",
-    )
+    .doc("2.8.0", "", "Returns the number of subscribed patterns.")
     .repeatable()
     .on_session(|cx, _, out| {
         out.integer(cx.server.pubsub().figures().patterns as i64);

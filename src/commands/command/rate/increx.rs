@@ -21,7 +21,7 @@ pub(super) static INCREX: Command = Command::new("increx", Group::String, -2)
         "8.8.0",
         "key [BYFLOAT float:double | BYINT integer] [LBOUND lowerbound:string] [UBOUND upperbound:string] [SATURATE] \
          [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] [ENX]",
-        "Increments the number that a key holds, within bounds, and sets its expiration.",
+        "Increments the number stored at a key within bounds, and sets its expiration.",
     )
     .on_keys(increx);
 

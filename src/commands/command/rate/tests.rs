@@ -201,7 +201,7 @@ fn mistakes_are_named_and_change_nothing() {
             ),
             (
                 "CL.THROTTLE k 1 2000000000 1",
-                "ERR the rate is more than one in a nanosecond",
+                "ERR the rate is higher than one per nanosecond",
             ),
             ("CL.THROTTLE list 1 1 1", wrong),
             ("CL.THROTTLE word 1 1 1", integer),

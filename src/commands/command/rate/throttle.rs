@@ -26,7 +26,7 @@ pub(super) static THROTTLE: Command = Command::new("cl.throttle", Group::String,
     .doc(
         Command::OWN,
         "key max-burst:integer count:integer period:integer [quantity:integer]",
-        "Counts an action against a rate limit and says whether it is allowed.",
+        "Counts an action against a rate limit and returns whether it is allowed.",
     )
     .tips(&["nondeterministic_output"])
     .on_keys(throttle);
@@ -119,7 +119,7 @@ fn throttle(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     const TOO_LARGE: &str = "ERR the rate is out of range";
     let rate = Rate::of(max_burst, count, period_s).ok_or(TOO_LARGE)?;
     if rate.interval == 0 {
-        return Err("ERR the rate is more than one in a nanosecond".into());
+        return Err("ERR the rate is higher than one per nanosecond".into());
     }
     let now = i64::try_from(cx.now.unix_ms).unwrap_or(i64::MAX);
     let now = now.saturating_mul(NS_PER_MS);

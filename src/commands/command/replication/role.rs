@@ -21,7 +21,7 @@ pub(super) static ROLE: Command = Command::new("role", Group::Server, 1)
     .doc(
         "2.8.12",
         "",
-        "Returns the replication role of this server, and its peers.",
+        "Returns the replication role of this server, with its primary or replicas.",
     )
     .complexity("O(1)")
     .repeatable()
@@ -116,7 +116,7 @@ pub(super) static FAILOVER: Command = Command::new("failover", Group::Server, -1
     .doc(
         "6.2.0",
         "[TO <host port [FORCE]>] [ABORT] [TIMEOUT milliseconds]",
-        "Promotes a replica to the place of this primary.",
+        "Promotes a replica to take over from this primary.",
     )
     .complexity("O(1)")
     .postponed_if(always)

@@ -12,7 +12,7 @@ const FLAGS: Flags = Flags::NOSCRIPT;
 
 /// `FUNCTION subcommand`
 pub(super) static FUNCTION: Command = Command::new("function", GROUP, -2)
-    .doc("7.0.0", "", "Holds the commands that manage functions.")
+    .doc("7.0.0", "", "Groups the commands that manage functions.")
     .complexity("Depends on subcommand.")
     .container(&[
         &DELETE, &DUMP, &FLUSH, &HELP, &KILL, &LIST, &LOAD, &RESTORE, &STATS,
@@ -85,7 +85,7 @@ fn syntax_error(args: &Args<'_>) -> CommandError {
 /// `FUNCTION HELP`
 static HELP: Command = Command::sub("function|help", "help", GROUP, 2)
     .flags(Flags::LOADING.or(Flags::STALE))
-    .doc("7.0.0", "", "Shows the subcommands of FUNCTION.")
+    .doc("7.0.0", "", "Explains the subcommands of FUNCTION.")
     .repeatable()
     .on_session(help);
 
@@ -100,16 +100,16 @@ fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
             "FLUSH [ASYNC|SYNC]",
             "    Delete all libraries.",
             "KILL",
-            "    Stop the functions that run and have not written yet.",
+            "    Stop running functions that have not written yet.",
             "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
             "    List all libraries, or those whose names match, optionally with their code.",
             "LOAD [REPLACE] <FUNCTION CODE>",
-            "    Create a library, or replace the one of its name.",
+            "    Create a library, or replace the library with the same name.",
             "RESTORE <PAYLOAD> [FLUSH|APPEND|REPLACE]",
             "    Restore libraries from a payload. Existing libraries are deleted first (FLUSH), must have other names",
             "    (APPEND, the default), or are replaced by those of the same name (REPLACE).",
             "STATS",
-            "    Return the function that runs, and figures about each engine.",
+            "    Return the running function and statistics of each engine.",
         ],
         out,
     );
@@ -119,7 +119,7 @@ fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
 /// `FUNCTION KILL`
 static KILL: Command = Command::sub("function|kill", "kill", GROUP, 2)
     .flags(FLAGS.or(Flags::ALLOW_BUSY))
-    .doc("7.0.0", "", "Stops the functions that run.")
+    .doc("7.0.0", "", "Stops running functions.")
     .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
     .postponed_if(always)
     .on_session(kill);
@@ -265,7 +265,7 @@ static STATS: Command = Command::sub("function|stats", "stats", GROUP, 2)
     .doc(
         "7.0.0",
         "",
-        "Returns the function that runs, and figures about each engine.",
+        "Returns the running function and statistics of each engine.",
     )
     .tips(&[
         "nondeterministic_output",

@@ -12,7 +12,7 @@ const FLAGS: Flags = Flags::NOSCRIPT;
 
 /// `SCRIPT subcommand`
 pub(super) static SCRIPT: Command = Command::new("script", GROUP, -2)
-    .doc("2.6.0", "", "Holds the commands that manage scripts.")
+    .doc("2.6.0", "", "Groups the commands that manage scripts.")
     .complexity("Depends on subcommand.")
     .container(&[&DEBUG, &EXISTS, &FLUSH, &HELP, &KILL, &LOAD, &SHOW, &STATS]);
 
@@ -22,7 +22,7 @@ static DEBUG: Command = Command::sub("script|debug", "debug", GROUP, 3)
     .doc(
         "3.2.0",
         "<YES | SYNC | NO>",
-        "Sets whether scripts run in the debugger, which this server does not have.",
+        "Sets whether scripts run in a debugger; only NO is supported.",
     )
     .on_session(debug);
 
@@ -43,7 +43,7 @@ static EXISTS: Command = Command::sub("script|exists", "exists", GROUP, -3)
     .doc(
         "2.6.0",
         "sha1 [sha1 ...]",
-        "Returns which scripts are cached, by their SHA-1.",
+        "Returns whether scripts with the given SHA-1 digests are cached.",
     )
     .complexity("O(N) with the number of scripts asked for.")
     .tips(&[
@@ -94,7 +94,7 @@ fn flush(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 /// `SCRIPT HELP`
 static HELP: Command = Command::sub("script|help", "help", GROUP, 2)
     .flags(Flags::LOADING.or(Flags::STALE))
-    .doc("5.0.0", "", "Shows the subcommands of SCRIPT.")
+    .doc("5.0.0", "", "Explains the subcommands of SCRIPT.")
     .repeatable()
     .on_session(help);
 
@@ -109,11 +109,11 @@ fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
             "FLUSH [ASYNC|SYNC]",
             "    Remove all scripts from the cache.",
             "KILL",
-            "    Stop the scripts that run and have not written yet.",
+            "    Stop running scripts that have not written yet.",
             "LOAD <script>",
             "    Cache a script without running it and return its SHA-1.",
             "SHOW <sha1>",
-            "    Return the text of a script.",
+            "    Return the source of a script.",
             "STATS [<name>]",
             "    Return which scripts run for long, and which needed more shards or time than",
             "    declared.",
@@ -126,7 +126,7 @@ fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
 /// `SCRIPT SHOW sha1`: from Valkey 8.
 static SHOW: Command = Command::sub("script|show", "show", GROUP, 3)
     .flags(FLAGS.or(Flags::STALE).or(Flags::UNLISTED))
-    .doc("8.0.0", "sha1", "Shows the text of a script.")
+    .doc("8.0.0", "sha1", "Returns the source of a script.")
     .repeatable()
     .on_session(show);
 
@@ -142,7 +142,7 @@ static STATS: Command = Command::sub("script|stats", "stats", GROUP, -2)
     .doc(
         "7.2.0",
         "[name]",
-        "Returns which scripts run for long, and which needed more shards or time than declared.",
+        "Returns long-running scripts, and scripts that needed more shards or time than declared.",
     )
     .complexity("O(N log N) with the number of such scripts.")
     .repeatable()
@@ -205,7 +205,7 @@ fn show_run(run: &RunView, out: &mut Out) {
 /// `SCRIPT KILL`
 static KILL: Command = Command::sub("script|kill", "kill", GROUP, 2)
     .flags(FLAGS.or(Flags::ALLOW_BUSY))
-    .doc("2.6.0", "", "Stops the scripts that run.")
+    .doc("2.6.0", "", "Stops running scripts.")
     .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
     .postponed_if(always)
     .on_session(kill);

@@ -37,7 +37,7 @@ const RW_NOTE: &str =
     "We cannot tell how the keys will be used so we assume the worst, RW and UPDATE";
 const RO_NOTE: &str =
     "We cannot tell how the keys will be used so we assume the worst, RO and ACCESS";
-const COST: &str = "That of the script.";
+const COST: &str = "Depends on the script.";
 
 /// `EVAL script numkeys [key [key ...]] [arg [arg ...]]`
 static EVAL: Command = Command::new("eval", GROUP, -3)
@@ -70,7 +70,7 @@ static EVAL_RO: Command = Command::new("eval_ro", GROUP, -3)
     .doc(
         "7.0.0",
         "script numkeys [key [key ...]] [arg [arg ...]]",
-        "Runs a Lua script that may not write.",
+        "Runs a read-only Lua script.",
     )
     .complexity(COST)
     .on_script(ScriptVerb::EvalRo);
@@ -82,7 +82,7 @@ static EVALSHA_RO: Command = Command::new("evalsha_ro", GROUP, -3)
     .doc(
         "7.0.0",
         "sha1 numkeys [key [key ...]] [arg [arg ...]]",
-        "Runs a cached Lua script that may not write, by its SHA-1.",
+        "Runs a cached read-only Lua script by its SHA-1 digest.",
     )
     .complexity(COST)
     .on_script(ScriptVerb::EvalShaRo);
@@ -96,7 +96,7 @@ static FCALL: Command = Command::new("fcall", GROUP, -3)
         "function numkeys [key [key ...]] [arg [arg ...]]",
         "Calls a function of a library.",
     )
-    .complexity("That of the function.")
+    .complexity("Depends on the function.")
     .on_script(ScriptVerb::Fcall);
 
 /// `FCALL_RO function numkeys [key [key ...]] [arg [arg ...]]`
@@ -106,9 +106,9 @@ static FCALL_RO: Command = Command::new("fcall_ro", GROUP, -3)
     .doc(
         "7.0.0",
         "function numkeys [key [key ...]] [arg [arg ...]]",
-        "Calls a function of a library that may not write.",
+        "Calls a read-only function of a library.",
     )
-    .complexity("That of the function.")
+    .complexity("Depends on the function.")
     .on_script(ScriptVerb::FcallRo);
 
 impl Kind {

@@ -20,7 +20,7 @@ pub(super) static CONFIG: Command = Command::new("config", GROUP, -2)
     .doc(
         "2.0.0",
         "",
-        "Holds the commands for the server's configuration.",
+        "Groups the commands for the server's configuration.",
     )
     .complexity("Depends on subcommand.")
     .container(&[&GET, &HELP, &RESETSTAT, &REWRITE, &SET]);
@@ -34,7 +34,7 @@ static GET: Command = Command::sub("config|get", "get", GROUP, -3)
         "Returns the values of parameters that match patterns.",
     )
     .complexity("O(N) when N is the number of configuration parameters provided")
-    .history(&[("7.0.0", "Takes several parameters in one call")])
+    .history(&[("7.0.0", "Accepts several parameters in one call")])
     .repeatable()
     .on_session(get);
 
@@ -58,7 +58,7 @@ static SET: Command = Command::sub("config|set", "set", GROUP, -4)
         "Changes parameters, all or none.",
     )
     .complexity("O(N) when N is the number of configuration parameters provided")
-    .history(&[("7.0.0", "Takes several parameters in one call.")])
+    .history(&[("7.0.0", "Accepts several parameters in one call.")])
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
     .hides(is_secret)
     .postponed_if(asks_system)
@@ -97,7 +97,7 @@ static REWRITE: Command = Command::sub("config|rewrite", "rewrite", GROUP, 2)
     .doc(
         "2.8.0",
         "",
-        "Writes the parameters that changed into the configuration file.",
+        "Writes changed parameters to the configuration file.",
     )
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
     .postponed_if(always)

@@ -18,7 +18,7 @@ const COUNT_MAX: i64 = 64;
 
 /// `HOTKEYS subcommand`
 pub(super) static HOTKEYS: Command = Command::new("hotkeys", GROUP, -2)
-    .doc("8.6.0", "", "Holds the commands that find hot keys.")
+    .doc("8.6.0", "", "Groups the commands that find hot keys.")
     .complexity("Depends on subcommand.")
     .container(&[&GET, &HELP, &RESET, &START, &STOP, &TOP]);
 
@@ -28,7 +28,7 @@ static START: Command = Command::sub("hotkeys|start", "start", GROUP, -2)
     .doc(
         "8.6.0",
         "[arg [arg ...]]",
-        "Begins to look for the keys that take most time or traffic.",
+        "Starts to track the keys that use the most CPU time or traffic.",
     )
     .complexity("O(1)")
     .on_session(start);
@@ -127,7 +127,7 @@ static STOP: Command = Command::sub("hotkeys|stop", "stop", GROUP, 2)
     .doc(
         "8.6.0",
         "",
-        "Ends the search for hot keys and keeps what it found.",
+        "Stops tracking hot keys and keeps the results.",
     )
     .complexity("O(1)")
     .on_session(stop);
@@ -143,7 +143,7 @@ fn stop(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
 /// `HOTKEYS RESET`
 static RESET: Command = Command::sub("hotkeys|reset", "reset", GROUP, 2)
     .flags(FLAGS)
-    .doc("8.6.0", "", "Forgets what the search for hot keys found.")
+    .doc("8.6.0", "", "Discards the results of tracking hot keys.")
     .complexity("O(1)")
     .on_session(reset);
 
@@ -159,7 +159,7 @@ fn reset(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
 static GET: Command = Command::sub("hotkeys|get", "get", GROUP, 2)
     .databases(Databases::All)
     .flags(FLAGS)
-    .doc("8.6.0", "", "Returns what the search for hot keys found.")
+    .doc("8.6.0", "", "Returns the results of tracking hot keys.")
     .complexity("O(K) where K is the number of hot keys.")
     .tips(&["nondeterministic_output"])
     .repeatable()
@@ -217,7 +217,7 @@ static TOP: Command = Command::sub("hotkeys|top", "top", GROUP, -2)
     .doc(
         Command::OWN,
         "[COUNT count]",
-        "Returns the hottest keys of the last minutes, which are tracked all the time.",
+        "Returns the hottest keys of the last minutes; they are always tracked.",
     )
     .complexity("O(K) where K is the number of hot keys.")
     .tips(&["nondeterministic_output"])
@@ -260,16 +260,16 @@ fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
         "HOTKEYS",
         &[
             "GET",
-            "    Return what the search for hot keys has found so far.",
+            "    Return the results of tracking hot keys so far.",
             "RESET",
             "    Discard the results.",
             "START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <seconds>] [SAMPLE <ratio>]",
-            "    Start to look for the <k> keys that take the most CPU time (CPU) or traffic (NET),",
+            "    Start to track the <k> keys that use the most CPU time (CPU) or traffic (NET),",
             "    sampling one in <ratio> commands.",
             "STOP",
-            "    Stop the search and keep its results.",
+            "    Stop tracking and keep the results.",
             "TOP [COUNT <count>]",
-            "    Return the hottest keys of the last minutes, which are tracked all the time (hot-keys-sample).",
+            "    Return the hottest keys of the last minutes; they are always tracked (hot-keys-sample).",
         ],
         out,
     );

@@ -13,7 +13,7 @@ pub(super) static INFO: Command = Command::new("info", Group::Server, -1)
         "[section [section ...]]",
         "Returns information and statistics about the server.",
     )
-    .history(&[("7.0.0", "Takes several sections in one call.")])
+    .history(&[("7.0.0", "Accepts several sections in one call.")])
     .tips(&[
         "nondeterministic_output",
         "request_policy:all_shards",
@@ -36,7 +36,10 @@ fn takes_shards(args: &Args<'_>) -> bool {
 
 fn info(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     if cx.client.is_in_script && takes_shards(args) {
-        return Err("ERR INFO prefixes draws keys from all shards, and so not in a script".into());
+        return Err(
+            "ERR INFO prefixes is not allowed in a script because it samples keys of all shards"
+                .into(),
+        );
     }
     let sections: Vec<String> = args
         .from(1)
@@ -57,7 +60,7 @@ pub(super) static TIME: Command = Command::new("time", Group::Server, 1)
     .doc(
         "2.6.0",
         "",
-        "Returns the time: seconds since the epoch and microseconds of this second.",
+        "Returns the server time in Unix seconds and microseconds.",
     )
     .tips(&["nondeterministic_output"])
     .repeatable()
@@ -82,7 +85,7 @@ pub(super) static LOLWUT: Command = Command::new("lolwut", Group::Server, -1)
     .doc(
         "5.0.0",
         "[VERSION version]",
-        "Draws something, and names the version.",
+        "Returns computer art and the version.",
     )
     .repeatable()
     .on_session(lolwut);

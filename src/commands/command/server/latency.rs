@@ -15,7 +15,7 @@ const FLAGS: Flags = Flags::ADMIN
 
 /// `LATENCY subcommand`
 pub(super) static LATENCY: Command = Command::new("latency", GROUP, -2)
-    .doc("2.8.13", "", "Holds the commands for latency diagnostics.")
+    .doc("2.8.13", "", "Groups the commands for latency diagnostics.")
     .complexity("Depends on subcommand.")
     .container(&[
         &DOCTOR, &GRAPH, &HELP, &HISTOGRAM, &HISTORY, &LATEST, &RESET,

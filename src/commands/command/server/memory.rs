@@ -14,7 +14,7 @@ const GROUP: Group = Group::Server;
 
 /// `MEMORY subcommand`
 pub(super) static MEMORY: Command = Command::new("memory", GROUP, -2)
-    .doc("4.0.0", "", "Holds the commands for memory diagnostics.")
+    .doc("4.0.0", "", "Groups the commands for memory diagnostics.")
     .complexity("Depends on subcommand.")
     .container(&[
         &BIGKEYS,
@@ -65,7 +65,7 @@ static BIGKEYS: Command = Command::sub("memory|bigkeys", "bigkeys", GROUP, -2)
     .doc(
         Command::OWN,
         "[COUNT count] [TYPE type]",
-        "Returns the largest values of each type, which are tracked all the time.",
+        "Returns the largest values of each type; they are always tracked.",
     )
     .complexity("O(N) for N shards.")
     .tips(&["nondeterministic_output"])
@@ -165,7 +165,7 @@ fn bigkeys_merge(args: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResul
 
 /// `MEMORY STATS`
 static STATS: Command = Command::sub("memory|stats", "stats", GROUP, 2)
-    .doc("4.0.0", "", "Returns how memory is used, in detail.")
+    .doc("4.0.0", "", "Returns detailed memory usage statistics.")
     .tips(&[
         "nondeterministic_output",
         "request_policy:all_shards",
@@ -349,7 +349,7 @@ static PURGE: Command = Command::sub("memory|purge", "purge", GROUP, 2)
     .doc(
         "4.0.0",
         "",
-        "Gives unused memory of the allocator back to the system.",
+        "Returns unused memory of the allocator to the system.",
     )
     .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
     .repeatable()
@@ -382,7 +382,7 @@ fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
             "PURGE",
             "    Return unused memory of the allocator to the system.",
             "STATS",
-            "    Return how memory is used, in detail.",
+            "    Return detailed memory usage statistics.",
             "USAGE <key> [SAMPLES <count>]",
             "    Return the memory usage of a key in bytes.",
         ],

@@ -18,14 +18,14 @@ const CHANGES: Flags = Flags::ADMIN
 
 /// `MODULE subcommand`
 pub(super) static MODULE: Command = Command::new("module", GROUP, -2)
-    .doc("4.0.0", "", "Holds the commands for modules.")
+    .doc("4.0.0", "", "Groups the commands for modules.")
     .complexity("Depends on subcommand.")
     .container(&[&HELP, &LIST, &LOAD, &LOADEX, &UNLOAD]);
 
 /// `MODULE LIST`
 static LIST: Command = Command::sub("module|list", "list", GROUP, 2)
     .flags(Flags::ADMIN.or(Flags::NOSCRIPT))
-    .doc("4.0.0", "", "Returns the modules that are loaded.")
+    .doc("4.0.0", "", "Returns the loaded modules.")
     .complexity("O(N) where N is the number of loaded modules.")
     .tips(&["nondeterministic_output_order"])
     .repeatable()
@@ -42,7 +42,7 @@ static LOAD: Command = Command::sub("module|load", "load", GROUP, -3)
     .doc(
         "4.0.0",
         "path [arg [arg ...]]",
-        "Is refused: this server loads no modules.",
+        "Returns an error: modules are not supported.",
     )
     .complexity("O(1)")
     .repeatable()
@@ -54,7 +54,7 @@ static LOADEX: Command = Command::sub("module|loadex", "loadex", GROUP, -3)
     .doc(
         "7.0.0",
         "path [CONFIG <name value> [CONFIG <name value> ...]] [ARGS args [args ...]]",
-        "Is refused: this server loads no modules.",
+        "Returns an error: modules are not supported.",
     )
     .complexity("O(1)")
     .repeatable()
@@ -62,7 +62,7 @@ static LOADEX: Command = Command::sub("module|loadex", "loadex", GROUP, -3)
 
 fn load(_: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
     tracing::warn!(
-        "Module {} failed to load: this server loads no modules",
+        "Module {} failed to load: modules are not supported",
         text::quoted(args.get(2))
     );
     Err("ERR Error loading the extension. Please check the server logs.".into())
@@ -71,7 +71,11 @@ fn load(_: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
 /// `MODULE UNLOAD name`
 static UNLOAD: Command = Command::sub("module|unload", "unload", GROUP, 3)
     .flags(CHANGES)
-    .doc("4.0.0", "name", "Is refused: this server loads no modules.")
+    .doc(
+        "4.0.0",
+        "name",
+        "Returns an error: modules are not supported.",
+    )
     .complexity("O(1)")
     .repeatable()
     .on_session(unload);
@@ -90,13 +94,13 @@ static HELP: Command = Command::sub("module|help", "help", GROUP, 2)
 fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     let lines = [
         "LIST",
-        "    The modules that are loaded: none, as none can be.",
+        "    Return an empty list: modules are not supported.",
         "LOAD <path> [<arg> ...]",
-        "    An error: no module can be loaded.",
+        "    Return an error: modules are not supported.",
         "LOADEX <path> [[CONFIG NAME VALUE] [CONFIG NAME VALUE]] [ARGS ...]",
-        "    An error, too.",
+        "    Return an error: modules are not supported.",
         "UNLOAD <name>",
-        "    An error: there is no module of any name.",
+        "    Return an error: modules are not supported.",
     ];
     reply_help("MODULE", &lines, out);
     Ok(())

@@ -61,7 +61,7 @@ pub(super) static LASTSAVE: Command = Command::new("lastsave", Group::Server, 1)
     .doc(
         "1.0.0",
         "",
-        "Returns the Unix time of the last snapshot that was saved.",
+        "Returns the Unix time of the last successful snapshot.",
     )
     .complexity("O(1)")
     .tips(&["nondeterministic_output"])

@@ -15,7 +15,7 @@ const COUNT_DEFAULT: usize = 10;
 
 /// `SLOWLOG subcommand`
 pub(super) static SLOWLOG: Command = Command::new("slowlog", GROUP, -2)
-    .doc("2.2.12", "", "Holds the commands for the slow log.")
+    .doc("2.2.12", "", "Groups the commands for the slow log.")
     .complexity("Depends on subcommand.")
     .container(&[&GET, &HELP, &LEN, &RESET]);
 
@@ -74,7 +74,11 @@ fn reply_entries(entries: &[SlowlogEntry], out: &mut Out) {
 /// `SLOWLOG LEN`
 static LEN: Command = Command::sub("slowlog|len", "len", GROUP, 2)
     .flags(FLAGS)
-    .doc("2.2.12", "", "Returns how many entries the slow log has.")
+    .doc(
+        "2.2.12",
+        "",
+        "Returns the number of entries of the slow log.",
+    )
     .tips(&[
         "request_policy:all_nodes",
         "response_policy:agg_sum",
@@ -91,7 +95,7 @@ fn len(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
 /// `SLOWLOG RESET`
 static RESET: Command = Command::sub("slowlog|reset", "reset", GROUP, 2)
     .flags(FLAGS)
-    .doc("2.2.12", "", "Empties the slow log.")
+    .doc("2.2.12", "", "Removes all entries from the slow log.")
     .complexity("O(N) where N is the number of entries in the slowlog")
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
     .on_session(reset);
@@ -129,7 +133,7 @@ fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
 
 /// `COMMANDLOG subcommand`
 pub(super) static COMMANDLOG: Command = Command::new("commandlog", GROUP, -2)
-    .doc("8.1.0", "", "Holds the commands for the logs of commands.")
+    .doc("8.1.0", "", "Groups the commands for the logs of commands.")
     .complexity("Depends on subcommand.")
     .container(&[&LOG_GET, &LOG_HELP, &LOG_LEN, &LOG_RESET]);
 
@@ -174,7 +178,7 @@ static LOG_LEN: Command = Command::sub("commandlog|len", "len", GROUP, 3)
     .doc(
         "8.1.0",
         "<SLOW | LARGE-REQUEST | LARGE-REPLY>",
-        "Returns how many entries a log of commands has.",
+        "Returns the number of entries of a log of commands.",
     )
     .tips(&[
         "request_policy:all_nodes",
@@ -195,7 +199,7 @@ static LOG_RESET: Command = Command::sub("commandlog|reset", "reset", GROUP, 3)
     .doc(
         "8.1.0",
         "<SLOW | LARGE-REQUEST | LARGE-REPLY>",
-        "Empties a log of commands.",
+        "Removes all entries from a log of commands.",
     )
     .complexity("O(N) where N is the number of entries in the commandlog")
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])

@@ -45,7 +45,7 @@ pub(super) static SINTER: Command = Command::new("sinter", Group::Set, -2)
     .doc(
         "1.0.0",
         "key [key ...]",
-        "Returns the members that all of several sets have.",
+        "Returns the intersection of sets.",
     )
     .complexity(INTERSECTION_COST)
     .tips(UNORDERED)
@@ -55,11 +55,7 @@ pub(super) static SINTER: Command = Command::new("sinter", Group::Set, -2)
 /// `SUNION key [key ...]`
 pub(super) static SUNION: Command = Command::new("sunion", Group::Set, -2)
     .reads(SOURCES)
-    .doc(
-        "1.0.0",
-        "key [key ...]",
-        "Returns the members that any of several sets has.",
-    )
+    .doc("1.0.0", "key [key ...]", "Returns the union of sets.")
     .complexity(SUM_COST)
     .tips(UNORDERED)
     .takes_long()
@@ -68,11 +64,7 @@ pub(super) static SUNION: Command = Command::new("sunion", Group::Set, -2)
 /// `SDIFF key [key ...]`
 pub(super) static SDIFF: Command = Command::new("sdiff", Group::Set, -2)
     .reads(SOURCES)
-    .doc(
-        "1.0.0",
-        "key [key ...]",
-        "Returns the members of a set that none of several others has.",
-    )
+    .doc("1.0.0", "key [key ...]", "Returns the difference of sets.")
     .complexity(SUM_COST)
     .tips(UNORDERED)
     .takes_long()
@@ -85,7 +77,7 @@ pub(super) static SINTERSTORE: Command = Command::new("sinterstore", Group::Set,
     .doc(
         "1.0.0",
         "destination key [key ...]",
-        "Stores the members that all of several sets have.",
+        "Stores the intersection of sets.",
     )
     .complexity(INTERSECTION_COST)
     .takes_long()
@@ -98,7 +90,7 @@ pub(super) static SUNIONSTORE: Command = Command::new("sunionstore", Group::Set,
     .doc(
         "1.0.0",
         "destination key [key ...]",
-        "Stores the members that any of several sets has.",
+        "Stores the union of sets.",
     )
     .complexity(SUM_COST)
     .takes_long()
@@ -111,7 +103,7 @@ pub(super) static SDIFFSTORE: Command = Command::new("sdiffstore", Group::Set, -
     .doc(
         "1.0.0",
         "destination key [key ...]",
-        "Stores the members of a set that none of several others has.",
+        "Stores the difference of sets.",
     )
     .complexity(SUM_COST)
     .takes_long()
@@ -124,7 +116,7 @@ pub(super) static SINTERCARD: Command = Command::new("sintercard", Group::Set, -
     .doc(
         "7.0.0",
         "numkeys key [key ...] [LIMIT limit]",
-        "Counts the members that all of several sets have.",
+        "Returns the size of the intersection of sets.",
     )
     .complexity(INTERSECTION_COST)
     .takes_long()
@@ -137,7 +129,7 @@ pub(super) static SUNIONCARD: Command = Command::new("sunioncard", Group::Set, -
     .doc(
         "8.10.0",
         "numkeys key [key ...] [APPROX] [LIMIT limit]",
-        "Counts the members that any of several sets has.",
+        "Returns the size of the union of sets.",
     )
     .complexity(SUM_COST)
     .takes_long()
@@ -150,7 +142,7 @@ pub(super) static SDIFFCARD: Command = Command::new("sdiffcard", Group::Set, -3)
     .doc(
         "8.10.0",
         "numkeys key [key ...] [LIMIT limit]",
-        "Counts the members of a set that none of several others has.",
+        "Returns the size of the difference of sets.",
     )
     .complexity(SUM_COST)
     .takes_long()

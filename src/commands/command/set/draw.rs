@@ -37,7 +37,7 @@ pub(super) static SPOP: Command = Command::new("spop", Group::Set, -2)
         "Removes and returns one or several random members of a set.",
     )
     .complexity("O(1), or O(N) for N members that are taken.")
-    .history(&[("3.2.0", "Takes a count.")])
+    .history(&[("3.2.0", "New argument: `count`.")])
     .tips(&["nondeterministic_output"])
     .takes_long()
     .on_keys(spop);
@@ -133,7 +133,7 @@ pub(super) static SRANDMEMBER: Command = Command::new("srandmember", Group::Set,
         "Returns one or several random members of a set.",
     )
     .complexity("O(1), or O(N) for a count of N, whatever its sign.")
-    .history(&[("2.6.0", "Takes a count.")])
+    .history(&[("2.6.0", "New argument: `count`.")])
     .tips(&["nondeterministic_output"])
     .takes_long()
     .on_keys(srandmember);

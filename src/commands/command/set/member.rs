@@ -26,7 +26,7 @@ pub(super) static SADD: Command = Command::new("sadd", Group::Set, -3)
         "Adds members to a set, which is created if it does not exist.",
     )
     .complexity("O(N), N being the count of members that are named.")
-    .history(&[("2.4.0", "Takes several members.")])
+    .history(&[("2.4.0", "Accepts several members.")])
     .looks_up(2)
     .on_keys(sadd);
 
@@ -78,7 +78,7 @@ pub(super) static SREM: Command = Command::new("srem", Group::Set, -3)
         "Removes members from a set, which is deleted with the last one.",
     )
     .complexity("O(N), N being the count of members that are named.")
-    .history(&[("2.4.0", "Takes several members.")])
+    .history(&[("2.4.0", "Accepts several members.")])
     .looks_up(2)
     .on_keys(srem);
 
@@ -156,7 +156,7 @@ pub(super) static SISMEMBER: Command = Command::new("sismember", Group::Set, 3)
     .doc(
         "1.0.0",
         "key member",
-        "Returns whether a set has this member.",
+        "Returns whether a value is a member of a set.",
     )
     .looks_up(2)
     .on_keys(sismember);
@@ -178,7 +178,7 @@ pub(super) static SMISMEMBER: Command = Command::new("smismember", Group::Set, -
     .doc(
         "6.2.0",
         "key member [member ...]",
-        "Returns which of these members a set has.",
+        "Returns which of the given values are members of a set.",
     )
     .complexity("O(N), N being the count of members that are named.")
     .on_keys(smismember);
@@ -242,7 +242,7 @@ pub(super) static SSCAN: Command = Command::new("sscan", Group::Set, -3)
         "key cursor [MATCH pattern] [COUNT count]",
         "Iterates over the members of a set.",
     )
-    .complexity("O(1) for each call, O(N) for a whole walk over N members.")
+    .complexity("O(1) for each call, O(N) for a complete iteration over N members.")
     .tips(&["nondeterministic_output"])
     .on_keys(sscan);
 

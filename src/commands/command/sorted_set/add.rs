@@ -116,9 +116,9 @@ pub(super) static ZADD: Command = Command::new("zadd", Group::SortedSet, -4)
     )
     .complexity("O(log(N)) for each member, in a set of N.")
     .history(&[
-        ("2.4.0", "Takes several members."),
-        ("3.0.2", "Knows `XX`, `NX`, `CH` and `INCR`."),
-        ("6.2.0", "Knows `GT` and `LT`."),
+        ("2.4.0", "Accepts several members."),
+        ("3.0.2", "New options: `XX`, `NX`, `CH` and `INCR`."),
+        ("6.2.0", "New options: `GT` and `LT`."),
     ])
     .looks_up(3)
     .on_keys(zadd);

@@ -27,7 +27,7 @@ const STORED: &[KeySpec] = &[
 const UNION_COST: &str = "O(N)+O(M*log(M)) for N members of all sets, M in the result.";
 const INTERSECTION_COST: &str =
     "O(N*K)+O(M*log(M)) for K sets, the smallest with N members, M in the result.";
-const COUNTS: &[(&str, &str)] = &[("8.8.0", "Knows `AGGREGATE COUNT`.")];
+const COUNTS: &[(&str, &str)] = &[("8.8.0", "New option: `AGGREGATE COUNT`.")];
 const DIFFERENCE_COST: &str = "O(L)+O(M*log(M)) for L members of all sets, M in the result.";
 
 /// The set operation.
@@ -408,7 +408,7 @@ pub(super) static ZUNION: Command = Command::new("zunion", Group::SortedSet, -3)
         "6.2.0",
         "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>] \
          [WITHSCORES]",
-        "Returns the members that any of several sets has.",
+        "Returns the union of sorted sets.",
     )
     .complexity(UNION_COST)
     .history(COUNTS)
@@ -423,7 +423,7 @@ pub(super) static ZINTER: Command = Command::new("zinter", Group::SortedSet, -3)
         "6.2.0",
         "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>] \
          [WITHSCORES]",
-        "Returns the members that all of several sets have.",
+        "Returns the intersection of sorted sets.",
     )
     .complexity(INTERSECTION_COST)
     .history(COUNTS)
@@ -437,7 +437,7 @@ pub(super) static ZDIFF: Command = Command::new("zdiff", Group::SortedSet, -3)
     .doc(
         "6.2.0",
         "numkeys key [key ...] [WITHSCORES]",
-        "Returns the members of a set that none of several others has.",
+        "Returns the difference of sorted sets.",
     )
     .complexity(DIFFERENCE_COST)
     .takes_long()
@@ -451,7 +451,7 @@ pub(super) static ZUNIONSTORE: Command = Command::new("zunionstore", Group::Sort
         "2.0.0",
         "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] \
          [AGGREGATE <SUM | MIN | MAX | COUNT>]",
-        "Stores the members that any of several sets has.",
+        "Stores the union of sorted sets.",
     )
     .complexity(UNION_COST)
     .history(COUNTS)
@@ -466,7 +466,7 @@ pub(super) static ZINTERSTORE: Command = Command::new("zinterstore", Group::Sort
         "2.0.0",
         "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] \
          [AGGREGATE <SUM | MIN | MAX | COUNT>]",
-        "Stores the members that all of several sets have.",
+        "Stores the intersection of sorted sets.",
     )
     .complexity(INTERSECTION_COST)
     .history(COUNTS)
@@ -482,7 +482,7 @@ pub(super) static ZDIFFSTORE: Command = Command::new("zdiffstore", Group::Sorted
     .doc(
         "6.2.0",
         "destination numkeys key [key ...]",
-        "Stores the members of a set that none of several others has.",
+        "Stores the difference of sorted sets.",
     )
     .complexity(DIFFERENCE_COST)
     .takes_long()
@@ -497,7 +497,7 @@ pub(super) static ZINTERCARD: Command = Command::new("zintercard", Group::Sorted
     .doc(
         "7.0.0",
         "numkeys key [key ...] [LIMIT limit]",
-        "Counts the members that all of several sets have.",
+        "Returns the size of the intersection of sorted sets.",
     )
     .complexity("O(N*K) for K sets, the smallest with N members.")
     .takes_long()

@@ -24,7 +24,7 @@ pub(super) static ZPOPDUE: Command = Command::new("zpopdue", Group::SortedSet, -
     .doc(
         Command::OWN,
         "key [COUNT count]",
-        "Removes and returns the members whose scores, as Unix times in seconds, are due.",
+        "Removes and returns the members whose score, a Unix time in seconds, has passed.",
     )
     .complexity("O(M*log(N)) for M members, in a set of N.")
     .tips(&["nondeterministic_output"])
@@ -38,7 +38,7 @@ pub(super) static BZPOPDUE: Command = Command::new("bzpopdue", Group::SortedSet,
     .doc(
         Command::OWN,
         "key [key ...] timeout [COUNT count]",
-        "Removes and returns the members that are due, or blocks until one is.",
+        "Removes and returns the members that are due, or blocks until a member is due.",
     )
     .complexity("O(K) + O(M*log(N)) for K keys and M members out of N.")
     .tips(&["nondeterministic_output"])

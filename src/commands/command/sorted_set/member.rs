@@ -25,7 +25,7 @@ pub(super) static ZREM: Command = Command::new("zrem", Group::SortedSet, -3)
         "Removes members; returns how many there were.",
     )
     .complexity("O(M*log(N)) for M members, in a set of N.")
-    .history(&[("2.4.0", "Takes several members.")])
+    .history(&[("2.4.0", "Accepts several members.")])
     .looks_up(2)
     .on_keys(zrem);
 
@@ -53,7 +53,7 @@ fn zrem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
 pub(super) static ZCARD: Command = Command::new("zcard", Group::SortedSet, 2)
     .reads(&[KeySpec::one(1, KeyFlags::RO)])
     .flags(Flags::FAST)
-    .doc("1.2.0", "key", "Returns how many members there are.")
+    .doc("1.2.0", "key", "Returns the number of members.")
     .on_keys(zcard);
 
 fn zcard(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -102,7 +102,7 @@ fn zmscore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     })
 }
 
-const RANK_HISTORY: &[(&str, &str)] = &[("7.2.0", "Knows `WITHSCORE`.")];
+const RANK_HISTORY: &[(&str, &str)] = &[("7.2.0", "New option: `WITHSCORE`.")];
 const RANK_COST: &str = "O(log(N)) in a set of N members.";
 
 /// `ZRANK key member [WITHSCORE]`
@@ -293,7 +293,7 @@ pub(super) static ZSCAN: Command = Command::new("zscan", Group::SortedSet, -3)
         "key cursor [MATCH pattern] [COUNT count] [NOSCORES]",
         "Iterates over the members and scores of a sorted set.",
     )
-    .complexity("O(1) for each call, O(N) for a whole walk over N members.")
+    .complexity("O(1) for each call, O(N) for a complete iteration over N members.")
     .tips(&["nondeterministic_output"])
     .on_keys(zscan);
 

@@ -155,7 +155,10 @@ pub(super) static ZRANGE: Command = Command::new("zrange", Group::SortedSet, -4)
         "Returns a range of members, by rank, score or name.",
     )
     .complexity(COST)
-    .history(&[("6.2.0", "Knows `REV`, `BYSCORE`, `BYLEX` and `LIMIT`.")])
+    .history(&[(
+        "6.2.0",
+        "New options: `REV`, `BYSCORE`, `BYLEX` and `LIMIT`.",
+    )])
     .takes_long()
     .on_keys(|cx, args, out| {
         let given = Given {
@@ -189,7 +192,7 @@ pub(super) static ZRANGEBYSCORE: Command = Command::new("zrangebyscore", Group::
         "Returns the members with scores in a range.",
     )
     .complexity(COST)
-    .history(&[("2.0.0", "Knows `WITHSCORES`.")])
+    .history(&[("2.0.0", "New option: `WITHSCORES`.")])
     .deprecated("6.2.0", "`ZRANGE` with the `BYSCORE` argument")
     .takes_long()
     .on_keys(|cx, args, out| reply(cx, args, out, Given::new(By::Score, Direction::Ascending)));

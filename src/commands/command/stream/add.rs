@@ -215,10 +215,10 @@ pub(super) static XADD: Command = Command::new("xadd", Group::Stream, -5)
     )
     .complexity("O(1) for the entry, O(N) for trimming, N being the count of entries that go.")
     .history(&[
-        ("6.2.0", "Knows `NOMKSTREAM`, `MINID` and `LIMIT`."),
-        ("7.0.0", "Takes IDs of the form `<ms>-*`."),
-        ("8.2.0", "Knows `KEEPREF`, `DELREF` and `ACKED`."),
-        ("8.6.0", "Knows `IDMP` and `IDMPAUTO`."),
+        ("6.2.0", "New options: `NOMKSTREAM`, `MINID` and `LIMIT`."),
+        ("7.0.0", "Accepts IDs of the form `<ms>-*`."),
+        ("8.2.0", "New options: `KEEPREF`, `DELREF` and `ACKED`."),
+        ("8.6.0", "New options: `IDMP` and `IDMPAUTO`."),
     ])
     .tips(&["nondeterministic_output"])
     .on_keys(xadd);
@@ -416,8 +416,8 @@ pub(super) static XTRIM: Command = Command::new("xtrim", Group::Stream, -4)
         "key <<MAXLEN | MINID> [= | ~] threshold [LIMIT count]> [KEEPREF | DELREF | ACKED]",
         "Deletes the oldest entries of a stream down to a length or an ID.",
     )
-    .complexity("O(N), N being the count of entries that go, most of them with their whole node.")
-    .history(&[("6.2.0", "Knows `MINID` and `LIMIT`.")])
+    .complexity("O(N), N being the number of removed entries, most of them with their whole node.")
+    .history(&[("6.2.0", "New options: `MINID` and `LIMIT`.")])
     .tips(&["nondeterministic_output"])
     .on_keys(xtrim);
 

@@ -101,7 +101,7 @@ pub(super) static XDELEX: Command = Command::new("xdelex", Group::Stream, -5)
     .doc(
         "8.2.0",
         "key [KEEPREF | DELREF | ACKED] IDS numids:integer id [id ...]",
-        "Deletes entries of a stream, and says what becomes of them where they are pending.",
+        "Deletes entries of a stream, with a choice of how references in consumer groups are handled.",
     )
     .complexity("O(1) for each entry and group.")
     .on_keys(xdelex);

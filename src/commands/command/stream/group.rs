@@ -19,7 +19,7 @@ pub(super) static XGROUP: Command = Command::new("xgroup", Group::Stream, -2)
     .doc(
         "5.0.0",
         "",
-        "Holds the commands that manage consumer groups.",
+        "Groups the commands that manage consumer groups.",
     )
     .complexity("Depends on subcommand.")
     .container(&[
@@ -125,7 +125,7 @@ static CREATE: Command = Command::sub("xgroup|create", "create", Group::Stream, 
         "key groupname <id | $> [MKSTREAM] [ENTRIESREAD entries_read:integer]",
         "Creates a consumer group that reads after an ID.",
     )
-    .history(&[("7.0.0", "Takes the count of entries read.")])
+    .history(&[("7.0.0", "New option: `ENTRIESREAD`.")])
     .on_keys(create);
 
 fn create(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -171,7 +171,7 @@ static SETID: Command = Command::sub("xgroup|setid", "setid", Group::Stream, -5)
         "key groupname <id | $> [ENTRIESREAD entries_read:integer]",
         "Sets the last-delivered ID of a consumer group.",
     )
-    .history(&[("7.0.0", "Takes the count of entries read.")])
+    .history(&[("7.0.0", "New option: `ENTRIESREAD`.")])
     .on_keys(set_id);
 
 fn set_id(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

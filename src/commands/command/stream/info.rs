@@ -16,7 +16,7 @@ const KEY: &[KeySpec] = &[KeySpec::one(2, KeyFlags::RO.or(KeyFlags::ACCESS))];
 
 /// `XINFO subcommand`
 pub(super) static XINFO: Command = Command::new("xinfo", Group::Stream, -2)
-    .doc("5.0.0", "", "Holds the commands that describe streams.")
+    .doc("5.0.0", "", "Groups the commands that describe streams.")
     .complexity("Depends on subcommand.")
     .container(&[&CONSUMERS, &GROUPS, &HELP, &STREAM]);
 
@@ -29,7 +29,7 @@ static CONSUMERS: Command = Command::sub("xinfo|consumers", "consumers", Group::
         "Describes the consumers of a group.",
     )
     .complexity("O(N), N being the count of consumers.")
-    .history(&[("7.2.0", "Says how long a consumer got nothing.")])
+    .history(&[("7.2.0", "The reply includes the field `inactive`.")])
     .tips(&["nondeterministic_output"])
     .on_keys(consumers);
 
@@ -79,7 +79,7 @@ static GROUPS: Command = Command::sub("xinfo|groups", "groups", Group::Stream, 3
     .complexity("O(N), N being the count of groups.")
     .history(&[(
         "7.0.0",
-        "Says how many entries a group read and how many it has yet to read.",
+        "The reply includes the number of entries read and the lag of each group.",
     )])
     .on_keys(groups);
 
@@ -125,19 +125,22 @@ static STREAM: Command = Command::sub("xinfo|stream", "stream", Group::Stream, -
         "Describes a stream, perhaps with its entries, groups and consumers.",
     )
     .history(&[
-        ("6.0.0", "Knows `FULL`."),
+        ("6.0.0", "New option: `FULL`."),
         (
             "7.0.0",
-            "Says what was added, what was deleted, and how far groups have read.",
+            "The reply includes the number of added entries, deletions and the progress of groups.",
         ),
         (
             "7.2.0",
-            "Says when a consumer last got something, and when it last asked.",
+            "The reply includes when a consumer last received entries and was last seen.",
         ),
-        ("8.6.0", "Says what the stream remembers of its producers."),
+        (
+            "8.6.0",
+            "The reply includes the entries remembered per producer.",
+        ),
         (
             "8.8.0",
-            "Says, with `FULL`, how many entries groups were given back.",
+            "With `FULL` the reply includes the number of entries returned to groups.",
         ),
     ])
     .on_keys(stream);

@@ -123,7 +123,7 @@ fn ids_from(args: &Args<'_>, first: usize) -> Result<Vec<StreamId>, CommandError
 
 // Streams in the keyspace ------------------------------------------------------------------------------
 
-/// Returns the stream at a place that a look-up for streams found.
+/// Returns the stream at a place that a lookup for streams found.
 fn stream_at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> &'k Stream {
     stream_of(keyspace.entry(place)).expect("looked up as a stream")
 }
@@ -193,7 +193,7 @@ fn reply_entries<'s>(
 static XLEN: Command = Command::new("xlen", Group::Stream, 2)
     .reads(&[KeySpec::one(1, KeyFlags::RO)])
     .flags(Flags::FAST)
-    .doc("5.0.0", "key", "Returns how many entries a stream has.")
+    .doc("5.0.0", "key", "Returns the number of entries of a stream.")
     .on_keys(xlen);
 
 fn xlen(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -212,11 +212,11 @@ static XSETID: Command = Command::new("xsetid", Group::Stream, -3)
     .doc(
         "5.0.0",
         "key last-id [ENTRIESADDED entries_added:integer] [MAXDELETEDID max_deleted_entry_id]",
-        "Sets the last ID of a stream; meant for replication.",
+        "Sets the last ID of a stream; used in replication.",
     )
     .history(&[(
         "7.0.0",
-        "Takes how many entries were ever added and which deleted one was the greatest.",
+        "Accepts the number of entries ever added and the greatest deleted ID.",
     )])
     .on_keys(xsetid);
 

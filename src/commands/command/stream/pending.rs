@@ -14,7 +14,7 @@ pub(super) static XACK: Command = Command::new("xack", Group::Stream, -4)
     .doc(
         "5.0.0",
         "key group id [id ...]",
-        "Acknowledges entries: they are no longer pending. Returns how many were.",
+        "Acknowledges pending entries and returns how many were pending.",
     )
     .complexity("O(log N) for each ID, N being the count of pending entries.")
     .on_keys(xack);
@@ -51,7 +51,10 @@ pub(super) static XPENDING: Command = Command::new("xpending", Group::Stream, -3
         "Returns the entries of a group that were delivered and not acknowledged.",
     )
     .complexity("O(N), N being the count of entries answered or skipped, or of consumers.")
-    .history(&[("6.2.0", "Knows `IDLE` and intervals without their ends.")])
+    .history(&[(
+        "6.2.0",
+        "New option: `IDLE`; range bounds can be exclusive.",
+    )])
     .tips(&["nondeterministic_output"])
     .on_keys(xpending);
 

@@ -100,7 +100,7 @@ pub(super) static XCFGSET: Command = Command::new("xcfgset", Group::Stream, -2)
     .doc(
         "8.6.0",
         "key [IDMP-DURATION idmp_duration:integer] [IDMP-MAXSIZE idmp_maxsize:integer]",
-        "Sets for how long a stream remembers what its producers added, and how much of each.",
+        "Sets how long and how many entries of each producer a stream remembers.",
     )
     .on_keys(xcfgset);
 
@@ -166,7 +166,7 @@ pub(super) static XIDMPRECORD: Command = Command::new("xidmprecord", Group::Stre
     .doc(
         "8.8.0",
         "key pid iid stream-id",
-        "Has a stream remember that a producer added an entry; meant for files and replication.",
+        "Makes a stream remember that a producer added an entry; used in files and replication.",
     )
     .on_keys(xidmprecord);
 

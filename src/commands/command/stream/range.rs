@@ -5,7 +5,7 @@ use super::{interval_end, interval_start, reply_entries, stream_at};
 use crate::command::declaration::{Group, KeySpec};
 
 const COMPLEXITY: &str = "O(N), N being the count of entries answered.";
-const HISTORY: &[(&str, &str)] = &[("6.2.0", "Takes intervals without their ends.")];
+const HISTORY: &[(&str, &str)] = &[("6.2.0", "Range bounds can be exclusive.")];
 
 /// `XRANGE key start end [COUNT count]`
 pub(super) static XRANGE: Command = Command::new("xrange", Group::Stream, -4)

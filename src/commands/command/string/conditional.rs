@@ -75,7 +75,7 @@ pub(super) static DELEX: Command = Command::new("delex", Group::String, -2)
     .doc(
         "8.4.0",
         "key [IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest]",
-        "Deletes a key if its value, or the digest of it, is or is not the given one.",
+        "Deletes a key if its value, or the digest of its value, matches or does not match.",
     )
     .complexity("O(1) to compare values, O(N) to compare digests, N being the length of the value.")
     .on_keys(delex);
@@ -158,7 +158,7 @@ pub(super) static DIGEST: Command = Command::new("digest", Group::String, 2)
     .doc(
         "8.4.0",
         "key",
-        "Returns the XXH3 digest of the string that a key holds, in hexadecimal.",
+        "Returns the XXH3 digest of the string value of a key in hexadecimal.",
     )
     .complexity("O(N), N being the length of the value.")
     .on_keys(digest);

@@ -56,7 +56,7 @@ pub(super) static SETRANGE: Command = Command::new("setrange", Group::String, 4)
     .doc(
         "2.2.0",
         "key offset value",
-        "Overwrites a part of a string, which grows with zero bytes where it is too short.",
+        "Overwrites a part of a string, padding it with zero bytes if it is too short.",
     )
     .complexity("O(1) for short values, else O(M), M being the length of the value.")
     .takes_long()
@@ -86,7 +86,7 @@ fn setrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     Ok(())
 }
 
-/// Checks, before bytes are written to the string that a look-up just found, whether the write moves too many bytes
+/// Checks, before bytes are written to the string that a lookup just found, whether the write moves too many bytes
 /// for this thread.
 pub(in crate::command) fn weigh_write(
     cx: &mut ShardCx<'_>,

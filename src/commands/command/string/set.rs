@@ -38,14 +38,14 @@ pub(super) static SET: Command = Command::new("set", Group::String, -3)
         "key value [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest] [GET] \
          [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL] \
          [FENCE <lock:string fence:integer>] [STALE stale-milliseconds] [TAGS numtags tag [tag ...]]",
-        "Sets the string value of a key, whatever it held before.",
+        "Sets the string value of a key, replacing any old value.",
     )
     .history(&[
-        ("2.6.12", "Knows `EX`, `PX`, `NX` and `XX`."),
-        ("6.0.0", "Knows `KEEPTTL`."),
-        ("6.2.0", "Knows `GET`, `EXAT` and `PXAT`."),
-        ("7.0.0", "`NX` and `GET` go together."),
-        ("8.4.0", "Knows `IFEQ`, `IFNE`, `IFDEQ` and `IFDNE`."),
+        ("2.6.12", "New options: `EX`, `PX`, `NX` and `XX`."),
+        ("6.0.0", "New option: `KEEPTTL`."),
+        ("6.2.0", "New options: `GET`, `EXAT` and `PXAT`."),
+        ("7.0.0", "`NX` and `GET` can be combined."),
+        ("8.4.0", "New options: `IFEQ`, `IFNE`, `IFDEQ` and `IFDNE`."),
     ])
     .on_keys(set);
 
@@ -258,7 +258,7 @@ pub(super) static SETNX: Command = Command::new("setnx", Group::String, 3)
     .doc(
         "1.0.0",
         "key value",
-        "Sets the string value of a key unless the key exists.",
+        "Sets the string value of a key unless it exists.",
     )
     .on_keys(setnx);
 

@@ -32,11 +32,7 @@ const MARKED: &[KeySpec] = &[KeySpec::one(
 
 /// `TAG subcommand`
 static TAG: Command = Command::new("tag", Group::Generic, -2)
-    .doc(
-        Command::OWN,
-        "",
-        "Holds the commands that group keys by tags.",
-    )
+    .doc(Command::OWN, "", "Groups the commands for tags of keys.")
     .complexity("Depends on subcommand.")
     .container(&[&ADD, &COUNT, &HELP, &INVALIDATE, &KEYS, &OF, &REM]);
 
@@ -125,7 +121,7 @@ static COUNT: Command = Command::sub("tag|count", "count", Group::Generic, 3)
     .doc(
         Command::OWN,
         "tag",
-        "Counts the keys that have a tag, expired ones that are still there included.",
+        "Returns the number of keys with a tag, including expired keys that are not yet deleted.",
     )
     .complexity("O(N) for N shards.")
     .tips(&["request_policy:all_shards", "response_policy:agg_sum"])
@@ -147,9 +143,9 @@ static KEYS: Command = Command::sub("tag|keys", "keys", Group::Generic, -4)
     .doc(
         Command::OWN,
         "tag cursor [COUNT count]",
-        "Iterates over the keys that have a tag.",
+        "Iterates over the keys with a tag.",
     )
-    .complexity("O(1) for each call, O(N) for a whole walk over N keys.")
+    .complexity("O(1) for each call, O(N) for a complete iteration over N keys.")
     .tips(&["nondeterministic_output", "request_policy:special"])
     .by_cursor(keys_shard, keys_part, scan::merge);
 
@@ -182,7 +178,7 @@ static INVALIDATE: Command = Command::sub("tag|invalidate", "invalidate", Group:
     .doc(
         Command::OWN,
         "tag [tag ...]",
-        "Deletes all keys that have any of these tags; their memory is freed in the background.",
+        "Deletes all keys with any of the given tags; their memory is freed in the background.",
     )
     .complexity("O(N) for N tags, whatever the number of their keys.")
     .tips(&["request_policy:all_shards", "response_policy:agg_sum"])
@@ -221,17 +217,17 @@ static HELP: Command = Command::sub("tag|help", "help", Group::Generic, 2)
     .on_session(|_, _, out| {
         let lines = [
             "ADD <key> <tag> [<tag> ...]",
-            "    Give a key further tags.",
+            "    Add tags to a key.",
             "COUNT <tag>",
-            "    Count the keys that have a tag.",
+            "    Return the number of keys with a tag.",
             "INVALIDATE <tag> [<tag> ...]",
-            "    Delete all keys that have any of these tags.",
+            "    Delete all keys with any of these tags.",
             "KEYS <tag> <cursor> [COUNT <count>]",
-            "    Walk over the keys that have a tag.",
+            "    Iterate over the keys with a tag.",
             "OF <key>",
-            "    Answer the tags of a key.",
+            "    Return the tags of a key.",
             "REM <key> <tag> [<tag> ...]",
-            "    Take tags away from a key.",
+            "    Remove tags from a key.",
         ];
         reply_help("TAG", &lines, out);
         Ok(())

@@ -171,9 +171,9 @@ fn errors_in_toml_name_the_line() {
             .ends_with("at line 2 of -\n>>> 'foo = 1'\nBad directive or wrong number of arguments")
     );
     assert!(complaint_of("port = 7\n\nhz = = 3\n").contains("at line 3 of -\n>>> 'hz = = 3'\n"));
-    assert!(complaint_of("[network]\nport = 7\n").ends_with("directives stand at the top level"));
+    assert!(complaint_of("[network]\nport = 7\n").ends_with("put directives at the top level"));
     assert!(complaint_of("port = [1, 2]").ends_with("wrong number of arguments"));
-    assert!(complaint_of("port = [[1]]").ends_with("a list holds texts and numbers"));
+    assert!(complaint_of("port = [[1]]").ends_with("a list may contain only strings and numbers"));
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn a_key_is_found_again_by_caches_that_hold_what_was_used_since() {
     reuse.read(hash(0), Some(100), totals(1, 100_000), &curve);
     let needed = (900.0 * scale) as u64 + 100;
     let estimate = curve.estimate([needed / 2, needed * 2]);
-    assert_eq!(estimate.misses, [1.0, 0.0], "one look-up, scaled to one");
+    assert_eq!(estimate.misses, [1.0, 0.0], "one lookup, scaled to one");
     assert!((curve.beyond(needed / 2) - scale).abs() < 1e-9);
     // It is the latest now, and a forgotten key has no position.
     reuse.forget(hash(5));
@@ -147,8 +147,8 @@ fn judge(workload: &Workload, memory_bytes: u64, shards: usize) -> [[f64; 5]; 3]
         sum.add(&curve.estimate(sizes.map(|size| size / shards as u64)));
     }
     let truth = exact_hits.map(|hits| hits as f64 / workload.requests as f64);
-    let corrected = sum.corrected(2).expect("there were look-ups");
-    [sum.lru().expect("there were look-ups"), corrected, truth]
+    let corrected = sum.corrected(2).expect("there were lookups");
+    [sum.lru().expect("there were lookups"), corrected, truth]
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_correction_gives_the_present_size_what_was_measured() {
         samples: 1.0,
         stands_for: 16.0,
     };
-    let corrected = estimate.corrected(1).expect("there were look-ups");
+    let corrected = estimate.corrected(1).expect("there were lookups");
     for (value, expect) in corrected.iter().zip([0.55, 0.7, 0.85]) {
         assert!((value - expect).abs() < 1e-9, "{corrected:?}");
     }
@@ -229,11 +229,11 @@ fn where_nothing_was_missed_smaller_sizes_have_the_hit_ratios_of_lru() {
         assert_eq!(far.count(), 0, "{corrected:?} for {expected:?}");
     };
     // All of the data fits, though not under LRU: that says nothing about a quarter of the memory.
-    let corrected = estimate(0.0).corrected(2).expect("there were look-ups");
+    let corrected = estimate(0.0).corrected(2).expect("there were lookups");
     close(corrected, [0.06, 0.4, 1.0, 1.0, 1.0]);
     // A few misses are no measure either; and no eviction is ten times as good as LRU.
-    let corrected = estimate(1.0).corrected(2).expect("there were look-ups");
+    let corrected = estimate(1.0).corrected(2).expect("there were lookups");
     close(corrected, [0.06, 0.4, 0.999, 0.999, 1.0]);
-    let corrected = estimate(30.0).corrected(2).expect("there were look-ups");
+    let corrected = estimate(30.0).corrected(2).expect("there were lookups");
     close(corrected, [1.0 - 0.94 / 3.0, 0.8, 0.97, 0.97, 1.0]);
 }

@@ -57,10 +57,10 @@
         await read(answer.body);
       } else {
         // The body has the reason: too many open pages, or a user without permission.
-        refusal = (await answer.text()).trim() || `The server answers ${answer.status}.`;
+        refusal = (await answer.text()).trim() || `The server answered with HTTP status ${answer.status}.`;
         isOver = answer.status === 403;
         wait = Number(answer.headers.get("Retry-After")) || 5;
-        state.textContent = isOver ? `${refusal} Load the page again to sign in.` : refusal;
+        state.textContent = isOver ? `${refusal} Reload the page to sign in.` : refusal;
       }
     } catch {
       // The server is down or hung up, or the page is hidden.
@@ -76,7 +76,7 @@
   setInterval(() => {
     const silent = Math.floor((Date.now() - heard) / 1000);
     const isWaiting = !isPaused && !document.hidden && !isOver && !refusal;
-    if (isWaiting && silent >= 5) state.textContent = `No news from the server for ${silent} s.`;
+    if (isWaiting && silent >= 5) state.textContent = `No update from the server for ${silent} s.`;
   }, 1000);
 
   pause.hidden = false;

@@ -12,12 +12,12 @@ pub(crate) fn sentence(curve: &CurveFigures) -> Option<String> {
     let points = |percent: u64| curve.gain(percent).map(|gain| 100.0 * gain);
     let (half, twice) = (points(50)?, points(200)?);
     let of_half = match -half {
-        cost if cost < 0.05 => "would cost nothing".to_owned(),
-        cost => format!("would cost {cost:.1} points of the hit ratio"),
+        cost if cost < 0.05 => "would not lower the hit ratio".to_owned(),
+        cost => format!("would lower the hit ratio by {cost:.1} points"),
     };
     let of_twice = match twice {
-        gain if gain < 0.05 => "would gain nothing".to_owned(),
-        gain => format!("would gain {gain:.1}"),
+        gain if gain < 0.05 => "would not raise it".to_owned(),
+        gain => format!("would raise it by {gain:.1}"),
     };
     Some(format!(
         "Half the memory ({}) {of_half}, twice as much ({}) {of_twice}.",
@@ -30,10 +30,10 @@ pub(crate) fn sentence(curve: &CurveFigures) -> Option<String> {
 pub(crate) fn draw(curve: &CurveFigures) -> Markup {
     let (Some(ratios), Some(lru)) = (curve.corrected, curve.lru) else {
         let why = match (curve.is_kept, curve.measured) {
-            (false, _) => "miss-ratio-curve is off.",
-            (true, None) => "Nothing was looked up yet.",
+            (false, _) => "The miss-ratio curve is turned off (miss-ratio-curve no).",
+            (true, None) => "No key has been looked up yet.",
             (true, Some(_)) => {
-                "Some of the keys are followed, and none of these was looked up yet: there is nothing to say so far."
+                "Only a sample of the keys is tracked, and no key of the sample has been looked up yet."
             }
         };
         return html! { p class="empty" { (why) } };
@@ -64,13 +64,13 @@ pub(crate) fn draw(curve: &CurveFigures) -> Markup {
         .unwrap_or(0);
     let down = [high, (high + low) / 2.0, low].map(|ratio| format!("{:.0} %", 100.0 * ratio));
     let across = PERCENT.map(|percent| match percent {
-        100 => format!("today: {}", bytes(curve.memory_bytes as f64)),
+        100 => format!("now: {}", bytes(curve.memory_bytes as f64)),
         _ => bytes(curve.memory_bytes as f64 * percent as f64 / 100.0),
     });
     let sentence = sentence(curve).unwrap_or_default();
     let picture = html! {
         svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } preserveAspectRatio="none" role="img"
-            aria-label={ "Hit ratio by memory. " (sentence) } {
+            aria-label={ "Hit ratio by memory size. " (sentence) } {
             path class="grid" d={ "M0 " (HEIGHT / 2.0) "H" (WIDTH) "M0 1H" (WIDTH) } {}
             path class="mark" d={ "M" (x(today)) " 0V" (HEIGHT) } {}
             path class="line l1 dashed" d=(PreEscaped(line(&lru))) {}
@@ -83,10 +83,10 @@ pub(crate) fn draw(curve: &CurveFigures) -> Markup {
         (framed(&down, &across, &picture))
         ul class="legend" {
             li {
-                span class="key k0" aria-hidden="true" {} "Hit ratio, measured now "
+                span class="key k0" aria-hidden="true" {} "Hit ratio, currently "
                 data value=(measured * 100.0) data-field="curve_hit_ratio_measured" { (format!("{:.1} %", 100.0 * measured)) }
             }
-            li { span class="key k1" aria-hidden="true" {} "An LRU cache of the size" }
+            li { span class="key k1" aria-hidden="true" {} "Exact LRU cache of that size" }
         }
         (table(&ratios, &lru, measured, &across))
     }
@@ -103,7 +103,7 @@ fn table(
         table {
             thead { tr {
                 th scope="col" { "Memory" } th scope="col" class="number" { "Hit ratio" }
-                th scope="col" class="number" { "Against today" } th scope="col" class="number" { "LRU" }
+                th scope="col" class="number" { "Change from now" } th scope="col" class="number" { "LRU" }
             } }
             tbody {
                 @for (index, (percent, size)) in PERCENT.iter().zip(sizes).enumerate() {
@@ -144,18 +144,19 @@ mod tests {
         let said = sentence(&curve).expect("it is known");
         assert_eq!(
             said,
-            "Half the memory (256 MiB) would cost 8.4 points of the hit ratio, twice as much (1 GiB) would gain nothing."
+            "Half the memory (256 MiB) would lower the hit ratio by 8.4 points, \
+             twice as much (1 GiB) would not raise it."
         );
         let page = draw(&curve).into_string();
         assert!(
-            page.contains("today: 512 MiB") && page.contains("M500 0V300"),
+            page.contains("now: 512 MiB") && page.contains("M500 0V300"),
             "{page}"
         );
         curve.corrected = None;
         assert_eq!(sentence(&curve), None);
         let said = |curve: &CurveFigures| draw(curve).into_string();
-        assert!(said(&curve).contains("none of these was looked up yet"));
+        assert!(said(&curve).contains("no key of the sample has been looked up yet"));
         curve.measured = None;
-        assert!(said(&curve).contains("Nothing was looked up yet."));
+        assert!(said(&curve).contains("No key has been looked up yet."));
     }
 }

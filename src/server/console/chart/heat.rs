@@ -54,12 +54,12 @@ pub(crate) fn draw(history: &History, span: Span, now_s: u64) -> Markup {
     }
     let bound = |class: usize| match class_bound_ns(class) {
         Some(bound_ns) => time_us(bound_ns as f64 / 1e3),
-        None => "more".to_owned(),
+        None => "longer".to_owned(),
     };
     let middle = first + rows / 2;
     let labels = [bound(last), bound(middle), bound(first)];
     let label = format!(
-        "Commands by how long they took, over the last {}: from {} to {}.",
+        "Command latency over the last {}: from {} to {}.",
         span.title,
         bound(first),
         bound(last)
@@ -73,7 +73,9 @@ pub(crate) fn draw(history: &History, span: Span, now_s: u64) -> Markup {
     };
     html! {
         (framed(&labels, &ages(span.seconds), &picture))
-        p class="quiet" { "The stronger the colour, the more commands; each row is twice as long as the one below it." }
+        p class="quiet" {
+            "A stronger colour means more commands. Each row covers twice the latency of the row below it."
+        }
     }
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn draw(chart: &Chart, history: &History, span: Span, now_s: u64) -> 
         }
     };
     if values().next().is_none() {
-        return html! { (legend) p class="empty" { "Nothing yet." } };
+        return html! { (legend) p class="empty" { "No data yet." } };
     }
     let mut paths = String::new();
     let is_alone = chart.lines.len() == 1;

@@ -76,11 +76,13 @@ pub(crate) static COLUMNS: [Column; 14] = [
     number("commands", "Commands", |one, other| {
         one.commands.cmp(&other.commands)
     }),
-    number("in", "In", |one, other| one.bytes_in.cmp(&other.bytes_in)),
-    number("out", "Out", |one, other| {
+    number("in", "Received", |one, other| {
+        one.bytes_in.cmp(&other.bytes_in)
+    }),
+    number("out", "Sent", |one, other| {
         one.bytes_out.cmp(&other.bytes_out)
     }),
-    number("unsent", "Unsent", |one, other| {
+    number("unsent", "Not yet sent", |one, other| {
         one.unsent.cmp(&other.unsent)
     }),
     number("memory", "Memory", |one, other| {

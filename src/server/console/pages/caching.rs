@@ -12,7 +12,7 @@ use super::{Panel, View, panel};
 use crate::telemetry::history::series::Unit;
 
 pub(super) static PANELS: &[Panel] = &[
-    panel("unused", "Nothing yet", 5, unused).wide(),
+    panel("unused", "No data yet", 5, unused).wide(),
     panel("databases", "Databases", 2, side_by_side).wide(),
     panel("leases", "Leases", 2, |view| {
         used(view, Some(&LEASES_CHART), LEASES)
@@ -23,10 +23,10 @@ pub(super) static PANELS: &[Panel] = &[
     panel("locks", "Locks", 2, |view| {
         used(view, Some(&LOCKS_CHART), LOCKS)
     }),
-    panel("rates", "Limited rates", 2, |view| {
+    panel("rates", "Rate limits (CL.THROTTLE)", 2, |view| {
         used(view, Some(&RATES_CHART), RATES)
     }),
-    panel("due", "Queues of what is due", 2, |view| {
+    panel("due", "Delay queues (BZPOPDUE)", 2, |view| {
         used(view, None, DUE)
     }),
 ];
@@ -43,34 +43,38 @@ const fn over(says: &'static str, unit: Unit, lines: &'static [Line]) -> Chart {
 }
 
 static LEASES_CHART: Chart = over(
-    "Leases and values past their fresh time, a second",
+    "Leases granted and stale values served per second",
     Unit::PerSecond,
     &[
         Line {
             series: "leases",
-            label: "Given",
+            label: "Granted",
         },
         Line {
             series: "stale_served",
-            label: "Stale values",
+            label: "Stale values served",
         },
     ],
 );
 
 static LEASES: &[Figure] = &[
-    figure("In force", "leases_in_force", COUNT),
-    figure("Clients that wait", "leases_waiting", COUNT),
-    figure("Given so far", "leases_given", COUNT),
+    figure("Active", "leases_in_force", COUNT),
+    figure("Waiting clients", "leases_waiting", COUNT),
+    figure("Granted since start", "leases_given", COUNT),
     figure("Filled", "leases_filled", COUNT),
-    figure("Given up", "leases_dropped", COUNT),
-    figure("Void by time", "leases_void_by_time", COUNT),
-    figure("Void by a change", "leases_void_by_change", COUNT),
-    figure("Fills refused", "leases_fills_refused", COUNT),
-    figure("Stale values answered", "leases_stale_served", COUNT),
+    figure("Dropped by the client", "leases_dropped", COUNT),
+    figure(
+        "Expired before they were filled",
+        "leases_void_by_time",
+        COUNT,
+    ),
+    figure("Invalidated by a write", "leases_void_by_change", COUNT),
+    figure("Fills rejected", "leases_fills_refused", COUNT),
+    figure("Stale values served", "leases_stale_served", COUNT),
 ];
 
 static TAGS_CHART: Chart = over(
-    "Keys deleted by a tag a second",
+    "Keys deleted by tag per second",
     Unit::PerSecond,
     &[Line {
         series: "tags_keys",
@@ -80,32 +84,32 @@ static TAGS_CHART: Chart = over(
 
 static TAGS: &[Figure] = &[
     figure("Tags invalidated", "tags_invalidated", COUNT),
-    figure("Keys deleted by that", "tags_keys_invalidated", COUNT),
+    figure("Keys deleted by tag", "tags_keys_invalidated", COUNT),
 ];
 
 static LOCKS_CHART: Chart = over(
-    "Locks taken a second",
+    "Locks acquired per second",
     Unit::PerSecond,
     &[Line {
         series: "locks",
-        label: "Taken",
+        label: "Acquired",
     }],
 );
 
 static LOCKS: &[Figure] = &[
-    figure("Taken so far", "locks_taken", COUNT),
-    figure("After a wait", "locks_handed_over", COUNT),
-    figure("Taken again by the owner", "locks_retaken", COUNT),
+    figure("Acquired since start", "locks_taken", COUNT),
+    figure("Acquired after waiting", "locks_handed_over", COUNT),
+    figure("Reacquired by the owner", "locks_retaken", COUNT),
     figure("Released", "locks_released", COUNT),
 ];
 
 static RATES_CHART: Chart = over(
-    "Requests that CL.THROTTLE counted a second",
+    "Requests checked by CL.THROTTLE per second",
     Unit::PerSecond,
     &[
         Line {
             series: "let_through",
-            label: "Let through",
+            label: "Allowed",
         },
         Line {
             series: "limited",
@@ -115,11 +119,11 @@ static RATES_CHART: Chart = over(
 );
 
 static RATES: &[Figure] = &[
-    figure("Let through so far", "throttle_let_through", COUNT),
-    figure("Limited", "throttle_limited", COUNT),
+    figure("Allowed since start", "throttle_let_through", COUNT),
+    figure("Limited since start", "throttle_limited", COUNT),
 ];
 
-static DUE: &[Figure] = &[figure("Members taken", "due_members_taken", COUNT)];
+static DUE: &[Figure] = &[figure("Due members popped", "due_members_taken", COUNT)];
 
 fn is_used(view: &View<'_>, figures: &[Figure]) -> bool {
     let mut figures = figures.iter();
@@ -143,8 +147,8 @@ fn unused(view: &View<'_>) -> Markup {
     html! {
         @if is_empty {
             p class="empty" {
-                "There are no keys, and nobody has used leases (LGET), tags (TAG), locks (LOCK), rates (CL.THROTTLE) or \
-                 queues of what is due (BZPOPDUE)."
+                "There are no keys, and no client has used leases (LGET), tags (TAG), locks (LOCK), rate limits \
+                 (CL.THROTTLE) or delay queues (BZPOPDUE)."
             }
         }
     }
@@ -160,12 +164,12 @@ fn side_by_side(view: &View<'_>) -> Markup {
                 table {
                     thead { tr {
                         th scope="col" class="number" { "Database" } th scope="col" class="number" { "Keys" }
-                        th scope="col" class="number" { "With deadline" } th scope="col" class="number" { "Bytes" }
+                        th scope="col" class="number" { "Keys with TTL" } th scope="col" class="number" { "Bytes" }
                         @if has_shares {
-                            th scope="col" class="number" { "Share" } th scope="col" { "Of its share" }
+                            th scope="col" class="number" { "Share" } th scope="col" { "Used part of share" }
                         }
-                        th scope="col" class="number" { "Hit ratio" } th scope="col" class="number" { "Found" }
-                        th scope="col" class="number" { "Not found" } th scope="col" class="number" { "Expired" }
+                        th scope="col" class="number" { "Hit ratio" } th scope="col" class="number" { "Hits" }
+                        th scope="col" class="number" { "Misses" } th scope="col" class="number" { "Expired" }
                         th scope="col" class="number" { "Evicted" }
                     } }
                     tbody { (rows.shown) }
@@ -173,9 +177,9 @@ fn side_by_side(view: &View<'_>) -> Markup {
             }
             (rows.rest())
             @if has_shares {
-                p class="quiet" { "A database over its share evicts from itself first (maxmemory-db)." }
+                p class="quiet" { "Eviction begins with the databases that exceed their share (maxmemory-db)." }
             } @else {
-                p class="quiet" { "No database has a share (maxmemory-db)." }
+                p class="quiet" { "No database has a share of memory (maxmemory-db)." }
             }
         }
     }

@@ -31,7 +31,7 @@ fn with(view: &View<'_>, show: fn(&View<'_>, &Seen) -> Markup) -> Markup {
     match seen(view) {
         Some(seen) => show(view, &seen),
         None => {
-            html! { p class="empty" { "This server is no node of a cluster (cluster-enabled)." } }
+            html! { p class="empty" { "Cluster mode is off (cluster-enabled no)." } }
         }
     }
 }
@@ -88,15 +88,16 @@ fn map(_: &View<'_>, seen: &Seen) -> Markup {
         fine
     };
     let label = format!(
-        "{} of {SLOTS} slots have one of {} owners.",
+        "{} of {SLOTS} slots are assigned to {} primaries.",
         seen.assigned,
         owners.len()
     );
     html! {
         p {
             @if seen.is_up { span class="tag good" { "ok" } } @else { span class="tag bad" { "down" } }
-            " " data value=(seen.assigned) data-field="cluster_slots_assigned" { (seen.assigned) } " of " (SLOTS) " slots have an owner; epoch " (seen.epoch) "."
-            @if is_coarse { " Ranges are many, so each mark stands for " (GRAIN) " slots." }
+            " " data value=(seen.assigned) data-field="cluster_slots_assigned" { (seen.assigned) }
+            " of " (SLOTS) " slots are assigned; epoch " (seen.epoch) "."
+            @if is_coarse { " There are many ranges, so each mark stands for " (GRAIN) " slots." }
         }
         svg class="slots" viewBox={ "0 0 " (across) " " (ROWS) } preserveAspectRatio="none" role="img" aria-label=(label) {
             rect class="of" width=(across) height=(ROWS) {}
@@ -121,12 +122,12 @@ fn map(_: &View<'_>, seen: &Seen) -> Markup {
 fn nodes(view: &View<'_>, seen: &Seen) -> Markup {
     let rows = view.room.rows(&seen.nodes, node_row);
     html! {
-        p class="quiet" { "Links to other nodes: " (seen.links_to) "; from them: " (seen.links_from) "." }
+        p class="quiet" { "Cluster bus links: " (seen.links_to) " outbound, " (seen.links_from) " inbound." }
         div class="scroll" tabindex="0" role="region" aria-label="Nodes" {
             table {
                 thead { tr {
                     th scope="col" { "Node" } th scope="col" { "Address" } th scope="col" { "Role" } th scope="col" { "State" }
-                    th scope="col" { "Link" } th scope="col" class="number" { "Heard of" }
+                    th scope="col" { "Link" } th scope="col" class="number" { "Last pong" }
                     th scope="col" class="number" { "Slots" } th scope="col" { "Ranges" }
                     th scope="col" class="number" { "Epoch" }
                 } }

@@ -9,7 +9,7 @@ use super::overview::bar;
 use super::{Panel, View, how_to_see_names, panel};
 
 pub(super) static PANELS: &[Panel] = &[
-    panel("hot-uses", "Most used of late", 5, |view| {
+    panel("hot-uses", "Keys with the most uses", 5, |view| {
         let hot = hot(view, SHOWN);
         html! {
             (shares(&hot, &hot.by_uses, "Uses"))
@@ -18,7 +18,7 @@ pub(super) static PANELS: &[Panel] = &[
             }
         }
     }),
-    panel("hot-bytes", "Most bytes of late", 5, |view| {
+    panel("hot-bytes", "Keys with the most traffic", 5, |view| {
         let hot = hot(view, SHOWN);
         shares(&hot, &hot.by_bytes, "Bytes")
     }),
@@ -30,16 +30,16 @@ const SHOWN: usize = 20;
 
 fn shares(hot: &Hot, shares: &[Share], what: &str) -> Markup {
     if hot.interval == 0 {
-        return html! { p class="empty" { "hot-keys-sample is 0: no account is kept." } };
+        return html! { p class="empty" { "Hot keys are not tracked: hot-keys-sample is 0." } };
     }
     if shares.is_empty() {
-        return html! { p class="empty" { "No key was used so often that it would stand out." } };
+        return html! { p class="empty" { "No key is used much more than the others." } };
     }
     html! {
         table {
             thead { tr {
                 th scope="col" { "Key" } th scope="col" class="number" { (what) }
-                th scope="col" class="number" { "Of all" } th scope="col" { "Part" }
+                th scope="col" class="number" { "Percent" } th scope="col" { "Share of all" }
             } }
             tbody {
                 @for share in shares {
@@ -54,14 +54,14 @@ fn shares(hot: &Hot, shares: &[Share], what: &str) -> Markup {
                 }
             }
         }
-        p class="quiet" { "From one in " (hot.interval) " commands; what is old counts for less." }
+        p class="quiet" { "Estimated from one in every " (hot.interval) " commands; older uses count for less." }
     }
 }
 
 fn largest(view: &View<'_>) -> Markup {
     let keys = big(view, SHOWN);
     if keys.is_empty() {
-        return html! { p class="empty" { "No value takes 16 KiB or more." } };
+        return html! { p class="empty" { "No value is 16 KiB or larger." } };
     }
     html! {
         table {

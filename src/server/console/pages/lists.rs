@@ -15,12 +15,17 @@ use basalt_core::base::text::{visible, visible_within};
 
 pub(super) static CLIENTS: &[Panel] = &[panel("clients", "Connections", 0, clients).wide()];
 
-pub(super) static SLOW: &[Panel] = &[panel("slow", "Commands that took long", 5, slow_log).wide()];
+pub(super) static SLOW: &[Panel] = &[panel("slow", "Slow commands", 5, slow_log).wide()];
 
-pub(super) static CONFIG: &[Panel] =
-    &[panel("config", "What differs from the defaults", 0, config).wide()];
+pub(super) static CONFIG: &[Panel] = &[panel(
+    "config",
+    "Directives that differ from their defaults",
+    0,
+    config,
+)
+.wide()];
 
-pub(super) static LOG: &[Panel] = &[panel("lines", "The last lines", 2, lines).wide()];
+pub(super) static LOG: &[Panel] = &[panel("lines", "Latest log lines", 2, lines).wide()];
 
 fn link(asked: &Asked, sort: &str, descends: bool, page: usize) -> String {
     format!(
@@ -123,21 +128,22 @@ fn slow_log(view: &View<'_>) -> Markup {
     let since = match threshold_us < 0 {
         true => "The slow log is off (slowlog-log-slower-than).".to_owned(),
         false => format!(
-            "Commands of {} and more are noted (slowlog-log-slower-than).",
+            "The slow log records commands that take {} or longer (slowlog-log-slower-than).",
             time_us(threshold_us as f64)
         ),
     };
     html! {
         p class="quiet" { (since) }
         @if entries.is_empty() {
-            p class="empty" { "None took long." }
+            p class="empty" { "The slow log is empty." }
         } @else {
             div class="scroll" tabindex="0" role="region" aria-label="Slow commands" {
                 table {
                     thead { tr {
                         th scope="col" class="number" { "ID" } th scope="col" { "Time (UTC)" }
-                        th scope="col" class="number" { "Took" } th scope="col" { "Command" } th scope="col" { "Keys" }
-                        th scope="col" class="number" { "Words" } th scope="col" { "Client" }
+                        th scope="col" class="number" { "Duration" } th scope="col" { "Command" }
+                        th scope="col" { "Keys" }
+                        th scope="col" class="number" { "Arguments" } th scope="col" { "Client" }
                     } }
                     tbody { (rows.shown) }
                 }
@@ -167,7 +173,7 @@ const VALUE_CHARS_MAX: usize = 256;
 fn config(view: &View<'_>) -> Markup {
     let settings = settings::differing(view);
     if settings.is_empty() {
-        return html! { p class="empty" { "Every directive has its default." } };
+        return html! { p class="empty" { "Every directive has its default value." } };
     }
     let rows = view.room.rows(&settings, directive);
     html! {
@@ -175,7 +181,7 @@ fn config(view: &View<'_>) -> Markup {
             table {
                 thead { tr {
                     th scope="col" { "Directive" } th scope="col" { "Value" } th scope="col" { "Default" }
-                    th scope="col" { "What it says" }
+                    th scope="col" { "Description" }
                 } }
                 tbody { (rows.shown) }
             }
@@ -191,7 +197,7 @@ fn directive(setting: &Setting) -> Markup {
             th scope="row" { code { (setting.name) } }
             td class="name" { (value) }
             td class="name quiet" { (setting.default) }
-            td class="says" { (setting.says) @if !setting.is_mutable { " Fixed at the start." } }
+            td class="says" { (setting.says) @if !setting.is_mutable { " Can be set only at startup." } }
         }
     }
 }
@@ -201,7 +207,7 @@ const LINES: usize = 100;
 
 fn lines(view: &View<'_>) -> Markup {
     if !view.viewer.sees(Sight::Log) {
-        return html! { p class="empty" { "Lines of the log are shown to users who may run MONITOR." } };
+        return html! { p class="empty" { "Log lines are shown only to users who may run MONITOR." } };
     }
     let mut lines = log::latest(LINES);
     lines.reverse();

@@ -82,10 +82,11 @@ impl<'a> View<'a> {
 pub(super) fn how_to_see_names(service: &dyn Observed) -> Markup {
     html! {
         @if any_can_sign_in(service) {
-            "Names of keys and clients are for users: " a href=(super::SIGN_IN) { "sign in" } "."
+            "Names of keys and clients are hidden. To see them, " a href=(super::SIGN_IN) { "sign in" } "."
         } @else {
-            "Names of keys and clients are for users, and no user has a password to sign in with: "
-            code { "ACL SETUSER viewer on >PASSWORD ~* +@read +hotkeys +memory +slowlog +client|list" } " makes one, and "
+            "Names of keys and clients are hidden, and no user has a password to sign in with. "
+            code { "ACL SETUSER viewer on >PASSWORD ~* +@read +hotkeys +memory +slowlog +client|list" }
+            " creates such a user; "
             code { "CONFIG SET metrics-key-names yes" } " shows names to everybody."
         }
     }
@@ -218,7 +219,7 @@ pub(super) fn render(page: &Page, view: &View<'_>) -> String {
     let has_live = page.panels.iter().any(|panel| panel.every_s > 0);
     let live = format!("{}?page={}&range={}", EVENTS, page.path, view.span().name);
     let body = html! {
-        a class="skip" href="#main" { "To the content" }
+        a class="skip" href="#main" { "Skip to content" }
         header {
             (identity(view))
             nav aria-label="Pages" {
@@ -254,11 +255,11 @@ pub(super) fn render(page: &Page, view: &View<'_>) -> String {
         }
         footer {
             p {
-                "The same as JSON: " a href="/api/v1" { "/api/v1" } ". To attach to an incident: "
-                a href=(REPORT) { "a report of the last hour" } ". "
+                "JSON API: " a href="/api/v1" { "/api/v1" } ". To attach to an incident: "
+                a href=(REPORT) { "report of the last hour" } ". "
                 @match &view.viewer.user {
                     Some(user) => { "Signed in as " (lossless::text_of(user.name())) "." },
-                    None if view.viewer.names_for_all => { "Names are shown to everybody (metrics-key-names)." },
+                    None if view.viewer.names_for_all => { "Names are shown to everybody (metrics-key-names yes)." },
                     None => (how_to_see_names(view.service)),
                 }
             }
@@ -317,7 +318,7 @@ fn identity(view: &View<'_>) -> Markup {
 fn spans(page: &Page, view: &View<'_>) -> Markup {
     let chosen = view.span();
     html! {
-        ul class="spans" aria-label="Span of the pictures" {
+        ul class="spans" aria-label="Time range of the charts" {
             @for span in &SPANS {
                 li {
                     @if span.name == chosen.name {
@@ -372,7 +373,9 @@ pub(super) fn report(view: View<'_>) -> String {
         header { (identity(&view)) }
         main id="main" class="report" {
             h1 { "Report of " (address(&view)) }
-            p class="quiet" { "Made at " (figures::time(view.now_s)) " (UTC). Pictures show the last " (view.span().title) "." }
+            p class="quiet" {
+                "Generated at " (figures::time(view.now_s)) " (UTC). Charts show the last " (view.span().title) "."
+            }
             @for (number, page) in PAGES.iter().enumerate() {
                 h2 class="page" { (page.title) }
                 div class="panels" {

@@ -15,21 +15,27 @@ use crate::telemetry::prefixes::Estimate;
 use basalt_core::base::info::part;
 
 pub(super) static PANELS: &[Panel] = &[
-    panel("findings", "What stands out", 5, findings).wide(),
+    panel("findings", "Findings", 5, findings).wide(),
     panel("summary", "Now", 1, summary).wide(),
     panel("rates", "Commands", 2, |view| over_time(view, &RATES)),
     panel("latency", "Latency", 2, |view| over_time(view, &LATENCY)),
-    panel("heat", "Commands by how long they took", 5, |view| {
+    panel("heat", "Distribution of command latency", 5, |view| {
         heat::draw(&view.service.telemetry().history, view.span(), view.now_s)
     }),
     panel("hits", "Hit ratio", 2, |view| over_time(view, &HITS)),
-    panel("curve", "What more or less memory would do", 5, |view| {
+    panel("curve", "Hit ratio with more or less memory", 5, |view| {
         curve::draw(&CurveFigures::gather(view.service.all_published()))
     }),
     panel("memory", "Memory", 2, memory),
-    panel("contents", "What memory is made of", 10, made_of),
-    panel("prefixes", "Memory and use by prefix", 10, by_prefix).wide(),
-    panel("evictions", "Keys that went", 2, |view| {
+    panel("contents", "Memory by data type", 10, made_of),
+    panel(
+        "prefixes",
+        "Memory and traffic by key prefix",
+        10,
+        by_prefix,
+    )
+    .wide(),
+    panel("evictions", "Evicted and expired keys", 2, |view| {
         html! { (over_time(view, &GONE)) (list(view, GONE_FIGURES)) }
     }),
     panel("clients", "Clients", 2, |view| {
@@ -37,7 +43,7 @@ pub(super) static PANELS: &[Panel] = &[
     }),
     panel("network", "Network", 2, |view| over_time(view, &NETWORK)),
     panel("cpu", "CPU", 2, |view| over_time(view, &CPU)),
-    panel("commands", "Commands by kind", 5, commands),
+    panel("commands", "Time by command", 5, commands),
 ];
 
 const fn line(series: &'static str, label: &'static str) -> Line {
@@ -54,7 +60,7 @@ const fn over(says: &'static str, unit: Unit, lines: &'static [Line]) -> Chart {
 }
 
 static RATES: Chart = over(
-    "Commands, hits and misses a second",
+    "Commands, hits and misses per second",
     Unit::PerSecond,
     &[
         line("ops", "Commands"),
@@ -65,20 +71,20 @@ static RATES: Chart = over(
 );
 
 static LATENCY: Chart = Chart {
-    says: "What commands took",
+    says: "Command latency",
     unit: Unit::Microseconds,
     lines: &[
-        line("latency_p50", "50 %"),
-        line("latency_p90", "90 %"),
-        line("latency_p99", "99 %"),
-        line("latency_p999", "99.9 %"),
-        line("latency_max", "All"),
+        line("latency_p50", "p50"),
+        line("latency_p90", "p90"),
+        line("latency_p99", "p99"),
+        line("latency_p999", "p99.9"),
+        line("latency_max", "Maximum"),
     ],
     is_logarithmic: true,
 };
 
 static HITS: Chart = over(
-    "Look-ups that found a key",
+    "Hit ratio of key lookups",
     Unit::Percent,
     &[line("hit_ratio", "Hit ratio")],
 );
@@ -89,22 +95,30 @@ static MEMORY: Chart = over(
     &[
         line("memory_used", "In use"),
         line("memory_dataset", "Keys and values"),
-        line("memory_rss", "Resident"),
+        line("memory_rss", "RSS"),
         line("memory_clients", "Clients"),
     ],
 );
 
 static GONE: Chart = over(
-    "Keys that were evicted or expired a second",
+    "Evicted and expired keys per second",
     Unit::PerSecond,
     &[line("evictions", "Evicted"), line("expirations", "Expired")],
 );
 
 static GONE_FIGURES: &[Figure] = &[
-    figure("Evicted so far", "evicted_keys", How::Number(Unit::Count)),
-    figure("Expired so far", "expired_keys", How::Number(Unit::Count)),
     figure(
-        "Yet to be evicted",
+        "Evicted since start",
+        "evicted_keys",
+        How::Number(Unit::Count),
+    ),
+    figure(
+        "Expired since start",
+        "expired_keys",
+        How::Number(Unit::Count),
+    ),
+    figure(
+        "Over the limit, still to be evicted",
         "eviction_debt_bytes",
         How::Number(Unit::Bytes),
     ),
@@ -122,54 +136,70 @@ static CLIENTS: Chart = over(
 static CLIENT_FIGURES: &[Figure] = &[
     figure("Blocked", "blocked_clients", How::Number(Unit::Count)),
     figure(
-        "Connections so far",
+        "Connections accepted since start",
         "total_connections_received",
         How::Number(Unit::Count),
     ),
-    figure("Refused", "rejected_connections", How::Number(Unit::Count)),
+    figure(
+        "Rejected since start",
+        "rejected_connections",
+        How::Number(Unit::Count),
+    ),
 ];
 
 static NETWORK: Chart = over(
-    "Bytes received and sent a second",
+    "Bytes received and sent per second",
     Unit::BytesPerSecond,
     &[
-        line("net_in", "Received"),
-        line("net_out", "Sent"),
+        line("net_in", "From clients"),
+        line("net_out", "To clients"),
         line("replication_in", "From the primary"),
         line("replication_out", "To replicas"),
     ],
 );
 
 static CPU: Chart = over(
-    "CPU, in percent of a core",
+    "CPU use in percent of one core",
     Unit::Percent,
     &[line("cpu_user", "User"), line("cpu_system", "System")],
 );
 
 static MEMORY_FIGURES: &[Figure] = &[
-    figure("In use", "used_memory", How::Number(Unit::Bytes)),
-    figure("Limit", "maxmemory", How::Number(Unit::Bytes)),
-    figure("Policy", "maxmemory_policy", How::Text),
+    figure("Used memory", "used_memory", How::Number(Unit::Bytes)),
+    figure("Limit (maxmemory)", "maxmemory", How::Number(Unit::Bytes)),
+    figure("Eviction policy", "maxmemory_policy", How::Text),
     figure(
         "Keys and values",
         "used_memory_dataset",
         How::Number(Unit::Bytes),
     ),
-    figure("Resident", "used_memory_rss", How::Number(Unit::Bytes)),
-    figure("Peak", "used_memory_peak", How::Number(Unit::Bytes)),
     figure(
-        "Fragmentation",
+        "Resident (RSS)",
+        "used_memory_rss",
+        How::Number(Unit::Bytes),
+    ),
+    figure(
+        "Peak used memory",
+        "used_memory_peak",
+        How::Number(Unit::Bytes),
+    ),
+    figure(
+        "Fragmentation ratio",
         "mem_fragmentation_ratio",
         How::Number(Unit::Count),
     ),
-    figure("Clients", "mem_clients_normal", How::Number(Unit::Bytes)),
+    figure(
+        "Client buffers",
+        "mem_clients_normal",
+        How::Number(Unit::Bytes),
+    ),
 ];
 
 fn findings(view: &View<'_>) -> Markup {
     let findings = view.findings();
     html! {
         @if findings.is_empty() {
-            p class="good" { "Nothing stands out." }
+            p class="good" { "No findings: nothing needs attention." }
         } @else {
             ul class="findings" {
                 @for (about, text, remedy) in &findings {
@@ -194,19 +224,19 @@ fn summary(view: &View<'_>) -> Markup {
     let count = How::Number(Unit::Count);
     html! {
         dl class="tiles" {
-            (tile("Commands a second", of("", "instantaneous_ops_per_sec", count), String::new()))
-            (tile("Hit ratio", latest(view, "hit_ratio"), "of the last second".to_owned()))
-            (tile("Latency", latest(view, "latency_p99"), "99 % are below".to_owned()))
-            (tile("Memory in use", of("", "used_memory", How::Number(Unit::Bytes)), match limit > 0.0 {
+            (tile("Commands per second", of("", "instantaneous_ops_per_sec", count), String::new()))
+            (tile("Hit ratio", latest(view, "hit_ratio"), "in the last second".to_owned()))
+            (tile("Latency (p99)", latest(view, "latency_p99"), "in the last second".to_owned()))
+            (tile("Used memory", of("", "used_memory", How::Number(Unit::Bytes)), match limit > 0.0 {
                 true => format!("{:.0} % of {}", 100.0 * counted / limit, bytes(limit)),
                 false => "no limit".to_owned(),
             }))
             (tile("Keys", html! { data value=(keys) data-field="keys" { (number(keys as f64)) } }, String::new()))
             (tile("Clients", of("", "connected_clients", count), format!("of {}", view.config.maxclients)))
-            (tile("Evicted", of("", "evicted_keys", count), String::new()))
-            (tile("Found", of("", "keyspace_hits", count), String::new()))
-            (tile("Not found", of("", "keyspace_misses", count), String::new()))
-            (tile("Running for", of("", "uptime_in_seconds", How::Duration), String::new()))
+            (tile("Evicted keys", of("", "evicted_keys", count), String::new()))
+            (tile("Hits", of("", "keyspace_hits", count), String::new()))
+            (tile("Misses", of("", "keyspace_misses", count), String::new()))
+            (tile("Uptime", of("", "uptime_in_seconds", How::Duration), String::new()))
         }
     }
 }
@@ -244,7 +274,7 @@ fn made_of(view: &View<'_>) -> Markup {
         table {
             thead { tr {
                 th scope="col" { "Type" } th scope="col" class="number" { "Keys" }
-                th scope="col" class="number" { "Bytes" } th scope="col" { "Part" }
+                th scope="col" class="number" { "Bytes" } th scope="col" { "Share of memory" }
             } }
             tbody {
                 @for part in &contents.types {
@@ -257,20 +287,20 @@ fn made_of(view: &View<'_>) -> Markup {
                 }
             }
         }
-        p class="quiet" { "Estimated from " (contents.looked_at) " keys drawn at random." }
+        p class="quiet" { "Estimated from a random sample of " (contents.looked_at) " keys." }
     }
 }
 
 fn by_prefix(view: &View<'_>) -> Markup {
     let Some(found) = prefixes(view) else {
-        return html! { p class="empty" { "Prefixes of keys are shown to users who may see names." } };
+        return html! { p class="empty" { "Key prefixes are shown only to users who may see key names." } };
     };
     if found.delimiter.is_empty() {
-        return html! { p class="empty" { "prefix-delimiter is empty: keys have no prefixes." } };
+        return html! { p class="empty" { "Keys are not grouped by prefix: prefix-delimiter is empty." } };
     }
     if found.rows.is_empty() {
         return html! {
-            p class="empty" { (if found.hides { "No key may be seen by this user." } else { "There are no keys." }) }
+            p class="empty" { (if found.hides { "This user may not read any key." } else { "There are no keys." }) }
         };
     }
     let rows = view.room.rows(&found.rows, |row| prefix(row, found.bytes));
@@ -279,7 +309,7 @@ fn by_prefix(view: &View<'_>) -> Markup {
             table {
                 thead { tr {
                     th scope="col" { "Prefix" } th scope="col" class="number" { "Keys" }
-                    th scope="col" class="number" { "Bytes" } th scope="col" { "Part of all" }
+                    th scope="col" class="number" { "Bytes" } th scope="col" { "Share of memory" }
                     th scope="col" class="number" { "Reads/s" } th scope="col" class="number" { "Hit ratio" }
                     th scope="col" class="number" { "Writes/s" }
                 } }
@@ -288,15 +318,15 @@ fn by_prefix(view: &View<'_>) -> Markup {
         }
         (rows.rest())
         p class="quiet" {
-            "Estimated from " (found.drawn) " keys drawn at random"
+            "Estimated from a random sample of " (found.drawn) " keys"
             @match found.sample {
-                0 => "; hot-keys-sample is 0, so nothing is known of their use.",
+                0 => "; reads and writes are not sampled (hot-keys-sample is 0).",
                 1 => " and from all commands.",
-                sample => { " and from one in " (sample) " commands." },
+                sample => { " and from one in every " (sample) " commands." },
             }
-            " Behind ± is how far the truth may be from it."
-            @if found.others > 0 { " There are " (found.others) " more." }
-            @if found.hides { " Prefixes that this user may not read are left out." }
+            " The value after ± is the margin of error."
+            @if found.others > 0 { " " (found.others) " more prefixes are not shown." }
+            @if found.hides { " Prefixes that this user may not read are not shown." }
         }
     }
 }
@@ -359,8 +389,8 @@ fn commands(view: &View<'_>) -> Markup {
         table {
             thead { tr {
                 th scope="col" { "Command" } th scope="col" class="number" { "Calls" }
-                th scope="col" class="number" { "Each" } th scope="col" class="number" { "Failed" }
-                th scope="col" { "Part of all time" }
+                th scope="col" class="number" { "Mean time" } th scope="col" class="number" { "Errors" }
+                th scope="col" { "Share of total time" }
             } }
             tbody {
                 @for (name, stats) in &rows {

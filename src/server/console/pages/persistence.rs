@@ -17,67 +17,71 @@ pub(super) static PANELS: &[Panel] = &[
     panel("unsaved", "Changes since the last snapshot", 2, |view| {
         over_time(view, &UNSAVED)
     }),
-    panel("aof", "The append-only file", 1, |view| {
+    panel("aof", "Append-only file (AOF)", 1, |view| {
         list(view, APPENDING)
     }),
-    panel("growth", "Growth of the append-only file", 2, |view| {
-        over_time(view, &GROWTH)
-    }),
-    panel("size", "Size of the append-only file", 2, |view| {
-        over_time(view, &SIZE)
-    }),
-    panel("sync-time", "What a sync took", 2, |view| {
+    panel("growth", "AOF growth", 2, |view| over_time(view, &GROWTH)),
+    panel("size", "AOF size", 2, |view| over_time(view, &SIZE)),
+    panel("sync-time", "AOF fsync latency", 2, |view| {
         over_time(view, &SYNCS)
     }),
-    panel("syncs", "Syncs by how long they took", 5, syncs).wide(),
+    panel("syncs", "Distribution of AOF fsync latency", 5, syncs).wide(),
 ];
 
 /// Figures of the last snapshot, once there was one.
 static LAST_SNAPSHOT: &[Figure] = &[
-    figure("Last good one ended", "rdb_last_save_time", How::Time),
-    figure("It took", "rdb_last_bgsave_time_sec", How::Duration),
+    figure("Last successful snapshot", "rdb_last_save_time", How::Time),
+    figure("Its duration", "rdb_last_bgsave_time_sec", How::Duration),
 ];
 
 /// The result of the last attempt, once there was one.
 static LAST_TRY: &[Figure] = &[figure(
-    "The last one went",
+    "Status of the last snapshot",
     "rdb_last_bgsave_status",
     How::Text,
 )];
 
 static SNAPSHOTS: &[Figure] = &[
-    figure("One is written now", "rdb_bgsave_in_progress", How::Flag),
+    figure("Snapshot in progress", "rdb_bgsave_in_progress", How::Flag),
+    figure("Progress", "current_fork_perc", How::Number(Unit::Percent)),
     figure(
-        "Part that is written",
-        "current_fork_perc",
-        How::Number(Unit::Percent),
-    ),
-    figure(
-        "Changes since",
+        "Changes since the last snapshot",
         "rdb_changes_since_last_save",
         How::Number(Unit::Count),
     ),
-    figure("Written so far", "rdb_saves", How::Number(Unit::Count)),
+    figure(
+        "Snapshots since start",
+        "rdb_saves",
+        How::Number(Unit::Count),
+    ),
 ];
 
 static APPENDING: &[Figure] = &[
-    figure("On", "aof_enabled", How::Flag),
-    figure("Last write", "aof_last_write_status", How::Text),
+    figure("Enabled", "aof_enabled", How::Flag),
+    figure(
+        "Status of the last write",
+        "aof_last_write_status",
+        How::Text,
+    ),
     figure("Size", "aof_current_size", How::Number(Unit::Bytes)),
     figure(
         "Size after the last rewrite",
         "aof_base_size",
         How::Number(Unit::Bytes),
     ),
-    figure("It is rewritten now", "aof_rewrite_in_progress", How::Flag),
-    figure("Last rewrite", "aof_last_bgrewrite_status", How::Text),
+    figure("Rewrite in progress", "aof_rewrite_in_progress", How::Flag),
     figure(
-        "Waits to be written",
+        "Status of the last rewrite",
+        "aof_last_bgrewrite_status",
+        How::Text,
+    ),
+    figure(
+        "Not yet written",
         "aof_buffer_length",
         How::Number(Unit::Bytes),
     ),
     figure(
-        "Syncs that were late",
+        "Delayed fsyncs",
         "aof_delayed_fsync",
         How::Number(Unit::Count),
     ),
@@ -89,7 +93,7 @@ fn snapshots(view: &View<'_>) -> Markup {
     let last = if has_one { LAST_SNAPSHOT } else { &[] };
     let tried = if was_tried { LAST_TRY } else { &[] };
     html! {
-        @if !has_one { p class="quiet" { "No snapshot was written since the start." } }
+        @if !has_one { p class="quiet" { "No snapshot has been written since the server started." } }
         (list(view, &[last, tried, SNAPSHOTS].concat()))
     }
 }
@@ -104,7 +108,7 @@ const fn one(says: &'static str, unit: Unit, lines: &'static [Line]) -> Chart {
 }
 
 static UNSAVED: Chart = one(
-    "Changes that no snapshot has",
+    "Changes since the last snapshot",
     Unit::Count,
     &[Line {
         series: "unsaved_changes",
@@ -113,7 +117,7 @@ static UNSAVED: Chart = one(
 );
 
 static GROWTH: Chart = one(
-    "Growth of the append-only file",
+    "Growth of the append-only file in bytes per second",
     Unit::BytesPerSecond,
     &[Line {
         series: "aof_growth",
@@ -131,11 +135,11 @@ static SIZE: Chart = one(
 );
 
 static SYNCS: Chart = one(
-    "What a sync of the append-only file took",
+    "Latency of fsync of the append-only file",
     Unit::Microseconds,
     &[Line {
         series: "sync_time",
-        label: "Mean of a second",
+        label: "Mean per second",
     }],
 );
 
@@ -148,7 +152,7 @@ fn syncs(view: &View<'_>) -> Markup {
         .collect();
     let all: u64 = counts.iter().sum();
     if all == 0 {
-        return html! { p class="empty" { "There was no sync yet." } };
+        return html! { p class="empty" { "The file has not been synced yet." } };
     }
     let bounds = DURATION_BOUNDS_US
         .iter()
@@ -157,7 +161,8 @@ fn syncs(view: &View<'_>) -> Markup {
     html! {
         table {
             thead { tr {
-                th scope="col" { "Took" } th scope="col" class="number" { "Syncs" } th scope="col" { "Part" }
+                th scope="col" { "Latency" } th scope="col" class="number" { "Syncs" }
+                th scope="col" { "Share of syncs" }
             } }
             tbody {
                 @for (bound, count) in bounds.zip(&counts) {

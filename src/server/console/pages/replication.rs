@@ -10,34 +10,34 @@ use super::{Panel, View, panel};
 use crate::telemetry::history::series::Unit;
 
 pub(super) static PANELS: &[Panel] = &[
-    panel("picture", "Who follows whom", 1, drawn).wide(),
+    panel("picture", "Topology", 1, drawn).wide(),
     panel(
         "behind",
-        "How far the slowest replica is behind",
+        "Bytes not yet sent to the slowest replica",
         2,
         |view| over_time(view, &BEHIND),
     ),
-    panel("lag", "When it was last heard of", 2, |view| {
-        over_time(view, &LAG)
+    panel("lag", "Replication lag", 2, |view| over_time(view, &LAG)),
+    panel("traffic", "Replication traffic", 2, |view| {
+        over_time(view, &TRAFFIC)
     }),
-    panel("traffic", "The stream", 2, |view| over_time(view, &TRAFFIC)),
-    panel("stream", "Offsets and the backlog", 1, |view| {
+    panel("stream", "Offsets and backlog", 1, |view| {
         list(view, STREAM)
     }),
 ];
 
 static BEHIND: Chart = Chart {
-    says: "Bytes that the slowest replica was not sent",
+    says: "Bytes not yet sent to the slowest replica",
     unit: Unit::Bytes,
     lines: &[Line {
         series: "replication_behind",
-        label: "Behind",
+        label: "Not yet sent",
     }],
     is_logarithmic: false,
 };
 
 static LAG: Chart = Chart {
-    says: "Seconds since the replica was heard of that is furthest behind",
+    says: "Seconds since the last acknowledgement from the slowest replica",
     unit: Unit::Seconds,
     lines: &[Line {
         series: "replication_lag",
@@ -47,7 +47,7 @@ static LAG: Chart = Chart {
 };
 
 static TRAFFIC: Chart = Chart {
-    says: "Bytes of the stream a second",
+    says: "Replication traffic in bytes per second",
     unit: Unit::BytesPerSecond,
     lines: &[
         Line {
@@ -67,28 +67,32 @@ static STREAM: &[Figure] = &[
     figure("Offset", "master_repl_offset", How::Text),
     figure("Link to the primary", "master_link_status", How::Text),
     figure(
-        "Primary was heard of",
+        "Time since data from the primary",
         "master_last_io_seconds_ago",
         How::Duration,
     ),
     figure(
-        "Backlog holds",
+        "Backlog used",
         "repl_backlog_histlen",
         How::Number(Unit::Bytes),
     ),
     figure(
-        "Backlog may hold",
+        "Backlog size (repl-backlog-size)",
         "repl_backlog_size",
         How::Number(Unit::Bytes),
     ),
     figure(
-        "Full synchronizations",
+        "Full resynchronizations",
         "sync_full",
         How::Number(Unit::Count),
     ),
-    figure("Partial ones", "sync_partial_ok", How::Number(Unit::Count)),
     figure(
-        "Partial ones refused",
+        "Partial resynchronizations",
+        "sync_partial_ok",
+        How::Number(Unit::Count),
+    ),
+    figure(
+        "Partial resynchronizations refused",
         "sync_partial_err",
         How::Number(Unit::Count),
     ),
@@ -109,7 +113,7 @@ fn drawn(view: &View<'_>) -> Markup {
                 span class="quiet" { "offset " (value(view, &figure("", "master_repl_offset", How::Text))) }
             }
             @if picture.replicas.is_empty() {
-                p class="empty" { "No replica follows." }
+                p class="empty" { "No replicas are connected." }
             } @else {
                 ul class="fan" { (rows.shown) }
             }
@@ -122,12 +126,13 @@ fn follower(replica: &Replica) -> Markup {
     html! {
         li {
             div class={ "edge " (if replica.state == "online" { "good" } else { "bad" }) } {
-                (replica.state) ", heard of " (replica.lag_s) " s ago, " (bytes(replica.behind as f64)) " to be sent"
+                (replica.state) ", last acknowledgement " (replica.lag_s) " s ago, "
+                (bytes(replica.behind as f64)) " not yet sent"
             }
             div class="node" {
                 span class="tag" { "replica" }
                 span class="name" { (replica.address) }
-                span class="quiet" { "has confirmed " (replica.offset) }
+                span class="quiet" { "acknowledged offset " (replica.offset) }
             }
         }
     }

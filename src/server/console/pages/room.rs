@@ -49,7 +49,7 @@ impl Room {
                 self.left.set(left - shown.0.len());
                 shown
             }
-            false => html! { p class="empty" { "There is no room left for this on the page." } },
+            false => html! { p class="empty" { "Not shown: there is no room left on the page." } },
         }
     }
 
@@ -83,7 +83,7 @@ impl Rows {
     pub(super) fn rest(&self) -> Markup {
         html! {
             @if self.left_out > 0 {
-                p class="quiet" { (self.left_out) " more rows are left out, as a page has 200 kB at most." }
+                p class="quiet" { (self.left_out) " more rows are not shown: a page is limited to 200 kB." }
             }
         }
     }
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(few.rest().0, "");
         let long = "\"".repeat(1_000);
         let many = room.rows(&vec![long.as_str(); 1_000], row);
-        assert!(many.left_out > 900 && many.rest().0.contains(" more rows are left out"));
+        assert!(many.left_out > 900 && many.rest().0.contains(" more rows are not shown"));
         let sum = room.left.get();
         assert_eq!(room.fit(many.shown.clone()).0, many.shown.0);
         assert_eq!(room.left.get(), sum - many.shown.0.len());

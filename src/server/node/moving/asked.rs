@@ -111,7 +111,7 @@ impl Bus {
             open.end(State::Failed, "new import requested");
         }
         if all.iter().filter(|asked| asked.is_open()).count() >= UNDER_WAY_MAX {
-            return Err("ERR Too many slot migrations are under way".to_owned());
+            return Err("ERR Too many slot migrations are in progress".to_owned());
         }
         let kept = self
             .service
@@ -151,7 +151,7 @@ impl Bus {
         let config = self.service.config.load_full();
         let map = self.map();
         let Some(node) = map.find(asked.source.as_bytes()) else {
-            return Err("The source node is not known any more.".to_owned());
+            return Err("The source node is no longer known.".to_owned());
         };
         let port = node.client_port(config.tls_cluster);
         let opened = links::open(self, &node.ip, port).await;

@@ -115,7 +115,7 @@ impl Moves {
     /// Adds a migration, unless there are too many.
     fn add(&self, job: &Arc<Job>) -> Result<(), String> {
         if self.under_way().len() >= UNDER_WAY_MAX {
-            return Err("ERR Too many slot migrations are under way".to_owned());
+            return Err("ERR Too many slot migrations are in progress".to_owned());
         }
         self.jobs.lock().push_front(Arc::clone(job));
         Ok(())
@@ -247,7 +247,7 @@ impl Bus {
             }
             if map.migrating.contains_key(&slot) || map.importing.contains_key(&slot) {
                 return Err(format!(
-                    "ERR Slot {slot} is being moved by CLUSTER SETSLOT."
+                    "ERR Slot {slot} is already being migrated by CLUSTER SETSLOT."
                 ));
             }
         }
@@ -269,7 +269,7 @@ impl Bus {
             let job = Job::new(name, slots, (me, target), None, figures);
             self.moves.add(&job)?;
             tracing::info!(
-                "Slot migration {name} of slots {} to node {target} begins",
+                "Slot migration {name} of slots {} to node {target} started",
                 job.ranges()
             );
             self.moves.queue.lock().waiting.push_back(job);
@@ -298,7 +298,7 @@ impl Bus {
         match started {
             Ok(_) => queue.is_served = true,
             Err(error) => {
-                let why = format!("ERR The thread that moves slots can not be made: {error}");
+                let why = format!("ERR Can't create the slot migration thread: {error}");
                 for job in queue.waiting.drain(..) {
                     job.end(State::Failed, why.clone());
                 }
@@ -381,7 +381,7 @@ impl Bus {
         // A source may skip ACK.
         if !job.advance(&[from, State::AwaitingAck], to) {
             return Err(
-                "ERR The slot migration is not in a state in which this is said".to_owned(),
+                "ERR The slot migration is not in the right state for this command".to_owned(),
             );
         }
         if to == State::Granted {
@@ -467,7 +467,7 @@ impl Bus {
             return Err(DISAGREES.to_owned());
         }
         if self.moves.of_client(client).is_some() {
-            return Err("ERR Slots come over this connection already".to_owned());
+            return Err("ERR This connection already imports slots".to_owned());
         }
         let under_way = self.moves.under_way();
         for slot in slots.iter() {
@@ -476,7 +476,7 @@ impl Bus {
             }
             if map.importing.contains_key(&slot) {
                 return Err(format!(
-                    "ERR Slot {slot} is being moved by CLUSTER SETSLOT."
+                    "ERR Slot {slot} is already being migrated by CLUSTER SETSLOT."
                 ));
             }
         }
@@ -511,7 +511,7 @@ impl Bus {
         });
         self.set_coming(&job.slots, true);
         tracing::info!(
-            "Slot migration {name} of slots {} from node {source} begins",
+            "Slot migration {name} of slots {} from node {source} started",
             job.ranges()
         );
         Ok(MoveAnswer::Agreed)
@@ -640,7 +640,9 @@ impl Bus {
             let has_come = others.is_empty();
             if !has_come {
                 let name = note.name;
-                tracing::warn!("Slot migration {name} was not finished: what had come is deleted");
+                tracing::warn!(
+                    "Slot migration {name} was not finished: the keys received so far are deleted"
+                );
                 self.deletion(others, Some(name)).await;
             }
             self.note_over(note.name, has_come);

@@ -280,7 +280,7 @@ impl Talk<'_> {
             )?;
             writeln!(
                 self.out,
-                "If you insist, delete all files behind it in the manifest, then run this again"
+                "To truncate it anyway, delete all later files from the manifest, then run this command again"
             )?;
             return Ok(false);
         }

@@ -97,7 +97,7 @@ impl Aof {
     /// Schedules a rewrite for when nothing else is running, or cancels that.
     pub fn schedule(self: &Arc<Self>, is_on: bool) {
         if is_on && let Err(error) = self.start_threads() {
-            tracing::warn!("Nobody looks whether a rewrite is due: {error}");
+            tracing::warn!("Automatic AOF rewriting is disabled: {error}");
         }
         self.is_scheduled.store(is_on, Relaxed);
         self.figures().rewrite_scheduled.store(is_on, Relaxed);
@@ -189,7 +189,7 @@ impl Aof {
             let config = self.service.config.load();
             let store = self.open_store(&config).map_err(|error| {
                 error.report();
-                io::Error::other("the manifest can't be used")
+                io::Error::other("the manifest is not usable")
             })?;
             inner.store = Some(store);
         }
@@ -239,7 +239,7 @@ impl Aof {
         let began_s = self.figures().rewrite_began_s.load(Relaxed);
         let result = match went_well {
             true => self.put_in_place(&mut inner, base),
-            false => Err(io::Error::other("the snapshot came to nothing")),
+            false => Err(io::Error::other("the snapshot failed")),
         };
         if result.is_err() {
             if let Some(store) = &inner.store {
@@ -329,7 +329,9 @@ impl Aof {
                 let mut writer = self.writer.lock();
                 if !writer.awaits_mark() {
                     return match writer.has_gap() {
-                        true => Err(io::Error::other("what follows the cut was dropped")),
+                        true => Err(io::Error::other(
+                            "writes after the start of the rewrite were dropped",
+                        )),
                         false => Ok(false),
                     };
                 }
@@ -345,7 +347,7 @@ impl Aof {
         }
         Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            "the log does not come to the cut",
+            "the log did not reach the start of the rewrite",
         ))
     }
 
@@ -357,7 +359,7 @@ impl Aof {
         if let Some(store) = &mut inner.store
             && let Err(error) = store.delete_history()
         {
-            tracing::warn!("Can't remove the history of the AOF: {error}");
+            tracing::warn!("Can't remove history files of the AOF: {error}");
         }
     }
 
@@ -424,7 +426,7 @@ impl Aof {
     /// Cancels a running rewrite because the AOF is being turned off.
     pub(super) fn cancel_rewrite(&self, inner: &Inner) {
         if let Some(running) = &inner.running {
-            tracing::info!("Killing AOF child: the rewrite under way is cancelled");
+            tracing::info!("Killing AOF child: the rewrite in progress is cancelled");
             running.cancel();
         }
     }

@@ -213,8 +213,8 @@ impl Aof {
                 refuse!("{fault} {name} at offset {}", error.offset);
                 if let AofFault::Failed(_) = fault {
                     refuse!(
-                        "The data would not be those that were logged. To have such commands counted and passed over, \
-                         set the 'aof-load-errors' configuration option to continue and restart the server."
+                        "Loading aborted because the data would differ from what was logged. To count and skip such \
+                         commands, set the 'aof-load-errors' configuration option to continue and restart the server."
                     );
                 }
                 return Err(Unusable);
@@ -224,7 +224,7 @@ impl Aof {
         let is_appended_to = self.is_on.load(Relaxed);
         if !self.service.config.load().aof_load_truncated || !file.is_last || is_appended_to {
             if !file.is_last {
-                refuse!("AOF file {name} is truncated, and it is not the last one");
+                refuse!("AOF file {name} is truncated, but it is not the last file");
             }
             refuse!(
                 "Unexpected end of file reading the append only file {name}. You can: 1) Make a backup of your AOF file, \
@@ -323,7 +323,7 @@ impl Aof {
             }
             _ => {
                 tracing::info!(
-                    "AOF was enabled. An AOF background was scheduled, which begins with what is there."
+                    "AOF was enabled: a background rewrite was scheduled to save the current data."
                 );
                 Ok(())
             }

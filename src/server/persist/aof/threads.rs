@@ -207,7 +207,8 @@ impl Aof {
     fn bound(&self, writer: &mut Writer) {
         if writer.queued_bytes() > HELD_BYTES_MAX {
             tracing::warn!(
-                "The AOF file can not be written for too long: a rewrite will make up for what is dropped"
+                "The AOF file could not be written for too long: pending data is dropped, and a rewrite will replace \
+                 the file"
             );
             writer.forget();
             self.is_failing.store(false, Relaxed);

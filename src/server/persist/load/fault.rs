@@ -53,9 +53,9 @@ impl fmt::Display for AofFault {
                 "Wrong number of arguments for the command '{}' reading the append only file",
                 log::quoted(name)
             ),
-            AofFault::Waits => {
-                f.write_str("A command of the append only file waits or ends the server")
-            }
+            AofFault::Waits => f.write_str(
+                "The append only file contains a command that blocks or stops the server",
+            ),
             AofFault::Failed(failed) => write!(
                 f,
                 "Error '{}' of the command '{}' reading the append only file",
@@ -63,7 +63,7 @@ impl fmt::Display for AofFault {
                 failed.command
             ),
             AofFault::Snapshot(fault) => fault.fmt(f),
-            AofFault::Stopped => f.write_str("Loading was stopped"),
+            AofFault::Stopped => f.write_str("Loading was cancelled"),
         }
     }
 }

@@ -318,7 +318,7 @@ impl Loader {
 /// Logs a fencing token that no server can have issued by this clock.
 fn skip_fence(number: u64) {
     tracing::warn!(
-        "The RDB file has the fence {number} of a lock, which is more than a day ahead of this server's clock: skipped"
+        "Skipped the lock fence {number} in the RDB file: it is more than a day ahead of this server's clock"
     );
 }
 
@@ -363,7 +363,7 @@ impl Running<'_, '_> {
                 Next::Aside(Aside::Slots(note)) => self.slot_notes.push(note),
                 Next::Aside(Aside::Function(raw)) => self.load_function(&raw)?,
                 Next::Aside(Aside::Module(_)) => tracing::warn!(
-                    "The RDB file has data of a module beside keys, which nobody here needs: skipped"
+                    "Skipped auxiliary module data in the RDB file: modules are not supported"
                 ),
                 Next::Aside(Aside::Sizes { db, keys, .. }) => {
                     let keys = keys.min(self.keys_max);

@@ -278,7 +278,7 @@ impl Placer {
         let deadline = raw.deadline.map(|at_ms| at_ms.min(DEADLINE_MAX));
         let entry = match serial::read_as(form, &key, deadline, &mut reader, &self.limits) {
             Ok(entry) if reader.rest().is_empty() => entry,
-            Ok(_) => return Err(malformed(&key, Malformed("bytes are left"))),
+            Ok(_) => return Err(malformed(&key, Malformed("unexpected bytes at the end"))),
             Err(Malformed::EMPTY) => {
                 if self.empty.fetch_add(1, Relaxed) < EMPTY_TOLD_MAX {
                     tracing::info!("Loading skipping empty key: {}", log::quoted(&key));
@@ -292,7 +292,7 @@ impl Placer {
                 let mut reader = Reader::new(&bytes[from..to], self.limits.string_bytes_max);
                 let marks = reader.string().map_err(|error| malformed(&key, error))?;
                 marks_in(&marks).ok_or_else(|| {
-                    malformed(&key, Malformed("marks of a key in an unknown form"))
+                    malformed(&key, Malformed("key metadata in an unknown format"))
                 })?;
                 Some(marks)
             }

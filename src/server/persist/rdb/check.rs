@@ -120,13 +120,13 @@ impl Found {
             Aside::Slots(note) => {
                 let text = note.text();
                 let text = visible(&text);
-                writeln!(out, "[offset {offset}] Slots that move: {text}")
+                writeln!(out, "[offset {offset}] Slots being migrated: {text}")
             }
             Aside::Module(_) => writeln!(out, "[offset {offset}] MODULE AUX: skipped"),
             Aside::Function(raw) => {
                 let mut reader = Reader::new(raw, STRING_BYTES_MAX);
                 let bytes = reader.string().map_or(0, |source| source.len());
-                writeln!(out, "[offset {offset}] Library of functions, {bytes} bytes")
+                writeln!(out, "[offset {offset}] Function library, {bytes} bytes")
             }
             Aside::Sizes { .. } => Ok(()),
         }
@@ -185,7 +185,7 @@ impl Found {
         writeln!(out, "[info] {} already expired", self.expired)?;
         match self.empty {
             0 => Ok(()),
-            empty => writeln!(out, "[info] {empty} empty keys, which are skipped"),
+            empty => writeln!(out, "[info] {empty} empty keys (skipped)"),
         }
     }
 }
@@ -198,7 +198,7 @@ fn value(stretch: &Stretch, raw: &RawEntry, limits: &Limits) -> Result<(), (Vec<
     let key = reader.string().map_err(|error| (Vec::new(), error))?;
     match serial::read_as(form, &key, None, &mut reader, limits) {
         Ok(_) if reader.rest().is_empty() => Ok(()),
-        Ok(_) => Err((key.into_owned(), Malformed("bytes are left"))),
+        Ok(_) => Err((key.into_owned(), Malformed("unexpected bytes at the end"))),
         Err(error) => Err((key.into_owned(), error)),
     }
 }

@@ -239,7 +239,7 @@ impl<'s> Decoder<'s> {
             opcode::KEY_METADATA => {
                 if self.length()? > 0 {
                     return Err(Fault::Form(
-                        "What a module that is not here keeps with a key",
+                        "Module metadata of a key; the module is not available",
                     ));
                 }
                 return Ok(None);
@@ -274,7 +274,7 @@ impl<'s> Decoder<'s> {
 
     /// Reads the slots that were migrating to the saving server: the migration's name, and the slot ranges.
     fn slots_coming(&mut self) -> Result<SlotNote, Fault> {
-        const WRONG: Fault = Fault::Form("Slots on their way that are none");
+        const WRONG: Fault = Fault::Form("Invalid slot migration data");
         let name = NodeId::from_text(&self.kept_string()?).ok_or(WRONG)?;
         let mut slots = SlotSet::default();
         for _ in 0..self.length()? {
@@ -367,7 +367,7 @@ impl<'s> Decoder<'s> {
         let origin = Arc::make_mut(&mut self.origin);
         match origin.templates.insert(number, fields) {
             None => Ok(()),
-            Some(_) => Err(Fault::Form("Two templates of fields of one number")),
+            Some(_) => Err(Fault::Form("Duplicate number of a field template")),
         }
     }
 
@@ -399,14 +399,14 @@ impl<'s> Decoder<'s> {
             0x80 => Ok(u64::from(u32::from_be_bytes(self.source.array()?))),
             0x81 => Ok(u64::from_be_bytes(self.source.array()?)),
             0xc0.. => Err(first),
-            _ => return Err(Fault::Form("A length in an unknown form")),
+            _ => return Err(Fault::Form("A length in an unknown format")),
         })
     }
 
     #[inline]
     fn length(&mut self) -> Result<u64, Fault> {
         self.head()?
-            .map_err(|_| Fault::Form("A string where a length is due"))
+            .map_err(|_| Fault::Form("A string instead of a length"))
     }
 
     #[inline]
@@ -421,7 +421,7 @@ impl<'s> Decoder<'s> {
                 self.length()?;
                 self.source.skip(packed)
             }
-            Err(_) => Err(Fault::Form("A string in an unknown form")),
+            Err(_) => Err(Fault::Form("A string in an unknown format")),
         }
     }
 
@@ -511,9 +511,9 @@ impl<'s> Decoder<'s> {
             | types::STREAM_LISTPACKS_3
             | types::STREAM_LISTPACKS_4
             | types::STREAM_LISTPACKS_5 => self.skip_stream(kind),
-            types::MODULE => Err(foreign("a value of a module of before Redis 4")),
+            types::MODULE => Err(foreign("a module value from before Redis 4")),
             types::ARRAY => Err(foreign("an array of Redis 8.8")),
-            types::GCRA => Err(foreign("a limiter of rates (GCRA) of Redis 8")),
+            types::GCRA => Err(foreign("a rate limiter (GCRA) of Redis 8")),
             types::MODULE_2 => {
                 self.length()?;
                 self.skip_module()
@@ -539,7 +539,7 @@ impl<'s> Decoder<'s> {
             types::HASH_TEMPLATE_ARRAY_REF => {
                 let number = self.length()?;
                 let fields = self.origin.templates.get(&number).map(Vec::len);
-                let fields = fields.ok_or(Fault::Form("A template of fields that did not come"))?;
+                let fields = fields.ok_or(Fault::Form("Missing field template"))?;
                 self.skip_strings(fields as u64)
             }
             types::HASH_METADATA | types::HASH_METADATA_RC => {
@@ -616,9 +616,7 @@ impl<'s> Decoder<'s> {
                 4 => self.source.skip(8)?,
                 5 => self.skip_string()?,
                 _ => {
-                    return Err(Fault::Form(
-                        "A piece of a module's value of an unknown kind",
-                    ));
+                    return Err(Fault::Form("Unknown opcode in a module value"));
                 }
             }
         }

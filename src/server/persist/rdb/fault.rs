@@ -68,26 +68,28 @@ impl fmt::Display for Fault {
             Fault::Signature(_) => f.write_str("Wrong signature trying to load DB from file"),
             Fault::Valkey(version) => write!(
                 f,
-                "Can't handle RDB format version {version} of Valkey: it is of a newer server; versions {} to {} are read",
+                "Can't handle RDB format version {version} of Valkey: the file is from a newer server; supported \
+                 versions are {} to {}",
                 VALKEY_VERSIONS.start(),
                 VALKEY_VERSIONS.end()
             ),
             Fault::Version(version) => write!(
                 f,
-                "Can't handle RDB format version {version}: it is of a newer server; versions up to {REDIS_VERSION_MAX} are read"
+                "Can't handle RDB format version {version}: the file is from a newer server; versions up to \
+                 {REDIS_VERSION_MAX} are supported"
             ),
             Fault::Checksum { expected, found } => write!(
                 f,
-                "RDB CRC error: the checksum says {expected:x} and the bytes have {found:x}"
+                "RDB CRC error: the stored checksum is {expected:x}, but the data has {found:x}"
             ),
             Fault::Database(db) => write!(
                 f,
-                "The RDB file has keys for database {db}, and there are fewer"
+                "The RDB file has keys for database {db}, which is beyond the number of databases"
             ),
             Fault::Opcode(code) => write!(f, "Unknown RDB opcode or value type {code}"),
             Fault::Foreign { key, what } => write!(
                 f,
-                "The key '{}' holds {what}, a type that does not exist here",
+                "The key '{}' holds {what}, a type that this server does not support",
                 log::quoted(key)
             ),
             Fault::Form(why) => f.write_str(why),
@@ -102,8 +104,8 @@ impl fmt::Display for Fault {
                 form_name(*form),
                 log::quoted(key)
             ),
-            Fault::Function(why) => write!(f, "Failed loading a library of functions: {why}"),
-            Fault::Stopped => f.write_str("Loading was stopped"),
+            Fault::Function(why) => write!(f, "Failed loading a function library: {why}"),
+            Fault::Stopped => f.write_str("Loading was cancelled"),
         }
     }
 }

@@ -254,7 +254,7 @@ impl Saver {
             && waited_s > self.retry_s()
         {
             // Refused writes are not changes: they would never reach a save point.
-            tracing::info!("The last snapshot failed, and writes are refused. Saving again...");
+            tracing::info!("The last snapshot failed and writes are refused. Saving again...");
             let _ = self.in_background(false);
         } else if may_try
             && self.is_scheduled.swap(false, SeqCst)
@@ -283,11 +283,10 @@ impl Saver {
                 if since.elapsed() >= STALLED_MAX {
                     *stalled = None;
                     tracing::warn!(
-                        "A snapshot is given up: writers have waited for it for {} seconds in which nothing of it \
-                         could be written",
+                        "The snapshot is cancelled: writes waited for it for {} seconds, and it made no progress",
                         STALLED_MAX.as_secs()
                     );
-                    running.fail("nothing of it could be written while writers waited");
+                    running.fail("no progress while writes waited for it");
                 }
             }
             _ => *stalled = Some((taken_bytes, Instant::now())),

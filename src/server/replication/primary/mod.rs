@@ -259,7 +259,7 @@ impl Primary {
             match (&*wanted, facts.id == wanted) {
                 ("?", _) => tracing::info!("Full resync requested by replica {name}"),
                 (_, true) => {
-                    tracing::info!("Replica {name} asked for an offset that can't be: {offset}")
+                    tracing::info!("Replica {name} requested an impossible offset: {offset}")
                 }
                 _ => tracing::info!(
                     "Partial resynchronization not accepted: Replication ID mismatch (Replica asked for '{wanted}', my \

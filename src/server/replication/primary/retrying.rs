@@ -84,20 +84,20 @@ impl Retrying {
         let version = sent.version;
         if !std::mem::replace(&mut sent.is_told, true) {
             let said = match peer.announced.version.as_str() {
-                "" => "it says of no version".to_owned(),
-                version => format!("it says to be of version {version}"),
+                "" => "its version is unknown".to_owned(),
+                version => format!("it reports version {version}"),
             };
             tracing::warn!(
-                "Replica {name} asks for all data again, without having loaded what it was sent (times: {}). Fields of \
-                 hashes have deadlines, which Redis 7.4, Valkey 9 and later can load ({said}). The next snapshot goes \
-                 to it in {wait_ms} ms.",
+                "Replica {name} requests a full resync again without having loaded the last snapshot (times: {}). The \
+                 data has hash fields with a TTL, which only Redis 7.4, Valkey 9 and later can load ({said}). The \
+                 next snapshot is sent in {wait_ms} ms.",
                 sent.times
             );
         }
         // Replicas of all servers take this error as a reason to retry later.
         Some(format!(
-            "-NOMASTERLINK the last snapshot (RDB version {version}, with deadlines of fields of hashes) was not loaded; \
-             the next one can be had in {wait_ms} ms\r\n"
+            "-NOMASTERLINK the last snapshot (RDB version {version}, with TTLs of hash fields) was not loaded; the \
+             next one is available in {wait_ms} ms\r\n"
         ))
     }
 }

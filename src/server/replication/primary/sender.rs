@@ -350,7 +350,7 @@ impl Link {
             Source::Snapshot(reader, ..) => match reader.peek() {
                 Found::Nothing => Vec::new(),
                 Found::Bytes(bytes) => vec![bytes.slice(..bytes.len().min(WRITE_BYTES_MAX))],
-                Found::Broken => return Err(Some("the snapshot came to nothing".to_owned())),
+                Found::Broken => return Err(Some("the snapshot failed".to_owned())),
                 Found::End => {
                     self.end_transfer()?;
                     return Ok(None);
@@ -372,7 +372,7 @@ impl Link {
                 match cursor.peek(bytes_max.max(1)) {
                     Some(pieces) if bytes_max > 0 => pieces,
                     Some(_) => Vec::new(),
-                    None => return Err(Some("the stream begins anew".to_owned())),
+                    None => return Err(Some("the replication stream was restarted".to_owned())),
                 }
             }
         }))
@@ -487,7 +487,9 @@ impl Link {
             return;
         };
         let name = self.peer.name();
-        tracing::info!("Replica {name} gets the stream, and the snapshot by another connection");
+        tracing::info!(
+            "Replica {name} receives the replication stream; its snapshot uses another connection"
+        );
         self.peer.note_heard();
         self.peer.set_state(ReplicaState::Accompanies(words));
     }
@@ -639,10 +641,10 @@ impl Link {
         let name = self.peer.name();
         match (&self.source, seat.other()) {
             (_, Half::Gone) if seat.is_rdb() => Some(format!(
-                "Replica {name} has closed the connection of its stream: its snapshot ends too"
+                "Replica {name} closed the connection of its replication stream: its snapshot is cancelled too"
             )),
             (Source::Paired, Half::Gone) => Some(format!(
-                "Replica {name} has closed the connection of its snapshot"
+                "Replica {name} closed the connection of its snapshot"
             )),
             (Source::Lingers, _) if !seat.keeps() => Some(format!(
                 "RDB transfer completed, rdb only replica ({name}) should be disconnected asap"

@@ -201,7 +201,7 @@ impl Primary {
         };
         tracing::info!("Starting BGSAVE for SYNC with target: {target}");
         if let Err(error) = self.stream.start() {
-            tracing::warn!("Can't start the log for replicas: {error}");
+            tracing::warn!("Can't start the replication log: {error}");
             return self.put_back(members);
         }
         let transfer = Arc::<Transfer>::default();

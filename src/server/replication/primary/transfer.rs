@@ -111,7 +111,7 @@ impl Transfer {
             self.room.wait_for(&mut inner, LOOK);
         }
         if inner.readers.is_empty() || inner.ended.is_some() {
-            return Err(io::Error::other("no replica waits for it any more"));
+            return Err(io::Error::other("no replica is waiting for it any more"));
         }
         inner.written += bytes.len() as u64;
         let behind = inner.written;

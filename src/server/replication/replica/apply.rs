@@ -39,7 +39,7 @@ pub(super) enum Fault {
     #[error("Protocol error from the master: {0}")]
     Protocol(String),
     /// A command that would wait or end the server, which no primary sends.
-    #[error("The master sent '{0}', which no master sends")]
+    #[error("The master sent an unexpected command: '{0}'")]
     Foreign(String),
 }
 

@@ -137,7 +137,7 @@ async fn follow(main: &mut Wire, told: &EndOffset, timeout: Patience<'_>) -> Res
     match handshake::ask(main, Some(&position), false, timeout).await? {
         Answer::Continue { id } if id.is_none() || id.as_ref() == Some(&told.id) => Ok(()),
         answer => Err(Refusal::Nonsense(format!(
-            "the stream does not follow the snapshot: {answer:?}"
+            "the replication stream does not continue the snapshot: {answer:?}"
         ))),
     }
 }
@@ -176,8 +176,8 @@ pub(super) async fn read_ahead(follower: &Follower, main: &mut Wire) -> io::Erro
         if kept as u64 >= follower.ahead_max() {
             if !std::mem::replace(&mut is_full, true) {
                 tracing::info!(
-                    "{kept} bytes of the stream wait for the snapshot, which is as much as may: the rest stays with \
-                     the master"
+                    "{kept} bytes of the replication stream are buffered until the snapshot is loaded, which is the \
+                     limit: the rest stays with the master"
                 );
             }
             tokio::select! {

@@ -79,7 +79,7 @@ impl<R: Send + 'static> Intake<R> {
     async fn end(self, is_whole: bool) -> io::Result<R> {
         self.is_whole.store(is_whole, Relaxed);
         drop(self.pieces);
-        let gone = |_| io::Error::other("the thread that takes the snapshot is gone");
+        let gone = |_| io::Error::other("the thread that receives the snapshot has ended");
         self.done.await.map_err(gone)
     }
 }
@@ -124,7 +124,7 @@ pub(super) async fn receive<R: Send + 'static>(
                 false => wire.input.drain(..taken.own).collect(),
             };
             if !intake.put(piece).await {
-                break Err(io::Error::other("it is not taken any more"));
+                break Err(io::Error::other("the snapshot is no longer wanted"));
             }
         }
         note(framing.taken());
@@ -235,7 +235,7 @@ impl Aside {
             functions.flush(&mut || None);
             for source in &libraries {
                 if let Err(error) = functions.load(source, true, TextBound::Lifted, &mut || None) {
-                    tracing::error!("A library that was loaded can not be: {}", error.text());
+                    tracing::error!("Can't load a function library again: {}", error.text());
                 }
             }
         })
@@ -298,7 +298,7 @@ pub(super) async fn load(
         let _ = say.send(load_file(service, &path, &must_stop));
     });
     spawned.map_err(|error| unreadable(io::Error::other(error.to_string())))?;
-    let gone = |_| unreadable(io::Error::other("the thread that loads it is gone"));
+    let gone = |_| unreadable(io::Error::other("the loading thread has ended"));
     done.await.map_err(gone)?
 }
 

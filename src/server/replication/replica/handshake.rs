@@ -175,7 +175,7 @@ pub(super) async fn ask(
     let answer = answer_of(&reply)?;
     if answer == Answer::Old && hands_over {
         return Err(Refusal::Denied(format!(
-            "The replica does not take over: {reply}"
+            "The replica refused the failover: {reply}"
         )));
     }
     if answer == Answer::Old {

@@ -53,7 +53,7 @@ pub(super) enum End {
     #[error("{0}")]
     Refused(#[from] Refusal),
     /// The second connection, for the snapshot, failed.
-    #[error("No second connection to the master for the snapshot: {0}")]
+    #[error("Can't open the second connection to the master for the snapshot: {0}")]
     Channel(Refusal),
     /// The snapshot did not arrive, or not completely.
     #[error("I/O error trying to sync with MASTER: {0}")]
@@ -76,7 +76,7 @@ pub(super) enum End {
     #[error("MASTER timeout: no data nor PING received...")]
     Silent,
     /// The link was closed by CLIENT KILL.
-    #[error("Connection with master lost: it was killed")]
+    #[error("Connection with master lost: killed by CLIENT KILL")]
     Killed,
     /// The stream is invalid.
     #[error("{0}")]
@@ -179,7 +179,7 @@ impl Link<'_> {
                 let opened = channel::open(&mut wire, self.target, told, &config, timeout);
                 let opened = opened.await.map_err(End::Channel)?;
                 let (id, offset) = (opened.id, opened.offset);
-                tracing::info!("Full resync from master, by a second connection: {id}:{offset}");
+                tracing::info!("Full resync from master over a second connection: {id}:{offset}");
                 let from = rdb.insert(opened.wire);
                 let begun = self.receive(from, (id, offset, opened.db), timeout, &config);
                 // The stream may end while the snapshot is written to a file.
@@ -237,14 +237,14 @@ impl Link<'_> {
                 match was_offered && self.takes_channel {
                     true => Ok(answer),
                     false => {
-                        let text = "the master wants a second connection, which was not offered";
+                        let text = "the master requests a second connection, which was not offered";
                         Err(Refusal::Nonsense(text.to_owned()).into())
                     }
                 }
             }
             Answer::Continue { id } => {
                 let Some(position) = position else {
-                    let text = "the master goes on with a stream that it was not asked for";
+                    let text = "the master continues a stream that was not requested";
                     return Err(Refusal::Nonsense(text.to_owned()).into());
                 };
                 tracing::info!("Successful partial resynchronization with master.");

@@ -176,7 +176,7 @@ impl Follower {
         }
         self.stream.branch();
         if let Err(error) = self.stream.start() {
-            tracing::error!("Can't start the thread of the log: {error}");
+            tracing::error!("Can't start the replication log thread: {error}");
             return;
         }
         let stream = Arc::clone(&self.stream);
@@ -350,7 +350,7 @@ impl Follower {
         self.unblock_all();
         landed(self.service).await;
         if let Err(error) = self.stream.start() {
-            tracing::error!("Can't start the thread of the log: {error}");
+            tracing::error!("Can't start the replication log thread: {error}");
             return;
         }
         let (say, reached) = oneshot::channel();
@@ -459,7 +459,7 @@ impl Follower {
         self.set_state(LinkState::Connected);
         self.heard_ms.store(clock::unix_ms(), Relaxed);
         self.figures().is_link_up.store(true, Relaxed);
-        tracing::info!("MASTER <-> REPLICA sync: the stream of the master is applied from here on");
+        tracing::info!("MASTER <-> REPLICA sync: applying the replication stream from here on");
     }
 
     fn disconnected(&self) {
@@ -477,7 +477,7 @@ impl Follower {
         let before = self.ahead_bytes.swap(bytes as u64, Relaxed);
         self.ahead_peak_bytes.fetch_max(bytes as u64, Relaxed);
         if before > 0 && bytes == 0 {
-            tracing::info!("The stream that came beside the snapshot is applied");
+            tracing::info!("The buffered replication stream has been applied");
         }
     }
 

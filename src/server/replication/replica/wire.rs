@@ -151,10 +151,7 @@ impl Wire {
                 return Ok(line);
             }
             if self.input.len() > LINE_BYTES_MAX {
-                return Err(io::Error::new(
-                    ErrorKind::InvalidData,
-                    "a line without an end",
-                ));
+                return Err(io::Error::new(ErrorKind::InvalidData, "a line is too long"));
             }
             within(timeout, self.fill()).await?;
         }
@@ -215,7 +212,7 @@ async fn connect(host: &str, port: u16, from: Option<IpAddr>) -> io::Result<TcpS
             Err(error) => last = Some(error),
         }
     }
-    Err(last.unwrap_or_else(|| io::Error::new(ErrorKind::NotFound, "the name has no address")))
+    Err(last.unwrap_or_else(|| io::Error::new(ErrorKind::NotFound, "the host name has no address")))
 }
 
 /// Returns the result of `work`, or a timeout error.
@@ -230,7 +227,10 @@ pub(super) async fn within<R>(
         match tokio::time::timeout(left.min(LOOK_AGAIN), &mut work).await {
             Ok(result) => return result,
             Err(_) if began.elapsed() >= timeout() => {
-                return Err(io::Error::new(ErrorKind::TimedOut, "no answer in time"));
+                return Err(io::Error::new(
+                    ErrorKind::TimedOut,
+                    "timed out waiting for a reply",
+                ));
             }
             Err(_) => {}
         }

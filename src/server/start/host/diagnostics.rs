@@ -81,7 +81,7 @@ impl Diagnostics for Host {
 
     fn purge_memory(&self) {
         if !memory::purge() {
-            tracing::warn!("The allocator did not give back all unused memory");
+            tracing::warn!("The allocator did not return all unused memory");
         }
     }
 

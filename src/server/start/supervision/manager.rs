@@ -41,7 +41,8 @@ impl Manager {
         let socket = environment("NOTIFY_SOCKET");
         let missing = |directive: &str, variable: &str| {
             let text = format!(
-                "supervised {directive}: the variable {variable} is not there, so no service manager is told anything"
+                "supervised {directive}: the environment variable {variable} is not set, so no service manager is \
+                 notified"
             );
             (Manager::None, Some(text))
         };
@@ -53,7 +54,7 @@ impl Manager {
                     Ok(systemd) => (Manager::Systemd(systemd), None),
                     Err(error) => {
                         let text = format!(
-                            "NOTIFY_SOCKET={}: {error}, so systemd is told nothing",
+                            "NOTIFY_SOCKET={}: {error}, so systemd is not notified",
                             socket.to_string_lossy()
                         );
                         (Manager::None, Some(text))
@@ -73,10 +74,7 @@ impl Manager {
                 .socket
                 .send_to_addr(lines.as_bytes(), &systemd.address)
         {
-            log::warn_seldom(
-                "notify",
-                format_args!("systemd can't be told anything: {error}"),
-            );
+            log::warn_seldom("notify", format_args!("Can't notify systemd: {error}"));
         }
     }
 

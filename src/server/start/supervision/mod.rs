@@ -77,7 +77,7 @@ impl Supervision {
         let thread = std::thread::Builder::new().name("basalt-supervised".to_owned());
         match thread.spawn(work) {
             Ok(thread) => *self.thread.lock() = Some((stop, thread)),
-            Err(error) => tracing::warn!("The service manager is told nothing: {error}"),
+            Err(error) => tracing::warn!("The service manager is not notified: {error}"),
         }
     }
 
@@ -143,7 +143,7 @@ impl Telling {
             match self.pulse.stuck() {
                 None => lines.push("WATCHDOG=1".to_owned()),
                 Some(what) => tracing::error!(
-                    "The service manager's watchdog is not told that all is well: {what}"
+                    "No keep-alive is sent to the watchdog of the service manager: {what}"
                 ),
             }
         }

@@ -70,14 +70,12 @@ impl Pulse {
             for (thread, seen) in runtime.threads.iter_mut().enumerate() {
                 let now = Seen::now(&runtime.handle, thread);
                 if now == *seen && !now.sleeps() {
-                    stuck = Some(format!(
-                        "thread {thread} of runtime {index} is stuck in one step"
-                    ));
+                    stuck = Some(format!("thread {thread} of runtime {index} is stuck"));
                 }
                 *seen = now;
             }
             if runtime.answered.load(Relaxed) != self.asked {
-                stuck = Some(format!("no thread of runtime {index} has taken up work"));
+                stuck = Some(format!("no thread of runtime {index} accepts work"));
             }
             let (answered, asked) = (Arc::clone(&runtime.answered), self.asked + 1);
             runtime.handle.spawn(async move {

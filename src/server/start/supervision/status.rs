@@ -30,7 +30,7 @@ pub(super) fn text(service: &Service) -> String {
             match server.lacks_primary() {
                 false => format!("Serving as replica of {host}:{port}: {clients} clients"),
                 true if upstream.state == LinkState::Sync => {
-                    format!("Replica of {host}:{port}: full synchronization under way")
+                    format!("Replica of {host}:{port}: full synchronization in progress")
                 }
                 true => format!("Replica of {host}:{port}: the link is down"),
             }

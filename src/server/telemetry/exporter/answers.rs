@@ -33,11 +33,14 @@ pub(super) fn own(request: &Request<Incoming>, service: &dyn Observed) -> Respon
         };
         return text(
             StatusCode::NOT_FOUND,
-            format!("Not found. There are /metrics, /health and /ready.{console}\n"),
+            format!("Not found. Available paths: /metrics, /health and /ready.{console}\n"),
         );
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n");
+        let mut response = text(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "Only GET and HEAD are allowed.\n",
+        );
         response
             .headers_mut()
             .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -50,7 +53,7 @@ pub(super) fn own(request: &Request<Incoming>, service: &dyn Observed) -> Respon
         "/metrics" if !may_read(request.headers(), &config.metrics_auth) => {
             let mut response = text(
                 StatusCode::UNAUTHORIZED,
-                "A user and a password are needed.\n",
+                "A user name and a password are required.\n",
             );
             let asked = HeaderValue::from_static("Basic realm=\"basalt\"");
             response.headers_mut().insert(WWW_AUTHENTICATE, asked);

@@ -14,7 +14,9 @@ use hyper::{Request, body::Incoming};
 use basalt_commands::config::Config;
 
 /// Response to a client that used a foreign name.
-pub const FOREIGN: &str = "This is not a name of this server. Use its address, or have the directive console-hosts list the name.\n";
+pub const FOREIGN: &str =
+    "Unknown host name. Use the address of the server, or add the name to console-hosts.
+";
 
 /// Whether a request used one of this server's names.
 pub fn is_own(request: &Request<Incoming>, config: &Config) -> bool {

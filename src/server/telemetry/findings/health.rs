@@ -82,7 +82,7 @@ pub fn text(situation: &Situation) -> String {
     }
     match text.is_empty() {
         true => text,
-        false => format!("What is wrong with the server:\n\n{text}"),
+        false => format!("Problems of the server:\n\n{text}"),
     }
 }
 
@@ -108,23 +108,23 @@ fn persistence(situation: &Situation, findings: &mut Vec<Finding>) {
             findings.push(Finding::new(
                 "appendonly",
                 format!(
-                    "Writes are refused, as the append-only file can not be written: {why}. Make room on the disk of `dir`, \
-                     or make it writable: the server tries again by itself, and takes writes once that has gone well. \
-                     CONFIG SET appendonly no does without the file."
+                    "Writes are refused because the append-only file cannot be written: {why}. Free space on the disk \
+                     of `dir`, or make it writable: the server retries by itself and accepts writes once the file is \
+                     written. CONFIG SET appendonly no turns the file off."
                 ),
             ));
         }
         Some(Refusal::Snapshot) => findings.push(Finding::new(
             "stop-writes-on-bgsave-error",
-            "Writes are refused, as the last BGSAVE failed and stop-writes-on-bgsave-error is yes. The log says why it \
-             failed: mostly there is no room on the disk of `dir`, or no permission. It is tried again by itself, and \
-             writes are taken once one has gone well; BGSAVE tries at once. CONFIG SET stop-writes-on-bgsave-error no \
-             takes writes meanwhile.",
+            "Writes are refused because the last BGSAVE failed and stop-writes-on-bgsave-error is yes. The log gives \
+             the reason, usually a full disk or missing permissions on `dir`. The server retries by itself and \
+             accepts writes after a successful save; BGSAVE retries at once. CONFIG SET stop-writes-on-bgsave-error \
+             no accepts writes in the meantime.",
         )),
         None if situation.has_failed_save => findings.push(Finding::new(
             "BGSAVE",
-            "The last BGSAVE failed: what has changed since the one before it would be lost with the server, unless it is \
-             in an append-only file. The log says why it failed; BGSAVE tries again.",
+            "The last BGSAVE failed: changes since the last successful snapshot would be lost if the server stopped \
+             now, unless they are in an append-only file. The log gives the reason; BGSAVE retries.",
         )),
         None => {}
     }
@@ -136,8 +136,8 @@ fn persistence(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "BGREWRITEAOF",
             format!(
-                "{times} failed, so that the file grows. The log says why: mostly there is no room for a second one. It is \
-                 tried again by itself; BGREWRITEAOF tries at once."
+                "{times} failed, so the file keeps growing. The log gives the reason, usually too little disk space \
+                 for a second file. The server retries by itself; BGREWRITEAOF retries at once."
             ),
         ));
     }
@@ -156,17 +156,18 @@ fn replication(situation: &Situation, findings: &mut Vec<Finding>) {
     let since = match down_s.and_then(|(_, seconds)| seconds.parse::<i64>().ok()) {
         // The link was never up.
         None | Some(..0) => String::new(),
-        Some(seconds) => format!(", and has been for {seconds} s"),
+        Some(seconds) => format!(" (for {seconds} s)"),
     };
     let stale = match situation.config.replica_serve_stale_data {
-        true => "clients read what was there then",
-        false => "clients hear MASTERDOWN",
+        true => "clients read stale data",
+        false => "clients get the error MASTERDOWN",
     };
     let text = |whom: &str| {
         format!(
-            "The link to the primary{whom} is down{since}; meanwhile {stale}. Look whether it runs and can be reached from \
-             here, and whether masteruser and masterauth (with tls-replication: certificates) are right; the log says \
-             what was tried. If it is gone for good, REPLICAOF NO ONE makes this one the primary."
+            "The link to the primary{whom} is down{since}; meanwhile {stale}. Check that the primary is running and \
+             can be reached from here, and that masteruser and masterauth (with tls-replication: the certificates) \
+             are correct; the log shows the attempts. If the primary is lost for good, REPLICAOF NO ONE makes this \
+             server a primary."
         )
     };
     let mut finding = Finding::new(
@@ -186,8 +187,8 @@ fn tls(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "tls-cert-file",
             format!(
-                "TLS files have changed and can not be used, so that those before are still in force: {}. They are read \
-                 again once they change.",
+                "The TLS files have changed but cannot be loaded, so the previous ones are still in use: {}. The \
+                 server reads them again when they change.",
                 visible(why.as_bytes())
             ),
         ));
@@ -199,21 +200,21 @@ fn tls(situation: &Situation, findings: &mut Vec<Finding>) {
         let left_s = ends_s - situation.now_s.cast_signed();
         let file = visible(certificate.file.as_bytes());
         let directive = certificate.directive;
-        let reload = "Put a new one in its place: it is read by itself within tls-auto-reload-interval, and CONFIG SET of \
-                      the same name reads it at once.";
+        let reload = "Replace the file: the server reloads it within tls-auto-reload-interval, or at once after CONFIG \
+                      SET of the same directive.";
         if left_s <= 0 {
             let ago = human_days(-left_s);
             findings.push(Finding::new(
                 directive,
                 format!(
-                    "The certificate {file} ({directive}) ended {ago} ago: others refuse it. {reload}"
+                    "The certificate {file} ({directive}) expired {ago} ago, so peers reject it. {reload}"
                 ),
             ));
         } else if left_s < CERTIFICATE_DAYS * DAY_S {
             let left = human_days(left_s);
             findings.push(Finding::new(
                 directive,
-                format!("The certificate {file} ({directive}) ends in {left}. {reload}"),
+                format!("The certificate {file} ({directive}) expires in {left}. {reload}"),
             ));
         }
     }
@@ -240,9 +241,9 @@ fn cluster(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "cluster-config-file",
             format!(
-                "The cluster's file (cluster-config-file) can not be written: {why}. This node is silent on the bus \
-                 meanwhile, and the others take it for failed. Make room on the disk of `dir`, or make it writable: it is \
-                 tried again by itself."
+                "The cluster configuration file (cluster-config-file) cannot be written: {why}. Until it can, this \
+                 node sends nothing on the cluster bus, and the other nodes consider it failed. Free space on the \
+                 disk of `dir`, or make it writable: the server retries by itself."
             ),
         ));
     }
@@ -263,8 +264,8 @@ fn cluster(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "CLUSTER GETSLOTMIGRATIONS",
             format!(
-                "A move of {} slots {way} node {} failed in the last {MINUTES} minutes: {}. The slots are where they were; \
-                 CLUSTER GETSLOTMIGRATIONS shows it, and CLUSTER MIGRATESLOTS begins it anew.",
+                "A migration of {} slots {way} node {} failed in the last {MINUTES} minutes: {}. The slots stayed at \
+                 their source. CLUSTER GETSLOTMIGRATIONS shows the details; CLUSTER MIGRATESLOTS starts it again.",
                 last.slots.len(),
                 &other.as_str()[..8],
                 visible(last.message.as_bytes())
@@ -289,9 +290,9 @@ fn availability(map: &ClusterMap, config: &Config, findings: &mut Vec<Finding>) 
         findings.push(Finding::new(
             "CLUSTER NODES",
             format!(
-                "This node is in a minority: it reaches {reachable} of {all} primaries, and answers CLUSTERDOWN. Look at \
-                 the network between the nodes, on the ports of the bus too (cluster-port, else the port + 10000), and \
-                 bring up what is down: it serves again by itself."
+                "This node is in a minority: it reaches {reachable} of {all} primaries and replies CLUSTERDOWN. Check \
+                 the network between the nodes, including the bus port (cluster-port, by default the port + 10000), \
+                 and restart the nodes that are down: this node then serves again by itself."
             ),
         ));
     }
@@ -304,34 +305,32 @@ fn availability(map: &ClusterMap, config: &Config, findings: &mut Vec<Finding>) 
         findings.push(Finding::new(
             "CLUSTER FAILOVER",
             format!(
-                "Primaries with {lost} slots do not answer ({}). A replica takes over by itself within some node timeouts, \
-                 if there is one and the majority agrees; CLUSTER FAILOVER FORCE or TAKEOVER on a replica has it take \
-                 over without. Else bring them up again.",
+                "Primaries that own {lost} slots do not respond ({}). A replica takes over by itself after a few \
+                 times cluster-node-timeout, if there is one and the majority of primaries agrees. To fail over \
+                 without them, run CLUSTER FAILOVER FORCE or TAKEOVER on a replica; otherwise restart the primaries.",
                 nodes.join(", ")
             ),
         ));
     }
     if unassigned > 0 {
         let effect = match config.cluster_require_full_coverage {
-            true => {
-                "cluster-require-full-coverage is yes, so that all keys are answered with CLUSTERDOWN"
-            }
-            false => "their keys are answered with CLUSTERDOWN",
+            true => "cluster-require-full-coverage is yes, so requests for any key get CLUSTERDOWN",
+            false => "requests for their keys get CLUSTERDOWN",
         };
         findings.push(Finding::new(
             "CLUSTER ADDSLOTSRANGE",
             format!(
-                "{unassigned} slots have no node: {effect}. redis-cli --cluster fix gives them to one, as does CLUSTER \
-                 ADDSLOTSRANGE."
+                "{unassigned} slots are not assigned to any node: {effect}. Assign them with redis-cli --cluster fix \
+                 or CLUSTER ADDSLOTSRANGE."
             ),
         ));
     }
     if !map.is_up && !is_minority && lost == 0 && unassigned == 0 {
         findings.push(Finding::new(
             "CLUSTER INFO",
-            "The cluster is down (cluster_state fail), as this node sees it, and keys are answered with CLUSTERDOWN, though \
-             every slot has a node that answers: a primary that was cut off, or has just started, waits for a moment \
-             before it serves. If it stays so, the log says more.",
+            "This node sees the cluster as down (cluster_state:fail) and replies CLUSTERDOWN, although every slot has \
+             a node that responds: a primary that was partitioned, or has just started, waits a moment before it \
+             serves. If this persists, see the log.",
         ));
     }
 }
@@ -356,8 +355,9 @@ fn lonely_primaries(map: &ClusterMap, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "CLUSTER REPLICATE",
             format!(
-                "{} has no replica that answers: if it fails, its slots are gone with it. CLUSTER REPLICATE makes a node \
-                 its replica; with cluster-migration-barrier one comes by itself from a primary that has several.",
+                "{} has no replica that responds: if it fails, its slots become unavailable. CLUSTER REPLICATE makes \
+                 a node its replica; with cluster-allow-replica-migration one moves over from a primary that has \
+                 several.",
                 match &lonely[..] {
                     [one] => format!("The primary {one}"),
                     several => format!("Each of the primaries {}", several.join(", ")),
@@ -399,7 +399,7 @@ mod tests {
         );
         situation.refusal = Some(Refusal::Log(28));
         assert_eq!(found(&situation), [("persistence", "appendonly")]);
-        assert!(text(&situation).contains("can not be written: No space left on device."));
+        assert!(text(&situation).contains("cannot be written: No space left on device."));
         situation.refusal = Some(Refusal::Snapshot);
         situation.has_failed_save = true;
         situation.failed_rewrites = 3;
@@ -434,9 +434,11 @@ mod tests {
         situation.upstream = link(LinkState::Connecting);
         let findings = findings(&situation);
         let finding = &findings[0].1;
-        assert!(finding.shown(true).starts_with(
-            "The link to the primary cache\\u{1b}:7001 is down, and has been for 42 s;"
-        ));
+        assert!(
+            finding
+                .shown(true)
+                .starts_with("The link to the primary cache\\u{1b}:7001 is down (for 42 s);")
+        );
         assert!(
             finding
                 .shown(false)
@@ -456,9 +458,9 @@ mod tests {
         };
         for (days, said) in [
             (30, None),
-            (13, Some("ends in 13 days")),
-            (1, Some("ends in 24 hours")),
-            (-3, Some("ended 3 days ago")),
+            (13, Some("expires in 13 days")),
+            (1, Some("expires in 24 hours")),
+            (-3, Some("expired 3 days ago")),
         ] {
             situation.certificates = ends(days);
             let text = text(&situation);
@@ -503,7 +505,9 @@ mod tests {
             remedies(&situation),
             ["CLUSTER FAILOVER", "CLUSTER REPLICATE"]
         );
-        assert!(text(&situation).contains("Primaries with 5461 slots do not answer (03030303)"));
+        assert!(
+            text(&situation).contains("Primaries that own 5461 slots do not respond (03030303)")
+        );
         let other = &mut broken.nodes[usize::from(OTHER)];
         other.flags.set(NodeFlags::MAYBE_FAILED);
         broken.slots_maybe_failed = other.slots.len();

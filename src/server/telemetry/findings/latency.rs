@@ -66,7 +66,7 @@ pub fn text(situation: &Situation) -> String {
     if findings.is_empty() {
         return String::new();
     }
-    let mut text = "\nWhat may help:\n\n".to_owned();
+    let mut text = "\nAdvice:\n\n".to_owned();
     for finding in findings {
         text.push_str(&format!("- {}\n", finding.text));
     }
@@ -92,16 +92,16 @@ fn events(situation: &Situation, findings: &mut Vec<Finding>) {
     if let Some(worst_ms) = worst(COMMAND).max(worst(FAST_COMMAND)) {
         let which = if config.slowlog_log_slower_than < 0 {
             format!(
-                "the slow log is off, so nothing says which ones. CONFIG SET slowlog-log-slower-than {threshold_us} turns \
-                 it on."
+                "the slow log is off, so they were not recorded. CONFIG SET slowlog-log-slower-than {threshold_us} \
+                 turns it on."
             )
         } else if threshold_us > 0 && config.slowlog_log_slower_than > threshold_us {
             format!(
-                "the slow log only notes commands slower than the threshold of the latency monitor. CONFIG SET \
-                 slowlog-log-slower-than {threshold_us} makes both agree."
+                "the slow log has a higher threshold than the latency monitor. CONFIG SET slowlog-log-slower-than \
+                 {threshold_us} sets both to the same threshold."
             )
         } else {
-            "SLOWLOG GET shows which ones.".to_owned()
+            "SLOWLOG GET lists them.".to_owned()
         };
         findings.push(Finding::new(
             "slowlog-log-slower-than",
@@ -111,16 +111,16 @@ fn events(situation: &Situation, findings: &mut Vec<Finding>) {
     if worst(COMMAND).is_some() {
         findings.push(Finding::new(
             "SLOWLOG GET",
-            "Commands that visit many elements or keys (KEYS, large ranges, MSET of thousands of keys) hold their shards \
-             while they run: ask for less at a time, or use SCAN.",
+            "Commands over many elements or keys (KEYS, large ranges, MSET of thousands of keys) block their shards \
+             while they run: request less at a time, or use SCAN.",
         ));
     }
     if let Some(worst_ms) = worst(FAST_COMMAND) {
         findings.push(Finding::new(
             "threads",
             format!(
-                "A command that is fast by nature took {worst_ms} ms: the machine is likely short of CPU. Look for other \
-                 busy processes and for a limit on CPU time, and compare `threads` with the number of cores."
+                "A command with the flag `fast` took {worst_ms} ms: the machine is probably short of CPU. Look for \
+                 other busy processes and for a CPU limit, and compare `threads` with the number of cores."
             ),
         ));
     }
@@ -128,10 +128,10 @@ fn events(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "EXPIRE",
             format!(
-                "Deleting expired keys was {worst_ms} ms of work at once: many keys, or large ones, have one and the same \
-                 deadline. It goes in slices between which others run, and the samples are their sums, so nobody waited \
-                 for so long; INFO's eventloop_* fields and the command events tell of waits. A little randomness in \
-                 times to live spreads the work."
+                "Deleting expired keys took {worst_ms} ms in total: many keys, or large ones, expire at the same \
+                 time. The work is done in slices and other commands run in between, so no client waited that long; \
+                 INFO's eventloop_* fields and the command events show the waits. Add some randomness to TTLs to \
+                 spread the work."
             ),
         ));
     }
@@ -145,8 +145,8 @@ fn shards(situation: &Situation, findings: &mut Vec<Finding>) {
     }) = &situation.hot_key
     {
         let rest = format!(
-            "takes {percent} % of all uses of keys. They meet on its shard, however many there are: keep copies of it \
-             under several names, or in the clients. HOTKEYS TOP shows the hottest keys."
+            "takes {percent} % of all key accesses. They all go to one shard, so more shards do not help: keep copies \
+             of it under several names, or cache it in the clients. HOTKEYS TOP lists the hottest keys."
         );
         findings.push(Finding {
             text: format!("One key, {shown}, {rest}"),
@@ -160,8 +160,8 @@ fn shards(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "MEMORY BIGKEYS",
             format!(
-                "The largest value is a {name} of {}. A command over all of it holds its shard, and its reply takes \
-                 bandwidth: MEMORY BIGKEYS names the largest values of each type.",
+                "The largest value is a {name} of {}. A command over the whole value blocks its shard, and the reply \
+                 needs bandwidth. MEMORY BIGKEYS lists the largest values of each type.",
                 human(*bytes)
             ),
         ));
@@ -173,9 +173,9 @@ fn shards(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "shards",
             format!(
-                "{percent:.1} % of all tries to take a shard in the last {MINUTES} minutes found it held: long commands or \
-                 hot keys keep others waiting. HOTKEYS TOP and SLOWLOG GET name them; more `shards` help where many keys \
-                 are in use."
+                "In the last {MINUTES} minutes {percent:.1} % of all accesses to a shard found it busy: long commands \
+                 or hot keys make other commands wait. HOTKEYS TOP and SLOWLOG GET list them; if many different keys \
+                 are in use, more `shards` help."
             ),
         ));
     }
@@ -191,7 +191,7 @@ fn shards(situation: &Situation, findings: &mut Vec<Finding>) {
 fn long_run(hold: Hold) -> Finding {
     let waited = match hold.waited_ns >= hold.ns / 10 {
         true => format!(
-            " (for about {:.0} ms of them its thread waited for a core)",
+            " (of which its thread waited about {:.0} ms for a CPU core)",
             hold.waited_ns as f64 / 1e6
         ),
         false => String::new(),
@@ -199,8 +199,8 @@ fn long_run(hold: Hold) -> Finding {
     Finding::new(
         "SLOWLOG GET",
         format!(
-            "A shard was held for {:.0} ms{waited} at once in the last {MINUTES} minutes: every command on its keys waited \
-             for that. SLOWLOG GET shows what ran for so long.",
+            "A shard was busy for {:.0} ms{waited} without a break in the last {MINUTES} minutes, and every command \
+             on its keys waited. SLOWLOG GET lists the commands that took so long.",
             hold.ns as f64 / 1e6
         ),
     )
@@ -211,9 +211,9 @@ fn long_wait(hold: Hold) -> Finding {
     Finding::new(
         "threads",
         format!(
-            "A shard was held for {:.0} ms at once in the last {MINUTES} minutes, and for about {:.0} ms of them the thread \
-             that held it waited for a core: the machine has none free, and no command is to blame. Look for other busy \
-             processes and for a limit on CPU time, and compare `threads` with the number of cores.",
+            "A shard was busy for {:.0} ms without a break in the last {MINUTES} minutes, and for about {:.0} ms of \
+             them its thread waited for a CPU core: the cause is a lack of free cores, not a slow command. Look for \
+             other busy processes and for a CPU limit, and compare `threads` with the number of cores.",
             hold.ns as f64 / 1e6,
             hold.waited_ns as f64 / 1e6
         ),
@@ -235,8 +235,8 @@ fn disk(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "appendfsync",
             format!(
-                "A sync of the append-only file takes {:.1} ms on average, and with appendfsync always each write waits \
-                 for one. A faster disk helps, or appendfsync everysec, if a second of writes may be lost.",
+                "An fsync of the append-only file takes {:.1} ms on average, and with appendfsync always each write \
+                 waits for one. Use a faster disk, or appendfsync everysec if one second of writes may be lost.",
                 mean_us as f64 / 1e3
             ),
         ));
@@ -245,9 +245,10 @@ fn disk(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "no-appendfsync-on-rewrite",
             format!(
-                "The disk was behind {delayed_syncs} times in the last {MINUTES} minutes: what was to be appended went on while the sync before it was \
-                 not done (aof_delayed_fsync), so that more than a second of writes was at stake. Look for what else \
-                 writes to this disk; no-appendfsync-on-rewrite yes leaves syncs out while the file is rewritten."
+                "The disk was too slow {delayed_syncs} times in the last {MINUTES} minutes: the append-only file was \
+                 written while the previous fsync was still running (aof_delayed_fsync), so more than one second of \
+                 writes could have been lost. Look for other writers on this disk; no-appendfsync-on-rewrite yes skips \
+                 fsync while the file is rewritten."
             ),
         ));
     }
@@ -255,8 +256,8 @@ fn disk(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "appendonly",
             format!(
-                "Writers waited {waits_for_disk} times in the last {MINUTES} minutes as the disk did not take the append-only file as fast as they \
-                 wrote (writer_waits_for_disk)."
+                "Writes waited {waits_for_disk} times in the last {MINUTES} minutes because the disk could not keep \
+                 up with the append-only file (writer_waits_for_disk)."
             ),
         ));
     }
@@ -264,8 +265,9 @@ fn disk(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "client-output-buffer-limit",
             format!(
-                "Writers waited {waits_for_replica} times in the last {MINUTES} minutes for a replica that is behind (writer_waits_for_replica). \
-                 client-output-buffer-limit replica says when such a replica is let go."
+                "Writes waited {waits_for_replica} times in the last {MINUTES} minutes for a replica that is behind \
+                 (writer_waits_for_replica). client-output-buffer-limit replica sets when such a replica is \
+                 disconnected."
             ),
         ));
     }
@@ -321,14 +323,14 @@ mod tests {
         assert_eq!(remedies(&situation), ["shards", "SLOWLOG GET"]);
         let shown = text(&situation);
         assert!(
-            shown.contains("4.0 % of all tries") && shown.contains("held for 250 ms at once"),
+            shown.contains("4.0 % of all accesses") && shown.contains("busy for 250 ms without"),
             "{shown}"
         );
         // The same hold by a thread that got no core is not due to commands.
         situation.late.holds.by_run = Hold::default();
         situation.late.holds.by_wait.waited_ns = 240_000_000;
         assert_eq!(remedies(&situation), ["shards", "threads"]);
-        assert!(text(&situation).contains("for about 240 ms of them the thread"));
+        assert!(text(&situation).contains("for about 240 ms of them its thread"));
         situation.late = OfLate::default();
         let sums = &mut situation.late.sums;
         (sums.syncs, sums.sync_total_us) = (100, 1_200_000);

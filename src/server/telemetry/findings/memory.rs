@@ -71,14 +71,14 @@ pub fn text(situation: &Situation) -> String {
     let findings = findings(situation);
     if findings.is_empty() && used < LITTLE_BYTES {
         return format!(
-            "Only {} are in use: too little to judge how memory is used. Ask again once there is data.\n",
+            "Only {} of memory are used: too little for an analysis. Run this again once there is data.\n",
             human(used)
         );
     }
     if findings.is_empty() {
-        return "Nothing stands out in how memory is used.\n".to_owned();
+        return "No memory problems found.\n".to_owned();
     }
-    let mut text = "What stands out in how memory is used:\n\n".to_owned();
+    let mut text = "Memory findings:\n\n".to_owned();
     for finding in findings {
         text.push_str(&format!(" * {}\n\n", finding.text));
     }
@@ -110,8 +110,8 @@ fn limit(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "maxmemory",
             format!(
-                "There is no limit to memory, and {} of the machine's {} are in use: the system ends a process that \
-                 takes more than there is. Set maxmemory, and maxmemory-policy to what may be given up.",
+                "There is no memory limit, and {} of the machine's {} are used: the kernel kills a process that needs \
+                 more memory than there is. Set maxmemory, and a maxmemory-policy that suits the data.",
                 human(used),
                 human(machine)
             ),
@@ -122,8 +122,8 @@ fn limit(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "maxmemory-policy",
             format!(
-                "{} of maxmemory's {} are in use and maxmemory-policy is noeviction: commands that need memory are \
-                 refused. Raise maxmemory, or set maxmemory-policy allkeys-lfu if this is a cache.",
+                "{} of {} (maxmemory) are used and maxmemory-policy is noeviction: commands that need memory are \
+                 refused at the limit. Raise maxmemory, or set maxmemory-policy allkeys-lfu if this is a cache.",
                 human(used),
                 human(config.maxmemory)
             ),
@@ -133,8 +133,8 @@ fn limit(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "maxmemory",
             format!(
-                "Memory has been above maxmemory for {:.1} s, and {} are yet to be evicted: more is written than \
-                 eviction can make room for, or too few keys may go (maxmemory-policy {}).",
+                "Used memory has been above maxmemory for {:.1} s, and {} are still to be evicted: writes are faster \
+                 than eviction, or too few keys can be evicted (maxmemory-policy {}).",
                 eviction.exceeded_ms as f64 / 1e3,
                 human(eviction.debt_bytes),
                 config.maxmemory_policy.name()
@@ -148,8 +148,8 @@ fn limit(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "maxmemory",
             format!(
-                "Keys are evicted ({} in the last {MINUTES} minutes), and twice the memory would raise the hit ratio by {:.1} points: the \
-                 miss-ratio curve says {:.1} % instead of {:.1} %. Raise maxmemory.",
+                "Keys are evicted ({} in the last {MINUTES} minutes), and twice the memory would raise the hit ratio \
+                 by {:.1} points: the miss-ratio curve estimates {:.1} % instead of {:.1} %. Raise maxmemory.",
                 situation.evicted,
                 100.0 * more,
                 100.0 * (curve.measured.unwrap_or_default() + more),
@@ -166,8 +166,8 @@ fn limit(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "maxmemory",
             format!(
-                "Half of the memory would do: the miss-ratio curve says that {} instead of {} cost {:.1} points of the \
-                 hit ratio. maxmemory may be lowered.",
+                "Half of the memory is enough: the miss-ratio curve estimates that {} instead of {} lower the hit \
+                 ratio by {:.1} points. maxmemory can be lowered.",
                 human(curve.memory_bytes / 2),
                 human(curve.memory_bytes),
                 -100.0 * less.min(0.0)
@@ -188,9 +188,9 @@ fn resident(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "MEMORY PURGE",
             format!(
-                "Memory use was {} at its peak since the start and is {} now. Pages that are only partly free stay with the process, so \
-                 its resident set may be larger than the data needs; they are filled again when data comes. MEMORY \
-                 PURGE gives back what is wholly free.",
+                "Used memory was {} at its peak since the start and is {} now. Pages that are only partly free stay \
+                 allocated, so the resident set (RSS) can be larger than the data needs; new data fills them. MEMORY \
+                 PURGE returns pages that are entirely free.",
                 human(report.peak),
                 human(report.used)
             ),
@@ -200,18 +200,18 @@ fn resident(situation: &Situation, findings: &mut Vec<Finding>) {
         let gaps = report.allocator_active - report.allocator_allocated;
         let least = config.active_defrag_ignore_bytes;
         let cure = match config.activedefrag {
-            true if gaps >= least => "activedefrag moves what is left together".to_owned(),
+            true if gaps >= least => "activedefrag compacts them".to_owned(),
             true => format!(
-                "activedefrag leaves gaps below active-defrag-ignore-bytes ({}) alone",
+                "activedefrag ignores gaps below active-defrag-ignore-bytes ({})",
                 human(least)
             ),
-            false => "activedefrag yes moves what is left together".to_owned(),
+            false => "CONFIG SET activedefrag yes compacts them".to_owned(),
         };
         findings.push(Finding::new(
             "activedefrag",
             format!(
-                "The allocator's pages are filled unevenly: {} of them hold {} (external fragmentation above 1.1), \
-                 usually after many values were deleted. New values of the same sizes fill the gaps; {cure}.",
+                "Memory is fragmented: {} of allocator pages hold {} of data (external fragmentation above 1.1), \
+                 usually because many values were deleted. New values of the same sizes fill the gaps; {cure}.",
                 human(report.allocator_active),
                 human(report.allocator_allocated)
             ),
@@ -221,8 +221,8 @@ fn resident(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "MEMORY PURGE",
             format!(
-                "The allocator keeps free pages ({}) that it has not yet given back. It does so by itself within \
-                 seconds; MEMORY PURGE does so at once.",
+                "The allocator holds free pages ({}) that it has not yet returned to the system. It returns them by \
+                 itself within seconds; MEMORY PURGE returns them at once.",
                 human(report.allocator_resident - report.allocator_active)
             ),
         ));
@@ -232,8 +232,8 @@ fn resident(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "disable-thp",
             format!(
-                "The process has {} that do not come from the allocator: stacks of threads, the program, or huge pages \
-                 that the kernel joined (disable-thp).",
+                "{} of the resident set (RSS) do not come from the allocator: thread stacks, the program itself, or \
+                 transparent huge pages (disable-thp).",
                 human(report.rss - report.allocator_resident)
             ),
         ));
@@ -252,8 +252,8 @@ fn holders(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "maxmemory-clients",
             format!(
-                "Clients hold {} on average. CLIENT LIST shows which have much unread input (qbuf) or unsent output \
-                 (omem); maxmemory-clients closes the largest when all together take too much.",
+                "Clients use {} of memory each on average. CLIENT LIST shows those with much unprocessed input (qbuf) \
+                 or unsent output (omem); maxmemory-clients disconnects the largest when the total exceeds it.",
                 human(report.clients / clients)
             ),
         ));
@@ -264,8 +264,8 @@ fn holders(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "client-output-buffer-limit",
             format!(
-                "A slow replica has {} of the stream kept for it, beyond repl-backlog-size ({}). It is not counted \
-                 against maxmemory; client-output-buffer-limit replica bounds it.",
+                "A slow replica makes the server keep {} of the replication stream, beyond repl-backlog-size ({}). \
+                 This memory is not counted against maxmemory; client-output-buffer-limit replica limits it.",
                 human(report.kept_for_replicas),
                 human(config.repl_backlog_size)
             ),
@@ -279,8 +279,8 @@ fn holders(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "MEMORY BIGKEYS",
             format!(
-                "One {name} alone takes {} of the {} that all data take. Eviction and expiry can only give it up \
-                 whole; MEMORY BIGKEYS names the largest values of each type.",
+                "One {name} alone takes {} of the {} of all data. Eviction and expiry can only delete it as a whole. \
+                 MEMORY BIGKEYS lists the largest values of each type.",
                 human(*bytes),
                 human(report.dataset)
             ),
@@ -351,10 +351,7 @@ mod tests {
         situation.report.rss = 32 << 20;
         assert!(findings(&situation).is_empty());
         let mut situation = quiet();
-        assert_eq!(
-            text(&situation),
-            "Nothing stands out in how memory is used.\n"
-        );
+        assert_eq!(text(&situation), "No memory problems found.\n");
         situation.report.dataset = 50 << 20;
         situation.report.largest = vec![("string", 20_000), ("list", 20 << 20)];
         assert!(text(&situation).contains("One list alone takes 20.00M of the 50.00M"));
@@ -389,7 +386,7 @@ mod tests {
         assert_eq!(remedies(&situation), ["maxmemory-policy"]);
         let shown = text(&situation);
         assert!(
-            shown.contains("100.00M of maxmemory's 101.00M are in use"),
+            shown.contains("100.00M of 101.00M (maxmemory) are used"),
             "{shown}"
         );
         situation.config = Arc::default();
@@ -427,7 +424,7 @@ mod tests {
         });
         let shown = text(&situation);
         assert!(
-            shown.contains("250.00M instead of 500.00M cost 0.1 points"),
+            shown.contains("250.00M instead of 500.00M lower the hit ratio by 0.1 points"),
             "{shown}"
         );
     }
@@ -440,7 +437,7 @@ mod tests {
         report.allocator_resident = report.allocator_active;
         report.rss = report.allocator_active;
         assert_eq!(remedies(&situation), ["activedefrag"]);
-        assert!(text(&situation).contains("140.00M of them hold 100.00M"));
+        assert!(text(&situation).contains("140.00M of allocator pages hold 100.00M"));
         situation.config = Arc::new(Config {
             activedefrag: true,
             ..Config::default()

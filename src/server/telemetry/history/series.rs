@@ -182,25 +182,25 @@ pub static SERIES: [Series; 50] = [
     rate(
         "hits",
         Unit::PerSecond,
-        "Look-ups that found a key",
+        "Key lookups that found a key",
         "keyspace_hits",
     ),
     rate(
         "misses",
         Unit::PerSecond,
-        "Look-ups that found none",
+        "Key lookups that found no key",
         "keyspace_misses",
     ),
     Series::new(
         "hit_ratio",
         Unit::Percent,
-        "Look-ups that found a key, of all",
+        "Key lookups that found a key, in percent of all",
         Read::Share(["keyspace_hits", "keyspace_misses"]),
     ),
     rate(
         "errors",
         Unit::PerSecond,
-        "Replies that were errors",
+        "Error replies",
         "total_error_replies",
     ),
     percentile("latency_p50", "Half of all commands took less", 50.0),
@@ -209,22 +209,22 @@ pub static SERIES: [Series; 50] = [
     percentile("latency_p999", "99.9 % of all commands took less", 99.9),
     percentile(
         "latency_max",
-        "The bound below which all commands stayed",
+        "Upper bound of the latency of all commands",
         100.0,
     ),
     Series::new(
         "slow_commands",
         Unit::PerSecond,
-        "Commands noted in the slow log",
+        "Commands recorded in the slow log",
         Read::Rate(|s| s.service.telemetry().slowlog.totals().0 as f64),
     ),
     Series::new(
         "queued_commands",
         Unit::PerSecond,
-        "Commands that found their shard held and queued",
+        "Commands queued because their shard was busy",
         Read::Rate(|s| s.snapshot.tokens().queued as f64),
     ),
-    field("memory_used", Unit::Bytes, "Memory in use", "used_memory"),
+    field("memory_used", Unit::Bytes, "Used memory", "used_memory"),
     field(
         "memory_dataset",
         Unit::Bytes,
@@ -246,7 +246,7 @@ pub static SERIES: [Series; 50] = [
     field(
         "memory_clients",
         Unit::Bytes,
-        "Memory of connections",
+        "Memory of client connections",
         "mem_clients_normal",
     ),
     Series::new(
@@ -258,50 +258,45 @@ pub static SERIES: [Series; 50] = [
     Series::new(
         "keys_expiring",
         Unit::Count,
-        "Keys with a deadline",
+        "Keys with a TTL",
         Read::Gauge(|s| s.snapshot.memory.dbs.iter().map(|db| db.1).sum::<u64>() as f64),
     ),
-    rate(
-        "evictions",
-        Unit::PerSecond,
-        "Keys deleted to make room",
-        "evicted_keys",
-    ),
+    rate("evictions", Unit::PerSecond, "Evicted keys", "evicted_keys"),
     Series::new(
         "eviction_debt",
         Unit::Bytes,
-        "Bytes that are yet to be evicted",
+        "Bytes over the limit, still to be evicted",
         Read::Gauge(|s| s.snapshot.eviction.debt_bytes as f64),
     )
     .worst(),
     rate(
         "expirations",
         Unit::PerSecond,
-        "Keys deleted as their time had come",
+        "Expired keys",
         "expired_keys",
     ),
     field(
         "clients",
         Unit::Count,
-        "Clients that are connected",
+        "Connected clients",
         "connected_clients",
     ),
     field(
         "clients_blocked",
         Unit::Count,
-        "Clients that wait for data",
+        "Clients blocked waiting for data",
         "blocked_clients",
     ),
     rate(
         "connections",
         Unit::PerSecond,
-        "Clients that came",
+        "Accepted client connections",
         "total_connections_received",
     ),
     rate(
         "connections_refused",
         Unit::PerSecond,
-        "Clients that were refused",
+        "Rejected client connections",
         "rejected_connections",
     ),
     rate(
@@ -331,20 +326,20 @@ pub static SERIES: [Series; 50] = [
     Series::new(
         "replicas",
         Unit::Count,
-        "Replicas that are connected",
+        "Connected replicas",
         Read::Gauge(|s| s.snapshot.replication.replicas.len() as f64),
     ),
     Series::new(
         "replication_lag",
         Unit::Seconds,
-        "Since the replica was heard of that is furthest behind",
+        "Time since the last acknowledgement from the slowest replica",
         Read::Gauge(|s| worst_replica(s, |replica| replica.lag_s)),
     )
     .worst(),
     Series::new(
         "replication_behind",
         Unit::Bytes,
-        "Bytes of the stream that the slowest replica was not sent",
+        "Bytes not yet sent to the slowest replica",
         Read::Gauge(|s| worst_replica(s, |replica| replica.behind_bytes)),
     )
     .worst(),
@@ -357,26 +352,26 @@ pub static SERIES: [Series; 50] = [
     field(
         "saving",
         Unit::Count,
-        "Whether a snapshot is written",
+        "1 while a snapshot is being written, else 0",
         "rdb_bgsave_in_progress",
     )
     .worst(),
     Series::new(
         "aof_size",
         Unit::Bytes,
-        "Bytes of the append-only file",
+        "Size of the append-only file",
         Read::Gauge(|s| s.aof_bytes()),
     ),
     Series::new(
         "aof_growth",
         Unit::BytesPerSecond,
-        "By how much the append-only file grows",
+        "Growth of the append-only file",
         Read::Rate(|s| s.aof_bytes()),
     ),
     Series::new(
         "sync_time",
         Unit::Microseconds,
-        "What a sync of the append-only file took",
+        "Mean latency of fsync of the append-only file",
         Read::Mean(|s| {
             let syncs = &s.service.telemetry().persistence.aof.fsync;
             let count: u64 = syncs.counts.iter().map(|count| count.load(Relaxed)).sum();
@@ -387,7 +382,7 @@ pub static SERIES: [Series; 50] = [
     Series::new(
         "syncs_delayed",
         Unit::PerSecond,
-        "Writes that did not wait for the sync before them",
+        "Writes made while the previous fsync was still running",
         Read::Rate(|s| {
             let aof = &s.service.telemetry().persistence.aof;
             aof.delayed_fsync.load(Relaxed) as f64
@@ -396,19 +391,19 @@ pub static SERIES: [Series; 50] = [
     Series::new(
         "cpu_user",
         Unit::Percent,
-        "Of a core, outside of the kernel",
+        "User CPU time, in percent of one core",
         Read::Rate(|s| s.snapshot.cpu.own.user * 100.0),
     ),
     Series::new(
         "cpu_system",
         Unit::Percent,
-        "Of a core, in the kernel",
+        "System CPU time, in percent of one core",
         Read::Rate(|s| s.snapshot.cpu.own.system * 100.0),
     ),
     Series::new(
         "expiry_lag",
         Unit::Microseconds,
-        "How late expired keys were deleted, on average",
+        "Mean delay between the expiry of a key and its deletion",
         Read::Mean(|s| {
             let count: u64 = s.snapshot.lag.iter().sum();
             [s.snapshot.lag_sum_ms as f64 * 1e3, count as f64]
@@ -418,43 +413,43 @@ pub static SERIES: [Series; 50] = [
     Series::new(
         "writer_waits",
         Unit::PerSecond,
-        "Times that a writer waited for disk, replica or snapshot",
+        "Times a write waited for the disk, a replica or a snapshot",
         Read::Rate(|s| {
             let waits = &s.service.telemetry().persistence.writer_waits;
             waits.all.load(Relaxed) as f64
         }),
     ),
-    rate("leases", Unit::PerSecond, "Leases given", "leases_given"),
+    rate("leases", Unit::PerSecond, "Leases granted", "leases_given"),
     field(
         "leases_waiting",
         Unit::Count,
-        "Clients that wait for what another one loads",
+        "Clients waiting for a value that another client loads",
         "leases_waiting",
     )
     .worst(),
     rate(
         "stale_served",
         Unit::PerSecond,
-        "Values answered past their fresh time",
+        "Stale values served",
         "leases_stale_served",
     ),
     rate(
         "tags_keys",
         Unit::PerSecond,
-        "Keys deleted by a tag",
+        "Keys deleted by tag",
         "tags_keys_invalidated",
     ),
-    rate("locks", Unit::PerSecond, "Locks taken", "locks_taken"),
+    rate("locks", Unit::PerSecond, "Locks acquired", "locks_taken"),
     rate(
         "let_through",
         Unit::PerSecond,
-        "Requests that CL.THROTTLE let through",
+        "Requests allowed by CL.THROTTLE",
         "throttle_let_through",
     ),
     rate(
         "limited",
         Unit::PerSecond,
-        "Requests that CL.THROTTLE limited",
+        "Requests limited by CL.THROTTLE",
         "throttle_limited",
     ),
 ];

@@ -114,7 +114,7 @@ pub fn start(config: &Config) -> io::Result<()> {
         let _ = SYSLOG.set(syslog);
         if let Err(error) = opened {
             tracing::warn!(
-                "Syslog is not reached at {SYSLOG_PATH}, which each line tries again: {error}"
+                "Can't connect to syslog at {SYSLOG_PATH}: {error}; each log line retries"
             );
         }
     }

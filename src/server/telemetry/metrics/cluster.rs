@@ -13,42 +13,42 @@ use basalt_commands::config::values::ClusterMode;
 static CLUSTER: [(&str, &str, &str); 8] = [
     (
         "redis_cluster_slots_assigned",
-        "Slots that a node has.",
+        "Slots that are assigned to a node.",
         "cluster_slots_assigned",
     ),
     (
         "redis_cluster_slots_ok",
-        "Slots of nodes that work.",
+        "Slots whose node is reachable.",
         "cluster_slots_ok",
     ),
     (
         "redis_cluster_slots_pfail",
-        "Slots of nodes that may have failed.",
+        "Slots whose node is possibly failing (PFAIL).",
         "cluster_slots_pfail",
     ),
     (
         "redis_cluster_slots_fail",
-        "Slots of nodes that have failed.",
+        "Slots whose node has failed (FAIL).",
         "cluster_slots_fail",
     ),
     (
         "redis_cluster_known_nodes",
-        "Nodes, replicas among them.",
+        "Number of nodes, including replicas.",
         "cluster_known_nodes",
     ),
     (
         "redis_cluster_size",
-        "Nodes that have slots.",
+        "Number of primaries with slots.",
         "cluster_size",
     ),
     (
         "redis_cluster_current_epoch",
-        "Number of the cluster's latest change.",
+        "Current epoch of the cluster.",
         "cluster_current_epoch",
     ),
     (
         "redis_cluster_my_epoch",
-        "Number of this node's latest change.",
+        "Configuration epoch of this node.",
         "cluster_my_epoch",
     ),
 ];
@@ -83,7 +83,7 @@ fn write_figures(page: &mut Page, figures: &[(&'static str, u64)], is_up: bool) 
     }
     page.gauge(
         "redis_cluster_state",
-        "Whether the cluster serves requests.",
+        "1 if the cluster state is ok, else 0.",
         if is_up { 1.0 } else { 0.0 },
     );
 }
@@ -92,12 +92,12 @@ fn write_figures(page: &mut Page, figures: &[(&'static str, u64)], is_up: bool) 
 fn write_messages(page: &mut Page, traffic: &Traffic) {
     page.gauge(
         "redis_cluster_messages_sent_total",
-        "Messages sent on the cluster's bus.",
+        "Messages sent over the cluster bus.",
         Traffic::sum(&traffic.sent) as f64,
     );
     page.gauge(
         "redis_cluster_messages_received_total",
-        "Messages received on the cluster's bus.",
+        "Messages received over the cluster bus.",
         Traffic::sum(&traffic.received) as f64,
     );
 }
@@ -107,7 +107,7 @@ fn write_bus(page: &mut Page, traffic: &Traffic, links: usize) {
         for (kind, count) in MESSAGE_KINDS.iter().zip(counts) {
             page.labelled_counter(
                 "basalt_cluster_messages_total",
-                "Messages on the cluster's bus, by kind.",
+                "Messages on the cluster bus by type.",
                 vec![("direction", way.to_owned()), ("kind", (*kind).to_owned())],
                 *count,
             );
@@ -119,24 +119,24 @@ fn write_bus(page: &mut Page, traffic: &Traffic, links: usize) {
     ] {
         page.labelled_counter(
             "basalt_cluster_bus_bytes_total",
-            "Bytes on the cluster's bus.",
+            "Bytes sent and received over the cluster bus.",
             vec![("direction", way.to_owned())],
             bytes,
         );
     }
     page.gauge(
         "basalt_cluster_links",
-        "Links to other nodes of the cluster, in both directions.",
+        "Cluster bus links, inbound and outbound.",
         links as f64,
     );
     page.gauge(
         "basalt_cluster_links_buffer_bytes",
-        "Room of the buffers of these links.",
+        "Memory of the buffers of the cluster bus links.",
         traffic.link_buffer_bytes as f64,
     );
     page.counter(
         "basalt_cluster_links_over_limit_total",
-        "Links closed because more waited to be sent than cluster-link-sendbuf-limit allows.",
+        "Cluster bus links closed because they exceeded cluster-link-sendbuf-limit.",
         traffic.links_over_limit,
     );
 }
@@ -150,19 +150,19 @@ fn write_moves(page: &mut Page, now: &MovesInProgress, moved: &SlotMoves) {
         let labels = || vec![("direction", way.to_owned())];
         page.labelled_gauge(
             "basalt_slot_moves_in_progress",
-            "Moves of slots that are under way, or wait for their turn.",
+            "Slot migrations that are in progress or queued.",
             labels(),
             in_progress as f64,
         );
         page.labelled_gauge(
             "basalt_slot_moves_buffer_bytes",
-            "Bytes that moves of slots keep to be sent, or have received and not run yet.",
+            "Bytes of slot migrations that are not yet sent, or received but not yet applied.",
             labels(),
             buffer_bytes as f64,
         );
         page.labelled_gauge(
             "basalt_slot_moves_last_seconds",
-            "How long the last move of slots took that is finished.",
+            "Duration of the last finished slot migration in seconds.",
             labels(),
             moved.last_ms.load(Relaxed) as f64 / 1e3,
         );
@@ -175,27 +175,27 @@ fn write_moves(page: &mut Page, now: &MovesInProgress, moved: &SlotMoves) {
             labels.push(("outcome", outcome.to_owned()));
             page.labelled_counter(
                 "basalt_slot_moves_total",
-                "Moves of slots that have ended, by how.",
+                "Ended slot migrations by result.",
                 labels,
                 count.load(Relaxed),
             );
         }
         page.labelled_counter(
             "basalt_slot_moves_keys_total",
-            "Keys that were sent with slots, or came with slots whose move is finished.",
+            "Keys sent in slot migrations, and keys received in finished ones.",
             labels(),
             moved.keys.load(Relaxed),
         );
         page.labelled_counter(
             "basalt_slot_moves_bytes_total",
-            "Bytes over the connections of moves of slots.",
+            "Bytes sent and received by slot migrations.",
             labels(),
             moved.bytes.load(Relaxed),
         );
     }
     page.gauge(
         "basalt_slot_moves_last_pause_seconds",
-        "How long writes to slots were last held back for a hand-over.",
+        "Duration of the last pause of writes for a slot handover in seconds.",
         moved.exports.last_pause_us.load(Relaxed) as f64 / 1e6,
     );
 }

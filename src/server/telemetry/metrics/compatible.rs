@@ -15,198 +15,198 @@ use crate::telemetry::process;
 static ROWS: &[Row] = &[
     info_gauge(
         "redis_allocator_frag_bytes",
-        "Bytes of active pages beyond what is allocated.",
+        "Bytes of active allocator pages that are not allocated.",
         "allocator_frag_bytes",
     ),
     info_gauge(
         "redis_allocator_rss_bytes",
-        "Resident bytes of jemalloc beyond its active pages.",
+        "Resident bytes of the allocator that are not in active pages.",
         "allocator_rss_bytes",
     ),
     info_gauge(
         "redis_mem_fragmentation_bytes",
-        "Resident bytes beyond the memory in use.",
+        "Resident bytes (RSS) minus used memory.",
         "mem_fragmentation_bytes",
     ),
     info_gauge(
         "redis_mem_clients_slaves",
-        "Memory of replicas' connections.",
+        "Memory of replica connections in bytes.",
         "mem_clients_slaves",
     ),
     info_gauge(
         "redis_mem_not_counted_for_eviction_bytes",
-        "Memory for which no keys are evicted.",
+        "Memory that does not count against maxmemory, in bytes.",
         "mem_not_counted_for_evict",
     ),
     info_gauge(
         "redis_memory_used_lua_bytes",
-        "Memory of the interpreter that takes most.",
+        "Memory of the largest Lua interpreter in bytes.",
         "used_memory_lua",
     ),
     info_gauge(
         "redis_memory_used_scripts_bytes",
-        "Sources of scripts and functions.",
+        "Memory of the sources of scripts and functions in bytes.",
         "used_memory_scripts",
     ),
     info_gauge(
         "redis_number_of_cached_scripts",
-        "Scripts that EVALSHA finds.",
+        "Number of cached scripts.",
         "number_of_cached_scripts",
     ),
     info_gauge(
         "redis_aof_last_cow_size_bytes",
-        "Bytes that the last rewrite saved out of turn, as they were about to change.",
+        "Bytes that the last AOF rewrite saved early because they were about to change (copy-on-write).",
         "aof_last_cow_size",
     ),
     info_gauge(
         "redis_aof_pending_rewrite",
-        "Whether a rewrite waits for something.",
+        "1 if an AOF rewrite is scheduled, else 0.",
         "aof_pending_rewrite",
     ),
     info_gauge(
         "redis_aof_last_rewrite_duration_sec",
-        "Seconds that the last rewrite took; -1 before the first.",
+        "Duration of the last AOF rewrite in seconds; -1 before the first one.",
         "aof_last_rewrite_time_sec",
     ),
     info_gauge(
         "redis_aof_current_rewrite_duration_sec",
-        "Seconds since the rewrite under way began; -1 if there is none.",
+        "Duration of the AOF rewrite in progress in seconds; -1 if there is none.",
         "aof_current_rewrite_time_sec",
     ),
     info_gauge(
         "redis_rdb_last_cow_size_bytes",
-        "Bytes that the last snapshot saved out of turn, as they were about to change.",
+        "Bytes that the last snapshot saved early because they were about to change (copy-on-write).",
         "rdb_last_cow_size",
     ),
     info_gauge(
         "redis_rdb_last_bgsave_duration_sec",
-        "Seconds that the last snapshot in the background took; -1 before the first.",
+        "Duration of the last background save in seconds; -1 before the first one.",
         "rdb_last_bgsave_time_sec",
     ),
     info_gauge(
         "redis_rdb_current_bgsave_duration_sec",
-        "Seconds since the snapshot under way began; -1 if there is none.",
+        "Duration of the background save in progress in seconds; -1 if there is none.",
         "rdb_current_bgsave_time_sec",
     ),
     scaled(
         "redis_latest_fork_seconds",
-        "Seconds of the latest fork; snapshots need none here.",
+        "Duration of the latest fork; always 0, as snapshots do not fork.",
         "latest_fork_usec",
         1e-6,
     ),
     info_gauge(
         "redis_module_fork_in_progress",
-        "Whether a module has forked; there are no modules.",
+        "Always 0: modules are not supported.",
         "module_fork_in_progress",
     ),
     info_gauge(
         "redis_module_fork_last_cow_size",
-        "Bytes that a module's fork copied; there are no modules.",
+        "Always 0: modules are not supported.",
         "module_fork_last_cow_size",
     ),
     info_gauge(
         "redis_clients_in_timeout_table",
-        "Clients in Redis's table of timeouts, which is not needed here.",
+        "Always 0: there is no table of client timeouts.",
         "clients_in_timeout_table",
     ),
     info_gauge(
         "redis_cluster_connections",
-        "Sockets of the cluster's bus.",
+        "Number of cluster bus connections.",
         "cluster_connections",
     ),
     info_gauge(
         "redis_cluster_enabled",
-        "Whether clients are told that this is a node of a cluster.",
+        "1 if cluster mode is enabled, else 0.",
         "cluster_enabled",
     ),
     gauge(
         "redis_config_io_threads",
-        "The directive io-threads.",
+        "Value of the directive io-threads.",
         |s| f64::from(s.config.io_threads),
     ),
     info_gauge(
         "redis_io_threads_active",
-        "Whether threads beside the main one do I/O as Redis does it.",
+        "Always 0: there are no separate I/O threads.",
         "io_threads_active",
     ),
     info_counter(
         "redis_io_threaded_reads_processed",
-        "Reads by I/O threads of Redis's kind.",
+        "Always 0: there are no separate I/O threads.",
         "io_threaded_reads_processed",
     ),
     info_counter(
         "redis_io_threaded_writes_processed",
-        "Writes by I/O threads of Redis's kind.",
+        "Always 0: there are no separate I/O threads.",
         "io_threaded_writes_processed",
     ),
     info_counter(
         "redis_total_reads_processed",
-        "Reads from sockets.",
+        "Reads from client sockets.",
         "total_reads_processed",
     ),
     info_counter(
         "redis_total_writes_processed",
-        "Writes to sockets.",
+        "Writes to client sockets.",
         "total_writes_processed",
     ),
     info_gauge(
         "redis_defrag_key_hits",
-        "Keys of which something was moved.",
+        "Keys whose values were moved by active defragmentation.",
         "active_defrag_key_hits",
     ),
     info_gauge(
         "redis_defrag_key_misses",
-        "Keys left as they are.",
+        "Keys that active defragmentation did not need to move.",
         "active_defrag_key_misses",
     ),
     info_gauge(
         "redis_expired_stale_percentage",
-        "Percent of keys with deadlines that are overdue by an estimate; deadlines are kept in order here.",
+        "Always 0: expired keys are found in order of their expiry time.",
         "expired_stale_perc",
     ),
     info_gauge(
         "redis_expired_time_cap_reached_total",
-        "Times that expiry stopped early, as Redis's does.",
+        "Always 0: the expiry cycle has no such time limit.",
         "expired_time_cap_reached_count",
     ),
     info_gauge(
         "redis_slave_expires_tracked_keys",
-        "Keys to which clients of a replica gave a deadline.",
+        "Always 0: such keys expire like all others.",
         "slave_expires_tracked_keys",
     ),
     info_gauge(
         "redis_migrate_cached_sockets_total",
-        "Connections that MIGRATE keeps for its next call.",
+        "Connections cached by MIGRATE.",
         "migrate_cached_sockets",
     ),
     info_gauge(
         "redis_tracking_total_keys",
-        "Keys that clients cache.",
+        "Keys tracked for client-side caching.",
         "tracking_total_keys",
     ),
     info_gauge(
         "redis_tracking_total_items",
-        "Clients by key that they cache.",
+        "Tracked keys, summed over clients.",
         "tracking_total_items",
     ),
     info_gauge(
         "redis_tracking_total_prefixes",
-        "Prefixes that clients track.",
+        "Prefixes tracked for client-side caching.",
         "tracking_total_prefixes",
     ),
     info_counter(
         "redis_total_error_replies",
-        "Error replies.",
+        "Number of error replies.",
         "total_error_replies",
     ),
     info_counter(
         "redis_unexpected_error_replies",
-        "Error replies to the primary and to the append-only file.",
+        "Errors of commands from the primary or the append-only file.",
         "unexpected_error_replies",
     ),
     info_counter(
         "redis_dump_payload_sanitizations",
-        "Deep checks of RESTORE's values as Redis counts them.",
+        "Always 0: values in RESTORE are always fully checked.",
         "dump_payload_sanitizations",
     ),
 ];
@@ -215,29 +215,37 @@ static ROWS: &[Row] = &[
 static PROCESS: &[Row] = &[
     seconds(
         "process_cpu_seconds_total",
-        "CPU time in the kernel and outside of it.",
+        "Total CPU time in seconds, user and system.",
         |s| s.snapshot.cpu.own.system + s.snapshot.cpu.own.user,
     ),
-    gauge("process_open_fds", "Open file descriptors.", |_| {
-        process::open_files() as f64
-    }),
-    gauge("process_max_fds", "Most open file descriptors.", |_| {
-        limit(process::open_files_max())
-    }),
-    gauge("process_resident_memory_bytes", "Resident set.", |s| {
-        s.snapshot.memory.rss as f64
-    }),
-    gauge("process_virtual_memory_bytes", "Address space.", |_| {
-        process::virtual_bytes() as f64
-    }),
+    gauge(
+        "process_open_fds",
+        "Number of open file descriptors.",
+        |_| process::open_files() as f64,
+    ),
+    gauge(
+        "process_max_fds",
+        "Maximum number of open file descriptors.",
+        |_| limit(process::open_files_max()),
+    ),
+    gauge(
+        "process_resident_memory_bytes",
+        "Resident memory (RSS) in bytes.",
+        |s| s.snapshot.memory.rss as f64,
+    ),
+    gauge(
+        "process_virtual_memory_bytes",
+        "Virtual memory in bytes.",
+        |_| process::virtual_bytes() as f64,
+    ),
     gauge(
         "process_virtual_memory_max_bytes",
-        "Most address space.",
+        "Maximum virtual memory in bytes.",
         |_| limit(process::virtual_bytes_max()),
     ),
     gauge(
         "process_start_time_seconds",
-        "Unix time of the start.",
+        "Start time in Unix seconds.",
         |s| s.service.telemetry().started_ms as f64 / 1e3,
     ),
 ];
@@ -251,12 +259,12 @@ fn limit(limit: Option<u64>) -> f64 {
 static SCRAPES: &[Row] = &[
     counter(
         "redis_exporter_scrapes_total",
-        "Scrapes of this page.",
+        "Number of scrapes of this page.",
         |s| s.service.telemetry().scrapes.count.load(Relaxed),
     ),
     gauge(
         "redis_exporter_last_scrape_duration_seconds",
-        "Time that it took to write this page the last time.",
+        "Duration of the last scrape in seconds.",
         |s| s.service.telemetry().scrapes.last_ns.load(Relaxed) as f64 / 1e9,
     ),
 ];
@@ -287,7 +295,7 @@ fn scrapes(page: &mut Page, source: &Source<'_>) {
     let scrapes = &source.service.telemetry().scrapes;
     page.summary(
         "redis_exporter_scrape_duration_seconds",
-        "Time that it took to write this page.",
+        "Duration of scrapes in seconds.",
         &[Quantiles {
             labels: &[],
             quantiles: Vec::new(),
@@ -297,7 +305,7 @@ fn scrapes(page: &mut Page, source: &Source<'_>) {
     );
     page.labelled_gauge(
         "redis_exporter_last_scrape_error",
-        "Whether a figure could not be had; they are read where they are counted, which does not fail.",
+        "Always 0: reading the metrics cannot fail.",
         vec![("err", String::new())],
         0.0,
     );
@@ -311,7 +319,7 @@ fn ttls(page: &mut Page, source: &Source<'_>) {
         };
         page.labelled_gauge(
             "redis_db_avg_ttl_seconds",
-            "Mean of the time that keys with a deadline have left.",
+            "Average remaining TTL of keys with a TTL, in seconds.",
             vec![("db", format!("db{index}"))],
             db.ttl_mean_ms as f64 / 1e3,
         );
@@ -345,7 +353,7 @@ fn percentiles(page: &mut Page, source: &Source<'_>) {
         .collect();
     page.summary(
         "redis_latency_percentiles_usec",
-        "Microseconds that runs of a command took, by percent of the runs.",
+        "Latency percentiles of a command in microseconds.",
         &summaries,
     );
 }

@@ -30,40 +30,40 @@ fn prefixes(page: &mut Page, service: &dyn Observed) {
         let (keys, bytes) = (prefix.keys, prefix.bytes);
         gauge(
             "basalt_prefix_keys",
-            "Keys with a prefix, estimated.",
+            "Estimated number of keys with a prefix.",
             keys.value,
         );
         gauge(
             "basalt_prefix_keys_error",
-            "How far that may be from the truth.",
+            "Margin of error of the estimate.",
             keys.error,
         );
         gauge(
             "basalt_prefix_bytes",
-            "What keys with a prefix take, estimated.",
+            "Estimated memory of keys with a prefix in bytes.",
             bytes.value,
         );
         gauge(
             "basalt_prefix_bytes_error",
-            "How far that may be from the truth.",
+            "Margin of error of the estimate.",
             bytes.error,
         );
         if let Some(reads) = prefix.reads_per_s {
-            let help = "Look-ups of keys with a prefix by commands that read, a second, estimated.";
+            let help = "Estimated lookups per second of keys with a prefix by read commands.";
             gauge("basalt_prefix_reads_per_second", help, reads.value);
-            let help = "How far that may be from the truth.";
+            let help = "Margin of error of the estimate.";
             gauge("basalt_prefix_reads_per_second_error", help, reads.error);
         }
         if let Some(percent) = prefix.hit_percent {
-            let help = "Part of these look-ups that found a key, estimated.";
+            let help = "Estimated ratio of these lookups that found a key.";
             gauge("basalt_prefix_hit_ratio", help, percent.value / 100.0);
-            let help = "How far that may be from the truth.";
+            let help = "Margin of error of the estimate.";
             gauge("basalt_prefix_hit_ratio_error", help, percent.error / 100.0);
         }
         if let Some(writes) = prefix.writes_per_s {
-            let help = "Keys with a prefix that commands which write named, a second, estimated.";
+            let help = "Estimated accesses per second to keys with a prefix by write commands.";
             gauge("basalt_prefix_writes_per_second", help, writes.value);
-            let help = "How far that may be from the truth.";
+            let help = "Margin of error of the estimate.";
             gauge("basalt_prefix_writes_per_second_error", help, writes.error);
         }
     }
@@ -74,13 +74,13 @@ fn hot(page: &mut Page, service: &dyn Observed) {
     for (name, help, keys, total) in [
         (
             "basalt_hot_key_by_name_commands_ratio",
-            "Part of all uses of keys that the hottest keys take.",
+            "Ratio of all key accesses that go to each of the hottest keys.",
             &top.by_commands,
             top.commands,
         ),
         (
             "basalt_hot_key_by_name_bytes_ratio",
-            "Part of all bytes of commands with keys that the hottest keys take.",
+            "Ratio of the traffic of all commands with keys that goes to each of the hottest keys.",
             &top.by_bytes,
             top.bytes,
         ),
@@ -105,7 +105,7 @@ fn big(page: &mut Page, service: &dyn Observed) {
     {
         page.labelled_gauge(
             "basalt_big_key_bytes",
-            "Bytes of the largest values.",
+            "Memory of the largest values in bytes.",
             vec![
                 ("db", format!("db{db}")),
                 ("type", type_name.to_owned()),

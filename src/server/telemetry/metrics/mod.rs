@@ -67,10 +67,10 @@ pub fn render(service: &dyn Observed) -> String {
 fn server(page: &mut Page, service: &dyn Observed, config: &Config, snapshot: &Snapshot) {
     let telemetry = service.telemetry();
     let text = |value: &dyn ToString| value.to_string();
-    page.gauge("redis_up", "Whether the server answers.", 1.0);
+    page.gauge("redis_up", "1 if the server is up.", 1.0);
     page.labelled_gauge(
         "redis_instance_info",
-        "Facts about the server, as labels.",
+        "Information about the server as labels.",
         vec![
             ("role", text(&snapshot.replication.role())),
             ("redis_version", text(&told_version(config))),
@@ -87,34 +87,34 @@ fn server(page: &mut Page, service: &dyn Observed, config: &Config, snapshot: &S
     );
     page.labelled_gauge(
         "basalt_info",
-        "Version of basalt, as a label.",
+        "Version of basalt as a label.",
         vec![("version", text(&env!("CARGO_PKG_VERSION")))],
         1.0,
     );
     let started_s = telemetry.started_ms / 1_000;
     page.gauge(
         "redis_start_time_seconds",
-        "Unix time of the start.",
+        "Start time in Unix seconds.",
         started_s as f64,
     );
     page.gauge(
         "redis_uptime_in_seconds",
-        "Seconds since the start.",
+        "Uptime in seconds.",
         snapshot.uptime_s as f64,
     );
     page.gauge(
         "redis_process_id",
-        "Number of the process.",
+        "Process ID.",
         f64::from(std::process::id()),
     );
     page.gauge(
         "redis_config_maxclients",
-        "Most clients at once.",
+        "Maximum number of clients (maxclients).",
         f64::from(config.maxclients),
     );
     page.gauge(
         "redis_config_maxmemory",
-        "Most memory for data.",
+        "Memory limit in bytes (maxmemory).",
         config.maxmemory as f64,
     );
     subscribers(page, snapshot);
@@ -126,17 +126,17 @@ fn subscribers(page: &mut Page, snapshot: &Snapshot) {
     for (name, help, count) in [
         (
             "redis_pubsub_channels",
-            "Channels with subscribers.",
+            "Number of channels with subscribers.",
             pubsub.channels,
         ),
         (
             "redis_pubsub_patterns",
-            "Patterns subscribed to.",
+            "Number of subscribed patterns.",
             pubsub.patterns,
         ),
         (
             "redis_pubsubshard_channels",
-            "Shard channels with subscribers.",
+            "Number of shard channels with subscribers.",
             pubsub.shard_channels,
         ),
     ] {
@@ -163,12 +163,12 @@ fn cpu(page: &mut Page, snapshot: &Snapshot) {
             cpu.main_thread,
         ),
     ] {
-        page.seconds_total(system, "CPU time in the kernel.", &[(&[], seconds.system)]);
         page.seconds_total(
-            user,
-            "CPU time outside of the kernel.",
-            &[(&[], seconds.user)],
+            system,
+            "System CPU time in seconds.",
+            &[(&[], seconds.system)],
         );
+        page.seconds_total(user, "User CPU time in seconds.", &[(&[], seconds.user)]);
     }
 }
 
@@ -179,7 +179,7 @@ fn traffic(page: &mut Page, source: &Source<'_>) {
         let labels = vec![("err", code.to_string())];
         page.labelled_counter(
             "redis_errors_total",
-            "Error replies by kind.",
+            "Error replies by error code.",
             labels,
             *count,
         );
@@ -188,13 +188,13 @@ fn traffic(page: &mut Page, source: &Source<'_>) {
         let labels = || vec![("event_name", event.name.clone())];
         page.labelled_gauge(
             "redis_latency_spike_last",
-            "Unix time of an event's latest spike.",
+            "Unix time of the latest latency spike of an event.",
             labels(),
             event.at_s as f64,
         );
         page.labelled_gauge(
             "redis_latency_spike_duration_seconds",
-            "Length of an event's latest spike.",
+            "Duration of the latest latency spike of an event.",
             labels(),
             event.latest_ms as f64 / 1e3,
         );
@@ -209,7 +209,7 @@ fn keyspace(page: &mut Page, source: &Source<'_>) {
     for (name, bytes) in &snapshot.memory.largest {
         page.labelled_gauge(
             "basalt_largest_value_bytes",
-            "Bytes of the largest value of a type, of those of 16 KiB and more.",
+            "Memory of the largest value of a type in bytes; values below 16 KiB are not tracked.",
             vec![("type", (*name).to_owned())],
             *bytes as f64,
         );
@@ -218,13 +218,13 @@ fn keyspace(page: &mut Page, source: &Source<'_>) {
         let labels = || vec![("db", format!("db{index}"))];
         page.labelled_gauge(
             "redis_db_keys",
-            "Keys of a database.",
+            "Number of keys of a database.",
             labels(),
             *keys as f64,
         );
         page.labelled_gauge(
             "redis_db_keys_expiring",
-            "Keys with a deadline.",
+            "Number of keys with a TTL.",
             labels(),
             *volatile as f64,
         );
@@ -238,7 +238,7 @@ fn keyspace(page: &mut Page, source: &Source<'_>) {
     ] {
         page.labelled_counter(
             "basalt_evictions_total",
-            "Keys deleted to make room, by the queue that they stood in.",
+            "Evicted keys by eviction queue.",
             vec![("queue", queue.to_owned())],
             count,
         );
@@ -252,22 +252,22 @@ type DatabaseRow = (&'static str, &'static str, fn(&DbCounts) -> u64);
 static DATABASE_COUNTERS: [DatabaseRow; 4] = [
     (
         "basalt_db_hits_total",
-        "Look-ups in a database that found the key.",
+        "Lookups in a database that found a key.",
         |counts| counts.hits,
     ),
     (
         "basalt_db_misses_total",
-        "Look-ups in a database that did not.",
+        "Lookups in a database that found no key.",
         |counts| counts.misses,
     ),
     (
         "basalt_db_expired_keys_total",
-        "Keys of a database deleted because their time had come.",
+        "Expired keys of a database.",
         |counts| counts.expired,
     ),
     (
         "basalt_db_evicted_keys_total",
-        "Keys of a database deleted to make room.",
+        "Evicted keys of a database.",
         |counts| counts.evicted,
     ),
 ];
@@ -277,13 +277,13 @@ fn databases(page: &mut Page, snapshot: &Snapshot) {
         let labels = || vec![("db", format!("db{index}"))];
         page.labelled_gauge(
             "basalt_db_bytes",
-            "Bytes of a database's keys and values.",
+            "Memory of the keys and values of a database in bytes.",
             labels(),
             db.bytes as f64,
         );
         page.labelled_gauge(
             "basalt_db_share_bytes",
-            "Most that a database may take (maxmemory-db); 0: all that there is.",
+            "Memory share of a database in bytes (maxmemory-db); 0: no share.",
             labels(),
             db.share_bytes as f64,
         );
@@ -298,7 +298,7 @@ fn expiry_lag(page: &mut Page, snapshot: &Snapshot) {
     let bounds = LAG_BOUNDS_MS.iter().enumerate();
     page.histogram(
         "basalt_expiry_lag_seconds",
-        "How late expired keys were deleted.",
+        "Delay between the expiry of keys and their deletion in seconds.",
         &[Series {
             labels: &[],
             buckets: bounds
@@ -315,18 +315,18 @@ fn handshakes(page: &mut Page, service: &dyn Observed) {
     let figures = &service.telemetry().handshakes;
     page.counter(
         "basalt_tls_handshakes_total",
-        "TLS handshakes of clients that came to a connection.",
+        "Successful TLS handshakes of clients.",
         figures.done.load(Relaxed),
     );
     page.gauge(
         "basalt_tls_handshakes_under_way",
-        "TLS handshakes that are not over.",
+        "TLS handshakes in progress.",
         figures.under_way.load(Relaxed) as f64,
     );
     for (reason, count) in figures.failures() {
         page.labelled_counter(
             "basalt_tls_handshakes_failed_total",
-            "TLS handshakes of clients that came to nothing, by the reason.",
+            "Failed TLS handshakes of clients by reason.",
             vec![("reason", reason.to_owned())],
             count,
         );
@@ -344,7 +344,7 @@ fn certificates(page: &mut Page, service: &dyn Observed) {
         };
         page.labelled_gauge(
             "basalt_tls_certificate_end_timestamp_seconds",
-            "Unix time at which a certificate of the server, or one of its chain, ends.",
+            "Expiry time of a certificate of the server or its chain in Unix seconds.",
             vec![("directive", certificate.directive.to_owned())],
             ends_s as f64,
         );
@@ -352,7 +352,7 @@ fn certificates(page: &mut Page, service: &dyn Observed) {
     let is_good = service.tls_failure().is_none();
     page.gauge(
         "basalt_tls_last_reload_status",
-        "Whether TLS files that changed could be put in force the last time, or none have changed.",
+        "0 if changed TLS files could not be loaded, else 1.",
         f64::from(u8::from(is_good)),
     );
 }
@@ -364,12 +364,12 @@ fn units(page: &mut Page, source: &Source<'_>) {
     for (name, help, extents) in [
         (
             "basalt_script_runs_total",
-            "Runs of scripts and functions, by the shards that they took.",
+            "Scripts and functions run, by number of shards.",
             scripts.runs,
         ),
         (
             "basalt_transactions_total",
-            "Runs of transactions, by the shards that they took.",
+            "Transactions run, by number of shards.",
             scripts.transactions,
         ),
     ] {
@@ -388,13 +388,13 @@ fn hot_keys(page: &mut Page, service: &dyn Observed) {
     for (name, help, keys, total) in [
         (
             "basalt_hot_key_commands_ratio",
-            "Part of all uses of keys that the hottest keys take, by rank; HOTKEYS TOP names them.",
+            "Ratio of all key accesses that go to the hottest keys, by rank; HOTKEYS TOP shows their names.",
             &top.by_commands,
             top.commands,
         ),
         (
             "basalt_hot_key_bytes_ratio",
-            "Part of all bytes of commands with keys that the hottest keys take, by rank.",
+            "Ratio of the traffic of all commands with keys that goes to the hottest keys, by rank.",
             &top.by_bytes,
             top.bytes,
         ),
@@ -410,38 +410,38 @@ fn miss_ratio(page: &mut Page, snapshot: &Snapshot) {
     let curve = &snapshot.curve;
     page.gauge(
         "basalt_curve_reads",
-        "Look-ups behind the miss-ratio curve; older ones count for less.",
+        "Lookups used for the miss-ratio curve; older ones count for less.",
         curve.reads as f64,
     );
     page.gauge(
         "basalt_curve_samples",
-        "Keys that the miss-ratio curve follows.",
+        "Keys sampled for the miss-ratio curve.",
         curve.samples as f64,
     );
     // Omit unknown figures: a zero would be wrong.
     if let Some(measured) = curve.measured {
         page.gauge(
             "basalt_curve_measured_hit_ratio",
-            "Hit ratio of the look-ups behind the curve.",
+            "Measured hit ratio of the lookups used for the curve.",
             measured,
         );
     }
     if let Some(unseen) = curve.unseen {
         page.gauge(
             "basalt_curve_first_reads_ratio",
-            "Part of the look-ups that no cache of any size would answer.",
+            "Ratio of lookups that would miss in a cache of any size.",
             unseen,
         );
     }
     for (name, help, ratios) in [
         (
             "basalt_curve_hit_ratio",
-            "Hit ratio that another size of memory would have; 1 is what the data takes now.",
+            "Estimated hit ratio with other memory sizes, relative to the current size of the data (1).",
             &curve.corrected,
         ),
         (
             "basalt_curve_lru_hit_ratio",
-            "The same if eviction were LRU.",
+            "Estimated hit ratio of an exact LRU cache with other memory sizes, relative to the current size.",
             &curve.lru,
         ),
     ] {
@@ -455,15 +455,15 @@ fn miss_ratio(page: &mut Page, snapshot: &Snapshot) {
 fn commands(page: &mut Page, snapshot: &Snapshot) {
     for command in &snapshot.commands {
         for (name, help, count) in [
-            ("redis_commands_total", "Runs of a command.", command.calls),
+            ("redis_commands_total", "Calls of a command.", command.calls),
             (
                 "redis_commands_rejected_calls_total",
-                "Refusals of a command before it ran.",
+                "Calls of a command that were rejected before it ran.",
                 command.rejected,
             ),
             (
                 "redis_commands_failed_calls_total",
-                "Runs that ended in an error.",
+                "Calls of a command that failed.",
                 command.failed,
             ),
         ] {
@@ -482,7 +482,7 @@ fn commands(page: &mut Page, snapshot: &Snapshot) {
         .collect();
     page.seconds_total(
         "redis_commands_duration_seconds_total",
-        "Time of all runs of a command.",
+        "Total time of all calls of a command in seconds.",
         &durations,
     );
     let series: Vec<Series<'_>> = labels
@@ -505,7 +505,7 @@ fn commands(page: &mut Page, snapshot: &Snapshot) {
         .collect();
     page.histogram(
         "redis_commands_latencies_usec",
-        "Runs of a command by their time in microseconds.",
+        "Latency histogram of a command in microseconds.",
         &series,
     );
 }
@@ -514,10 +514,14 @@ fn commands(page: &mut Page, snapshot: &Snapshot) {
 type ShardRow = (&'static str, &'static str, fn(&ShardFigures) -> u64);
 
 static SHARD_GAUGES: [ShardRow; 2] = [
-    ("basalt_shard_keys", "Keys of a shard.", |shard| shard.keys),
-    ("basalt_shard_bytes", "Bytes charged to a shard.", |shard| {
-        shard.bytes
+    ("basalt_shard_keys", "Number of keys of a shard.", |shard| {
+        shard.keys
     }),
+    (
+        "basalt_shard_bytes",
+        "Memory of a shard in bytes.",
+        |shard| shard.bytes,
+    ),
 ];
 
 static SHARD_COUNTERS: [ShardRow; 7] = [
@@ -528,32 +532,32 @@ static SHARD_COUNTERS: [ShardRow; 7] = [
     ),
     (
         "basalt_shard_takes_total",
-        "Times the token was taken.",
+        "Times that the shard was acquired.",
         |shard| shard.token.takes,
     ),
     (
         "basalt_shard_takes_found_held_total",
-        "Tries that found the token held.",
+        "Attempts to acquire the shard that found it busy.",
         |shard| shard.token.takes_found_held,
     ),
     (
         "basalt_shard_queued_total",
-        "Commands that had to queue.",
+        "Commands that were queued because the shard was busy.",
         |shard| shard.token.queued,
     ),
     (
         "basalt_shard_multi_shard_operations_total",
-        "Operations over several shards.",
+        "Operations on several shards.",
         |shard| shard.token.multi_shard_runs,
     ),
     (
         "basalt_shard_handovers_total",
-        "Tokens that travelled on with a command.",
+        "Times that a command over several shards took the shard along.",
         |shard| shard.token.handed_over,
     ),
     (
         "basalt_shard_worker_handovers_total",
-        "Tokens given to the shard's worker.",
+        "Times that the shard was handed to its worker thread.",
         |shard| shard.token.worker_handovers,
     ),
 ];
@@ -579,7 +583,7 @@ fn shards(page: &mut Page, service: &dyn Observed, snapshot: &Snapshot) {
         }
         page.labelled_gauge(
             "basalt_shard_longest_hold_seconds",
-            "Longest time that the token was held.",
+            "Longest time that a shard was busy in seconds.",
             labels(),
             shard.token.longest_hold_ns as f64 / 1e9,
         );

@@ -18,17 +18,17 @@ fn figures<'a>(source: &Source<'a>) -> &'a Replication {
 }
 
 static ROWS: &[Row] = &[
-    gauge("redis_connected_slaves", "Replicas connected.", |s| {
-        s.snapshot.replication.replicas.len() as f64
+    gauge(
+        "redis_connected_slaves",
+        "Number of connected replicas.",
+        |s| s.snapshot.replication.replicas.len() as f64,
+    ),
+    gauge("redis_master_repl_offset", "Replication offset.", |s| {
+        stream(s).offset as f64
     }),
     gauge(
-        "redis_master_repl_offset",
-        "Offset of the newest byte of the stream.",
-        |s| stream(s).offset as f64,
-    ),
-    gauge(
         "redis_second_repl_offset",
-        "Offset up to which the second replication id holds.",
+        "Offset up to which the second replication ID is valid.",
         |s| {
             stream(s)
                 .previous
@@ -38,47 +38,47 @@ static ROWS: &[Row] = &[
     ),
     gauge(
         "redis_repl_backlog_is_active",
-        "Whether the newest part of the stream is kept.",
+        "1 if the replication backlog is active, else 0.",
         |s| f64::from(u8::from(stream(s).is_kept)),
     ),
     gauge(
         "redis_replication_backlog_bytes",
-        "Bytes of the stream that are to be kept.",
+        "Size of the replication backlog in bytes.",
         |s| s.config.repl_backlog_size as f64,
     ),
     gauge(
         "redis_repl_backlog_first_byte_offset",
-        "Offset of the first byte that is kept.",
+        "Offset of the first byte in the replication backlog.",
         |s| stream(s).first as f64,
     ),
     gauge(
         "redis_repl_backlog_history_bytes",
-        "Bytes of the stream that are kept.",
+        "Bytes in the replication backlog.",
         |s| stream(s).held_bytes as f64,
     ),
     gauge(
         "redis_replica_resyncs_full",
-        "Full resynchronizations of replicas.",
+        "Full resynchronizations with replicas.",
         |s| figures(s).full_syncs.load(Relaxed) as f64,
     ),
     gauge(
         "redis_replica_partial_resync_accepted",
-        "Partial resynchronizations that were granted.",
+        "Accepted partial resynchronizations.",
         |s| figures(s).partial_syncs.load(Relaxed) as f64,
     ),
     gauge(
         "redis_replica_partial_resync_denied",
-        "Partial resynchronizations that were refused.",
+        "Refused partial resynchronizations.",
         |s| figures(s).partial_syncs_refused.load(Relaxed) as f64,
     ),
     counter(
         "basalt_replication_sent_bytes_total",
-        "Bytes sent to replicas.",
+        "Replication bytes sent to replicas.",
         |s| figures(s).sent_bytes.load(Relaxed),
     ),
     counter(
         "basalt_replication_received_bytes_total",
-        "Bytes received from the primary and from replicas.",
+        "Replication bytes received from the primary and from replicas.",
         |s| figures(s).input_bytes.load(Relaxed),
     ),
 ];
@@ -105,17 +105,17 @@ fn replicas(page: &mut Page, snapshot: &Snapshot) {
         for (name, help, value) in [
             (
                 "redis_connected_slave_offset_bytes",
-                "Offset up to which a replica has the stream.",
+                "Replication offset that a replica has acknowledged.",
                 replica.offset,
             ),
             (
                 "redis_connected_slave_lag_seconds",
-                "Seconds since a replica was heard of.",
+                "Seconds since the last acknowledgement of a replica.",
                 replica.lag_s,
             ),
             (
                 "basalt_replica_behind_bytes",
-                "Bytes of the stream that wait for a replica.",
+                "Bytes of the replication stream not yet sent to a replica.",
                 replica.behind_bytes,
             ),
         ] {
@@ -140,7 +140,7 @@ fn link(page: &mut Page, upstream: &Upstream) {
     if let Some(ago_s) = number("master_last_io_seconds_ago") {
         page.labelled_gauge(
             "redis_master_last_io_seconds_ago",
-            "Seconds since something came from the primary; -1 without a link.",
+            "Seconds since data was received from the primary; -1 without a link.",
             labels(),
             ago_s,
         );
@@ -148,7 +148,7 @@ fn link(page: &mut Page, upstream: &Upstream) {
     if let Some(priority) = number("slave_priority") {
         page.gauge(
             "redis_slave_priority",
-            "The directive replica-priority, by which Sentinel chooses.",
+            "Priority of this replica in a failover by Sentinel (replica-priority).",
             priority,
         );
     }
@@ -157,7 +157,7 @@ fn link(page: &mut Page, upstream: &Upstream) {
         labels.push(("read_only", read_only.to_owned()));
         page.labelled_gauge(
             "redis_slave_info",
-            "Whom this replica follows, and whether clients can not write to it, as labels.",
+            "Primary of this replica and whether it is read-only, as labels.",
             labels,
             1.0,
         );
@@ -166,17 +166,17 @@ fn link(page: &mut Page, upstream: &Upstream) {
     for (name, help, value) in [
         (
             "redis_master_link_up",
-            "Whether the primary's stream comes.",
+            "1 if the link to the primary is up, else 0.",
             is(LinkState::Connected),
         ),
         (
             "redis_master_sync_in_progress",
-            "Whether the primary's snapshot comes.",
+            "1 if a full synchronization with the primary is in progress, else 0.",
             is(LinkState::Sync),
         ),
         (
             "redis_slave_repl_offset",
-            "Offset up to which the primary's stream has come.",
+            "Replication offset of this replica.",
             upstream.offset as f64,
         ),
     ] {

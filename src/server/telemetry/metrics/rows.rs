@@ -160,86 +160,82 @@ fn slowest(source: &Source<'_>) -> (u64, u64) {
 
 /// Locks, rate limits and queues of due work.
 pub(super) static LOCKS: &[Row] = &[
-    info_counter(
-        "basalt_locks_taken_total",
-        "Locks that an owner got.",
-        "locks_taken",
-    ),
+    info_counter("basalt_locks_taken_total", "Acquired locks.", "locks_taken"),
     info_counter(
         "basalt_locks_handed_over_total",
-        "Locks that an owner got who had waited for them.",
+        "Locks acquired after waiting.",
         "locks_handed_over",
     ),
     info_counter(
         "basalt_locks_retaken_total",
-        "Times that an owner took a lock which it had.",
+        "Locks acquired again by their owner.",
         "locks_retaken",
     ),
     info_counter(
         "basalt_locks_released_total",
-        "Locks that their owner released.",
+        "Locks released by their owner.",
         "locks_released",
     ),
     info_counter(
         "basalt_throttle_let_through_total",
-        "Requests that CL.THROTTLE let through.",
+        "Requests allowed by CL.THROTTLE.",
         "throttle_let_through",
     ),
     info_counter(
         "basalt_throttle_limited_total",
-        "Requests that CL.THROTTLE did not let through.",
+        "Requests limited by CL.THROTTLE.",
         "throttle_limited",
     ),
     info_counter(
         "basalt_due_members_taken_total",
-        "Members of queues that were taken out as they were due.",
+        "Due members removed from delay queues.",
         "due_members_taken",
     ),
 ];
 
 /// Connections, commands, bytes, slow commands.
 pub(super) static TRAFFIC: &[Row] = &[
-    gauge("redis_connected_clients", "Connections now.", |s| {
-        s.snapshot.clients as f64
+    gauge(
+        "redis_connected_clients",
+        "Number of connected clients.",
+        |s| s.snapshot.clients as f64,
+    ),
+    gauge("redis_blocked_clients", "Number of blocked clients.", |s| {
+        s.snapshot.client_figures.blocked as f64
     }),
     gauge(
-        "redis_blocked_clients",
-        "Clients that wait for data.",
-        |s| s.snapshot.client_figures.blocked as f64,
-    ),
-    gauge(
         "redis_tracking_clients",
-        "Clients that cache on their side.",
+        "Clients that use client-side caching (CLIENT TRACKING).",
         |s| s.snapshot.pubsub.tracking_clients as f64,
     ),
     gauge(
         "redis_client_recent_max_input_buffer_bytes",
-        "Largest unread input of a client.",
+        "Largest unprocessed input of a client in bytes.",
         |s| s.snapshot.client_figures.input_max as f64,
     ),
     gauge(
         "redis_client_recent_max_output_buffer_bytes",
-        "Largest unsent output of a client.",
+        "Largest unsent output of a client in bytes.",
         |s| s.snapshot.client_figures.output_max as f64,
     ),
     counter(
         "redis_connections_received_total",
-        "Connections accepted.",
+        "Accepted connections.",
         |s| s.snapshot.accepted,
     ),
     counter(
         "redis_rejected_connections_total",
-        "Connections refused.",
+        "Rejected connections.",
         |s| s.snapshot.rejected,
     ),
     gauge(
         "basalt_unauthenticated_clients",
-        "Clients that have yet to sign in.",
+        "Clients that have not authenticated yet.",
         |s| s.service.clients().unauthenticated() as f64,
     ),
     counter(
         "basalt_unauthenticated_clients_closed_total",
-        "Clients closed because they did not sign in.",
+        "Clients disconnected because they did not authenticate in time.",
         |s| {
             let closed = &s.service.clients().unauthenticated_closed;
             closed.load(Relaxed)
@@ -247,45 +243,47 @@ pub(super) static TRAFFIC: &[Row] = &[
     ),
     counter(
         "redis_acl_access_denied_auth_total",
-        "Attempts to sign in that failed.",
+        "Failed authentications.",
         |s| s.service.users().figures.of(Denied::Auth),
     ),
     counter(
         "redis_acl_access_denied_cmd_total",
-        "Commands that the rules of a user refused.",
+        "Commands denied by the ACL rules of a user.",
         |s| s.service.users().figures.of(Denied::Command),
     ),
     counter(
         "redis_acl_access_denied_key_total",
-        "Commands refused for one of their keys.",
+        "Commands denied because of a key.",
         |s| s.service.users().figures.of(Denied::Key),
     ),
     counter(
         "redis_acl_access_denied_channel_total",
-        "Commands refused for one of their channels.",
+        "Commands denied because of a channel.",
         |s| s.service.users().figures.of(Denied::Channel),
     ),
     counter(
         "redis_acl_access_denied_tls_cert_total",
-        "Clients whose certificate names no user that may sign in.",
+        "Clients denied because their certificate matches no enabled user.",
         |s| s.service.users().figures.of(Denied::Certificate),
     ),
     counter(
         "redis_acl_access_denied_db_total",
-        "Commands refused for the database that they would use.",
+        "Commands denied because of the database.",
         |s| s.service.users().figures.of(Denied::Database),
     ),
-    counter("redis_commands_processed_total", "Commands run.", |s| {
-        s.snapshot.calls
-    }),
+    counter(
+        "redis_commands_processed_total",
+        "Processed commands.",
+        |s| s.snapshot.calls,
+    ),
     gauge(
         "redis_instantaneous_input_kbps",
-        "KiB received a second, over the latest 1.6 s.",
+        "KiB received per second over the last 1.6 s.",
         |s| s.snapshot.rates.bytes_in / 1_024.0,
     ),
     gauge(
         "redis_instantaneous_output_kbps",
-        "KiB sent a second, over the latest 1.6 s.",
+        "KiB sent per second over the last 1.6 s.",
         |s| s.snapshot.rates.bytes_out / 1_024.0,
     ),
     counter("redis_net_input_bytes_total", "Bytes received.", |s| {
@@ -296,7 +294,7 @@ pub(super) static TRAFFIC: &[Row] = &[
     }),
     counter(
         "basalt_socket_reads_total",
-        "Reads that found something.",
+        "Reads from sockets that returned data.",
         |s| s.snapshot.reads,
     ),
     counter("basalt_socket_writes_total", "Writes to sockets.", |s| {
@@ -307,44 +305,44 @@ pub(super) static TRAFFIC: &[Row] = &[
     }),
     gauge(
         "redis_slowlog_last_id",
-        "Number of the latest slow command.",
+        "ID of the latest entry in the slow log.",
         |s| slowest(s).0 as f64,
     ),
     gauge(
         "redis_last_slow_execution_duration_seconds",
-        "Time of the latest slow command.",
+        "Duration of the latest slow command in seconds.",
         |s| slowest(s).1 as f64 / 1e6,
     ),
 ];
 
 /// Memory of the process, the allocator and the machine; deferred frees and defragmentation.
 pub(super) static MEMORY: &[Row] = &[
-    gauge("redis_memory_used_bytes", "Memory in use.", |s| {
+    gauge("redis_memory_used_bytes", "Used memory in bytes.", |s| {
         s.snapshot.memory.used as f64
     }),
     gauge(
         "redis_memory_used_rss_bytes",
-        "Resident set of the process.",
+        "Resident memory of the process (RSS) in bytes.",
         |s| s.snapshot.memory.rss as f64,
     ),
     gauge(
         "redis_memory_used_peak_bytes",
-        "Most memory ever in use.",
+        "Peak of used memory in bytes.",
         |s| s.snapshot.memory.peak as f64,
     ),
     gauge(
         "redis_memory_used_startup_bytes",
-        "Memory in use at the start.",
+        "Used memory at startup in bytes.",
         |s| s.snapshot.memory.startup as f64,
     ),
     gauge(
         "redis_memory_used_dataset_bytes",
-        "Memory of keys and values.",
+        "Memory of keys and values in bytes.",
         |s| s.snapshot.memory.dataset as f64,
     ),
     gauge(
         "redis_memory_used_overhead_bytes",
-        "Memory of everything else.",
+        "Used memory except for keys and values, in bytes.",
         |s| {
             let report = &s.snapshot.memory;
             report.used.saturating_sub(report.dataset) as f64
@@ -352,36 +350,42 @@ pub(super) static MEMORY: &[Row] = &[
     ),
     gauge(
         "redis_memory_max_bytes",
-        "Limit of memory; 0 for none.",
+        "Memory limit in bytes (maxmemory); 0: no limit.",
         |s| s.config.maxmemory as f64,
     ),
-    gauge("redis_mem_clients_normal", "Memory of connections.", |s| {
-        s.snapshot.memory.clients as f64
-    }),
+    gauge(
+        "redis_mem_clients_normal",
+        "Memory of client connections in bytes.",
+        |s| s.snapshot.memory.clients as f64,
+    ),
     gauge(
         "redis_allocator_allocated_bytes",
-        "Allocated, by jemalloc.",
+        "Bytes allocated from the allocator.",
         |s| s.snapshot.memory.allocator_allocated as f64,
     ),
-    gauge("redis_allocator_active_bytes", "In active pages.", |s| {
-        s.snapshot.memory.allocator_active as f64
-    }),
+    gauge(
+        "redis_allocator_active_bytes",
+        "Bytes in active pages of the allocator.",
+        |s| s.snapshot.memory.allocator_active as f64,
+    ),
     gauge(
         "redis_allocator_resident_bytes",
-        "Resident for jemalloc.",
+        "Resident bytes of the allocator.",
         |s| s.snapshot.memory.allocator_resident as f64,
     ),
-    gauge("redis_total_system_memory_bytes", "Of the machine.", |_| {
-        process::total_memory_bytes() as f64
-    }),
+    gauge(
+        "redis_total_system_memory_bytes",
+        "Memory of the machine in bytes.",
+        |_| process::total_memory_bytes() as f64,
+    ),
     gauge(
         "redis_mem_fragmentation_ratio",
-        "Resident set over memory in use.",
+        "Ratio of resident memory (RSS) to used memory.",
         |s| ratio(s.snapshot.memory.rss, s.snapshot.memory.used),
     ),
     gauge(
         "redis_allocator_frag_ratio",
-        "Active pages over what is allocated.",
+        "Ratio of active pages to allocated memory of the allocator.",
         |s| {
             let report = &s.snapshot.memory;
             ratio(report.allocator_active, report.allocator_allocated)
@@ -389,7 +393,7 @@ pub(super) static MEMORY: &[Row] = &[
     ),
     gauge(
         "redis_allocator_rss_ratio",
-        "Resident for jemalloc over active pages.",
+        "Ratio of resident memory to active pages of the allocator.",
         |s| {
             let report = &s.snapshot.memory;
             ratio(report.allocator_resident, report.allocator_active)
@@ -397,7 +401,7 @@ pub(super) static MEMORY: &[Row] = &[
     ),
     gauge(
         "redis_lazyfree_pending_objects",
-        "Objects whose memory is yet to be freed.",
+        "Objects waiting to be freed in the background.",
         |s| {
             let pending = s.service.budget().pending_objects();
             (pending + deferred_free::waiting_pieces() as u64) as f64
@@ -405,80 +409,82 @@ pub(super) static MEMORY: &[Row] = &[
     ),
     gauge(
         "redis_active_defrag_running",
-        "Percent of a core that may be spent on moving values together now.",
+        "Percent of a CPU core that active defragmentation may use now.",
         |s| s.service.telemetry().defrag.percent.load(Relaxed) as f64,
     ),
-    gauge("redis_defrag_hits", "Allocations moved.", |s| {
-        s.service.telemetry().defrag.moved.load(Relaxed) as f64
-    }),
-    gauge("redis_defrag_misses", "Allocations left alone.", |s| {
-        s.service.telemetry().defrag.left_alone.load(Relaxed) as f64
-    }),
+    gauge(
+        "redis_defrag_hits",
+        "Allocations moved by active defragmentation.",
+        |s| s.service.telemetry().defrag.moved.load(Relaxed) as f64,
+    ),
+    gauge(
+        "redis_defrag_misses",
+        "Allocations that active defragmentation did not need to move.",
+        |s| s.service.telemetry().defrag.left_alone.load(Relaxed) as f64,
+    ),
 ];
 
 /// Hits, misses, and keys evicted or expired.
 pub(super) static KEYSPACE: &[Row] = &[
-    counter("redis_keyspace_hits_total", "Keys found by reads.", |s| {
-        s.snapshot.counts.hits
-    }),
+    counter(
+        "redis_keyspace_hits_total",
+        "Key lookups that found a key.",
+        |s| s.snapshot.counts.hits,
+    ),
     counter(
         "redis_keyspace_misses_total",
-        "Keys not found by reads.",
+        "Key lookups that found no key.",
         |s| s.snapshot.counts.misses,
     ),
-    counter(
-        "redis_expired_keys_total",
-        "Keys whose time had come.",
-        |s| s.snapshot.counts.expired,
-    ),
-    counter(
-        "redis_evicted_keys_total",
-        "Keys deleted to make room.",
-        |s| s.snapshot.counts.evicted,
-    ),
+    counter("redis_expired_keys_total", "Expired keys.", |s| {
+        s.snapshot.counts.expired
+    }),
+    counter("redis_evicted_keys_total", "Evicted keys.", |s| {
+        s.snapshot.counts.evicted
+    }),
     counter(
         "basalt_eviction_promotions_total",
-        "Keys that were used while they were new.",
+        "Keys promoted from the queue of new keys because they were used again.",
         |s| s.snapshot.eviction.promoted,
     ),
     counter(
         "basalt_eviction_ghost_hits_total",
-        "Keys that came again soon after they were evicted.",
+        "Keys written again soon after their eviction.",
         |s| s.snapshot.eviction.ghost_hits,
     ),
     gauge(
         "basalt_evictable_keys",
-        "Keys that maxmemory-policy lets go: with noeviction none, and no held locks.",
+        "Keys that maxmemory-policy allows to evict: none with noeviction, and no held locks.",
         |s| s.service.budget().evictable_keys() as f64,
     ),
     gauge(
         "basalt_locks_held_bytes",
-        "Memory of locks made by LOCK, which are not evicted.",
+        "Memory of held locks (LOCK) in bytes; they are not evicted.",
         |s| s.service.budget().held_bytes() as f64,
     ),
     gauge(
         "basalt_eviction_debt_bytes",
-        "Bytes that are yet to be evicted.",
+        "Bytes over the memory limit that are still to be evicted.",
         |s| s.snapshot.eviction.debt_bytes as f64,
     ),
     gauge(
         "basalt_memory_limit_exceeded_seconds",
-        "How long memory has been above its limit by now.",
+        "Seconds for which used memory has been above the limit.",
         |s| s.snapshot.eviction.exceeded_ms as f64 / 1e3,
     ),
     seconds(
         "basalt_eviction_cycle_seconds_total",
-        "Time spent on eviction in the background.",
+        "Seconds spent on eviction in the background.",
         |s| s.snapshot.eviction.spent_ns as f64 / 1e9,
     ),
     seconds(
         "basalt_expire_cycle_seconds_total",
-        "Time spent on expiry in the background.",
+        "Seconds spent on expiry in the background.",
         |s| s.snapshot.expire_ns as f64 / 1e9,
     ),
     gauge(
         "basalt_expiry_lag_max_seconds",
-        "The latest that an expired key was ever deleted.",
+        "Longest delay between the expiry of a key and its deletion in seconds.",
         |s| s.snapshot.lag_max_ms as f64 / 1e3,
     ),
 ];
@@ -487,57 +493,57 @@ pub(super) static KEYSPACE: &[Row] = &[
 pub(super) static LEASES: &[Row] = &[
     info_gauge(
         "basalt_leases_in_force",
-        "Keys that a client is loading.",
+        "Active leases.",
         "leases_in_force",
     ),
     info_gauge(
         "basalt_leases_waiting_clients",
-        "Clients that wait for a key to be loaded.",
+        "Clients waiting for a key that another client loads.",
         "leases_waiting",
     ),
     info_counter(
         "basalt_leases_given_total",
-        "Leases given to clients that load a key.",
+        "Leases granted to clients that load a key.",
         "leases_given",
     ),
     info_counter(
         "basalt_leases_filled_total",
-        "Leases that ended with a value.",
+        "Leases filled with a value.",
         "leases_filled",
     ),
     info_counter(
         "basalt_leases_dropped_total",
-        "Leases that were given up.",
+        "Leases dropped by their client.",
         "leases_dropped",
     ),
     info_counter(
         "basalt_leases_void_by_time_total",
-        "Leases whose time was over.",
+        "Leases that expired before they were filled.",
         "leases_void_by_time",
     ),
     info_counter(
         "basalt_leases_void_by_change_total",
-        "Leases that ended as their key changed.",
+        "Leases that became void because their key changed.",
         "leases_void_by_change",
     ),
     info_counter(
         "basalt_leases_fills_refused_total",
-        "Values that LFILL did not store, as their token was void.",
+        "Values that LFILL rejected because their token was void.",
         "leases_fills_refused",
     ),
     info_counter(
         "basalt_leases_stale_served_total",
-        "Values answered past their fresh time.",
+        "Stale values served.",
         "leases_stale_served",
     ),
     info_counter(
         "basalt_tags_invalidated_total",
-        "Tags invalidated, in each shard that had keys with them.",
+        "Tags invalidated, counted in each shard that had keys with them.",
         "tags_invalidated",
     ),
     info_counter(
         "basalt_tags_invalidated_keys_total",
-        "Keys deleted because a tag was invalidated.",
+        "Keys deleted by the invalidation of a tag.",
         "tags_keys_invalidated",
     ),
 ];
@@ -546,17 +552,17 @@ pub(super) static LEASES: &[Row] = &[
 pub(super) static SCRIPTS: &[Row] = &[
     counter(
         "basalt_script_apart_runs_total",
-        "Runs of scripts on threads of their own.",
+        "Scripts run on a thread of their own.",
         |s| s.snapshot.scripts.apart,
     ),
     counter(
         "basalt_script_shards_extended_total",
-        "Shards that scripts got on the way.",
+        "Shards that scripts acquired while running.",
         |s| s.snapshot.scripts.extended,
     ),
     counter(
         "basalt_script_reruns_total",
-        "Times that scripts were undone and run again.",
+        "Scripts that were rolled back and run again.",
         |s| s.snapshot.scripts.reruns,
     ),
 ];

@@ -59,44 +59,44 @@ fn snapshots(page: &mut Page, figures: &Persistence, dirty: u64) {
             ),
             (
                 "redis_rdb_bgsave_in_progress",
-                "Whether a snapshot is being saved in the background.",
+                "1 if a background save is in progress, else 0.",
                 flag(&rdb.in_progress),
             ),
             (
                 "redis_rdb_last_bgsave_status",
-                "Whether the last snapshot in the background went well.",
+                "1 if the last background save succeeded, else 0.",
                 flag(&rdb.last_ok),
             ),
             (
                 "basalt_rdb_keys_saved",
-                "Keys saved by the snapshot under way.",
+                "Keys saved so far by the snapshot in progress.",
                 count(&rdb.keys_processed),
             ),
             (
                 "basalt_rdb_keys_to_save",
-                "Keys that the snapshot under way saves.",
+                "Total keys of the snapshot in progress.",
                 count(&rdb.keys_total),
             ),
             (
                 "basalt_rdb_waiting_bytes",
-                "Bytes of the snapshot under way that wait to be written.",
+                "Bytes of the snapshot in progress that are not yet written.",
                 count(&rdb.waiting_bytes),
             ),
             (
                 "basalt_rdb_last_save_keys_per_second",
-                "Keys per second of the last snapshot that was saved.",
+                "Keys saved per second by the last successful snapshot.",
                 count(&rdb.last_keys_per_s),
             ),
             (
                 "basalt_rdb_last_save_bytes",
-                "Bytes of the last snapshot that was saved.",
+                "Size of the last successful snapshot in bytes.",
                 count(&rdb.last_bytes),
             ),
         ],
     );
     page.counter(
         "redis_rdb_saves_total",
-        "Snapshots that were saved to files.",
+        "Snapshots saved to files.",
         rdb.saves.load(Relaxed),
     );
 }
@@ -113,22 +113,22 @@ fn schedule(page: &mut Page, figures: &Persistence, config: &Config, dirty: u64,
         &[
             (
                 "redis_rdb_last_save_timestamp_seconds",
-                "Unix time of the last snapshot that was saved, or of the start.",
+                "Unix time of the last successful snapshot, or of the start.",
                 last_save_s as f64,
             ),
             (
                 "basalt_rdb_last_save_age_seconds",
-                "Seconds since the last snapshot was saved, or since the start.",
+                "Seconds since the last successful snapshot, or since the start.",
                 age_s as f64,
             ),
             (
                 "basalt_rdb_save_points",
-                "Save points that are configured.",
+                "Number of configured save points.",
                 config.save.len() as f64,
             ),
             (
                 "basalt_rdb_save_overdue_seconds",
-                "Seconds by which the last snapshot is older than a save point with as many changes allows.",
+                "Seconds by which the next snapshot is overdue according to the save points.",
                 overdue.max().unwrap_or(0) as f64,
             ),
         ],
@@ -142,54 +142,54 @@ fn append_only(page: &mut Page, aof: &AofFigures) {
         &[
             (
                 "redis_aof_enabled",
-                "Whether changes are logged to disk.",
+                "1 if the append-only file is enabled, else 0.",
                 flag(&aof.enabled),
             ),
             (
                 "redis_aof_rewrite_in_progress",
-                "Whether the append-only file is being rewritten.",
+                "1 if an AOF rewrite is in progress, else 0.",
                 flag(&aof.rewrite_in_progress),
             ),
             (
                 "redis_aof_rewrite_scheduled",
-                "Whether a rewrite begins when the snapshot under way is done.",
+                "1 if an AOF rewrite is scheduled after the snapshot in progress, else 0.",
                 flag(&aof.rewrite_scheduled),
             ),
             (
                 "redis_aof_last_bgrewrite_status",
-                "Whether the last rewrite went well.",
+                "1 if the last AOF rewrite succeeded, else 0.",
                 flag(&aof.last_rewrite_ok),
             ),
             (
                 "basalt_aof_rewrite_failures",
-                "Rewrites that failed one after the other.",
+                "Consecutive failed AOF rewrites.",
                 count(&aof.rewrite_failures),
             ),
             (
                 "redis_aof_last_write_status",
-                "Whether the last write and the last sync went well.",
+                "1 if the last write and fsync of the append-only file succeeded, else 0.",
                 flag(&aof.last_write_ok),
             ),
             (
                 "redis_aof_current_size_bytes",
-                "Bytes of the append-only files.",
+                "Size of the append-only files in bytes.",
                 count(&aof.current_bytes),
             ),
             (
                 "redis_aof_base_size_bytes",
-                "Bytes of them after the last rewrite or at the start.",
+                "Size of the append-only files after the last rewrite or at startup, in bytes.",
                 count(&aof.base_bytes),
             ),
             (
                 "redis_aof_buffer_length",
-                "Bytes that wait to be appended.",
+                "Bytes not yet written to the append-only file.",
                 count(&aof.buffer_bytes),
             ),
         ],
     );
     page.counter(
         "basalt_aof_rewrites_total",
-        "Rewrites that went well.",
+        "Successful AOF rewrites.",
         aof.rewrites.load(Relaxed),
     );
 }
@@ -201,20 +201,20 @@ fn syncs(page: &mut Page, aof: &AofFigures) {
         &[
             (
                 "redis_aof_pending_bio_fsync",
-                "Syncs of the append-only file under way beside its writer.",
+                "Background fsyncs of the append-only file in progress.",
                 count(&aof.pending_fsync),
             ),
             // redis_exporter uses a gauge, too.
             (
                 "redis_aof_delayed_fsync",
-                "Syncs of the append-only file that took longer than two seconds.",
+                "Fsyncs of the append-only file that took longer than two seconds.",
                 count(&aof.delayed_fsync),
             ),
         ],
     );
     page.histogram(
         "basalt_aof_fsync_seconds",
-        "How long syncs of the append-only file took.",
+        "Duration of fsyncs of the append-only file in seconds.",
         &[series(&aof.fsync)],
     );
 }
@@ -242,17 +242,17 @@ fn log(page: &mut Page, log: &LogFigures) {
         &[
             (
                 "basalt_log_ring_bytes",
-                "Bytes of the log's ring; 0 while nobody has read it.",
+                "Size of the command log buffer in bytes; 0 while it has no reader.",
                 ring,
             ),
             (
                 "basalt_log_used_bytes",
-                "Of these, bytes that are taken up.",
+                "Bytes in use in the command log buffer.",
                 used,
             ),
             (
                 "basalt_log_fill_ratio",
-                "The same as a share; commands that may write wait from 0.75 on.",
+                "Fill ratio of the command log buffer; from 0.75 on, write commands wait.",
                 used / ring.max(1.0),
             ),
         ],
@@ -260,12 +260,12 @@ fn log(page: &mut Page, log: &LogFigures) {
     for (name, help, count) in [
         (
             "basalt_log_records_total",
-            "Records appended to the log.",
+            "Records appended to the command log.",
             &log.records,
         ),
         (
             "basalt_log_bytes_total",
-            "Bytes of the stream that they became.",
+            "Bytes of the stream made from the command log.",
             &log.bytes,
         ),
     ] {
@@ -286,8 +286,7 @@ fn writer_waits(page: &mut Page, waits: &WriterWaits) {
     for (whom, count) in counts.into_iter().chain([("log", own)]) {
         page.labelled_counter(
             "basalt_writer_waits_total",
-            "Times that commands which may write waited, as much lay in memory for the disk, a replica, a snapshot, or \
-             the log's own thread.",
+            "Times that write commands waited for the disk, a replica, a snapshot or the log thread.",
             vec![("waits_for", whom.to_owned())],
             count,
         );
@@ -301,32 +300,32 @@ fn loading(page: &mut Page, loading: &LoadingFigures) {
         &[
             (
                 "redis_loading_dump_file",
-                "Whether data are being loaded.",
+                "1 if data is being loaded, else 0.",
                 flag(&loading.is_loading),
             ),
             (
                 "basalt_loading_start_timestamp_seconds",
-                "Unix time at which loading began the last time; 0 for never.",
+                "Unix time at which loading last began; 0: never.",
                 count(&loading.began_s),
             ),
             (
                 "basalt_loading_total_bytes",
-                "Bytes of what is loaded, or was last.",
+                "Total bytes of the file that is or was last loaded.",
                 count(&loading.total_bytes),
             ),
             (
                 "basalt_loading_loaded_bytes",
-                "Of these, bytes that were loaded.",
+                "Bytes loaded so far.",
                 count(&loading.loaded_bytes),
             ),
             (
                 "redis_rdb_last_load_loaded_keys",
-                "Keys of the last snapshot that was loaded.",
+                "Keys loaded from the last snapshot.",
                 count(&loading.keys_loaded),
             ),
             (
                 "redis_rdb_last_load_expired_keys",
-                "Keys that had expired in the last snapshot that was loaded.",
+                "Expired keys skipped in the last loaded snapshot.",
                 count(&loading.keys_expired),
             ),
         ],

@@ -220,7 +220,7 @@ fn read(args: &Args<'_>, config: &Config, seed: Seed, now: Now) -> Built {
     let entry = serial::read(args.get(1), None, &mut reader, &limits).map_err(bad)?;
     match reader.rest().is_empty() {
         true => Ok(entry),
-        false => Err(bad(Malformed("bytes are left"))),
+        false => Err(bad(Malformed("unexpected bytes at the end"))),
     }
 }
 

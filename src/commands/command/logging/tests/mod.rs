@@ -316,7 +316,7 @@ fn fields_that_lapsed_are_deleted_one_by_one() {
         assert_eq!(
             gone.len() == count,
             is_small,
-            "a look-up deletes some of a large hash"
+            "a lookup deletes some of a large hash"
         );
         all.extend(gone);
         cli.advance_ms(10);

@@ -43,7 +43,7 @@ pub(super) static XREAD: Command = Command::new("xread", Group::Stream, -4)
         "Returns the entries of streams after given IDs, or blocks until there are some.",
     )
     .complexity(COMPLEXITY)
-    .history(&[("8.10.0", "Knows `MAXCOUNT` and `MAXSIZE`.")])
+    .history(&[("8.10.0", "New options: `MAXCOUNT` and `MAXSIZE`.")])
     .finds_keyword(streams_at)
     .takes_long()
     .on_keys(xread);
@@ -66,8 +66,8 @@ pub(super) static XREADGROUP: Command = Command::new("xreadgroup", Group::Stream
     )
     .complexity(COMPLEXITY)
     .history(&[
-        ("8.4.0", "Knows `CLAIM`."),
-        ("8.10.0", "Knows `MAXCOUNT` and `MAXSIZE`."),
+        ("8.4.0", "New option: `CLAIM`."),
+        ("8.10.0", "New options: `MAXCOUNT` and `MAXSIZE`."),
     ])
     .finds_keyword(streams_at)
     .takes_long()

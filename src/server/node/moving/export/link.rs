@@ -71,7 +71,7 @@ impl Export {
         let config = self.bus.service.config.load();
         let limit = config.client_output_buffer_limit.replica.hard_bytes;
         match limit > 0 && waiting > limit {
-            true => Err("Changes come faster than the target node takes them".into()),
+            true => Err("The target node is too slow for the rate of changes".into()),
             false => Ok(()),
         }
     }
@@ -119,7 +119,9 @@ impl Export {
                     let held_off = self.held_off.as_ref();
                     let is_awaited = held_off.is_some_and(HeldOff::keeps_one_waiting);
                     if is_awaited && began.elapsed() >= SNAPSHOT_WAITS {
-                        return Err("A snapshot has to begin, and the target node takes nothing of a large key".into());
+                        return Err(
+                            "A snapshot must begin while a large key is still being sent".into(),
+                        );
                     }
                 }
             }

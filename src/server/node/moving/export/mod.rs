@@ -111,7 +111,7 @@ pub(super) fn carry(bus: &'static Bus, job: &Arc<Job>) {
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            job.end(State::Failed, format!("No runtime: {error}"));
+            job.end(State::Failed, format!("Can't create the runtime: {error}"));
             return;
         }
     };
@@ -195,7 +195,7 @@ impl Export {
         let config = bus.service.config.load_full();
         let map = bus.map();
         let Some(node) = map.find(job.target.as_bytes()) else {
-            return Err("The target node is not known any more.".into());
+            return Err("The target node is no longer known.".into());
         };
         let port = node.client_port(config.tls_cluster);
         let patience = Duration::from_secs(u64::from(config.repl_timeout));
@@ -214,7 +214,7 @@ impl Export {
         };
         let log = Arc::clone(&bus.replication.log);
         log.start()
-            .map_err(|error| Ended::Failed(format!("The log can not be started: {error}")))?;
+            .map_err(|error| Ended::Failed(format!("Can't start the replication log: {error}")))?;
         let reader = log.add_reader(Audience::BOTH.or(Audience::MOVES));
         // A slow target is dropped, and never makes clients wait.
         reader.set_holding_back(false);
@@ -426,7 +426,7 @@ impl Export {
     /// get the slots.
     fn look_whether_held(&self, until_ms: u64) -> Result<(), Ended> {
         match self.holds_since.is_some() && clock::unix_ms() >= until_ms {
-            true => Err("Writes can not be held back any longer".into()),
+            true => Err("Writes have been paused for too long".into()),
             false => Ok(()),
         }
     }
@@ -462,7 +462,7 @@ impl Export {
             tokio::time::sleep(LOOK_AGAIN).await;
         }
         sent?;
-        Err("Timed out waiting for the target node to take the slots".into())
+        Err("Timed out waiting for the target node to take over the slots".into())
     }
 
     fn mark(&mut self) -> u64 {
@@ -698,7 +698,7 @@ impl Export {
         match passed {
             Err(filter::Flushed) => Err("Data was flushed".into()),
             Ok(()) if self.filter.torn_bytes() > TORN_BYTES_MAX => {
-                Err("Too many keys are changed together with others".into())
+                Err("Too many keys are written by multi-key commands".into())
             }
             Ok(()) => Ok(()),
         }
