@@ -1,4 +1,5 @@
-//! The commands of basalt, and what they are judged by: users, directives, the cluster as this node sees it.
+//! The commands, and what they depend on: ACL users, configuration, client state, pub/sub, and the cluster as this node
+//! sees it.
 
 #![forbid(unsafe_code)]
 

@@ -157,7 +157,7 @@ impl User {
         words
     }
 
-    /// Returns the line of a configuration file, or of a file of users, that defines it.
+    /// Formats the user as a line `user NAME RULES…`, for the configuration file or the ACL file.
     pub fn line(&self) -> Vec<u8> {
         [b"user ", &self.name[..], b" ", &self.describe()].concat()
     }

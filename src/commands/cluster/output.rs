@@ -1,5 +1,5 @@
-//! Outputs of the machine, which the driver carries out in order. Those that must wait for the file are not among
-//! them: the machine holds them back until the driver reports that the file is safe.
+//! Actions that the cluster state machine asks its driver (the code with sockets and disk) to carry out, in order. The
+//! machine holds back actions that depend on nodes.conf until the driver reports that it is safely on disk.
 
 use std::sync::Arc;
 

@@ -304,7 +304,7 @@ rules! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::table::registry;
+    use crate::command::registry::registry;
 
     struct Facing {
         config: Config,

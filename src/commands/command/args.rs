@@ -198,7 +198,7 @@ pub const BYTES_HERE_MAX: usize = 512 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::table::registry;
+    use crate::command::registry::registry;
     use basalt_core::structures::block::Block;
 
     fn are_long(name: &str, buffered: &[usize], blocks: &[usize]) -> bool {

@@ -1,7 +1,7 @@
 //! Commands as the users' rules name them: by their original names, regardless of `rename-command`.
 
 use super::declaration::{Categories, Command};
-use super::table::registry;
+use super::registry::registry;
 use crate::acl::{Catalogue, Entry};
 
 /// The table of commands.

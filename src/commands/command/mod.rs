@@ -66,6 +66,7 @@ pub mod error;
 pub mod generic;
 pub mod geo;
 pub mod hash;
+mod help;
 pub mod host;
 pub mod hyperloglog;
 pub mod introspect;
@@ -82,6 +83,7 @@ pub mod prepared;
 pub mod probabilistic;
 pub mod pubsub;
 mod rate;
+pub mod registry;
 pub mod replication;
 pub mod scan;
 pub mod script;
@@ -91,11 +93,17 @@ pub mod sorted_set;
 pub mod stream;
 pub mod string;
 pub mod syntax;
-pub mod table;
+mod table;
 mod tag;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod transaction;
+
+/// Returns the rows of all commands, by family: what [`registry`] looks up. It stands here, as the rows name handlers and
+/// handlers look up commands.
+fn families() -> &'static [&'static [&'static declaration::Command]] {
+    table::FAMILIES
+}
 
 pub use args::Args;
 pub use basalt_core::resp::reply::Out;

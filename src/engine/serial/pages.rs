@@ -49,7 +49,7 @@ pub(super) fn page(page: &[u8], writer: &mut Writer) {
     writer.string(page);
 }
 
-/// Writes the end behind the last page.
+/// Writes the end marker that follows the last page.
 pub(super) fn end(writer: &mut Writer) {
     writer.length(END);
 }

@@ -157,7 +157,8 @@ impl Shape {
         }
     }
 
-    /// Writes the end behind the last piece.
+    /// Writes what follows the last piece: an end marker (sketches, sets with member deadlines) or an empty producer
+    /// section (some streams); nothing for other types.
     pub fn end(&self, writer: &mut Writer) {
         match self.form {
             Form::Sketch | Form::VolatileSet => pages::end(writer),

@@ -120,7 +120,7 @@ pub(super) fn kind(has: Has, writer: &mut Writer) {
     writer.kind(kind);
 }
 
-/// Writes the end behind the last piece: an empty producer section, if the form has one and the stream tracks none.
+/// Writes what follows the last piece: an empty producer section, if the form has one and the stream tracks none.
 pub(super) fn end(has: Has, writer: &mut Writer) {
     if has.returned && !has.producers {
         let facts = ProducerFacts::under(Rules::USUAL);

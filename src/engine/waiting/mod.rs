@@ -3,13 +3,11 @@
 //! Every change of a key with waiters makes the key ready; the thread that holds the shard serves the waiters after
 //! its command. The layer above defines waiters and how they are served.
 //!
-//! Most waiters are tried one by one, as one may be satisfied by what another could not use. Waiters *in turn*, for
-//! something that only one can have at a time, a lock, are not: if the first cannot be served, neither can those
-//! behind it.
+//! Normally every waiter is tried, since a later one may succeed where an earlier one failed. Waiters for something
+//! exclusive, such as a lock, are marked `in_turn`: once one of them cannot be served, no later one is tried.
 //!
-//! Invariants: no queue is empty; a waiter is in the queue of a key once; without waiters no memory is used, and
-//! with few of them little, however many there were. Joining and leaving take the same time whatever the length of
-//! the queue.
+//! Invariants: queues are never empty; a waiter is at most once in the queue of a key; memory shrinks as waiters leave,
+//! to none without waiters; the time to join or leave does not depend on the length of the queue.
 
 mod loading;
 

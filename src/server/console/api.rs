@@ -7,7 +7,7 @@ use super::facts::{
     HIDDEN, clients, cluster, contents, databases, keys, name, prefixes, replication, settings,
     slow,
 };
-use super::pages::View;
+use super::view::View;
 use super::viewer::Sight;
 use crate::telemetry::history::series::{self, SERIES};
 use crate::telemetry::history::{CLASSES, Step, class_bound_ns};

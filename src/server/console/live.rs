@@ -16,8 +16,9 @@ use hyper::body::{Body as HttpBody, Bytes, Frame};
 use parking_lot::Mutex;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use super::pages::{self, Page, View};
+use super::pages::{self, Page};
 use super::query::Query;
+use super::view::{self, View};
 use super::viewer::{Credentials, Viewer};
 use crate::telemetry::clock;
 use crate::telemetry::exporter::Body;
@@ -77,7 +78,7 @@ impl Live {
             live: Arc::clone(live),
             credentials,
             page,
-            range: pages::span_name(query),
+            range: view::span_of(query).name,
             ticks,
             ends: connection_ends - SPARE,
             has_begun: false,

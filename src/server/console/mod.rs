@@ -7,6 +7,8 @@
 //! ```text
 //! viewer         the authenticated viewer, and what that user's rules allow to see
 //! query          the query string
+//! view           the server at a moment, and its viewer
+//! room           the bytes that a page may take
 //! facts          lists beyond INFO's figures: clients, keys, slots, directives
 //! api            the facts as JSON, a row per path
 //! chart          charts, as SVG
@@ -20,6 +22,8 @@ mod facts;
 mod live;
 mod pages;
 mod query;
+mod room;
+mod view;
 mod viewer;
 
 use std::sync::Arc;
@@ -33,8 +37,8 @@ use hyper::{Method, Request, Response, StatusCode};
 use crate::telemetry::exporter::{Answer, Body, Site, Visit, answers, hosts};
 use crate::telemetry::observed::Observed;
 use live::Live;
-use pages::View;
 use query::Query;
+use view::View;
 use viewer::{Credentials, Refused};
 
 /// The console; see the module.

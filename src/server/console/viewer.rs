@@ -20,7 +20,7 @@ use crate::telemetry::observed::Observed;
 use basalt_commands::acl::log;
 use basalt_commands::acl::selector::Wanted;
 use basalt_commands::acl::{Denied, User};
-use basalt_commands::command::table::registry;
+use basalt_commands::command::registry::registry;
 use basalt_core::base::base64;
 
 /// Contents that need permission, by the command that reveals them.

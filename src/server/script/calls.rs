@@ -15,7 +15,7 @@ use basalt_commands::command::Out;
 use basalt_commands::command::admission::{self, Stage, World};
 use basalt_commands::command::declaration::{Command, Run};
 use basalt_commands::command::error::CommandError;
-use basalt_commands::command::table::{registry, resolve};
+use basalt_commands::command::registry::{registry, resolve};
 use basalt_commands::config::Config;
 use basalt_core::resp::reply::TOO_LONG;
 use basalt_core::resp::request::{NOTHING_BESIDE, Span};

@@ -273,7 +273,8 @@ impl Footprints {
         }
     }
 
-    /// Returns the scripts that needed more than they declared, the most frequent first; or the one of this name.
+    /// Returns the statistics of scripts that used undeclared keys, were slow or ran again, those with the most reruns
+    /// first. With `name`, those of this script alone.
     pub fn statistics(&self, name: Option<&[u8]>) -> Vec<ScriptStatistics> {
         let known = self.known.lock();
         let is_asked_for = |footprint: &&Footprint| {

@@ -305,7 +305,7 @@ fn note_killed(view: &RunView) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use basalt_commands::command::table::registry;
+    use basalt_commands::command::registry::registry;
 
     fn begin(running: &Running, words: &[&str], client: u64) -> Arc<Unit> {
         let command = registry().find(words[0].as_bytes()).expect("a command");

@@ -25,7 +25,7 @@ use basalt_commands::command::client::request_bytes;
 use basalt_commands::command::context::After;
 use basalt_commands::command::declaration::{Command, Flags, Run};
 use basalt_commands::command::host::CommandLog;
-use basalt_commands::command::table::registry;
+use basalt_commands::command::registry::registry;
 use basalt_commands::command::transaction::is_watch;
 use basalt_commands::config::Config;
 use basalt_commands::config::values::LoadErrors;

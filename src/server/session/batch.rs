@@ -12,7 +12,7 @@ use basalt_commands::command::declaration::{Command, Flags, Run};
 use basalt_commands::command::host::primary::Follow;
 use basalt_commands::command::keys;
 use basalt_commands::command::notes;
-use basalt_commands::command::table::{registry, resolve};
+use basalt_commands::command::registry::{registry, resolve};
 use basalt_commands::pubsub::outgoing::Outgoing;
 use basalt_core::resp::reply::Out;
 use basalt_core::resp::request::{Frame, Parser, Requests, Span};

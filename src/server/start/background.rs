@@ -292,7 +292,7 @@ struct Round<'a> {
     more: bool,
     /// Whether some expired keys are left.
     more_expires: bool,
-    /// Whether only freeing was due.
+    /// True unless a shard had keys to expire or to evict.
     only_frees: bool,
 }
 

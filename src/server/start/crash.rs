@@ -17,7 +17,7 @@ use crate::sys::crash::{self, Crash};
 use crate::telemetry::{clock, info, log};
 use basalt_commands::client::shared::Shared;
 use basalt_commands::command::host::scripts::Scripts;
-use basalt_commands::command::table::registry;
+use basalt_commands::command::registry::registry;
 
 /// Maximum number of clients described.
 const CLIENTS_MAX: usize = 1_000;

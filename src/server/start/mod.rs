@@ -57,7 +57,7 @@ use basalt_commands::acl::Users;
 use basalt_commands::client::memory::CLIENT_MEMORY;
 use basalt_commands::command::catalogue::Commands;
 use basalt_commands::command::host::{Server, Settings};
-use basalt_commands::command::table;
+use basalt_commands::command::registry;
 use basalt_commands::config::values::ClusterMode;
 use basalt_commands::config::{Config, Startup, error};
 use basalt_commands::pubsub::PubSub;
@@ -92,7 +92,7 @@ pub fn check(startup: &Startup) -> Result<Vec<String>, String> {
     let config = &startup.config;
     std::env::set_current_dir(&config.dir)
         .map_err(|error| error::directory_failure(config, &error).to_string())?;
-    table::rename(&config.renamed_commands)
+    registry::rename(&config.renamed_commands)
         .map_err(|error| format!("Can't rename a command: {error}"))?;
     fitness::check_folders(config)?;
     node::check(config)?;
@@ -124,7 +124,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
         eprintln!("Can't open the log file: {error}");
         return 1;
     }
-    if let Err(error) = table::rename(&config.renamed_commands) {
+    if let Err(error) = registry::rename(&config.renamed_commands) {
         log::refusal(&format!("Can't rename a command: {error}"));
         return 1;
     }

@@ -15,7 +15,7 @@ use basalt_commands::command::catalogue::Commands;
 use basalt_commands::command::declaration::Command;
 use basalt_commands::command::host::DryRun;
 use basalt_commands::command::owned::OwnedArgs;
-use basalt_commands::command::table::{registry, resolve};
+use basalt_commands::command::registry::{registry, resolve};
 use basalt_commands::config::Config;
 use basalt_commands::config::values::{self, AclPubsubDefault};
 use basalt_core::base::{lossless, text};

@@ -243,7 +243,7 @@ mod tests {
     use basalt_commands::command::args::RoutedKey;
     use basalt_commands::command::keys;
     use basalt_commands::command::owned::OwnedArgs;
-    use basalt_commands::command::table::registry;
+    use basalt_commands::command::registry::registry;
     use basalt_core::base::hash::Seed;
 
     fn is_held(pause: &Pause, name: &str) -> bool {

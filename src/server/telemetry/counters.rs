@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::telemetry::hot_lists::Lists;
 use basalt_commands::command::declaration::Command;
-use basalt_commands::command::table::registry;
+use basalt_commands::command::registry::registry;
 use basalt_core::base::counter::Counter;
 
 /// Number of latency buckets: bucket `i` holds durations up to 2^(i + 10) ns, the last one everything above.

@@ -1,6 +1,6 @@
 //! One thread's lists of the hottest keys that it saw; see [`hotkeys`](super::hotkeys).
 
-use super::prefixes::uses::Uses;
+use super::prefix_uses::Uses;
 use basalt_core::structures::space_saving::SpaceSaving;
 
 /// Slots of each thread's list by commands, which is always kept: a key with more than 1/256 of all uses is

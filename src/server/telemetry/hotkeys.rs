@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 
 use super::counters::{self, ThreadCounters};
 use super::hot_lists::{Lists, SessionLists};
+use super::prefix_uses::Counts;
 use super::prefixes::Prefixes;
-use super::prefixes::uses::Counts;
 use super::process;
 use basalt_commands::command::Args;
 use basalt_commands::command::declaration::{Command, Flags};
@@ -23,7 +23,8 @@ use basalt_commands::command::host::{HotKeysReport, HotKeysRequest, HotKeysTop};
 use basalt_core::structures::space_saving::{Heavy, SpaceSaving, heaviest};
 use basalt_engine::Key;
 
-/// Slots of a session's lists per requested key.
+/// Counters kept for each key that HOTKEYS START requests: tracking more candidates than are reported makes the ranking
+/// more accurate.
 const PLACES_PER_KEY: usize = 4;
 
 /// Protocol overhead of an argument in bytes, besides its own.

@@ -9,6 +9,7 @@
 //! slow                       slow commands on their way to the logs
 //! process memory histogram   read from the system, the allocator, the buckets
 //! hotkeys                    the keys with the most commands, bytes and time
+//! prefix_uses                uses of prefixes, as one thread samples them
 //! prefixes                   memory and usage of keys by their prefix
 //! rounds                     iterations of the event loops
 //! handshakes                 figures of TLS handshakes
@@ -45,6 +46,7 @@ pub mod metrics;
 pub mod miss_ratio;
 pub mod observed;
 pub mod persistence;
+pub mod prefix_uses;
 pub mod prefixes;
 pub mod process;
 pub mod progress;

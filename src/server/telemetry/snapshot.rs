@@ -19,7 +19,7 @@ use super::{Telemetry, clock};
 use basalt_commands::client::memory::CLIENT_MEMORY;
 use basalt_commands::client::shared::mailbox;
 use basalt_commands::command::host::MemoryReport;
-use basalt_commands::command::table::registry;
+use basalt_commands::command::registry::registry;
 use basalt_commands::pubsub;
 use basalt_engine::published::{DbCounts, LAG_BOUNDS_MS, PublishedLeases, PublishedTags};
 

@@ -13,7 +13,7 @@
 //! ```text
 //! line   a node as a line
 //! read   parses a file to the saved state
-//! write  writes the saved state to a file; CLUSTER NODES
+//! write  formats the saved state for the file, and the lines of CLUSTER NODES
 //! ```
 
 mod line;

@@ -1,4 +1,4 @@
-//! Writes the saved state to a file, and CLUSTER NODES.
+//! Formats cluster state as text: the contents of nodes.conf, and the lines of CLUSTER NODES.
 
 use std::collections::BTreeMap;
 

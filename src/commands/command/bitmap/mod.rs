@@ -52,7 +52,7 @@ fn no_offset() -> CommandError {
     "ERR bit offset is not an integer or out of range".into()
 }
 
-/// Returns a bit of a string that may be too short.
+/// Returns the bit at `offset`; false beyond the end of the string.
 fn bit_at(bytes: &[u8], offset: u64) -> bool {
     let byte = usize::try_from(offset / 8)
         .ok()

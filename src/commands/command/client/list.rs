@@ -11,7 +11,7 @@ use crate::client::shared::tracking::Options;
 use crate::client::shared::{Peer, Shared};
 use crate::command::context::SessionCx;
 use crate::command::declaration::{Command, CommandResult, Flags};
-use crate::command::table::registry;
+use crate::command::registry::registry;
 use crate::command::{Args, Out};
 use basalt_core::base::number;
 

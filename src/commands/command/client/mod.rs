@@ -25,7 +25,7 @@ pub(super) use list::describe;
 use super::context::SessionCx;
 use super::declaration::{Command, CommandResult, Flags, Group};
 use super::error::{CommandError, shown};
-use super::server::reply_help;
+use super::help::reply_help;
 use super::{Args, Out};
 use crate::client::connection::ReplyMode;
 use crate::cluster::route::Manner;

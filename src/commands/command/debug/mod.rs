@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::context::{After, Block, SessionCx};
 use super::declaration::{Command, CommandResult, Flags, Group};
 use super::error::{CommandError, shown_name};
-use super::server::{reply_help, text};
+use super::help::{reply_help, text};
 use super::{Args, Out};
 use crate::config::rewrite::Adding;
 use basalt_core::base::glob::{self, Case};

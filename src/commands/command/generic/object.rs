@@ -3,7 +3,7 @@
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
-use crate::command::server::reply_help;
+use crate::command::help::reply_help;
 use crate::command::{Args, Out};
 use crate::config::values::MaxmemoryPolicy;
 use basalt_core::structures::table::Place;

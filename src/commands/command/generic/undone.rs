@@ -2,7 +2,7 @@
 //! had never been possible.
 
 use crate::command::declaration::Flags;
-use crate::command::table::registry;
+use crate::command::registry::registry;
 use crate::command::testing::Terminal;
 use basalt_core::alloc::account;
 use basalt_core::base::random::Random;

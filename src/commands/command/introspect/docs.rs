@@ -2,8 +2,8 @@
 
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags};
+use super::super::registry::registry;
 use super::super::syntax::{self, Argument, Kind};
-use super::super::table::registry;
 use super::super::{Args, Out};
 use super::info::reply_words;
 use super::{find, listed_children};

@@ -4,7 +4,7 @@ use super::super::context::SessionCx;
 use super::super::declaration::{
     BeginSearch, Command, CommandResult, FindKeys, Flags, KeyFlags, KeySpec,
 };
-use super::super::table::registry;
+use super::super::registry::registry;
 use super::super::{Args, Out};
 use super::{find, listed_children};
 

@@ -3,7 +3,7 @@
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags, KeyFlags};
 use super::super::keys;
-use super::super::table::{registry, resolve};
+use super::super::registry::{registry, resolve};
 use super::super::{Args, Out};
 use super::info::reply_key_flags;
 

@@ -3,7 +3,7 @@
 use super::super::context::SessionCx;
 use super::super::declaration::{Categories, Command, CommandResult, Flags};
 use super::super::error::CommandError;
-use super::super::table::registry;
+use super::super::registry::registry;
 use super::super::{Args, Out};
 use basalt_core::base::glob::{self, Case};
 

@@ -11,8 +11,8 @@ mod tests;
 
 use super::context::SessionCx;
 use super::declaration::{Categories, Command, CommandResult, Flags, Group};
-use super::server::reply_help;
-use super::table::{registry, resolve};
+use super::help::reply_help;
+use super::registry::{registry, resolve};
 use super::{Args, Out};
 use crate::command::error::shown_name;
 

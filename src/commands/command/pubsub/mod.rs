@@ -20,7 +20,7 @@ pub(super) use connect::take_messages;
 
 use super::context::{Outbox, SessionCx};
 use super::declaration::{Channels, Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
-use super::server::reply_help;
+use super::help::reply_help;
 use super::{Args, Out};
 use crate::client::shared::mailbox::Topic;
 use crate::command::error::shown_name;

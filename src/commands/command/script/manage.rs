@@ -3,7 +3,7 @@
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags, always};
 use super::super::error::CommandError;
-use super::super::server::reply_help;
+use super::super::help::reply_help;
 use super::super::{Args, Out};
 use super::GROUP;
 use crate::command::host::scripts::{Kind, RunView};

@@ -4,7 +4,7 @@ use super::super::context::{After, SessionCx};
 use super::super::declaration::{Command, CommandResult, Flags, Group, always};
 use super::super::error::CommandError;
 use super::super::{Args, Out};
-use super::reply_help;
+use crate::command::help::reply_help;
 use crate::config::live;
 use crate::config::rewrite::Adding;
 use basalt_core::base::lossless;

@@ -5,7 +5,7 @@ use super::super::declaration::{Command, CommandResult, Databases, Flags, Group}
 use super::super::error::CommandError;
 use super::super::host::HotKeysRequest;
 use super::super::{Args, Out};
-use super::reply_help;
+use crate::command::help::reply_help;
 
 const GROUP: Group = Group::Server;
 const FLAGS: Flags = Flags::ADMIN.or(Flags::NOSCRIPT);

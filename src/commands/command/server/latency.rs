@@ -3,9 +3,9 @@
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags, Group};
 use super::super::error::shown;
-use super::super::table::registry;
+use super::super::registry::registry;
 use super::super::{Args, Out};
-use super::{reply_help, text};
+use crate::command::help::{reply_help, text};
 
 const GROUP: Group = Group::Server;
 const FLAGS: Flags = Flags::ADMIN

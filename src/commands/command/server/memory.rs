@@ -7,7 +7,7 @@ use super::super::declaration::{
 use super::super::error::CommandError;
 use super::super::host::MemoryReport;
 use super::super::{Args, Out};
-use super::reply_help;
+use crate::command::help::reply_help;
 use basalt_engine::value::DataType;
 
 const GROUP: Group = Group::Server;

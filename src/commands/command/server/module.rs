@@ -7,7 +7,7 @@
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags, Group};
 use super::super::{Args, Out};
-use super::reply_help;
+use crate::command::help::reply_help;
 use basalt_core::base::text;
 
 const GROUP: Group = Group::Server;

@@ -4,7 +4,7 @@ use super::{Args, Command, CommandError, CommandResult, DataType, Out, Place, Sh
 use super::{any_id, edit_stream, event, stream_at, strict_id};
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::{shown, shown_name};
-use crate::command::server::reply_help;
+use crate::command::help::reply_help;
 use basalt_engine::Key;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::stream::group::{Group as ConsumerGroup, UNKNOWN_READ};

@@ -6,7 +6,7 @@ use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, 
 use super::{now_ms, reply_entries, reply_entry, reply_id, stream_at};
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::shown_name;
-use crate::command::server::reply_help;
+use crate::command::help::reply_help;
 use basalt_engine::value::stream::Stream;
 use basalt_engine::value::stream::consumer::{Consumer, NEVER};
 use basalt_engine::value::stream::group::{Group as ConsumerGroup, UNKNOWN_READ};

@@ -14,8 +14,8 @@ mod tests;
 use super::context::{Gather, ShardCx};
 use super::declaration::{Categories, Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use super::error::CommandError;
+use super::help::reply_help;
 use super::marks::{check_lengths, check_tags, too_many_tags};
-use super::server::reply_help;
 use super::{Args, Out, scan};
 use basalt_engine::effect::Event;
 

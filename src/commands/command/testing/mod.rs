@@ -34,7 +34,7 @@ use super::context::{After, ClientView, Engines, Gather, Outbox, SessionCx, Shar
 use super::declaration::{Command, CommandResult, Flags, Run};
 use super::error::CommandError;
 use super::prepared::Prepared;
-use super::table::{registry, resolve};
+use super::registry::{registry, resolve};
 use super::{keys, notes};
 use crate::client::connection::Connection;
 use crate::client::registry::Registry;

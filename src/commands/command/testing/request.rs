@@ -3,7 +3,7 @@
 use crate::command::args::{Args, RoutedKey};
 use crate::command::declaration::Command;
 use crate::command::keys;
-use crate::command::table::{registry, resolve};
+use crate::command::registry::{registry, resolve};
 use basalt_core::resp::request::{NOTHING_BESIDE, Span};
 
 /// Calls `run` with the request that a line without quotes contains; `route` routes its keys.

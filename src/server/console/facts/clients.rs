@@ -6,15 +6,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use serde_json::{Value, json};
 
-use super::super::pages::View;
 use super::super::query::Query;
+use super::super::view::View;
 use super::super::viewer::Sight;
 use super::{HIDDEN, name};
 use crate::telemetry::clock;
 use basalt_commands::client::shared::mailbox::Mailbox;
 use basalt_commands::client::shared::{Peer, Shared};
 use basalt_commands::command::client;
-use basalt_commands::command::table::registry;
+use basalt_commands::command::registry::registry;
 
 /// Default number of rows per page.
 const ROWS: usize = 50;

@@ -9,14 +9,14 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::super::pages::View;
+use super::super::view::View;
 use crate::telemetry::observed::Observed;
 use basalt_core::base::random::Random;
 
 /// Shards sampled.
 const SHARDS_MAX: usize = 64;
 
-/// Keys sampled from each database of such a shard.
+/// Number of keys sampled from each database of a sampled shard.
 const DRAWS: usize = 8;
 
 /// One type's share of the data.

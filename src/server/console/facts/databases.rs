@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::pages::View;
+use super::super::view::View;
 use basalt_core::base::info::{InfoText, part};
 
 /// A database with keys, a share, or past activity.

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::pages::View;
+use super::super::view::View;
 use super::super::viewer::Sight;
 use super::contents::used_bytes;
 use super::name;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::pages::View;
+use super::super::view::View;
 use super::super::viewer::Sight;
 use super::HIDDEN;
 use basalt_commands::config::Config;

@@ -3,13 +3,13 @@
 
 use serde_json::{Value, json};
 
-use super::super::pages::View;
+use super::super::view::View;
 use super::super::viewer::Sight;
 use super::keys::shown;
 use super::{HIDDEN, name};
 use basalt_commands::command::host::SlowlogEntry;
 use basalt_commands::command::keys;
-use basalt_commands::command::table::{registry, resolve};
+use basalt_commands::command::registry::{registry, resolve};
 
 /// Maximum number of entries.
 pub(crate) const ENTRIES_MAX: usize = 200;

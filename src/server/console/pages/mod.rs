@@ -11,72 +11,21 @@ mod lists;
 mod overview;
 mod persistence;
 mod replication;
-mod room;
-
-use std::sync::Arc;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::chart::lines::{SPANS, Span};
-use super::query::Query;
-use super::viewer::{Sight, Viewer, any_can_sign_in};
+use super::chart::lines::SPANS;
+use super::room::Room;
+use super::view::View;
+use super::viewer::any_can_sign_in;
 use crate::telemetry::observed::Observed;
-use crate::telemetry::{clock, findings, info};
-use basalt_commands::config::Config;
-use basalt_core::base::info::InfoText;
 use basalt_core::base::lossless;
-use room::Room;
 
 /// Path of the event stream that updates panels of an open page.
 pub(super) const EVENTS: &str = "/events";
 
 /// Path of a self-contained page that can be passed on.
 pub(super) const REPORT: &str = "/report";
-
-/// The source of a page: a server at a moment, and its viewer.
-pub(super) struct View<'a> {
-    pub(super) service: &'a dyn Observed,
-    pub(super) config: Arc<Config>,
-    pub(super) viewer: Viewer,
-    pub(super) query: Query,
-    /// All of INFO.
-    pub(super) info: InfoText,
-    pub(super) now_s: u64,
-    /// Remaining bytes of the page.
-    room: Room,
-}
-
-impl<'a> View<'a> {
-    pub(super) fn new(service: &'a dyn Observed, viewer: Viewer, query: Query) -> View<'a> {
-        View {
-            service,
-            config: service.config(),
-            viewer,
-            query,
-            info: InfoText::parse(&info::text(service, &["everything".to_owned()])),
-            now_s: clock::unix_ms() / 1_000,
-            room: Room::of_page(),
-        }
-    }
-
-    /// Returns the time span shown.
-    fn span(&self) -> Span {
-        let name = span_name(&self.query);
-        let found = SPANS.iter().find(|span| span.name == name);
-        *found.unwrap_or(&SPANS[0])
-    }
-
-    /// Returns the findings: the subject, the text for this viewer, and the fix.
-    pub(super) fn findings(&self) -> Vec<(&'static str, String, &'static str)> {
-        let shown = |(about, finding): (&'static str, findings::Finding)| {
-            let named = finding.key.as_ref().is_none_or(|key| {
-                self.viewer.sees(Sight::HotKeys) && self.viewer.sees_key(key, None)
-            });
-            (about, finding.shown(named).to_owned(), finding.remedy)
-        };
-        findings::all(self.service).into_iter().map(shown).collect()
-    }
-}
 
 /// Advises a viewer who is not logged in: to log in if some user can, or how to create one.
 pub(super) fn how_to_see_names(service: &dyn Observed) -> Markup {
@@ -90,13 +39,6 @@ pub(super) fn how_to_see_names(service: &dyn Observed) -> Markup {
             code { "CONFIG SET metrics-key-names yes" } " shows names to everybody."
         }
     }
-}
-
-/// Returns the name of the time span that a query requests.
-pub(super) fn span_name(query: &Query) -> &'static str {
-    let asked = query.get("range").unwrap_or_default();
-    let found = SPANS.iter().find(|span| span.name == asked);
-    found.unwrap_or(&SPANS[0]).name
 }
 
 /// A panel of a page.

@@ -17,7 +17,7 @@ use basalt_commands::cluster::slot_set::SlotSet;
 use basalt_commands::command::declaration::{Command, Flags};
 use basalt_commands::command::keys;
 use basalt_commands::command::notes;
-use basalt_commands::command::table::{registry, resolve};
+use basalt_commands::command::registry::{registry, resolve};
 use basalt_core::base::{hash, number};
 use basalt_core::resp::answer::{Answer, Malformed};
 use basalt_engine::note;

@@ -59,7 +59,7 @@ enum Seen {
     Line(usize),
     /// An incomplete command or line of at least this many bytes.
     Part(usize),
-    /// Neither.
+    /// Bytes that begin neither a command nor an annotation line, or an overlong line.
     Neither,
 }
 

@@ -118,7 +118,7 @@ pub(super) fn take(shards: &Shards, shard: u16) -> ShardGuard<'_, Engine, Job> {
 /// Capacity reserved in tables.
 pub(super) struct Room {
     shards: Arc<Shards>,
-    /// Number of keys reserved for, by shard and database.
+    /// Largest number of keys for which capacity was reserved, by shard and database.
     made: BTreeMap<(u16, usize), usize>,
 }
 

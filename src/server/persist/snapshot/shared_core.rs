@@ -14,8 +14,8 @@ const SLICE_SHARED_NS: u64 = 25_000;
 /// Minimum duration of an offer of the core that was taken.
 const OFFER_TAKEN_NS: u64 = 3_000;
 
-/// Number of consecutive offers not taken after which a walker has its core for itself. A thread that serves
-/// connections may be idle at a few of them and busy at the next.
+/// Number of consecutive yields that return at once after which a snapshot thread is taken to be alone on its core and
+/// uses longer slices. Many, since a serving thread may be idle at some yields and busy at the next.
 const OFFERS_LEFT: u32 = 64;
 
 /// Duration from which an offer is long: it may have been taken by other processes, which never rest.
@@ -26,7 +26,8 @@ const OFFER_LONG_NS: u64 = 1_000_000;
 /// by the server's own threads was meant for them.
 const FOREIGN_SHARE: u64 = 4;
 
-/// Maximum time it gets back: the whole server may have been stopped for hours.
+/// Maximum CPU time that a snapshot thread runs without yielding to make up for time lost to other processes. The
+/// measured loss can be hours if the server was stopped.
 const GIVEN_BACK_NS_MAX: u64 = 10_000_000;
 
 /// The core that a walker runs on.

@@ -2,8 +2,8 @@
 
 use crate::telemetry::log;
 use basalt_commands::command::declaration::Flags;
+use basalt_commands::command::registry::{registry, resolve};
 use basalt_commands::command::replication::REPLCONF;
-use basalt_commands::command::table::{registry, resolve};
 use basalt_core::base::number;
 use basalt_core::resp::request::{Limits, Parser, Requests};
 

@@ -606,7 +606,7 @@ pub fn run_lone(
 mod tests {
     use super::*;
     use basalt_commands::command::args::RoutedKey;
-    use basalt_commands::command::table::registry;
+    use basalt_commands::command::registry::registry;
     use basalt_core::resp::request::Span;
 
     #[test]

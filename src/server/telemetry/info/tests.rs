@@ -121,7 +121,7 @@ fn every_field_of_redis_7_that_its_idle_self_shows_is_there() {
 #[test]
 fn commands_errors_and_latencies_are_shown_once_something_ran() {
     use crate::telemetry::{counters, errors};
-    use basalt_commands::command::table::registry;
+    use basalt_commands::command::registry::registry;
     let _alone = COUNTING.lock();
     let ping = registry().find(b"ping").expect("PING exists");
     counters::local().command(ping).ran(1_500, false);

@@ -49,7 +49,7 @@ pub fn render(service: &dyn Observed) -> String {
     certificates(&mut page, service);
     rows::write(rows::MEMORY, &source, &mut page);
     keyspace(&mut page, &source);
-    units(&mut page, &source);
+    write_script_and_transaction_metrics(&mut page, &source);
     miss_ratio(&mut page, &snapshot);
     hot_keys(&mut page, service);
     if config.metrics_key_names {
@@ -358,7 +358,7 @@ fn certificates(page: &mut Page, service: &dyn Observed) {
 }
 
 /// Writes the figures of scripts and transactions, by the shards that they locked.
-fn units(page: &mut Page, source: &Source<'_>) {
+fn write_script_and_transaction_metrics(page: &mut Page, source: &Source<'_>) {
     rows::write(rows::SCRIPTS, source, page);
     let scripts = source.snapshot.scripts;
     for (name, help, extents) in [

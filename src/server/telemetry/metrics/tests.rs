@@ -16,7 +16,7 @@ const NAMES: &str = include_str!("names.txt");
 fn page() -> String {
     let _alone = COUNTING.lock();
     let service = crate::start::build(Arc::new(Config::default()), 4, Telemetry::new(None, 2));
-    let ping = basalt_commands::command::table::registry()
+    let ping = basalt_commands::command::registry::registry()
         .find(b"ping")
         .expect("PING exists");
     for duration_ns in [700, 1_500, 40_000, 3_000_000_000_000] {

@@ -3,11 +3,10 @@
 //! A prefix is the start of a key, up to and including its first `prefix-delimiter`, or its `prefix-depth`th; keys
 //! without a delimiter belong to the empty prefix. No state is kept per key or prefix, and nothing is scanned.
 //! Memory is estimated on request from entries sampled at random, plus the large values that shards track anyhow
-//! ([`draw`]). Usage comes from the commands sampled for hot keys ([`uses`]), whose figures are halved every
+//! ([`draw`]). Usage comes from the commands sampled for hot keys ([`prefix_uses`](super::prefix_uses)), whose figures are halved every
 //! minute. Each estimate comes with its error: the true figure lies within it 99 times out of 100.
 
 pub mod draw;
-pub mod uses;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,8 +15,8 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::observed::Observed;
+use super::prefix_uses::{Counts, Uses};
 use super::{clock, counters};
-use uses::{Counts, Uses};
 
 /// Leading bytes of a key in which a prefix is searched.
 pub const NAME_BYTES_MAX: usize = 128;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::uses::Counts;
 use super::*;
 use crate::state::Service;
+use crate::telemetry::prefix_uses::Counts;
 use crate::telemetry::{COUNTING, Telemetry};
 use basalt_commands::config::Config;
 use basalt_engine::keyspace::Deadline;

@@ -8,7 +8,7 @@ use cases::{ITSELF, NEWER_KEYS, NEWER_SEED, NOTHING, SEED, SOMETHING};
 
 use super::MAY_LEAVE_RECORDS;
 use crate::command::declaration::{Command, Flags, Run};
-use crate::command::table::registry;
+use crate::command::registry::registry;
 use crate::command::testing::{Appended, Terminal, state};
 use basalt_core::base::text::split_arguments;
 use basalt_core::resp::reply::Protocol;

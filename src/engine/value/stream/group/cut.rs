@@ -38,8 +38,8 @@ struct Heads {
 }
 
 impl Heads {
-    /// Shows a consumer by its index, or the number of following entries that no consumer owns. Returns the next
-    /// stage.
+    /// Passes the consumer at index `number` to `show`; past the last consumer, the number of pending entries without an
+    /// owner, which come next. Returns the stage to continue with.
     fn show_consumer(
         &self,
         number: usize,

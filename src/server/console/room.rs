@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use maud::{Markup, PreEscaped, html};
 
-use super::super::ASSETS;
+use super::ASSETS;
 
 /// Maximum bytes of a page, including its styles and script.
 const PAGE_BYTES_MAX: usize = 200_000;
