@@ -1,10 +1,10 @@
-//! The cluster's bus in one thread, simulated: how long a cluster takes to form and to replace primaries that die, what
-//! its gossip costs in bytes and in CPU time.
+//! The cluster's bus simulated in one thread: how long a cluster takes to form and to replace primaries that fail, and
+//! the cost of its gossip in bytes and in CPU time.
 //!
-//! `cargo bench --bench cluster [-- NODES …]`, by default 6, 100 and 1000 nodes, half of them replicas. Times are those
-//! of the simulation; CPU is what the machines of all nodes, and the simulation around them, took of this thread,
-//! without sockets. Beside the packets stands what Redis's rules lead to at most, were no news of pongs passed on: a
-//! ping to each node every half of the node timeout, one a second to a node drawn, and a pong for each.
+//! `cargo bench --bench cluster [-- NODES …]`, by default 6, 100 and 1000 nodes, half of them replicas. Times are
+//! simulated; CPU is that of all nodes' state machines and the simulation in this thread, without sockets. Next to the
+//! packets is the maximum by Redis's rules, if no news of pongs were passed on: a ping to each node every half of the
+//! node timeout, one per second to a random node, and a pong for each.
 
 #![expect(clippy::print_stdout, reason = "a bench says what it measured")]
 
@@ -26,16 +26,16 @@ const NETWORK: Faults = Faults {
     save_max: 5,
 };
 
-/// Seconds that a cluster idles while its traffic is counted.
+/// Seconds for which an idle cluster's traffic is counted.
 const IDLE_S: u64 = 60;
 
-/// Nanoseconds that this thread has run, however busy the machine is.
+/// Returns the CPU nanoseconds of this thread, independent of other load.
 fn cpu_ns() -> u64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Packets that a node sends a second at most, by the rules.
+/// Returns the maximum packets that a node sends per second, by the rules.
 fn packets_at_most(nodes: usize) -> u64 {
     2 * (NODE_TIMEOUT + (nodes as u64 - 1) * 2_000) / NODE_TIMEOUT
 }
@@ -82,7 +82,7 @@ fn main() {
     }
 }
 
-/// Seconds from the death of primaries until replicas have taken the place of all.
+/// Measures the seconds from the failure of primaries until replicas have replaced all of them.
 fn replaced(world: &mut World, primaries: std::ops::Range<usize>) -> f64 {
     let begun = world.now;
     for at in primaries.clone() {

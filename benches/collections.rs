@@ -1,15 +1,15 @@
-//! Compares collections with redis-server's and Valkey's: the server's CPU time a command, and bytes an element.
+//! Compares collections with redis-server's and Valkey's: the server's CPU time per command, and bytes per element.
 //!
 //! ```text
 //! cargo bench --bench collections -- [--quick] [--cores 0] [--load-cores 1] [--rounds 15] [--ms 150] [--only WORD]
 //!     [--speed | --memory] [--basalt PATH] [--redis PATH] [--valkey PATH] [--no-redis] [--no-valkey] [--out DIR]
 //! ```
 //!
-//! Speed: 50 connections, each with 16 requests under way, in rounds that go through the servers in turn, both pinned
-//! to one core; the median of the rounds. Requests are made before the clock starts, every sample has the same number
-//! of them, what they take away is given back before the next, and each connection goes on as soon as it has its
-//! replies; the figure that counts is the server's own. Memory: what `used_memory` grew by, divided by the elements,
-//! payload included.
+//! Speed: 50 connections, each with 16 requests in flight, in rounds over the servers in turn, pinned to one core; the
+//! median of the rounds. Requests are generated before the clock starts, every sample has the same number of them, the
+//! elements that they remove are restored before the next, and each connection continues as soon as it has its replies;
+//! the relevant figure is the server's own CPU. Memory: the growth of `used_memory`, divided by the elements, payload
+//! included.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -24,10 +24,10 @@ use support::scenarios;
 
 const PIPELINE: usize = 16;
 
-/// A collection to weigh.
+/// A collection whose memory is measured.
 struct Weight {
     name: &'static str,
-    /// How many elements, or small collections, there are in the end.
+    /// Final number of elements, or of small collections.
     count: usize,
     request: fn(usize, &mut Vec<u8>),
 }
@@ -459,7 +459,7 @@ fn weigh(peer: &Peer, weight: &Weight) -> f64 {
     let all = format!("0-{}", process::core_count() - 1);
     let server = peer.start(&all, &[]);
     let mut client = server.client();
-    // The loading connection's buffers are there before and after.
+    // The loading connection's buffers exist before and after.
     client.load(1000, |_, out| process::encode_into(out, &["PING"]));
     let used = |server: &Process| {
         std::thread::sleep(Duration::from_millis(300));

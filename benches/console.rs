@@ -1,16 +1,14 @@
-//! What open pages of the console cost a server at work: its CPU at so many commands a second, without a page and with
-//! ten.
+//! The cost of open console pages on a loaded server: its CPU at a fixed command rate, without pages and with ten.
 //!
 //! ```text
 //! cargo bench --bench console -- [--quick] [--rate 100000] [--pages 10] [--page /] [--seconds 10] [--rounds 5]
 //!     [--keys 100000] [--cores 0] [--load-cores 1] [--basalt PATH] [--out DIR]
 //! ```
 //!
-//! A page is what a browser keeps open: a stream of events, which is read as it comes and opened again when it ends.
-//! Pages of visitors share what is made for them; a page of a user who has signed in is made for that user alone. The
-//! load is one thread that sends nine GETs and a SET at a time by the clock, so that the server has the same to do in
-//! every turn. Turns without pages and with them follow each other on one server, and the difference is taken within a
-//! round.
+//! A page is what a browser keeps open: a stream of events, which is read as it arrives and reopened when it ends.
+//! Pages of visitors share their content; the page of a signed-in user is made for that user alone. The load is one
+//! thread that sends nine GETs and a SET at a time by the clock, so that the server has the same work in every turn.
+//! Turns without and with pages alternate on one server, and the difference is taken within a round.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
@@ -33,21 +31,21 @@ const CONNECTIONS: usize = 20;
 /// Requests of a batch: nine GETs and a SET.
 const BATCH: usize = 10;
 
-/// Batches that are made before the clock starts, and sent again from the first when all were.
+/// Number of batches generated before the clock starts, and repeated from the first when all were sent.
 const BATCHES: usize = 20_000;
 
 const VALUE_BYTES: usize = 100;
 
-/// Before a turn is measured.
+/// Pause before a turn is measured.
 const SETTLING: Duration = Duration::from_secs(2);
 
-/// How late the load may be and still catch up.
+/// Maximum delay of the load that is caught up.
 const SLACK: Duration = Duration::from_millis(100);
 
-/// After a stream has ended, as the server tells browsers.
+/// Pause after a stream has ended, as the server tells browsers.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Who has pages open.
+/// The kind of clients that have pages open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Nobody,
@@ -75,7 +73,7 @@ impl Who {
     }
 }
 
-/// What the command line says.
+/// Parameters from the command line.
 struct Plan {
     rate: usize,
     pages: usize,
@@ -85,11 +83,11 @@ struct Plan {
     keys: usize,
 }
 
-/// What a turn has shown.
+/// Result of a turn.
 #[derive(Clone, Copy, Default)]
 struct Turn {
     commands_per_s: f64,
-    /// Of a core, in percent.
+    /// CPU use, in percent of a core.
     cpu: f64,
     events_per_s: f64,
     bytes_per_s: f64,
@@ -246,7 +244,7 @@ impl Plan {
     }
 }
 
-/// What pages were sent.
+/// Events and bytes received by pages.
 #[derive(Default)]
 struct Taken {
     events: AtomicU64,
@@ -272,7 +270,7 @@ fn watch(port: u16, request: &str, taken: &Taken, stop: &AtomicBool) {
             let is_good = buffer.starts_with(b"HTTP/1.1 200");
             assert!(!is_first || is_good, "the page is refused");
             is_first = false;
-            // The mark of an event is seldom cut in two.
+            // The mark of an event is seldom split between reads.
             let events = memchr::memmem::find_iter(&buffer[..count], b"data: {").count();
             taken.events.fetch_add(events as u64, Relaxed);
             taken.bytes.fetch_add(count as u64, Relaxed);
@@ -283,7 +281,7 @@ fn watch(port: u16, request: &str, taken: &Taken, stop: &AtomicBool) {
     }
 }
 
-/// Sends batches by the clock and reads their replies; one that comes late goes out without a pause.
+/// Sends batches by the clock and reads their replies; a late one is sent without a pause.
 fn keep_rate(port: u16, rate: usize, keys: usize, done: &AtomicU64, stop: &AtomicBool) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut draw = || {
@@ -303,7 +301,7 @@ fn keep_rate(port: u16, rate: usize, keys: usize, done: &AtomicU64, stop: &Atomi
             bytes
         })
         .collect();
-    // Two lines for each value that was found, and one for the SET.
+    // Two lines for each value found, and one for the SET.
     let lines = 2 * (BATCH - 1) + 1;
     let mut streams: Vec<TcpStream> = (0..CONNECTIONS)
         .map(|_| {
@@ -330,7 +328,7 @@ fn keep_rate(port: u16, rate: usize, keys: usize, done: &AtomicU64, stop: &Atomi
             }
         }
         done.fetch_add((CONNECTIONS * BATCH) as u64, Relaxed);
-        // What was missed for long is not made up for, as other turns would have less to do.
+        // Long delays are not caught up, as other turns would have less to do.
         due = (due + each).max(Instant::now() - SLACK);
         thread::sleep(due.saturating_duration_since(Instant::now()));
     }

@@ -1,16 +1,16 @@
-//! Eviction: what cutting the cache into shards does to its hit ratio, what a write costs at the limit, and whether
-//! memory stays within it.
+//! Eviction: the effect of sharding on the hit ratio, the cost of a write at the limit, and whether memory stays within
+//! it.
 //!
 //! ```text
 //! cargo bench --bench eviction -- --simulate [--requests 2000000]     in process: hit ratios with 1, 8, 64 shards
-//! cargo bench --bench eviction -- --cpu [--quick] [--rounds 15]      a SET that evicts, beside redis-server and Valkey
-//! cargo bench --bench eviction -- --ages [--turnovers 3]            how old evicted keys are, beside both
+//! cargo bench --bench eviction -- --cpu [--quick] [--rounds 15]      an evicting SET, compared with other servers
+//! cargo bench --bench eviction -- --ages [--turnovers 3]            age of evicted keys, compared with other servers
 //! cargo bench --bench eviction -- --soak [--seconds 20] [--limit BYTES] [--per-second N] [--of-redis]
 //!                                        [--directives "--activedefrag yes"]     all types at the limit
 //! ```
 //!
-//! The simulation runs the engines themselves, with their budget and their policies, on one thread. Its traces are made
-//! from seeds: Zipf of several exponents, a scan through a Zipf, keys that come once, popularity that moves.
+//! The simulation runs the engines themselves, with their budget and their policies, on one thread. Its traces are
+//! generated from seeds: Zipf of several exponents, a scan through a Zipf, keys that occur once, popularity that moves.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -34,7 +34,7 @@ use support::process::{self, Client, Cost, Process};
 
 fn main() {
     let Some(arguments) = Arguments::read() else {
-        // But it is seen that the simulation still works.
+        // Still check that the simulation works.
         simulate(20_000);
         return;
     };
@@ -71,13 +71,13 @@ fn say(line: &str) {
 
 // ---- Simulation -------------------------------------------------------------------------------------------------
 
-/// Which key each request asks for.
+/// The keys of a sequence of requests.
 struct Trace {
     name: &'static str,
     keys: Vec<u32>,
 }
 
-/// Numbers below a bound, the small ones more often.
+/// Zipf-distributed numbers below a bound, the small ones more often.
 struct Zipf {
     sums: Vec<f64>,
 }
@@ -177,7 +177,7 @@ impl Cache {
         }
     }
 
-    /// Reads a key, and writes it if it is not there, as users of caches do.
+    /// Reads a key, and writes it if it is missing, as users of caches do.
     fn ask(&mut self, number: u32, value: &[u8]) {
         let name = format!("key:{number:08}");
         let shard = usize::from(slot(name.as_bytes())) & (self.engines.len() - 1);
@@ -195,7 +195,7 @@ impl Cache {
             engine.pay(now, 1);
         }
         if self.asked.is_multiple_of(5_000) {
-            // The background's part.
+            // The work of the background task.
             self.budget.assess();
             for engine in &mut self.engines {
                 engine.evict_slice(now);
@@ -213,7 +213,7 @@ impl Cache {
     }
 }
 
-/// Percent of hits of a cache of `capacity` keys that forgets the one not asked for for the longest time.
+/// Returns the hit percentage of a cache of `capacity` keys that evicts the least recently used one.
 fn exact_lru_percent(keys: &[u32], capacity: usize) -> f64 {
     let mut last: HashMap<u32, usize> = HashMap::new();
     let mut by_time: BTreeMap<usize, u32> = BTreeMap::new();
@@ -232,7 +232,7 @@ fn exact_lru_percent(keys: &[u32], capacity: usize) -> f64 {
     100.0 * f64::from(hits) / keys.len() as f64
 }
 
-/// Bytes of values, a few of them large.
+/// Returns the bytes of a value, a few of them large.
 fn value_bytes(number: u32, varies: bool) -> usize {
     if !varies {
         return 100;
@@ -327,7 +327,7 @@ fn run(
 
 // ---- Beside other servers ---------------------------------------------------------------------------------------
 
-/// Far fewer keys fit than there are requests before one comes again.
+/// Far fewer keys fit than there are requests before a key recurs.
 const LIMIT: &str = "30000000";
 
 const NEW_KEYS: Scenario = Scenario {
@@ -347,7 +347,7 @@ const NEW_KEYS: Scenario = Scenario {
         client.ask(&["CONFIG", "RESETSTAT"]);
     },
     request: |_, out| {
-        // Never a key that was there lately.
+        // Never a recently used key.
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Relaxed);
         ask(out, &["SET", &format!("key:{number:012}"), VALUE]);
@@ -383,14 +383,14 @@ fn cpu(arguments: &Arguments) {
 
 // ---- Soak -------------------------------------------------------------------------------------------------------
 
-/// What a soak is run with.
+/// Parameters of a soak run.
 struct Soak {
     server: std::path::PathBuf,
     seconds: u64,
     limit_bytes: f64,
-    /// Directives behind the usual ones.
+    /// Additional directives.
     directives: Vec<String>,
-    /// Commands that all writers together send in a second, at most.
+    /// Maximum commands per second of all writers together.
     per_second: f64,
 }
 
@@ -493,7 +493,7 @@ fn soak_writer(mut client: Client, writer: u64, until: std::time::Instant, per_s
     sent
 }
 
-/// A command that adds something, or now and then takes something away.
+/// Encodes a command that adds something, or now and then removes something.
 fn soak_request(random: &mut Random, text: &str, out: &mut Vec<u8>) {
     let number = random.below(2_000_000);
     let member = random.below(1_000_000).to_string();

@@ -1,13 +1,13 @@
-//! What expiry costs: a million keys with one time to live, never touched again. How long until they are gone, by
-//! `used_memory` and `expired_keys`, and how another client's p99 does meanwhile, against the same client idle; and the
-//! lag from deadline to deletion with 100,000 volatile keys.
+//! The cost of expiry: a million keys with one time to live, never touched again. Measured are the time until they are
+//! gone, by `used_memory` and `expired_keys`, the p99 of another client meanwhile, compared with the same client on an
+//! idle server, and the lag from deadline to deletion with 100,000 volatile keys.
 //!
 //! ```text
 //! cargo bench --bench expiry -- [--quick] [--keys 1000000] [--rounds 5] [--basalt PATH] [--redis PATH]
 //!     [--valkey PATH] [--no-redis] [--no-valkey] [--out DIR]
 //! ```
 //!
-//! Servers have all cores, and so has the one client; basalt, redis-server and Valkey take turns.
+//! Servers have all cores, as does the one client; basalt, redis-server and Valkey take turns.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use support::peers::{self, Peer};
 use support::process::{self, Client, Process};
 
 struct Round {
-    /// From the common deadline to the last key's deletion; negative when some keys went early.
+    /// Seconds from the common deadline to the last key's deletion; negative if keys expired early.
     gone_after_s: f64,
     idle_p99_us: f64,
     expiry_p99_us: f64,
@@ -129,7 +129,7 @@ fn mass_expiry(peer: &Peer, keys: usize) -> Round {
         }
         let expired = watcher.info("stats", "expired_keys").unwrap_or(0.0);
         let used = watcher.info("memory", "used_memory").expect("used_memory");
-        // Tables need not shrink at once; what the entries took must be gone.
+        // Tables need not shrink at once; the entries' memory must be freed.
         if expired >= keys as f64 && used - empty < (full - empty) * 0.35 {
             gone_after_s = deadline.elapsed().as_secs_f64();
             break;
@@ -142,7 +142,7 @@ fn mass_expiry(peer: &Peer, keys: usize) -> Round {
     }
 }
 
-/// The last requests before a moment.
+/// Measures the p99 of requests until `end`.
 fn p99_until(client: &mut Client, end: Instant, requests_min: usize) -> f64 {
     let mut latencies = Vec::new();
     while Instant::now() < end || latencies.len() < requests_min {
@@ -165,7 +165,7 @@ fn p99(mut latencies: Vec<f64>) -> f64 {
         .unwrap_or(f64::NAN)
 }
 
-/// Keys with times spread over five seconds, and what basalt itself says of the lag.
+/// Measures the lag of keys with deadlines spread over five seconds, as reported by basalt itself.
 fn lag(peer: &Peer, keys: usize) -> String {
     let server = start(peer);
     let mut client = server.client();

@@ -1,6 +1,6 @@
-//! Hit ratios of basalt, of redis-server and of Valkey (allkeys-lru and allkeys-lfu) at the same `maxmemory`, over
-//! generated workloads, each replayed through the protocol as a look-aside cache: GET, and SET what was not there. In
-//! some of them requests delete keys (DEL), and values have deadlines (SET with PX).
+//! Hit ratios of basalt, redis-server and Valkey (allkeys-lru and allkeys-lfu) at the same `maxmemory`, over generated
+//! workloads, each replayed through the protocol as a look-aside cache: GET, and SET on a miss. In some of them
+//! requests delete keys (DEL), and values have deadlines (SET with PX).
 //!
 //! ```text
 //! cargo bench --bench hit_ratio -- [--quick] [--cells zipf,scan] [--ranks N] [--requests N] [--shares 0.1,0.3]
@@ -10,13 +10,13 @@
 //! ```
 //!
 //! The workloads are described in `tests/support/workload.rs`. Memory is a share of what all ranks would take in Redis,
-//! plus 2 MiB for the server itself. Servers run one after the other. Requests are pipelined, 64 GETs a batch, then the
-//! SETs of what was missing, over one connection: the same for all. `--exact` simulates an exact LRU cache of as many
-//! bytes of keys, values and 28 bytes each instead of starting servers, and is quick. `--in-process` feeds basalt's
-//! engines themselves, without sockets, and shows what their miss-ratio curves say beside exact LRU. What must be known
-//! to read the table: Redis ages its LFU counters by the minute and a replay takes seconds, so they hardly age here;
-//! that helps its LFU where popularity is fixed and hurts it where popularity moves. Where values have deadlines,
-//! requests are sent at the same pace to all.
+//! plus 2 MiB for the server itself. Servers run one after the other. Requests are pipelined, 64 GETs per batch, then
+//! the SETs of the misses, over one connection: the same for all. `--exact` simulates an exact LRU cache with the same
+//! budget for keys, values and 28 bytes each instead of starting servers, and is quick. `--in-process` feeds basalt's
+//! engines directly, without sockets, and compares their miss-ratio curves with exact LRU. To interpret the table:
+//! Redis ages its LFU counters by the minute and a replay takes seconds, so they hardly age here; that helps its LFU
+//! where popularity is fixed and hurts it where popularity moves. Where values have deadlines, requests are sent at the
+//! same pace to all.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
@@ -39,18 +39,18 @@ use support::arguments::Arguments;
 use support::peers::{self, Peer};
 use support::process::{self, Process};
 
-/// GETs under way at once.
+/// GETs in flight at once.
 const BATCH: usize = 64;
 
-/// What Redis takes for a string key, besides key and value.
+/// Bytes that Redis takes for a string key, besides key and value.
 const REDIS_OVERHEAD_BYTES: usize = 60;
 
-/// Room for the server itself.
+/// Memory for the server itself.
 const BASE_BYTES: usize = 2 << 20;
 
 const KEY_BYTES: usize = 16;
 
-/// One cell, for one server.
+/// One cell of the table, for one server.
 #[derive(Clone, Copy, Default)]
 struct Figures {
     hit_ratio: f64,
@@ -100,7 +100,7 @@ fn main() {
     peers::publish(&arguments, "hit_ratio.md", &out);
 }
 
-/// Bytes of `maxmemory` for a share of what all ranks would take.
+/// Returns the `maxmemory` bytes for a share of what all ranks would take.
 fn memory_bytes(workload: &Workload, share: f64) -> usize {
     let sample = 0..workload.ranks.min(20_000) as u32;
     let count = sample.len().max(1);
@@ -189,7 +189,7 @@ fn compare<'w>(
     }
 }
 
-/// One cell through the protocol.
+/// Measures one cell through the protocol.
 fn served(
     workload: &Workload,
     binary: &Path,
@@ -220,7 +220,7 @@ fn served(
     }
 }
 
-/// Plays a workload; hits, requests, and SETs that were refused.
+/// Replays a workload; returns hits, requests, and refused SETs.
 fn replay(workload: &Workload, stream: TcpStream) -> (u64, u64, u64) {
     let mut replies = Replies::new(stream);
     let value = vec![b'v'; 1 << 16];
@@ -291,7 +291,7 @@ enum Reply {
     Error,
 }
 
-/// Replies read without copying them.
+/// A reader of replies that does not copy them.
 struct Replies {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -311,7 +311,7 @@ impl Replies {
         self.stream.write_all(bytes).expect("send");
     }
 
-    /// Has so many bytes at hand.
+    /// Buffers at least `count` bytes.
     fn fill(&mut self, count: usize) {
         let mut chunk = [0; 1 << 16];
         while self.buffer.len() - self.at < count {
@@ -355,7 +355,7 @@ impl Replies {
     }
 }
 
-/// The engines alone, on one thread.
+/// Measures the engines alone, on one thread.
 fn in_process<'w>(
     out: &mut String,
     workloads: impl Iterator<Item = &'w Workload>,
@@ -378,7 +378,7 @@ fn in_process<'w>(
                 let _ = write!(row, " {:.2} ({}) |", cell.hit_ratio * 100.0, cell.keys);
                 (curve, data_bytes) = (cell.lru_estimate, cell.data_bytes);
             }
-            // The curve speaks of the memory that the data took in the end.
+            // The curve refers to the memory that the data took in the end.
             let per_key = data_bytes / cell_keys(&row).max(1);
             let mut cache = Lru::new(data_bytes);
             let exact = 100.0
@@ -398,7 +398,7 @@ fn in_process<'w>(
     }
 }
 
-/// The keys kept in the last cell of a row.
+/// Returns the keys kept in the last cell of a row.
 fn cell_keys(row: &str) -> u64 {
     let last = row.rsplit('(').next().unwrap_or_default();
     last.split(')')
@@ -440,7 +440,7 @@ fn engines(workload: &Workload, policy: &str, bytes: usize, shards: usize) -> Ce
     let value = vec![b'v'; 1 << 16];
     let (mut hits, mut asked) = (0, 0);
     for (index, (number, writes)) in workload.steps().enumerate() {
-        // As fast as a server would be asked over a connection.
+        // At the pace of requests to a server over a connection.
         now.unix_ms = 1_000_000
             + match workload.lives > 0.0 {
                 true => index as u64 / STEPS_PER_MS,
@@ -490,10 +490,10 @@ fn engines(workload: &Workload, policy: &str, bytes: usize, shards: usize) -> Ce
     }
 }
 
-/// The hit ratio of an exact cache over a workload, given the bytes of each key.
+/// Returns the hit ratio of an exact cache over a workload, given the bytes of each key.
 fn asked_of(cache: &mut Lru, workload: &Workload, bytes_of: impl Fn(u32) -> u64) -> f64 {
     let (mut hits, mut asked) = (0u64, 0u64);
-    // By key: the millisecond at which its value is over.
+    // By key: the millisecond at which its value expires.
     let mut ends = Vec::new();
     for (index, (key, writes)) in workload.steps().enumerate() {
         let now = index as u64 / STEPS_PER_MS;
@@ -517,9 +517,9 @@ fn asked_of(cache: &mut Lru, workload: &Workload, bytes_of: impl Fn(u32) -> u64)
     hits as f64 / asked as f64
 }
 
-/// What an exact LRU cache would do.
+/// Measures an exact LRU cache.
 fn exact<'w>(out: &mut String, workloads: impl Iterator<Item = &'w Workload>, shares: &[f64]) {
-    /// What basalt takes for a string key, besides key and value.
+    /// Bytes that basalt takes for a string key, besides key and value.
     const OVERHEAD_BYTES: usize = 28;
     let _ = writeln!(
         out,

@@ -1,5 +1,5 @@
-//! Bytes over payload that a key costs, in basalt, in redis-server and in Valkey: what `used_memory` says and what the
-//! system says (resident), for values of 8, 32, 100 and 1000 bytes, with and without a time to live.
+//! Memory overhead of a key in bytes, in basalt, redis-server and Valkey: by `used_memory` and by the system
+//! (resident), for values of 8, 32, 100 and 1000 bytes, with and without a time to live.
 //!
 //! ```text
 //! cargo bench --bench memory -- [--quick] [--keys 1000000,5000000] [--values 8,32,100,1000] [--basalt PATH]
@@ -7,10 +7,10 @@
 //!     [--only-idle] [--settle-s 30] [--out DIR]
 //! ```
 //!
-//! Each figure comes from a fresh server: its memory before and after loading keys of 16 bytes, less the bytes of keys
-//! and values, divided by the keys. With `--at-limit` the server then gets as its `maxmemory` what it takes, under
-//! `allkeys-lru`, and as many keys again, each of which evicts others; what is left is divided by the keys that are
-//! left.
+//! Each figure comes from a fresh server: its memory before and after loading keys of 16 bytes, minus the bytes of keys
+//! and values, divided by the keys. With `--at-limit` the server then gets its current memory as `maxmemory`, under
+//! `allkeys-lru`, and as many keys again, each of which evicts others; the resulting memory is divided by the remaining
+//! keys.
 //!
 //! Idle connections are measured after each of them has sent a pipeline of 64 KiB and has read its replies; the
 //! kernel's memory for them is in neither figure.
@@ -27,13 +27,13 @@ use support::load;
 use support::peers::{self, Peer};
 use support::process::{self, Process};
 
-/// What an idle connection has sent before.
+/// Bytes that an idle connection has sent before.
 const IDLE_PIPELINE_BYTES: usize = 64 * 1024;
 
-/// Piece by piece.
+/// Text from which the pipeline is composed.
 const IDLE_TEXT: &str = "a string of some forty bytes, more or less";
 
-/// What one load cost, in bytes a key over payload.
+/// The cost of one load, in bytes per key over payload.
 struct Cost {
     used: f64,
     resident: f64,
@@ -76,7 +76,7 @@ fn main() {
     resident += &peers::table_head(&servers, "keys, value, TTL", "RSS");
     for &keys in &counts {
         for &size in &sizes {
-            // Payload of five gigabytes and more is no question of overhead, and no laptop's either.
+            // Payload of five gigabytes and more says nothing about overhead, and does not fit a laptop.
             if keys * (size + 16) > 4 << 30 {
                 continue;
             }
@@ -104,14 +104,14 @@ fn main() {
     peers::publish(&arguments, "memory.md", &out);
 }
 
-/// What is loaded.
+/// The data to load.
 #[derive(Clone, Copy)]
 struct Load {
     keys: usize,
     /// Bytes of a value.
     size: usize,
     ttl: bool,
-    /// Whether as many keys follow at the limit.
+    /// True if as many keys follow at the limit.
     at_limit: bool,
 }
 
@@ -119,14 +119,14 @@ fn cost(peer: &Peer, load: Load) -> Cost {
     let all = format!("0-{}", process::core_count() - 1);
     let server = peer.start(&all, &[]);
     let mut client = server.client();
-    // The loading connection's buffers are there before and after.
+    // The loading connection's buffers exist before and after.
     client.load(1000, |_, out| process::encode_into(out, &["PING"]));
     let before = reading(&server);
     let value = "v".repeat(load.size);
     let set = |index: usize, out: &mut Vec<u8>| {
         let key = load::key(index);
         if load.ttl {
-            // All different, as times in earnest are.
+            // All different, as in practice.
             let seconds = (100_000 + index % 900_000).to_string();
             process::encode_into(out, &["SET", &key, &value, "EX", &seconds]);
         } else {
@@ -149,16 +149,16 @@ fn cost(peer: &Peer, load: Load) -> Cost {
     }
 }
 
-/// Connections that have worked and rest.
+/// Connections that were active and are now idle.
 #[derive(Clone, Copy)]
 struct IdleLoad {
     connections: usize,
-    /// The rest before they are weighed. Buffers of connections that were active of late are given back after two
+    /// The idle time before their memory is measured. Buffers of recently active connections are returned after two
     /// seconds, and the allocator keeps their pages for some ten more.
     settle: Duration,
 }
 
-/// What idle connections cost: CPU of the whole server, and its memory for each.
+/// Measures the cost of idle connections: CPU of the whole server, and memory per connection.
 fn idle(peer: &Peer, load: IdleLoad) -> String {
     let count = load.connections;
     let clients_max = ["--maxclients".to_owned(), (count + 100).to_string()];
@@ -172,7 +172,7 @@ fn idle(peer: &Peer, load: IdleLoad) -> String {
     }
     let mut received = vec![0; replies];
     let before = reading(&server);
-    // Plain sockets: this process has as many as it may have open.
+    // Plain sockets, one descriptor each: the number of open files of this process is limited.
     let clients: Vec<TcpStream> = (0..count).map(|_| server.client().into_stream()).collect();
     for mut client in &clients {
         client.write_all(&pipeline).expect("send");
@@ -192,7 +192,7 @@ fn idle(peer: &Peer, load: IdleLoad) -> String {
 }
 
 fn reading(server: &Process) -> (f64, f64) {
-    // Background work such as growing a table may still go on.
+    // Background work such as growing a table may still continue.
     std::thread::sleep(Duration::from_millis(500));
     let used = server
         .client()

@@ -1,5 +1,5 @@
-//! Compares what goes to others with redis-server's and Valkey's: published messages, invalidations of client-side
-//! caches, expired events; transactions and scripts. The figure is the server's CPU time, for each publish, delivery,
+//! Compares traffic to other clients with redis-server's and Valkey's: published messages, invalidations of client-side
+//! caches, expired events; also transactions and scripts. The figure is the server's CPU time, per publish, delivery,
 //! read, write or transaction.
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! All servers are pinned to one core and take turns; the load is one thread that sends a pipeline, reads its replies,
-//! then reads what every other connection is due to get. `threads` compares basalt with itself: a script on one key
+//! then reads the messages due on every other connection. `threads` compares basalt with itself: a script on one key
 //! with two threads against one. `--only` takes `publish`, `tracking`, `multi`, `scripts`, `threads` or `expired`.
 
 use std::io::{Read, Write as _};
@@ -21,10 +21,10 @@ use support::arguments::Arguments;
 use support::peers::{self, Peer};
 use support::process::{self, Client, Cost, CpuTime, Process, encode_into};
 
-/// Measures one kind of traffic, and says so in a table.
+/// Measures one kind of traffic, and returns a table.
 type Part = fn(&Plan) -> String;
 
-/// What the command line says.
+/// Parameters from the command line.
 struct Plan {
     servers: Vec<Peer>,
     cores: String,
@@ -66,7 +66,7 @@ fn main() {
 impl Plan {
     fn start(&self, index: usize) -> Process {
         let peer = &self.servers[index];
-        // Whoever is behind for a moment is not to be cut.
+        // A subscriber that lags for a moment must not be disconnected.
         let mut arguments = ["--client-output-buffer-limit", "pubsub", "0", "0", "0"].to_vec();
         if peer.name == "basalt" {
             arguments.extend(["--threads", "1"]);
@@ -75,8 +75,8 @@ impl Plan {
         peer.start(&self.cores, &arguments)
     }
 
-    /// The median of some figures of each server, in rounds that go through the servers in turn: for each figure those
-    /// of all servers.
+    /// Returns the medians of some figures of each server, in rounds over the servers in turn: per figure, those of all
+    /// servers.
     fn compare<const N: usize>(&self, measure: impl Fn(&Process) -> [f64; N]) -> [Vec<f64>; N] {
         let mut samples: Vec<Vec<[f64; N]>> = vec![Vec::new(); self.servers.len()];
         for round in 0..self.rounds {
@@ -93,7 +93,7 @@ impl Plan {
         })
     }
 
-    /// A table of what was compared.
+    /// Returns a table of the compared figures.
     fn table(&self, title: &str, rows: &[String], figures: &[Vec<f64>]) -> String {
         let head = peers::table_head(&self.servers, "what", "");
         let rows = rows.iter().zip(figures);
@@ -102,21 +102,21 @@ impl Plan {
     }
 }
 
-/// What each of `count` costs the server while something is done.
+/// Measures the server's cost of each of `count` items of `work`.
 fn cost(server: &Process, count: usize, work: impl FnOnce()) -> Cost {
     let before = CpuTime::of(server.pid());
     work();
-    // What the server does behind its last reply belongs to it.
+    // The server's work after its last reply is included.
     std::thread::sleep(Duration::from_millis(2));
     CpuTime::of(server.pid()).since(before).per(count)
 }
 
-/// Microseconds of its CPU.
+/// Measures the server's CPU microseconds per item.
 fn cpu_us(server: &Process, count: usize, work: impl FnOnce()) -> f64 {
     cost(server, count, work).us
 }
 
-/// Reads so many bytes and drops them.
+/// Reads `count` bytes and drops them.
 fn skip(stream: &mut TcpStream, mut count: usize) {
     let mut chunk = [0; 64 * 1024];
     while count > 0 {
@@ -135,7 +135,7 @@ fn encoded(words: &[&str]) -> Vec<u8> {
 
 // PUBLISH ------------------------------------------------------------------------------------------------------------
 
-/// Messages that are on their way at once.
+/// Messages in flight at once.
 const PUBLISHES_AT_ONCE: usize = 16;
 
 fn publish(plan: &Plan) -> String {
@@ -240,13 +240,13 @@ fn track(server: &Process, keys: usize) -> [f64; 6] {
     let mut reader = server.client();
     let hello = encoded(&["HELLO", "3"]);
     reader.send(&hello);
-    // The map of facts ends with an empty array of modules.
+    // The reply to HELLO ends with an empty array of modules.
     let mut seen = String::new();
     while seen != "0" {
         seen = reader.read();
     }
     let mut reader = reader.into_stream();
-    // Spread over the keys, so that no order of theirs helps.
+    // Spread over the keys, so that their order gives no advantage.
     let order = |index: usize| name(index * 7_919 % keys);
     let get = |reader: &mut TcpStream| {
         let mut bytes = Vec::new();
@@ -351,7 +351,7 @@ fn transactions(server: &Process, count: usize, key: impl Fn(u64) -> String) -> 
 /// The release of a lock.
 const COMPARE_AND_DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
 
-/// What a queue of jobs does to add one: a number, the job, its place in line, its time.
+/// Adds a job to a queue: its id, its data, its position, its time.
 const ADD_JOB: &str = "\
     local id = redis.call('INCR', KEYS[1]) \
     redis.call('HSET', KEYS[2] .. id % 10000, 'data', ARGV[1], 'at', ARGV[2]) \
@@ -386,7 +386,7 @@ fn scripts(plan: &Plan) -> String {
         let jobs = cpu_us(server, few, || {
             send(&mut stream, 16, few, ":1\r\n", add_job)
         });
-        // A server that always finds the next pipeline does not pay for going to sleep and being woken.
+        // A server that always finds the next pipeline ready pays nothing for sleeping and waking.
         let mut streams: Vec<TcpStream> = (0..BUSY_CONNECTIONS)
             .map(|_| server.client().into_stream())
             .collect();
@@ -406,10 +406,10 @@ fn scripts(plan: &Plan) -> String {
     plan.table(title, &rows, &figures)
 }
 
-/// As many as redis-benchmark opens.
+/// Number of connections, as in redis-benchmark.
 const BUSY_CONNECTIONS: usize = 50;
 
-/// What a call costs a server that has a pipeline of each connection lying there.
+/// Measures the cost of a call on a server that has a pending pipeline on each connection.
 fn busy(
     server: &Process,
     streams: &mut [TcpStream],
@@ -435,7 +435,7 @@ fn busy(
     })
 }
 
-/// A counter that only goes up to a limit.
+/// A counter that increments only up to a limit.
 const COUNT: &str = "\
     local now = tonumber(redis.call('GET', KEYS[1]) or '0') \
     if now >= tonumber(ARGV[1]) then return 0 end \
@@ -504,7 +504,7 @@ fn lock(at: usize) -> String {
     format!("lock:{at:06}")
 }
 
-/// Sends `count` requests, so many at a time, and reads as many replies, which are all alike.
+/// Sends `count` requests, in batches, and reads as many replies, which are all alike.
 fn send(
     stream: &mut TcpStream,
     at_a_time: usize,
@@ -563,6 +563,6 @@ fn expired_lag_ms(server: &Process, keys: usize) -> [f64; 3] {
     }
     lags.sort_unstable();
     let at = |share: f64| lags[((lags.len() - 1) as f64 * share) as usize] as f64;
-    // A lag below the clock's step is no lag; zero would leave nothing to divide by.
+    // A lag below the clock's resolution is no lag; zero would break the division.
     [at(0.5).max(0.5), at(0.99).max(0.5), at(1.0).max(0.5)]
 }

@@ -1,8 +1,8 @@
-//! The price of the shard token: alone, and with other threads at the same shard.
+//! The cost of the shard token: alone, and with other threads at the same shard.
 //!
-//! Dimensions: way in (at once, by message, all or none), shards (1, 10), rivals (0, 1, 3 threads that submit to the
-//! same shard without a pause). The engine is one integer, so what is measured is the protocol. A parking_lot mutex
-//! stands beside it for comparison.
+//! Dimensions: access (direct, by message, all or none), shards (1, 10), rivals (0, 1, 3 threads that submit to the
+//! same shard without a pause). The engine is one integer, so the protocol itself is measured. A parking_lot mutex is
+//! included for comparison.
 //!
 //! `cargo bench --profile fast --bench ownership`
 
@@ -121,7 +121,7 @@ fn with_rivals(c: &mut Criterion) {
                     })
                 })
                 .collect();
-            // Plays the worker too: nothing else is there to pick up a token that was handed over.
+            // Acts as the worker too: nothing else picks up a token that was handed over.
             group.bench_function(format!("{name}_against_{rivals}"), |b| {
                 b.iter(|| {
                     let taken = spins.and_then(|spins| set.take_spinning(0, spins));

@@ -1,5 +1,5 @@
-//! The common commands beside redis-server and Valkey: the server's CPU time a command, on one core, with 1, 16 and 100
-//! requests under way on each connection.
+//! The common commands compared with redis-server and Valkey: the server's CPU time per command, on one core, with 1,
+//! 16 and 100 requests in flight on each connection.
 //!
 //! ```text
 //! cargo bench --bench peers -- [--quick] [--cores 0] [--load-cores 1] [--rounds 15] [--ms 150] [--only WORD]
@@ -7,7 +7,7 @@
 //!     [--out DIR]
 //! ```
 //!
-//! GET and SET are measured with each pipeline, the others with 16; `--all` has them all with each.
+//! GET and SET are measured with each pipeline, the others with 16; `--all` measures all with each.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ const HASHES: usize = 100_000;
 const MEMBERS: usize = 100_000;
 const SETS: usize = 1_000;
 
-/// The pipeline of those that are measured with one.
+/// The pipeline of commands measured with only one.
 const PIPELINE: usize = 16;
 
 /// Commands that are measured with every pipeline.

@@ -1,4 +1,4 @@
-//! Requests and replies. Dimensions: command × count of pipelined commands; kind of reply.
+//! Requests and replies. Dimensions: command × number of pipelined commands; kind of reply.
 //!
 //! Throughput is in commands (replies), so criterion prints the time of one as its inverse.
 
@@ -11,7 +11,7 @@ use basalt_core::resp::reply::{Out, Protocol};
 use basalt_core::resp::request::{Limits, Parser, Requests};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
-/// `count` requests, GET and SET in turn, with keys and values of 16 bytes.
+/// Encodes `count` requests, GET and SET alternately, with keys and values of 16 bytes.
 fn gets_and_sets(count: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for index in 0..count {
@@ -26,7 +26,7 @@ fn gets_and_sets(count: usize) -> Vec<u8> {
     bytes
 }
 
-/// One MSET of `pairs` keys.
+/// Encodes one MSET of `pairs` keys.
 fn mset(pairs: usize) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n$4\r\nMSET\r\n", 1 + 2 * pairs).into_bytes();
     for index in 0..pairs {

@@ -1,5 +1,5 @@
 //! Compares basalt with redis-server and Valkey over sockets: throughput, latency, and above all the server's CPU time
-//! a command.
+//! per command.
 //!
 //! ```text
 //! cargo bench --bench server -- [--quick] [--cores 0] [--load-cores 1] [--wide-cores 0,1] [--load own|redis-benchmark]
@@ -7,11 +7,11 @@
 //!     [--valkey PATH] [--no-redis] [--no-valkey] [--out DIR] [--syscalls]
 //! ```
 //!
-//! All servers are up throughout with the same keys; each scenario is measured in rounds that go through the servers
-//! in turn, in reverse order every second round, and the median of the rounds is printed, so that a slow minute of the
-//! machine meets both. Servers of one thread are pinned to `--cores`, with the load on `--load-cores`; servers of more
-//! threads have `--wide-cores` and there the load may run on any of them, so their throughput is the sum's and only CPU
-//! a command compares. Rows with much foreign CPU are marked; run those again on a quiet machine.
+//! All servers are up throughout with the same keys; each scenario is measured in rounds over the servers in turn, in
+//! reverse order every second round, and the median of the rounds is printed, so that a slow minute of the machine
+//! affects all of them. Servers of one thread are pinned to `--cores`, with the load on `--load-cores`; servers of more
+//! threads have `--wide-cores` and the load may run on any of these, so their throughput includes the load and only CPU
+//! per command is comparable. Rows with much foreign CPU are marked; run those again on a quiet machine.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ struct Options {
     syscalls: bool,
 }
 
-/// One row of the table: what is asked, and whether by servers on one core or on all.
+/// One row of the table: the kind of requests, and whether servers have one core or all.
 struct Scenario {
     kind: Kind,
     pipeline: usize,
@@ -166,7 +166,7 @@ fn scenarios(options: &Options) -> Vec<Scenario> {
     list
 }
 
-/// The servers, each with whether it is a wide one.
+/// Starts the servers; returns each with whether it is a wide one.
 fn start(options: &Options, wide: bool) -> Vec<(Process, bool)> {
     let with = |threads: usize| vec!["--threads".to_owned(), threads.to_string()];
     let others = |cores: &str| -> Vec<Process> {
@@ -284,8 +284,8 @@ fn median(samples: &[Sample]) -> Sample {
     }
 }
 
-/// redis-benchmark in the load's place. It knows no values of changing size, and stops counting at P=100 or about
-/// 1.5 million operations a second: trust its CPU column, not its throughput.
+/// Runs redis-benchmark instead of the load generator. It supports no values of changing size, and saturates at P=100
+/// or about 1.5 million operations per second: trust its CPU column, not its throughput.
 fn run_redis_benchmark(job: &Job, server: &Process, cores: &str) -> Option<Sample> {
     let key = "key:__rand_int__".to_owned();
     let value = "v".repeat(job.value_bytes);
@@ -357,7 +357,8 @@ fn run_redis_benchmark(job: &Job, server: &Process, cores: &str) -> Option<Sampl
     })
 }
 
-/// One more run under `perf stat`, where the kernel allows it; its own cost keeps it out of the other figures.
+/// Counts system calls in one more run under `perf stat`, where the kernel allows it; its own cost keeps it out of the
+/// other figures.
 fn count_syscalls(job: &Job, server: &Process, cores: &str) -> Option<f64> {
     let millis = job.time.as_millis() as u64;
     let seconds = format!("{:.3}", millis as f64 / 2000.0);
@@ -375,7 +376,7 @@ fn count_syscalls(job: &Job, server: &Process, cores: &str) -> Option<f64> {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .ok()?;
-    // The load starts with a fourth of its time unmeasured; the counter's window lies within its run.
+    // The load starts with a quarter of its time unmeasured; the counter's window lies within its run.
     let sample = load::run(job, server.port, server.pid(), cores);
     let _ = counter.wait();
     let mut text = String::new();
@@ -414,7 +415,7 @@ fn report(options: &Options, rows: &[Row]) -> String {
                 .find(|other| other.scenario == row.scenario && other.server == server)?;
             Some(row.sample.cpu_us_per_op / found.sample.cpu_us_per_op)
         };
-        // More threads are held against one thread on its own core, where that row was measured.
+        // More threads are compared with one thread on its own core, where that row was measured.
         let narrow = row
             .scenario
             .strip_suffix(", all cores")
@@ -453,7 +454,7 @@ fn report(options: &Options, rows: &[Row]) -> String {
     out
 }
 
-/// Bars of CPU time a command, redis-server as 1, one group a scenario.
+/// Draws bars of CPU time per command, redis-server as 1, one group per scenario.
 fn chart(rows: &[Row]) -> String {
     const BAR: usize = 14;
     const LEFT: usize = 330;

@@ -1,11 +1,10 @@
-//! Sessions without sockets, on threads with a core each:
-//! `cargo bench --bench sessions -- [--quick] [--threads 1,2] [--ms 500] [--rounds 3] [--only WORD] [--out DIR]`.
+//! Sessions without sockets, on threads with a core each: `cargo bench --bench sessions -- [--quick] [--threads 1,2]
+//! [--ms 500] [--rounds 3] [--only WORD] [--out DIR]`.
 //!
-//! Each thread has a core of its own, and 25 sessions that always have a batch ready; there is no kernel, no runtime
-//! and no load beside them. So a machine on which servers have to share their cores with the load still shows what
-//! threads cost each other where they share shards. The same threads, each with a server's state of its own, say what
-//! the cores alone cost each other, by the caches and the memory that they have in common. Beside it stands what the
-//! model predicts of what one thread takes.
+//! Each thread has its own core, and 25 sessions that always have a batch ready; no kernel, runtime or load is
+//! involved. So even a machine on which servers have to share their cores with the load shows the cost of threads that
+//! share shards. The same threads, each with its own server state, show the mutual cost of the cores alone, through
+//! shared caches and memory. For comparison, the model's prediction from the one-thread figures is shown.
 
 use std::fmt::Write;
 use std::sync::atomic::AtomicBool;
@@ -39,15 +38,15 @@ use support::{load, peers};
 
 const VALUE_BYTES: usize = 64;
 
-/// As many clients of each thread as one server has in the other rows of this bench.
+/// Clients per thread, as many as one server has in the other rows of this bench.
 const SESSIONS: usize = 25;
 
-/// Commands that each thread has encoded before the clock runs, and repeats.
+/// Number of commands that each thread encodes before the clock starts, and repeats.
 const COMMANDS_ENCODED: usize = 50_000;
 
 const PIPELINES: [usize; 3] = [1, 10, 100];
 
-/// What all threads do.
+/// The work of all threads.
 #[derive(Clone, Copy)]
 struct Job<'j> {
     kind: &'j str,
@@ -56,7 +55,7 @@ struct Job<'j> {
     time: Duration,
 }
 
-/// A session, and the batches that it sends over and over.
+/// A session, and the batches that it sends repeatedly.
 struct Client {
     session: Session,
     batch: Batch,
@@ -69,7 +68,7 @@ struct Client {
 enum UnderWay {
     /// The next batch may begin.
     Nothing,
-    /// The batch goes on from here.
+    /// The batch continues from here.
     Batch,
     /// A command of the batch is in the queue of a shard.
     Command(Arc<Ticket>),
@@ -98,7 +97,7 @@ impl Client {
         }
     }
 
-    /// Does what can be done without waiting; how many commands were answered.
+    /// Runs as far as possible without waiting; returns the number of commands with replies.
     fn visit(&mut self) -> usize {
         let step = match std::mem::replace(&mut self.under_way, UnderWay::Batch) {
             UnderWay::Nothing => {
@@ -160,7 +159,7 @@ impl Client {
     }
 }
 
-/// A server's state without a server, with all keys, and so many shards as a server with so many threads has.
+/// Returns a server's state without a server, with all keys, and the shards of a server with this many threads.
 fn service(threads: usize) -> &'static Service {
     let config = Arc::new(Config::default());
     let shards = config.shard_count(threads);
@@ -187,7 +186,7 @@ fn set(bytes: &mut Vec<u8>, key: usize) {
     encode_into(bytes, &[b"SET".as_slice(), key.as_bytes(), &value]);
 }
 
-/// Commands a second, and CPU nanoseconds a command, of threads that have cores of their own.
+/// Returns commands per second, and CPU nanoseconds per command, of threads pinned to separate cores.
 fn run(job: Job<'_>, services: &[&'static Service]) -> (f64, f64) {
     let threads = services.len();
     let (begin, stop) = (Barrier::new(threads + 1), AtomicBool::new(false));
@@ -200,7 +199,7 @@ fn run(job: Job<'_>, services: &[&'static Service]) -> (f64, f64) {
                 scope.spawn(move || {
                     process::pin(&number.to_string());
                     let mut clients = clients(job, service, number);
-                    // Once around, so that all is in the caches that stays there.
+                    // Warms up the caches.
                     let until = Instant::now() + job.time / 5;
                     while Instant::now() < until {
                         visit_all(&mut clients, service);
@@ -249,8 +248,8 @@ fn clients(job: Job<'_>, service: &'static Service, thread: usize) -> Vec<Client
         .collect()
 }
 
-/// Visits each client once; how many commands were answered. Where clients wait, a token may have been left to the
-/// shards' workers, who have no threads of their own here.
+/// Visits each client once; returns the number of commands with replies. Where clients wait, a token may have been left
+/// to the shards' workers, which have no threads of their own here.
 fn visit_all(clients: &mut [Client], service: &'static Service) -> usize {
     let answered = clients.iter_mut().map(Client::visit).sum();
     let waits = |client: &Client| matches!(client.under_way, UnderWay::Command(_));
@@ -262,7 +261,7 @@ fn visit_all(clients: &mut [Client], service: &'static Service) -> usize {
     answered
 }
 
-/// Nanoseconds until what a thread writes is seen by another, which answers on the same line.
+/// Measures the nanoseconds until a thread's write is seen by another, which replies on the same line.
 fn hand_over_ns() -> f64 {
     const ROUNDS: u64 = 50_000;
     if process::core_count() == 1 {
@@ -287,7 +286,7 @@ fn hand_over_ns() -> f64 {
     began.elapsed().as_nanos() as f64 / (2 * ROUNDS) as f64
 }
 
-/// One row's figures.
+/// The figures of one row.
 struct Row {
     ops_per_s: f64,
     cpu_ns_per_op: f64,
@@ -407,8 +406,8 @@ fn one(
     }
 }
 
-/// What commands of sessions without sockets cost in batches of so many, by what one thread takes for each of them, and
-/// for each in batches of all sizes.
+/// Returns the cost of commands of sessions without sockets in batches of `pipeline`, from the one-thread time per
+/// command, in these batches and in batches of all sizes.
 fn cost_of_sessions([_, ten_ns, hundred_ns]: [f64; 3], pipeline: usize, each_ns: f64) -> Cost {
     let command_ns = (hundred_ns * 100.0 - ten_ns * 10.0) / 90.0;
     Cost {
@@ -417,14 +416,14 @@ fn cost_of_sessions([_, ten_ns, hundred_ns]: [f64; 3], pipeline: usize, each_ns:
         log_ns: 0.0,
         sequencer_ns: 0.0,
         together: TOGETHER,
-        // Sessions stay with their threads, which have nothing else in common.
+        // Sessions stay with their threads, which share nothing else.
         connection_lines: 0.0,
         global_batch_lines: 0.0,
         global_command_lines: 0.0,
     }
 }
 
-/// Commands a second of so many threads with so many sessions each.
+/// Predicts the commands per second of this many threads with this many sessions each.
 fn predict(
     (threads, sessions): (usize, usize),
     pipeline: usize,

@@ -1,4 +1,4 @@
-//! How fast a slot with many keys goes from one node of a cluster to another, and what clients feel of it: CLUSTER
+//! How fast a slot with many keys migrates from one node of a cluster to another, and the effect on clients: CLUSTER
 //! MIGRATESLOTS of basalt and Valkey, and `redis-cli --cluster reshard` between nodes of redis-server.
 //!
 //! ```text
@@ -6,9 +6,9 @@
 //!     [--cores 0-1] [--basalt PATH] [--redis PATH] [--valkey PATH] [--no-redis] [--no-valkey] [--out DIR]
 //! ```
 //!
-//! Two clients ask all the time, with a pause of 100 µs: one GETs a key of another slot of the source, one SETs keys of
-//! the slot that moves wherever the nodes send it. Shown is the longest time from a question to its answer while the
-//! slot moved (for SET, to the answer that is no redirection), and beside it the longest of a second before.
+//! Two clients query all the time, with a pause of 100 µs: one GETs a key of another slot of the source, one SETs keys
+//! of the migrating slot, following redirections. The result is the longest time from a query to its reply during the
+//! migration (for SET, to the reply that is no redirection), and for comparison the longest of a second before.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
@@ -25,7 +25,7 @@ use support::arguments::Arguments;
 use support::peers::{self, Peer};
 use support::process::{Client, Process, encode_into};
 
-/// The slot that moves is the first one of the source, so that redis-cli chooses it; keys with this tag are in it.
+/// The migrating slot is the first one of the source, so that redis-cli chooses it; keys with this tag are in it.
 const SLOT: u16 = 3300;
 const TAG: &str = "{b}";
 
@@ -35,13 +35,13 @@ const OTHER: &str = "{c}other";
 /// The last slot of the source.
 const SOURCE_LAST: u16 = 8191;
 
-/// Between an answer and the next question.
+/// Pause between a reply and the next query.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// How long clients are watched before the slot moves.
+/// Observation of the clients before the migration.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// The longest that a slot may take.
+/// Timeout of a migration.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 fn free_port() -> u16 {
@@ -49,7 +49,7 @@ fn free_port() -> u16 {
     listener.local_addr().expect("its number").port()
 }
 
-/// A node, and the port of its bus.
+/// Starts a node; returns it and the port of its bus.
 fn start(peer: &Peer, cores: &str) -> (Process, u16) {
     let bus = free_port();
     let folder = tempdir();
@@ -67,7 +67,7 @@ fn start(peer: &Peer, cores: &str) -> (Process, u16) {
     (peer.start(cores, &directives), bus)
 }
 
-/// A folder of its own, which the system clears away in time.
+/// Creates a temporary folder, which the system removes eventually.
 fn tempdir() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Relaxed);
@@ -77,7 +77,7 @@ fn tempdir() -> String {
     folder.display().to_string()
 }
 
-/// Two nodes that are a cluster: the first one has the slot.
+/// Forms a cluster of two nodes: the first one has the slot.
 fn unite(one: &Process, (two, bus): (&Process, u16)) {
     let mut clients = [one.client(), two.client()];
     let (first, behind) = (SLOT.to_string(), (SOURCE_LAST + 1).to_string());
@@ -108,14 +108,14 @@ fn fill(client: &mut Client, keys: usize, bytes: usize) {
     client.ask(&["SET", OTHER, &value]);
 }
 
-/// The longest times that were measured, in microseconds, until now and from now on.
+/// The longest time since the last reading, in microseconds, and the number of redirections.
 #[derive(Default)]
 struct Longest {
     us: AtomicU64,
     redirections: AtomicU64,
 }
 
-/// One line as the answer to a request.
+/// Sends a request; returns its one-line reply.
 fn answer(stream: &mut BufReader<TcpStream>, request: &[u8]) -> String {
     stream.get_mut().write_all(request).expect("send");
     let mut line = String::new();
@@ -129,7 +129,7 @@ fn connect(port: u16) -> BufReader<TcpStream> {
     BufReader::new(stream)
 }
 
-/// GETs a key that stays.
+/// GETs a key that does not migrate.
 fn watch_other(port: u16, longest: &Longest, stops: &AtomicBool) {
     let mut client = Client::connect(port);
     while !stops.load(Relaxed) {
@@ -142,7 +142,7 @@ fn watch_other(port: u16, longest: &Longest, stops: &AtomicBool) {
     }
 }
 
-/// SETs keys of the slot, where the nodes say.
+/// SETs keys of the slot, following the nodes' redirections.
 fn watch_moving(ports: [u16; 2], keys: usize, longest: &Longest, stops: &AtomicBool) {
     let mut nodes = ports.map(connect);
     let place = |reply: &str| -> usize {
@@ -178,7 +178,7 @@ fn watch_moving(ports: [u16; 2], keys: usize, longest: &Longest, stops: &AtomicB
     }
 }
 
-/// Has the slot go to the other node by the node's own means; whether the node has any.
+/// Migrates the slot to the other node by the server's own command, if the server has one; returns whether it has.
 fn move_at_once(source: &mut Client, target: &str) {
     let slot = SLOT.to_string();
     source.ask(&[
@@ -215,7 +215,7 @@ fn reshard(port: u16, (source, target): (&str, &str), pipeline: usize) {
     assert!(status.success(), "redis-cli has moved the slot");
 }
 
-/// What one move has shown.
+/// Result of one migration.
 struct Shown {
     seconds: f64,
     other_ms: [f64; 2],

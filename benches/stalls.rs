@@ -1,6 +1,6 @@
-//! How long others wait while one client does something large: deletes and overwrites huge values, flushes, grows and
-//! shrinks the table, walks over all keys, goes away with large buffers. Beside it the same on redis-server
-//! and Valkey.
+//! How long other clients wait while one client does something large: deletes and overwrites huge values, flushes,
+//! grows and shrinks the table, walks over all keys, disconnects with large buffers. Compared with redis-server and
+//! Valkey.
 //!
 //! ```text
 //! cargo bench --bench stalls -- [--quick] [--only NAME,NAME] [--members 1000000] [--keys 1000000] [--mib 200]
@@ -8,25 +8,24 @@
 //!     [--threads N] [--freeze-trace MS] [--out DIR]
 //! ```
 //!
-//! Two clients on threads and connections of their own ask all the time, one with a pause of 50 µs between PINGs, the
-//! other the same with GETs of keys that lie on all shards. A gap is the time from one reply to the next. The idle gap
-//! is the longest on the same server over as long a time: half a second before the operation begins, with the same
-//! data, and the rest, five seconds at most, when all of it is over. A gap ends at the latest when the reply of the
-//! operation, and what it left to be done behind it, are through. A command over a whole collection is atomic, so the
-//! GET of a key that lies with it waits for all of it; the verdict is on the PING. Of several rounds the median is
-//! shown, and the least and the most in brackets: what the machine does besides only adds.
+//! Two clients on separate threads and connections query all the time, one with a pause of 50 µs between PINGs, the
+//! other likewise with GETs of keys on all shards. A gap is the time from one reply to the next. The idle gap is the
+//! longest on the same server over as long a time: half a second before the operation begins, with the same data, and
+//! the rest, five seconds at most, after everything is over. A gap ends at the latest when the reply of the operation
+//! and its deferred work are done. A command over a whole collection is atomic, so the GET of a key on the same shard
+//! waits for all of it; the verdict is on the PING. The median of the rounds is shown, with minimum and maximum in
+//! brackets: other load on the machine only adds.
 //!
-//! A machine that is rented stands still now and then: a core of it does nothing at all, not even interrupts, for some
-//! milliseconds. So a thread of the highest priority watches each core: when it is woken late, the core stood still,
-//! and nobody's program did it. PING and GET are shown without the time for which any core stood still, and the verdict
-//! is on that; PING as it was measured stands beside it, in the column `raw`. Who may not have such threads (`chrt`
-//! says so) has nothing taken off. Where other programs want the cores too, `nice -n -20` in front of all of it keeps
-//! them out, if the kernel groups processes by session (`/proc/sys/kernel/sched_autogroup_enabled`) with -20 in
-//! `/proc/self/autogroup` of a session of its own: at the usual priority a compiler beside it has made gaps of 76 ms,
-//! all its own.
+//! A rented machine stalls now and then: one of its cores does nothing at all, not even interrupts, for some
+//! milliseconds. So a thread of the highest priority watches each core: if it wakes late, the core stalled, which no
+//! program caused. PING and GET are shown without the time for which any core stalled, and the verdict is on that; the
+//! PING as measured is in the column `raw`. Without permission for such threads (as `chrt` reports) nothing is
+//! subtracted. If other programs use the cores too, `nice -n -20` for the whole bench keeps them out, if the kernel
+//! groups processes by session (`/proc/sys/kernel/sched_autogroup_enabled`) with -20 in `/proc/self/autogroup` of a
+//! separate session: at normal priority a concurrent compiler has caused gaps of 76 ms on its own.
 //!
-//! With `--freeze-trace MS` the kernel's tracer, which somebody has switched on, stops at the first PING gap of so many
-//! milliseconds: what it holds then (`/sys/kernel/tracing/trace`) says who ran meanwhile.
+//! With `--freeze-trace MS` the kernel's tracer, which must be switched on already, stops at the first PING gap of that
+//! many milliseconds: its contents (`/sys/kernel/tracing/trace`) then show what ran meanwhile.
 
 use std::fmt::Write;
 use std::io::Write as _;
@@ -44,23 +43,22 @@ use support::arguments::Arguments;
 use support::peers::{self, Peer};
 use support::process::{self, Client, Process};
 
-/// Between a reply and the next question.
+/// Pause between a reply and the next query.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// The shortest look at the idle server.
+/// Minimum observation of the idle server.
 const IDLE_MIN: Duration = Duration::from_millis(500);
 
-/// The longest look at the idle server after an operation.
+/// Maximum observation of the idle server after an operation.
 const IDLE_AFTER_MAX: Duration = Duration::from_secs(5);
 
-/// How long an operation's aftermath is watched, for each million of members or keys, or 200 MiB: freeing goes on
-/// behind the reply.
+/// Observation after an operation, for each million of members or keys, or 200 MiB: freeing continues after the reply.
 const AFTERMATH: Duration = Duration::from_millis(400);
 
-/// What the keyspace holds besides, so that there is something to GET.
+/// Number of other keys in the keyspace, for the GETs.
 const OTHER_KEYS: usize = 10_000;
 
-/// How large things are.
+/// Sizes of the test data.
 #[derive(Clone, Copy)]
 struct Sizes {
     members: usize,
@@ -69,19 +67,19 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// MiB of one string, which is never longer than servers take.
+    /// Returns the MiB of one string, at most what servers accept.
     fn string_mib(self) -> usize {
         self.mib.min(500)
     }
 
-    /// How many times as large things are as they are by default, at least once.
+    /// Returns the factor of the sizes over the defaults, at least one.
     fn times_usual(self) -> u32 {
         let members = self.members.max(self.keys) / 1_000_000;
         members.max(self.mib / 200).max(1) as u32
     }
 }
 
-/// One operation: what stands before it, and itself.
+/// One operation, with its preparation.
 struct Scenario {
     name: &'static str,
     prepare: fn(&mut Client, Sizes),
@@ -175,7 +173,7 @@ static SCENARIOS: &[Scenario] = &[
     stall("leave-with-list", big_list, |server, _, sizes| {
         let mut leaving = TcpStream::connect(("127.0.0.1", server.port)).expect("connect");
         let mut bytes = Vec::new();
-        // A part, so that gathering it is no matter of its own.
+        // Only a part, so that building the reply does not dominate.
         process::encode_into(&mut bytes, &["LRANGE", "big", "0", "1000"]);
         for _ in 0..sizes.mib {
             leaving.write_all(&bytes).expect("send");
@@ -298,7 +296,7 @@ fn ask(client: &mut Client, line: &str) {
     client.ask(&words);
 }
 
-/// One command whose reply is read and thrown away.
+/// Sends one command and discards its reply.
 fn drain(client: &mut Client, words: &[&str]) {
     let count: usize = client.ask(words).parse().expect("a count of elements");
     for _ in 0..count {
@@ -308,14 +306,14 @@ fn drain(client: &mut Client, words: &[&str]) {
 
 fn nothing(_: &mut Client, _: Sizes) {}
 
-/// One large string.
+/// Returns one large string.
 fn text(sizes: Sizes) -> String {
     "x".repeat(sizes.string_mib() << 20)
 }
 
-/// A list of one long element as DUMP writes it.
+/// Returns a list of one long element in DUMP format.
 fn payload(sizes: Sizes) -> Vec<u8> {
-    // A list of one node, which is one element, whose length stands in 32 bits; then the version.
+    // A list of one node with one element, whose length is in 32 bits; then the version.
     let mut payload = vec![18, 1, 1, 0x80];
     payload.extend(((sizes.string_mib() << 20) as u32).to_be_bytes());
     payload.extend(text(sizes).bytes());
@@ -333,7 +331,7 @@ fn large_hash(client: &mut Client, sizes: Sizes) {
     client.ask(&["HSET", "big", "field", &text(sizes)]);
 }
 
-/// Loads `count` elements, a hundred a command, each by what `element` appends.
+/// Loads `count` elements, a hundred per command, each appended by `element`.
 fn load_elements(
     client: &mut Client,
     command: &str,
@@ -415,7 +413,7 @@ fn many_keys(client: &mut Client, sizes: Sizes) {
     load_keys(client, sizes.keys);
 }
 
-/// A stretch of time.
+/// A time span.
 #[derive(Clone, Copy)]
 struct Span {
     from: Instant,
@@ -427,7 +425,7 @@ impl Span {
         (self.to - self.from).as_secs_f64() * 1e3
     }
 
-    /// What is left of it without others, which are in the order of their beginnings.
+    /// Returns its duration without the other spans, which are sorted by start.
     fn ms_without(self, others: &[Span]) -> f64 {
         let (mut out, mut seen_to) = (0.0, self.from);
         for other in others {
@@ -441,7 +439,7 @@ impl Span {
     }
 }
 
-/// Threads that see when a core stands still.
+/// Threads that detect when a core stalls.
 struct Witness {
     seen: Arc<Mutex<Vec<Span>>>,
     stop: Arc<AtomicBool>,
@@ -449,7 +447,7 @@ struct Witness {
 }
 
 impl Witness {
-    /// How long such a thread sleeps, and how much later it has to wake for that to be noted.
+    /// Sleep of such a thread, and the delay of its wake that counts as a stall.
     const SLEEP: Duration = Duration::from_micros(250);
     const LATE: Duration = Duration::from_micros(250);
 
@@ -488,7 +486,7 @@ impl Witness {
         }
     }
 
-    /// When any core stood still so far.
+    /// Returns the stalls of any core so far.
     fn seen(&self) -> Vec<Span> {
         let mut seen = self.seen.lock().expect("nobody panics").clone();
         seen.sort_by_key(|span| span.from);
@@ -525,7 +523,7 @@ impl Tracer {
     }
 }
 
-/// A client that asks all the time, and the long times from one of its replies to the next.
+/// A client that queries all the time, and the long times between its replies.
 struct Probe {
     gaps: Arc<Mutex<Vec<Span>>>,
     stop: Arc<AtomicBool>,
@@ -533,7 +531,7 @@ struct Probe {
 }
 
 impl Probe {
-    /// Shorter gaps are not worth noting.
+    /// Shorter gaps are not recorded.
     const GAP_MIN: Duration = Duration::from_micros(200);
 
     fn start(
@@ -574,8 +572,8 @@ impl Probe {
         }
     }
 
-    /// The longest gap since the last call, in milliseconds, and the longest without the time that any core stood
-    /// still.
+    /// Returns the longest gap since the last call, in milliseconds, and the longest without the time that any core
+    /// stalled.
     fn take(&self, witness: &Witness) -> (f64, f64) {
         let gaps = std::mem::take(&mut *self.gaps.lock().expect("nobody panics"));
         let still = witness.seen();
@@ -594,7 +592,7 @@ impl Drop for Probe {
     }
 }
 
-/// Of one round: the gaps of both clients, idle and meanwhile, and how long the operation itself took.
+/// Result of one round: the gaps of both clients, idle and during the operation, and the operation's duration.
 #[derive(Clone, Copy)]
 struct Round {
     idle_ms: f64,
@@ -645,7 +643,7 @@ fn measure(
     let took = started.elapsed();
     let aftermath = AFTERMATH * sizes.times_usual();
     std::thread::sleep(aftermath);
-    // A gap that has begun by now is over when this is answered, and noted a moment later.
+    // A gap that has begun by now is over when this has its reply, and recorded a moment later.
     client.ask(&["PING"]);
     std::thread::sleep(Duration::from_millis(20));
     let (ping_raw_ms, ping_ms) = ping.take(&witness);

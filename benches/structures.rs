@@ -1,10 +1,10 @@
-//! The table at sizes that fit the cache and sizes that do not: finding one by one and in batches,
-//! inserting, removing; the wheel; rankings with either index; the keys of one slot of a cluster among others; and the
-//! worst pause of an insert while a table grows.
+//! The table at sizes that fit the cache and sizes that do not: lookups one by one and in batches, inserts, removals;
+//! the wheel; rankings with either index; the keys of one slot of a cluster among others; and the worst pause of an
+//! insert while a table grows.
 //!
-//! Dimensions: keys of 16 bytes, values of 32; 1 000 keys (all in cache), 1 000 000 (few in cache).
-//! `cargo bench --bench structures -- growth_pause` prints the pauses only. Under
-//! `cargo test --benches` everything runs once, small.
+//! Dimensions: keys of 16 bytes, values of 32; 1 000 keys (all in cache), 1 000 000 (few in cache). `cargo bench
+//! --bench structures -- growth_pause` prints the pauses only. Under `cargo test --benches` everything runs once,
+//! small.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its findings")]
 
@@ -47,7 +47,7 @@ fn main() {
     growth_pause(if small { 20_000 } else { 5_000_000 });
 }
 
-/// Keys look alike, as real ones do.
+/// Returns a key; keys look alike, as real ones do.
 fn key(number: usize) -> [u8; 16] {
     let mut key = *b"key:000000000000";
     let mut rest = number;
@@ -70,7 +70,7 @@ fn filled(count: usize) -> Table<Entry<()>> {
     table
 }
 
-/// Numbers that follow no pattern a prefetcher knows.
+/// Random numbers without a pattern that a prefetcher knows.
 struct Draw(u64);
 
 impl Draw {
@@ -85,7 +85,7 @@ impl Draw {
 
 fn lookups(criterion: &mut Criterion, count: usize) {
     let table = filled(count);
-    // Drawn and written before they are timed: making a key takes longer than finding it.
+    // Generated before the measurement: making a key takes longer than finding it.
     let mut draw = Draw(1);
     let present: Vec<_> = (0..1 << 16).map(|_| key(draw.below(count))).collect();
     let absent: Vec<_> = (0..1 << 16)
@@ -102,7 +102,7 @@ fn lookups(criterion: &mut Criterion, count: usize) {
     });
     for (name, keys) in [("get", &present), ("get absent", &absent)] {
         group.bench_function(name, |bench| {
-            // Each waits for the one before, as in a server that has other work between them.
+            // Each lookup depends on the one before, as in a server with other work in between.
             let mut found = 0;
             bench.iter(|| {
                 at = (at + 1 + found) % keys.len();
@@ -178,7 +178,7 @@ fn changes(criterion: &mut Criterion, count: usize) {
     group.finish();
 }
 
-/// A key comes and goes with slots being kept and without; the keys of one slot are visited, which has as many as any
+/// Adds and removes a key with and without the slot index, and visits the keys of one slot, which has as many as any
 /// other, or a hundredth of all.
 fn slots(criterion: &mut Criterion, count: usize) {
     let put = |engine: &mut Engine, name: &[u8]| {
@@ -296,9 +296,9 @@ fn rankings(criterion: &mut Criterion, count: usize, form: Form) {
     group.finish();
 }
 
-/// Prints the longest that one insert keeps its thread busy: thread CPU time, so that other
-/// processes do not count, and for each insert the least of three identical runs, so that interrupts
-/// do not either. Each run's own longest is printed too.
+/// Prints the longest that one insert keeps its thread busy: thread CPU time, so that other processes do not count, and
+/// for each insert the minimum of three identical runs, so that interrupts do not either. Each run's own maximum is
+/// printed too.
 fn growth_pause(count: usize) {
     let mut least: Vec<u32> = vec![u32::MAX; count];
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! Arguments to configuration to `start::run` to an exit code; alone may print and exit.
+//! Maps arguments to a configuration, to `start::run`, to an exit code; only this file may print and exit.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     match startup {
         Ok(startup) => act(startup, &program),
         Err(error) => {
-            // Redis parts its block from what was printed before.
+            // Redis separates its error block from earlier output.
             eprintln!("\n{error}");
             ExitCode::FAILURE
         }
@@ -61,7 +61,7 @@ fn act(startup: Startup, program: &OsStr) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs the program beside the server that is asked for, if any is: by its own name, as a link to this one, or by the
+/// Runs the requested tool instead of the server, if any: selected by program name, as a link to this binary, or by the
 /// first argument.
 fn run_tool(program: &OsStr, arguments: &[OsString]) -> Option<ExitCode> {
     let name = Path::new(program).file_name().unwrap_or_default();
@@ -87,7 +87,7 @@ fn run_tool(program: &OsStr, arguments: &[OsString]) -> Option<ExitCode> {
     }
 }
 
-/// The help, or that on what is named.
+/// Returns the help, or the help on the given names.
 fn help(names: &[OsString]) -> Result<String, String> {
     let names: Vec<String> = names
         .iter()
@@ -106,7 +106,7 @@ fn check_rdb(arguments: &[OsString]) -> ExitCode {
     };
     match check_snapshot::check_file(Path::new(path), &mut std::io::stdout().lock()) {
         Ok(true) => ExitCode::SUCCESS,
-        // A reader that has gone, as in `| head`, has not seen all.
+        // A reader that has closed the pipe, as in `| head`, has not seen everything.
         Ok(false) | Err(_) => ExitCode::FAILURE,
     }
 }
@@ -115,12 +115,12 @@ fn check_aof(arguments: &[OsString]) -> ExitCode {
     let (mut input, mut out) = (std::io::stdin().lock(), std::io::stdout().lock());
     match check::run(arguments, &mut input, &mut out) {
         Ok(true) => ExitCode::SUCCESS,
-        // A reader that has gone, as in `| head`, has not seen all.
+        // A reader that has closed the pipe, as in `| head`, has not seen everything.
         Ok(false) | Err(_) => ExitCode::FAILURE,
     }
 }
 
-/// The exit code of a program, which says on standard error why it failed.
+/// Returns the exit code of a tool, and prints its error to standard error.
 fn end(ended: Result<(), String>) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -131,12 +131,12 @@ fn end(ended: Result<(), String>) -> ExitCode {
     }
 }
 
-/// Prints a text. A reader that has gone, as in `basalt --help | head`, is no failure.
+/// Prints a text. A reader that has closed the pipe, as in `basalt --help | head`, is not an error.
 fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
 }
 
-/// redis-server is three programs more under other names; a link to this one is none of them.
+/// Refuses program names under which redis-server acts as another program.
 fn refuse_program_name(program: &OsString) -> Result<(), ConfigError> {
     let name = Path::new(program)
         .file_name()

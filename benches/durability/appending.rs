@@ -1,4 +1,4 @@
-//! What it costs to append: SETs with each `appendfsync`, and without an append-only file.
+//! The cost of appending: SETs with each `appendfsync`, and without an append-only file.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use crate::{Plan, Runner, load_core, median};
 
 struct Case {
     name: &'static str,
-    /// What `appendfsync` says; nothing: no file.
+    /// Value of `appendfsync`; empty for no file.
     fsync: &'static str,
     pipeline: usize,
-    /// By how many microseconds the disk is made slower, with DEBUG AOF-FLUSH-SLEEP: before each write, and so before
-    /// each sync of `always`.
+    /// Microseconds of delay added to the disk, with DEBUG AOF-FLUSH-SLEEP: before each write, and so before each sync
+    /// of `always`.
     slower_us: u32,
 }
 

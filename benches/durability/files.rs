@@ -1,8 +1,8 @@
-//! Saving and loading: keys per second of CPU and of the clock, beside redis-server on the same files.
+//! Saving and loading: keys per second of CPU and of wall time, compared with redis-server on the same files.
 //!
-//! redis-server makes the files. Then each server starts on each file in turn. CPU is that of the whole process, less
-//! that of a start without a file; the clock runs from the start of the process to when it says that all is loaded.
-//! SAVE follows, so that redis-server saves without a fork.
+//! redis-server creates the files. Then each server starts on each file in turn. CPU is that of the whole process,
+//! minus that of a start without a file; wall time is from the start of the process until it reports that all is
+//! loaded. SAVE follows, so that redis-server saves without a fork.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::support::load;
 use crate::support::process::{self, Client};
 use crate::{Plan, Runner, median};
 
-/// What a file holds; each script is run by redis-server for a range of numbers.
+/// Contents of the files; each script is run by redis-server for a range of numbers.
 const FILES: &[(&str, usize, &str)] = &[
     (
         "strings of 100 bytes",
@@ -39,7 +39,7 @@ const FILES: &[(&str, usize, &str)] = &[
     ),
 ];
 
-/// What one start, and the SAVE behind it, took.
+/// Times of one start, and of the SAVE after it.
 #[derive(Clone, Copy)]
 struct Took {
     keys: f64,
@@ -84,7 +84,7 @@ fn compare(plan: &Plan, name: &str, dir: &Path, flags: &[&str], out: &mut String
     let rates: Vec<[f64; 4]> = all.iter().map(|all| rates(all)).collect();
     for (index, runner) in plan.runners.iter().enumerate() {
         let own = rates[index];
-        // Two threads are held against one.
+        // Two threads are compared with one.
         let against = if index == 2 { rates[1] } else { rates[0] };
         let [cpu, wall, save_cpu, save_wall] = own;
         let _ = writeln!(
@@ -100,7 +100,7 @@ fn compare(plan: &Plan, name: &str, dir: &Path, flags: &[&str], out: &mut String
     }
 }
 
-/// Keys per second: loaded, of CPU and of the clock, and saved, of both.
+/// Returns keys per second: loaded, by CPU and wall time, and saved, by both.
 fn rates(all: &[Took]) -> [f64; 4] {
     let figures: [fn(&Took) -> f64; 4] = [
         |took| took.keys / took.cpu_s,
@@ -111,7 +111,7 @@ fn rates(all: &[Took]) -> [f64; 4] {
     figures.map(|figure| median(all.iter().map(figure).collect()))
 }
 
-/// Has redis-server make a snapshot of so many keys.
+/// Makes redis-server create a snapshot of `keys` keys.
 fn make(redis: &Runner, dir: &Path, keys: usize, script: &str) {
     const STEP: usize = 10_000;
     let server = redis.start(dir, &[]);
@@ -124,7 +124,7 @@ fn make(redis: &Runner, dir: &Path, keys: usize, script: &str) {
     assert!(client.ask(&["SAVE"]).contains("OK"), "the file is saved");
 }
 
-/// Has redis-server append so many SETs to an empty base.
+/// Makes redis-server append `keys` SETs to an empty base.
 fn append(redis: &Runner, dir: &Path, keys: usize) {
     let server = redis.start(
         dir,
@@ -139,7 +139,7 @@ fn append(redis: &Runner, dir: &Path, keys: usize) {
     client.ask(&["SET", "last", "1"]);
 }
 
-/// Starts a server on a folder until it answers, and has it save.
+/// Starts a server on a folder, waits until it replies, and makes it save.
 fn start(runner: &Runner, dir: &Path, flags: &[&str]) -> Took {
     let began = Instant::now();
     let flags = [flags, &["--enable-protected-configs", "yes"]].concat();
@@ -155,7 +155,7 @@ fn start(runner: &Runner, dir: &Path, flags: &[&str]) -> Took {
     };
     let cpu_s = cpu(&mut client);
     let keys = client.ask(&["DBSIZE"]).trim().parse().unwrap_or(0.0);
-    // The file that was loaded stays as it is.
+    // The loaded file stays unchanged.
     client.ask(&["CONFIG", "SET", "dbfilename", "saved.rdb"]);
     let began = Instant::now();
     client.ask(&["SAVE"]);

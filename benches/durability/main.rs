@@ -1,5 +1,5 @@
-//! What persistence costs, beside redis-server: appending, snapshots under load, large collections that are written
-//! during one, saving and loading, replicas.
+//! The cost of persistence, compared with redis-server: appending, snapshots under load, large collections written
+//! during a snapshot, saving and loading, replicas.
 //!
 //! ```text
 //! cargo bench --bench durability -- [--quick] [--only appending,snapshots,large,files,replication] [--keys 2000000]
@@ -7,8 +7,9 @@
 //! ```
 //!
 //! `BASALT_REDIS_SERVER` names the redis-server too. Servers run in turns on core 0 and the load on the last one; with
-//! two threads, basalt has cores 0 and 1. `--dir` is where files are written: on a disk, not in memory, or a sync costs
-//! nothing. CPU is that of all threads of the process; redis-server's forked child has its own, which is not counted.
+//! two threads, basalt has cores 0 and 1. `--dir` is the folder for files: on a disk, not in memory, as a sync would
+//! cost nothing. CPU is that of all threads of the process; redis-server's forked child has its own, which is not
+//! counted.
 
 mod appending;
 mod files;
@@ -24,7 +25,7 @@ use support::load;
 use support::peers::{self, median};
 use support::process::{self, Process};
 
-/// How much is measured, and where.
+/// Extent and place of the measurement.
 struct Plan {
     quick: bool,
     keys: usize,
@@ -34,7 +35,7 @@ struct Plan {
     runners: Vec<Runner>,
 }
 
-/// Who is started.
+/// A server to start.
 struct Runner {
     name: &'static str,
     binary: PathBuf,
@@ -76,7 +77,7 @@ impl Plan {
             keys: arguments.sized("--keys", 2_000_000, 100_000),
             members: arguments.sized("--members", 10_000_000, 100_000),
             rounds: arguments.sized("--rounds", 5, 1),
-            // A folder of its own, which is removed in the end; the one that was named may hold more.
+            // A separate folder, which is removed in the end; the given one may contain other files.
             dir: PathBuf::from(arguments.value("--dir", default_dir)).join("basalt-durability"),
             runners: vec![
                 runner("redis-server", &redis, "0", ""),
@@ -86,7 +87,7 @@ impl Plan {
         }
     }
 
-    /// An empty folder of this name.
+    /// Creates an empty folder of this name.
     fn folder(&self, name: &str) -> PathBuf {
         let dir = self.dir.join(name);
         let _ = std::fs::remove_dir_all(&dir);
@@ -95,7 +96,7 @@ impl Plan {
     }
 }
 
-/// The core that the load runs on.
+/// Returns the core that the load runs on.
 fn load_core() -> String {
     (process::core_count() - 1).to_string()
 }

@@ -1,4 +1,4 @@
-//! What a replica costs: the primary's CPU with one and without, the replica's own, how far it is behind, and a first
+//! The cost of a replica: the primary's CPU with and without one, the replica's own, its lag, and a first
 //! synchronization of many keys.
 
 use std::fmt::Write;
@@ -12,13 +12,13 @@ use crate::support::load::{self, Job, Kind};
 use crate::support::process::{self, Client, Process};
 use crate::{Plan, Runner, load_core, median};
 
-/// How often it is looked how far a replica is behind.
+/// Interval of the checks of a replica's lag.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// For how long it must be seen that nothing gets worse, before a synchronization begins.
+/// Observation before a synchronization begins, as a baseline.
 const BEFORE: Duration = Duration::from_millis(500);
 
-/// What is measured: name, directives of the primary, whether there is a replica.
+/// The cases: name, directives of the primary, whether there is a replica.
 const CASES: &[(&str, &[&str], bool)] = &[
     ("no replica", &[], false),
     ("one replica", &[], true),
@@ -29,17 +29,17 @@ const CASES: &[(&str, &[&str], bool)] = &[
     ),
 ];
 
-/// What came of a load on a primary that may have a replica.
+/// Result of a load on a primary that may have a replica.
 #[derive(Clone, Copy, Default)]
 struct Followed {
     ops_per_s: f64,
-    /// The primary's CPU, µs a command.
+    /// The primary's CPU, in µs per command.
     cpu_us: f64,
-    /// The replica's CPU, µs a command.
+    /// The replica's CPU, in µs per command.
     replica_cpu_us: f64,
-    /// Commands that the replica was behind: the median, the most, and at the end of the load.
+    /// The replica's lag in commands: the median, the maximum, and at the end of the load.
     behind: [f64; 3],
-    /// Until it had all of them.
+    /// Milliseconds until it had caught up.
     caught_up_ms: f64,
 }
 
@@ -54,7 +54,7 @@ impl Followed {
         |one| one.caught_up_ms,
     ];
 
-    /// The medians of each figure.
+    /// Returns the median of each figure.
     fn medians(all: &[Followed]) -> [f64; 7] {
         Followed::FIGURES.map(|figure| median(all.iter().map(figure).collect()))
     }
@@ -103,7 +103,7 @@ pub(crate) fn measure(plan: &Plan, out: &mut String) {
     measure_synchronizations(plan, out);
 }
 
-/// A primary that has all cores but one, with the load, and a replica that has that one.
+/// Measures a primary that shares all cores but one with the load, and a replica on the remaining one.
 fn measure_uneven(plan: &Plan, out: &mut String) {
     let most = process::core_count().max(2) - 1;
     let cores: Vec<String> = (0..most).map(|core| core.to_string()).collect();
@@ -133,7 +133,7 @@ fn measure_uneven(plan: &Plan, out: &mut String) {
     }
 }
 
-/// Where a replica runs: beside primary and load, if there are cores for three.
+/// Returns the core of a replica: apart from primary and load, if there are three cores.
 fn replica_core() -> String {
     match process::core_count() {
         0..=2 => load_core(),
@@ -141,7 +141,7 @@ fn replica_core() -> String {
     }
 }
 
-/// A primary, and perhaps its replica.
+/// A primary, and its replica if any.
 struct Pair {
     primary: Process,
     replica: Option<Process>,
@@ -157,7 +157,7 @@ impl Pair {
         Pair { primary, replica }
     }
 
-    /// Loads the primary from these cores, and sees how the replica follows.
+    /// Loads the primary from these cores, and measures how the replica follows.
     fn follow(&self, plan: &Plan, loads: Vec<String>) -> Followed {
         let time = Duration::from_millis(if plan.quick { 500 } else { 5_000 });
         let job = Job {
@@ -204,7 +204,7 @@ impl Pair {
         let done = after.0.unwrap_or(0.0) - before.0.unwrap_or(0.0);
         let bytes_each = ((after.2 - before.2) / done).max(1.0);
         let ops_per_s: f64 = samples.iter().map(|sample| sample.ops_per_s).sum();
-        // Each load has seen all of the primary's time, and its own commands.
+        // Each load has measured the primary's total CPU, but only its own commands.
         let cores = samples
             .iter()
             .map(|sample| sample.cpu_us_per_op * sample.ops_per_s);
@@ -259,13 +259,13 @@ fn offset(primary: &mut Client) -> f64 {
         .unwrap_or(0.0)
 }
 
-/// Bytes of the stream that a replica has not applied.
+/// Returns the bytes of the stream that a replica has not applied.
 fn behind(primary: &mut Client, replica: &mut Client) -> f64 {
     let applied = replica.info("replication", "slave_repl_offset");
     (offset(primary) - applied.unwrap_or(0.0)).max(0.0)
 }
 
-/// Looks how many bytes a replica is behind, until it is stopped.
+/// Records a replica's lag in bytes, until it is stopped.
 struct Watcher {
     stopped: Arc<AtomicBool>,
     thread: JoinHandle<Vec<f64>>,
@@ -293,7 +293,7 @@ impl Watcher {
     }
 }
 
-/// The first synchronization of a replica of its kind with many keys.
+/// Measures the first synchronization of a replica of the same server with many keys.
 fn measure_synchronizations(plan: &Plan, out: &mut String) {
     let _ = write!(
         out,
@@ -343,7 +343,7 @@ struct Synchronized {
 fn synchronize(plan: &Plan, runner: &Runner, primary: &Process) -> Synchronized {
     let gap_before_ms = while_asked(primary, || std::thread::sleep(BEFORE)).0;
     let cpu = process::cpu_ns(primary.pid());
-    // Starting is no part of it.
+    // Starting the server is not included.
     primary
         .client()
         .ask(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
@@ -372,7 +372,7 @@ fn synchronize(plan: &Plan, runner: &Runner, primary: &Process) -> Synchronized 
     }
 }
 
-/// The longest time, in ms, that a client waited for an answer meanwhile.
+/// Returns the longest time, in ms, that a client waited for a reply during `work`.
 fn while_asked<R>(server: &Process, work: impl FnOnce() -> R) -> (f64, R) {
     let stopped = Arc::new(AtomicBool::new(false));
     let (mut client, ends) = (server.client(), Arc::clone(&stopped));

@@ -1,10 +1,10 @@
-//! What others notice of a snapshot, and what it takes: with many keys that are overwritten meanwhile, and with one
+//! The effect of a snapshot on other clients, and its cost: with many keys that are overwritten meanwhile, and with one
 //! large collection that is written all the time.
 //!
-//! Who looks for gaps stands on the core of the load. Memory is looked at in a snapshot of its own: to add up the pages
-//! of 800 MiB keeps the kernel busy for 6 to 13 ms, which whoever shares that core waits for. What the machine and its
-//! scheduler add is measured beside: the same requests while a process that shares nothing with the server is as busy
-//! on its cores as a walker would be.
+//! The client that measures gaps runs on the core of the load. Memory is measured in a separate snapshot: adding up the
+//! pages of 800 MiB keeps the kernel busy for 6 to 13 ms, which delays everything on that core. The share of the
+//! machine and its scheduler is measured separately: the same requests while an unrelated process is as busy on the
+//! server's cores as a walker would be.
 
 use std::fmt::Write;
 use std::process::{Child, Command};
@@ -19,20 +19,20 @@ use crate::{Plan, Runner, load_core};
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// How often memory is looked at.
+/// Interval of the memory checks.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Between a reply and the next question of who looks for gaps.
+/// Pause between a reply and the next query of the client that measures gaps.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// A p99 is that of so much time, and the median of those counts: what a neighbour of the machine takes for a moment
-/// makes the p99 of a longer time three times as long, in every server.
+/// Window of each p99, of which the median counts: a momentary disturbance by a neighbour of the machine triples the
+/// p99 of a longer time, in every server.
 const WINDOW: Duration = Duration::from_millis(500);
 
-/// How long a busy process goes on before it offers its core to others, as a walker does behind each slice.
+/// Time for which a busy process runs before it yields its core, as a walker does after each slice.
 const SLICE: Duration = Duration::from_micros(100);
 
-/// Many keys.
+/// Measures snapshots of many keys.
 pub(crate) fn measure(plan: &Plan, out: &mut String) {
     process::pin(&load_core());
     let _ = write!(
@@ -45,7 +45,7 @@ pub(crate) fn measure(plan: &Plan, out: &mut String) {
     );
     for runner in &plan.runners {
         let dir = plan.folder("snapshots");
-        // A rewrite that began by itself would refuse the BGSAVE that is measured.
+        // An automatic rewrite would make the measured BGSAVE fail.
         let by_hand = ["--appendonly", "yes", "--auto-aof-rewrite-percentage", "0"];
         let server = runner.start(&dir, &by_hand);
         let mut client = server.client();
@@ -58,7 +58,7 @@ pub(crate) fn measure(plan: &Plan, out: &mut String) {
             ("BGREWRITEAOF", "BGREWRITEAOF", "aof_rewrite_in_progress"),
         ] {
             until_over(&mut client, flag);
-            // Once to see how long it takes under load, and what memory, then to measure for as long.
+            // One run to find the duration and the memory under load, then a measurement for as long.
             let memory = resident_bytes(&server) as f64;
             let began = Instant::now();
             let (took, peak_bytes) = {
@@ -118,7 +118,7 @@ pub(crate) fn measure(plan: &Plan, out: &mut String) {
          and its children, pages that they share counted once.\n";
 }
 
-/// The other side of [`Busy`]: called by main when the first argument is `--busy`.
+/// Keeps a core busy in the process started by [`Busy`]: called by main when the first argument is `--busy`.
 pub(crate) fn keep_busy() -> ! {
     loop {
         let began = Instant::now();
@@ -167,7 +167,7 @@ fn job(plan: &Plan, time: Duration) -> Job {
     }
 }
 
-/// What SETs, and a client that asks all the time, notice for so long.
+/// Measures the effect on SETs, and on a client that queries all the time, for this time.
 fn under_load(plan: &Plan, server: &Process, time: Duration) -> Noticed {
     let stopped = Arc::new(AtomicBool::new(false));
     let prober = {
@@ -191,7 +191,7 @@ fn under_load(plan: &Plan, server: &Process, time: Duration) -> Noticed {
     }
 }
 
-/// Looks at the memory of a server and its children until it is stopped; the most that it saw, in bytes.
+/// Records the memory of a server and its children until stopped; returns the maximum, in bytes.
 fn watch_memory(server: &Process, stopped: &Arc<AtomicBool>) -> std::thread::JoinHandle<u64> {
     let (pid, stopped) = (server.pid(), Arc::clone(stopped));
     std::thread::spawn(move || {
@@ -222,7 +222,7 @@ fn keep_loading(
     })
 }
 
-/// The longest time from one reply to the next.
+/// Returns the longest time of a query.
 pub(crate) fn worst_gap(
     client: &mut Client,
     stopped: &AtomicBool,
@@ -249,7 +249,7 @@ fn resident_bytes(server: &Process) -> u64 {
     family_bytes(server.pid())
 }
 
-/// Memory of a process and its children, shared pages once.
+/// Returns the memory of a process and its children, counting shared pages once.
 fn family_bytes(pid: u32) -> u64 {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let children = children.unwrap_or_default();
@@ -268,7 +268,7 @@ fn proportional_bytes(pid: u32) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// How a collection is filled and written: its name, and a command for a number.
+/// The filling and writing of a collection: its name, and a command for a number.
 struct Collection {
     name: &'static str,
     write: fn(usize, &mut Vec<u8>),
@@ -309,7 +309,7 @@ const COLLECTIONS: &[Collection] = &[
     },
 ];
 
-/// One large collection.
+/// Measures snapshots of one large collection.
 pub(crate) fn measure_large(plan: &Plan, out: &mut String) {
     process::pin(&load_core());
     let _ = write!(
@@ -326,7 +326,7 @@ pub(crate) fn measure_large(plan: &Plan, out: &mut String) {
     }
 }
 
-/// What one large collection is to its writer.
+/// One large collection that is being written.
 struct Written<'s> {
     server: &'s Process,
     collection: &'s Collection,
@@ -334,7 +334,7 @@ struct Written<'s> {
 }
 
 impl Written<'_> {
-    /// The longest time that a write took while something else was done, in milliseconds.
+    /// Returns the longest time of a write during `meanwhile`, in milliseconds.
     fn gap_ms(&self, meanwhile: impl FnOnce()) -> f64 {
         let stopped = Arc::new(AtomicBool::new(false));
         let (mut client, ends) = (self.server.client(), Arc::clone(&stopped));
@@ -343,7 +343,7 @@ impl Written<'_> {
             let mut bytes = Vec::new();
             worst_gap(&mut client, &ends, |client, asked| {
                 bytes.clear();
-                // What is there, and what is new, in turn.
+                // Existing and new members in turn.
                 let number = match asked % 2 {
                     0 => asked.wrapping_mul(0x9e37_79b9) % members,
                     _ => members + asked,

@@ -1,6 +1,6 @@
-//! A folder that measures on another machine, without cargo, internet or root: this program, basalt, the peers that are
-//! here, the libraries that they need beyond the C library, and a script. It wants Linux on x86-64 with glibc of this
-//! machine's version or newer, and a shell.
+//! Creates a folder for measuring on another machine, without cargo, internet or root: this program, basalt, the
+//! available peers, the libraries that they need beyond the C library, and a script. It requires Linux on x86-64 with
+//! glibc of this machine's version or newer, and a shell.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use super::rows::find;
 use super::support::arguments::Arguments;
 use super::support::peers;
 
-/// What belongs to the C library, which comes with its own loader and must not be mixed with another one's.
+/// Libraries of glibc, which comes with its own loader and must not be mixed with another version.
 const OF_GLIBC: [&str; 8] = [
     "linux-vdso",
     "ld-linux",
@@ -42,7 +42,7 @@ echo
 while read -r line || [ -n "$line" ]; do echo "$line"; done <"$here/results/scaling.json"
 "#;
 
-/// Makes the folder that stands behind `bundle`.
+/// Creates the folder named after `bundle`.
 pub(crate) fn make(arguments: &Arguments) {
     let dir = PathBuf::from(arguments.value("bundle", ""));
     assert!(!dir.as_os_str().is_empty(), "bundle DIR");

@@ -1,4 +1,4 @@
-//! The picture: throughput over threads, a panel a row, a line a server.
+//! The chart: throughput over threads, a panel per row, a line per server.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -21,7 +21,7 @@ fn colour(server: &str) -> &'static str {
     }
 }
 
-/// SVG.
+/// Returns the chart as SVG.
 pub(crate) fn draw(outcomes: &[Outcome]) -> String {
     let mut panels: Vec<(&str, BTreeMap<&str, Vec<&Outcome>>)> = Vec::new();
     for outcome in outcomes {

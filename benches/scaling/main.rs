@@ -1,5 +1,5 @@
-//! Throughput over threads: what basalt and its peers do with 1, 2, 4, … threads, and how far that is from as many
-//! times what one thread does.
+//! Throughput over threads: basalt and its peers with 1, 2, 4, … threads, compared with the multiple of one thread's
+//! throughput.
 //!
 //! ```text
 //! cargo bench --bench scaling -- [--quick|--short] [--threads 1,2,4] [--keys 200000] [--ms 500] [--rounds 1]
@@ -9,12 +9,12 @@
 //! cargo bench --bench scaling -- model [--from FILE] [--threads 1,2,4] [--only WORD] [--commands 200000]
 //! ```
 //!
-//! Half of the machine's cores make the load, one process each; the servers have the others, as many as they have
-//! threads. A row in which the load's cores were nearly all busy is marked: there the load was the bound. With
-//! `--together`, servers and load have all cores, and more threads than cores are allowed: then only CPU a command and
-//! switches say something. `--oversubscribed` is that for GET and SET, at random and of one hot key, with 2 to 32
-//! threads; its last column compares the CPU with that of the fewest. `bundle` leaves a folder that does all this on a
-//! machine without cargo (`bundle.rs`). `model` predicts what more cores would bring (`model/mod.rs`).
+//! Half of the machine's cores generate the load, one process each; the servers have the others, as many as they have
+//! threads. A row in which the load's cores were nearly all busy is marked: there the load was the limit. With
+//! `--together`, servers and load have all cores, and more threads than cores are allowed: then only CPU per command
+//! and switches are meaningful. `--oversubscribed` is that for GET and SET, at random and of one hot key, with 2 to 32
+//! threads; its last column compares the CPU with that of the fewest threads. `bundle` creates a folder that does all
+//! this on a machine without cargo (`bundle.rs`). `model` predicts the effect of more cores (`model/mod.rs`).
 
 mod bundle;
 mod chart;
@@ -31,10 +31,10 @@ use support::load::{self, Job, Sample};
 use support::peers;
 use support::process;
 
-/// The share of its cores above which the load counts as the bound.
+/// The share of its cores above which the load counts as the limit.
 const LOAD_BOUND: f64 = 0.9;
 
-/// What this run measures, and with which cores.
+/// The measurements of this run, and its cores.
 struct Plan {
     keys: usize,
     rounds: usize,
@@ -127,7 +127,7 @@ fn plan(arguments: &Arguments) -> Plan {
     }
 }
 
-/// Starts the servers of a setting with so many threads, and measures rows on them in turns.
+/// Starts the servers of a setting with this many threads, and measures rows on them in turns.
 fn measure(
     arguments: &Arguments,
     plan: &Plan,
@@ -186,7 +186,7 @@ fn measure(
     }
 }
 
-/// One sample of all the load's processes together.
+/// Takes one sample of all load processes together.
 fn one(plan: &Plan, scenario: &Scenario, kind: load::Kind, server: &Server) -> Sample {
     let processes = plan.load_cores.len().min(scenario.clients);
     let subscribers = match kind {
@@ -204,7 +204,7 @@ fn one(plan: &Plan, scenario: &Scenario, kind: load::Kind, server: &Server) -> S
     };
     let parts: Vec<Sample> = std::thread::scope(|scope| {
         let run = |(number, core): (usize, &String)| {
-            // All of them together, however many processes there are.
+            // The total is fixed, however many processes there are.
             let own = (number + 1) * subscribers / processes - number * subscribers / processes;
             let job = Job {
                 subscribers: own,
@@ -225,7 +225,7 @@ fn one(plan: &Plan, scenario: &Scenario, kind: load::Kind, server: &Server) -> S
     });
     let sum = |read: fn(&Sample) -> f64| parts.iter().map(read).sum::<f64>();
     let worst = |read: fn(&Sample) -> f64| parts.iter().map(read).fold(0.0, f64::max);
-    // Each of them has seen all that the server did meanwhile, and divided it by its own part of the commands.
+    // Each process has measured the server's total, and divided it by its own part of the commands.
     let of_server = |read: fn(&Sample) -> f64| {
         let seen = parts
             .iter()

@@ -1,4 +1,4 @@
-//! What is measured, on which servers, and how it is shown.
+//! The rows measured, the servers, and their presentation.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::support::process::{self, Process};
 
 pub(crate) const VALUE_BYTES: usize = 64;
 
-/// How basalt is set up.
+/// The setup of basalt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Setting {
     Bare,
@@ -30,7 +30,7 @@ impl Setting {
     }
 }
 
-/// A row.
+/// A row of the table.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) kind: Kind,
@@ -55,7 +55,7 @@ impl Scenario {
     }
 }
 
-/// All settings that are wanted.
+/// Returns the requested settings.
 pub(crate) fn settings(arguments: &Arguments) -> Vec<Setting> {
     match arguments.has("--quick") {
         _ if arguments.has("--oversubscribed") => vec![Setting::Bare],
@@ -133,7 +133,7 @@ pub(crate) fn scenarios(arguments: &Arguments) -> Vec<Scenario> {
     only(arguments, list)
 }
 
-/// The scenarios whose name contains the word that is asked for.
+/// Keeps the scenarios whose name contains the word of `--only`.
 fn only(arguments: &Arguments, mut list: Vec<Scenario>) -> Vec<Scenario> {
     let only = arguments.value("--only", "");
     list.retain(|scenario| scenario.name().contains(&only));
@@ -141,7 +141,7 @@ fn only(arguments: &Arguments, mut list: Vec<Scenario>) -> Vec<Scenario> {
     list
 }
 
-/// A server that is measured.
+/// A measured server.
 pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) process: Process,
@@ -151,7 +151,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// basalt, and beside the bare one its peers: those with I/O threads have as many threads as basalt.
+    /// Starts basalt, and with the bare setting its peers: those with I/O threads have as many threads as basalt.
     pub(crate) fn start_all(
         arguments: &Arguments,
         setting: Setting,
@@ -246,7 +246,7 @@ impl Server {
             });
     }
 
-    /// The load for a row; nothing if this server does not know it.
+    /// Returns the load for a row, or `None` if this server does not support it.
     pub(crate) fn kind(&self, scenario: &Scenario) -> Option<Kind> {
         match scenario.kind {
             kind if !self.is_memcached => Some(kind),
@@ -257,7 +257,7 @@ impl Server {
     }
 }
 
-/// A replica of a server, on the core that serves least.
+/// Starts a replica of a server, on the least used core.
 fn follow(arguments: &Arguments, primary: &Process) -> Process {
     let last = (process::core_count() - 1).to_string();
     let of = format!("127.0.0.1 {}", primary.port);
@@ -277,12 +277,12 @@ fn follow(arguments: &Arguments, primary: &Process) -> Process {
     replica
 }
 
-/// Whether a program is there, by its path or in the path.
+/// Returns whether a program exists, by its path or in the search path.
 pub(crate) fn is_there(program: &Path) -> bool {
     find(program).is_some()
 }
 
-/// Where a program is.
+/// Returns the path of a program.
 pub(crate) fn find(program: &Path) -> Option<PathBuf> {
     if program.components().count() > 1 {
         return program.is_file().then(|| program.to_owned());
@@ -293,7 +293,7 @@ pub(crate) fn find(program: &Path) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// What came of a row on a server.
+/// Result of a row on a server.
 pub(crate) struct Outcome {
     pub(crate) scenario: String,
     pub(crate) server: String,
@@ -305,9 +305,9 @@ pub(crate) struct Outcome {
     pub(crate) p999_us: f64,
     pub(crate) switches_per_op: f64,
     pub(crate) sleeps_per_op: f64,
-    /// Throughput over threads, of that of the fewest threads that were measured.
+    /// Throughput per thread, relative to that with the fewest threads measured.
     pub(crate) efficiency: f64,
-    /// CPU a command, of that of the fewest threads.
+    /// CPU per command, relative to that with the fewest threads.
     pub(crate) cpu_of_fewest: f64,
     pub(crate) is_load_bound: bool,
 }
@@ -337,7 +337,7 @@ impl Outcome {
     }
 }
 
-/// What the columns are.
+/// Explanation of the columns.
 pub(crate) const LEGEND: &str = "
 *switches*: context switches of the server's threads; *sleeps*: those of them with which a thread went to sleep of its own
 will, in epoll as there was nothing to do, or in a futex, so that there are no more futex waits than this (the kernel tells
@@ -379,6 +379,6 @@ pub(crate) fn json(outcomes: &[Outcome]) -> String {
             )
         })
         .collect();
-    // JSON has no word for a figure that could not be had.
+    // JSON has no representation of a missing figure.
     format!("[\n{}\n]\n", rows.join(",\n")).replace("NaN", "null")
 }

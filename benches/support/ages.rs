@@ -1,8 +1,8 @@
-//! The age at which keys are evicted, by policy and server: how many keys had come since, of as many as the cache
-//! holds.
+//! The age of evicted keys, by policy and server: the number of keys written since, as a share of the number of keys
+//! that the cache holds.
 //!
-//! Servers tell by `evicted` events which key goes. A key's age counts from the command that wrote it when it was not
-//! there, so a name that is deleted and written again is new.
+//! Servers report evictions by `evicted` events. A key's age counts from the command that created it, so a name that is
+//! deleted and written again is new.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use basalt_testing::workload::{Shape, Sizes, Workload};
 const LIMIT_BYTES: usize = 30_000_000;
 const VALUE_BYTES: usize = 1_000;
 
-/// Requests under way at once.
+/// Requests in flight at once.
 const BATCH: usize = 16;
 
 /// Names that are deleted and written again.
@@ -29,14 +29,14 @@ const POLICIES: [&str; 5] = [
     "volatile-ttl",
 ];
 
-/// What is done to a full cache.
+/// The load on a full cache.
 #[derive(Clone, Copy, PartialEq)]
 enum Load {
-    /// New names alone.
+    /// New names only.
     New,
-    /// New names, and a hundred of which one is deleted and written again for every five of these.
+    /// New names, and a hundred names of which one is deleted and written again for every five new ones.
     Rewritten,
-    /// A look-aside cache: a tenth of the requests write, and so delete.
+    /// A look-aside cache: a tenth of the requests write, and therefore delete.
     Aside,
 }
 
@@ -49,11 +49,11 @@ const LOADS: [(Load, &str); 3] = [
     (Load::Aside, "cache-aside: Zipf 0.9, a tenth deletes"),
 ];
 
-/// A server with its connections, and the lives of the keys in it.
+/// A server with its connections, and the creation times of its keys.
 struct Observed {
     client: Client,
     events: Client,
-    /// When each name came last, in names that came.
+    /// Time of each name's last creation, in names created.
     born: HashMap<String, usize>,
     clock: usize,
     /// Ages of evicted keys.
@@ -61,7 +61,7 @@ struct Observed {
 }
 
 impl Observed {
-    /// Sends requests, and says of each whether it found something.
+    /// Sends requests; returns for each whether it found something.
     fn ask(&mut self, requests: &[[&str; 2]]) -> Vec<bool> {
         let value = "v".repeat(VALUE_BYTES);
         let mut bytes = Vec::new();
@@ -84,7 +84,7 @@ impl Observed {
         found
     }
 
-    /// Reads which keys have been evicted so far.
+    /// Reads the pending eviction events.
     fn hear(&mut self) {
         let mut bytes = Vec::new();
         encode_into(&mut bytes, &["PING"]);
@@ -104,7 +104,7 @@ impl Observed {
     }
 }
 
-/// Ages of evicted keys in a cache that is full, and how many keys it holds.
+/// Measures the ages of evicted keys in a full cache, and the number of keys that it holds.
 fn measure(peer: &Peer, policy: &str, load: Load, turnovers: usize) -> (Vec<usize>, usize) {
     let directives = [
         ("--maxmemory", LIMIT_BYTES.to_string()),
@@ -190,7 +190,7 @@ fn measure(peer: &Peer, policy: &str, load: Load, turnovers: usize) -> (Vec<usiz
     (observed.ages, keys)
 }
 
-/// Measures and prints it.
+/// Measures and prints the ages.
 pub(crate) fn report(arguments: &Arguments) {
     let servers = peers::all(arguments, &[]);
     let turnovers = arguments.sized("--turnovers", 3, 1);

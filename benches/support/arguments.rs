@@ -1,15 +1,15 @@
-//! What a bench was told on its command line: words that are there or not, and words with a value behind them.
+//! Command-line arguments of a bench: flags, and options with a value after them.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::process;
 
-/// See the module.
+/// The arguments; see the module.
 pub(crate) struct Arguments(Vec<String>);
 
 impl Arguments {
-    /// The words of this process; none, and it says so, if it was started without any, as cargo test does.
+    /// Reads the arguments of this process; returns `None`, with a message, if there are none, as under cargo test.
     pub(crate) fn read() -> Option<Arguments> {
         let words: Vec<String> = std::env::args().skip(1).collect();
         if words.is_empty() {
@@ -19,12 +19,12 @@ impl Arguments {
         Some(Arguments(words))
     }
 
-    /// Whether a word is there.
+    /// Returns whether a flag is present.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|word| word == name)
     }
 
-    /// What stands behind a word.
+    /// Returns the value of an option.
     pub(crate) fn value(&self, name: &str, default: &str) -> String {
         let at = self.0.iter().position(|word| word == name);
         at.and_then(|at| self.0.get(at + 1))
@@ -32,31 +32,32 @@ impl Arguments {
             .to_owned()
     }
 
-    /// The number behind a word.
+    /// Returns the number of an option.
     pub(crate) fn number(&self, name: &str, default: &str) -> usize {
         self.value(name, default).parse().expect("a number")
     }
 
-    /// The number behind a word; by default this one, or with `--quick` the other.
+    /// Returns the number of an option; by default `full`, or with `--quick` `quick`.
     pub(crate) fn sized(&self, name: &str, full: usize, quick: usize) -> usize {
         let default = if self.has("--quick") { quick } else { full };
         self.number(name, &default.to_string())
     }
 
-    /// The numbers behind a word, parted by commas.
+    /// Returns the comma-separated numbers of an option.
     pub(crate) fn numbers<T: FromStr>(&self, name: &str, default: &str) -> Vec<T> {
         let all = self.value(name, default);
         let read = |word: &str| word.parse().ok().expect("numbers parted by commas");
         all.split(',').map(read).collect()
     }
 
-    /// The basalt to measure: `--basalt`, or the one that was built.
+    /// Returns the basalt to measure: `--basalt`, or the one that was built.
     pub(crate) fn basalt(&self) -> PathBuf {
         let told = self.value("--basalt", "");
         process::basalt_binary(Some(told.as_str()).filter(|path| !path.is_empty()))
     }
 
-    /// The server to compare it with: `--redis`, or the one that `BASALT_REDIS_SERVER` names, or the one in the path.
+    /// Returns the server to compare it with: `--redis`, or the one that `BASALT_REDIS_SERVER` names, or the one in the
+    /// path.
     pub(crate) fn redis(&self) -> PathBuf {
         let named = std::env::var("BASALT_REDIS_SERVER");
         PathBuf::from(self.value("--redis", named.as_deref().unwrap_or("redis-server")))

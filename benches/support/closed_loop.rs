@@ -1,9 +1,9 @@
-//! Commands under a closed loop: some connections, each with one batch of requests under way, on servers that take
+//! Commands under a closed loop: some connections, each with one batch of requests in flight, on servers that take
 //! turns.
 //!
-//! Requests are made before the clock starts, every sample has the same number of them, what they take away is given
-//! back before the next, and each connection goes on as soon as it has its replies. The figure is the server's CPU
-//! time.
+//! Requests are generated before the clock starts, every sample has the same number of them, the elements that they
+//! remove are restored before the next sample, and each connection continues as soon as it has its replies. The figure
+//! is the server's CPU time.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,20 +20,20 @@ use super::process::{self, Client, Cost, CpuTime, Process};
 
 pub(crate) const CONNECTIONS: usize = 50;
 
-/// Requests that are made beforehand, and sent again from the first when all were.
+/// Number of requests generated beforehand, and repeated from the first when all were sent.
 const REQUESTS: usize = 640_000;
 
-/// A command to measure: how a server is prepared for it, and its requests.
+/// A command to measure: the preparation of a server, and the requests.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// Makes what the requests meet, a part of it only if the scale is above one; each scenario can run alone.
+    /// Creates the data for the requests, only a fraction of it if the scale is above one; each scenario can run alone.
     pub(crate) prepare: fn(&mut Client, usize),
-    /// Gives back, outside the clock, what so many requests have taken.
+    /// Restores, outside the measured time, the elements removed by this many requests.
     pub(crate) restore: fn(&mut Client, usize),
     pub(crate) request: fn(&mut Draw, &mut Vec<u8>),
 }
 
-/// Random numbers that are the same in every run.
+/// Random numbers that are the same in each run.
 pub(crate) struct Draw(u64);
 
 impl Draw {
@@ -51,20 +51,20 @@ pub(crate) fn ask(out: &mut Vec<u8>, words: &[&str]) {
 
 pub(crate) fn nothing(_: &mut Client, _: usize) {}
 
-/// How a command is measured.
+/// Parameters of the measurement.
 pub(crate) struct Measured {
     /// The core of the servers.
     cores: String,
     pub(crate) rounds: usize,
     time: Duration,
-    /// What is prepared is cut to such a part.
+    /// Divisor of the amount of prepared data.
     scale: usize,
 }
 
 impl Measured {
-    /// As the command line says.
+    /// Reads the parameters from the command line.
     pub(crate) fn from(arguments: &Arguments, quick: bool) -> Measured {
-        // Turns are short: the speed of a machine that others share may change within seconds.
+        // Turns are short: the speed of a shared machine may change within seconds.
         let millis = arguments.sized("--ms", 150, 100);
         Measured {
             cores: arguments.value("--cores", "0"),
@@ -74,7 +74,7 @@ impl Measured {
         }
     }
 
-    /// Starts all of them on the one core, basalt with one thread.
+    /// Starts all servers on the one core, basalt with one thread.
     pub(crate) fn start(&self, servers: &[Peer]) -> Vec<Process> {
         let one_thread = ["--threads".to_owned(), "1".to_owned()];
         let more = |peer: &Peer| match peer.name {
@@ -85,7 +85,7 @@ impl Measured {
         servers.iter().map(start).collect()
     }
 
-    /// Measures commands, each with so many requests in a batch, and shows what they cost each server.
+    /// Measures commands, each with its pipeline, and shows their cost on each server.
     pub(crate) fn compare<'s>(
         &self,
         servers: &[Process],
@@ -107,8 +107,8 @@ impl Measured {
             for load in &mut loads {
                 load.at = 0;
             }
-            // What the first server does in the time is what each server does in every sample, so that all meet the
-            // same requests and their collections grow alike.
+            // The amount that the first server does in the time is the amount for each server in every sample, so that
+            // all get the same requests and their collections grow alike.
             let end = Until::Time(Instant::now() + self.time);
             let batches = loads[0].run(&runtime, &pool, end);
             for load in &mut loads[1..] {
@@ -133,7 +133,7 @@ impl Measured {
     }
 }
 
-/// The median of some rounds of so many requests, whose ticks are added up.
+/// Returns the median of rounds of this many requests, with their ticks added up.
 fn cost(times: &[CpuTime], requests: usize) -> Cost {
     let each = times.iter().map(|time| time.per(requests).us).collect();
     let sum = times
@@ -147,10 +147,10 @@ fn cost(times: &[CpuTime], requests: usize) -> Cost {
     }
 }
 
-/// Requests made before the measurement, so that it is the server that is kept busy and not the one who asks.
+/// Requests generated before the measurement, so that the server is kept busy and not the client.
 struct Pool {
     batches: Vec<Vec<u8>>,
-    /// Requests in each.
+    /// Requests in each batch.
     pipeline: usize,
 }
 
@@ -169,18 +169,17 @@ impl Pool {
     }
 }
 
-/// When a run ends.
+/// The end of a run.
 #[derive(Clone, Copy)]
 enum Until {
     Time(Instant),
     Batches(usize),
 }
 
-/// The connections to a server, each with one batch under way while a run is on, as clients have it that do not know
-/// of each other.
+/// The connections to a server, each with one batch in flight during a run, as for independent clients.
 struct Load {
     connections: Vec<Connection>,
-    /// How many batches were sent for this scenario.
+    /// Number of batches sent for this scenario.
     at: usize,
 }
 
@@ -200,7 +199,7 @@ impl Load {
         Load { connections, at: 0 }
     }
 
-    /// How many batches were run.
+    /// Returns the number of batches run.
     fn run(&mut self, runtime: &Runtime, pool: &Rc<Pool>, until: Until) -> usize {
         let first = self.at;
         let next = Rc::new(Cell::new(first));
@@ -242,7 +241,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Reads so many whole replies, which are all that is under way.
+    /// Reads `count` whole replies, which are all that is in flight.
     async fn read_replies(&mut self, count: usize) {
         self.buffer.clear();
         let mut wanted = count;
@@ -264,7 +263,7 @@ impl Connection {
     }
 }
 
-/// The end of the RESP2 element at a position, if it is there whole, and how many elements it announces.
+/// Returns the end of the RESP2 element at a position, if it is complete, and how many elements it announces.
 fn element(buffer: &[u8], at: usize) -> Option<(usize, usize)> {
     let line_end = at + buffer[at..].iter().position(|byte| *byte == b'\n')? + 1;
     let number = || -> i64 {

@@ -1,7 +1,7 @@
-//! A closed-loop load generator: some connections, each with one batch of requests under way, from a pool built before
-//! the clock starts and large enough (500,000 keys drawn) that the server's caches see what they would see in earnest.
-//! It runs as a process of its own, so that it can be pinned, and counts replies by their line ends. One process is one
-//! thread; what the client core can carry is therefore bounded, and the figure that counts is the server's CPU time a
+//! A closed-loop load generator: some connections, each with one batch of requests in flight, from a pool built before
+//! the clock starts and large enough (500,000 random keys) that the server's caches see realistic access. It runs as a
+//! separate process, so that it can be pinned, and counts replies by their line ends. One process is one thread; the
+//! capacity of the client core therefore limits the throughput, and the relevant figure is the server's CPU time per
 //! command.
 
 use std::cell::{Cell, RefCell};
@@ -15,21 +15,21 @@ use tokio::net::TcpStream;
 use super::process;
 use basalt_testing::workload::{Shape, Sizes, Workload};
 
-/// Keys drawn for a pool: about 390,000 distinct ones of a million.
+/// Number of random keys in a pool: about 390,000 distinct ones of a million.
 const POOL_KEYS: usize = 500_000;
 
-/// Connections that hear of what [`Kind::Publish`] publishes, of all processes of the load together.
+/// Number of connections that receive the messages of [`Kind::Publish`], over all load processes.
 pub(crate) const SUBSCRIBERS: usize = 100;
 
-/// What they subscribe to.
+/// The channel that they subscribe to.
 const CHANNEL: &str = "news";
 
-/// What is asked for.
+/// The kind of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Get,
     Set,
-    /// A SET whose value differs in size from the one it replaces, so that memory must be had for it.
+    /// A SET whose value differs in size from the one it replaces, so that memory must be allocated for it.
     SetFresh,
     Incr,
     Mget10,
@@ -49,7 +49,7 @@ pub(crate) enum Kind {
     PushPop,
     /// A message to all of [`SUBSCRIBERS`].
     Publish,
-    /// memcached's own protocol.
+    /// The protocol of memcached.
     MemcachedGet,
     MemcachedSet,
 }
@@ -107,7 +107,7 @@ impl Kind {
         }
     }
 
-    /// Lines of the reply to the request of this number.
+    /// Returns the number of lines in the reply to the request of this number.
     fn lines_in_reply(self, number: usize) -> usize {
         match self {
             Kind::Mixed => 1 + usize::from(!is_set(number)),
@@ -124,12 +124,12 @@ impl Kind {
     }
 }
 
-/// Whether the mixed request of this number is a SET.
+/// Returns whether the mixed request of this number is a SET.
 fn is_set(number: usize) -> bool {
     number.is_multiple_of(10)
 }
 
-/// One measurement to make.
+/// One measurement to be made.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     pub(crate) kind: Kind,
@@ -142,7 +142,7 @@ pub(crate) struct Job {
     pub(crate) subscribers: usize,
 }
 
-/// What came of it.
+/// The result of a measurement.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sample {
     pub(crate) ops_per_s: f64,
@@ -152,16 +152,16 @@ pub(crate) struct Sample {
     pub(crate) cpu_us_per_op: f64,
     /// Context switches of the server's threads.
     pub(crate) switches_per_op: f64,
-    /// Context switches with which a thread went to sleep: in epoll when it had nothing to do, or in a futex. There are
-    /// no more futex waits than this; the kernel tells the two apart to root alone.
+    /// Context switches in which a thread went to sleep: in epoll when idle, or in a futex. There are no more futex
+    /// waits than this; the kernel distinguishes the two for root only.
     pub(crate) sleeps_per_op: f64,
-    /// Cores busy with neither the server nor the load.
+    /// Cores busy with processes other than the server and the load.
     pub(crate) foreign_cores: f64,
-    /// Cores that the load took, which has one: near that, it is the load that is measured.
+    /// Cores used by the load, which has one: near that, the load is the limit.
     pub(crate) load_cores: f64,
 }
 
-/// Runs a job in a process of its own on the given cores, against a server here.
+/// Runs a job in a separate process on the given cores, against a local server.
 pub(crate) fn run(job: &Job, port: u16, pid: u32, cores: &str) -> Sample {
     let kind = Kind::ALL
         .iter()
@@ -205,7 +205,7 @@ pub(crate) fn run(job: &Job, port: u16, pid: u32, cores: &str) -> Sample {
     }
 }
 
-/// The other side of `run`: called by main when the first argument is `--load-worker`.
+/// Runs the job in the process started by `run`: called by main when the first argument is `--load-worker`.
 pub(crate) fn worker(arguments: &[String]) {
     let numbers: Vec<usize> = arguments
         .iter()
@@ -322,7 +322,7 @@ struct State {
     histogram: RefCell<Histogram>,
 }
 
-/// Reads what comes until the server is gone.
+/// Reads and drops messages until the server is gone.
 async fn hear(mut stream: TcpStream) {
     let mut buffer = vec![0; 64 * 1024];
     while stream.read(&mut buffer).await.is_ok_and(|count| count > 0) {}
@@ -355,11 +355,11 @@ async fn connection(port: u16, pool: &'static Pool, start: usize, state: Rc<Stat
     }
 }
 
-/// Requests, one after the other, cut into batches.
+/// Requests, in order, divided into batches.
 struct Pool {
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    /// Of the replies to each batch.
+    /// Number of reply lines of each batch.
     lines: Vec<usize>,
 }
 
@@ -398,7 +398,7 @@ impl Pool {
                 Kind::Get => process::encode_into(&mut bytes, &["GET", &key(draw(keys))]),
                 Kind::Set => process::encode_into(&mut bytes, &["SET", &key(draw(keys)), &value]),
                 Kind::SetFresh => {
-                    // Sizes from half to one and a half: seldom the size class that is there already.
+                    // Sizes from half to one and a half: seldom the size class of the current value.
                     let size = value_bytes / 2 + draw(value_bytes + 1);
                     process::encode_into(&mut bytes, &["SET", &key(draw(keys)), &long[..size]]);
                 }
@@ -468,12 +468,12 @@ impl Pool {
     }
 }
 
-/// A request of memcached's.
+/// Encodes a request in memcached's protocol.
 pub(crate) fn memcached_set(out: &mut Vec<u8>, key: &str, value: &str) {
     out.extend_from_slice(format!("set {key} 0 0 {}\r\n{value}\r\n", value.len()).as_bytes());
 }
 
-/// A key of 16 bytes, the same as redis-benchmark's `key:__rand_int__`.
+/// Returns a key of 16 bytes, the same as redis-benchmark's `key:__rand_int__`.
 pub(crate) fn key(number: usize) -> String {
     format!("key:{number:012}")
 }

@@ -1,6 +1,6 @@
-//! What the server benches share: reading their arguments, starting basalt and its peers on chosen cores, reading what
-//! the system says of a process, a plain client for loading and asking, and a load generator. Knows nothing of what is
-//! being compared.
+//! Shared parts of the server benches: reading arguments, starting basalt and its peers on chosen cores, reading the
+//! system's statistics of a process, a plain client for loading and queries, and a load generator. Independent of the
+//! subject of the comparison.
 
 #![allow(dead_code, reason = "each bench uses its part")]
 

@@ -1,4 +1,4 @@
-//! The servers that basalt is compared with, and tables in which it stands beside them.
+//! The servers that basalt is compared with, and comparison tables.
 //!
 //! Valkey is one of them where it is installed: `--valkey PATH`, the environment's `BASALT_VALKEY_SERVER`, or
 //! `valkey-server` in the path, in this order. `--no-redis` and `--no-valkey` leave one out.
@@ -16,7 +16,7 @@ pub(crate) struct Peer {
     /// The server's name in tables.
     pub(crate) name: &'static str,
     pub(crate) binary: PathBuf,
-    /// Directives of its own.
+    /// Additional directives.
     pub(crate) arguments: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ impl Peer {
         Process::start(self.name, &self.binary, cores, &arguments)
     }
 
-    /// Name, version and allocator, as the binary tells them.
+    /// Returns name, version and allocator, as reported by the binary.
     fn describe(&self) -> String {
         let output = Command::new(&self.binary).arg("--version").output();
         let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -52,7 +52,7 @@ impl Peer {
     }
 }
 
-/// The others that are there, then basalt, which has these directives.
+/// Returns the available peers, then basalt with these directives.
 pub(crate) fn all(arguments: &Arguments, own: &[String]) -> Vec<Peer> {
     let mut peers = others(arguments);
     let mut basalt = Peer::new("basalt", arguments.basalt());
@@ -61,7 +61,7 @@ pub(crate) fn all(arguments: &Arguments, own: &[String]) -> Vec<Peer> {
     peers
 }
 
-/// All but basalt.
+/// Returns the available peers without basalt.
 pub(crate) fn others(arguments: &Arguments) -> Vec<Peer> {
     let mut others = Vec::new();
     if !arguments.has("--no-redis") {
@@ -90,7 +90,7 @@ fn valkey(arguments: &Arguments) -> Option<PathBuf> {
         .find(|binary| binary.is_file())
 }
 
-/// What a report begins with: the machine, the time, and who is compared.
+/// Returns the head of a report: the machine, the time, and the compared servers.
 pub(crate) fn heading(peers: &[Peer]) -> String {
     let described: Vec<String> = peers.iter().map(Peer::describe).collect();
     format!(
@@ -101,7 +101,7 @@ pub(crate) fn heading(peers: &[Peer]) -> String {
     )
 }
 
-/// What must be known to read bytes beside Valkey's.
+/// Returns a note needed to interpret bytes next to Valkey's.
 pub(crate) fn allocator_note(peers: &[Peer]) -> &'static str {
     let is_there = peers.iter().any(|peer| peer.describe().ends_with("(libc)"));
     match is_there {
@@ -113,7 +113,7 @@ pub(crate) fn allocator_note(peers: &[Peer]) -> &'static str {
     }
 }
 
-/// The first lines of a table: what each server has, and what basalt, which is the last, has of each other one.
+/// Returns the first lines of a table: a column per server, and basalt, the last one, relative to each other one.
 pub(crate) fn table_head(peers: &[Peer], what: &str, unit: &str) -> String {
     let mut head = format!("| {what} |");
     for peer in peers {
@@ -127,7 +127,7 @@ pub(crate) fn table_head(peers: &[Peer], what: &str, unit: &str) -> String {
     format!("{head}\n|{}\n", "---|".repeat(columns))
 }
 
-/// One line of it.
+/// Returns one line of the table.
 pub(crate) fn table_row(what: &str, figures: &[f64], digits: usize) -> String {
     let mut row = format!("| {what} |");
     for figure in figures {
@@ -142,7 +142,7 @@ pub(crate) fn table_row(what: &str, figures: &[f64], digits: usize) -> String {
     row + "\n"
 }
 
-/// The order in which servers take their turns: every second round the other way.
+/// Returns the order in which servers take their turns: reversed every second round.
 pub(crate) fn order(count: usize, round: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     if round % 2 == 1 {
@@ -156,7 +156,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Prints a report, and keeps it in the folder that `--out` names.
+/// Prints a report, and writes it to the folder named by `--out`.
 pub(crate) fn publish(arguments: &Arguments, file: &str, report: &str) {
     #[expect(clippy::print_stdout, reason = "the report")]
     {
@@ -165,7 +165,7 @@ pub(crate) fn publish(arguments: &Arguments, file: &str, report: &str) {
     keep(arguments, file, report);
 }
 
-/// Writes a file into the folder that `--out` names.
+/// Writes a file to the folder named by `--out`.
 pub(crate) fn keep(arguments: &Arguments, file: &str, text: &str) {
     let dir = arguments.value(
         "--out",

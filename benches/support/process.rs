@@ -1,4 +1,4 @@
-//! Server processes on chosen cores, what /proc says of them, and a plain blocking client.
+//! Server processes on chosen cores, their statistics in /proc, and a plain blocking client.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,7 +16,8 @@ pub(crate) struct Process {
     pub(crate) name: String,
 }
 
-/// Where basalt's binary is: as told, or the release build, or the `fast` one (said so on standard error).
+/// Returns the path of basalt's binary: the given one, or the release build, or the `fast` one (with a note on standard
+/// error).
 pub(crate) fn basalt_binary(told: Option<&str>) -> PathBuf {
     if let Some(path) = told {
         return PathBuf::from(path);
@@ -31,7 +32,7 @@ pub(crate) fn basalt_binary(told: Option<&str>) -> PathBuf {
 }
 
 impl Process {
-    /// A server that takes directives as arguments; `cores` as [`on_cores`] takes them.
+    /// Starts a server that takes directives as arguments; `cores` as for [`on_cores`].
     pub(crate) fn start(name: &str, binary: &Path, cores: &str, arguments: &[String]) -> Process {
         let is_basalt = binary.ends_with("basalt");
         let own: &[&str] = match is_basalt {
@@ -51,7 +52,7 @@ impl Process {
         Process::start_bare(name, binary, cores, "--port", &all)
     }
 
-    /// Any server, which is told its port behind this word.
+    /// Starts any server that takes its port after this option.
     pub(crate) fn start_bare(
         name: &str,
         binary: &Path,
@@ -104,7 +105,7 @@ impl Drop for Process {
     }
 }
 
-/// CPU time of all live threads of a process, in nanoseconds.
+/// Returns the CPU time of all live threads of a process, in nanoseconds.
 pub(crate) fn cpu_ns(pid: u32) -> u64 {
     sum_over_tasks(pid, "schedstat", |text| {
         text.split_whitespace()
@@ -114,12 +115,12 @@ pub(crate) fn cpu_ns(pid: u32) -> u64 {
     })
 }
 
-/// What something costs a server.
+/// CPU cost on a server.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Cost {
     /// Microseconds of CPU.
     pub(crate) us: f64,
-    /// What of them the server itself takes and not the kernel.
+    /// Microseconds of them in the server itself and not in the kernel.
     pub(crate) own_us: f64,
 }
 
@@ -127,16 +128,16 @@ pub(crate) struct Cost {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct CpuTime {
     ns: u64,
-    /// Ticks of the clock that found it in user space: good for shares of long times.
+    /// Clock ticks in user space: accurate enough for shares of long times.
     user: u64,
-    /// Ticks that found it in the kernel.
+    /// Clock ticks in the kernel.
     kernel: u64,
 }
 
 impl CpuTime {
     pub(crate) fn of(pid: u32) -> CpuTime {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The program's name may have spaces; behind it the 12th and 13th field are meant.
+        // The program's name may contain spaces; after it the 12th and 13th field are needed.
         let behind_name = stat.rsplit(") ").next().unwrap_or_default();
         let mut fields = behind_name.split_whitespace().skip(11);
         let mut next = || {
@@ -152,7 +153,7 @@ impl CpuTime {
         }
     }
 
-    /// What passed since an earlier reading.
+    /// Returns the time since an earlier reading.
     pub(crate) fn since(self, earlier: CpuTime) -> CpuTime {
         CpuTime {
             ns: self.ns - earlier.ns,
@@ -169,7 +170,7 @@ impl CpuTime {
         }
     }
 
-    /// The cost of each of so many.
+    /// Returns the cost per item.
     pub(crate) fn per(self, count: usize) -> Cost {
         let us = self.ns as f64 / 1_000.0 / count as f64;
         let own_us = us * self.user as f64 / (self.user + self.kernel) as f64;
@@ -177,7 +178,7 @@ impl CpuTime {
     }
 }
 
-/// Context switches of all live threads, voluntary and not.
+/// Returns the context switches of all live threads, voluntary or not.
 pub(crate) fn context_switches(pid: u32) -> u64 {
     sum_over_tasks(pid, "status", |text| {
         let lines = text.lines().filter(|line| line.contains("ctxt_switches"));
@@ -187,7 +188,7 @@ pub(crate) fn context_switches(pid: u32) -> u64 {
     })
 }
 
-/// The voluntary ones: times that a thread went to sleep.
+/// Returns the voluntary context switches: times that a thread went to sleep.
 pub(crate) fn sleeps(pid: u32) -> u64 {
     sum_over_tasks(pid, "status", |text| {
         let mut lines = text.lines();
@@ -221,7 +222,7 @@ pub(crate) fn resident_bytes(pid: u32) -> u64 {
         * 1024
 }
 
-/// Busy time of the whole machine so far, in seconds.
+/// Returns the busy time of the whole machine so far, in seconds.
 pub(crate) fn machine_busy_s() -> f64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let fields: Vec<f64> = stat
@@ -262,7 +263,7 @@ pub(crate) fn date() -> String {
         .unwrap_or_default()
 }
 
-/// A blocking connection for loading data and asking questions.
+/// A blocking connection for loading data and sending queries.
 pub(crate) struct Client {
     reader: BufReader<TcpStream>,
     writer: TcpStream,
@@ -281,7 +282,7 @@ impl Client {
         }
     }
 
-    /// One command, one reply; a bulk's text, or the line itself without its mark.
+    /// Sends one command and returns its reply: a bulk's text, or the line itself without its type mark.
     pub(crate) fn ask(&mut self, words: &[&str]) -> String {
         let mut bytes = Vec::new();
         encode_into(&mut bytes, words);
@@ -289,7 +290,7 @@ impl Client {
         self.read()
     }
 
-    /// The bare connection, for those who read replies themselves.
+    /// Returns the bare connection, for callers that read replies themselves.
     pub(crate) fn into_stream(self) -> TcpStream {
         self.writer
     }
@@ -314,7 +315,7 @@ impl Client {
         String::from_utf8_lossy(&text[..length]).into_owned()
     }
 
-    /// One numeric field of INFO.
+    /// Returns one numeric field of INFO.
     pub(crate) fn info(&mut self, section: &str, field: &str) -> Option<f64> {
         let text = self.ask(&["INFO", section]);
         let found = text
@@ -352,18 +353,18 @@ pub(crate) fn encode_into<A: AsRef<[u8]>>(out: &mut Vec<u8>, words: &[A]) {
     }
 }
 
-/// Nanoseconds that this thread has run, however busy the machine is.
+/// Returns the CPU nanoseconds of this thread, independent of other load.
 pub(crate) fn thread_cpu_ns() -> u64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Binds this thread, and those that it starts, to some cores.
+/// Pins this thread, and those that it starts, to some cores.
 pub(crate) fn pin(cores: &str) {
     sched_setaffinity(None, &set_of(cores)).expect("cores of this machine");
 }
 
-/// Does something on some cores, as `0-1,3`: a process that is started then stays on them.
+/// Runs `work` on some cores, such as `0-1,3`: a process started by it stays on them.
 pub(crate) fn on_cores<T>(cores: &str, work: impl FnOnce() -> T) -> T {
     let before = sched_getaffinity(None).expect("this thread's cores");
     pin(cores);

@@ -1,11 +1,11 @@
-//! Scenarios that more than one bench measures.
+//! Scenarios shared by several benches.
 
 use super::closed_loop::{Scenario, ask, nothing};
 use super::process::Client;
 
 const LISTS: usize = 1_000;
 
-/// One element in front of any of 1,000 lists.
+/// One element pushed to the front of any of 1,000 lists.
 pub(crate) const LPUSH: Scenario = Scenario {
     name: "LPUSH",
     prepare: nothing,
@@ -16,10 +16,10 @@ pub(crate) const LPUSH: Scenario = Scenario {
     },
 };
 
-/// One element from behind of any of 1,000 lists.
+/// One element popped from the end of any of 1,000 lists.
 pub(crate) const RPOP: Scenario = Scenario {
     name: "RPOP",
-    // Which lists are popped is drawn, so each has some to spare: none is ever empty.
+    // Popped lists are random, so each has some spare elements: none is ever empty.
     prepare: |client, scale| fill_lists(client, 2_000_000 / scale),
     restore: fill_lists,
     request: |draw, out| {

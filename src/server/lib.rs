@@ -1,4 +1,4 @@
-//! basalt as a process: threads, sockets, files, replication, figures.
+//! basalt as a process: threads, sockets, files, replication, telemetry.
 
 #[forbid(unsafe_code)]
 pub mod console;

@@ -1,28 +1,28 @@
-//! What the model is told: service times that the bench measured with one thread, lines that `tests/sharing` counted,
-//! and what is assumed.
+//! The inputs of the model: service times measured by the bench with one thread, lines counted by `tests/sharing`, and
+//! assumptions.
 
 use std::path::Path;
 
 use super::machine::Cost;
 
-/// Words of tokens that are under way at a time where a batch is prefetched: so many misses a core remembers.
+/// Token words in flight at a time where a batch is prefetched: the number of outstanding misses of a core.
 pub(crate) const TOGETHER: f64 = 10.0;
 
-/// Hand-overs that one waits for who serves a connection that another thread served: 57 lines were counted, of which
-/// several come together.
+/// Hand-overs for which a thread waits when it serves a connection that another thread served: 57 lines were counted,
+/// of which several arrive together.
 const CONNECTION_LINES: f64 = 10.0;
 
-/// Touches of lines that all threads write, for a batch: 16 were counted where threads sleep after each batch; those
-/// who do not touch the word of idle threads and the injection queue's two.
+/// Touches of lines that all threads write, per batch: 16 were counted where threads sleep after each batch; threads
+/// that do not sleep skip the word of idle threads and the two of the injection queue.
 const BATCH_LINES: f64 = 3.0;
 
-/// Touches of the log's lines, for a command that is logged: a place is drawn.
+/// Touches of the log's lines, per logged command: it reserves a position.
 const LOG_LINES: f64 = 1.0;
 
-/// Of what the log costs: the part of the one thread that puts it in order. The rest writes or sends it.
+/// Share of the log's cost in the one thread that orders it. The rest writes or sends it.
 const SEQUENCER_SHARE: f64 = 0.5;
 
-/// How the log is read in a setting.
+/// The readers of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
     Bare,
@@ -33,7 +33,7 @@ pub(crate) enum Setting {
 impl Setting {
     pub(crate) const ALL: [Setting; 3] = [Setting::Bare, Setting::EverySecond, Setting::Replica];
 
-    /// What the bench calls it.
+    /// Returns its name in the bench.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Setting::Bare => "",
@@ -43,14 +43,14 @@ impl Setting {
     }
 }
 
-/// CPU that the bench measured with one thread.
+/// CPU measured by the bench with one thread.
 pub(crate) struct Measured {
-    /// By the row's name: nanoseconds for each command.
+    /// Nanoseconds per command, by the row's name.
     rows: Vec<(String, f64)>,
 }
 
 impl Measured {
-    /// Reads the rows of basalt with one thread from what the bench kept.
+    /// Reads the rows of basalt with one thread from the bench's results.
     pub(crate) fn read(file: &Path) -> Result<Measured, String> {
         let text = std::fs::read_to_string(file)
             .map_err(|error| format!("{}: {error}", file.display()))?;
@@ -72,7 +72,8 @@ impl Measured {
         }
     }
 
-    /// Nanoseconds of one command in batches of so many; of a kind of keys that was not measured, those of others.
+    /// Returns the nanoseconds per command in batches of `pipeline`; for a choice of keys that was not measured, those
+    /// of random keys.
     pub(crate) fn command_ns(
         &self,
         kind: &str,
@@ -91,7 +92,7 @@ impl Measured {
         of(keys).or_else(|| of(""))
     }
 
-    /// What commands cost. None: the bench has not measured what that takes.
+    /// Returns the cost of commands, or `None` if the bench has not measured the needed rows.
     pub(crate) fn cost(
         &self,
         kind: &str,
@@ -125,7 +126,7 @@ impl Measured {
     }
 }
 
-/// All inputs, where each comes from.
+/// Lists all inputs, with their sources.
 pub(crate) fn list(file: &Path) -> String {
     let counted =
         "counted: `SHARING_LINES_TABLE=FILE cargo test --test sharing the_table_of_lines`";

@@ -1,44 +1,44 @@
-//! The machine that is simulated: threads with a core each, connections that always have a batch ready, shards with
-//! tokens, and lines of the cache that one thread has at a time.
+//! The simulated machine: threads with a core each, connections that always have a batch ready, shards with tokens, and
+//! cache lines that one thread owns at a time.
 //!
-//! Time is nanoseconds; nothing in it is drawn but keys, from a seed. A thread takes a connection, pays what a batch
-//! costs once, prefetches, and runs its commands one by one. For each it takes the shard's token: what another thread
-//! has touched since is handed over first, the token's word and then all other lines of the shard together. A command a
-//! little later has its shard's lines fetched meanwhile, which others may take away again. A token that others hold is
-//! waited for a moment; after that the command is left in the shard's queue, the connection waits, and the thread goes
-//! on with another one. Who releases a token runs what is queued first. Lines of all threads are handed over one thread
-//! at a time, in the order of asking.
+//! Time is in nanoseconds; only keys are random, from a seed. A thread takes a connection, pays the cost of a batch
+//! once, prefetches, and runs its commands one by one. For each it takes the shard's token: lines that another thread
+//! has touched since are handed over first, the token's word and then all other lines of the shard together. Meanwhile
+//! the lines of a later command's shard are fetched, which others may take away again. A token held by others is
+//! awaited for a moment; after that the command is left in the shard's queue, the connection waits, and the thread
+//! continues with another one. A thread that releases a token runs queued commands first. Lines of all threads are
+//! handed over one thread at a time, in request order.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// From so many commands on a batch is prefetched, so many at a time.
+/// Minimum number of commands for prefetching, and the number prefetched at a time.
 const PREFETCHED: (usize, usize) = (4, 16);
 
-/// The command whose shard is fetched while one runs: as many behind it.
+/// Distance of the command whose shard is fetched while one runs.
 const COMMANDS_AHEAD: usize = 2;
 
-/// What one command and one batch cost, in nanoseconds and in lines.
+/// The cost of one command and one batch, in nanoseconds and in lines.
 #[derive(Clone, Debug)]
 pub(crate) struct Cost {
-    /// Work of a batch beside its commands.
+    /// Work of a batch besides its commands.
     pub(crate) batch_ns: f64,
-    /// Work of a command, with its shard in hand.
+    /// Work of a command, with its shard locked.
     pub(crate) command_ns: f64,
-    /// Work of a thread of the log, for each command.
+    /// Work of the log's threads, per command.
     pub(crate) log_ns: f64,
-    /// The part of it that one thread does in order.
+    /// The sequential part of it, in one thread.
     pub(crate) sequencer_ns: f64,
-    /// Words of tokens that change hands together, where a batch is prefetched.
+    /// Token words that change hands together, where a batch is prefetched.
     pub(crate) together: f64,
     /// Lines of a connection that change hands when another thread serves it.
     pub(crate) connection_lines: f64,
-    /// Touches of lines of all threads, for each batch and each command.
+    /// Touches of lines shared by all threads, per batch and per command.
     pub(crate) global_batch_lines: f64,
     pub(crate) global_command_lines: f64,
 }
 
-/// What is simulated.
+/// Parameters of the simulation.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) threads: usize,
@@ -48,31 +48,31 @@ pub(crate) struct Setup {
     pub(crate) commands: usize,
     pub(crate) cost: Cost,
     pub(crate) hand_over_ns: f64,
-    /// For how long a token that others hold is looked at.
+    /// Time for which a thread spins on a token held by others.
     pub(crate) spin_ns: f64,
-    /// What leaving a command in a queue costs the one who leaves it, beside lines; as much again costs taking it.
+    /// Cost of leaving a command in a queue, besides lines; taking it costs as much again.
     pub(crate) queue_ns: f64,
 }
 
-/// What came of it.
+/// Result of the simulation.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) ops_per_s: f64,
-    /// Time of threads for each command, waiting for lines and tokens included.
+    /// Thread time per command, including waits for lines and tokens.
     pub(crate) cpu_ns_per_op: f64,
-    /// Resources, and the share of the time that each was in use.
+    /// Resources, and the share of time for which each was in use.
     pub(crate) uses: Vec<(&'static str, f64)>,
 }
 
 #[derive(Clone)]
 struct Shard {
-    /// The threads that have the token's word, and the other lines.
+    /// The threads that own the token's word, and the other lines.
     word_owner: usize,
     owner: usize,
-    /// When what its owner fetched is there.
+    /// Time at which the lines fetched by the owner arrive.
     arrives: f64,
     is_held: bool,
-    /// When the one who holds it looks at the queue.
+    /// Time at which the holder checks the queue.
     held_until: f64,
     busy_ns: f64,
     queue: VecDeque<usize>,
@@ -86,30 +86,30 @@ struct Line {
     busy_ns: f64,
 }
 
-/// A connection: whose caches it is in, and how far its batch is.
+/// A connection: the thread whose caches it is in, and the progress of its batch.
 struct Connection {
     thread: usize,
     shards: Vec<usize>,
     done: usize,
-    /// The first command of the stretch that was prefetched last.
+    /// The first command of the part prefetched last.
     fetched: usize,
     has_begun: bool,
 }
 
-/// What a thread does next.
+/// The next action of a thread.
 #[derive(Clone, Copy)]
 enum Step {
-    /// Look for a connection that has something to do.
+    /// Look for a connection with work.
     Look,
-    /// Go on with a connection's batch.
+    /// Continue a connection's batch.
     Go(usize),
-    /// Answer a command from the queue of a shard, which is in hand because of a connection.
+    /// Complete a command from the queue of a shard, which is locked because of a connection.
     Ran {
         queued: usize,
         connection: usize,
         shard: usize,
     },
-    /// Release a shard that the connection's command has used, if the next one is not for it as well.
+    /// Release a shard that the connection's command has used, unless the next one is for it as well.
     Release { connection: usize, shard: usize },
 }
 
@@ -122,7 +122,7 @@ struct Machine<'s> {
     connections: Vec<Connection>,
     ready: VecDeque<usize>,
     idle: Vec<usize>,
-    /// When each thread takes its next step.
+    /// Time of each thread's next step.
     agenda: BinaryHeap<Reverse<(u64, usize)>>,
     steps: Vec<Step>,
     batch_line: Line,
@@ -131,7 +131,7 @@ struct Machine<'s> {
     done: usize,
 }
 
-/// Runs a setup until its commands are done. `keys` draws the shard of the next command.
+/// Runs a setup until its commands are done. `keys` returns the shard of the next command.
 pub(crate) fn run(setup: &Setup, keys: &mut dyn FnMut() -> usize) -> Outcome {
     let shard = Shard {
         word_owner: NOBODY,
@@ -201,7 +201,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A connection has something to do: an idle thread looks for it.
+    /// Marks a connection as having work: an idle thread looks for it.
     fn make_ready(&mut self, now: f64, connection: usize) {
         self.ready.push_back(connection);
         if let Some(thread) = self.idle.pop() {
@@ -225,7 +225,7 @@ impl Machine<'_> {
             connection.done = 0;
             connection.fetched = NOBODY;
             connection.shards = (0..self.setup.pipeline).map(|_| (self.keys)()).collect();
-            // The log's threads have no cores of their own: what they do is taken from those that serve, evenly.
+            // The log's threads have no cores of their own: their time is taken evenly from the serving threads.
             time += cost.batch_ns + cost.log_ns * self.setup.pipeline as f64;
             time += touch(
                 &mut self.batch_line,
@@ -261,8 +261,8 @@ impl Machine<'_> {
         self.run(now, thread, number, chosen);
     }
 
-    /// The words of a stretch's tokens are fetched, as many at a time as the processor has lines under way, and taken:
-    /// how long that takes. Those that others hold are left out.
+    /// Prefetches and takes over the token words of a batch's next part, as many at a time as the processor has misses
+    /// in flight; returns the time. Tokens held by others are left out.
     fn prefetch(&mut self, thread: usize, number: usize) -> f64 {
         let connection = &self.connections[number];
         let stretch = connection.shards[connection.done..]
@@ -282,7 +282,7 @@ impl Machine<'_> {
         (lines / self.setup.cost.together).ceil() * self.setup.hand_over_ns
     }
 
-    /// All lines of the shard of a later command are on their way from now on.
+    /// Starts the fetch of all lines of a later command's shard.
     fn fetch_ahead(&mut self, now: f64, thread: usize, number: usize) {
         let connection = &self.connections[number];
         if let Some(&later) = connection.shards.get(connection.done + COMMANDS_AHEAD) {
@@ -296,7 +296,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A thread has a token for so long, and looks at the queue then.
+    /// Lets a thread hold a token for this time, after which it checks the queue.
     fn hold(&mut self, shard: usize, from: f64, until: f64) {
         let shard = &mut self.shards[shard];
         shard.is_held = true;
@@ -305,7 +305,7 @@ impl Machine<'_> {
         self.busy_ns += until - from;
     }
 
-    /// Runs the next command of a connection, for which the token is in hand or free.
+    /// Runs the next command of a connection, whose token is held or free.
     fn run(&mut self, now: f64, thread: usize, number: usize, shard: usize) {
         let until = now + self.command(now, thread, shard);
         self.hold(shard, now, until);
@@ -319,7 +319,7 @@ impl Machine<'_> {
         );
     }
 
-    /// What one command takes of a thread that has the token.
+    /// Returns the time of one command on a thread that has the token.
     fn command(&mut self, time: f64, thread: usize, shard: usize) -> f64 {
         let cost = &self.setup.cost;
         let hand_over_ns = self.setup.hand_over_ns;
@@ -344,7 +344,7 @@ impl Machine<'_> {
 
     fn release(&mut self, now: f64, thread: usize, number: usize, shard: usize) {
         self.finish(number);
-        // The next command of the batch goes on with the token if it is for the same shard.
+        // The next command of the batch keeps the token if it is for the same shard.
         let connection = &self.connections[number];
         if connection.has_begun && connection.shards[connection.done] == shard {
             return self.run(now, thread, number, shard);
@@ -352,10 +352,10 @@ impl Machine<'_> {
         self.drain(now, thread, number, shard);
     }
 
-    /// Runs the oldest command of a shard's queue; with none left the shard is released, and the thread goes on.
+    /// Runs the oldest command of a shard's queue; if none is left the shard is released, and the thread continues.
     fn drain(&mut self, now: f64, thread: usize, connection: usize, shard: usize) {
         if let Some(queued) = self.shards[shard].queue.pop_front() {
-            // The message, and the batch that it is a part of.
+            // The message, and the batch that it belongs to.
             let lines_ns = 2.0 * self.setup.hand_over_ns;
             let begins = now + self.setup.queue_ns + lines_ns;
             let until = begins + self.command(begins, thread, shard);
@@ -378,7 +378,7 @@ impl Machine<'_> {
         self.at(now, thread, Step::Go(connection));
     }
 
-    /// A command of a connection is done, and its batch perhaps.
+    /// Completes a command of a connection, and possibly its batch.
     fn finish(&mut self, number: usize) {
         self.done += 1;
         let connection = &mut self.connections[number];
@@ -395,7 +395,7 @@ impl Machine<'_> {
             .map(|shard| shard.busy_ns)
             .fold(0.0, f64::max);
         let sequencer_ns = self.setup.cost.sequencer_ns * self.done as f64;
-        // What one thread does in order bounds them all.
+        // The sequential work of one thread limits them all.
         let end = end.max(sequencer_ns);
         Outcome {
             ops_per_s: self.done as f64 * 1e9 / end,
@@ -410,8 +410,8 @@ impl Machine<'_> {
     }
 }
 
-/// A thread touches lines that all threads write, as often as told, one after the other: how long that takes it. So
-/// much of it is time in which the busiest of them goes to no other thread.
+/// Lets a thread touch lines that all threads write, one after the other; returns the time. For `busiest` of it, the
+/// busiest line is unavailable to other threads.
 fn touch(line: &mut Line, (time, thread): (f64, usize), takes: f64, busiest: f64) -> f64 {
     if takes == 0.0 {
         return 0.0;

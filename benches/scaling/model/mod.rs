@@ -1,9 +1,9 @@
-//! What more cores would bring, predicted: `cargo bench --bench scaling -- model [--from FILE] [--commands 200000]`.
+//! Predicts the effect of more cores: `cargo bench --bench scaling -- model [--from FILE] [--commands 200000]`.
 //!
-//! The machine (`machine.rs`) has as many cores as the server has threads. What its steps cost (`inputs.rs`) was
-//! measured with one thread by the bench, whose `scaling.json` is read, or counted by `tests/sharing`, or is assumed.
-//! The simulation in `src/server/shard/unit/simulation` has no part in it: it orders steps of the real shards to find
-//! faults, and knows no time.
+//! The machine (`machine.rs`) has as many cores as the server has threads. The costs of its steps (`inputs.rs`) were
+//! measured with one thread by the bench, whose `scaling.json` is read, or counted by `tests/sharing`, or are assumed.
+//! The simulation in `src/server/shard/unit/simulation` is unrelated: it orders steps of the real shards to find
+//! faults, and has no notion of time.
 
 pub(crate) mod inputs;
 pub(crate) mod machine;
@@ -18,25 +18,25 @@ use super::support::arguments::Arguments;
 use super::support::peers;
 use basalt_testing::workload::Draw;
 
-/// Nanoseconds of a hand-over: the line of a core near by, and of one on another die.
+/// Nanoseconds of a hand-over: of a line of a nearby core, and of one on another die.
 const HAND_OVERS_NS: [f64; 2] = [100.0, 300.0];
 
 const THREADS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 pub(crate) const KEYS: usize = 200_000;
 
-/// A resource that is in use for so much of the time is what bounds.
+/// Share of time in use above which a resource counts as the bottleneck.
 const SATURATED: f64 = 0.9;
 
-/// How keys are chosen: what the bench's rows call it.
+/// The choices of keys, by their names in the bench's rows.
 pub(crate) const CHOICES: [&str; 3] = ["", " Zipf 0.99", " hot key"];
 
-/// Draws keys and their shards.
+/// A generator of random keys and their shards.
 pub(crate) struct Keys {
     draw: Draw,
-    /// By key, its shard.
+    /// Shard of each key.
     shards: Vec<usize>,
-    /// By key, the sum of the weights up to it; none: all alike, or one alone.
+    /// Cumulative weights by key; empty if all are equal, or for a single key.
     weights: Vec<f64>,
     is_hot: bool,
 }
@@ -78,8 +78,8 @@ impl Keys {
     }
 }
 
-/// The machine does what can be reckoned without it: one thread takes what its steps take, threads that share nothing
-/// do not slow each other down, and of one key the token bounds.
+/// Checks the machine against known results: one thread takes the sum of its steps, threads that share nothing do not
+/// slow each other down, and with one key the token is the limit.
 fn check() {
     let cost = machine::Cost {
         batch_ns: 5_000.0,
@@ -115,7 +115,7 @@ fn check() {
     assert!(hot <= 1e9 / 400.0 * 1.02, "{hot} on one token");
 }
 
-/// Predicts, and says so.
+/// Predicts and prints the throughput.
 pub(crate) fn predict(arguments: &Arguments) {
     check();
     let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench/scaling.json");
@@ -132,7 +132,7 @@ pub(crate) fn predict(arguments: &Arguments) {
     let mut report = inputs::list(&file) + &heading();
     for setting in Setting::ALL {
         for kind in ["GET", "SET"] {
-            // What is not logged is the same in every setting.
+            // Commands that are not logged are the same in every setting.
             if kind == "GET" && setting != Setting::Bare {
                 continue;
             }
@@ -168,7 +168,7 @@ pub(crate) fn setup(
 ) -> Setup {
     Setup {
         threads,
-        // As the server chooses it.
+        // As chosen by the server.
         shards: (8 * threads).next_power_of_two().clamp(64, 1024),
         connections: (8 * threads).max(50),
         pipeline,

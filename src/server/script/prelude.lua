@@ -1,7 +1,7 @@
--- What scripts find in place of some of Lua's functions, and the proxies that keep shared tables as they are.
+-- Replacements for some of Lua's functions in scripts, and the proxies that make shared tables read-only.
 --
--- Runs once for each interpreter. `native` holds functions of the server, `G` the untouched globals, `libraries` the
--- tables that become globals. Leaves in `native` what the server calls.
+-- Runs once per interpreter. `native` holds functions of the server, `G` the original globals, `libraries` the tables
+-- that become globals. Stores in `native` the values that the server uses.
 local native, G, libraries = ...
 
 local error, type, screens = G.error, G.type, native.screens
@@ -13,12 +13,12 @@ local byte, match = G.string.byte, G.string.match
 local load, setfenv = G.load, G.setfenv
 local caught, is_interruption = native.caught, native.is_interruption
 
--- Nothing defined below looks up a global, and nothing leads back to the untouched ones.
+-- Nothing defined below looks up a global, and nothing gives access to the original ones.
 setfenv(1, {})
 
 local READONLY = "Attempt to modify a readonly table"
 
--- Proxy to what it stands for, and back.
+-- Maps a proxy to its inner table, and back.
 local inner_of, proxy_of = setmetatable({}, { __mode = "k" }), {}
 native.inner_of = inner_of
 
@@ -26,7 +26,7 @@ local function refuse()
   error(READONLY, 2)
 end
 
--- A table that shows another one and can not be changed; neither can the tables in it.
+-- Returns a read-only proxy of a table; the tables in it become read-only too.
 local function protect(inner, shown)
   local proxy = proxy_of[inner]
   if proxy then return proxy end
@@ -48,13 +48,13 @@ local function missing(_, name)
   error("Script attempted to access nonexistent global variable '" .. match(name, "^%Z*") .. "'", 2)
 end
 
--- A proxy behind which what is missing is an error.
+-- Returns a proxy that raises an error for missing names.
 local function protect_globals(inner)
   setmetatable(inner, { __index = missing })
   return protect(inner, protect({ __index = missing }))
 end
 
--- pcall: an error table becomes its text, as before Redis 7. Without arguments Redis's calls what it finds.
+-- pcall: an error table becomes its text, as before Redis 7. Without arguments Redis's pcall calls a stray value.
 local function after_pcall(ok, ...)
   if ok then return ok, ... end
   local value = caught((...))
@@ -83,7 +83,7 @@ function G.xpcall(run, ...)
   end))
 end
 
--- Functions of Lua's own that are Lua's own still, but for the calls that others answer.
+-- Lua's own functions remain Lua's, except for the calls that are handled here.
 local function refuse_call()
   error(READONLY, 0)
 end
@@ -95,7 +95,7 @@ end)
 G.coroutine.wrap = screens.wrapping(G.coroutine.create)
 G.setmetatable = screens.tables(setmetatable, inner_of, refuse_call)
 G.rawset = screens.tables(rawset, inner_of, refuse_call)
--- A number as C's `int`.
+-- Converts a number to C's `int`.
 local function whole(value, at, name)
   local number = tonumber(value)
   if not number then
@@ -106,7 +106,7 @@ local function whole(value, at, name)
   return number < 2 ^ 31 and number or number - 2 ^ 32
 end
 
--- Where many elements are moved this moves them, as a script can be interrupted.
+-- If many elements have to be moved, this code moves them, as it can be interrupted.
 G.table.insert = screens.inserting(insert, inner_of, function(list, place, value)
   if inner_of[list] then refuse_call() end
   place = whole(place, 2, "insert")
@@ -123,12 +123,12 @@ G.table.remove = screens.removing(G.table.remove, function(list, place)
   return value
 end)
 
--- Many elements, or long ones between them, are joined by parts.
+-- Many elements, or long separators, are joined in parts.
 G.table.concat = screens.joining(concat, function(list, separator, first, last)
   separator = separator == nil and "" or separator .. ""
   first = first == nil and 1 or whole(first, 3, "concat")
   last = last == nil and #list or whole(last, 4, "concat")
-  -- More than an interpreter has room for, twice.
+  -- Twice the memory limit of an interpreter.
   if #separator * (last - first) > 2 ^ 27 then error("not enough memory", 0) end
   local step = floor(10000 / (#separator + 1)) + 1
   local parts, size = {}, 0
@@ -140,7 +140,7 @@ G.table.concat = screens.joining(concat, function(list, separator, first, last)
   return concat(parts, "", 1, size - 1)
 end)
 
--- The same comparisons in the same order, but that one who waits for the end of them can have it.
+-- The same comparisons in the same order, but through a Lua function, so that the sort can be interrupted.
 local function less(a, b) return a < b end
 G.table.sort = screens.sorting(G.table.sort, function(list) return sort(list, less) end)
 G.table.maxn = screens.scanning(G.table.maxn, function(list)
@@ -154,30 +154,30 @@ G.tostring = screens.naming(G.tostring)
 G.rawget = native.rawget
 G.pairs = native.pairs
 
--- Long texts are gone through by functions of ours, which can be interrupted.
+-- Long texts are processed by the server's functions, which can be interrupted.
 for name, long in next, native.texts do
   G.string[name] = (name == "rep" and screens.repeating or screens.short)(G.string[name], long)
 end
--- The second level is the function in whose place this answers.
+-- The second level is the function that this one replaces.
 G.unpack = screens.unpacking(G.unpack, function() error("too many results to unpack", 3) end)
 
--- Searches that Lua's own functions could be kept busy with for long are done by ours, which can be interrupted.
+-- Searches that could take Lua's own functions long are done by the server's, which can be interrupted.
 for name, long in next, native.patterns do
   local screen = name == "find" and screens.finding or name == "gsub" and screens.replacing or screens.searching
   G.string[name] = screen(G.string[name], long)
 end
 G.string.gfind = G.string.gmatch
 
--- Scripts are text: compiled code could do anything.
+-- Scripts must be text: bytecode could do anything.
 local BINARY = "bytecode is not accepted"
 local compile_stepwise = native.compile_stepwise
 G.loadstring = screens.compiling(G.loadstring, function(text, name)
   if byte(text) == 27 then return nil, BINARY end
   return compile_stepwise(text, name)
 end)
--- Lua's compiler holds the name of what it compiles by nothing at the moment in which it first asks a reader, who may
--- have all garbage collected (the kind of CVE-2025-49844). So no reader is called from within the compiler: all pieces
--- are there before it begins, and no code of a script runs until it is done.
+-- Lua's compiler holds no reference to the chunk name when it first calls a reader function, which may trigger a full
+-- garbage collection (as in CVE-2025-49844). So no reader is called from within the compiler: all pieces are gathered
+-- before it starts, and no code of a script runs until it is done.
 local compile = G.loadstring
 local function gather(reader)
   local pieces, size = {}, 0
@@ -188,7 +188,7 @@ local function gather(reader)
     if kind ~= "string" and kind ~= "number" then error("reader function must return a string", 0) end
     size = size + 1
     pieces[size] = piece
-    -- Compiled code, which is refused: the rest is not asked for.
+    -- Bytecode, which is refused: the rest is not requested.
     if size == 1 and byte(piece) == 27 then return piece end
   end
 end
@@ -203,20 +203,20 @@ G.load = screens.loading(load, function(reader, name, ...)
   return compile(text, name or "=(load)")
 end)
 
--- Redis has neither: a script's environment, which all its runs share, is nobody's to change.
+-- Redis has neither: a script's environment is shared by all its runs and must not be changed.
 G.getfenv, G.setfenv = nil, nil
--- Scripts may look at the collector, and make it run, but not stop it.
+-- Scripts may query the collector and run it, but not stop it.
 local collect = G.collectgarbage
 G.collectgarbage = screens.collecting(collect, function(option)
   if option ~= nil and option ~= "collect" and option ~= "step" then return 0 end
-  -- What is garbage now may be seen by the cycle after the one that has begun only.
+  -- Present garbage may be found only by the cycle after the one already started.
   for _ = 1, option == "step" and 1 or 2 do
     repeat until collect("step", 1000)
   end
   return option == "step" or 0
 end)
 
--- newproxy gives values a finalizer: code of one script that would run, and fail, in the middle of another one.
+-- newproxy gives values a finalizer: code of one script that could run, and fail, in the middle of another one.
 G.newproxy = nil
 for _, name in next, { "dofile", "loadfile", "print", "module", "require", "package", "io", "debug", "os" } do
   G[name] = nil
@@ -233,8 +233,8 @@ of_strings.__metatable = protect({ __index = proxy_of[of_strings.__index] })
 G._G = globals
 native.globals = globals
 
--- The same for scripts that were seen to change no global and to get hold of no shared table: no proxies in between. Those
--- that only read their lists have a table of their own, in which these lie.
+-- Globals without proxies, for scripts known to change no global and to obtain no reference to a shared table. Scripts
+-- that only read their lists use a separate table, which contains the lists.
 local plain, shared_names = setmetatable({}, { __index = missing }), {}
 local reading = setmetatable({}, { __index = missing })
 for key, value in next, G do
@@ -246,7 +246,7 @@ for key, value in next, G do
 end
 native.plain_globals, native.reading_globals, native.shared_names = plain, reading, shared_names
 
--- Functions see the same, but for what only EVAL has; while their library is loaded they see next to nothing.
+-- Functions see the same, except for EVAL-only names; while their library is loaded they see almost nothing.
 local function_globals = {}
 for key, value in next, G do function_globals[key] = value end
 function_globals.redis = protect(native.function_redis)

@@ -1,8 +1,8 @@
-//! What follows a command, wherever it ran: counts, slow log, latency monitor, hot keys, MONITOR, CLIENT REPLY, CLIENT
-//! CACHING, WATCH.
+//! Bookkeeping after a command, wherever it ran: counts, slow log, latency monitor, hot keys, MONITOR, CLIENT REPLY,
+//! CLIENT CACHING, WATCH.
 //!
-//! A command that waits is told of when it has its reply, with the time that it ran and not that it waited. One that
-//! a transaction runs is told of by itself.
+//! A blocked command is reported when it has its reply, with its run time excluding the wait. Each command of a
+//! transaction is reported separately.
 
 use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
@@ -33,20 +33,20 @@ use basalt_core::base::lossless;
 use basalt_core::resp::reply::Position;
 use basalt_engine::Now;
 
-/// How long a request ran that waits.
+/// Run time of a blocked request.
 pub(super) struct Waited {
     ran_ns: u64,
-    /// When the command began to wait, if its wait counts as well.
+    /// Start of the wait, if the wait counts as run time.
     counts_from: Option<Ticks>,
 }
 
 /// A command that has run.
 pub(super) struct Finished {
-    /// Where its reply begins.
+    /// Start of its reply.
     pub mark: Position,
-    /// How long it ran, in nanoseconds.
+    /// Run time in nanoseconds.
     pub duration_ns: u64,
-    /// The reply is an error.
+    /// True if the reply is an error.
     pub failed: bool,
     /// The configuration that it has set.
     pub config_override: Option<Arc<Config>>,
@@ -63,7 +63,7 @@ impl Finished {
     }
 }
 
-/// How the turn goes on after a command that ran for so many nanoseconds.
+/// Decides how the turn continues after a command with this run time.
 #[inline]
 fn go_on(turn: &mut Turn<'_>, duration_ns: u64) -> Flow {
     match turn.is_long(duration_ns) {
@@ -72,7 +72,7 @@ fn go_on(turn: &mut Turn<'_>, duration_ns: u64) -> Flow {
     }
 }
 
-/// How the turn goes on after a command that left this to be done.
+/// Carries out `after` and decides how the turn continues.
 #[inline]
 pub(super) fn follow(turn: &mut Turn<'_>, after: After) -> Flow {
     match after {
@@ -88,7 +88,7 @@ pub(super) fn follow(turn: &mut Turn<'_>, after: After) -> Flow {
 }
 
 impl Session {
-    /// Accounts for a plan that was dispatched, and says how the turn goes on.
+    /// Accounts for a dispatched plan, and returns how the turn continues.
     #[inline]
     pub(super) fn account(
         &mut self,
@@ -104,7 +104,7 @@ impl Session {
         go_on(turn, duration_ns)
     }
 
-    /// Accounts for a plan that is not simply answered.
+    /// Accounts for a plan with another outcome than a plain reply.
     #[inline(never)]
     fn account_other(
         &mut self,
@@ -136,7 +136,7 @@ impl Session {
         go_on(turn, duration_ns)
     }
 
-    /// Accounts for a command that has just answered: the nanoseconds that it ran.
+    /// Accounts for a command that has just replied; returns its run time in nanoseconds.
     #[inline(always)]
     fn answered(
         &mut self,
@@ -148,7 +148,7 @@ impl Session {
         finished.duration_ns = duration_ns;
         turn.note_hold(request.plan.route, duration_ns);
         if self.pending.is_some() && !finished.failed && self.is_queueing(request.command) {
-            // What is queued counts when it is run, but for what came over the network and went.
+            // Queued commands count when they run, except for their network bytes.
             if turn.counts_slots {
                 let unrun = Finished::new(finished.mark, 0, false);
                 self.count_slot(turn, request, &unrun);
@@ -160,7 +160,7 @@ impl Session {
         duration_ns
     }
 
-    /// A request begins to wait. It stays the next one until it is answered.
+    /// Blocks a request. It stays the next one until it has its reply.
     #[cold]
     fn block(
         &mut self,
@@ -170,7 +170,7 @@ impl Session {
     ) -> Flow {
         turn.release();
         let duration_ns = turn.lap_ns();
-        // What the wait is a part of counts when it is over (DEBUG SLEEP).
+        // A command whose wait is part of its run time counts when it is over (DEBUG SLEEP).
         let holds = matches!(&blocked, Blocked::For(block) if block.holds);
         if !holds {
             self.count(turn, request, &Finished::new(mark, duration_ns, false));
@@ -186,7 +186,7 @@ impl Session {
         Continue(())
     }
 
-    /// Accounts for a command that has its reply; the next one follows.
+    /// Accounts for a command that has its reply, and moves on to the next one.
     #[inline(always)]
     pub(super) fn finish(
         &mut self,
@@ -211,7 +211,7 @@ impl Session {
         self.end_reply(turn, request.command, finished.mark);
     }
 
-    /// Counts a command for the slot of its keys, and shows it to monitors, where either is wanted.
+    /// Counts a command for its slot and shows it to monitors, where enabled.
     #[inline(never)]
     fn observe(&self, turn: &mut Turn<'_>, request: Request<'_>, finished: &Finished) {
         if turn.counts_slots {
@@ -235,7 +235,7 @@ impl Session {
         self.end_reply(turn, request.command, finished.mark);
     }
 
-    /// A command that went well where it ran first answers with an error now.
+    /// Handles the failure of a replayed command that succeeded at its origin.
     #[cold]
     pub(super) fn replay_failed(
         &self,
@@ -247,8 +247,8 @@ impl Session {
         self.note_replay_failed(turn, command, &reply);
     }
 
-    /// As that, with the error. Of a file nothing is run behind it, unless `aof-load-errors` says so; a move of slots
-    /// ends.
+    /// As [`Session::replay_failed`], with the error reply. After a failure in a file nothing more is run, unless
+    /// `aof-load-errors` allows it; a migration of slots ends.
     #[cold]
     fn note_replay_failed(&self, turn: &mut Turn<'_>, command: Option<&Command>, reply: &[u8]) {
         turn.release();
@@ -269,7 +269,7 @@ impl Session {
         }
     }
 
-    /// Counts and logs an error that a command has answered with; the command's name, and the error as text.
+    /// Counts and logs an error reply; returns the command's name and the error text.
     fn note_error(
         &self,
         config: &Config,
@@ -284,7 +284,7 @@ impl Session {
         (name, text)
     }
 
-    /// Commands of a transaction that another server has run, or this one before, answer with errors now.
+    /// Handles failures of the commands of a transaction that succeeded at its origin.
     #[cold]
     pub(super) fn steps_failed(
         &self,
@@ -318,7 +318,7 @@ impl Session {
         }
     }
 
-    /// Tells the statistics of errors, the slow log and the latency monitor of a command.
+    /// Reports a command to the error statistics, the slow log and the latency monitor.
     #[inline]
     fn tell(&mut self, turn: &mut Turn<'_>, request: Request<'_>, finished: &Finished) {
         self.connection.shared.count_commands(1);
@@ -331,7 +331,7 @@ impl Session {
         }
     }
 
-    /// Tells of a command that failed, was slow, or may have a large request or reply.
+    /// Reports a command that failed, was slow, or may have a large request or reply.
     #[cold]
     #[inline(never)]
     fn tell_notable(
@@ -343,9 +343,9 @@ impl Session {
     ) {
         let config = finished.config_override.as_ref().unwrap_or(turn.config);
         let config = Arc::clone(config);
-        // What follows takes a lock, which no command should wait for with a token in hand.
+        // The following takes a lock, for which no command should wait while it holds a token.
         turn.release();
-        // Scripts note their errors themselves.
+        // Scripts record their errors themselves.
         if finished.failed && !matches!(request.command.run, Run::Script(_)) {
             errors::note(turn.batch.out.since(finished.mark));
         }
@@ -385,7 +385,7 @@ impl Session {
         reporter.tell(request.command, arguments, slow);
     }
 
-    /// Who tells the slow log and the latency monitor of this connection's commands.
+    /// Returns the reporter of this connection's commands to the slow log and the latency monitor.
     pub(super) fn slow<'r>(&'r self, config: &'r Config, now: Now) -> Reporter<'r> {
         Reporter {
             telemetry: &self.service.telemetry,
@@ -395,11 +395,11 @@ impl Session {
         }
     }
 
-    /// The reply of a command is complete: CLIENT REPLY may take it out again, and the next command is on.
+    /// Completes a reply, which CLIENT REPLY may remove, and moves on to the next command.
     #[inline(always)]
     fn end_reply(&mut self, turn: &mut Turn<'_>, command: &'static Command, mark: Position) {
         let mark = match command.flags.has(Flags::SUBSCRIBER) && command.flags.has(Flags::PUBSUB) {
-            // Confirmations are no replies: they come even to clients that want none.
+            // Confirmations are not replies: even clients that disabled replies receive them.
             true => turn.batch.out.position(),
             false => mark,
         };
@@ -413,7 +413,7 @@ impl Session {
         turn.batch.next += 1;
     }
 
-    /// A command was refused that had been admitted; the refusal stands behind `mark`.
+    /// Records the refusal of an admitted command; the error starts at `mark`.
     #[cold]
     pub(super) fn note_refused(
         &mut self,
@@ -432,7 +432,7 @@ impl Session {
         turn.batch.next += 1;
     }
 
-    /// CLIENT CACHING speaks of the next command, or of the next transaction, be it refused.
+    /// Ends CLIENT CACHING, which applies to the next command or transaction, even if that is refused.
     #[cold]
     pub(super) fn end_caching(&mut self, command: Option<&Command>) {
         let keeps = command.is_some_and(|command| command.flags.has(Flags::KEEPS_CACHING));
@@ -442,7 +442,7 @@ impl Session {
         }
     }
 
-    /// CLIENT REPLY OFF and SKIP: takes the reply that was just written out again.
+    /// Removes the reply just written under CLIENT REPLY OFF and SKIP.
     #[inline]
     pub(super) fn apply_reply_mode(&mut self, out: &mut Out, mark: Position) {
         if self.connection.reply_mode != ReplyMode::On {
@@ -475,7 +475,7 @@ impl Session {
         }
     }
 
-    /// A command of a node that moves slots here has failed: the slots stay with that node.
+    /// Handles the failure of a command of a node that migrates slots here: the slots stay with that node.
     #[cold]
     fn move_failed(&self, command: Option<&Command>, reply: &[u8]) {
         let config = self.service.config.load();
@@ -485,7 +485,7 @@ impl Session {
         }
     }
 
-    /// A request begins to wait; whether its wait is what it does (DEBUG SLEEP).
+    /// Records the start of a wait; `wait_counts` if the wait is run time (DEBUG SLEEP).
     #[cold]
     pub(super) fn begin_wait(&mut self, ran_ns: u64, wait_counts: bool) {
         self.waited = Some(Box::new(Waited {
@@ -494,7 +494,7 @@ impl Session {
         }));
     }
 
-    /// A request that waited has its reply. It was counted when it began to wait, unless its wait is what it does.
+    /// Completes a blocked request. It was counted when it blocked, unless its wait is run time.
     #[cold]
     pub(super) fn finish_wait(
         &mut self,
@@ -526,7 +526,7 @@ impl Session {
         self.end_reply(turn, request.command, mark);
     }
 
-    /// Lets the command that the countdown chose count for its keys, and begins the next countdown.
+    /// Samples the command chosen by the countdown for its keys, and starts the next countdown.
     #[cold]
     #[inline(never)]
     fn sample(&self, turn: &Turn<'_>, request: Request<'_>, duration_ns: u64, mark: Position) {
@@ -536,7 +536,7 @@ impl Session {
         hot_keys.count_anew(turn.counters);
         let args = turn.batch.args(request.plan);
         let found = match request.command.flags.has(Flags::READONLY) {
-            // What only reads leaves its keys as it has found them.
+            // Read-only commands leave their keys unchanged.
             true => {
                 let keys = args.keys().iter();
                 keys.map(|routed| turn.is_there(self.connection.db, routed, &args.key_of(routed)))
@@ -553,8 +553,7 @@ impl Session {
         hot_keys.add(turn.counters, prefixes, &args, &sampled);
     }
 
-    /// Tells of those commands of a transaction that took long, or that are sampled for hot keys. No shard may be in
-    /// hand.
+    /// Reports the commands of a transaction that took long, or that are sampled for hot keys. No shard may be locked.
     pub(super) fn tell_steps(
         &self,
         transaction: &Transaction,
@@ -598,7 +597,7 @@ impl Session {
     }
 }
 
-/// Puts an error in place of a reply that is longer than one may be.
+/// Replaces a reply longer than the maximum by an error.
 #[cold]
 #[inline(never)]
 fn replace_too_long(turn: &mut Turn<'_>, mark: Position) {

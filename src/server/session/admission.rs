@@ -1,5 +1,5 @@
-//! Whether a request may run: [`admission`] has the rules, [`permit`] the slots, [`check`] the rights; this is where a
-//! session asks them, and what follows for a request that is refused.
+//! Decides whether a request may run: [`admission`] has the rules, [`permit`] the slots, [`check`] the permissions;
+//! here a session applies them and handles refused requests.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -23,24 +23,24 @@ use basalt_commands::config::live::Peer;
 use basalt_commands::config::values::ClusterMode;
 use basalt_core::resp::reply::Protocol;
 
-/// What ASKING leaves, until it is used.
+/// The flags that ASKING sets, until they are used.
 const ASKING: Manner = Manner::ASKS.or(Manner::WILL_ASK);
 
-/// A session and its request, as the rules see them. `CHECKED`: the client may be refused what a client with all rights
-/// is not (`client::Shared::is_checked`).
+/// A session and its request, as the rules see them. `CHECKED`: the client may lack rights
+/// (`client::Shared::is_checked`).
 struct SessionWorld<'s, const CHECKED: bool> {
     session: &'s Session,
     config: &'s Config,
-    /// The request, where more than its command matters.
+    /// The request, if more than its command matters.
     request: Option<(&'static Command, Args<'s>)>,
-    /// In a cluster: the slot map, and what the request needs of it.
+    /// In a cluster: the slot map, and the permit of the request.
     routed: Option<(&'s Routes, Permit)>,
-    /// The client may take redirections to the primary.
+    /// True if the client may receive redirections to the primary.
     may_redirect: bool,
 }
 
 impl<const CHECKED: bool> SessionWorld<'_, CHECKED> {
-    /// The cluster's error for a slot that this node does not serve without further questions, if it is refused.
+    /// Returns the cluster's error for a slot that this node does not serve unconditionally, if the request is refused.
     #[cold]
     fn redirection_of_slot(
         &self,
@@ -57,8 +57,8 @@ impl<const CHECKED: bool> SessionWorld<'_, CHECKED> {
             .map(|redirect| CommandError::Elsewhere(redirect.text))
     }
 
-    /// Looks for the keys of a command that a transaction queues, so that it is refused as early as Redis does. Other
-    /// requests are looked at where they run, as is the transaction as a whole, and a shard that is locked is skipped.
+    /// Checks the keys of a command that a transaction queues, so that it is refused as early as in Redis. Other
+    /// requests are checked where they run, as is the transaction as a whole, and a locked shard is skipped.
     fn look(&self) -> Option<Presence> {
         let (_, args) = self
             .request
@@ -73,7 +73,7 @@ impl<const CHECKED: bool> SessionWorld<'_, CHECKED> {
         ))
     }
 
-    /// Redirects the client to the primary, if that serves the request instead.
+    /// Returns a redirection to the primary, if that serves the request instead.
     #[cold]
     fn redirection_of_replica(&self, writes: bool) -> Option<CommandError> {
         let manner = Manner(self.session.connection.manner);
@@ -88,7 +88,7 @@ impl<const CHECKED: bool> SessionWorld<'_, CHECKED> {
         Some(CommandError::Elsewhere(format!("REDIRECT {host}:{port}")))
     }
 
-    /// Where the client connects from, as far as protected commands ask.
+    /// Returns whether the client is local, as far as protected commands require.
     fn peer(&self) -> Peer {
         match self.session.connection.shared.is_local() {
             true => Peer::Local,
@@ -191,7 +191,7 @@ impl<const CHECKED: bool> World for SessionWorld<'_, CHECKED> {
         figures.is_stale(self.config) && !self.session.replays()
     }
 
-    /// What waits already was admitted once.
+    /// A blocked request was already admitted.
     #[inline]
     fn is_exempt(&self) -> bool {
         self.session.replays() || self.session.blocked.is_some()
@@ -203,7 +203,7 @@ impl<const CHECKED: bool> World for SessionWorld<'_, CHECKED> {
         primary.lacks_replicas(self.config)
     }
 
-    /// What a transaction has queued will be data, so it counts as that when more is queued, and at EXEC.
+    /// Queued commands will become data, so they count as such when more is queued, and at EXEC.
     fn out_of_memory(&mut self) -> Option<CommandError> {
         let budget = &self.session.service.budget;
         let is_full = budget.is_limited()
@@ -233,14 +233,14 @@ impl Session {
         }
     }
 
-    /// In a cluster: the slot of a request's keys and how it arrives, by the slot map of this batch.
+    /// Returns, in a cluster, the permit of a request: its slot and manner by the slot map of this batch.
     #[inline]
     pub(super) fn permit(&self, turn: &Turn<'_>, request: Request<'_>) -> Option<Permit> {
         let routes = turn.routes.as_ref()?;
         Some(self.permit_for(routes, request.command, self.slot_of(turn, request)))
     }
 
-    /// The permit of a request whose slot is known.
+    /// Returns the permit of a request whose slot is known.
     #[cold]
     pub(super) fn permit_for(
         &self,
@@ -257,7 +257,7 @@ impl Session {
         Permit::new(routes.map, &routes.then, slot, manner)
     }
 
-    /// The slot of a request's keys: for EXEC that of all that is queued.
+    /// Returns the slot of a request's keys; for EXEC that of all queued commands.
     fn slot_of(&self, turn: &Turn<'_>, request: Request<'_>) -> (SlotOf, Manner) {
         match &self.pending {
             Some(pending) if is_exec(request.command) => pending.transaction().slot(),
@@ -265,7 +265,7 @@ impl Session {
         }
     }
 
-    /// The slot of the keys of a request, and for a script whether it says that it writes, where that matters.
+    /// Returns the slot of a request's keys and, for a script, whether it declares writes, where that matters.
     #[inline]
     pub(super) fn script_slot(&self, turn: &Turn<'_>, request: Request<'_>) -> (SlotOf, Manner) {
         let slot = request.plan.slot;
@@ -280,7 +280,7 @@ impl Session {
         (slot, Manner::default().put(Manner::WRITES, writes))
     }
 
-    /// ASKING holds for the next command, or for the next transaction with all that is queued in it.
+    /// Applies ASKING to the next command, or to the next transaction with all its queued commands.
     #[cold]
     fn follow_asking(&mut self, command: &Command) {
         let manner = Manner(self.connection.manner);
@@ -295,7 +295,7 @@ impl Session {
         self.connection.manner = manner.0;
     }
 
-    /// Why the rules of the client's user do not let it run a command, if they do not. That is noted.
+    /// Returns why the user's ACL rules deny a command, if they do. A denial is logged.
     #[cold]
     fn denial(
         &self,
@@ -322,7 +322,7 @@ impl Session {
         .map(CommandError::from)
     }
 
-    /// The request if it may run; otherwise the refusal is written and counted.
+    /// Returns the request if it may run; otherwise the refusal is written and counted.
     #[inline]
     pub(super) fn admit<'p>(&mut self, turn: &mut Turn<'_>, plan: &'p Plan) -> Option<Request<'p>> {
         let known = plan.command.filter(|_| plan.route != Route::Refused);
@@ -354,8 +354,8 @@ impl Session {
         }
     }
 
-    /// Whether a request's keys, if it has any, are this server's without further questions: always without a cluster,
-    /// unless the client would go to the primary.
+    /// Returns whether this server serves the request's keys, if any, unconditionally: always without a cluster, unless
+    /// the client accepts redirection to the primary.
     #[inline]
     fn is_at_home(&self, turn: &Turn<'_>, plan: &Plan) -> bool {
         match &turn.routes {
@@ -366,7 +366,7 @@ impl Session {
         }
     }
 
-    /// Whether the client's user may run a request for certain, so that nothing else is to be asked for its rules.
+    /// Returns whether the client's user is certainly allowed to run a request, so that no further rules need checking.
     #[inline]
     fn is_plainly_allowed(&self, turn: &Turn<'_>, request: Request<'_>) -> bool {
         let Some(handle) = &self.connection.user else {
@@ -378,7 +378,7 @@ impl Session {
             && check::is_plainly_allowed(&handle.peek(), request.command, &args)
     }
 
-    /// Refuses a request that waited, and that its user may no longer run.
+    /// Refuses a request that blocked and that its user may no longer run.
     #[cold]
     pub(super) fn refuse_served(&mut self, turn: &mut Turn<'_>, request: Request<'_>) {
         self.waited = None;
@@ -390,7 +390,7 @@ impl Session {
         self.refuse(turn, request.plan, &denial);
     }
 
-    /// Whether a request may run of which more than its command matters.
+    /// Judges a request of which more than its command matters.
     #[inline(never)]
     fn judge_special(&mut self, turn: &Turn<'_>, request: Request<'_>) -> Result<(), CommandError> {
         if Manner(self.connection.manner).any(ASKING) {
@@ -405,7 +405,7 @@ impl Session {
         admission::judge(&mut world, request.command, Stage::REQUEST)
     }
 
-    /// Whether a request may run that is queued, runs on no shard, or comes from a client that is checked.
+    /// Judges a request that is queued, runs on no shard, or comes from a checked client.
     #[inline(never)]
     fn judge<const CHECKED: bool>(
         &self,
@@ -435,7 +435,7 @@ impl Session {
         Some((&turn.routes.as_ref()?.then, permit))
     }
 
-    /// Whether the command of a note may run that came over a client's connection.
+    /// Judges the command of a note that came over a client's connection.
     pub(super) fn judge_note(
         &self,
         turn: &Turn<'_>,
@@ -447,7 +447,7 @@ impl Session {
         }
     }
 
-    /// Whether the queued commands may run at EXEC.
+    /// Judges the queued commands at EXEC.
     pub(super) fn judge_transaction(
         &self,
         config: &Config,
@@ -465,7 +465,7 @@ impl Session {
         let mark = turn.batch.out.position();
         let args = turn.batch.args(plan);
         if plan.command.is_none() && (args.is(0, "post") || args.is(0, "host:")) {
-            // A browser that was lured into sending a form here: the lines that follow are not to be run.
+            // A browser was lured into sending a form here: the lines that follow must not be run.
             log::warn_seldom(
                 "cross-protocol",
                 format_args!(
@@ -480,7 +480,7 @@ impl Session {
         if let Some(command) = plan.command {
             counters::local().command(command).rejected.add(1);
         }
-        // Also where no transaction is open: what is watched is watched no more.
+        // Also where no transaction is open: nothing is watched any more.
         let mut text = error.text().as_bytes().to_vec();
         if plan.command.is_some_and(is_exec) {
             self.discard();
@@ -498,7 +498,7 @@ impl Session {
     }
 }
 
-/// What is wrong with a request that names no command, or has the wrong number of arguments.
+/// Returns the error of a request that names no command, or has the wrong number of arguments.
 #[cold]
 fn unfit(command: Option<&Command>, args: &Args<'_>) -> CommandError {
     let text = match command {

@@ -1,7 +1,7 @@
-//! The requests of one turn, planned: looked up, checked, their keys hashed and their shards named.
+//! The requests of one turn, planned: commands looked up and checked, keys hashed, shards determined.
 //!
-//! A batch is scratch: it is taken from a pool when a connection has input and given back when it was idle for some
-//! time, so that an idle connection keeps no buffers.
+//! A batch is scratch space: it is taken from a pool when a connection has input and returned after some idle time, so
+//! that an idle connection keeps no buffers.
 
 use crate::shard::permit;
 use crate::shard::route::{self, Router};
@@ -19,69 +19,68 @@ use basalt_core::resp::request::{Frame, Parser, Requests, Span};
 use basalt_core::structures::block::LONG_BYTES_MIN;
 use basalt_engine::note;
 
-/// Which shards a request needs.
+/// The shards that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// One.
+    /// One shard.
     Shard(u16),
-    /// Several: a range of [`Batch::shards`].
+    /// Several shards: a range of [`Batch::shards`].
     Several(u32, u32),
-    /// All at once.
+    /// All shards at once.
     All,
-    /// One after the other.
+    /// All shards, one after the other.
     Each,
-    /// Shards that a script needs.
+    /// The shards that a script declares.
     Script,
-    /// None.
+    /// No shard.
     Session,
-    /// The request is refused: no such command, or wrong arguments.
+    /// The request is refused: unknown command, or wrong number of arguments.
     Refused,
 }
 
 /// One request, planned.
 #[derive(Clone, Copy)]
 pub struct Plan {
-    /// The command; `None` when there is no such.
+    /// The command; `None` if unknown.
     pub command: Option<&'static Command>,
     /// Where it runs.
     pub route: Route,
     /// Arguments of the request.
     pub request: Frame,
-    /// Whether it has so many arguments, or so long ones, that to run it takes long.
+    /// True if it has so many or such long arguments that running it takes long.
     pub is_long: bool,
-    /// Whether all that its admission has to look at is the command, and in a cluster whose the slot is: it runs on
-    /// shards.
+    /// True if admission depends only on the command and, in a cluster, on the slot's owner; it then runs on shards.
     pub is_plain: bool,
-    /// The slot of its keys, where there is a cluster; otherwise it may be any.
+    /// The slot of its keys in a cluster; meaningless otherwise.
     pub slot: SlotOf,
     keys_first: u32,
     keys_end: u32,
 }
 
-/// A request that names a command: what planning found out about it.
+/// A planned request with a known command.
 #[derive(Clone, Copy)]
 pub struct Request<'p> {
-    /// Its arguments, its slot and where it runs.
+    /// The plan: arguments, slot and route.
     pub plan: &'p Plan,
-    /// Its row in the table of commands.
+    /// The entry in the command table.
     pub command: &'static Command,
 }
 
 impl<'p> Request<'p> {
-    /// The request of a plan, unless it names no command.
+    /// Returns the request of a plan, or `None` if its command is unknown.
     pub fn of(plan: &'p Plan) -> Option<Request<'p>> {
         let command = plan.command?;
         Some(Request { plan, command })
     }
 }
 
-/// See the module.
+/// Buffers of one turn; see the module.
 #[derive(Default)]
 pub struct Batch {
     /// Bytes received; those before `start` are consumed.
     pub input: Vec<u8>,
     start: usize,
-    /// The most that `input` held since the batch was last put aside.
+    /// Peak length of `input` since the batch was last put aside.
     pub peak: u32,
     /// The requests in `input`.
     pub requests: Requests,
@@ -89,52 +88,52 @@ pub struct Batch {
     pub plans: Vec<Plan>,
     /// Replies not yet sent.
     pub out: Out,
-    /// What others had for the client, and is to stand behind the next reply.
+    /// Push messages for the client, to be sent after the next reply.
     pub late: Out,
     /// Bytes of `out` left unsent by the last write.
     pub unsent: usize,
-    /// What goes to others in this turn.
+    /// Messages and wakes for other clients in this turn.
     pub outgoing: Outgoing,
     /// The next plan to run.
     pub next: usize,
-    /// The first plan that was not prefetched yet.
+    /// The first plan not yet prefetched.
     pub prefetched: usize,
-    /// The next request, on its way from shard to shard.
+    /// Progress of the next request, if it visits shard after shard.
     pub gathering: Option<Gathering>,
-    /// What a client asks for that follows this server from here on.
+    /// The request of a client that becomes a replica of this server.
     pub follow: Option<Box<Follow>>,
-    /// The next request has let others go first.
+    /// True if the next request has already yielded to other connections.
     pub others_went: bool,
-    /// A command of an append-only file has answered with an error, and nothing behind it is to be run.
+    /// The failed command of an append-only file, after which nothing is run.
     pub failed: Option<Box<Failed>>,
     keys: Vec<RoutedKey>,
     shards: Vec<u16>,
 }
 
-/// A command that ran without an error when it was logged, and has answered with one now.
+/// A command that succeeded when it was logged and failed on replay.
 #[derive(Debug)]
 pub struct Failed {
     /// Name of the command.
     pub command: &'static str,
-    /// The error that it has answered with.
+    /// The error reply.
     pub reply: String,
 }
 
-/// A command on its way from shard to shard.
+/// Progress of a command that visits shard after shard.
 #[derive(Default)]
 pub struct Gathering {
-    /// What earlier visits gathered.
+    /// Results of earlier visits.
     pub gather: Gather,
-    /// The shard that it visits next.
+    /// The next shard to visit.
     pub next: u16,
-    /// How many shards there are.
+    /// Number of shards.
     pub count: u16,
-    /// Nanoseconds that it ran so far.
+    /// Run time so far, in nanoseconds.
     pub spent_ns: u64,
 }
 
 impl Gathering {
-    /// Goes on behind a visit.
+    /// Moves on after a visit.
     pub fn advance(&mut self) {
         self.next += u16::from(self.gather.position == 0);
         if self.gather.goes_around {
@@ -143,22 +142,22 @@ impl Gathering {
     }
 }
 
-/// What a run of one planned request borrows of its batch.
+/// The parts of a batch that running one request borrows.
 pub struct Parts<'b> {
     /// Arguments of the request.
     pub args: Args<'b>,
-    /// Where its reply goes.
+    /// The output for its reply.
     pub out: &'b mut Out,
-    /// What goes to others.
+    /// Messages and wakes for other clients.
     pub outgoing: &'b mut Outgoing,
-    /// The list that [`Route::Several`] is a range of.
+    /// The list into which [`Route::Several`] is a range.
     pub shards: &'b [u16],
 }
 
-/// Whether a request may have so many arguments, or so long ones, that they have to be looked at one by one.
+/// Returns whether a request may have so many or such long arguments that they must be examined one by one.
 #[inline]
 fn may_be_long(requests: &Requests, spans: &[Span], request: Frame) -> bool {
-    // Of a line, whose arguments lie elsewhere, the difference says nothing; but a line is short.
+    // For an inline command, whose arguments lie elsewhere, the difference is meaningless; but such a line is short.
     let end = request.end as usize;
     let start = spans.first().and_then(|span| span.start()).unwrap_or(end);
     spans.len() > COUNT_HERE_MAX
@@ -166,26 +165,26 @@ fn may_be_long(requests: &Requests, spans: &[Span], request: Frame) -> bool {
         || !requests.arena.blocks.is_empty()
 }
 
-/// Buffers come and go with these. In a size class with the tasks of connections they would leave those in sparse
-/// slabs.
+/// Buffers are allocated and freed along with batches. In the size class of the connections' tasks they would leave
+/// those in sparse slabs.
 const _: () = assert!(size_of::<Batch>() <= 640);
 
 impl Batch {
-    /// About how many bytes have come and are not put aside: no request has more.
+    /// Returns roughly how many bytes were received and not put aside: an upper bound for each request.
     #[inline]
     pub fn received_bytes(&self) -> usize {
-        // What stands in front of an argument that is a block takes less than this.
+        // Upper bound for the protocol header of an argument stored as a block.
         const HEAD_BYTES: usize = 32;
         let blocks = self.requests.arena.blocks.iter();
         self.input.len() + blocks.map(|block| block.len() + HEAD_BYTES).sum::<usize>()
     }
 
-    /// The shards that [`Route::Several`] ranges over.
+    /// Returns the shards of a [`Route::Several`] range.
     pub fn listed_shards(&self, first: u32, end: u32) -> &[u16] {
         &self.shards[first as usize..end as usize]
     }
 
-    /// The arguments of a planned request.
+    /// Returns the arguments of a planned request.
     #[inline]
     pub fn args(&self, plan: &Plan) -> Args<'_> {
         Args::new(
@@ -196,7 +195,7 @@ impl Batch {
         )
     }
 
-    /// The arguments of a planned request together with what a run of it writes to.
+    /// Returns the arguments of a planned request and the outputs that it writes to.
     #[inline]
     pub fn parts(&mut self, plan: &Plan) -> Parts<'_> {
         let Batch {
@@ -219,7 +218,7 @@ impl Batch {
         }
     }
 
-    /// A visit of the request that goes from shard to shard is over.
+    /// Records a finished visit of the request that goes from shard to shard.
     pub fn resume_visits(&mut self, gather: Gather) {
         if let Some(gathering) = &mut self.gathering {
             gathering.gather = gather;
@@ -227,14 +226,14 @@ impl Batch {
         }
     }
 
-    /// Whether the request behind the one that runs publishes a message.
+    /// Returns whether the request after the running one publishes a message.
     pub fn next_publishes(&self) -> bool {
         let next = self.plans.get(self.next + 1);
         next.and_then(|plan| plan.command)
             .is_some_and(Command::publishes)
     }
 
-    /// What the input takes, with long arguments that left it, and with what is known of the requests in it.
+    /// Returns the memory of the input in bytes, including long arguments moved out of it and the parsed requests.
     pub fn input_memory_bytes(&self) -> usize {
         let requests = &self.requests;
         self.input.capacity()
@@ -243,34 +242,34 @@ impl Batch {
             + self.keys.capacity() * size_of::<RoutedKey>()
     }
 
-    /// Moves what was received of a long argument that is not complete to a block, with room for `more` bytes, see
-    /// [`Parser::begin_block`]. No request may be under way.
+    /// Moves the received part of an incomplete long argument to a block with capacity for `more` bytes, see
+    /// [`Parser::begin_block`]. No request may be in flight.
     pub fn begin_block(&mut self, parser: &mut Parser, more: usize) {
         debug_assert!(self.plans.is_empty(), "all requests ran");
         parser.begin_block(&mut self.input, self.start, LONG_BYTES_MIN, more);
     }
 
-    /// Moves what has been received since of that argument to its block.
+    /// Moves the bytes received since for that argument to its block.
     pub fn fill_block(&mut self, parser: &mut Parser) {
         parser.fill_block(&mut self.input, self.start);
     }
 
-    /// The keys that a plan routes.
+    /// Returns the keys by which a plan is routed.
     pub fn keys(&self, plan: &Plan) -> &[RoutedKey] {
         &self.keys[plan.keys_first as usize..plan.keys_end as usize]
     }
 
-    /// The bytes that are not consumed yet.
+    /// Returns the bytes that are not yet consumed.
     pub fn pending(&self) -> &[u8] {
         &self.input[self.start..]
     }
 
-    /// What the parser reads, and where it puts the requests.
+    /// Returns the parser's input and its destination for requests.
     pub fn parsing(&mut self) -> (&[u8], &mut Requests) {
         (&self.input[self.start..], &mut self.requests)
     }
 
-    /// Forgets everything, wherever a connection ended, for the next one.
+    /// Clears the batch for the next connection, in whatever state the last one ended.
     pub fn reset(&mut self) {
         self.input.clear();
         self.start = 0;
@@ -285,13 +284,13 @@ impl Batch {
         self.outgoing.wake_all();
     }
 
-    /// The first plan is the next one to run, and nothing is prefetched.
+    /// Makes the first plan the next one to run, with nothing prefetched.
     pub fn rewind(&mut self) {
         self.next = 0;
         self.prefetched = 0;
     }
 
-    /// Forgets all requests and plans, and the bytes they stood in.
+    /// Removes all requests and plans, and `consumed` bytes of input.
     pub fn consume(&mut self, consumed: usize) {
         self.requests.clear();
         self.plans.clear();
@@ -303,13 +302,13 @@ impl Batch {
             self.input.clear();
             self.start = 0;
         } else if self.start >= self.input.len() / 2 {
-            // What is moved is never more than what was consumed, so a long pipeline is not moved over and over.
+            // At most as many bytes are moved as were consumed, so a long pipeline is not moved repeatedly.
             self.input.drain(..self.start);
             self.start = 0;
         }
     }
 
-    /// Forgets the requests that ran, and the bytes they stood in; those behind them are to be read anew.
+    /// Removes the requests that ran, and their bytes; those after them are parsed anew.
     pub fn consume_run(&mut self) {
         let last = self
             .next
@@ -327,8 +326,8 @@ impl Batch {
         }
     }
 
-    /// Plans every request of the batch, which another server has sent, or this one has written down: notes are the
-    /// commands that they hold.
+    /// Plans every request of a batch sent by another server or written by this one: notes are planned as the commands
+    /// that they hold.
     pub fn plan_sent_on(&mut self, router: &Router) {
         self.plan(router);
         for index in 0..self.plans.len() {
@@ -339,7 +338,7 @@ impl Batch {
         }
     }
 
-    /// Plans a request of a command that may hold notes anew, if it is one: as the command that it holds.
+    /// Plans a request that is a note anew, as the command that it holds; returns `None` if it is no note.
     #[cold]
     pub fn plan_note(&mut self, index: usize, router: &Router) -> Option<Plan> {
         let request = self.plans[index].request;
@@ -359,7 +358,7 @@ impl Batch {
         Some(plan)
     }
 
-    /// Adds a request that another batch has planned, whose arguments all lie in that one's input.
+    /// Adds a request planned by another batch, whose arguments all lie in that batch's input.
     pub fn adopt(&mut self, from: &Batch, plan: &Plan) {
         let input = from.pending();
         let spans = from.requests.spans_of(plan.request);
@@ -414,7 +413,7 @@ impl Batch {
         self.plan_as(command, request, router)
     }
 
-    /// Plans a request as this command, whatever its name.
+    /// Plans a request as the given command, regardless of its name.
     #[inline(always)]
     fn plan_as(
         &mut self,
@@ -495,7 +494,7 @@ impl Batch {
     }
 }
 
-/// Adds the keys of a request that runs with their shards in hand; their slot, where there is a cluster.
+/// Appends the keys of a request that runs with its shards locked; returns their slot in a cluster.
 fn find_keys<'a>(
     command: &Command,
     router: &Router,
@@ -505,7 +504,7 @@ fn find_keys<'a>(
 ) -> SlotOf {
     let mut all = SlotOf::NONE;
     if matches!(command.run, Run::Keys(_) | Run::Script(_)) {
-        // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
+        // An invalid key count leaves the command without keys; its handler reports the error.
         let _ = keys::positions(command, count, argument, |at, _| {
             let (key, slot) = router.routed_in_slot(at, argument(at));
             keys.push(key);
@@ -519,8 +518,7 @@ fn find_keys<'a>(
     all
 }
 
-/// The shards of some keys: where there are several they are added to the list, and each key learns its place among
-/// them.
+/// Returns the route of the keys. Several shards are appended to the list, and each key gets its index among them.
 fn route_of(keys: &mut [RoutedKey], shards: &mut Vec<u16>) -> Route {
     let several = match keys {
         [] => return Route::Shard(0),

@@ -1,5 +1,5 @@
-//! One command where it belongs: on the shard in hand, on several, on one after the other, or on none; or as a job, to
-//! the queue of a shard that is held, to a thread of its own, or with keys to another server.
+//! Runs one command where it belongs: on the locked shard, on several shards, on one after the other, or on none; or as
+//! a job in the queue of a locked shard, on a separate thread, or by migrating keys to another server.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,27 +24,27 @@ use basalt_commands::command::prepared::Prepared;
 use basalt_commands::config::Config;
 use basalt_engine::Now;
 
-/// Commands that have to do with what the session keeps for its client, or with who the client is.
+/// Flags of commands that concern the session's own state, or the identity of the client.
 const OF_THE_SESSION: Flags = Flags::TRANSACTIONAL
     .or(Flags::NAMES_FIELDSET)
     .or(Flags::HOLDS_NOTES);
 
-/// Tries to get all shards of a command at once, before it travels.
+/// Attempts to lock all shards of a command at once, before it is queued.
 pub(super) const TRIES_ALL: u32 = 8;
 
-/// Spins between two tries: all tries together take a few µs, about as long as the other command holds the shards, and
-/// far less than to queue, to be woken and to go on costs.
+/// Spins between two attempts: all attempts together take a few µs, about as long as another command holds the shards,
+/// and far less than queueing, waking and resuming cost.
 pub(super) const SPINS_ALL: u32 = 10;
 
-/// Looks at a held shard by a command that visits it.
+/// Attempts on a locked shard by a command that visits it.
 const SPINS_VISIT: u32 = 16;
 
-/// Nanoseconds for which a command that goes from shard to shard keeps others of its thread waiting.
+/// Nanoseconds for which a command that goes from shard to shard may keep other connections of its thread waiting.
 const VISITS_NS_MAX: u64 = 500_000;
 
 impl Session {
-    /// Runs a command, or sees to it that it is run. In line for the loop over requests, which all commands pass: a
-    /// call costs 25 instructions each.
+    /// Runs a command, or queues it. Inlined into the loop over requests, which all commands pass: a call costs 25
+    /// instructions each.
     #[inline(always)]
     pub(super) fn dispatch(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Ran {
         if (self.pending.is_some() || request.command.flags.any(OF_THE_SESSION))
@@ -64,7 +64,7 @@ impl Session {
         }
     }
 
-    /// Runs a command that has to do with what the session keeps; nothing if it is to run as any other.
+    /// Runs a command that concerns the session's own state; returns `None` if it is to run as any other.
     #[cold]
     fn dispatch_here(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Option<Ran> {
         let flags = request.command.flags;
@@ -90,7 +90,7 @@ impl Session {
         })
     }
 
-    /// Runs the command that the next request holds, if that is a note of a node that moves slots here.
+    /// Runs the command that the next request holds, if that is a note of a node that migrates slots here.
     #[cold]
     #[inline(never)]
     fn dispatch_note(&mut self, turn: &mut Turn<'_>) -> Option<Ran> {
@@ -116,7 +116,7 @@ impl Session {
         })
     }
 
-    /// The fieldset that a request names.
+    /// Returns the fieldset that a request names.
     fn fieldset(&self, turn: &Turn<'_>, request: Request<'_>) -> Option<Prepared> {
         let args = turn.batch.args(request.plan);
         self.connection
@@ -146,7 +146,7 @@ impl Session {
             return self.queue(turn, request, (&[shard], false));
         };
         let mut view = self.view();
-        // A command that waits takes it along.
+        // A blocked command keeps the permit.
         let permit = match routes {
             Some(routes)
                 if request.command.flags.has(Flags::BLOCKING)
@@ -166,14 +166,14 @@ impl Session {
         let engines = Engines::One(engine);
         let outcome = execute::run(request.command, engines, &mut view, context, &args, out);
         if engine.waiters.take_call() {
-            // They go before whatever the client asks for next.
+            // Clients to be served go before the next request of this client.
             turn.release();
         }
         self.learn(&view);
         self.ran(turn, request, &[shard], outcome)
     }
 
-    /// What an outcome means for the session.
+    /// Translates an outcome for the session.
     #[inline]
     fn ran(
         &mut self,
@@ -193,7 +193,7 @@ impl Session {
         }
     }
 
-    /// All shards of the command at once: tried a few times, then the command travels.
+    /// Locks all shards of the command at once: tried a few times, then the command is queued.
     #[inline(never)]
     fn on_several(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Ran {
         let shards = &self.service.shards;
@@ -219,7 +219,7 @@ impl Session {
             let batch::Parts { args, out, .. } = turn.batch.parts(request.plan);
             let mut engines = all.engines();
             let engines = engines.all();
-            // All entries are fetched at once, so that the shards are held for one cache miss and not for many.
+            // All entries are prefetched at once, so that the shards stay locked for one cache miss and not for many.
             for key in args.keys() {
                 if let Some(db) = engines[usize::from(key.engine_index)].db(view.db) {
                     db.prefetch(key.hash);
@@ -229,12 +229,12 @@ impl Session {
             let outcome = execute::run(request.command, engines, &mut view, context, &args, out);
             drop(all);
             self.learn(&view);
-            // What is replayed waits for no file: the background sees to that.
+            // Replayed commands wait for no file: the background task sees to that.
             let has_emptied = matches!(outcome, Outcome::Done { failed: false })
                 && request.command.flags.has(Flags::EMPTIES)
                 && !self.replays();
             if has_emptied && let Some(awaited) = self.service.server().save_emptied() {
-                // The reply comes when that is saved.
+                // The reply is sent once the emptied data set is saved.
                 turn.batch.out.truncate(mark);
                 return self.wait_for(turn, request, &awaited);
             }
@@ -297,7 +297,7 @@ impl Session {
         Ran::Answered { failed }
     }
 
-    /// One visit; none if the shard is held.
+    /// Visits one shard; returns `None` if it stays locked.
     fn visit(
         &mut self,
         turn: &mut Turn<'_>,
@@ -374,14 +374,14 @@ impl Session {
         match after {
             _ if failed => Ran::Answered { failed },
             After::Migrate(migration) => self.migrate(turn, request, migration),
-            // A snapshot waits for the link to rest, so the link must not wait for anything of that kind.
+            // A snapshot waits for the link to become idle, so the link must not wait for such work.
             After::Await(_) if self.connection.origin == Origin::Primary => Ran::Then(After::Close),
             After::Await(awaited) => self.wait_for(turn, request, &awaited),
             after => Ran::Then(after),
         }
     }
 
-    /// What a command runs with that may wait, and may be offloaded.
+    /// Returns the context of a command that may block, and may be offloaded.
     #[inline]
     fn context<'c>(
         &'c self,
@@ -398,7 +398,7 @@ impl Session {
         }
     }
 
-    /// A shard and how many there are.
+    /// Returns a shard's index and the number of shards.
     pub(super) fn place(&self, index: u16) -> ShardPlace {
         ShardPlace {
             index,
@@ -406,7 +406,7 @@ impl Session {
         }
     }
 
-    /// The command as a job.
+    /// Creates a job of the command.
     fn job(&self, turn: &Turn<'_>, request: Request<'_>, shard: u16) -> CommandJob {
         let out = Out::new(self.connection.protocol);
         let (args, place) = (turn.batch.args(request.plan), self.place(shard));
@@ -421,14 +421,14 @@ impl Session {
         Job::command(wanted, job, self.service.executor())
     }
 
-    /// The command as a job whose reply others bring, and the ticket on which that is awaited.
+    /// Creates a job whose reply others write, and the ticket on which it is awaited.
     fn awaited(&self, turn: &Turn<'_>, request: Request<'_>) -> (QueuedJob, Arc<Ticket>) {
         let mut job = self.queued(&[], self.job(turn, request, 0));
         let ticket = Job::await_end(&mut job);
         (job, ticket)
     }
 
-    /// Hands the command to the queue of its first shard; with `is_offloaded` it runs on a thread of its own.
+    /// Hands the command to the queue of its first shard; with `is_offloaded` it runs on a separate thread.
     #[cold]
     #[inline(never)]
     fn queue(
@@ -448,13 +448,13 @@ impl Session {
         Ran::Queued(Job::send(queued, &turn.under_way))
     }
 
-    /// Waits for what others work on, as for the reply of a command that had to queue.
+    /// Waits for asynchronous work, as for the reply of a queued command.
     #[cold]
     fn wait_for(&mut self, turn: &mut Turn<'_>, request: Request<'_>, awaited: &Awaited) -> Ran {
         let (mut job, ticket) = self.awaited(turn, request);
         let told = awaited.told;
         let shared = Arc::clone(&self.connection.shared);
-        // The end of the server may be long in coming: others are told that somebody waits for it.
+        // The server's shutdown may take long: others see that this client waits for it.
         shared.set_sleeping(told == Told::Nothing);
         (awaited.begin)(Box::new(move |result| {
             shared.set_sleeping(false);
@@ -474,8 +474,7 @@ impl Session {
         Ran::Queued(ticket)
     }
 
-    /// Leaves the keys to the thread that carries them, and waits for the reply as for that of a command that had to
-    /// queue.
+    /// Hands the keys to the migration thread, and waits for the reply as for that of a queued command.
     #[cold]
     fn migrate(
         &mut self,

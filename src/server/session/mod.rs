@@ -1,22 +1,22 @@
 //! A connection's state machine without I/O: requests in, replies and waits out.
 //!
-//! A [`Turn`] is one go over the requests of a batch, strictly in the order sent:
+//! A [`Turn`] is one pass over the requests of a batch, strictly in the order received:
 //!
 //! ```text
 //! batch       parsed requests, planned: command, keys, shards
 //! prefetch    cache lines of their keys
 //! admission   whether a command may run
-//! dispatch    where it runs: on one shard, several, each, the session, or as a job in a queue
-//! multi       MULTI, EXEC, WATCH: what is queued
+//! dispatch    where it runs: on one shard, several, each, the session, or as a queued job
+//! multi       MULTI, EXEC, WATCH: the transaction queue
 //! unit        EXEC and scripts
-//! slots       what follows when slots of a cluster change hands
-//! postponed   commands of a transaction that run once its shards are let go
-//! waiting     a request that waits for a key or for its time
-//! accounting  what follows a command: counts, slow log, latency, hot keys, CLIENT REPLY
-//! monitor     what MONITOR shows
+//! slots       changes of slot ownership in a cluster, and usage by slot
+//! postponed   commands of a transaction that run after its shards are released
+//! waiting     a request blocked on a key or a timeout
+//! accounting  bookkeeping after a command: counts, slow log, latency, hot keys, CLIENT REPLY
+//! monitor     the feed of MONITOR
 //! ```
 //!
-//! A command whose shard is held is handed to that shard's queue, and the rest of the batch waits for it, so that no
+//! A command whose shard is locked is handed to that shard's queue, and the rest of the batch waits for it, so that no
 //! client ever sees a connection's writes, or its own reads, out of order.
 
 mod accounting;
@@ -55,80 +55,80 @@ use multi::Pending;
 use turn::Turn;
 use waiting::Blocked;
 
-/// What the connection's task does next.
+/// The next action of the connection's task.
 pub enum Step {
     /// Everything in the batch ran.
     Done,
     /// Wait for this, then call [`Session::resume`].
     Wait(Arc<Ticket>),
-    /// Wait until what others are to hear of this connection's commands is delivered, then call [`Session::run`] again.
+    /// Wait until messages to other clients caused by this connection are delivered, then call [`Session::run`] again.
     Deliver,
-    /// Wait until the log has room, then call [`Session::run`] again.
+    /// Wait until the log has capacity, then call [`Session::run`] again.
     AwaitLog,
-    /// Send what is in the output, then call [`Session::run`] again.
+    /// Send the buffered output, then call [`Session::run`] again.
     Flush,
-    /// Let other connections go on, then call [`Session::run`] again.
+    /// Yield to other connections, then call [`Session::run`] again.
     Yield,
     /// The configuration has changed: call [`Session::run`] again with the new one.
     Configured,
-    /// Send what is in the output, then close.
+    /// Send the buffered output, then close.
     Close,
-    /// Run on at this Unix time (ms), or when woken.
+    /// Resume at this Unix time (ms), or when woken.
     SleepUntil(u64),
-    /// Send what is in the output, then leave the connection to the task that serves replicas.
+    /// Send the buffered output, then hand the connection to the task that serves replicas.
     Follow,
-    /// Send what is in the output, then stop the server.
+    /// Send the buffered output, then stop the server.
     Shutdown,
 }
 
-/// Bytes of output beyond which it is sent before the next command runs.
+/// Bytes of buffered output above which it is sent before the next command runs.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 
-/// Commands that may add to the log.
+/// Flags of commands that may append to the log.
 const LOGGED: Flags = Flags::WRITE.or(Flags::MAY_REPLICATE);
 
-/// See the module.
+/// State machine of one connection; see the module.
 pub struct Session {
-    /// What commands see and change.
+    /// The client state that commands read and change.
     pub connection: Connection,
-    /// Where the last request that is not complete yet stands.
+    /// Progress in the last, incomplete request.
     pub parser: Parser,
-    /// Lives as long as the process: a count of references here would be one line that all cores write to.
+    /// Static, since a reference count here would be a cache line that all cores write to.
     service: &'static Service,
-    /// Whether a request was refused in a way that ends the connection.
+    /// True if a refusal requires closing the connection.
     must_close: bool,
-    /// What the next request waits for, if it ran already and has no reply yet.
+    /// The wait of the next request, if that has run already and has no reply yet.
     blocked: Option<Box<Blocked>>,
-    /// How long the request that waits ran so far.
+    /// Run time so far of the blocked request.
     waited: Option<Box<Waited>>,
-    /// What is watched and queued.
+    /// Watched keys and queued commands.
     pending: Option<Box<Pending>>,
 }
 
-/// How one plan ended.
+/// Outcome of running one plan.
 enum Ran {
-    /// With a reply.
+    /// A reply was written.
     Answered {
         /// The reply is an error.
         failed: bool,
     },
-    /// The command did not run after all: the refusal is written.
+    /// The command was refused after admission; the error is written.
     Refused,
-    /// The command is queued, and comes back on its ticket.
+    /// The command is queued on a shard; its ticket reports completion.
     Queued(Arc<Ticket>),
-    /// The command waits.
+    /// The command is blocked.
     Blocked(Blocked),
-    /// The command goes on when others have had their turn.
+    /// The command continues after other connections have had their turn.
     Later,
-    /// With a reply, and something for the session to do.
+    /// A reply was written, and the session has an action to take.
     Then(After),
 }
 
-/// Whether the turn goes on, or what the connection's task does instead.
+/// Continues the turn, or breaks it with the next step of the connection's task.
 type Flow = ControlFlow<Step>;
 
 impl Session {
-    /// A session of a fresh connection.
+    /// Creates the session of a new connection.
     pub fn new(connection: Connection, service: &'static Service) -> Session {
         Session {
             connection,
@@ -141,13 +141,14 @@ impl Session {
         }
     }
 
-    /// A session that runs what was admitted once and written down: nothing is refused for want of rights, memory or
-    /// replicas, nothing waits, and nothing is counted.
+    /// Creates a session that replays logged commands: it refuses nothing for lack of permissions, memory or replicas,
+    /// never blocks, and counts nothing.
     pub fn replaying(connection: Connection, service: &'static Service) -> Session {
         Session::new(connection.of(Origin::File), service)
     }
 
-    /// A session that runs what a primary has run and sends: the same, but that it counts.
+    /// Creates a session that applies the stream of a primary: as [`Session::replaying`], except that it counts
+    /// commands.
     pub fn applying(connection: Connection, service: &'static Service) -> Session {
         Session::new(connection.of(Origin::Primary), service)
     }
@@ -157,18 +158,18 @@ impl Session {
         self.connection.origin.replays()
     }
 
-    /// Whether what comes has run before, on another server or on this one.
+    /// Returns whether incoming commands have already run, on another server or on this one.
     #[inline]
     fn has_run_before(&self) -> bool {
         self.connection.origin.has_run_before()
     }
 
-    /// Whether what comes next is queued by a transaction.
+    /// Returns whether subsequent commands are queued by a transaction.
     pub fn is_in_transaction(&self) -> bool {
         self.is_open()
     }
 
-    /// What this session shares with all others.
+    /// Returns the state shared by all sessions.
     pub fn service(&self) -> &'static Service {
         self.service
     }
@@ -177,14 +178,15 @@ impl Session {
         ClientView::of(&self.connection)
     }
 
-    /// The position before which all has to be delivered to others before replies leave; none if it is.
+    /// Returns the position up to which messages to others must be delivered before replies leave, or `None` if they
+    /// are.
     #[inline]
     pub fn undelivered(&self) -> Option<u64> {
         let position = self.connection.position;
         (!self.service.pubsub.has_delivered(position)).then_some(position)
     }
 
-    /// Runs the plans of a batch, in order, until all ran or one has to wait.
+    /// Runs the plans of a batch, in order, until all have run or one has to wait.
     pub fn run(&mut self, batch: &mut Batch, config: &Arc<Config>, now: Now) -> Step {
         let mut turn = Turn::new(batch, config, now, self.service, self.has_run_before());
         turn.counters.note_turn(turn.batch.plans.len());
@@ -195,9 +197,9 @@ impl Session {
         self.service.pubsub.post_gathered(&mut batch.outgoing);
         drop(together);
         crash::serve(served);
-        // Subscribers that got messages are woken once for all of them.
+        // Each subscriber that received messages is woken once for all of them.
         batch.outgoing.wake_all();
-        // Before the replies: a client that has them is told nothing later that belongs before them.
+        // Before the replies are sent: no message that precedes them may reach their client later.
         if self.service.budget.takes_settling() {
             self.service.settle_debts(now);
         }
@@ -233,7 +235,7 @@ impl Session {
             self.take_mail(turn)?;
         }
         let request = match Request::of(plan) {
-            // It was admitted when it began, and nothing holds it back.
+            // It was admitted when it started, and nothing delays it.
             Some(request) if self.blocked.is_some() => {
                 turn.release();
                 return self.end_wait(turn, request);
@@ -260,12 +262,11 @@ impl Session {
         self.account(turn, request, mark, ran)
     }
 
-    /// Puts what others have for a client that caches behind the reply that was just written, where it would stand if
-    /// the requests had come one by one: what the client reads next is not void because of what it read, or changed,
-    /// before.
+    /// Appends pending push messages for a client that caches after the reply just written, as if the requests had come
+    /// one by one: later replies must not be invalidated by earlier reads or writes.
     #[cold]
     fn take_mail(&self, turn: &mut Turn<'_>) -> Flow {
-        // A request that waits may have its reply by now, and mail that knows of it.
+        // A blocked request may already have its reply, and queued messages may depend on it.
         if self.blocked.is_some() {
             return Continue(());
         }
@@ -280,15 +281,15 @@ impl Session {
         Continue(())
     }
 
-    /// Lets a command wait that may run: for the end of a pause, for shards to pay what they owe, for others to hear
-    /// what was done so far.
+    /// Delays an admitted command where needed: for the end of a pause, for shards to free the memory they owe, or for
+    /// delivery of earlier messages to other clients.
     #[inline]
     fn hold_back(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Flow {
         if !self.replays() {
             self.hold_back_client(turn, request)?;
         }
         let service = self.service;
-        // Commands that only read need not fetch the line that says whether writers must wait.
+        // Read-only commands need not fetch the cache line that says whether writers must wait.
         if !request.command.flags.has(Flags::READONLY)
             && service.must_writers_wait()
             && self.may_be(request.command, LOGGED)
@@ -307,7 +308,7 @@ impl Session {
         Continue(())
     }
 
-    /// What holds back the commands of clients, and not those that are replayed.
+    /// Applies the delays that concern clients only, not replayed commands.
     #[inline(always)]
     fn hold_back_client(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Flow {
         let (service, flags) = (self.service, request.command.flags);
@@ -329,14 +330,14 @@ impl Session {
             }
         }
         if flags.any(Flags::PUBSUB.or(Flags::SUBSCRIBER)) && self.undelivered().is_some() {
-            // What the connection published before goes to the subscriptions that it has now.
+            // Earlier messages of this connection go to its present subscriptions.
             turn.release();
             return Break(Step::Deliver);
         }
         Continue(())
     }
 
-    /// Until when a command is held back, by CLIENT PAUSE or because its keys move to another server.
+    /// Returns until when (Unix ms) a command is delayed, by CLIENT PAUSE or because its keys move to another server.
     #[cold]
     fn paused_until(&self, turn: &Turn<'_>, request: Request<'_>) -> Option<u64> {
         if self.is_queueing(request.command) {
@@ -349,14 +350,14 @@ impl Session {
         pause.holds(request.command, &args, queued, scripts, turn.now.unix_ms)
     }
 
-    /// Whether a command that runs now has any of these flags, or may run one that has.
+    /// Returns whether a command that runs now has any of these flags, or may run a command that has.
     #[cold]
     fn may_be(&self, command: &Command, flags: Flags) -> bool {
         let is_unit = is_exec(command) || matches!(command.run, Run::Script(_));
         (is_unit || command.flags.any(flags)) && !self.is_queueing(command)
     }
 
-    /// Takes a job that was waited for; [`Session::run`] goes on behind it, unless another step comes first.
+    /// Handles the completion of a queued job; [`Session::run`] continues after it, unless a step is returned first.
     pub fn resume(
         &mut self,
         batch: &mut Batch,
@@ -419,7 +420,7 @@ impl Session {
         Continue(())
     }
 
-    /// Knows what a command that ran knows.
+    /// Takes over the stamp and log positions of a command that ran.
     #[inline]
     fn learn(&mut self, client: &ClientView) {
         let connection = &mut self.connection;

@@ -1,4 +1,4 @@
-//! Showing commands to clients in MONITOR, without the secrets in them.
+//! Shows commands to MONITOR clients, without their secrets.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +14,7 @@ use basalt_commands::pubsub::Posting;
 use basalt_commands::pubsub::monitor::Shown;
 
 impl Session {
-    /// Shows a command that was run, but for a script, which is shown with what it called. No shard may be in hand.
+    /// Shows a command that has run. A script is skipped: it is shown together with its calls. No shard may be locked.
     #[cold]
     pub(super) fn show(&self, turn: &mut Turn<'_>, request: Request<'_>) {
         if !matches!(request.command.run, Run::Script(_)) {
@@ -22,7 +22,7 @@ impl Session {
         }
     }
 
-    /// Shows what a transaction ran.
+    /// Shows the commands of a transaction.
     pub(super) fn show_transaction(
         &self,
         transaction: &Transaction,
@@ -33,7 +33,7 @@ impl Session {
             let mut db = outcome.db;
             let mut selections = outcome.selections.iter().peekable();
             for (step, (command, args)) in transaction.commands().enumerate() {
-                // A command that chooses a database is shown in the one that it chose.
+                // A command that selects a database is shown in the selected one.
                 if let Some((_, chosen)) = selections.next_if(|(by, _)| *by == step) {
                     db = *chosen;
                 }
@@ -42,7 +42,7 @@ impl Session {
         }
     }
 
-    /// Shows a command and what it called, if it is a script.
+    /// Shows a command and, if it is a script, its calls.
     #[cold]
     pub(super) fn show_script(
         &self,
@@ -106,7 +106,7 @@ impl Session {
         self.service.pubsub.show(&shown, arguments, posting);
     }
 
-    /// What is shown of a command tells as much as its reply does.
+    /// Returns a posting with the log position of the command's reply, since MONITOR output reveals as much.
     fn posting<'w>(&self, wakes: &'w mut Vec<std::task::Waker>) -> Posting<'w> {
         Posting::new(self.connection.shared.log_seen.load(Relaxed), wakes)
     }

@@ -1,4 +1,4 @@
-//! MULTI, EXEC, DISCARD, WATCH and UNWATCH: what is queued, and what is watched.
+//! MULTI, EXEC, DISCARD, WATCH and UNWATCH: queued commands and watched keys.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,40 +13,40 @@ use basalt_commands::command::declaration::{Command, Flags, Run, TransactionVerb
 use basalt_commands::command::transaction::exec_abort;
 use basalt_engine::watching::Watched;
 
-/// What a connection that has begun to watch or to queue keeps of it.
+/// Transaction state of a connection that watches keys or queues commands.
 #[derive(Default)]
 pub(super) struct Pending {
-    /// What is queued, and what is watched.
+    /// Queued commands and watched keys.
     transaction: Transaction,
-    /// MULTI was sent.
+    /// True if MULTI was received.
     is_open: bool,
-    /// A command was refused when it should have been queued.
+    /// True if a command was refused instead of queued.
     is_spoiled: bool,
-    /// The database that the last SELECT in the queue selects.
+    /// The database selected by the last queued SELECT.
     db: Option<usize>,
 }
 
 impl Pending {
-    /// What is queued.
+    /// Returns the queued transaction.
     pub(super) fn transaction(&self) -> &Transaction {
         &self.transaction
     }
 }
 
 impl Session {
-    /// A command was refused: a transaction that is being queued will not run.
+    /// Marks an open transaction as failed after a refused command: EXEC will abort.
     pub(super) fn spoil_transaction(&mut self) {
         if let Some(pending) = &mut self.pending {
             pending.is_spoiled |= pending.is_open;
         }
     }
 
-    /// Whether a command is queued by a transaction, so that nothing can hold it back before EXEC.
+    /// Returns whether a command is queued by a transaction, so that nothing delays it before EXEC.
     pub(super) fn is_queueing(&self, command: &Command) -> bool {
         self.is_open() && is_queued(command)
     }
 
-    /// What is queued and watched takes so many bytes.
+    /// Returns the memory of queued commands and watched keys, in bytes.
     pub(super) fn queued_bytes(&self) -> usize {
         let pending = self.pending.as_ref();
         pending.map_or(0, |pending| pending.transaction.memory_bytes())
@@ -56,14 +56,14 @@ impl Session {
         self.pending.as_ref().is_some_and(|pending| pending.is_open)
     }
 
-    /// The database in which a command runs that comes now: at once, or behind what is queued.
+    /// Returns the database in which the next command runs: at once, or after the queued ones.
     pub(super) fn db(&self) -> usize {
         let queued = self.pending.as_ref().and_then(|pending| pending.db);
         queued.unwrap_or(self.connection.db)
     }
 
-    /// Deals with a command while something is watched or queued, or that has to do with that; nothing if it is to
-    /// run as any other. No shard is in hand.
+    /// Handles a command while keys are watched or commands queued, or one that concerns transactions; returns `None`
+    /// if it is to run as any other. No shard may be locked.
     #[cold]
     pub(super) fn transact(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Option<Ran> {
         let is_open = self.is_open();
@@ -72,7 +72,7 @@ impl Session {
         }
         let verb = match request.command.run {
             Run::Transaction(verb) => verb,
-            // WATCH runs as any other command, and is noted afterwards; RESET and QUIT end what was begun.
+            // WATCH runs as any other command and is recorded afterwards; RESET and QUIT end the transaction.
             Run::Keys(_) if !is_open => return None,
             Run::Keys(_) => {
                 return Some(error(turn, "ERR WATCH inside MULTI is not allowed"));
@@ -128,7 +128,7 @@ impl Session {
         Ran::Answered { failed: false }
     }
 
-    /// Tells others what the connection queues and watches.
+    /// Publishes the counts of queued commands and watched keys.
     pub fn note_pending(&self) {
         let shared = &self.connection.shared;
         let (mut bytes, mut queued) = (0, -1);
@@ -144,7 +144,7 @@ impl Session {
         shared.queued.store(queued, Relaxed);
     }
 
-    /// Notes what WATCH has just begun to watch.
+    /// Records the keys that WATCH has just begun to watch.
     pub(super) fn note_watched(&mut self, batch: &Batch, plan: &Plan) {
         let args = batch.args(plan);
         let pending = self.pending.get_or_insert_default();
@@ -162,20 +162,20 @@ impl Session {
         self.connection.shared.watched.store(count, Relaxed);
     }
 
-    /// What is queued and what is watched, which the connection has no longer.
+    /// Removes and returns the queued commands and watched keys.
     fn take_pending(&mut self) -> Option<Box<Pending>> {
         self.connection.shared.watched.store(0, Relaxed);
         self.pending.take()
     }
 
-    /// Forgets what is queued and what is watched.
+    /// Drops the queued commands and watched keys.
     pub(super) fn discard(&mut self) {
         if let Some(pending) = self.take_pending() {
             self.unwatch(pending.transaction.watched);
         }
     }
 
-    /// Has the shards forget what was watched; no caller awaits that.
+    /// Submits tasks that drop the watches in the shards; no caller awaits them.
     pub(super) fn unwatch(&self, mut watched: Vec<Watched>) {
         watched.sort_by_key(|watched| watched.shard);
         for group in watched.chunk_by(|one, other| one.shard == other.shard) {
@@ -215,7 +215,7 @@ impl Session {
     }
 }
 
-/// Whether an open transaction queues a command, rather than doing it at once.
+/// Returns whether an open transaction queues a command, rather than executing it at once.
 fn is_queued(command: &Command) -> bool {
     !command.flags.has(Flags::TRANSACTIONAL)
         || matches!(command.run, Run::Transaction(TransactionVerb::Unwatch))

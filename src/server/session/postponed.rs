@@ -1,5 +1,5 @@
-//! Commands of a transaction that sleep, or ask the system for what may take time: they run in their order once the
-//! shards of the transaction are let go, and their replies stand where they stood among the commands.
+//! Commands of a transaction that sleep, or make system requests that may take long: they run in order once the
+//! transaction's shards are released, and their replies are inserted at their original positions.
 
 use std::sync::mpsc;
 
@@ -19,7 +19,8 @@ use basalt_commands::pubsub::outgoing::Outgoing;
 use basalt_core::resp::reply::{Filling, Mark};
 
 impl Session {
-    /// Runs what a transaction postponed; what goes into the places kept for it. No shard may be in hand.
+    /// Runs the postponed commands of a transaction; returns the replies for the reserved positions. No shard may be
+    /// locked.
     pub(super) fn run_postponed(
         &mut self,
         transaction: &Transaction,
@@ -73,7 +74,7 @@ impl Session {
     }
 }
 
-/// Begins work for which a transaction waits only where the reply is what the work has to say.
+/// Starts the work, and waits for it only if the reply is its result.
 fn sit_out_work(awaited: &Awaited, reply: &mut Out) -> CommandResult {
     match awaited.told {
         Told::Nothing => (awaited.begin)(Box::new(drop)),
@@ -84,7 +85,7 @@ fn sit_out_work(awaited: &Awaited, reply: &mut Out) -> CommandResult {
         Told::ByWork => {
             let (said, hears) = mpsc::channel();
             (awaited.begin)(Box::new(move |result| {
-                // The one that hears waits below.
+                // The receiver waits below.
                 let _ = said.send(result);
             }));
             let ended = || Err("ERR the server is stopping".into());

@@ -1,10 +1,10 @@
-//! The prefetch pass: before a stretch of a batch runs, fetch into the cache what it will touch.
+//! The prefetch pass: before a part of a batch runs, it fetches the data that the part will touch into the cache.
 //!
-//! First the words of all tokens, and the bucket lines of all keys, are prefetched without any token, from the
-//! directory that each table publishes. Then each free shard is taken for a moment, the slots that may hold the key are
-//! found by their tags, and the entries are prefetched; nothing is read of them. Where the command leads further, into
-//! a list or to an element of a large table, one more step follows. So the cache misses of a pipeline overlap instead
-//! of following one another under the token. The pass changes nothing and may be left out at any place.
+//! First the token words, and the bucket lines of all keys, are prefetched without any token, from the directory that
+//! each table publishes. Then each free shard is locked for a moment, the entries that may hold the key are found by
+//! their tags and prefetched; none of them is read. Where the command goes further, into a list or to an element of a
+//! large table, one more step follows. So the cache misses of a pipeline overlap instead of following one another under
+//! the token. The pass changes nothing and may be omitted anywhere.
 
 use super::batch::{Batch, Plan, Route};
 use crate::state::Service;
@@ -13,14 +13,14 @@ use basalt_core::structures::prefetch::line_to_write;
 use basalt_core::structures::table::prefetch_line;
 use basalt_engine::published::Published;
 
-/// Below so many requests the pass costs more than it saves.
+/// Minimum number of requests for which the pass pays off.
 const REQUESTS_MIN: usize = 4;
 
-/// Requests of one pass. More of them would not come any faster, as a core has no more lines under way, and the longer
-/// a shard's lines lie here before they are used, the more often other cores have taken them away by then.
+/// Maximum number of requests per pass. More would not be any faster, as a core has a limited number of cache misses in
+/// flight, and the longer a shard's lines lie here unused, the likelier it is that other cores have taken them away.
 const REQUESTS_MAX: usize = 16;
 
-/// Fetches what the next plans of a batch will touch.
+/// Prefetches the data that the next plans of a batch will touch.
 pub(super) fn prefetch(batch: &mut Batch, service: &Service, db: usize) {
     let end = batch.plans.len().min(batch.next + REQUESTS_MAX);
     batch.prefetched = end;
@@ -46,7 +46,7 @@ pub(super) fn prefetch(batch: &mut Batch, service: &Service, db: usize) {
             continue;
         }
         let [key] = batch.keys(plan) else { continue };
-        // A run on one shard keeps its token when it is executed; its lines come along with the first.
+        // Consecutive commands on one shard keep its token; their lines come along with the first.
         if previous == Some(key.hash) {
             continue;
         }
@@ -62,8 +62,8 @@ pub(super) fn prefetch(batch: &mut Batch, service: &Service, db: usize) {
     }
 }
 
-/// Fetches what a command writes of its shard: the token's word, the first line of the engine, and the first line of
-/// what it publishes. Where another core had the shard they come together, and not one after the other.
+/// Prefetches the lines that a command writes of its shard: the token's word, the first line of the engine, and the
+/// first line of the published data. If another core had the shard, they arrive together instead of one by one.
 #[inline(always)]
 pub(super) fn fetch_shard(service: &Service, shard: u16) {
     let addresses = service.shards.addresses(shard);
@@ -72,13 +72,13 @@ pub(super) fn fetch_shard(service: &Service, shard: u16) {
     line_to_write(std::ptr::from_ref(published).cast());
 }
 
-/// Fetches what lies behind the entries, where commands say what they read there.
+/// Prefetches the data behind the entries, where commands declare what they read there.
 ///
-/// Of large sets, hashes and sorted sets these are the lines of the elements that are named: an element is hashed twice
-/// for it, which costs less than a miss of a table that no cache near by holds. Of lists it is the end that is read
-/// from: what lies in between is followed, as it is in some cache near by if the list is used at all. What a command
-/// that adds to a list touches is what the one before it has touched; one that reads or takes comes to elements that no
-/// command has seen for long, and says so.
+/// For large sets, hashes and sorted sets these are the lines of the named elements: an element is hashed twice for it,
+/// which costs less than a miss of a table that no nearby cache holds. For lists it is the end that is read: the links
+/// on the way are followed, since they are in some nearby cache if the list is used at all. A command that pushes
+/// touches what the previous one has touched; one that reads or pops reaches elements that no command has touched for
+/// long, and declares it.
 fn prefetch_further(batch: &Batch, plans: &[Plan], service: &Service, db: usize) {
     let mut previous = None;
     for plan in plans {
@@ -91,7 +91,7 @@ fn prefetch_further(batch: &Batch, plans: &[Plan], service: &Service, db: usize)
         }
         let place = Some((routed.hash, command.ahead));
         let is_in_use = std::mem::replace(&mut previous, place) == place;
-        // What is read at one end of a list is fetched once.
+        // Each end of a list is prefetched once.
         if is_in_use && matches!(command.ahead, Ahead::End(_)) {
             continue;
         }

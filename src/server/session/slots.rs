@@ -1,5 +1,5 @@
-//! What follows when slots of a cluster change hands: from which map requests are decided, who waits in vain, and which
-//! shard channels end. And what requests took, by their slots.
+//! Changes of slot ownership in a cluster: the map that decides requests, clients that wait in vain, and shard channels
+//! that end. Also resource usage by slot.
 
 use std::sync::Arc;
 
@@ -21,13 +21,14 @@ use basalt_core::base::hash;
 use basalt_engine::Engine;
 use basalt_engine::slot_usage::Usage;
 
-/// What MULTI takes as an array; it is counted with EXEC, as only that knows the slot.
+/// Bytes of MULTI as an array; they are counted with EXEC, as only then the slot is known.
 const MULTI_BYTES: u64 = b"*1\r\n$5\r\nMULTI\r\n".len() as u64;
 
 impl Session {
-    /// Counts what a request took for the slot of its keys, if they are in one. The reply is still whole.
+    /// Counts a request's resource usage for the slot of its keys, if they are in one. The reply must still be
+    /// complete.
     ///
-    /// Of a script that may use keys of any slot the reply alone counts, as in Redis and Valkey.
+    /// For a script that may use keys of any slot only the reply counts, as in Redis and Valkey.
     pub(super) fn count_slot(
         &self,
         turn: &mut Turn<'_>,
@@ -65,7 +66,7 @@ impl Session {
 }
 
 impl Service {
-    /// Makes this server a node of a cluster with this map; before the first connection.
+    /// Makes this server a cluster node with the given map; to be called before the first connection.
     pub fn join(&'static self, cluster: Box<dyn Cluster>, map: Arc<ClusterMap>) {
         self.slots.get_or_init(|| SlotMap::new(map));
         let cluster = self.cluster.get_or_init(|| cluster);
@@ -75,7 +76,7 @@ impl Service {
             }));
     }
 
-    /// The bus is late: it looks at the other nodes before a request is decided.
+    /// Wakes the late cluster bus, so that it checks the other nodes before a request is decided.
     #[cold]
     pub(super) fn wake_cluster(&self) {
         if let Some(cluster) = self.cluster.get() {
@@ -83,7 +84,7 @@ impl Service {
         }
     }
 
-    /// The map by which requests are decided.
+    /// Returns the map by which requests are decided.
     ///
     /// # Panics
     ///
@@ -93,12 +94,12 @@ impl Service {
         Arc::clone(&slots.load().map)
     }
 
-    /// Has requests decided by another map from here on. Called by one thread at a time; no shard may be in hand.
+    /// Makes `map` decide requests from here on. Called by one thread at a time; no shard may be locked.
     ///
-    /// What was admitted by the map before, and has not run yet, is decided again where it runs: each shard that had or
-    /// has slots of this node is passed through behind the change, so that whatever runs there later knows of it. On
-    /// that way those who wait for keys that have gone are sent after them. Subscriptions to shard channels whose slots
-    /// another shard of the cluster has by now end.
+    /// Requests admitted by the previous map that have not run yet are decided again where they run: a task passes
+    /// through each shard after the change, so that whatever runs there later sees it. These tasks also redirect
+    /// clients that wait for keys that have moved. Subscriptions to shard channels whose slots now belong to another
+    /// shard of the cluster end.
     pub fn follow_map(&self, map: Arc<ClusterMap>) {
         let slots = self.slots.get().expect("this server has joined a cluster");
         let before = slots.load_full();
@@ -115,14 +116,14 @@ impl Service {
             .end_shard_channels(|channel| !route::serves_channel(&map, hash::slot(channel)));
     }
 
-    /// Begins anew to count what requests took, by their slots.
+    /// Resets the resource usage by slot.
     pub fn forget_slot_usage(&self) {
         if self.slots.get().is_some() {
             self.pass_through_shards(|engine| engine.forget_slot_usage(|_| false));
         }
     }
 
-    /// Does something with each shard, soon.
+    /// Submits a task for each shard.
     fn pass_through_shards(&self, work: impl Fn(&mut Engine) + Clone + Send + 'static) {
         for shard in 0..self.shards.len() as u16 {
             let work = work.clone();
@@ -133,7 +134,7 @@ impl Service {
     }
 }
 
-/// Whether any request may be decided otherwise by a map than by the one before.
+/// Returns whether any request may be decided differently by the new map.
 fn changes_routes(before: &ClusterMap, after: &ClusterMap) -> bool {
     let owner = |map: &ClusterMap, slot: usize| {
         map.nodes

@@ -1,4 +1,4 @@
-//! One go over the requests of a batch: what it works on, the shard that it has in hand, and the time that it takes.
+//! One pass over the requests of a batch: its state, the shard that it holds locked, and its time budget.
 
 use std::sync::Arc;
 
@@ -20,31 +20,31 @@ use basalt_commands::config::Config;
 use basalt_engine::slot_usage::Usage;
 use basalt_engine::{Engine, Key, Now};
 
-/// Looks at a held shard before the command queues: about 150 ns.
+/// Attempts on a locked shard before the command queues: about 150 ns.
 const SPINS: u32 = 16;
 
-/// A shard's lines take as long from another core as one or two commands.
+/// Fetching a shard's cache lines from another core takes as long as one or two commands.
 const COMMANDS_AHEAD: usize = 2;
 
-/// Nanoseconds of a command that are worth counting against the turn: a turn has not that many commands.
+/// Minimum duration of a command, in nanoseconds, that counts against the turn: shorter ones cannot add up to much.
 const STEP_NS_NOTED: u64 = 10_000;
 
-/// Nanoseconds for which a pipeline of slow commands keeps others of its thread waiting. What a turn publishes is
-/// delivered together, and each subscriber woken once for it: with a quarter of this, publishing to 1,000 subscribers
-/// cost three times as much.
+/// Nanoseconds for which a pipeline of slow commands may keep other connections of its thread waiting. All messages of
+/// a turn are delivered together, and each subscriber is woken once for them: with a quarter of this, publishing to
+/// 1,000 subscribers cost three times as much.
 const SLOW_NS_PER_TURN: u64 = 2_000_000;
 
-/// Nanoseconds of a hold that are worth comparing with the longest of its shard.
+/// Minimum lock time, in nanoseconds, that is compared with the shard's maximum.
 const HOLD_NOTED_NS: u64 = 2_000;
 
-/// A shard in hand.
+/// A locked shard.
 pub(super) type HeldShard = ShardGuard<'static, Engine, Job>;
 
-/// Whose which slot is, by the map of the moment when a turn began.
+/// Slot ownership as of the start of the batch.
 pub(super) struct TurnRoutes {
-    /// The maps of all times.
+    /// The current slot map, which may have changed since.
     pub map: &'static SlotMap,
-    /// The one of that moment.
+    /// The routes as of the start of the batch.
     pub then: Guard<Arc<Routes>>,
 }
 
@@ -56,59 +56,59 @@ impl TurnRoutes {
         }
     }
 
-    /// Whether a request for this slot still runs here without further questions. Its shard is in hand.
+    /// Returns whether a request for this slot still runs here without further checks. Its shard must be locked.
     #[inline]
     pub(super) fn are_settled(&self, slot: SlotOf) -> bool {
         self.then.is_plain(slot) && self.map.version() == self.then.version
     }
 }
 
-/// What a command on one shard works on.
+/// The state that a command on one shard works on.
 pub(super) struct InHand<'h> {
     /// The requests, and their replies.
     pub batch: &'h mut Batch,
     /// The shard.
     pub engine: &'h mut Engine,
-    /// As [`Turn::routes`].
+    /// See [`Turn::routes`].
     pub routes: Option<&'h TurnRoutes>,
 }
 
-/// See the module.
+/// State of one turn; see the module.
 pub(super) struct Turn<'t> {
     /// The requests, and their replies.
     pub batch: &'t mut Batch,
-    /// The configuration for all of them.
+    /// The configuration for the whole turn.
     pub config: &'t Arc<Config>,
-    /// The moment for all of them.
+    /// The time for the whole turn.
     pub now: Now,
-    /// What this thread counts.
+    /// Counters of this thread.
     pub counters: &'static ThreadCounters,
-    /// Whose which slot is, in a cluster, for all of them, if that matters to them.
+    /// Slot ownership, in a cluster, unless the commands have run before.
     pub routes: Option<TurnRoutes>,
-    /// Whether there are monitors.
+    /// True if there are MONITOR clients.
     pub is_monitored: bool,
-    /// Whether what requests take is counted for the slots of their keys.
+    /// True if resource usage is counted per slot.
     pub counts_slots: bool,
-    /// Either of these: one look for most commands.
+    /// Either of these: one check for most commands.
     pub is_observed: bool,
     /// The slot of the keys of the transaction that runs.
     pub transaction_slot: SlotOf,
-    /// A command with so many bytes of reply may belong into the logs of large requests and replies: each command,
-    /// where a request may be large enough.
+    /// Reply size in bytes from which a command may belong in the logs of large requests and replies; 0 if a request
+    /// may be large enough.
     pub large_from_bytes: usize,
     service: &'static Service,
     /// The shard of the last command, kept for the next one.
     held: Option<(u16, HeldShard)>,
-    /// When the last command ended.
+    /// End of the last command.
     before: Ticks,
-    /// The shard that the last commands ran on, and for how long.
+    /// The shard that the last commands ran on, and their total time in nanoseconds.
     holding: Option<u16>,
     hold_ns: u64,
-    /// Nanoseconds of slow commands so far.
+    /// Total nanoseconds of slow commands so far.
     spent_ns: u64,
-    /// Nanoseconds that the command under way ran in earlier turns.
+    /// Nanoseconds that the current command ran in earlier turns.
     pub earlier_ns: u64,
-    /// The period in which it began: who waits for its end learns of that when no shard is in hand any more.
+    /// The period in which the turn began: those waiting for its end are notified once no shard is locked.
     pub under_way: Guard<Arc<UnderWay>>,
 }
 
@@ -122,7 +122,7 @@ impl<'t> Turn<'t> {
     ) -> Turn<'t> {
         let counters = counters::local();
         service.telemetry.hot_keys.prepare(counters);
-        // What a primary or a file has, and slots on their way to here, is run whatever node has the slots by now.
+        // Replicated, loaded and imported commands run regardless of which node has the slots by now.
         let slots = service.slots.get().filter(|_| !has_run_before);
         if slots.is_some_and(|slots| slots.is_late(now.unix_ms)) {
             service.wake_cluster();
@@ -130,7 +130,7 @@ impl<'t> Turn<'t> {
         let counts_slots = slots.is_some() && config.cluster_slot_stats_enabled;
         let is_monitored = service.pubsub.is_monitored();
         Turn {
-            // No request has more bytes than all that have come together, which a turn does not change.
+            // No request is larger than all received bytes together, and a turn does not change those.
             large_from_bytes: match slowlog::is_large_request(config, batch.received_bytes()) {
                 true => 0,
                 false => slowlog::large_reply_bytes(config),
@@ -155,14 +155,14 @@ impl<'t> Turn<'t> {
         }
     }
 
-    /// The next plan.
+    /// Returns the next plan.
     #[inline]
     pub(super) fn plan(&self) -> Option<Plan> {
         self.batch.plans.get(self.batch.next).copied()
     }
 
-    /// Takes a shard, unless it is in hand already; none if it stays held by others. What a command a little later
-    /// writes of its shard is on its way meanwhile.
+    /// Locks a shard, unless it is locked already; returns `None` if others keep it locked. Meanwhile the lines that a
+    /// later command writes of its own shard are prefetched.
     #[inline]
     pub(super) fn hold(&mut self, shard: u16) -> Option<InHand<'_>> {
         if self
@@ -187,15 +187,15 @@ impl<'t> Turn<'t> {
         })
     }
 
-    /// Whether a key is there, if its shard is in hand still.
+    /// Returns whether a key exists, or `None` if its shard is not locked any more.
     pub(super) fn is_there(&self, db: usize, routed: &RoutedKey, key: &Key<'_>) -> Option<bool> {
         let held = self.held.as_ref();
         let (_, engine) = held.filter(|(number, _)| *number == routed.shard)?;
         Some(engine.is_there(db, key, self.now))
     }
 
-    /// Counts what a request took for the slot of its keys: here if its shard is in hand still, else as a task of the
-    /// shard's.
+    /// Counts a request's resource usage for its slot: directly if the shard is still locked, otherwise by a task of
+    /// the shard.
     pub(super) fn count_slot(&mut self, slot: u16, usage: Usage) {
         let shard = slot & (self.service.shards.len() as u16 - 1);
         match &mut self.held {
@@ -213,20 +213,20 @@ impl<'t> Turn<'t> {
         }
     }
 
-    /// Lets go of the shard in hand.
+    /// Releases the locked shard.
     #[inline]
     pub(super) fn release(&mut self) {
         self.held = None;
     }
 
-    /// Nanoseconds since the last command ended.
+    /// Returns the nanoseconds since the last command ended, and restarts the lap.
     #[inline]
     pub(super) fn lap_ns(&mut self) -> u64 {
         let after = Ticks::now();
         after.since_ns(std::mem::replace(&mut self.before, after))
     }
 
-    /// Notes for how long a shard was held by commands that ran one after the other.
+    /// Records how long consecutive commands held a shard locked.
     #[inline]
     pub(super) fn note_hold(&mut self, route: Route, duration_ns: u64) {
         let in_hand = match route {
@@ -248,7 +248,7 @@ impl<'t> Turn<'t> {
         }
     }
 
-    /// Whether the turn has taken so long that others of its thread go first.
+    /// Returns whether the turn has taken so long that other connections of its thread go first.
     #[inline]
     pub(super) fn is_long(&mut self, duration_ns: u64) -> bool {
         if duration_ns <= STEP_NS_NOTED {

@@ -1,5 +1,5 @@
-//! EVAL and its kin, and EXEC: a unit that begins with the shards that it names, here and now if these are free, and
-//! goes on as a job if it has to wait, to run again, or to run on a thread of its own.
+//! EVAL, its variants and EXEC: a unit starts with the shards that it declares, immediately if these are free, and
+//! continues as a job if it has to wait, to restart, or to run on a separate thread.
 
 use std::ops::ControlFlow::Continue;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl Session {
         self.queue_unit(turn, transaction, unit_plan)
     }
 
-    /// Does what a script left to be done besides its reply. No shard is in hand.
+    /// Completes a script apart from its reply. No shard may be locked.
     fn end_script(&self, turn: &mut Turn<'_>, request: Request<'_>, outcome: &UnitOutcome) -> Ran {
         if turn.is_monitored {
             self.show_script(turn, request, outcome);
@@ -111,7 +111,7 @@ impl Session {
         self.queue_unit(turn, transaction, plan)
     }
 
-    /// Does what a transaction left to be done besides its reply. No shard is in hand.
+    /// Completes a transaction apart from its reply. No shard may be locked.
     fn end_transaction(
         &mut self,
         turn: &mut Turn<'_>,
@@ -165,7 +165,7 @@ impl Session {
         ))
     }
 
-    /// Goes on behind a unit that was queued.
+    /// Continues after a queued unit.
     pub(super) fn resume_unit(
         &mut self,
         turn: &mut Turn<'_>,
@@ -205,7 +205,7 @@ impl Session {
     }
 }
 
-/// What a unit runs with on the thread of its connection.
+/// Returns the context of a unit that runs on its connection's thread.
 fn context<'c>(
     connection: &'c mut Connection,
     service: &'static Service,
@@ -223,7 +223,7 @@ fn context<'c>(
     }
 }
 
-/// The plan of a script that is known to need more than the shards that it names.
+/// Returns the plan of a script that is known to need more than its declared shards.
 #[cold]
 fn advised(advice: &Advice, named: impl Iterator<Item = u16>, router: Router) -> UnitPlan {
     let plan = match advice.is_wide {
@@ -236,7 +236,7 @@ fn advised(advice: &Advice, named: impl Iterator<Item = u16>, router: Router) ->
     plan.offloaded_if(advice.is_slow)
 }
 
-/// Takes the shards that a unit begins with, in a few tries, if it is to run here.
+/// Tries a few times to lock the initial shards of a unit that is to run here.
 fn take<'s>(shards: &'s Shards, plan: &UnitPlan) -> Option<ExtendableGuard<'s, Engine, Job>> {
     if plan.is_offloaded {
         return None;

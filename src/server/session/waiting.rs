@@ -1,4 +1,4 @@
-//! A request that ran and has no reply yet: what it waits for, and how it goes on.
+//! A blocked request, which has run and has no reply yet: its wait and its completion.
 
 use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use basalt_commands::command::context::Block;
 use basalt_commands::command::declaration::CommandResult;
 use basalt_commands::command::error::write_failure;
 
-/// What a connection waits for.
+/// The wait of a connection.
 pub(super) enum Blocked {
-    /// For its time to end, or CLIENT UNBLOCK.
+    /// Until the timeout or CLIENT UNBLOCK.
     For(Block),
-    /// For a key as well.
+    /// Until a key is available as well.
     On(Arc<Waiter>),
 }
 
-/// How soon to look again at a wait that ended by its time while somebody was about to serve it.
+/// Milliseconds until the retry of a wait that timed out while another thread was about to serve it.
 const SOON_MS: u64 = 1;
 
 impl Session {
-    /// Goes on with the request that the connection is blocked in, as far as that is possible. No shard is in hand.
+    /// Continues the request that the connection is blocked in, as far as possible. No shard may be locked.
     #[cold]
     pub(super) fn end_wait(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Flow {
         let Some(blocked) = self.blocked.take() else {
@@ -61,7 +61,7 @@ impl Session {
         }
     }
 
-    /// Takes the reply of a request that was served; whether it is an error. None: it is yet to be refused.
+    /// Takes the reply of a served request; returns whether it is an error, or `None` if it is yet to be refused.
     fn take_served(&mut self, turn: &mut Turn<'_>, waiter: &Arc<Waiter>) -> Option<bool> {
         self.connection.shared.end();
         let mut failed = Some(false);
@@ -70,30 +70,29 @@ impl Session {
             self.learn(&served.client);
             failed = (!served.is_denied).then_some(served.failed);
         }
-        // The thread that served it had some of its shards in hand only.
+        // The serving thread had only some of its shards locked.
         if waiter.shards().len() > 1 {
             self.leave_queues(waiter);
         }
         failed
     }
 
-    /// The end of a wait without what it waited for; whether the reply is an error. Or the Unix time in milliseconds
-    /// until which it goes on, unless it is nudged.
+    /// Ends an unserved wait; returns whether the reply is an error, or as `Err` the Unix time in milliseconds until
+    /// which the wait continues unless woken.
     fn end_of_time(&mut self, turn: &mut Turn<'_>, blocked: &Blocked) -> Result<bool, u64> {
         let (until_ms, on_timeout) = match blocked {
             Blocked::For(block) => (block.until_ms, block.on_timeout),
             Blocked::On(waiter) => (waiter.wait().until_ms, waiter.wait().on_timeout),
         };
         let now_ms = turn.now.unix_ms;
-        // Times are whole milliseconds, cut off: only the one after the last is never before the time that was asked
-        // for.
+        // Times are truncated to whole milliseconds: only the next one is certain not to precede the requested time.
         let end_ms = until_ms.map(|until_ms| until_ms.saturating_add(1));
         let is_late = end_ms.is_some_and(|end_ms| end_ms <= now_ms);
         let unblocked = self.connection.shared.unblocked(is_late);
         if let (None, Blocked::For(block)) = (unblocked, blocked)
             && let Some(result) = self.look(block, false, &mut turn.batch.out)
         {
-            // A client that ends it otherwise at this moment is too late, but is answered that it did.
+            // A concurrent CLIENT UNBLOCK comes too late, yet its sender is told that it succeeded.
             let _ = self.connection.shared.unblocked(true);
             return Ok(write_failure(result, &mut turn.batch.out));
         }
@@ -140,20 +139,21 @@ impl Session {
         })
     }
 
-    /// Whether what it waits for has come, besides the end of its time; the reply is written then.
+    /// Checks the condition that the client waits for, besides the timeout; if it holds, writes the reply and returns
+    /// its result.
     fn look(&self, block: &Block, is_over: bool, out: &mut Out) -> Option<CommandResult> {
         let look = block.look?;
         let server = self.service.server();
         (look.has_come)(server, &self.connection, look.wanted, is_over, out)
     }
 
-    /// Whether the reply is there that the connection waits for. What others have for it may tell of changes that the
-    /// reply does not know of, and must stand behind it then.
+    /// Returns whether the awaited reply has arrived. Push messages may report changes later than that reply, and must
+    /// then follow it.
     pub fn is_served(&self) -> bool {
         matches!(self.blocked.as_deref(), Some(Blocked::On(waiter)) if waiter.state() == WaitState::Served)
     }
 
-    /// The connection ends: no thread may serve it any more, and those behind it in the queues move up.
+    /// Ends the connection's state: no thread may serve it any more, and the clients queued behind it move up.
     pub fn end(&mut self) {
         self.discard();
         self.service.pubsub.forget(&self.connection.shared);

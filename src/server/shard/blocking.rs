@@ -1,15 +1,15 @@
-//! Requests that wait for a key: BLPOP, XREAD BLOCK and the like.
+//! Requests that block on a key: BLPOP, XREAD BLOCK and the like.
 //!
-//! A handler that finds nothing asks to wait. While its shards are still in hand, the request is put in the queues of
-//! its keys. The command that changes such a key serves the queue as soon as it is over, before its shard is
-//! released: it runs the waiting request again, with the keys whose shards it has, and hands the reply to the
-//! connection. A request that needs more shards than are at hand ([`Wait::needs_all`]) is sent to all of them as soon
-//! as these are let go (`job::task::WaiterDispatcher`), and meanwhile holds its place: those behind it in the queue
-//! wait for it. So is one that was being served on one shard, and found nothing, while its key on another shard
+//! A handler that finds nothing asks to wait. While its shards are still locked, the request is put in the queues of
+//! its keys. The command that changes such a key serves the queue at its end, before its shard is released: it runs the
+//! blocked request again, with the keys whose shards it has, and hands the reply to the connection. A request that
+//! needs more shards than are locked ([`Wait::needs_all`]) is sent to all of them as soon as these are released
+//! (`job::task::WaiterDispatcher`), and meanwhile keeps its position: those behind it in the queue wait for it. The
+//! same goes for a request that was being served on one shard, and found nothing, while its key on another shard
 //! changed.
 //!
-//! Serving, the end of the time, CLIENT UNBLOCK and a disconnect race on one word of the connection
-//! ([`Shared::change_wait`]), with one winner.
+//! Serving, the timeout, CLIENT UNBLOCK and a disconnect race on one word of the connection ([`Shared::change_wait`]),
+//! with one winner.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -35,10 +35,10 @@ use basalt_core::resp::reply::Protocol;
 use basalt_engine::waiting::{self, Held, Interest, Place, Waiting};
 use basalt_engine::{Engine, Key, Now, engine_of};
 
-/// How many waiters there were so far.
+/// Number of waiters created so far.
 static WAITERS: AtomicU64 = AtomicU64::new(0);
 
-/// A request that waits.
+/// A blocked request.
 pub struct Waiter {
     id: u64,
     connection: Arc<Shared>,
@@ -49,36 +49,36 @@ pub struct Waiter {
     pub(super) config: Arc<Config>,
     place: ShardPlace,
     wait: Wait,
-    /// How it was admitted, in a cluster.
+    /// The permit, in a cluster.
     permit: Option<Permit>,
     reply: Mutex<Option<Served>>,
     protocol: Protocol,
-    /// What it takes, which its connection answers for as long as it is anywhere.
+    /// Memory in bytes, charged to its connection for as long as the waiter exists.
     memory_bytes: usize,
 }
 
-/// What a place in the queue of a key takes in the shard, beside the key's name; an alarm takes less.
+/// Bytes of an entry in the queue of a key in the shard, besides the key's name; an alarm takes less.
 const WAITING_BYTES: usize = 160;
 
-/// The reply of a request that waited.
+/// The reply of a blocked request.
 pub struct Served {
     /// The reply itself.
     pub out: Out,
-    /// The client, with the stamp of the last effect that the reply knows of.
+    /// The client, with the stamp of the last effect that the reply reflects.
     pub client: ClientView,
-    /// The rules of the user do not let it run the request any more: the reply is yet to be written.
+    /// True if the user's ACL rules no longer allow the request: the reply is yet to be written.
     pub is_denied: bool,
-    /// Whether it is an error.
+    /// True if the reply is an error.
     pub failed: bool,
 }
 
-/// What came of a try to serve.
+/// Outcome of an attempt to serve.
 enum Try {
-    /// The request has its reply, or waits no more.
+    /// The request has its reply, or is blocked no more.
     Over,
-    /// There is nothing for it.
+    /// There is nothing for the request.
     NotYet,
-    /// The request is on its way to all its shards, or will be; no request behind it may be served before.
+    /// The request is being sent to all its shards, or will be; no request behind it may be served before.
     Called,
 }
 
@@ -100,7 +100,7 @@ impl waiting::Waiter for Waiter {
 }
 
 impl Waiter {
-    /// A request that begins to wait, with a copy of its arguments.
+    /// Creates the waiter of a request, with a copy of its arguments.
     pub(super) fn new(
         connection: &Arc<Shared>,
         command: &'static Command,
@@ -138,18 +138,18 @@ impl Waiter {
         Arc::new(waiter)
     }
 
-    /// The row of its request.
+    /// Returns the command of the request.
     pub fn command(&self) -> &'static Command {
         self.command
     }
 
-    /// What ends the wait besides a reply.
+    /// Returns what ends the wait besides a reply.
     pub fn wait(&self) -> &Wait {
         &self.wait
     }
 
-    /// The error reply of a request whose key is another node's by now, or is on the way there, or that waits while the
-    /// cluster is down.
+    /// Returns the error reply of a request whose key belongs to another node by now, or is being migrated, or that
+    /// waits while the cluster is down.
     pub fn redirection(&self, config: &Config) -> Option<String> {
         let permit = self.permit?;
         let slot = permit.slot.first()?;
@@ -157,34 +157,34 @@ impl Waiter {
         let refusal = route::while_waiting(&routes.map, slot, permit.manner);
         let refusal = refusal.unwrap_or_else(|| match routes.map.migrating.get(&slot) {
             Some(&target) => Refusal::Ask(slot, target),
-            // Where the slot has come back meanwhile, the client asks again.
+            // If the slot has returned meanwhile, the client retries here.
             None => Refusal::Moved(slot, routes.map.owners[usize::from(slot)]),
         });
         Some(routes.refusal_text(refusal, permit.manner, config))
     }
 
-    /// The connection that waits.
+    /// Returns the blocked connection.
     #[cfg(test)]
     pub fn connection(&self) -> &Arc<Shared> {
         &self.connection
     }
 
-    /// Where the wait stands.
+    /// Returns the state of the wait.
     pub fn state(&self) -> WaitState {
         self.connection.wait_state_of(self.number)
     }
 
-    /// The reply, once.
+    /// Takes the reply.
     pub fn take_reply(&self) -> Option<Served> {
         self.reply.lock().take()
     }
 
-    /// The shards in whose queues it may stand.
+    /// Returns the shards in whose queues the waiter may be.
     pub fn shards(&self) -> ShardList {
         shards::shards_of(self.args.keys())
     }
 
-    /// The keys in whose queues it stands.
+    /// Returns the keys in whose queues the waiter is.
     fn awaited(&self) -> &[RoutedKey] {
         let keys = self.args.keys();
         debug_assert!(keys.is_sorted_by_key(|key| key.argument));
@@ -198,7 +198,7 @@ impl Waiter {
         self.args.args().get(routed.argument as usize)
     }
 
-    /// Stands in line for its keys. All shards are in hand.
+    /// Adds the waiter to the queues of its keys. All shards must be locked.
     pub(super) fn register(self: &Arc<Self>, engines: &mut [&mut Engine]) {
         let interest = Interest {
             data_type: self.wait.data_type,
@@ -217,7 +217,7 @@ impl Waiter {
         }
     }
 
-    /// Serves it where it was called to, with all its shards in hand.
+    /// Serves a called waiter, with all its shards locked.
     pub fn answer_call(self: &Arc<Self>, engines: &mut [&mut Engine], now: Now) {
         if self.state() == WaitState::Called {
             self.serve(engines, now);
@@ -225,7 +225,7 @@ impl Waiter {
         if !waiting::Waiter::is_waiting(&**self) {
             return self.leave(engines);
         }
-        // There was nothing after all. It goes on waiting where it stands; those behind it were held up.
+        // There was nothing after all. The waiter keeps its position; those behind it were held up.
         for routed in self.awaited() {
             if let Some(engine) = engine_of(engines, routed.shard) {
                 engine.waiters.wake(self.client.db, self.key(routed));
@@ -233,7 +233,7 @@ impl Waiter {
         }
     }
 
-    /// Leaves the queues of those keys whose shards are in hand.
+    /// Leaves the queues of those keys whose shards are locked.
     pub fn leave(&self, engines: &mut [&mut Engine]) {
         for routed in self.awaited() {
             if let Some(engine) = engine_of(engines, routed.shard) {
@@ -245,7 +245,7 @@ impl Waiter {
     fn leave_queue(&self, engine: &mut Engine, routed: &RoutedKey) {
         let (db, key) = (self.client.db, self.key(routed));
         if engine.waiters.remove(db, key, self.id) {
-            // Those behind it may have been held up by it.
+            // The waiter may have held up those behind it.
             engine.waiters.wake(db, key);
         }
     }
@@ -254,15 +254,15 @@ impl Waiter {
         self.connection.change_wait(self.number, from, to)
     }
 
-    /// Begins to serve it, unless somebody else does, or it waits no more.
+    /// Begins to serve the waiter, unless another thread does, or it is blocked no more.
     fn begin_serving(&self) -> Result<(), Try> {
         use WaitState::{Blocked, Called, Missed, Serving};
         loop {
-            // A thread that has all its shards before those to whom it was called serves it as well.
+            // A thread that gets all its shards before the call arrives serves it as well.
             if self.change(Blocked, Serving) || self.change(Called, Serving) {
                 return Ok(());
             }
-            // It is being served on another shard. If it finds nothing there, it comes here with all its shards.
+            // Another shard is serving it. If nothing is found there, the waiter comes here with all its shards.
             if self.change(Serving, Missed) || self.state() == Missed {
                 return Err(Try::Called);
             }
@@ -272,7 +272,7 @@ impl Waiter {
         }
     }
 
-    /// There was nothing for it.
+    /// Ends an attempt that found nothing.
     fn end_serving(self: &Arc<Self>, engines: &mut [&mut Engine]) -> Try {
         if self.change(WaitState::Serving, WaitState::Blocked) {
             return Try::NotYet;
@@ -283,7 +283,7 @@ impl Waiter {
         Try::Called
     }
 
-    /// Runs the request again with the engines in hand.
+    /// Runs the request again with the locked engines.
     fn serve(self: &Arc<Self>, engines: &mut [&mut Engine], now: Now) -> Try {
         let mut keys = self.args.keys().to_vec();
         for key in &mut keys {
@@ -363,7 +363,7 @@ impl Waiter {
         Try::Over
     }
 
-    /// Whether its keys have gone with a slot that is moving, so that the request belongs to the other node now.
+    /// Returns whether its keys have moved with a migrating slot, so that the request belongs to the other node now.
     fn has_gone(&self, engines: &mut [&mut Engine], args: Args<'_>, now: Now) -> bool {
         let at = (self.client.db, now);
         let look = || permit::presence(engines, std::iter::once(args), at);
@@ -376,7 +376,7 @@ impl Waiter {
         matches!(refusal, Refusal::Ask(..))
     }
 
-    /// Whether the rules of its user, which may have changed, do not let it run the request any more.
+    /// Returns whether the user's ACL rules, which may have changed, no longer allow the request.
     #[cold]
     fn is_denied(&self, args: &Args<'_>) -> bool {
         let user = self.connection.user();
@@ -387,12 +387,12 @@ impl Waiter {
 
     fn end_with(&self, served: Served) {
         *self.reply.lock() = Some(served);
-        // It has missed nothing that it still wants.
+        // A missed change does not matter to a served request.
         let _ = self.change(WaitState::Serving, WaitState::Served)
             || self.change(WaitState::Missed, WaitState::Served);
     }
 
-    /// Has it brought to all its shards, as soon as those in hand are let go.
+    /// Schedules the request for all its shards, as soon as the locked ones are released.
     fn call(self: &Arc<Self>, engines: &mut [&mut Engine]) {
         let engine = &mut engines[0];
         if let Some(caller) = engine.waiters.caller.clone() {
@@ -410,7 +410,7 @@ impl Drop for Waiter {
     }
 }
 
-/// A waiter to be brought to its shards by the thread that has let go those that it is called from.
+/// A waiter to be sent to its shards by the thread that has released those it is called from.
 struct Call {
     waiter: Arc<Waiter>,
     caller: Arc<dyn waiting::Caller>,
@@ -422,7 +422,7 @@ impl Wake for Call {
     }
 }
 
-/// Ends the waits for keys of this shard that another node has by now, or all while the cluster is down.
+/// Ends the waits for keys of this shard that belong to another node by now, or all waits while the cluster is down.
 pub fn end_redirected(engine: &mut Engine) {
     let mut all: Vec<Arc<dyn waiting::Waiter>> = Vec::new();
     engine
@@ -444,7 +444,7 @@ pub fn end_redirected(engine: &mut Engine) {
     }
 }
 
-/// Serves all who wait for keys that changed in these shards, and the clients that wait for what they change in turn.
+/// Serves the waiters of keys that changed in these shards, and those of keys changed by that in turn.
 #[cold]
 #[inline(never)]
 pub(super) fn serve(engines: &mut [&mut Engine], now: Now) {
@@ -466,7 +466,7 @@ pub(super) fn serve(engines: &mut [&mut Engine], now: Now) {
 fn serve_key(engines: &mut [&mut Engine], index: usize, place: &Place, now: Now) {
     let mut behind = None;
     let mut turn_is_over = false;
-    // What the key holds, until a client is served that could change that.
+    // The key's content, until a client is served that could change it.
     let mut held = None;
     loop {
         let engine = &mut *engines[index];
@@ -511,7 +511,7 @@ fn serve_key(engines: &mut [&mut Engine], index: usize, place: &Place, now: Now)
     }
 }
 
-/// What a key holds, and whether a client loads it.
+/// Returns a key's data type, and whether a client is loading it.
 fn held_by(engine: &mut Engine, place: &Place, now: Now) -> Held {
     let key = Key::new(&place.1, engine.seed());
     let mut keyspace = engine.keyspace(place.0, now).untouched();

@@ -1,13 +1,13 @@
-//! How commands meet shards.
+//! Execution of commands on shards.
 //!
 //! ```text
 //! ownership  the token of each shard, its queue, and guards; knows nothing of Redis
 //! route      the shard of a key
 //! permit     whether this node serves the slots of a request: when it is admitted, and again where it runs
-//! execute    one command with its shards in hand
+//! execute    one command with its shards locked
 //! blocking   requests that wait for a key
 //! unit       transactions and scripts: several commands as one, which can be rolled back
-//! job        what queues: a command, a unit or a task that owns all it needs
+//! job        a queued command, unit or task, which owns all it needs
 //! ```
 
 #[forbid(unsafe_code)]
@@ -29,8 +29,8 @@ use basalt_engine::Engine;
 /// The shards of this server.
 pub type Shards = ownership::Shards<Engine, job::Job>;
 
-/// A job in the form in which it queues.
+/// A job in its queueable form.
 pub type QueuedJob = Box<ownership::queued::QueuedMessage<job::Job>>;
 
-/// The tokens that a unit has in hand, and can extend.
+/// The tokens that a unit holds, and can extend.
 pub type HeldShards<'a> = ownership::tokens::HeldTokens<'a, Engine, job::Job>;

@@ -1,9 +1,10 @@
-//! The slots of a request in a cluster: whether this node serves them, when the request is admitted and where it runs.
+//! The slots of a request in a cluster: decides whether this node serves them, at admission and again where the request
+//! runs.
 //!
-//! A request is admitted by the slot map of one moment and runs a little later, possibly after it waited in a queue.
-//! Where its shards are locked it asks [`Permit::still_valid`]: if the map has changed since, or the slot is moving, so
-//! that it matters which keys are here, it is decided again, under the same lock. No other command can change the
-//! answer in between. Commands on one shard or several, transactions and scripts, and waiters ask this one question.
+//! A request is admitted by the slot map of one moment and runs a little later, possibly after waiting in a queue. Once
+//! its shards are locked, [`Permit::still_valid`] is called: if the map has changed since, or the slot is migrating, so
+//! that it matters which keys are here, the request is decided again, under the same lock. No other command can change
+//! the result in between. Commands on one or several shards, transactions, scripts and waiters all use this one check.
 
 use std::fmt;
 
@@ -20,7 +21,7 @@ use basalt_engine::{Engine, Now, engine_of};
 pub struct Permit {
     /// Gives the current slot map.
     pub map: &'static SlotMap,
-    /// Version of the slot map that admitted the request; 0 if its keys have to be looked for in any case.
+    /// Version of the slot map that admitted the request; 0 if its keys have to be checked in any case.
     pub version: u64,
     /// The slot of the keys.
     pub slot: SlotOf,
@@ -28,7 +29,7 @@ pub struct Permit {
     pub manner: Manner,
 }
 
-/// Why this node does not run a request, and the error reply that says so.
+/// The refusal of a request by this node, with its error reply.
 #[derive(Debug)]
 pub struct Redirect {
     /// The reason.
@@ -44,7 +45,7 @@ impl fmt::Debug for Permit {
 }
 
 impl Permit {
-    /// For a request that `routes`, the slot map of this moment, admits.
+    /// Creates the permit of a request that `routes`, the current slot map, admits.
     #[inline]
     pub fn new(map: &'static SlotMap, routes: &Routes, slot: SlotOf, manner: Manner) -> Permit {
         let version = match routes.is_plain(slot) {
@@ -59,7 +60,8 @@ impl Permit {
         }
     }
 
-    /// Whether the request still runs on this node. The shards of its keys are locked; `look` looks for the keys.
+    /// Checks that the request still runs on this node. The shards of its keys must be locked; `look` determines which
+    /// keys are here.
     #[inline]
     pub fn still_valid(
         &self,
@@ -72,8 +74,8 @@ impl Permit {
         }
     }
 
-    /// Whether the request runs on this node by this slot map. If `look` cannot say which keys are here, the request is
-    /// let through, to be decided where it runs.
+    /// Checks that the request runs on this node by this slot map. If `look` cannot determine which keys are here, the
+    /// request passes, to be decided where it runs.
     #[cold]
     pub fn judge(
         &self,
@@ -88,7 +90,7 @@ impl Permit {
     }
 }
 
-/// Whether requests for a slot that arrive in this manner run on this node.
+/// Checks that requests for a slot that arrive in this manner run on this node.
 pub fn judge(
     routes: &Routes,
     (slot, manner): (SlotOf, Manner),
@@ -112,7 +114,7 @@ pub fn judge(
     }
 }
 
-/// How a command comes over a connection.
+/// Returns the manner in which a command arrives over a connection.
 #[inline]
 pub fn manner_of(command: &Command, connection: Manner) -> Manner {
     let moves_keys = matches!(command.run, Run::Session(_)) && command.is_write();
@@ -131,7 +133,7 @@ fn special_manner(command: &Command, manner: Manner) -> Manner {
     manner.put(Manner::CHANNEL, command.flags.has(Flags::PUBSUB))
 }
 
-/// The slot of what a command names that needs no shard: channels, or keys that another server is to get.
+/// Returns the slot of a shardless command's names: channels, or keys to migrate to another server.
 #[cold]
 pub fn slot_of_names<'a>(
     command: &Command,
@@ -139,7 +141,7 @@ pub fn slot_of_names<'a>(
     argument: impl Fn(usize) -> &'a [u8] + Copy,
 ) -> SlotOf {
     let mut slot = SlotOf::NONE;
-    // Channels, and cursors, which are named as keys are.
+    // Channels, and cursors, which are declared like keys.
     let names_no_keys = command
         .keys
         .iter()
@@ -156,8 +158,8 @@ pub fn slot_of_names<'a>(
     slot
 }
 
-/// Counts the keys of some requests that are here, in a database. Expired keys are not. Nothing is touched, counted as a
-/// lookup or deleted.
+/// Counts the keys of some requests that exist here, in a database. Expired keys count as missing. Nothing is touched,
+/// counted as a lookup or deleted.
 pub fn presence<'a>(
     engines: &mut [&mut Engine],
     each: impl Iterator<Item = Args<'a>>,

@@ -1,5 +1,5 @@
-//! Running the handler of one command: the context that it works on, its reply, and what it leaves in the log. What
-//! follows from that for others, as for clients that wait for its keys, is done by the module around this.
+//! Runs the handler of one command: its context, its reply, and its log records. Consequences for other clients, such
+//! as those blocked on its keys, are handled by the parent module.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ use basalt_commands::config::Config;
 use basalt_engine::record::{self, Records};
 use basalt_engine::{Engine, Now};
 
-/// What a command runs with, besides its shards and arguments.
+/// The context of a command, besides its shards and arguments.
 #[derive(Clone, Copy)]
 pub struct ExecutionContext<'a> {
-    /// The moment.
+    /// The current time.
     pub now: Now,
     /// Limits and thresholds.
     pub config: &'a Arc<Config>,
-    /// The shard in hand, for cursors.
+    /// The locked shard, for cursors.
     pub place: ShardPlace,
-    /// The connection that waits if the command has to; none, if it must not.
+    /// The connection to block if the command has to wait; `None` if it must not block.
     pub blocker: Option<&'a Arc<Shared>>,
-    /// Whether the command can be run again on a thread of its own.
+    /// True if the command can be run again on a separate thread.
     pub may_offload: bool,
-    /// In a cluster: how it was admitted, if that is to be asked again before it runs.
+    /// In a cluster: the permit, if it is to be checked again before the command runs.
     pub permit: Option<&'a Permit>,
 }
 
-/// Runs the handler; true when it answered with an error.
+/// Runs the handler; returns true if it replied with an error.
 #[inline]
 pub(in crate::shard) fn answer(
     command: &'static Command,
@@ -55,11 +55,11 @@ pub(in crate::shard) fn answer(
     failed
 }
 
-/// Remembers what a connection that caches has just read, while the shards are still in hand: whatever changes
-/// these keys comes later, and is told.
+/// Tracks the keys that a caching connection has just read, while the shards are still locked: any later change of
+/// these keys is then notified.
 #[cold]
 fn track(command: &Command, cx: &mut ShardCx<'_>, args: &Args<'_>) {
-    // What a script reads counts, not what it was given.
+    // The reads of a script count, not its arguments.
     if command.group == Group::Scripting {
         return;
     }
@@ -73,7 +73,8 @@ fn track(command: &Command, cx: &mut ShardCx<'_>, args: &Args<'_>) {
     }
 }
 
-/// A context over engines, which agree with the connection on the largest Lamport stamp that any of them knows.
+/// Creates a context over engines, which agree with the connection on the largest Lamport stamp that any of them has
+/// seen.
 #[inline]
 pub(in crate::shard) fn begin<'c>(
     command: &'static Command,
@@ -110,7 +111,8 @@ pub(in crate::shard) fn begin<'c>(
     )
 }
 
-/// The connection knows of all effects after, and its reply of all that others are to hear before.
+/// Updates the client's view from an engine: the stamp of later effects, and the positions of the news and the log that
+/// its reply reflects.
 #[inline]
 pub(in crate::shard) fn learn(engine: &Engine, client: &mut ClientView) {
     client.stamp = client.stamp.max(engine.effects.stamp());
@@ -118,13 +120,13 @@ pub(in crate::shard) fn learn(engine: &Engine, client: &mut ClientView) {
     client.log_seen = client.log_seen.max(engine.effects.log_position());
 }
 
-/// Whether what a command leaves in the log takes effect together. What is deleted by one that may come across any key,
-/// because its time had come, goes by itself.
+/// Returns whether a command's log records take effect atomically. Expired keys deleted by a command that may come
+/// across any key are logged on their own.
 pub(super) fn is_unit(command: &Command) -> bool {
     !command.keys.is_empty() || command.is_write()
 }
 
-/// Appends what a command leaves in the log.
+/// Appends a command's records to the log.
 #[cold]
 pub(in crate::shard) fn append_records(
     command: &'static Command,

@@ -1,6 +1,6 @@
-//! Running one command with its shards in hand: the same code for a command that runs at once and for one that was
-//! queued. Afterwards those are served who waited for what it changed, what is to be logged is appended to the log, and
-//! what others want to hear of to the sequence that they hear.
+//! Runs one command with its shards locked: the same code for immediate and for queued commands. Afterwards it serves
+//! those blocked on the changed keys, appends records to the log, and appends news for subscribers and tracking clients
+//! to their sequence.
 
 pub(super) mod handler;
 
@@ -23,16 +23,16 @@ use basalt_engine::evict::Full;
 use basalt_engine::record::{self, Records};
 use basalt_engine::{Engine, Now};
 
-/// How a command ended.
+/// Outcome of a command.
 pub enum Outcome {
-    /// The command answered.
+    /// The command replied.
     Done {
-        /// With an error.
+        /// True if the reply is an error.
         failed: bool,
     },
-    /// The command was not run, as there is no memory for what it may add.
+    /// The command was not run: the slot is not served here, or memory is exhausted.
     Refused,
-    /// The command waits.
+    /// The command is blocked.
     Blocked(Arc<Waiter>),
     /// The command was not run: it takes too long for this thread.
     Offload,
@@ -102,7 +102,8 @@ fn presence(engines: &mut Engines<'_>, args: &Args<'_>, at: (usize, Now)) -> Pre
     engines.with_all(|engines| permit::presence(engines, std::iter::once(*args), at))
 }
 
-/// Makes room for what a command puts into a database. What goes for it goes by itself, before it.
+/// Evicts keys for the data that a command adds to a database. The evictions are logged on their own, before the
+/// command.
 #[cold]
 #[inline(never)]
 fn make_room(engines: &mut Engines<'_>, db: usize, now: Now) -> Result<(), Full> {
@@ -114,7 +115,7 @@ fn make_room(engines: &mut Engines<'_>, db: usize, now: Now) -> Result<(), Full>
     })
 }
 
-/// Pays with other keys for what a command put in. They go by themselves, after it.
+/// Evicts other keys for the data that a command added. The evictions are logged on their own, after the command.
 #[cold]
 #[inline(never)]
 fn pay(
@@ -126,23 +127,23 @@ fn pay(
     engines.with_all(|engines| {
         append_records(command, engines, client);
         engines.iter_mut().for_each(|engine| engine.pay(now, keys));
-        // A client that asks for the position of its last write means the one before.
+        // A client that asks for the position of its last write means the command itself.
         append_alone(engines);
     });
 }
 
-/// Appends the records of keys that went to make room.
+/// Appends the records of evicted keys.
 fn append_alone(engines: &mut [&mut Engine]) {
     record::append(engines, &mut Records::default(), false);
 }
 
-/// What a command looked up that did nothing is not counted, nor told.
+/// Discards the lookups of a command that did nothing: they are neither counted nor published.
 #[cold]
 fn forget_reads(engines: &mut Engines<'_>) {
     engines.each(|engine| engine.forget_reads());
 }
 
-/// Runs a command that may have to wait.
+/// Runs a command that may block.
 #[cold]
 #[inline(never)]
 fn run_blocking(
@@ -188,7 +189,7 @@ fn run_blocking(
     outcome
 }
 
-/// Runs one visit of a command that goes from shard to shard; the error, if any, ends it.
+/// Runs one visit of a command that goes from shard to shard; an error ends it.
 pub fn run_part(
     command: &'static Command,
     engines: Engines<'_>,
@@ -206,8 +207,7 @@ pub fn run_part(
     result
 }
 
-/// The end of each command: those are served who waited for what changed, and what is to be logged, and what others
-/// want to hear, is appended.
+/// Ends each command: serves those blocked on changed keys, and appends records and news.
 #[inline(always)]
 fn end(command: &'static Command, engines: &mut Engines<'_>, client: &mut ClientView, now: Now) {
     if engines.any(|engine| engine.waiters.has_ready() || engine.effects.is_due()) {
@@ -223,7 +223,7 @@ fn settle(command: &'static Command, engines: &mut Engines<'_>, client: &mut Cli
     client.log_position = client.log_position.max(position.unwrap_or(0));
 }
 
-/// Has what others want to hear of these shards, with the messages between, delivered once the shards are let go.
+/// Appends the news of these shards, including published messages, for delivery once the shards are released.
 #[cold]
 fn append_news(engines: &mut [&mut Engine], publications: &mut Vec<Publication>) {
     if let Some(follower) = effect::append(engines, publications)
@@ -233,19 +233,19 @@ fn append_news(engines: &mut [&mut Engine], publications: &mut Vec<Publication>)
     }
 }
 
-/// What a unit leaves beside its shards: messages, and what it did that belongs to no shard.
+/// Results of a unit outside its shards: messages, and shardless records.
 pub(super) struct Beside<'u> {
-    /// Messages that it published.
+    /// Published messages.
     pub publications: &'u mut Vec<Publication>,
-    /// What they, and commands without keys, leave in the log.
+    /// Log records of the messages, and of commands without keys.
     pub records: &'u mut Records,
-    /// All of it takes effect together.
+    /// True if all of it takes effect atomically.
     pub is_unit: bool,
 }
 
-/// The end of whatever changed shards, with messages published between the changes: what it leaves is appended to the
-/// log, those are served who waited for it, and what others want to hear of it is appended. Without a shard the
-/// messages stay. The position in the log behind what it leaves, if it leaves anything.
+/// Ends any change of shards, with messages published in between: appends its records to the log, serves those blocked
+/// on changed keys, and appends its news. Without a shard the messages stay. Returns the log position after its
+/// records, if there are any.
 pub(super) fn end_of_several(
     engines: &mut [&mut Engine],
     now: Now,
@@ -266,7 +266,7 @@ pub(super) fn end_of_several(
     position
 }
 
-/// The end of a change that published nothing; the position as for [`end_of_several`].
+/// Ends a change that published nothing; returns the position as for [`end_of_several`].
 pub(super) fn end_of_change(engines: &mut [&mut Engine], now: Now, is_unit: bool) -> Option<u64> {
     let mut beside = Beside {
         publications: &mut Vec::new(),
@@ -276,7 +276,7 @@ pub(super) fn end_of_change(engines: &mut [&mut Engine], now: Now, is_unit: bool
     end_of_several(engines, now, &mut beside)
 }
 
-/// As after a command, where a shard was changed by other means, by expiry above all.
+/// Serves waiters as after a command, where a shard was changed by other means, by expiry above all.
 pub fn serve_waiters(engine: &mut Engine, now: Now) {
     end_of_change(&mut [engine], now, false);
 }

@@ -1,4 +1,4 @@
-//! What a hold appends to the log, in which pieces, and who knows of it.
+//! Tests of the records that a hold appends to the log, their grouping, and the positions that clients see.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use basalt_engine::record::Audience;
 
 const SEED: Seed = Seed { k0: 5, k1: 6 };
 
-/// One shard with a log, and what a client would need.
+/// One shard with a log, and a client's context.
 struct World {
     engine: Engine,
     config: Arc<Config>,
@@ -54,13 +54,13 @@ impl World {
         }
     }
 
-    /// Runs a command; what its client learns.
+    /// Runs a command; returns its client's view and the outcome.
     fn run(&mut self, line: &str) -> (ClientView, Outcome) {
         let (client, outcome, _) = self.run_admitted(line, None);
         (client, outcome)
     }
 
-    /// As [`World::run`] for a command that was admitted in a cluster, with its reply.
+    /// Runs as [`World::run`] a command that was admitted in a cluster, and returns its reply too.
     fn run_admitted(
         &mut self,
         line: &str,
@@ -94,7 +94,7 @@ fn what_was_admitted_is_decided_again_if_its_slot_has_moved_or_is_on_the_move() 
     world.run("SET foo 1");
     let slot = SlotOf::of(hash::slot(b"foo"));
     let mut ours = map();
-    // This node is the one that has the slot of `foo`.
+    // This node owns the slot of `foo`.
     (ours.myself, ours.nodes[usize::from(THIRD)].flags) =
         (THIRD, NodeFlags::PRIMARY.or(NodeFlags::MYSELF));
     let slots: &'static SlotMap = Box::leak(Box::new(SlotMap::new(Arc::new(ours.clone()))));

@@ -1,4 +1,4 @@
-//! One command that queues, or one visit of a command that goes from shard to shard.
+//! One queued command, or one visit of a command that goes from shard to shard.
 
 use std::sync::Arc;
 
@@ -18,49 +18,49 @@ use basalt_commands::config::Config;
 use basalt_core::base::hash::Seed;
 use basalt_engine::Engine;
 
-/// How it ended.
+/// The outcome of the job.
 pub enum Ended {
-    /// The reply is there.
+    /// The reply is written.
     Answered {
-        /// The reply is an error.
+        /// True if the reply is an error.
         failed: bool,
     },
-    /// The command did not run; the reply says why.
+    /// The command did not run; the reply is the error.
     Refused,
-    /// The command waits: there is no reply yet.
+    /// The command is blocked: there is no reply yet.
     Blocked(Arc<Waiter>),
-    /// A visit is over, with what was gathered so far.
+    /// A visit is over, with the results gathered so far.
     Visited(Box<Gather>, CommandResult),
     /// The server is to stop; there is no reply.
     Stop,
 }
 
-/// See the module.
+/// A queued command; see the module.
 pub struct CommandJob {
     command: &'static Command,
     args: OwnedArgs,
-    /// What was made of the arguments before any shard was in hand.
+    /// The prepared form of the arguments, made before any shard was locked.
     prepared: Option<Prepared>,
     place: ShardPlace,
     config: Arc<Config>,
-    /// The connection that waits if the command has to.
+    /// The connection to block if the command has to wait.
     blocker: Option<Arc<Shared>>,
-    /// How it was admitted, in a cluster.
+    /// The permit, in a cluster.
     permit: Option<Permit>,
-    /// What earlier visits gathered; none for a command that runs with all its shards at once.
+    /// Results of earlier visits; `None` for a command that runs with all its shards at once.
     gather: Option<Gather>,
-    /// The client, with its stamp raised once the job ran.
+    /// The client, with its stamp updated by the run.
     pub client: ClientView,
     /// The reply.
     pub out: Out,
-    /// How it ended.
+    /// The outcome of the job.
     pub ended: Ended,
-    /// How long it ran, in nanoseconds, without the wait for its shards.
+    /// Run time in nanoseconds, excluding the wait for shards.
     pub duration_ns: u64,
 }
 
 impl CommandJob {
-    /// A command with a copy of its arguments, which waits for nothing and visits no shards.
+    /// Creates a command job with a copy of the arguments, which never blocks and visits no shards.
     pub fn new(
         command: &'static Command,
         args: &Args<'_>,
@@ -85,7 +85,7 @@ impl CommandJob {
         }
     }
 
-    /// The connection waits if the command has to.
+    /// Sets the connection to block if the command has to wait.
     #[must_use]
     pub fn with_blocker(self, blocker: Option<&Arc<Shared>>) -> CommandJob {
         CommandJob {
@@ -94,19 +94,19 @@ impl CommandJob {
         }
     }
 
-    /// Says what was made of the arguments already.
+    /// Sets the prepared form of the arguments.
     #[must_use]
     pub fn with_prepared(self, prepared: Option<Prepared>) -> CommandJob {
         CommandJob { prepared, ..self }
     }
 
-    /// Says how it was admitted in a cluster.
+    /// Sets the permit, in a cluster.
     #[must_use]
     pub fn admitted(self, permit: Option<Permit>) -> CommandJob {
         CommandJob { permit, ..self }
     }
 
-    /// Makes it a visit, with what earlier ones gathered.
+    /// Makes it a visit, with the results of earlier ones.
     #[must_use]
     pub fn visiting(self, gather: Gather) -> CommandJob {
         CommandJob {
@@ -115,12 +115,12 @@ impl CommandJob {
         }
     }
 
-    /// Whether something is to be made of its arguments before it has its shards, where that takes long.
+    /// Returns whether its arguments have to be prepared before its shards are locked, where that takes long.
     pub(super) fn must_prepare(&self) -> bool {
         self.command.builds.is_some() && self.prepared.is_none()
     }
 
-    /// Makes it.
+    /// Prepares the arguments.
     pub(super) fn prepare(&mut self, seed: Seed) {
         if let Some(build) = self.command.builds {
             let built = build(&self.args.args(), &self.config, seed, clock::now());
@@ -128,7 +128,7 @@ impl CommandJob {
         }
     }
 
-    /// Runs it with its shards in hand, at the moment when it has them.
+    /// Runs the command with its shards locked, at the present time.
     pub(super) fn run(&mut self, engines: &mut HeldEngines<'_, Engine>, may_offload: bool) -> Next {
         let before = Ticks::now();
         let args = self.args.args().with_prepared(self.prepared.as_ref());
@@ -171,7 +171,7 @@ impl CommandJob {
     }
 }
 
-/// The engines in hand.
+/// Returns the locked engines.
 pub(in crate::shard) fn all_of<'h>(engines: &'h mut HeldEngines<'_, Engine>) -> Engines<'h> {
     match engines.len() {
         1 => Engines::One(engines.first()),

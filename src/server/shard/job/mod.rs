@@ -1,15 +1,15 @@
-//! What queues at a shard: work that owns all it needs, and comes back with its reply.
+//! Jobs queued at shards: work that owns all it needs, and returns with its reply.
 //!
 //! ```text
-//! mod      a job: its route, what it is, what follows a run, who awaits it
+//! mod      a job: its route, its work, the action after a run, its ticket
 //! command  one command, or one visit of a command that goes from shard to shard
 //! unit     a transaction or a script
-//! task     what the server asks of shards: to forget or serve a waiter, to forget watched keys, and any other work
+//! task     internal work of the server: to remove or serve a waiter, to drop watches, and other work
 //! ```
 //!
-//! The thread that holds the shard runs the job; a client that disconnects meanwhile loses only the reply. A run says
-//! what follows ([`Next`]): the reply goes to the connection that awaits it, or the job queues again, to run anew or on
-//! a thread of its own.
+//! The thread that holds the shard runs the job; a client that disconnects meanwhile only loses the reply. After a run
+//! ([`Next`]) the reply goes to the connection that awaits it, or the job is queued again, to restart or to run on a
+//! separate thread.
 
 pub mod command;
 pub mod task;
@@ -36,7 +36,7 @@ use crate::telemetry::clock;
 use basalt_commands::client::under_way::UnderWay;
 use basalt_engine::{Deferred, Engine, Now};
 
-/// Where a finished job is put for the connection that awaits it.
+/// Slot for a finished job, for the connection that awaits it.
 #[derive(Default)]
 pub struct Ticket {
     done: Mutex<Option<QueuedJob>>,
@@ -44,7 +44,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Ready with the job once it ran.
+    /// Returns the job once it has run.
     pub fn poll(&self, cx: &mut Context<'_>) -> Poll<QueuedJob> {
         self.waker.register(cx.waker());
         match self.done.lock().take() {
@@ -54,51 +54,51 @@ impl Ticket {
     }
 }
 
-/// Where jobs run.
+/// The environment in which jobs run.
 #[derive(Clone, Copy)]
 pub struct Executor {
     /// The shards.
     pub shards: &'static Shards<Engine, Job>,
-    /// Threads for what takes long.
+    /// Threads for slow jobs.
     pub offload: &'static OffloadPool,
-    /// The owner of each key.
+    /// Maps keys to shards.
     pub router: Router,
 }
 
-/// What follows a run.
+/// The action after a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The task that awaits the job gets it.
+    /// The job goes to the task that awaits it.
     Answer,
-    /// The job was rolled back, and queues again.
+    /// The job was rolled back, and is queued again.
     Again,
-    /// The job takes long, did nothing, and queues again, to run on a thread of its own.
+    /// The job takes long, did nothing, and is queued again, to run on a separate thread.
     Offload,
 }
 
-/// What a job is about.
+/// The work of a job.
 pub enum Work {
     /// A command.
     Command(Box<CommandJob>),
     /// A unit.
     Unit(Box<UnitJob>),
-    /// Something that no client asked for by itself.
+    /// Internal work, not requested by a client itself.
     Task(Task),
 }
 
-/// See the module.
+/// Queued work; see the module.
 pub struct Job {
-    /// The shards that it needs, ascending.
+    /// The shards that the job needs, ascending.
     route: ShardList,
-    /// What it is about.
+    /// The work.
     pub work: Work,
     next: Next,
-    /// The job runs on a thread of its own.
+    /// True if the job runs on a separate thread.
     pub is_offloaded: bool,
     ticket: Option<Arc<Ticket>>,
-    /// The period in which it began, until it has ended.
+    /// The period in which the job began, until it has ended.
     under_way: Option<Arc<UnderWay>>,
-    /// None for what never queues twice.
+    /// `None` for jobs that are never queued again.
     executor: Option<Executor>,
 }
 
@@ -115,12 +115,12 @@ impl Job {
         })
     }
 
-    /// A command over these shards.
+    /// Creates a job of a command over these shards.
     pub fn command(route: &[u16], job: CommandJob, executor: Executor) -> QueuedJob {
         Job::new(route.into(), Work::Command(Box::new(job)), Some(executor))
     }
 
-    /// A unit, which says by itself which shards it needs, and where it runs.
+    /// Creates a job of a unit, whose plan determines its shards and where it runs.
     pub fn unit(job: UnitJob, executor: Executor) -> QueuedJob {
         let (route, is_offloaded) = (job.plan.shards.clone(), job.plan.is_offloaded);
         let mut queued = Job::new(route, Work::Unit(Box::new(job)), Some(executor));
@@ -128,7 +128,7 @@ impl Job {
         queued
     }
 
-    /// A task over these shards.
+    /// Creates a job of a task over these shards.
     pub fn task(
         route: &[u16],
         work: impl FnMut(&mut [&mut Engine], Now) + Send + 'static,
@@ -136,14 +136,14 @@ impl Job {
         Job::new(route.into(), Work::Task(Box::new(work)), None)
     }
 
-    /// Has the end of a job awaited.
+    /// Attaches a ticket on which the end of a job is awaited.
     pub fn await_end(queued: &mut QueuedJob) -> Arc<Ticket> {
         let ticket = Arc::new(Ticket::default());
         queued.ticket = Some(Arc::clone(&ticket));
         ticket
     }
 
-    /// Sends a job that queues to run; the ticket on which its end is awaited.
+    /// Submits a job; returns the ticket on which its end is awaited.
     pub fn send(mut queued: QueuedJob, under_way: &Arc<UnderWay>) -> Arc<Ticket> {
         queued.under_way = Some(Arc::clone(under_way));
         let ticket = Job::await_end(&mut queued);
@@ -174,7 +174,7 @@ impl Job {
         offload.run(prepare, false);
     }
 
-    /// Brings a job back that ran elsewhere than with shards in hand, or not at all.
+    /// Delivers a job to its ticket, also one that ran without shards or not at all.
     pub fn answer(mut queued: QueuedJob) {
         let _ended = queued.under_way.take();
         if let Some(ticket) = queued.ticket.take() {
@@ -183,8 +183,8 @@ impl Job {
         }
     }
 
-    /// Answers that a script is busy, for a unit that holds the shards for long; false if the job has to wait instead,
-    /// as no client awaits its reply.
+    /// Replies that a script is busy, for a unit that holds the shards for long; returns false if the job has to wait
+    /// instead, as no client awaits its reply.
     pub(super) fn turn_away(&mut self, text: &'static str) -> bool {
         let insists = match &self.work {
             Work::Command(job) => job.client.origin.replays(),
@@ -219,7 +219,7 @@ impl Job {
         }
     }
 
-    /// Runs on a thread of its own.
+    /// Runs on a separate thread.
     fn run_offloaded(&mut self, held: &mut HeldShards<'_>) {
         match &self.work {
             Work::Unit(_) => self.run_unit(held),
@@ -229,7 +229,7 @@ impl Job {
 }
 
 thread_local! {
-    /// What engines left to be done, for when this thread has no shard in hand any more.
+    /// Deferred work of engines, for when this thread holds no shard any more.
     static DEFERRED: std::cell::RefCell<Deferred> = std::cell::RefCell::default();
 }
 

@@ -1,4 +1,4 @@
-//! What the server asks of shards that is no command of a client: work with the shards in hand.
+//! Internal tasks of the server on locked shards.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -9,16 +9,16 @@ use crate::shard::blocking::Waiter;
 use basalt_engine::watching::Watched;
 use basalt_engine::{Engine, Now, waiting};
 
-/// What a task does with its shards in hand. It never waits.
+/// The work of a task on its locked shards. It must not block.
 pub type Task = Box<dyn FnMut(&mut [&mut Engine], Now) + Send>;
 
-/// Takes a waiter out of the queues of one shard.
+/// Creates a job that removes a waiter from the queues of one shard.
 pub fn forget(waiter: &Arc<Waiter>, shard: u16) -> QueuedJob {
     let waiter = Arc::clone(waiter);
     Job::task(&[shard], move |engines, _| waiter.leave(engines))
 }
 
-/// Has one shard forget what a connection watched.
+/// Creates a job that drops a connection's watches in one shard.
 pub fn unwatch(watched: Vec<Watched>, shard: u16) -> QueuedJob {
     Job::task(&[shard], move |engines, _| {
         for engine in engines {
@@ -27,7 +27,7 @@ pub fn unwatch(watched: Vec<Watched>, shard: u16) -> QueuedJob {
     })
 }
 
-/// Has something done with these shards in hand; the ticket on which the end of that is awaited.
+/// Submits work on these shards; returns the ticket on which its end is awaited.
 pub fn send(
     shards: &Shards,
     route: &[u16],
@@ -39,7 +39,7 @@ pub fn send(
     ticket
 }
 
-/// Has something done with all shards in hand; the ticket on which the end of that is awaited.
+/// Submits work on all shards; returns the ticket on which its end is awaited.
 pub fn send_to_all(
     shards: &Shards,
     work: impl FnMut(&mut [&mut Engine], Now) + Send + 'static,
@@ -48,12 +48,12 @@ pub fn send_to_all(
     send(shards, &all, work)
 }
 
-/// Sends waiters that need more shards than are in hand to all of these.
+/// Sends waiters that need more shards than are locked to all of their shards.
 #[derive(Default)]
 pub struct WaiterDispatcher(OnceLock<Weak<Shards>>);
 
 impl WaiterDispatcher {
-    /// Sets the shards that it reaches.
+    /// Sets the shards to which waiters are sent.
     pub fn reach(&self, shards: &Arc<Shards>) {
         self.0.get_or_init(|| Arc::downgrade(shards));
     }

@@ -1,4 +1,4 @@
-//! A unit that queues: a transaction or a script, with the connection that it works on.
+//! A queued unit: a transaction or a script, with the connection that it works on.
 
 use std::sync::Arc;
 
@@ -17,33 +17,33 @@ use basalt_commands::command::host::Server;
 use basalt_commands::command::transaction::exec_abort;
 use basalt_commands::config::Config;
 
-/// See the module.
+/// A queued unit; see the module.
 pub struct UnitJob {
-    /// What is queued in it.
+    /// The queued commands.
     pub transaction: Transaction,
-    /// The connection, which waits meanwhile.
+    /// The connection, which waits for the unit.
     pub connection: Connection,
-    /// What steps may ask of the server.
+    /// The server's interface for steps.
     pub server: &'static dyn Server,
     /// Scripts and functions.
     pub scripts: &'static Library,
     /// Limits and thresholds.
     pub config: Arc<Config>,
-    /// How it runs next.
+    /// The plan of the next run.
     pub plan: UnitPlan,
     /// The reply.
     pub out: Out,
-    /// What it left to be done.
+    /// The work that remains after the run.
     pub outcome: UnitOutcome,
-    /// How long it ran, in nanoseconds, without the wait for its shards.
+    /// Run time in nanoseconds, excluding the wait for shards.
     pub duration_ns: u64,
-    /// The moment, where a simulation says which.
+    /// The time, if a simulation sets it.
     #[cfg(test)]
     pub now: Option<basalt_engine::Now>,
 }
 
 impl UnitJob {
-    /// Runs it with its shards in hand, at the moment when it has them.
+    /// Runs the unit with its shards locked, at the present time.
     pub(super) fn run(
         &mut self,
         held: &mut HeldShards<'_>,
@@ -82,7 +82,7 @@ impl UnitJob {
         }
     }
 
-    /// Answers that a script is busy.
+    /// Replies that a script is busy.
     pub(super) fn turn_away(&mut self, text: &'static str) {
         self.outcome.was_turned_away = true;
         self.outcome.was_refused = true;

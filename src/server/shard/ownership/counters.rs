@@ -1,11 +1,11 @@
-//! What is counted of each shard's token, for telemetry.
+//! Counters of each shard's token, for telemetry.
 //!
-//! Relaxed and off the word's line (but for the takes): the numbers guide people and decide nothing.
+//! Relaxed and not on the word's cache line (except for the takes): the counters are informative and decide nothing.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Raised by the thread that does the thing, from any thread.
+/// Live counters, incremented from any thread.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) takes_found_held: AtomicU64,
@@ -18,10 +18,10 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Whether it is the longest of late.
+    /// Records a hold; returns whether it is the longest recent one.
     #[inline]
     pub(super) fn note_hold_ns(&self, hold_ns: u64) -> bool {
-        // The look spares the line a write in the usual case; the longest of all is never shorter than that of late.
+        // The load avoids a write to the line in the usual case; the overall maximum is never below the recent one.
         let is_longest = hold_ns > self.recent_hold_ns.load(Relaxed);
         if is_longest {
             self.recent_hold_ns.fetch_max(hold_ns, Relaxed);
@@ -30,7 +30,7 @@ impl Tally {
         is_longest
     }
 
-    /// Holds until now are not of late any more.
+    /// Restarts the measurement of the longest recent hold.
     pub(super) fn forget_recent_hold(&self) {
         self.recent_hold_ns.store(0, Relaxed);
     }
@@ -48,21 +48,21 @@ impl Tally {
     }
 }
 
-/// One shard's counters as they were read, one after the other. All but the last only grow.
+/// One shard's counters, read one after the other. All but the last only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Times the token was taken from the free state.
     pub takes: u64,
-    /// Times somebody who wanted it at once found it held (a spin counts once).
+    /// Times a caller that wanted the token at once found it held (a spin counts once).
     pub takes_found_held: u64,
     /// Messages left in the queue because the token was held.
     pub queued: u64,
     /// Runs over several shards of which this was the lowest, at once or as a message.
     pub multi_shard_runs: u64,
-    /// Steps of travelling messages that set out from here with this token.
+    /// Steps of travelling messages that left this shard with its token.
     pub handed_over: u64,
-    /// Times a holder reached its bound and gave the held token to the worker.
+    /// Times a holder reached its bound and handed the held token to the worker.
     pub worker_handovers: u64,
-    /// Longest hold that a caller noted.
+    /// Longest hold reported by a caller, in nanoseconds.
     pub longest_hold_ns: u64,
 }

@@ -1,10 +1,10 @@
-//! The loop that runs queues, carries messages from shard to shard, and lets tokens go.
+//! The loop that runs queues, carries messages from shard to shard, and releases tokens.
 //!
-//! Knows no guards. One drain is one thread's worklist: running a message over several shards leaves several tokens to
-//! let go, each with a queue, in which the next such message may wait. All of it is worked off here by iteration; the
-//! stack depth does not depend on what is queued.
+//! Independent of guards. One drain is one thread's worklist: running a message over several shards leaves several
+//! tokens to release, each with a queue, in which the next such message may wait. All of it is worked off here by
+//! iteration; the stack depth does not depend on the queues.
 //!
-//! Invariant: every token that comes to a drain leaves it: let go, with a message, or to the shard's worker.
+//! Invariant: every token that comes to a drain leaves it: released, with a message, or to the shard's worker.
 #![expect(unsafe_code, reason = "messages change engines as raw links")]
 
 use std::ptr::NonNull;
@@ -17,17 +17,17 @@ use super::sync::{Fault, spin_loop, yield_now};
 use super::tokens::{HeldTokens, Offloaded};
 use super::{Message, ShardList, Shards, holds};
 
-/// Looks at a held shard by a message that has waited without tokens and wants the rest of its shards now.
+/// Attempts on a held shard by a message that has waited without tokens and now tries for its other shards.
 const SPINS: u32 = 256;
 
-/// Times that such a message lets other threads run before it gives up: a holder may have lost its core.
+/// Times that such a message yields to other threads before it gives up: a holder may have lost its core.
 const YIELDS: u32 = if cfg!(loom) { 0 } else { 8 };
 
-/// To be closed, inside a hold.
+/// One thread's worklist. Must be closed, inside a hold.
 pub(super) struct Drain<'s, E, M> {
     shards: &'s Shards<E, M>,
     messages: usize,
-    /// Tokens that are still to be let go: of messages that have run, and of those that gave them up.
+    /// Tokens still to be released: of messages that have run, and of those that gave them up.
     loose: ShardList,
     /// Workers that were handed a token and are to be woken at the end.
     sleepers: Vec<u16>,
@@ -43,7 +43,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         }
     }
 
-    /// Wakes the workers, now that no token is left here. How many messages were run or carried on.
+    /// Wakes the workers, now that no token is left here. Returns the number of messages run or carried on.
     pub(super) fn close(self) -> usize {
         debug_assert!(self.loose.is_empty());
         for shard in self.sleepers {
@@ -52,7 +52,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         self.messages
     }
 
-    /// Takes a message as far as it goes and lets go of what that leaves.
+    /// Carries a message as far as possible and releases the tokens that this leaves.
     ///
     /// # Safety
     /// 1. The message is the caller's. 2. So is the token of `shard`, the first one on the message's route.
@@ -66,7 +66,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         self.settle_rest();
     }
 
-    /// Lets go of `shard` and of whatever comes of it.
+    /// Releases `shard` and all tokens that become loose by that.
     ///
     /// # Safety
     /// The caller has the token of `shard`, and no longer afterwards.
@@ -76,7 +76,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         self.settle_rest();
     }
 
-    /// Finishes a message that has run, and lets go of what it carries and of whatever comes of it.
+    /// Finishes a message that has run, and releases its tokens and all that become loose by that.
     ///
     /// # Safety
     /// The message is the caller's, with the tokens that it carries, and no longer afterwards.
@@ -86,22 +86,21 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         self.settle_rest();
     }
 
-    /// Lets go of the loose tokens, and of those that this sets loose.
+    /// Releases the loose tokens, and those that become loose by that.
     pub(super) fn settle_rest(&mut self) {
         while !self.loose.is_empty() {
             let mut tokens = std::mem::take(&mut self.loose);
-            // First all that no message waits for, so that no shard waits for another one's queue.
-            // SAFETY: loose tokens are ours, each is let go once.
+            // First those that no message waits for, so that no shard waits for another one's queue.
             tokens.retain(|token| unsafe { !self.shards.try_release(*token) });
             for token in tokens {
-                // SAFETY: still ours: it could not be let go above.
+                // SAFETY: still ours: it could not be released above.
                 unsafe { self.let_go(token) };
             }
         }
     }
 
-    /// Runs what is pending on `shard` and lets go. May end early: the token leaves with a message that travels, or a
-    /// message that has run leaves it loose, or the bound is reached and the worker gets it.
+    /// Runs the pending messages of `shard` and releases it. May end early: the token leaves with a travelling message,
+    /// or a message that has run leaves it loose, or the bound is reached and the worker gets it.
     ///
     /// # Safety
     /// The caller has the token of `shard`, and no longer afterwards. `settle_rest` is to follow.
@@ -118,15 +117,16 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
                 return;
             }
             self.messages += 1;
-            // SAFETY: `pop` (1) our token, (2) `try_release` has just said no. `carry` (1) a popped message is its
-            // popper's, (2) it queued here for this token.
+            // SAFETY: `pop` (1) our token, (2) `try_release` has just returned false. `carry` (1) a popped message is
+            // its popper's, (2) it queued here for this token.
             if unsafe { self.carry(gate.pop(), shard) } == Token::Leaves {
                 return;
             }
         }
     }
 
-    /// Gives the message the token of `shard`, for which it came or queued, and runs it or brings it to its next shard.
+    /// Gives the message the token of `shard`, for which it came or queued, and runs it or carries it to its next
+    /// shard.
     ///
     /// # Safety
     /// 1. The message is the caller's. 2. So is the token of `shard`.
@@ -152,7 +152,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         Token::Leaves
     }
 
-    /// Brings a message from shard to shard, upward, until it runs or has to queue.
+    /// Carries a message from shard to shard, upward, until it runs or has to queue.
     ///
     /// # Safety
     /// 1. The message is the caller's. 2. So is the token of `shard`, the next one on the message's route.
@@ -164,7 +164,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
             let Some(&next) = queued.message.shards().get(queued.tokens.len()) else {
                 break;
             };
-            // A message that changes its mind would break the order that keeps everybody from deadlock.
+            // A message that changes its shards would break the order that prevents deadlock.
             assert!(
                 next > shard,
                 "the shards of a message are ascending and stay the same"
@@ -190,7 +190,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         unsafe { self.run(link) };
     }
 
-    /// Queues a message at a shard that is held for long, without the tokens that it has.
+    /// Queues a message at a shard that is held for long, without the message's tokens.
     ///
     /// # Safety
     /// The message is the caller's, with the tokens that it carries.
@@ -214,8 +214,8 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         }
     }
 
-    /// The turn of a message that waited for `shard` without tokens: it runs if the rest of its shards can be had, else
-    /// starts over.
+    /// Handles the turn of a message that waited for `shard` without tokens: it runs if it gets the rest of its shards,
+    /// otherwise it starts over.
     ///
     /// # Safety
     /// 1. The message is the caller's, and carries no tokens. 2. So is the token of `shard`, one on its route.
@@ -244,8 +244,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         unsafe { self.run(link) };
     }
 
-    /// Takes a token if it becomes free soon: a bounded wait, with tokens of a shard in hand that was held for long
-    /// anyway.
+    /// Takes a token if it becomes free soon: a bounded wait, while holding a shard that was held for long anyway.
     fn take_patiently(&self, shard: u16) -> bool {
         let gate = &self.shards.gates[shard as usize];
         for round in 0..=YIELDS {
@@ -270,7 +269,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         tokens.clear();
     }
 
-    /// Runs a message that has all its tokens, or sends it to where it runs.
+    /// Runs a message that has all its tokens, or sends it to the thread where it runs.
     ///
     /// # Safety
     /// The message is the caller's, with all its tokens.
@@ -294,7 +293,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
             return unsafe { holds::defer(link, offload::<E, M>) };
         }
         if message.is_extendable() {
-            // SAFETY: as below; what it adds to the tokens is let go with them.
+            // SAFETY: as below; tokens added by it are released with the others.
             let mut held = unsafe { HeldTokens::new(self.shards, tokens) };
             holds::while_running(|| message.run_extendable(&mut held));
         } else {
@@ -307,7 +306,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         unsafe { self.ran(link) };
     }
 
-    /// A message has run: it is owed its `finish`, before those that waited for its tokens.
+    /// Ends the run of a message: it is owed its `finish`, before those that waited for its tokens.
     ///
     /// # Safety
     /// The message is the caller's, with the tokens that it carries, and no longer afterwards.
@@ -326,7 +325,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         unsafe { holds::defer(link, finish::<E, M>) };
     }
 }
-/// Where the token of a shard is after a message got it.
+/// Whether a shard's token stays after a message got it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Token {
     Stays,

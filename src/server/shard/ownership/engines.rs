@@ -1,7 +1,8 @@
-//! The engines of the tokens in hand.
+//! The engines of the held tokens.
 //!
-//! Knows no messages and no queues: whatever got the tokens, the code that runs on the engines sees only this, so it is
-//! written once for one shard and for many, for at once and for queued. A view is two slices and allocates nothing.
+//! Independent of messages and queues: however the tokens were obtained, the code that runs on the engines sees only
+//! this, so it is written once for one shard and for many, for immediate and for queued runs. A view is two slices and
+//! allocates nothing.
 #![expect(
     unsafe_code,
     reason = "the tokens that the view stands for make its engines exclusive"
@@ -37,48 +38,48 @@ impl<'a, E> HeldEngines<'a, E> {
         }
     }
 
-    /// How many shards are in hand; at least one.
+    /// Returns the number of held shards; at least one.
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "somebody holds a shard")]
     pub fn len(&self) -> usize {
         self.shards.len()
     }
 
-    /// The shards in hand, ascending.
+    /// Returns the held shards, ascending.
     #[inline]
     pub fn shards(&self) -> &'a [u16] {
         self.shards
     }
 
-    /// The engine of `shard`, if it is in hand.
+    /// Returns the engine of `shard`, if that is held.
     #[inline]
     pub fn get(&mut self, shard: u16) -> Option<&mut E> {
         let in_hand = match self.shards {
             [only] => *only == shard,
             many => many.binary_search(&shard).is_ok(),
         };
-        // SAFETY: in hand, and `&mut self` lets out one reference at a time.
+        // SAFETY: held, and `&mut self` lets out one reference at a time.
         in_hand.then(|| unsafe { &mut *self.gates[shard as usize].engine() })
     }
 
-    /// The engine of the lowest shard in hand: the only one where there is but one.
+    /// Returns the engine of the lowest held shard: the only one if there is just one.
     #[inline]
     pub fn first(&mut self) -> &mut E {
-        // SAFETY: in hand, and `&mut self` lets out one reference at a time.
+        // SAFETY: held, and `&mut self` lets out one reference at a time.
         unsafe { &mut *self.gates[self.shards[0] as usize].engine() }
     }
 
-    /// All engines in hand.
+    /// Returns all held engines.
     #[cold]
     pub fn all(&mut self) -> Vec<&mut E> {
         self.iter().map(|(_, engine)| engine).collect()
     }
 
-    /// All engines in hand with their shards, ascending.
+    /// Iterates over all held engines with their shards, ascending.
     pub fn iter(&mut self) -> impl Iterator<Item = (u16, &mut E)> {
         let gates = self.gates;
         self.shards.iter().map(move |&shard| {
-            // SAFETY: in hand; the shards differ, so no engine is let out twice.
+            // SAFETY: held; the shards differ, so no engine is let out twice.
             (shard, unsafe { &mut *gates[shard as usize].engine() })
         })
     }

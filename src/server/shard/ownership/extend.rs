@@ -1,4 +1,4 @@
-//! Guards whose tokens can become more, and the return of messages that were offloaded (see [`super::tokens`]).
+//! Guards that can take more tokens, and the return of messages that were offloaded (see [`super::tokens`]).
 #![expect(unsafe_code, reason = "a guard stands for tokens, and lets them go")]
 
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use super::queued::QueuedMessage;
 use super::tokens::{HeldTokens, Offloaded};
 use super::{Message, ShardList, Shards, holds, is_route};
 
-/// The tokens of some shards, which can become more. Dropping it runs what came in meanwhile, as for
+/// The tokens of some shards, which can take more. Dropping it runs the messages queued meanwhile, as for
 /// [`super::ShardGuard`].
 #[must_use = "dropping it lets go of the shards"]
 pub struct ExtendableGuard<'s, E: Send, M: Message<E>> {
@@ -21,21 +21,21 @@ pub struct ExtendableGuard<'s, E: Send, M: Message<E>> {
 }
 
 impl<E: Send, M: Message<E>> ExtendableGuard<'_, E, M> {
-    /// The shards in hand, ascending.
+    /// Returns the held shards, ascending.
     pub fn shards(&self) -> &[u16] {
         &self.tokens
     }
 
-    /// The engines in hand.
+    /// Returns the held engines.
     #[inline]
     pub fn engines(&mut self) -> HeldEngines<'_, E> {
         // SAFETY: (1) our tokens, and `&mut self` for the view's life; (2) checked when they were taken.
         unsafe { self.shards.engines(&self.tokens) }
     }
 
-    /// The view through which work is done and more shards are tried for.
+    /// Returns the view through which work is done and more shards are tried for.
     pub fn tokens(&mut self) -> HeldTokens<'_, E, M> {
-        // SAFETY: (1) our tokens, `&mut self` for the view's life; (2) checked when taken; (3) let go by `drop`.
+        // SAFETY: (1) our tokens, `&mut self` for the view's life; (2) checked when taken; (3) released by `drop`.
         unsafe { HeldTokens::new(self.shards, &mut self.tokens) }
     }
 }
@@ -52,8 +52,8 @@ impl<E: Send, M: Message<E>> Drop for ExtendableGuard<'_, E, M> {
 }
 
 impl<E: Send, M: Message<E>> Shards<E, M> {
-    /// Takes some shards (ascending, no duplicates; none at all is fine) without waiting, or none of them; more can be
-    /// tried for.
+    /// Takes some shards (ascending, no duplicates; possibly none) without waiting, or returns `None` if any is held;
+    /// more can be tried for.
     pub fn try_take_all(&self, shards: &[u16]) -> Option<ExtendableGuard<'_, E, M>> {
         assert!(
             shards.is_empty() || is_route(shards, self.len()),
@@ -68,7 +68,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         for &shard in shards {
             if !self.gates[usize::from(shard)].try_take() {
                 self.found_held(shard);
-                return None; // and `guard` lets go of what it has
+                return None; // and `guard` releases its tokens
             }
             guard.tokens.push(shard);
         }
@@ -78,7 +78,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         Some(guard)
     }
 
-    /// Runs a message that was offloaded, on this thread, and lets go of its shards.
+    /// Runs an offloaded message on this thread, and releases its shards.
     pub fn resume<R>(
         &self,
         offloaded: Offloaded<M>,
@@ -94,7 +94,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
             tokens, message, ..
         } = &mut *queued;
         // SAFETY: (1) the tokens came with the message, which is ours; (2) they were pushed ascending and in range of
-        // these very gates; (3) let go below.
+        // these very gates; (3) released below.
         let mut held = unsafe { HeldTokens::new(self, tokens) };
         held.holds_long = true;
         let result = run(message, &mut held);

@@ -1,6 +1,6 @@
 //! One shard's word, its queue and its engine: the atomic steps of the protocol and nothing else.
 //!
-//! Knows neither messages nor workers. Invariant: `backlog` and `engine` are touched only by the holder of the token.
+//! Independent of messages and workers. Invariant: `backlog` and `engine` are touched only by the holder of the token.
 #![expect(
     unsafe_code,
     reason = "the word is a tagged pointer; the token stands in for a lock"
@@ -16,7 +16,8 @@ use super::sync::{AtomicPtr, Fault, UnsafeCell};
 /// Bit 0 of the word; links are aligned, so their addresses leave it clear.
 const HELD: usize = 1;
 
-/// Bit 1: the holder will not let go for long, so that no message should wait here with tokens of other shards.
+/// Bit 1: the holder will not release the token for long, so that no message should wait here with tokens of other
+/// shards.
 const LONG: usize = 2;
 
 const FLAGS: usize = HELD | LONG;
@@ -24,10 +25,10 @@ const FLAGS: usize = HELD | LONG;
 /// The word of a held shard with nothing queued. An address without provenance: it is compared, never followed.
 const HELD_ALONE: *mut Link = ptr::without_provenance_mut(HELD);
 
-/// The word, what the token protects, and the one counter that every take raises, on one line pair.
+/// The word, the data that the token protects, and the one counter that every take raises, on one line pair.
 ///
-/// The word is null (free, and then nothing is queued), or `newest queued link | HELD`, with `LONG` where the holder
-/// set it. Only the holder sets and clears `LONG`, and clears it before it lets go.
+/// The word is null (free, and then nothing is queued), or `newest queued link | HELD`, with `LONG` if the holder set
+/// it. Only the holder sets and clears `LONG`, and clears it before the release.
 #[repr(C)]
 pub(super) struct Gate<E> {
     word: AtomicPtr<Link>,
@@ -35,7 +36,7 @@ pub(super) struct Gate<E> {
     backlog: UnsafeCell<*mut Link>,
     /// Raised under the token by a plain load and store; read by anyone.
     takes: AtomicU64,
-    /// std's cell also under loom: there the engines watch themselves.
+    /// std's cell also under loom: there the engines detect races themselves.
     engine: std::cell::UnsafeCell<E>,
     #[cfg(loom)]
     fault: Fault,
@@ -48,14 +49,14 @@ unsafe impl<E: Send> Send for Gate<E> {}
 // SAFETY: as above.
 unsafe impl<E: Send> Sync for Gate<E> {}
 
-/// What came of "take it or queue".
+/// Outcome of "take it or queue".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// The token is the caller's, and the link still is.
+    /// The token is the caller's, and so is the link still.
     Taken,
     /// The link belongs to the holder now.
     Queued,
-    /// The shard is held for long, and the caller heeds that: nothing was done.
+    /// The shard is held for long, and the caller respects that: nothing was done.
     HeldLong,
 }
 
@@ -83,7 +84,7 @@ impl<E> Gate<E> {
         false
     }
 
-    /// The engine, to be followed only with the token.
+    /// Returns the engine, to be dereferenced only with the token.
     #[inline(always)]
     pub(super) fn engine(&self) -> *mut E {
         self.engine.get()
@@ -93,13 +94,13 @@ impl<E> Gate<E> {
         self.takes.load(Relaxed)
     }
 
-    /// A guess for callers that do not have the token.
+    /// Returns whether the shard seems free, for callers that do not have the token.
     #[inline]
     pub(super) fn seems_free(&self) -> bool {
         self.word.load(Relaxed).is_null()
     }
 
-    /// Takes the token if it is free. One CAS, without a look beforehand: the line is wanted for writing anyway.
+    /// Takes the token if it is free. One CAS, without a prior load: the line is needed for writing anyway.
     #[inline]
     pub(super) fn try_take(&self) -> bool {
         if self.has(Fault::TakesInTwoSteps) {
@@ -122,7 +123,7 @@ impl<E> Gate<E> {
 
     /// Takes the token or leaves the link with its holder: one atomic decision on one word, so there is no moment at
     /// which a link could be queued at a shard that is not held. With `heeds_long` a shard that is held for long gets
-    /// no link: the same word says so, so that no link slips in behind the holder's look at the queue.
+    /// no link: the same word marks it, so that no link slips in after the holder has checked the queue.
     ///
     /// # Safety
     /// 1. `link` points to a live message that is in no queue. 2. After `Queued` the caller does not touch it again.
@@ -166,7 +167,7 @@ impl<E> Gate<E> {
         }
     }
 
-    /// Lets go if nothing is pending; says whether it did.
+    /// Releases the token if nothing is pending; returns whether it did.
     ///
     /// # Safety
     /// The caller has the token, and after `true` no longer.
@@ -191,16 +192,16 @@ impl<E> Gate<E> {
             .is_ok()
     }
 
-    /// The oldest pending link.
+    /// Removes and returns the oldest pending link.
     ///
     /// # Safety
-    /// 1. The caller has the token. 2. Something is pending: `try_release` has just said no.
+    /// 1. The caller has the token. 2. Something is pending: `try_release` has just returned false.
     pub(super) unsafe fn pop(&self) -> NonNull<Link> {
         // SAFETY: (1) the backlog belongs to the token.
         let mut oldest = unsafe { self.backlog.with(|backlog| *backlog) };
         if oldest.is_null() {
             // Acquire pairs with the Release of every push in the list. The whole list is taken, never one link, so a
-            // link that comes back to the same address cannot confuse anybody.
+            // link that comes back to the same address causes no ABA problem.
             let newest = self
                 .word
                 .swap(HELD_ALONE, Acquire)
@@ -227,7 +228,7 @@ impl<E> Gate<E> {
         oldest
     }
 
-    /// Says that the shard is held for long, or no more; for the holder. Links that are queued already stay.
+    /// Marks the shard as held for long, or no longer so; for the holder. Links that are queued already stay.
     pub(super) fn set_long(&self, is_long: bool) {
         let mut word = self.word.load(Relaxed);
         loop {
@@ -246,12 +247,12 @@ impl<E> Gate<E> {
         }
     }
 
-    /// Whether something was queued since the list was last taken; for the holder.
+    /// Returns whether something was queued since the list was last taken; for the holder.
     pub(super) fn has_new(&self) -> bool {
         self.word.load(Relaxed).addr() & !FLAGS != 0
     }
 
-    /// All that is queued, oldest first, as a list.
+    /// Takes all queued links, oldest first, as a list.
     ///
     /// # Safety
     /// The caller has the token.
@@ -280,7 +281,7 @@ impl<E> Gate<E> {
         }
     }
 
-    /// Puts a list back in front of what was queued meanwhile.
+    /// Puts a list back in front of the links queued meanwhile.
     ///
     /// # Safety
     /// 1. The caller has the token. 2. The list is what `take_queue` gave, perhaps without some, and nothing was popped
@@ -290,7 +291,7 @@ impl<E> Gate<E> {
         unsafe { self.backlog.with_mut(|backlog| *backlog = list) };
     }
 
-    /// Everything that is still queued, oldest first; for the end of the shard's life.
+    /// Takes all links still queued, oldest first; for the end of the shard's life.
     pub(super) fn take_pending(&mut self) -> Vec<NonNull<Link>> {
         let newest = self.word.load(Relaxed).map_addr(|address| address & !FLAGS);
         let mut links = Vec::new();
@@ -310,14 +311,14 @@ impl<E> Gate<E> {
         links
     }
 
-    /// Raises the counter without a locked instruction: only a holder writes it.
+    /// Increments the counter without a locked instruction: only a holder writes it.
     #[inline(always)]
     fn count_take(&self) {
         self.takes.store(self.takes.load(Relaxed) + 1, Relaxed);
     }
 }
 
-/// Turns a list round: pushes build it newest first, it runs oldest first.
+/// Reverses a list: pushes build it newest first, it runs oldest first.
 ///
 /// # Safety
 /// All links of the list are live and the caller's alone.

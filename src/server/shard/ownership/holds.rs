@@ -1,6 +1,6 @@
-//! What a thread must know of itself: whether it has tokens, and which messages it owes their `finish`.
+//! Per-thread state: whether the thread holds tokens, and which messages it owes their `finish`.
 //!
-//! Knows neither shards nor message types. Invariants: no `finish` runs while this thread has a token, even one of
+//! Independent of shards and message types. Invariants: no `finish` runs while this thread holds a token, even one of
 //! another set of shards; no `finish` runs inside another, so a `finish` that submits cannot recurse; messages are
 //! finished in the order in which they ran.
 #![expect(unsafe_code, reason = "messages of any message type wait in one list")]
@@ -12,12 +12,12 @@ use super::queued::{FinishFn, Link};
 use super::sync::{per_thread, stop_unwinding};
 
 struct ThreadHolds {
-    /// Guards alive on this thread, each for one token or several.
+    /// Number of guards alive on this thread, each for one or several tokens.
     depth: Cell<usize>,
     finishing: Cell<bool>,
-    /// Only watched in debug builds: a message must not touch tokens while it runs.
+    /// Only checked in debug builds: a message must not touch tokens while it runs.
     running: Cell<bool>,
-    /// Does what engines have left to be done.
+    /// Does the deferred work of engines.
     settle: Cell<Option<fn()>>,
     oldest: Cell<*mut Link>,
     newest: Cell<*mut Link>,
@@ -32,7 +32,7 @@ per_thread!(THREAD_HOLDS: ThreadHolds = ThreadHolds {
     newest: Cell::new(ptr::null_mut()),
 });
 
-/// Notes that this thread is about to have tokens.
+/// Records that this thread is about to hold tokens.
 #[inline]
 pub(super) fn enter() {
     THREAD_HOLDS.with(|holds| {
@@ -44,8 +44,8 @@ pub(super) fn enter() {
     });
 }
 
-/// The tokens since the matching [`enter`] are gone; with the last of them, what is due is done and what ran is
-/// finished.
+/// Records that the tokens since the matching [`enter`] are gone; with the last of them, deferred work is done and
+/// messages that ran are finished.
 #[inline]
 pub(super) fn leave() {
     let owes = THREAD_HOLDS.with(|holds| {
@@ -60,19 +60,20 @@ pub(super) fn leave() {
     }
 }
 
-/// What engines have left to be done has come to this thread: `settle` does it when no token is left here.
+/// Schedules `settle` for the deferred work of engines, when this thread holds no token any more.
 #[cold]
 pub(super) fn owe(settle: fn()) {
     THREAD_HOLDS.with(|holds| holds.settle.set(Some(settle)));
 }
 
-/// Whether this thread has tokens. Reads what is the thread's own, and calls nothing: signal handlers may ask.
+/// Returns whether this thread holds tokens. Reads only thread-local state and calls nothing, so signal handlers may
+/// use it.
 pub(super) fn is_open() -> bool {
     THREAD_HOLDS.with(|holds| holds.depth.get() > 0)
 }
 
-/// Ends the process if this thread unwinds with a token in hand: others would trust a half-changed engine. Says whether
-/// it unwinds, for models, which go on.
+/// Ends the process if this thread unwinds while holding a token: others would trust a half-changed engine. Returns
+/// whether it unwinds, for models, which continue.
 #[inline]
 pub(super) fn unwinds() -> bool {
     let unwinds = std::thread::panicking();
@@ -82,7 +83,7 @@ pub(super) fn unwinds() -> bool {
     unwinds
 }
 
-/// A guard over a stretch in which tokens are held by something else than a guard of the public kind.
+/// A guard over a section in which tokens are held other than by a public guard.
 pub(super) struct Hold(());
 
 impl Hold {
@@ -100,7 +101,7 @@ impl Drop for Hold {
     }
 }
 
-/// Runs a message: nothing in it may take, submit or let go (watched in debug builds).
+/// Runs a message, which may not take, submit or release (checked in debug builds).
 #[inline(always)]
 pub(super) fn while_running(run: impl FnOnce()) {
     if cfg!(debug_assertions) {
@@ -112,7 +113,7 @@ pub(super) fn while_running(run: impl FnOnce()) {
     }
 }
 
-/// Owes `finish` to a message that has run.
+/// Schedules the `finish` of a message that has run.
 ///
 /// # Safety
 /// 1. `link` points to a live message that no other owner has. 2. `finish` is right for its type. 3. A hold is open.
@@ -135,7 +136,7 @@ pub(super) unsafe fn defer(link: NonNull<Link>, finish: FinishFn) {
 #[cold]
 #[inline(never)]
 fn finish_all() {
-    /// A `finish` that panics must not leave the thread believing that it still finishes.
+    /// A panic in `finish` must not leave the `finishing` flag set.
     struct Finishing;
     impl Drop for Finishing {
         fn drop(&mut self) {
@@ -146,7 +147,7 @@ fn finish_all() {
     THREAD_HOLDS.with(|holds| holds.finishing.set(true));
     let _finishing = Finishing;
     loop {
-        // Followers hear of what a message did before its client has the reply.
+        // Followers are notified of a message's effects before its client has the reply.
         if let Some(settle) = THREAD_HOLDS.with(|holds| holds.settle.take()) {
             settle();
             continue;

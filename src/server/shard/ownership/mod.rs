@@ -1,51 +1,52 @@
-//! Who may touch a shard's engine: the token, the queue behind it, and messages that travel with tokens.
+//! Exclusive ownership of a shard's engine: the token, the queue behind it, and messages that travel with tokens.
 //!
-//! Knows no Redis, no sockets, no runtime and no clock; of the worker task only its waker. Generic over the engine `E`
-//! and the message `M`.
+//! Independent of Redis, sockets, runtime and clock; of the worker task it uses only the waker. Generic over the engine
+//! `E` and the message `M`.
 //!
 //! # The protocol
 //!
-//! Each shard has one word: null when free, else a HELD bit and a list of messages, newest first.
+//! Each shard has one word: null when free, otherwise a HELD bit and a list of messages, newest first.
 //!
-//! - **Take**: one CAS, null to HELD. A free word has nothing queued, so a taker never owes anybody work.
-//! - **Submit**: "take it or queue" is one CAS on the one word: either the token is ours and the message runs here and
-//!   now, or the message is in the list of somebody who will not get rid of the token without running it. There is no
-//!   flag beside a queue, so no fence, no second look, and nothing to lose.
-//! - **Let go**: one CAS, HELD to null, which fails exactly if something was queued. Then the list is taken whole,
-//!   turned round into the `backlog`, and run oldest first; the backlog always goes before newer pushes, so each shard
-//!   is first come, first served.
-//! - **Bound**: after 64 messages a holder gives the *held* token to the shard's worker and wakes it. No thread keeps
-//!   duties, and a free shard with a queue does not exist.
-//! - **Travel**: a message for several shards visits them in ascending order. Where a shard is free, its carrier takes
-//!   the token for it; where it is held, the message joins the queue *with the tokens it has*, and the holder of that
-//!   shard carries it on. Who gets the last token runs it, then lets go of all.
-//! - **Held for long**: a message that takes long is offloaded with its tokens, to a thread of its own ([`extend`]).
-//!   Its shards are marked so in their words, and no message waits there with tokens of other shards: it lets go of
-//!   them and keeps its place in that queue. At its turn it tries for the others without waiting; after some failures
-//!   it travels with tokens again and waits wherever it has to, so that it cannot starve.
-//! - **HeldTokens**: what runs may try for more shards, never wait for them ([`extend`]).
-//! - **End of a hold**: each time before a token is let go, what its engine has left to be done moves to the thread
-//!   ([`Message::collect`]), and is done when the thread has no token at all ([`Message::settle`]). There is no other
-//!   way to let go.
+//! - **Take**: one CAS, null to HELD. A free word has nothing queued, so the taker has no pending messages to run.
+//! - **Submit**: "take it or queue" is one CAS on the one word: either the submitter gets the token and runs the
+//!   message immediately, or the message is in the list of a holder that cannot release the token without running it.
+//!   There is no flag beside a queue, so no fence, no second check, and no lost message.
+//! - **Release**: one CAS, HELD to null, which fails exactly if something was queued. Then the whole list is taken,
+//!   reversed into the `backlog`, and run oldest first; the backlog always precedes newer pushes, so each shard is
+//!   first come, first served.
+//! - **Bound**: after 64 messages a holder passes the *held* token to the shard's worker and wakes it. No thread is
+//!   kept busy without limit, and a free shard with a queue does not exist.
+//! - **Travel**: a message for several shards visits them in ascending order. Where a shard is free, the thread
+//!   carrying the message takes the token for it; where it is held, the message joins the queue *with its tokens*, and
+//!   the holder of that shard carries it on. The thread that gets the last token runs the message, then releases all
+//!   tokens.
+//! - **Held for long**: a slow message is offloaded with its tokens to a separate thread ([`extend`]). Its shards are
+//!   marked as such in their words, and no message waits there with tokens of other shards: it releases them and keeps
+//!   its position in that queue. At its turn it tries for the others without waiting; after some failures it travels
+//!   with tokens again and waits wherever it has to, so that it cannot starve.
+//! - **HeldTokens**: running code may try for more shards, never wait for them ([`extend`]).
+//! - **End of a hold**: each time before a token is released, the engine's deferred work moves to the thread
+//!   ([`Message::collect`]), and is done when the thread holds no token at all ([`Message::settle`]). There is no other
+//!   way to release a token.
 //!
-//! Example: A holds shard 2. B submits a message for 1 and 2: takes 1, finds 2 held, queues there, and goes away (shard
-//! 1 is held by no thread now, only by the message). C submits to 1: held, so it queues. A lets go of 2: finds the
-//! message, which now has 1 and 2, runs it, and lets go of 1 (finds and runs C's message) and of 2.
+//! Example: A holds shard 2. B submits a message for 1 and 2: it takes 1, finds 2 held, queues the message there, and
+//! returns (shard 1 is now held by no thread, only by the message). C submits to 1: held, so it queues. A releases 2:
+//! it finds the message, which now has 1 and 2, runs it, and releases 1 (finds and runs C's message) and 2.
 //!
-//! # Why it is right
+//! # Correctness
 //!
 //! - *Exclusion*: a token is in one place, with a thread, a travelling message or a worker, and moves by release and
 //!   acquire on one of two words (the gate's word, the worker's `handed`).
-//! - *No deadlock*: threads never wait. Only messages wait with tokens in hand, and only for higher shards; a queue is
-//!   worked off in order by a holder who does not wait, so the message with the highest shard in hand always moves. One
-//!   that has a shard that was held for long tries for the others, and lets go of all if it does not get them.
+//! - *No deadlock*: threads never wait. Only messages wait while holding tokens, and only for higher shards; a holder
+//!   works off its queue in order without waiting, so the message with the highest held shard always progresses. A
+//!   message at a shard that was held for long tries for its other shards, and releases all if it does not get them.
 //! - *Serialisable*: a message runs with all its tokens at once, and they were taken two-phase.
-//! - *No recursion*: carrying and letting go are one loop over a worklist ([`drain`]), whatever triggers what.
-//! - *Quiet*: `finish` (which wakes and frees) runs when this thread has no token at all ([`holds`]).
+//! - *No recursion*: carrying and releasing are one loop over a worklist ([`drain`]), regardless of what triggers what.
+//! - *Quiet*: `finish` (which wakes and frees) runs when this thread holds no token at all ([`holds`]).
 //!
-//! Limits: exclusive tokens serialise reads too; a thread that is descheduled under the token keeps the shard for its
-//! slice (others queue meanwhile, they do not block); and a travelling message holds its earlier shards while it waits
-//! for a later one, which is why callers should try [`Shards::try_take_all`] a few times first.
+//! Limits: exclusive tokens serialise reads too; a thread that is descheduled while it holds the token keeps the shard
+//! for its time slice (others queue meanwhile, they do not block); and a travelling message holds its earlier shards
+//! while it waits for a later one, so callers should try [`Shards::try_take_all`] a few times first.
 #![expect(
     unsafe_code,
     reason = "the token stands in for a lock around each engine"
@@ -82,65 +83,67 @@ use self::queued::{Link, QueuedMessage};
 use self::sync::{AtomicBool, AtomicWaker, Fault, spin_loop};
 use self::tokens::{HeldTokens, Offloaded};
 
-/// Messages that one holder runs for others before the shard's worker gets the rest.
+/// Maximum number of messages that a holder runs for others before the shard's worker gets the rest.
 pub const DRAIN_MESSAGES_MAX: usize = 64;
 
-/// Some shards, mostly few.
+/// A list of shards, mostly short.
 pub type ShardList = smallvec::SmallVec<[u16; 8]>;
 
-/// Most shards in one set; shard numbers are `u16`.
+/// Maximum number of shards in one set; shard numbers are `u16`.
 pub const SHARDS_MAX: usize = 1 << 16;
 
 /// A command that may have to queue, or to travel over several shards.
 ///
-/// It owns all it needs: who asked for it may be gone when it runs.
+/// A message owns all it needs: its requester may be gone when it runs.
 pub trait Message<E>: Send + Sized + 'static {
-    /// The shards it needs: ascending, without duplicates, at least one (but for a message that is offloaded), and the
-    /// same each time.
+    /// Returns the shards it needs: ascending, without duplicates, at least one (except for an offloaded message), and
+    /// the same on each call.
     fn shards(&self) -> &[u16];
 
-    /// Does the work. All its shards are in hand. Must not take, submit, let go, wake, block or free large things; a
-    /// panic ends the process.
+    /// Does the work. All its shards are held. Must not take, submit, release, wake, block or free large data; a panic
+    /// ends the process.
     fn run(&mut self, engines: &mut HeldEngines<'_, E>);
 
-    /// Called once after `run`, with no token on this thread: wakes the thread that waits, frees or recycles. May
-    /// submit; but a message that was turned away (see [`HeldTokens::turn_away`]) did not run, and may not submit.
+    /// Called once after `run`, with no token on this thread: wakes the waiting task, frees or recycles. May submit;
+    /// but a message that was turned away (see [`HeldTokens::turn_away`]) did not run, and may not submit.
     fn finish(queued: Box<QueuedMessage<Self>>);
 
-    /// Moves what an engine has left to be done to this thread; whether there is anything. Its token is in hand, and is
-    /// about to be let go.
+    /// Moves an engine's deferred work to this thread; returns whether there is any. Its token is held, and about to be
+    /// released.
     fn collect(engine: &mut E) -> bool {
         let _ = engine;
         false
     }
 
-    /// Does what was collected on this thread, which has no token. May submit.
+    /// Does the deferred work collected on this thread, which holds no token. May submit.
     fn settle() {}
 
-    /// Whether it may come to need more shards, and runs by [`Message::run_extendable`] therefore. The same each time.
+    /// Returns whether it may need more shards, and therefore runs by [`Message::run_extendable`]. The same on each
+    /// call.
     fn is_extendable(&self) -> bool {
         false
     }
 
-    /// As [`Message::run`], and may try for more shards.
+    /// Runs as [`Message::run`], and may try for more shards.
     fn run_extendable(&mut self, held: &mut HeldTokens<'_, E, Self>) {
         let _ = held;
         unreachable!("a message that reaches says how");
     }
 
-    /// Whether it does not run on the thread that gets its last token, but is offloaded. The same each time.
+    /// Returns whether it is offloaded, instead of running on the thread that gets its last token. The same on each
+    /// call.
     fn is_offloaded(&self) -> bool {
         false
     }
 
-    /// Takes a message that is offloaded, to a thread that will [`Shards::resume`] it. No token is on this thread.
+    /// Hands an offloaded message to a thread that will [`Shards::resume`] it. No token is on this thread.
     fn offload(offloaded: Offloaded<Self>) {
         drop(offloaded);
         unreachable!("a message that is offloaded says how");
     }
 }
 
-/// Whether the calling thread has tokens. Signal handlers may ask.
+/// Returns whether the calling thread holds tokens. Safe to call in signal handlers.
 pub fn is_holding() -> bool {
     holds::is_open()
 }
@@ -153,16 +156,17 @@ pub struct Shards<E, M> {
     messages: PhantomData<fn(M) -> M>,
 }
 
-/// What belongs to a shard but not to its token, on a line of its own.
+/// State of a shard that its token does not protect, on a separate cache line.
 struct Side {
-    /// The worker has the token: set by the holder that hands it over, cleared by the worker that picks it up.
+    /// True while the worker has the token: set by the holder that hands it over, cleared by the worker that picks it
+    /// up.
     handed: AtomicBool,
     worker: AtomicWaker,
     tally: Tally,
 }
 
 impl<E: Send, M: Message<E>> Shards<E, M> {
-    /// One shard for each engine, all free.
+    /// Creates one shard per engine, all free.
     pub fn new(engines: Vec<E>) -> Shards<E, M> {
         Shards::with(engines, DRAIN_MESSAGES_MAX, Fault::None)
     }
@@ -188,13 +192,13 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         }
     }
 
-    /// How many shards there are.
+    /// Returns the number of shards.
     #[expect(clippy::len_without_is_empty, reason = "there is always a shard")]
     pub fn len(&self) -> usize {
         self.gates.len()
     }
 
-    /// Where the token's word lies, and the engine: to be prefetched, not to be followed.
+    /// Returns the addresses of the token's word and of the engine: to be prefetched, not dereferenced.
     #[inline(always)]
     pub fn addresses(&self, shard: u16) -> [*const u8; 2] {
         let gate = &*self.gates[shard as usize];
@@ -212,7 +216,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         None
     }
 
-    /// Takes the token, looking again up to `spins` times (some 10-40 ns each, by processor) while it is held.
+    /// Takes the token, retrying up to `spins` times (some 10-40 ns each, by processor) while it is held.
     #[inline]
     pub fn take_spinning(&self, shard: u16, spins: u32) -> Option<ShardGuard<'_, E, M>> {
         if self.gates[shard as usize].try_take() {
@@ -234,17 +238,17 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         None
     }
 
-    /// Runs the message: here and now if its shards are free, else by their holders. Never waits.
+    /// Runs the message: immediately if its shards are free, otherwise by their holders. Never waits.
     ///
-    /// `finish` follows when this thread holds nothing, or on the thread that ran it. A message on its way when the set
-    /// is dropped is dropped without a `finish`.
+    /// `finish` follows when this thread holds no token, or on the thread that ran the message. A message in flight
+    /// when the set is dropped is dropped without a `finish`.
     pub fn submit(&self, mut queued: Box<QueuedMessage<M>>) {
         queued.home = std::ptr::from_ref(self).addr();
         let route = queued.shards();
         if route.is_empty() && queued.is_offloaded() {
             return M::offload(Offloaded::new(queued));
         }
-        // Here and not under a token, where a panic would end the process.
+        // Checked here and not under a token, where a panic would end the process.
         assert!(
             is_route(route, self.len()),
             "ascending shards without duplicates, in range"
@@ -271,14 +275,14 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         drop(hold);
     }
 
-    /// The worker's side of a shard: ready when a holder had handed the token over; then one bounded round of the queue
-    /// has been run and the token is let go, or on its way to this worker again. Nothing is held on return, so the
+    /// Polls the worker of a shard: ready if a holder had handed the token over; then one bounded round of the queue
+    /// has been run and the token is released, or handed to this worker again. No token is held on return, so the
     /// worker task can do other things or yield between rounds. For one task per shard.
     pub fn poll_worker(&self, shard: u16, waker: &Waker) -> Poll<Round> {
         let side = &self.sides[shard as usize];
         let late = self.gates[shard as usize].has(Fault::RegistersTooLate);
         if !side.pick_up() {
-            // Register, then look again: a token handed over before the second look is seen by it, one handed over
+            // Register, then check again: a token handed over before the second check is seen by it, one handed over
             // later finds the waker. `AtomicWaker` orders the two.
             side.worker.register(waker);
             if late || !side.pick_up() {
@@ -294,17 +298,17 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         Poll::Ready(Round { messages })
     }
 
-    /// The shard's counters, read without the token.
+    /// Returns the shard's counters, read without the token.
     pub fn counters(&self, shard: u16) -> Counters {
         self.tally(shard).read(self.gates[shard as usize].takes())
     }
 
-    /// Holds of a shard until now are not of late any more.
+    /// Restarts the measurement of a shard's longest recent hold.
     pub fn forget_recent_hold(&self, shard: u16) {
         self.tally(shard).forget_recent_hold();
     }
 
-    /// The number of the hold that a shard is in, which no other hold of it has; none if it seems free. For diagnosis.
+    /// Returns the unique number of a shard's current hold, or `None` if the shard seems free. For diagnosis.
     pub fn hold_number(&self, shard: u16) -> Option<u64> {
         let Counters {
             takes,
@@ -314,13 +318,13 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         (!self.seems_free(shard)).then_some(takes + worker_handovers)
     }
 
-    /// Notes how long a token was held; there is no clock here. Whether that is the longest of late.
+    /// Records how long a token was held, measured by the caller; returns whether that is the longest recent hold.
     #[inline]
     pub fn note_hold_ns(&self, shard: u16, hold_ns: u64) -> bool {
         self.tally(shard).note_hold_ns(hold_ns)
     }
 
-    /// Whether the token was free a moment ago: for diagnosis and tests.
+    /// Returns whether the token was free a moment ago: for diagnosis and tests.
     pub fn seems_free(&self, shard: u16) -> bool {
         self.gates[shard as usize].seems_free()
     }
@@ -343,8 +347,8 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         unsafe { HeldEngines::new(&self.gates, shards) }
     }
 
-    /// Lets go of a token if no message waits for it; whether it did. What the engine left to be done comes to this
-    /// thread in any case. Every token is let go here.
+    /// Releases a token if no message waits for it; returns whether it did. The engine's deferred work moves to this
+    /// thread in any case. Every token is released here.
     ///
     /// # Safety
     /// The token is the caller's, and after `true` no longer.
@@ -359,8 +363,8 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         unsafe { gate.try_release() }
     }
 
-    /// Says that a shard is held for long. Messages that wait there with tokens keep their places and lose their
-    /// tokens, which are added to `loose`.
+    /// Marks a shard as held for long. Messages that wait there with tokens keep their positions and lose their tokens,
+    /// which are added to `loose`.
     ///
     /// # Safety
     /// The token is the caller's. So are those in `loose` afterwards.
@@ -384,7 +388,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         }
     }
 
-    /// Gives a held token to the shard's worker, which is to be woken afterwards.
+    /// Hands a held token to the shard's worker, which the caller must wake afterwards.
     fn hand_to_worker(&self, shard: u16) {
         self.tally(shard).worker_handovers.fetch_add(1, Relaxed);
         // Release pairs with the Acquire of `pick_up`: the token's state moves with the flag.
@@ -399,13 +403,12 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         }
     }
 
-    /// Lets go of several tokens for good, running what is pending first.
+    /// Releases several tokens for good, running pending messages first.
     ///
     /// # Safety
     /// The tokens are the caller's, and no longer afterwards.
     unsafe fn let_go_all(&self, tokens: &[u16]) {
-        // All that no message waits for go at once; the list of the rest is only allocated if there is a rest.
-        // SAFETY: the caller's tokens, each let go once and not used again.
+        // Tokens that no message waits for are released at once; the list of the rest is only allocated if needed.
         let let_go = |&shard: &u16| unsafe { self.try_release(shard) };
         let wanted: ShardList = tokens
             .iter()
@@ -415,7 +418,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         if !wanted.is_empty() {
             let mut drain = Drain::new(self);
             for shard in wanted {
-                // SAFETY: the caller's token, still: it could not be let go above.
+                // SAFETY: the caller's token, still: it could not be released above.
                 unsafe { drain.let_go(shard) };
             }
             drain.settle_rest();
@@ -423,7 +426,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         }
     }
 
-    /// Lets go of one token for good, running what is pending first.
+    /// Releases one token for good, running pending messages first.
     #[cold]
     #[inline(never)]
     fn let_go_slowly(&self, shard: u16) {
@@ -435,11 +438,11 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
 }
 
 impl Side {
-    /// Whether a token was waiting; it is the caller's now.
+    /// Returns whether a token was waiting; it is the caller's now.
     fn pick_up(&self) -> bool {
-        // Acquire pairs with the Release of `hand_to_worker`. A CAS and not a swap: an idle look writes nothing (and
-        // loom, which does not know that nothing comes between the read and the write of a swap, would believe that a
-        // later swap can miss the hand-over).
+        // Acquire pairs with the Release of `hand_to_worker`. A CAS and not a swap: an idle check writes nothing (and
+        // loom, which does not model a swap's read and write as indivisible, would believe that a later swap can miss
+        // the hand-over).
         self.handed
             .compare_exchange(true, false, Acquire, Relaxed)
             .is_ok()
@@ -457,15 +460,16 @@ impl<E, M> Drop for Shards<E, M> {
     }
 }
 
-/// What a worker's round did.
+/// Result of a worker's round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// Messages run or carried on.
+    /// Number of messages run or carried on.
     pub messages: usize,
 }
 
-/// One shard's token. Dropping it runs what came in meanwhile (up to [`DRAIN_MESSAGES_MAX`], then the worker) and lets
-/// go. Stays on its thread; not to be forgotten, or the shard stays held and this thread finishes nothing any more.
+/// One shard's token. Dropping it runs the messages queued meanwhile (up to [`DRAIN_MESSAGES_MAX`], then the worker
+/// does) and releases it. Stays on its thread; must not be leaked, or the shard stays held and this thread finishes no
+/// messages any more.
 #[must_use = "dropping it lets go of the shard"]
 pub struct ShardGuard<'s, E: Send, M: Message<E>> {
     shards: &'s Shards<E, M>,
@@ -484,13 +488,13 @@ impl<'s, E: Send, M: Message<E>> ShardGuard<'s, E, M> {
         }
     }
 
-    /// Which shard this is.
+    /// Returns the shard's number.
     #[inline]
     pub fn shard(&self) -> u16 {
         self.shard
     }
 
-    /// The engine as code for any number of shards sees it.
+    /// Returns the engine as a view for code that handles any number of shards.
     #[inline]
     pub fn engines(&mut self) -> HeldEngines<'_, E> {
         // SAFETY: (1) our token, and `&mut self` for the view's life; (2) one shard, checked when it was taken.
@@ -529,7 +533,7 @@ impl<E: Send, M: Message<E>> Drop for ShardGuard<'_, E, M> {
     }
 }
 
-/// Whether these are shards in the order in which they may be taken.
+/// Returns whether these are valid shards in the order in which they may be taken.
 fn is_route(shards: &[u16], count: usize) -> bool {
     shards.is_sorted_by(|a, b| a < b) && shards.last().is_some_and(|&last| (last as usize) < count)
 }

@@ -2,13 +2,13 @@
 //! the memory orderings allow.
 //!
 //! Run by `cargo test --release --manifest-path tests/loom/Cargo.toml --target-dir target/loom`. Each model lets some
-//! threads mark engines, at once or by message, and then requires that each mark is there once, that a thread's marks
+//! threads mark engines, directly or by message, and then requires that each mark is there once, that a thread's marks
 //! are in its order, that all shards are free, and that all messages were finished. The engines are loom's cells, so
 //! two threads in one engine, or one that does not see the other's changes, fail as data races; a lost wake fails as a
 //! deadlock. The negative controls break one step each and require that some order fails.
 //!
-//! "Exhaustive" below is without a bound on preemptions; a number is that bound (most of the bugs that loom is known
-//! to find need two).
+//! "Exhaustive" below means without a bound on preemptions; a number is that bound (most bugs that loom is known to
+//! find need two).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use super::sync::Fault;
 use super::tokens::{HeldTokens, Offloaded};
 use super::{DRAIN_MESSAGES_MAX, Message, Shards, holds};
 
-/// Thread number times ten, plus a number that rises within the thread.
+/// Thread number times ten, plus a number that increases within the thread.
 type Mark = u8;
 
 struct Marks(UnsafeCell<Vec<Mark>>);
@@ -46,7 +46,7 @@ impl Marks {
     }
 }
 
-/// Where a job that is offloaded waits for the thread that runs it.
+/// Slot for an offloaded job until the thread that runs it takes it.
 struct Offload {
     waiting: Mutex<Option<Offloaded<Job>>>,
     changed: Condvar,
@@ -56,7 +56,7 @@ struct Job {
     shards: Vec<u16>,
     mark: Mark,
     finished: Arc<AtomicUsize>,
-    /// Tried for on the way.
+    /// Shard tried for during the run.
     more: Option<u16>,
     offloads_to: Option<Arc<Offload>>,
 }
@@ -84,7 +84,7 @@ impl Message<Marks> for Job {
         if let Some(more) = self.more {
             let _ = tokens.try_extend(more, 1);
         }
-        // Those that it came for are marked, the other one only if nothing is expected of it.
+        // The requested shards are marked, the other one only if nothing is expected of it.
         let shards = self.shards.clone();
         let all = tokens.engines();
         mark_some(all, &shards, self.mark);
@@ -109,7 +109,7 @@ fn mark_some(mut engines: HeldEngines<'_, Marks>, shards: &[u16], mark: Mark) {
     }
 }
 
-/// What the threads of a model use.
+/// Shared state of a model's threads.
 struct Setup {
     offload: Arc<Offload>,
     shards: Shards<Marks, Job>,
@@ -138,20 +138,20 @@ impl Setup {
         self.send(self.job(), shards, mark);
     }
 
-    /// A message that tries for one more shard.
+    /// Submits a message that tries for one more shard.
     fn submit_extending(&self, shards: &[u16], more: u16, mark: Mark) {
         let more = Some(more);
         self.send(Job { more, ..self.job() }, shards, mark);
     }
 
-    /// A message that is offloaded, to be run by [`Setup::run_offloaded`].
+    /// Submits a message that is offloaded, to be run by [`Setup::run_offloaded`].
     fn submit_offloaded(&self, shards: &[u16], mark: Mark) {
         let mut job = self.job();
         job.offloads_to = Some(Arc::clone(&self.offload));
         self.send(job, shards, mark);
     }
 
-    /// Waits for a message that is offloaded and runs it, looking after the queues of its shards meanwhile.
+    /// Waits for an offloaded message and runs it, servicing the queues of its shards meanwhile.
     fn run_offloaded(&self) {
         let mut waiting = self.offload.waiting.lock().expect("no panic under it");
         let offloaded = loop {
@@ -168,7 +168,7 @@ impl Setup {
         });
     }
 
-    /// Takes one shard and tries for another; marks what it has.
+    /// Takes one shard and tries for another; marks those held.
     fn work_extending(&self, shard: u16, more: u16, mark: Mark) {
         let Some(mut guard) = self.shards.try_take_all(&[shard]) else {
             return self.submit(&[shard], mark);
@@ -178,7 +178,7 @@ impl Setup {
         mark_some(tokens.engines(), &[shard], mark);
     }
 
-    /// As a session does it: at once if the shard is free, else by message.
+    /// Works as a session does: directly if the shard is free, otherwise by message.
     fn work(&self, shard: u16, mark: Mark) {
         match self.shards.try_take(shard) {
             Some(mut held) => held.put(mark),
@@ -186,7 +186,7 @@ impl Setup {
         }
     }
 
-    /// Works on several shards as a session does: at once if all are free, else by message.
+    /// Works on several shards as a session does: directly if all are free, otherwise by message.
     fn work_all(&self, shards: &[u16], mark: Mark) {
         match self.shards.try_take_all(shards) {
             Some(mut held) => held.engines().iter().for_each(|(_, marks)| marks.put(mark)),
@@ -210,14 +210,14 @@ impl Setup {
         }
     }
 
-    /// Plays all workers until none has anything left.
+    /// Acts as all workers until none has work left.
     fn settle(&self) {
         let count = self.shards.len() as u16;
         while (0..count).any(|s| self.shards.poll_worker(s, Waker::noop()).is_ready()) {}
     }
 }
 
-/// A waker that a thread can wait for.
+/// A waker on which a thread can wait.
 struct Bell {
     rung: Mutex<bool>,
     changed: Condvar,
@@ -234,16 +234,16 @@ type Body = fn(&Setup);
 
 #[derive(Clone, Copy)]
 struct Model {
-    /// Marks that each shard must have in the end; as many shards as entries.
+    /// Final marks expected in each shard; one entry per shard.
     expected: &'static [&'static [Mark]],
     drain_max: usize,
     /// `None`: exhaustive.
     preemptions: Option<usize>,
     fault: Fault,
-    /// Taken by the first thread before the others start, and let go after its body.
+    /// Shards taken by the first thread before the others start, and released after its body.
     held: &'static [u16],
     threads: &'static [Body],
-    /// What the first thread does.
+    /// The body of the first thread.
     main: Body,
 }
 
@@ -258,7 +258,7 @@ const MODEL: Model = Model {
 };
 
 impl Model {
-    /// The model within a bound on preemptions.
+    /// Returns the model with a bound on preemptions.
     const fn within(self, preemptions: usize) -> Model {
         Model {
             preemptions: Some(preemptions),
@@ -266,7 +266,7 @@ impl Model {
         }
     }
 
-    /// The model where a release runs one message only, and the worker the rest.
+    /// Returns the model in which a release runs one message only, and the worker the rest.
     const fn running_one(self) -> Model {
         Model {
             drain_max: 1,
@@ -337,7 +337,7 @@ fn explore(model: Model) {
     eprintln!("{} executions", executions.load(Relaxed));
 }
 
-/// A negative control: the model without one step must fail, and as foreseen.
+/// Runs a negative control: the model without one step must fail, in the expected way.
 fn must_fail(fault: Fault, model: Model, how: &str) {
     let model = Model { fault, ..model };
     let explored = catch_unwind(AssertUnwindSafe(|| explore(model)));
@@ -453,7 +453,7 @@ fn a_worker_that_carries_a_traveller_6() {
     explore(Model {
         preemptions: Some(6),
         expected: &[&[10, 11, 12], &[11, 20]],
-        // The second round is there in any case: the thread that runs the traveller has its bound full then.
+        // There is always a second round: the thread that runs the traveller has reached its bound then.
         threads: &[
             |setup| {
                 setup.worker_round(0);
@@ -470,7 +470,7 @@ fn a_worker_that_carries_a_traveller_6() {
     });
 }
 
-/// A message goes up over two shards while another thread comes down.
+/// A message travels up over two shards while another thread goes down.
 const CROSSING: Model = Model {
     expected: &[&[10, 20], &[10, 21]],
     threads: &[|setup| setup.submit(&[0, 1], 10)],
@@ -589,7 +589,7 @@ fn two_that_want_all_or_none_exhaustive() {
     });
 }
 
-/// Each has a shard and tries for the other's.
+/// Each thread holds a shard and tries for the other's.
 const EXTENDING: Model = Model {
     expected: &[&[10], &[20]],
     threads: &[|setup| setup.work_extending(0, 1, 10)],
@@ -613,7 +613,7 @@ fn a_message_that_tries_for_a_shard_below_and_a_traveller_up_5() {
     });
 }
 
-/// A message is offloaded; others come meanwhile, one of them with a token of its own.
+/// A message is offloaded; others arrive meanwhile, one of them with a token.
 const OFFLOADED: Model = Model {
     expected: &[&[20], &[10, 20, 30]],
     preemptions: Some(4),
@@ -647,7 +647,7 @@ fn a_message_that_is_offloaded_with_two_shards_3() {
     });
 }
 
-/// A message is offloaded, and one that wants its shard and others gives up the token that it has.
+/// A message is offloaded, and another that needs its shard and more gives up the token that it has.
 const HELD_FOR_LONG: Model = Model {
     expected: &[&[20, 30], &[10, 20]],
     preemptions: Some(3),

@@ -1,7 +1,7 @@
-//! A message with its queue link: one allocation for each message that may have to queue.
+//! A message with its queue link: one allocation per message that may have to queue.
 //!
-//! Knows neither gates nor engines. A message is always in exactly one place: with its requester, in one shard's queue,
-//! in the hands of one thread, or among a thread's messages to be finished. Only that place touches the link.
+//! Independent of gates and engines. A message is always in exactly one place: with its requester, in one shard's
+//! queue, with one thread, or among a thread's messages to be finished. Only that place touches the link.
 #![expect(
     unsafe_code,
     reason = "intrusive list: links are raw pointers to boxes given up by their owners"
@@ -13,10 +13,10 @@ use std::ptr::{self, NonNull};
 use super::ShardList;
 use super::sync::UnsafeCell;
 
-/// What is called on a message when the last token was let go; knows the message's type.
+/// Called on a message after the last token was released; specific to the message's type.
 pub(super) type FinishFn = unsafe fn(NonNull<Link>);
 
-/// First field of every message; the queues know no more of it than this.
+/// First field of every message; the queues see nothing else of it.
 pub(super) struct Link {
     next: UnsafeCell<*mut Link>,
     finish: UnsafeCell<Option<FinishFn>>,
@@ -59,25 +59,25 @@ impl Link {
     }
 }
 
-/// Turns at which a message without tokens may fail to get its other shards before it insists.
+/// Maximum number of turns at which a message without tokens fails to get its other shards before it insists.
 const MISSES_MAX: u8 = 4;
 
-/// A message in the form in which it can queue. Made once, recycled as often as `finish` likes.
+/// A message in its queueable form. Created once, recycled as often as `finish` likes.
 #[repr(C)] // the link comes first: a pointer to the message is a pointer to its link
 pub struct QueuedMessage<M> {
     link: Link,
-    /// The shards whose tokens this queued carries, ascending. Only used with more than one shard. What is let go
-    /// after the run is read from here and never from the message, so a message that lies about its shards cannot
-    /// release what it does not have.
+    /// The shards whose tokens this message carries, ascending. Only used with more than one shard. The tokens released
+    /// after the run are read from here and never from the message, so a message with inconsistent shards cannot
+    /// release tokens that it does not have.
     pub(super) tokens: ShardList,
-    /// The message waits in the queue of a shard that is, or was, held for long, and gave up the tokens of its other
-    /// shards.
+    /// True if the message waits in the queue of a shard that is, or was, held for long, and gave up the tokens of its
+    /// other shards.
     pub(super) waits_without_tokens: bool,
-    /// Turns in a queue at which it did not get the tokens of its other shards.
+    /// Number of turns in a queue at which it did not get the tokens of its other shards.
     pub(super) misses: u8,
     /// The address of the shards that it was submitted to.
     pub(super) home: usize,
-    /// What the caller put in.
+    /// The caller's message.
     pub(super) message: M,
 }
 
@@ -86,7 +86,7 @@ pub struct QueuedMessage<M> {
 unsafe impl<M: Send> Send for QueuedMessage<M> {}
 
 impl<M> QueuedMessage<M> {
-    /// Wraps a message; the only allocation that queueing needs, but for a list of shards when there are several.
+    /// Wraps a message; the only allocation that queueing needs, except for a list of several shards.
     pub fn new(message: M) -> Box<QueuedMessage<M>> {
         Box::new(QueuedMessage {
             link: Link {
@@ -101,8 +101,8 @@ impl<M> QueuedMessage<M> {
         })
     }
 
-    /// Whether it waits with tokens in hand even where a shard is held for long. Where that happens other shards wait
-    /// with it, so it is for messages that would starve otherwise.
+    /// Returns whether it keeps its tokens while it waits even at a shard that is held for long. Its other shards then
+    /// wait with it, so this is for messages that would starve otherwise.
     pub(super) fn insists(&self) -> bool {
         self.misses >= MISSES_MAX
     }

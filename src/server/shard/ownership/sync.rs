@@ -1,6 +1,6 @@
-//! The primitives of the shard token, from std or from loom, and the switches that only loom models know.
+//! The primitives of the shard token, from std or from loom, and the fault switches of the loom models.
 //!
-//! Knows nothing of tokens. Under `cfg(loom)` each atomic and each cell below is watched by the model checker; the
+//! Independent of tokens. Under `cfg(loom)` each atomic and each cell below is watched by the model checker; the
 //! counters stay std's, because they decide nothing and would only multiply the states.
 
 #[cfg(not(loom))]
@@ -56,10 +56,10 @@ mod watched {
     pub(in super::super) use loom::thread::yield_now;
     use std::task::Waker;
 
-    /// The waker's slot with the real type's promise: `register` and `wake` have an order, a wake after a registration
-    /// finds its waker, and what came before a wake is seen after a later registration.
-    /// loom's own type of this name needs loom's `block_on`, which aborts instead of failing when a model deadlocks in
-    /// it, and the negative controls must fail.
+    /// The waker's slot with the guarantees of the real type: `register` and `wake` are ordered, a wake after a
+    /// registration finds its waker, and everything before a wake is seen after a later registration. loom's own type
+    /// of this name needs loom's `block_on`, which aborts instead of failing when a model deadlocks in it, and the
+    /// negative controls must fail.
     pub(in super::super) struct AtomicWaker(loom::sync::Mutex<Option<Waker>>);
 
     impl AtomicWaker {
@@ -86,7 +86,7 @@ mod watched {
     }
     pub(in super::super) use per_thread;
 
-    /// In a model a panic is a finding: it must reach the test that expects it, so the token is merely never let go.
+    /// In a model a panic is a finding: it must reach the test that expects it, so the token is merely never released.
     pub(in super::super) fn stop_unwinding() {}
 }
 
@@ -95,19 +95,19 @@ mod watched {
 pub(super) enum Fault {
     /// The protocol as it is.
     None,
-    /// Letting go stores "free" over whatever was queued meanwhile.
+    /// A release stores "free" over links queued meanwhile.
     ForgetsPending,
-    /// A taker looks and then stores, instead of deciding in one step.
+    /// A taker loads and then stores, instead of deciding in one step.
     TakesInTwoSteps,
-    /// Letting go is not a release.
+    /// The release of a token lacks Release ordering.
     ReleasesRelaxed,
-    /// Queueing is not a release.
+    /// Queueing lacks Release ordering.
     PushesRelaxed,
-    /// Giving the token to the worker is not a release.
+    /// The hand-over to the worker lacks Release ordering.
     HandsOverRelaxed,
     /// A token is handed to the worker without a wake.
     DropsWorkerWake,
-    /// The worker looks for a token first and registers its waker afterwards, without another look.
+    /// The worker checks for a token first and registers its waker afterwards, without another check.
     RegistersTooLate,
     /// A list is run newest first.
     RunsNewestFirst,
@@ -115,10 +115,10 @@ pub(super) enum Fault {
     DropsBacklog,
     /// A travelling message leaves its earlier tokens behind.
     ForgetsTokens,
-    /// A shard that was taken on the way is not let go with the others.
+    /// A shard taken by extension is not released with the others.
     ForgetsExtension,
-    /// Who looks after a queue loses what should stay in it.
+    /// The cleanup of a queue drops the messages that should stay in it.
     DropsKept,
-    /// A message that gives up its tokens forgets to let go of them.
+    /// A message that gives up its tokens does not release them.
     ForgetsLoose,
 }

@@ -1,5 +1,5 @@
-//! The token with real threads: each rule by itself, then all of them at once under load. The orders that threads
-//! rarely show are the models' part (`models.rs`).
+//! Tests of the token with real threads: each rule by itself, then all at once under load. Orders that threads rarely
+//! produce are left to the models (`models.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -15,14 +15,14 @@ use super::tokens::Offloaded;
 use super::{DRAIN_MESSAGES_MAX, Message, Shards, holds};
 use basalt_core::base::random::Random;
 
-/// An engine that remembers what was done to it.
+/// An engine that records the work done on it.
 #[derive(Default)]
 struct Ledger {
     sum: u64,
-    /// Set while somebody works here.
+    /// Set while a thread works here.
     busy: bool,
     notes: Vec<u64>,
-    /// The last number of each thread whose message had this shard as its first.
+    /// The last number per thread whose message had this shard as its first.
     last_of: Vec<u64>,
 }
 
@@ -54,12 +54,12 @@ fn ledgers(count: usize) -> Vec<Ledger> {
 type Runs = Box<dyn FnMut(&mut HeldEngines<'_, Ledger>) + Send>;
 type Finishes = Box<dyn FnOnce() + Send>;
 
-/// A message that does what the test says.
+/// A message whose work the test defines.
 struct Job {
     shards: Vec<u16>,
     runs: Runs,
     finishes: Option<Finishes>,
-    /// Where it goes to run, if it takes long.
+    /// The channel to which it is offloaded, if it is slow.
     offloads_to: Option<mpsc::Sender<Offloaded<Job>>>,
 }
 
@@ -302,7 +302,7 @@ fn many_travellers_that_set_each_other_free_do_not_grow_the_stack() {
     let count = if cfg!(miri) { 32 } else { 1024 };
     let shards = TestShards::new(ledgers(count.into()));
     let last = shards.try_take(count - 1).expect("free");
-    // Each waits for the next one's shard: letting go of the last sets all in motion, one after the other.
+    // Each waits for the next one's shard: releasing the last sets all in motion, one after the other.
     for shard in (0..count - 1).rev() {
         shards.submit(note(&[shard, shard + 1], shard.into()));
     }
@@ -344,7 +344,7 @@ fn all_or_none_lets_go_of_everything_and_runs_what_came_in() {
     assert_eq!((notes(&shards, 1), notes(&shards, 2)), (vec![5], vec![5]));
 }
 
-/// Sends a message that holds these shards for long; where it arrives with its tokens.
+/// Submits a message that holds these shards for long; returns the channel where it arrives with its tokens.
 fn submit_offloaded(shards: &TestShards, route: &[u16]) -> mpsc::Receiver<Offloaded<Job>> {
     let (sender, arrived) = mpsc::channel();
     let mut queued = note(route, 0);
@@ -551,7 +551,7 @@ fn a_panic_under_a_token_ends_the_process() {
     }
 }
 
-/// One thread that plays the worker of every shard, and sleeps when none has anything.
+/// One thread that acts as the worker of every shard, and sleeps when none has work.
 struct Workers {
     stop: Arc<AtomicBool>,
     thread: thread::JoinHandle<()>,
@@ -592,7 +592,7 @@ impl Workers {
     }
 }
 
-/// Some of so many shards, ascending.
+/// Returns a random subset of the shards, ascending.
 fn route_of(random: &mut Random, shards: u64, count_max: u64) -> Vec<u16> {
     let count = 1 + random.below(count_max);
     let mut route: Vec<u16> = (0..count).map(|_| random.below(shards) as u16).collect();
@@ -601,7 +601,7 @@ fn route_of(random: &mut Random, shards: u64, count_max: u64) -> Vec<u16> {
     route
 }
 
-/// All ways in at once. Each operation adds one to every shard that it names; what is submitted says in which order.
+/// All entry points at once. Each operation adds one to every shard that it names; submitted ones carry their order.
 fn stress(threads: usize, shard_count: u64, drain_max: usize, operations: u64, seed: u64) {
     let operations = scaled(operations);
     let shards = Arc::new(TestShards::with(
@@ -624,7 +624,7 @@ fn stress(threads: usize, shard_count: u64, drain_max: usize, operations: u64, s
                     if way < 2 {
                         let spins = if way == 0 { 0 } else { 4 };
                         if let Some(mut held) = shards.take_spinning(one, spins) {
-                            // Whatever this thread queued here before has run by now.
+                            // All messages that this thread queued here before have run by now.
                             held.in_order(thread, number);
                             held.work(1);
                             added[one as usize] += 1;
@@ -675,7 +675,7 @@ fn stress(threads: usize, shard_count: u64, drain_max: usize, operations: u64, s
     }
 }
 
-/// Fewer operations where each is slow.
+/// Returns fewer operations where each is slow.
 fn scaled(operations: u64) -> u64 {
     if cfg!(miri) {
         operations / 100

@@ -1,11 +1,11 @@
-//! Tokens in hand as work sees them, which can become more, and messages that leave with theirs for another thread.
+//! The view of held tokens for running code, which can take more, and messages that move with theirs to another thread.
 //!
-//! Most work knows its shards beforehand. A script may find out on the way that it needs another one: it may *try* for
-//! it ([`HeldTokens::try_extend`]), in any order, as somebody who never waits cannot be part of a deadlock. If it gets
-//! none, its caller undoes what it did and asks for more shards at once.
+//! Most work knows its shards beforehand. A script may find out while it runs that it needs another one: it may *try*
+//! for it ([`HeldTokens::try_extend`]), in any order, as a caller that never waits cannot be part of a deadlock. If
+//! that fails, its caller undoes its changes and requests more shards at once.
 //!
-//! A message may also take too long for the thread that happens to have its last token. Such a message *is offloaded*:
-//! it leaves with all its tokens as a [`Offloaded`], and some other thread runs and settles it ([`Shards::resume`]).
+//! A message may also take too long for the thread that happens to get its last token. Such a message *is offloaded*:
+//! it leaves with all its tokens as an [`Offloaded`], and some other thread runs and settles it ([`Shards::resume`]).
 //! Its shards are marked as held for long, so that messages wait there without tokens of other shards; those that have
 //! waited for too long can be turned away ([`HeldTokens::turn_away`]).
 #![expect(
@@ -21,12 +21,12 @@ use super::queued::{Link, QueuedMessage};
 use super::sync::{Fault, spin_loop};
 use super::{Message, ShardList, Shards};
 
-/// A view of tokens that are held, which can take in more.
+/// A view of held tokens, which can take more.
 pub struct HeldTokens<'a, E, M> {
     shards: &'a Shards<E, M>,
     /// Ascending, all ours.
     tokens: &'a mut ShardList,
-    /// The tokens are held for long, on a thread of their own.
+    /// True if the tokens are held for long, on a separate thread.
     pub(super) holds_long: bool,
     not_send: PhantomData<*mut E>,
 }
@@ -34,7 +34,7 @@ pub struct HeldTokens<'a, E, M> {
 impl<'a, E: Send, M: Message<E>> HeldTokens<'a, E, M> {
     /// # Safety
     /// 1. The tokens are the caller's for `'a`, who uses no other view of them meanwhile. 2. They are ascending,
-    ///    without duplicates, in range. 3. What is in `tokens` afterwards is the caller's to let go.
+    ///    without duplicates, in range. 3. The caller releases all `tokens` afterwards.
     pub(super) unsafe fn new(
         shards: &'a Shards<E, M>,
         tokens: &'a mut ShardList,
@@ -47,18 +47,18 @@ impl<'a, E: Send, M: Message<E>> HeldTokens<'a, E, M> {
         }
     }
 
-    /// The shards in hand, ascending.
+    /// Returns the held shards, ascending.
     pub fn shards(&self) -> &[u16] {
         self.tokens
     }
 
-    /// The engines in hand.
+    /// Returns the held engines.
     pub fn engines(&mut self) -> HeldEngines<'_, E> {
         // SAFETY: (1) our tokens, and `&mut self` for the view's life; (2) kept by `try_extend`.
         unsafe { self.shards.engines(self.tokens) }
     }
 
-    /// Whether a shard is in hand.
+    /// Returns whether a shard is held.
     #[inline]
     pub fn holds(&self, shard: u16) -> bool {
         match self.tokens.as_slice() {
@@ -67,8 +67,8 @@ impl<'a, E: Send, M: Message<E>> HeldTokens<'a, E, M> {
         }
     }
 
-    /// Tries for one more shard, looking again up to `spins` times while it is held; never waits. True if it is in hand
-    /// now. It is let go with the others.
+    /// Tries for one more shard, up to `spins` more times while it is held; never waits. Returns true if it is held
+    /// now. It is released with the others.
     pub fn try_extend(&mut self, shard: u16, spins: u32) -> bool {
         let Err(at) = self.tokens.binary_search(&shard) else {
             return true;
@@ -99,11 +99,11 @@ impl<'a, E: Send, M: Message<E>> HeldTokens<'a, E, M> {
         true
     }
 
-    /// Shows `refuse` the messages that wait for the shards in hand: those that were not seen before, or with `whole`
-    /// all of them. The ones that it turns away, with a reply, leave the queues and are finished. That wakes their
-    /// tasks with tokens in hand: a microsecond of shards that are held for seconds.
+    /// Passes to `refuse` the messages that wait for the held shards: those not seen before, or with `whole` all of
+    /// them. Messages that it turns away, with a reply, leave the queues and are finished. That wakes their tasks while
+    /// tokens are held: a microsecond of shards that are held for seconds.
     ///
-    /// Does nothing but for a message that was offloaded: others have no time to look after queues.
+    /// Does nothing unless the message was offloaded: others have no time to look after queues.
     pub fn turn_away(&mut self, whole: bool, mut refuse: impl FnMut(&mut M) -> bool) {
         if !self.holds_long {
             return;
@@ -150,8 +150,8 @@ impl<'a, E: Send, M: Message<E>> HeldTokens<'a, E, M> {
     }
 }
 
-/// A message with all its tokens, on its way to a thread of its own, which is to [`Shards::resume`] it. If it is
-/// dropped instead its shards stay held for ever, so that is for the end of the server only.
+/// A message with all its tokens, on its way to a separate thread, which must [`Shards::resume`] it. If it is dropped
+/// instead, its shards stay held forever, so that is for the shutdown only.
 #[must_use = "its shards are held until it is resumed"]
 pub struct Offloaded<M> {
     pub(super) queued: Box<QueuedMessage<M>>,
@@ -162,15 +162,15 @@ impl<M> Offloaded<M> {
         Offloaded { queued }
     }
 
-    /// The message.
+    /// Returns the message.
     pub fn message(&mut self) -> &mut M {
         &mut self.queued.message
     }
 }
 
 impl<E: Send, M: Message<E>> Shards<E, M> {
-    /// Lets go of tokens that a message brought which is to start over. Their queues are left to the workers: this
-    /// thread has other things to do.
+    /// Releases the tokens of a message that is to start over. Their queues are left to the workers: this thread has
+    /// other things to do.
     fn release_to_workers(&self, tokens: &mut ShardList) {
         for shard in tokens.drain(..) {
             // SAFETY: the token came with the message and is not used after `true`.

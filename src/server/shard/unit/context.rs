@@ -1,4 +1,4 @@
-//! What the steps of a unit run with, and what they leave to be done.
+//! The context of a unit's steps, and the work that they leave.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,33 +19,33 @@ use basalt_engine::Now;
 use basalt_engine::effect::Publication;
 use basalt_engine::record::Records;
 
-/// What a unit runs with besides its shards.
+/// The context of a unit besides its shards.
 pub struct UnitContext<'a> {
     /// The connection, whose database a step may change.
     pub connection: &'a mut Connection,
-    /// What steps may ask of the server.
+    /// The server's interface for steps.
     pub server: &'static dyn Server,
     /// Scripts and functions.
     pub scripts: &'static Library,
     /// Limits and thresholds.
     pub config: &'a Arc<Config>,
-    /// Limits and thresholds that a step has set in place of them.
+    /// Limits and thresholds set by a step, in place of `config`.
     pub config_override: Option<Arc<Config>>,
-    /// The moment.
+    /// The current time.
     pub now: Now,
-    /// Shards of the server.
+    /// Number of shards of the server.
     pub shard_count: u16,
-    /// How it was admitted, in a cluster.
+    /// The permit, in a cluster.
     pub permit: Option<Permit>,
 }
 
 impl UnitContext<'_> {
-    /// Limits and thresholds as the steps before have left them.
+    /// Returns the limits and thresholds as set by earlier steps.
     pub fn config(&self) -> &Arc<Config> {
         self.config_override.as_ref().unwrap_or(self.config)
     }
 
-    /// Lets CLIENT LIST see what steps made of the connection.
+    /// Publishes the connection's database and protocol for CLIENT LIST.
     pub fn publish(&self) {
         let Connection {
             shared,
@@ -60,82 +60,83 @@ impl UnitContext<'_> {
 
 /// A command that a script called, for MONITOR.
 pub struct ScriptCall {
-    /// The number of the script among the steps of the unit.
+    /// Index of the script among the steps of the unit.
     pub step: usize,
     /// The database.
     pub db: usize,
-    /// What was called.
+    /// The command and its arguments.
     pub arguments: Vec<Vec<u8>>,
 }
 
-/// What few units leave to be done.
+/// Results of a unit that few units have.
 #[derive(Default)]
 pub struct UnitNotes {
     /// The error replies of steps, for the statistics.
     pub errors: Vec<Vec<u8>>,
-    /// Steps that answered with an error, and which, where another server has run the unit, or this one before.
+    /// Failed steps with their error replies, if the unit has run before, here or on another server.
     pub failed: Vec<(usize, Vec<u8>)>,
-    /// What took long for the slow log or the latency monitor.
+    /// Slow steps and calls for the slow log or the latency monitor.
     pub slow: SlowNotes,
-    /// The steps that are sampled for hot keys, with their nanoseconds and the bytes of their replies.
+    /// Steps sampled for hot keys, with their nanoseconds and the bytes of their replies.
     pub sampled: Vec<(usize, u64, usize)>,
-    /// What scripts called, while there are monitors.
+    /// Calls of scripts, while there are monitors.
     pub script_calls: Vec<ScriptCall>,
-    /// Steps that run when the shards are let go, with the places of their replies.
+    /// Steps that run after the shards are released, with the positions of their replies.
     pub postponed: Vec<(usize, Mark)>,
-    /// What the connection had set before a step that may have changed it.
+    /// Settings of the connection before a step that may have changed them.
     pub settings_before: Option<Settings>,
 }
 
-/// What a run leaves to be done besides its reply.
+/// Results of a run besides its reply.
 #[derive(Default)]
 pub struct UnitOutcome {
-    /// Whether the commands were run at all: no watched key had changed.
+    /// True if the commands were run: no watched key had changed.
     pub was_run: bool,
-    /// The unit was not run, for want of memory or because a script is busy; the reply says so.
+    /// True if the unit was not run, for lack of memory, because a script is busy or because the slot is elsewhere; the
+    /// reply is the error.
     pub was_refused: bool,
-    /// A script held its shards for too long. What it watched is watched still.
+    /// True if a script held its shards for too long. The watched keys are still watched.
     pub was_turned_away: bool,
-    /// What a step wants the session to do.
+    /// The action that a step requests of the session.
     pub after: After,
-    /// What is to be published when the unit commits.
+    /// Messages to publish when the unit commits.
     pub publications: Vec<Publication>,
-    /// Commands that ran, with those that scripts called.
+    /// Number of commands that ran, including those called by scripts.
     pub command_count: u64,
-    /// What its commands without keys leave in the log.
+    /// Log records of its commands without keys.
     pub records: Records,
-    /// The unit is a script that no transaction runs.
+    /// True if the unit is a script outside a transaction.
     pub is_lone: bool,
-    /// The position in the log behind what it did, if that was appended before its end.
+    /// The log position after its records, if they were appended before its end.
     pub log_position: Option<u64>,
-    /// What is yet to be counted of the unit's commands, and of those that its scripts called.
+    /// Deferred counts of the unit's commands, and of those called by scripts.
     pub tally: Tally,
-    /// The unit may be rolled back yet, so that nothing of it is counted.
+    /// True while the unit may still be rolled back, so that nothing of it is counted.
     pub is_open: bool,
-    /// The database that the first command ran in.
+    /// The database of the first command.
     pub db: usize,
-    /// The commands that chose another database, and which: it is that of the following ones, too.
+    /// Indices of commands that selected another database, and that database, which later commands use too.
     pub selections: Vec<(usize, usize)>,
-    /// The number of the command that is running.
+    /// Index of the running command.
     pub step: usize,
-    /// A script that is no transaction's answered with an error.
+    /// True if a script outside a transaction replied with an error.
     pub failed: bool,
-    /// The command under way may say that it takes too long here, and has the unit rolled back and offloaded.
+    /// True if the current command may ask to be offloaded as too slow, which rolls the unit back.
     pub may_offload: bool,
-    /// The command under way has said so, and did nothing.
+    /// True if the current command has asked for that, and did nothing.
     pub offloads: bool,
-    /// What most units have none of.
+    /// Rarely needed results.
     pub notes: Option<Box<UnitNotes>>,
 }
 
 impl UnitOutcome {
-    /// The notes, made if there are none.
+    /// Returns the notes, created if there are none.
     #[cold]
     pub fn notes(&mut self) -> &mut UnitNotes {
         self.notes.get_or_insert_default()
     }
 
-    /// A step that was postponed has answered with an error.
+    /// Records the error reply of a postponed step.
     #[cold]
     pub fn note_failure(&mut self, step: usize, reply: Vec<u8>, has_run_before: bool) {
         let notes = self.notes();
@@ -145,15 +146,14 @@ impl UnitOutcome {
         notes.errors.push(reply);
     }
 
-    /// Keeps what a step is about to change of what the connection has set for itself, which is rolled back with the
-    /// unit.
+    /// Saves the connection's settings before a step that may change them, for a rollback.
     #[cold]
     pub fn keep_settings(&mut self, connection: &Connection) {
         let before = &mut self.notes().settings_before;
         before.get_or_insert_with(|| connection.shared.settings());
     }
 
-    /// Counts the step under way, which has run.
+    /// Counts the current step, which has run.
     pub fn note(&mut self, command: &'static Command, spent: Spent, cx: &UnitContext<'_>) {
         let duration_ns = spent.duration_ns;
         self.command_count += 1;
@@ -170,7 +170,7 @@ impl UnitOutcome {
         ));
     }
 
-    /// Keeps the time of a step that took long.
+    /// Records the time of a slow step.
     #[inline]
     pub fn note_slow(&mut self, slow: Option<SlowStep>) {
         if let Some(step) = slow {
@@ -178,7 +178,7 @@ impl UnitOutcome {
         }
     }
 
-    /// Counts a command that a script called, once the unit is done, and keeps its time as that of a step.
+    /// Counts a command that a script called, once the unit is done, and records its time as that of a step.
     #[inline]
     pub fn note_call(
         &mut self,
@@ -196,13 +196,13 @@ impl UnitOutcome {
         }
     }
 
-    /// Whether a step runs, and counts, when the shards are let go.
+    /// Returns whether a step runs, and counts, after the shards are released.
     pub fn is_postponed(&self, step: usize) -> bool {
         let postponed = self.notes.iter().flat_map(|notes| &notes.postponed);
         postponed.last().is_some_and(|(last, _)| *last == step)
     }
 
-    /// The unit is done: what was put off is counted.
+    /// Ends the unit: deferred counts are added.
     pub fn close(&mut self) {
         if std::mem::take(&mut self.is_open) {
             self.tally.count(counters::local());

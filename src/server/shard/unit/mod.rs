@@ -1,29 +1,29 @@
-//! Units: transactions and scripts, which run as one step and may be rolled back and run again.
+//! Units: transactions and scripts, which run atomically and may be rolled back and run again.
 //!
 //! ```text
-//! mod          what a unit may do while it runs: get more shards, change data, go on; commit and rollback
-//! plan         how a unit runs: with which shards, on which thread; and how it runs again after a rollback
-//! context      what its steps run with, and what they leave to be done
+//! mod          a running unit: more shards, undo logs, time limits; commit and rollback
+//! plan         the shards and the thread of a run, and of a rerun after a rollback
+//! context      the context of its steps, and the work that they leave
 //! transaction  the queued commands, and the loop that runs them
 //! step         one command of a unit
 //! script       one script of a unit: the commands that it calls
-//! weight       which transactions may take too long for the thread of a connection
+//! weight       estimate of transactions that may take too long for a connection's thread
 //! ```
 //!
-//! A unit is one EVAL, EVALSHA or FCALL, or an EXEC. It runs where it is, with the shards of the keys that it names.
-//! When a command needs another shard it is tried for. If that is held, what the unit did is rolled back
+//! A unit is one EVAL, EVALSHA or FCALL, or an EXEC. It runs in place, with the shards of the keys that it names. When
+//! a command needs another shard, the unit tries to lock it. If that fails, the unit's changes are rolled back
 //! (`engine::undo`), and it runs again with all the shards that it is known to need by then; after some such runs, with
-//! all there are. A unit that takes longer than [`INLINE_NS`] is rolled back too, and runs again on a thread of its
-//! own, so that no thread of connections is held by a script for longer than that. Collections write down what undoes
-//! their changes, however large they are. Where a change would still need a large copy to be undone, the unit runs
-//! again with all shards, so that nothing can come in between, and nothing is kept. A transaction of commands that are
-//! known to be short, and name all their keys, can never fail on its way: no undo log is kept for it.
+//! all shards. A unit that takes longer than [`INLINE_NS`] is rolled back too, and runs again on a separate thread, so
+//! that a script occupies no connection thread for longer than that. Collections record what undoes their changes,
+//! however large they are. If undoing a change would still need a large copy, the unit runs again with all shards, so
+//! that nothing can intervene, and without an undo log. A transaction of commands that are known to be short, and
+//! declare all their keys, can never fail midway: no undo log is kept for it.
 //!
-//! Nothing of a unit is visible before it commits: effects, publications and replies wait. What Lua keeps between
+//! Nothing of a unit is visible before it commits: effects, publications and replies wait. State that Lua keeps between
 //! runs (a function's upvalues) is not rolled back.
 //!
-//! Invariants: an engine is changed only with an undo log on, unless the unit is irrevocable; no log is left on when a
-//! unit ends.
+//! Invariants: an engine is changed only with an active undo log, unless the unit is irrevocable; no undo log stays
+//! active when a unit ends.
 
 pub mod context;
 pub mod plan;
@@ -61,36 +61,36 @@ use basalt_engine::{Engine, Key, Now, Reads};
 use context::{UnitContext, UnitOutcome};
 use plan::{Abort, UnitPlan};
 
-/// Nanoseconds for which a script may hold the thread of a connection.
+/// Nanoseconds for which a script may occupy a connection's thread.
 pub const INLINE_NS: u64 = 10_000_000;
 
-/// A unit that takes less nanoseconds than this leaves nothing that could have expired meanwhile.
+/// Nanoseconds below which no expiry during a unit needs to be considered.
 const BRIEF_NS: u64 = 500_000;
 
-/// Nanoseconds between two looks at the queues of the shards that a long script holds.
+/// Nanoseconds between two checks of the queues of the shards that a long script holds.
 const QUEUES_NS: u64 = 1_000_000;
 
-/// Looks at a held shard before the unit is rolled back because of it.
+/// Attempts on a locked shard before the unit is rolled back because of it.
 const SPINS: u32 = 64;
 
-/// Looks at a held shard by a unit on a thread of its own, for which no connection waits.
+/// Attempts on a locked shard by a unit on a separate thread, which delays no connections.
 const SPINS_OFFLOADED: u32 = 4_096;
 
-/// Bytes of the largest collection that is copied to be restored: that takes some tens of microseconds of one shard,
-/// and a run with all shards on a thread of its own takes as much of all of them. (Tests have small collections.)
+/// Maximum bytes of a collection that is copied for undo: the copy takes some tens of microseconds of one shard, and a
+/// run with all shards on a separate thread takes as much of all of them. (Tests have small collections.)
 const IMAGE_BYTES_MAX: usize = if cfg!(test) { 1024 } else { 32 * 1024 };
 
-/// Bytes of the largest string that is copied to be restored.
+/// Maximum bytes of a string that is copied for undo.
 const IMAGE_TEXT_BYTES_MAX: usize = 1024 * 1024;
 
-/// What a unit on a thread of its own shows of itself.
+/// Published state of a unit on a separate thread.
 struct Site<'r> {
     running: &'r Running,
-    /// The script that runs.
+    /// The running script.
     script: Option<Arc<running::Unit>>,
-    /// The transaction around it, if there is one.
+    /// The enclosing transaction, if any.
     transaction: Option<Arc<running::Unit>>,
-    /// When the queues were last looked at.
+    /// Time of the last check of the queues.
     looked: Ticks,
 }
 
@@ -107,7 +107,7 @@ impl Site<'_> {
     }
 }
 
-/// What shards had counted of reads at some moment; most units read of one.
+/// Read counts of shards at some moment; most units read from one.
 type KeptReads = SmallVec<[(u16, Reads); 1]>;
 
 fn reads_of(kept: &KeptReads, shard: u16) -> Option<&Reads> {
@@ -115,40 +115,40 @@ fn reads_of(kept: &KeptReads, shard: u16) -> Option<&Reads> {
     kept.find(|(of, _)| *of == shard).map(|(_, reads)| reads)
 }
 
-/// A unit that runs. See the module.
+/// A running unit; see the module.
 pub struct Unit<'r, 'a> {
     held: &'r mut HeldShards<'a>,
     router: Router,
-    /// The unit is not rolled back any more, and keeps no undo log.
+    /// True if the unit can no longer be rolled back, and keeps no undo log.
     is_irrevocable: bool,
-    /// None on the thread of a connection.
+    /// `None` on a connection's thread.
     offloaded: Option<Site<'r>>,
     since: Ticks,
-    /// The clock when it was last read: before each command, after those of scripts, and each few thousand instructions
-    /// of a script.
+    /// The last clock reading: before each command, after those of scripts, and every few thousand instructions of a
+    /// script.
     latest: Ticks,
     abort: Option<Abort>,
-    /// Shards that it needed and did not get.
+    /// Shards that the unit needed and could not lock.
     missing: Vec<u16>,
-    /// Shards that it got on the way.
+    /// Number of shards locked during the run.
     extended: u32,
-    /// Some shards may keep an undo log.
+    /// True if some shards may keep an undo log.
     has_undo_logs: bool,
-    /// Keys that it did not begin with.
+    /// Keys that were not declared at the start.
     undeclared: Vec<Vec<u8>>,
-    /// Scripts that have begun.
+    /// Number of scripts started.
     scripts: usize,
-    /// Scripts that were killed, in this run or in one that was rolled back.
+    /// Numbers of scripts killed, in this run or in one that was rolled back.
     killed: Vec<usize>,
-    /// What shards had counted of reads before its first, but for those that go back by themselves.
+    /// Read counts of shards before the unit's first read there, except where an undo log restores them.
     reads: KeptReads,
-    /// Time does not pass; calls that are left until it is over all the same.
+    /// If set, time does not pass; the number of calls until a simulated timeout.
     #[cfg(test)]
     timeless: Option<u64>,
 }
 
 impl<'r, 'a> Unit<'r, 'a> {
-    /// A unit on the thread of a connection.
+    /// Creates a unit on a connection's thread.
     pub fn inline(held: &'r mut HeldShards<'a>, router: Router) -> Unit<'r, 'a> {
         let since = Ticks::now();
         Unit {
@@ -171,7 +171,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         }
     }
 
-    /// A unit on a thread of its own.
+    /// Creates a unit on a separate thread.
     pub fn offloaded(
         held: &'r mut HeldShards<'a>,
         router: Router,
@@ -193,22 +193,22 @@ impl<'r, 'a> Unit<'r, 'a> {
         }
     }
 
-    /// The owner of each key.
+    /// Returns the router.
     pub fn router(&self) -> Router {
         self.router
     }
 
-    /// Whether it is not rolled back any more.
+    /// Returns whether the unit can no longer be rolled back.
     pub fn is_irrevocable(&self) -> bool {
         self.is_irrevocable
     }
 
-    /// Whether it has to be rolled back.
+    /// Returns whether the unit has to be rolled back.
     pub fn is_aborted(&self) -> bool {
         self.abort.is_some()
     }
 
-    /// A script of the unit begins, for a client.
+    /// Starts a script of the unit, for a client.
     pub fn begin_script(&mut self, command: &'static Command, args: &Args<'_>, client: u64) {
         if let Some(site) = &mut self.offloaded {
             let begun = site.begin(command, args.to_vec(), (client, self.held.shards()));
@@ -220,13 +220,13 @@ impl<'r, 'a> Unit<'r, 'a> {
         self.scripts += 1;
     }
 
-    /// The script that runs on a thread of its own.
+    /// Returns the script that runs on a separate thread.
     #[inline]
     fn script(&self) -> Option<&running::Unit> {
         self.offloaded.as_ref()?.script.as_deref()
     }
 
-    /// A script of the unit is over.
+    /// Ends a script of the unit.
     pub fn end_script(&mut self) {
         if let Some(site) = &mut self.offloaded
             && let Some(script) = site.script.take()
@@ -238,7 +238,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         }
     }
 
-    /// The unit is a transaction, of a client.
+    /// Marks the unit as a transaction of a client.
     pub fn begin_transaction(&mut self, client: u64) {
         if let Some(site) = &mut self.offloaded {
             let begun = site.begin(EXEC_ROW, Vec::new(), (client, self.held.shards()));
@@ -246,7 +246,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         }
     }
 
-    /// The unit is over, with its script and transaction.
+    /// Ends the unit's script and transaction.
     fn end_all(&mut self) {
         self.end_script();
         if let Some(site) = &mut self.offloaded
@@ -256,7 +256,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         }
     }
 
-    /// The moment, at the end of a unit that began at another one.
+    /// Returns the time at the end of a unit that began at `began`.
     fn now(&self, began: Now) -> Now {
         match self.latest.since_ns(self.since) {
             ..BRIEF_NS => began,
@@ -264,13 +264,13 @@ impl<'r, 'a> Unit<'r, 'a> {
         }
     }
 
-    /// Reads the clock behind a command: nanoseconds since it was read before.
+    /// Reads the clock after a command; returns the nanoseconds since the previous reading.
     pub fn read_clock_ns(&mut self) -> u64 {
         let now = Ticks::now();
         now.since_ns(std::mem::replace(&mut self.latest, now))
     }
 
-    /// Asked now and then: whether the unit may go on.
+    /// Checks, called periodically, whether the unit may continue.
     pub fn tick(&mut self, config: &Config) -> Result<(), Interrupted> {
         if self.abort.is_some() {
             return Err(Interrupted::Again);
@@ -294,7 +294,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         }
     }
 
-    /// Looks at the queues of the shards that the unit holds, and at whether its script was killed.
+    /// Checks the queues of the unit's shards, and whether its script was killed.
     #[cold]
     fn tick_offloaded(&mut self, now: Ticks, config: &Config) -> Result<(), Interrupted> {
         let Some(site) = &mut self.offloaded else {
@@ -311,7 +311,7 @@ impl<'r, 'a> Unit<'r, 'a> {
             return Err(Interrupted::Killed);
         }
         let threshold_ms = u64::try_from(config.busy_reply_threshold).unwrap_or(0);
-        // Redis takes zero for "never".
+        // In Redis zero means "never".
         if threshold_ms > 0 && now.since_ns(self.since) / 1_000_000 >= threshold_ms {
             let is_news = site.running.note_busy(unit);
             let text = unit.busy_text();
@@ -320,19 +320,20 @@ impl<'r, 'a> Unit<'r, 'a> {
         Ok(())
     }
 
-    /// Lets no time pass.
+    /// Stops the unit's clock.
     #[cfg(test)]
     fn let_no_time_pass(&mut self) {
         self.timeless = Some(u64::MAX);
     }
 
-    /// Lets the time be over after so many calls.
+    /// Makes the unit time out after this many calls.
     #[cfg(test)]
     fn stop_after(&mut self, calls: u64) {
         self.timeless = Some(calls);
     }
 
-    /// From here on it is not rolled back: what it did stays. Whatever comes has its shards by now.
+    /// Makes the unit's changes final: it is not rolled back any more. All further commands must have their shards by
+    /// now.
     pub fn make_irrevocable(&mut self) {
         if !std::mem::replace(&mut self.is_irrevocable, true) && self.has_undo_logs {
             let mut engines = self.engines();
@@ -342,12 +343,12 @@ impl<'r, 'a> Unit<'r, 'a> {
         }
     }
 
-    /// Whether a command of it may say that it takes too long here.
+    /// Returns whether a command of the unit may ask to be offloaded as too slow.
     pub fn may_offload(&self) -> bool {
         !self.is_irrevocable && self.abort.is_none() && self.offloaded.is_none()
     }
 
-    /// A command of it has said that it takes too long here.
+    /// Aborts the unit, to be rolled back and offloaded, because a command takes too long here.
     pub fn offload(&mut self) -> Interrupted {
         self.end(Abort::TooSlow)
     }
@@ -361,7 +362,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         Interrupted::Again
     }
 
-    /// Gets the shards of a command, and makes sure that what it changes can be undone.
+    /// Locks the shards of a command, and makes sure that its changes can be undone.
     pub fn prepare(
         &mut self,
         command: &'static Command,
@@ -395,7 +396,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         Ok(())
     }
 
-    /// Whether all that is to be remembered of a command that reads is remembered already.
+    /// Returns whether the read counts for a reading command are saved already.
     #[inline]
     fn has_reads(&self, args: &Args<'_>, needs_all: bool) -> bool {
         let Some((first, _)) = self.reads.first() else {
@@ -404,7 +405,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         !needs_all && args.keys().iter().all(|key| key.shard == *first)
     }
 
-    /// Remembers what the shards of a command that reads have counted so far.
+    /// Saves the read counts of the shards of a reading command.
     fn keep_reads(&mut self, args: &Args<'_>, needs_all: bool) {
         let reads = &mut self.reads;
         for_each_named(&mut self.held.engines(), args, needs_all, |engine| {
@@ -442,7 +443,7 @@ impl<'r, 'a> Unit<'r, 'a> {
                 }
             }
         }
-        // A command whose keys could not be found runs anywhere, to say so.
+        // A command whose keys could not be found runs anywhere, to report so.
         if keys.is_empty() && self.held.shards().is_empty() && !self.held.try_extend(0, spins) {
             self.missing.push(0);
         }
@@ -456,7 +457,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         }
     }
 
-    /// Sees to it that what a command changes can be undone.
+    /// Makes sure that a command's changes can be undone.
     fn keep_images(
         &mut self,
         command: &'static Command,
@@ -471,7 +472,7 @@ impl<'r, 'a> Unit<'r, 'a> {
                 engine.begin_attempt();
             }
         });
-        // Whatever only overwrites or deletes is done here.
+        // Commands that only overwrite or delete need nothing more.
         let edits = |spec: &KeySpec| spec.flags.has(KeyFlags::RW);
         if command.key_finder.is_none() && !command.keys.iter().any(edits) {
             return Ok(());
@@ -482,31 +483,31 @@ impl<'r, 'a> Unit<'r, 'a> {
         }
     }
 
-    /// Makes room for what a script may add to a database.
+    /// Evicts keys for the data that a script may add to a database.
     pub fn make_room(&mut self, db: usize, now: Now, config: &Config) -> Result<(), Full> {
         if config.maxmemory == 0 && config.maxmemory_db.is_empty() {
             return Ok(());
         }
-        // Any shard knows, and there may be none in hand yet.
+        // Any shard knows the limit, and there may be none locked yet.
         if self.held.shards().is_empty() && self.get_shards(&Args::none()).is_err() {
             return Ok(());
         }
         (self.engines().iter()).try_for_each(|(_, engine)| engine.make_room(db, now))
     }
 
-    /// The engines in hand.
+    /// Returns the locked engines.
     #[inline]
     fn engines(&mut self) -> HeldEngines<'_, Engine> {
         self.held.engines()
     }
 
-    /// The engines in hand, ascending.
+    /// Runs `work` with the locked engines, ascending.
     pub fn with_engines<R>(&mut self, work: impl FnOnce(&mut [&mut Engine]) -> R) -> R {
         all_of(&mut self.held.engines()).with_all(work)
     }
 
-    /// The unit is done: what it changed stays, those are served who waited for it, and what others want to hear of it
-    /// is appended, with the messages that it published.
+    /// Commits the unit: makes its changes final, serves those blocked on changed keys, and appends its news, including
+    /// published messages.
     pub fn commit(
         mut self,
         kind: Kind,
@@ -520,12 +521,12 @@ impl<'r, 'a> Unit<'r, 'a> {
         let mut beside = Beside {
             publications: &mut outcome.publications,
             records: &mut outcome.records,
-            // Behind what was appended already there are only keys that went to make room.
+            // After earlier appended records there are only evicted keys.
             is_unit: log_position.is_none(),
         };
         let is_irrevocable = self.is_irrevocable;
         let mut position = 0;
-        // A function that it called, or one that was not there, may be as new as what it read.
+        // A called function, or the absence of one, may be as recent as the data read.
         let mut seen = cx.scripts.functions.position();
         self.with_engines(|engines| {
             if !is_irrevocable {
@@ -537,13 +538,13 @@ impl<'r, 'a> Unit<'r, 'a> {
             log_position = log_position.or(behind);
             let positions = engines.iter().map(|engine| engine.effects.position());
             position = positions.max().unwrap_or(0);
-            // What it read or only looked at, as at a key that was watched.
+            // The log positions of all data read or checked, such as watched keys.
             let log_positions = engines.iter().map(|engine| engine.effects.log_position());
             seen = log_positions.fold(seen, u64::max);
         });
         cx.connection.shared.see_log(seen);
         if !beside.records.is_empty() {
-            // Without a shard in hand, as below.
+            // Without a locked shard, as below.
             log_position = cx.server.log_records(beside.records, true);
         }
         if let Some(log_position) = log_position {
@@ -553,7 +554,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         if !publications.is_empty() {
             let mut news = Box::<News>::default();
             news.publications.append(publications);
-            // Without a shard in hand: nothing else will have it delivered.
+            // Without a locked shard: nothing else triggers the delivery.
             position = cx.server.pubsub().append(news);
             cx.server.pubsub().deliver();
         }
@@ -570,7 +571,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         outcome.close();
     }
 
-    /// Counts what was unusual about the runs of the unit.
+    /// Counts unusual properties of the unit's runs.
     #[cold]
     fn count_run(&self, plan: &UnitPlan, runs: &Runs) {
         let count = |figure: &AtomicU64, by: u64| {
@@ -594,7 +595,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         }
     }
 
-    /// The unit did nothing; how it runs again is written into `plan`.
+    /// Rolls the unit back; the plan of the rerun is written to `plan`.
     pub fn roll_back(mut self, plan: &mut UnitPlan) {
         self.end_all();
         let reads = std::mem::take(&mut self.reads);
@@ -612,7 +613,7 @@ impl<'r, 'a> Unit<'r, 'a> {
     }
 }
 
-/// Goes over the engines that a command names: those of its keys, or all.
+/// Calls `work` for the engines that a command names: those of its keys, or all.
 fn for_each_named(
     engines: &mut HeldEngines<'_, Engine>,
     args: &Args<'_>,
@@ -629,7 +630,7 @@ fn for_each_named(
     }
 }
 
-/// Whether a command may change a value that is too large to be copied.
+/// Returns whether a command may change a value that is too large to be copied.
 fn needs_large_image(
     engines: &mut HeldEngines<'_, Engine>,
     command: &'static Command,
@@ -647,8 +648,8 @@ fn needs_large_image(
         args.len(),
         |at| args.get(at),
         |at, flags| {
-            // What is overwritten or deleted moves and is not copied; what is only read stays. Of commands on keys as
-            // such, those that read the value take it elsewhere, and others give it a deadline.
+            // Overwritten or deleted values are moved and not copied; values only read stay. Among the generic
+            // commands, those that read the value move it elsewhere, and others set a deadline.
             let is_generic = command.group == Group::Generic;
             let is_edited = flags.has(KeyFlags::RW) && (!is_generic || flags.has(KeyFlags::ACCESS));
             let routed = args.keys().iter().find(|key| key.argument as usize == at);

@@ -1,48 +1,48 @@
-//! How a unit runs, and how it runs again after it was rolled back.
+//! The plan of a unit's run, and of its rerun after a rollback.
 
 use crate::script::footprint::Outcome;
 use crate::shard::ownership::ShardList;
 use crate::shard::route;
 
-/// Why a unit had to be rolled back.
+/// The reason for a unit's rollback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abort {
-    /// A shard that it needs is held.
+    /// A shard that the unit needs is locked.
     MissingShards,
     /// The unit calls a command that needs all shards.
     NeedsAllShards,
-    /// The unit would change what is too large to be copied.
+    /// The unit would change a value that is too large to be copied.
     TooLargeToUndo,
-    /// The unit takes too long for the thread of a connection.
+    /// The unit takes too long for a connection's thread.
     TooSlow,
 }
 
-/// Runs that may be rolled back for want of a shard before the unit gets all of them.
+/// Maximum number of rollbacks for lack of a shard before the unit gets all shards.
 const RERUNS_MAX: u8 = 3;
 
-/// See the module.
+/// The plan of a unit; see the module.
 #[derive(Clone, Debug, Default)]
 pub struct UnitPlan {
-    /// The shards that it gets before it begins, ascending.
+    /// The shards locked before the unit begins, ascending.
     pub shards: ShardList,
-    /// The unit can come to need no others.
+    /// True if the unit can need no other shards.
     pub is_complete: bool,
-    /// The unit has all shards, and nothing is kept to undo it.
+    /// True if the unit has all shards, and keeps no undo log.
     pub is_irrevocable: bool,
-    /// The unit runs on a thread of its own.
+    /// True if the unit runs on a separate thread.
     pub is_offloaded: bool,
-    /// Times that it was rolled back for want of a shard.
+    /// Number of rollbacks for lack of a shard.
     pub reruns: u8,
-    /// The scripts in it that were killed, by their numbers: they end at once when it runs again.
+    /// Numbers of its scripts that were killed: they end at once in a rerun.
     pub killed: Vec<usize>,
-    /// How the runs went so far.
+    /// Statistics of the runs so far.
     pub outcome: Outcome,
-    /// The number of its script, where it is known already.
+    /// The tag of its script, if known already.
     pub tag: Option<u64>,
 }
 
 impl UnitPlan {
-    /// With these shards to begin with, in any order.
+    /// Creates a plan with these initial shards, in any order.
     #[inline]
     pub fn with(shards: impl IntoIterator<Item = u16>) -> UnitPlan {
         UnitPlan {
@@ -51,14 +51,14 @@ impl UnitPlan {
         }
     }
 
-    /// Has it run on a thread of its own, if that is known to be better.
+    /// Makes it run on a separate thread, if `is_slow`.
     #[must_use]
     pub fn offloaded_if(mut self, is_slow: bool) -> UnitPlan {
         self.is_offloaded = is_slow;
         self
     }
 
-    /// With all shards, on a thread of its own, never rolled back: for what cannot be undone.
+    /// Creates a plan with all shards, on a separate thread, without rollback: for effects that cannot be undone.
     pub fn irrevocable(count: u16) -> UnitPlan {
         UnitPlan {
             shards: (0..count).collect(),
@@ -68,7 +68,7 @@ impl UnitPlan {
         }
     }
 
-    /// The unit was rolled back: changes to the plan of its next run.
+    /// Adapts the plan for the next run after a rollback.
     pub fn after(&mut self, abort: Abort, in_hand: &[u16], missing: &[u16], count: u16) {
         self.outcome.reruns += 1;
         self.outcome.was_slow |= abort == Abort::TooSlow;

@@ -1,4 +1,4 @@
-//! One script of a unit: it runs on the shards in hand and the connection that asked.
+//! One script of a unit: it runs on the locked shards and the requesting connection.
 //!
 //! Every command that a script calls gets the shards of its keys from the [`Unit`] that runs the unit.
 
@@ -26,39 +26,39 @@ use basalt_core::resp::request::NOTHING_BESIDE;
 use basalt_engine::evict::Full;
 use basalt_engine::record::{self, Audience};
 
-/// Declared keys among which those of a call are looked for.
+/// Maximum number of declared keys that the keys of a call are compared with.
 const DECLARED_MAX: usize = 4;
 
-/// See the module.
+/// Host of a script in a unit; see the module.
 struct UnitHost<'a, 'r, 'h, 's> {
     unit: &'a mut Unit<'r, 'h>,
     cx: &'a mut UnitContext<'s>,
     outcome: &'a mut UnitOutcome,
-    /// What the script was given: its keys are routed already.
+    /// The script's arguments: its keys are routed already.
     given: Args<'a>,
-    /// Keys of the call under way.
+    /// Keys of the current call.
     keys: SmallVec<[RoutedKey; 4]>,
-    /// How many keys may have been added to.
+    /// Number of keys to which calls may have added data.
     growing_calls: usize,
     is_monitored: bool,
     slots: Option<CallSlots>,
 }
 
-/// What a script may use of the keys of a cluster.
+/// The slots that a script may use in a cluster.
 struct CallSlots {
     routes: Arc<Routes>,
-    /// The slot of the keys that it declares.
+    /// The slot of its declared keys.
     declared: SlotOf,
-    /// The slot that all its keys are to be in, once one is known.
+    /// The slot that all its keys must be in, once one is known.
     own: SlotOf,
-    /// The slot of the keys of the call under way.
+    /// The slot of the current call's keys.
     called: SlotOf,
     may_cross: bool,
     manner: Manner,
 }
 
 impl CallSlots {
-    /// Why a call is not for this node, if it is not.
+    /// Returns why this node refuses a call, if it does.
     #[cold]
     fn refusal(
         &mut self,
@@ -87,7 +87,7 @@ impl CallSlots {
     }
 }
 
-/// Runs a script as one command of a unit; true when it answered with an error.
+/// Runs a script as one command of a unit; returns true if it replied with an error.
 pub(super) fn run(
     (command, verb): (&'static Command, ScriptVerb),
     args: &Args<'_>,
@@ -128,7 +128,7 @@ pub(super) fn run(
         let outcome = &mut *host.outcome;
         host.unit.with_engines(|engines| {
             if outcome.is_lone && engines.iter().any(|engine| engine.owes()) {
-                // What goes for it goes by itself, after it. Nothing can undo it any more.
+                // Evictions for it are logged on their own, after it. Nothing can undo it any more.
                 outcome.log_position = record::append(engines, &mut outcome.records, true);
             }
             engines
@@ -136,7 +136,7 @@ pub(super) fn run(
                 .for_each(|engine| engine.pay(now, paid_keys))
         });
     }
-    // SELECT and HIMPORT PREPARE are the script's own affair.
+    // SELECT and HIMPORT PREPARE affect only the script itself.
     cx.connection.db = db;
     cx.connection.fieldsets = fieldsets;
     cx.connection.is_in_script = false;
@@ -147,7 +147,7 @@ pub(super) fn run(
     ended.failed
 }
 
-/// Keeps a call for MONITOR.
+/// Records a call for MONITOR.
 #[cold]
 fn show(outcome: &mut UnitOutcome, db: usize, args: &Args<'_>) {
     let step = outcome.step;
@@ -159,7 +159,7 @@ fn show(outcome: &mut UnitOutcome, db: usize, args: &Args<'_>) {
 }
 
 impl UnitHost<'_, '_, '_, '_> {
-    /// Finds the keys of a call, and for each the position of its shard among the shards of all of them.
+    /// Finds the keys of a call, and for each the index of its shard among the shards of all of them.
     fn route(&mut self, call: &Call<'_>) {
         let (keys, router, given) = (&mut self.keys, self.unit.router(), &self.given);
         keys.clear();
@@ -169,7 +169,7 @@ impl UnitHost<'_, '_, '_, '_> {
             .as_ref()
             .map_or(SlotOf::NONE, |slots| slots.declared);
         let argument = |at: usize| call.spans[at].bytes(call.data, &NOTHING_BESIDE);
-        // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
+        // An invalid key count leaves the command without keys; its handler reports the error.
         let _ = keys::positions(call.command, call.spans.len(), argument, |at, _| {
             let name = argument(at);
             let mut declared = given.keys().iter().take(DECLARED_MAX);
@@ -202,7 +202,7 @@ impl UnitHost<'_, '_, '_, '_> {
 }
 
 impl UnitHost<'_, '_, '_, '_> {
-    /// Notes the slot of the channels that a call names, in a cluster.
+    /// Records the slot of the channels that a call names, in a cluster.
     #[inline]
     fn route_names(&mut self, call: &Call<'_>) {
         if let Some(slots) = &mut self.slots {
@@ -256,7 +256,7 @@ impl Host for UnitHost<'_, '_, '_, '_> {
         if outcome.offloads {
             return Err(self.unit.offload());
         }
-        // What chooses a database is shown in the one that it chose.
+        // A command that selects a database is shown in the selected one.
         if is_shown && let Some(shown) = self.outcome.notes().script_calls.last_mut() {
             shown.db = self.cx.connection.db;
         }
@@ -278,7 +278,7 @@ impl Host for UnitHost<'_, '_, '_, '_> {
     }
 
     fn make_room(&mut self) -> Result<(), Full> {
-        // As in Redis it counts what held when the transaction began.
+        // As in Redis, the limits as of the start of the transaction count.
         let db = self.cx.connection.db;
         self.unit.make_room(db, self.cx.now, self.cx.config)
     }

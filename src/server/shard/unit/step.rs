@@ -1,4 +1,4 @@
-//! One command of a unit, with the shards of the unit in hand.
+//! One command of a unit, with the unit's shards locked.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use basalt_commands::command::prepared::Prepared;
 use basalt_commands::command::{Args, Out};
 use basalt_engine::Engine;
 
-/// Runs one command; true when it answered with an error.
+/// Runs one command; returns true if it replied with an error.
 pub(super) fn run(
     command: &'static Command,
     args: &Args<'_>,
@@ -32,7 +32,7 @@ pub(super) fn run(
             return false;
         }
         Run::Session(handler) => run_on_session((command, handler), args, cx, out, outcome),
-        // UNWATCH: the keys are watched no more when a transaction runs.
+        // UNWATCH: EXEC has already dropped the watches.
         Run::Transaction(_) => {
             out.ok();
             Ok(())
@@ -99,7 +99,7 @@ fn run_on_session(
     result
 }
 
-/// Waits for nothing but the time that a command sleeps, and answers as after its end.
+/// Sleeps if the command itself sleeps, and replies as at the end of that time.
 pub fn sit_out(block: &Block, out: &mut Out) {
     if let (true, Some(until_ms)) = (block.holds, block.until_ms) {
         let left_ms = until_ms.saturating_sub(clock::unix_ms());
@@ -156,8 +156,8 @@ impl ShardStep<'_, '_> {
         }
     }
 
-    /// The engines that the command names, which are in hand. A command without keys that could be found runs anywhere,
-    /// to say so.
+    /// Returns the locked engines of the command's keys. A command whose keys could not be found runs anywhere, to
+    /// report so.
     #[inline]
     fn named<'e>(&self, engines: &'e mut HeldEngines<'_, Engine>) -> Engines<'e> {
         let is_wide = self.command.needs_all_shards(self.args);

@@ -1,6 +1,6 @@
-//! The commands of a transaction, queued, and run as one step with all their shards in hand.
+//! The queued commands of a transaction, run atomically with all their shards locked.
 //!
-//! It owns all that it needs, so that it can travel as a message like any other command.
+//! A transaction owns all that it needs, so that it can be queued as a message like any other command.
 
 use std::collections::HashMap;
 use std::mem;
@@ -39,7 +39,7 @@ struct Step {
     keys_end: u32,
 }
 
-/// Some queued commands, one behind the other.
+/// Some queued commands, in order.
 #[derive(Default)]
 struct Steps {
     args: OwnedArgs,
@@ -57,7 +57,7 @@ impl Steps {
         });
     }
 
-    /// The commands with their arguments.
+    /// Returns the commands with their arguments.
     fn commands(&self) -> impl Iterator<Item = (&'static Command, Args<'_>)> {
         let (mut span, mut key) = (0, 0);
         self.steps.iter().map(move |step| {
@@ -75,45 +75,45 @@ impl Steps {
 /// Queued commands and watched keys.
 #[derive(Default)]
 pub struct Transaction {
-    /// Commands that are followed by others: what is queued may be longer than arguments in one place can be, and is
-    /// never moved to a larger one.
+    /// Earlier chunks of commands: the queue may exceed the limit of one argument buffer, and is never moved to a
+    /// larger one.
     full: Vec<Steps>,
-    /// The last commands.
+    /// The last chunk of commands.
     last: Steps,
-    /// How many commands are in `full`, and what they take in memory.
+    /// Number of commands in `full`, and their memory in bytes.
     full_len: usize,
     full_bytes: usize,
-    /// A step has so many arguments, or so long ones, that it takes long.
+    /// True if a step has so many or such long arguments that it takes long.
     is_long: bool,
-    /// What must not have changed: one record for each key, whose watch begins where it was asked for first.
+    /// Watched keys: one record per key, as of its first WATCH.
     pub watched: Vec<Watched>,
-    /// Where the record of a key stands, by its database and its hash.
+    /// Index of the record of a key, by its database and hash.
     watched_places: HashMap<(usize, u64), usize>,
-    /// One command that no MULTI began: a script, which answers for itself.
+    /// True for a script outside MULTI, which replies by itself.
     is_lone: bool,
-    /// What the names in there take, here and in their shards.
+    /// Bytes of the names in `watched`, here and in their shards.
     watched_names_bytes: usize,
-    /// The commands that are sampled for hot keys, ascending.
+    /// Indices of the commands sampled for hot keys, ascending.
     sampled: Vec<usize>,
-    /// The slot of all keys, where there is a cluster, and what the commands do.
+    /// The slot of all keys, in a cluster, and the manner of the commands.
     slot: SlotOf,
     manner: Manner,
-    /// How it was admitted, in a cluster.
+    /// The permit, in a cluster.
     pub permit: Option<Permit>,
 }
 
-/// Commands, and bytes of their arguments, that a transaction has room for from the first one on.
+/// Initial capacity of a transaction: commands, and bytes of their arguments.
 const ROOM_STEPS: usize = 12;
 const ROOM_BYTES: usize = 1024;
 
-/// Bytes of short arguments from which on those of the next command are put elsewhere.
+/// Bytes of short arguments above which a new chunk is started.
 const STEPS_BYTES: usize = if cfg!(test) { 4096 } else { 1024 * 1024 };
 
-/// What a watched key takes in its shard, beside its name.
+/// Bytes of a watched key in its shard, besides its name.
 const WATCHED_BYTES: usize = 96;
 
-/// Runs one command of a transaction; true when it answered with an error, which is of no meaning if the unit has to be
-/// rolled back.
+/// Runs one command of a transaction; returns true if it replied with an error, which is meaningless if the unit has to
+/// be rolled back.
 fn run_step(
     (command, args): (&'static Command, &Args<'_>),
     unit: &mut Unit<'_, '_>,
@@ -122,7 +122,7 @@ fn run_step(
     outcome: &mut UnitOutcome,
 ) -> bool {
     if let Run::Script(verb) = command.run {
-        // Scripts note their errors themselves.
+        // Scripts record their errors themselves.
         return script::run((command, verb), args, unit, cx, out, outcome);
     }
     if matches!(command.run, Run::Session(_)) {
@@ -148,7 +148,7 @@ fn run_step(
     failed
 }
 
-/// Why the client's user may not run a command any more that was queued, if that is so; noted then.
+/// Returns why the client's user may no longer run a queued command, if so; the denial is logged.
 fn denial(cx: &UnitContext<'_>, command: &'static Command, args: &Args<'_>) -> Option<String> {
     let client = &cx.connection.shared;
     if !client.is_checked() || cx.connection.origin.replays() {
@@ -166,7 +166,7 @@ fn denial(cx: &UnitContext<'_>, command: &'static Command, args: &Args<'_>) -> O
 }
 
 impl Transaction {
-    /// A script that is its own unit.
+    /// Creates a unit of a single script.
     pub fn lone(command: &'static Command, args: &Args<'_>) -> Transaction {
         let mut transaction = Transaction {
             is_lone: true,
@@ -177,7 +177,7 @@ impl Transaction {
         transaction
     }
 
-    /// Notes the slot of the keys of a command that was queued.
+    /// Records the slot of a queued command's keys.
     pub fn note_slot(&mut self, slot: SlotOf, command: &Command) {
         self.slot = self.slot.with(slot);
         if command.is_write() {
@@ -185,12 +185,12 @@ impl Transaction {
         }
     }
 
-    /// The slot of all keys, where there is a cluster, and whether anything is written.
+    /// Returns the slot of all keys, in a cluster, and whether anything is written.
     pub fn slot(&self) -> (SlotOf, Manner) {
         (self.slot, self.manner)
     }
 
-    /// Whether it is a script and no transaction.
+    /// Returns whether this is a script and not a transaction.
     pub fn is_lone(&self) -> bool {
         self.is_lone
     }
@@ -222,22 +222,22 @@ impl Transaction {
         self.all().flat_map(|some| &some.steps)
     }
 
-    /// The queued commands with their arguments.
+    /// Returns the queued commands with their arguments.
     pub fn commands(&self) -> impl Iterator<Item = (&'static Command, Args<'_>)> {
         self.all().flat_map(Steps::commands)
     }
 
-    /// How many commands are queued.
+    /// Returns the number of queued commands.
     pub fn len(&self) -> usize {
         self.full_len + self.last.steps.len()
     }
 
-    /// Whether none is.
+    /// Returns whether no command is queued.
     pub fn is_empty(&self) -> bool {
         self.last.steps.is_empty()
     }
 
-    /// What it takes in memory.
+    /// Returns the memory of the transaction, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.full_bytes
             + self.full.capacity() * size_of::<Steps>()
@@ -248,12 +248,12 @@ impl Transaction {
             + self.watched_places.capacity() * size_of::<((usize, u64), usize)>()
     }
 
-    /// Says which commands are sampled for hot keys, ascending.
+    /// Sets which commands are sampled for hot keys, ascending.
     pub fn sample(&mut self, sampled: Vec<usize>) {
         self.sampled = sampled;
     }
 
-    /// Adds a key that must not change.
+    /// Adds a watched key.
     pub fn watch(&mut self, watched: Watched) {
         let place = (watched.db, watched.hash);
         if let Some(at) = self.watched_places.get(&place)
@@ -267,7 +267,8 @@ impl Transaction {
         self.watched.push(watched);
     }
 
-    /// Whether a command of it needs all shards, whatever its keys are. Scripts begin with what they name.
+    /// Returns whether a command needs all shards, whatever its keys are. Scripts begin with the shards of their
+    /// declared keys.
     fn is_wide(&self) -> bool {
         self.steps().any(|step| match step.command.run {
             Run::Script(_) => false,
@@ -276,8 +277,8 @@ impl Transaction {
         })
     }
 
-    /// All queued commands, to be admitted together. Scripts are what they say of themselves; those that say nothing
-    /// look at what they call.
+    /// Returns all queued commands as one candidate for admission. Scripts count as what they declare; those that
+    /// declare nothing are checked call by call.
     pub fn candidate(&self, library: &Library) -> Candidate<'_> {
         let is_script = |step: &Step| matches!(step.command.run, Run::Script(_));
         if !self.steps().any(is_script) {
@@ -292,7 +293,7 @@ impl Transaction {
         Candidate::together(flags)
     }
 
-    /// The shards that it needs to begin with, out of so many, in any order and maybe more than once.
+    /// Returns the initial shards, out of `count`, in any order and possibly repeated.
     fn shards(&self, count: u16) -> ShardList {
         if self.is_wide() {
             return (0..count).collect();
@@ -308,8 +309,8 @@ impl Transaction {
         shards
     }
 
-    /// Whether any of the queued commands may take too long for the thread of a connection, going by how large the
-    /// values are before the first of them runs. The engines are those of its plan.
+    /// Returns whether any queued command may take too long for a connection's thread, judging by the sizes of the
+    /// values before the first of them runs. The engines are those of its plan.
     fn may_be_heavy(&self, engines: &[&mut Engine], db: usize) -> bool {
         let takes_long = |step: &Step| step.command.flags.has(Flags::TAKES_LONG);
         if !self.steps().any(takes_long) {
@@ -332,19 +333,19 @@ impl Transaction {
         })
     }
 
-    /// Whether any of the queued commands may add data.
+    /// Returns whether any queued command may add data.
     fn may_grow(&self) -> bool {
         self.steps()
             .any(|step| step.command.flags.has(Flags::DENYOOM))
     }
 
-    /// Whether any of them may leave something to pay for.
+    /// Returns whether any of them may leave memory to be freed.
     fn may_owe(&self) -> bool {
         self.steps()
             .any(|step| step.command.flags.any(Flags::DENYOOM.or(Flags::PAYS)))
     }
 
-    /// Makes room in each database that queued commands may add to, of which the first is this one.
+    /// Evicts keys in each database that queued commands may add to, starting with `db`.
     fn make_room(&self, unit: &mut Unit<'_, '_>, mut db: usize, now: Now) -> Result<(), Full> {
         let mut dbs = SmallVec::<[usize; 2]>::new();
         let mut engines = unit.engines();
@@ -365,19 +366,19 @@ impl Transaction {
         Ok(())
     }
 
-    /// Whether scripts are among the commands.
+    /// Returns whether scripts are among the commands.
     fn has_scripts(&self) -> bool {
         self.steps()
             .any(|step| matches!(step.command.run, Run::Script(_)))
     }
 
-    /// How the unit runs at first, with so many shards in the server.
+    /// Returns the plan of the first run, on a server with `count` shards.
     pub fn plan(&self, count: u16) -> UnitPlan {
         let mut scripts_follow = false;
         for step in self.steps().rev() {
             match step.command.run {
                 Run::Script(_) => scripts_follow = true,
-                // What it does to others is not rolled back, and a script behind it may come to need other shards.
+                // Its effects on other clients are not rolled back, and a later script may need other shards.
                 Run::Session(_) if scripts_follow && !step.command.flags.has(Flags::REPEATABLE) => {
                     return UnitPlan::irrevocable(count);
                 }
@@ -390,8 +391,8 @@ impl Transaction {
         }
     }
 
-    /// Runs everything, or nothing if a watched key changed or there is no memory for what may be added. None if it was
-    /// rolled back, and is to run again as the plan says by then.
+    /// Runs everything, or nothing if a watched key changed or memory is insufficient. Returns `None` if the unit was
+    /// rolled back, and is to run again by the updated plan.
     pub fn run(
         &self,
         mut unit: Unit<'_, '_>,
@@ -410,7 +411,7 @@ impl Transaction {
         let may_fail = !plan.is_complete
             || unit.may_offload()
                 && unit.with_engines(|engines| self.may_be_heavy(engines, before.db));
-        // With all its shards, and where nothing in it can fail, no undo log is kept.
+        // With all its shards, and if nothing in it can fail, no undo log is kept.
         if !may_fail {
             unit.make_irrevocable();
         }
@@ -434,7 +435,7 @@ impl Transaction {
         Some(outcome)
     }
 
-    /// Runs everything, or nothing; or, if the unit has to be rolled back, some of it.
+    /// Runs everything or nothing; or only a part, if the unit has to be rolled back.
     fn run_on(
         &self,
         unit: &mut Unit<'_, '_>,
@@ -467,7 +468,7 @@ impl Transaction {
             && unit.engines().iter().any(|(_, engine)| engine.owes())
         {
             unit.with_engines(|engines| {
-                // What goes for it goes by itself, after it. Nothing can undo it any more.
+                // Evictions for it are logged on their own, after it. Nothing can undo it any more.
                 outcome.log_position = record::append(engines, &mut outcome.records, true);
                 for engine in engines {
                     engine.pay(now, self.len());
@@ -530,7 +531,7 @@ impl Transaction {
         }
     }
 
-    /// Whether one of the watched keys has changed.
+    /// Returns whether one of the watched keys has changed.
     fn any_changed(&self, engines: &mut HeldEngines<'_, Engine>, now: Now) -> bool {
         let mut any_changed = false;
         for watched in &self.watched {
@@ -540,7 +541,7 @@ impl Transaction {
         any_changed
     }
 
-    /// Watches no more.
+    /// Drops the watches.
     fn unwatch(&self, engines: &mut HeldEngines<'_, Engine>) {
         for watched in &self.watched {
             if let Some(engine) = engines.get(watched.shard) {
@@ -550,7 +551,7 @@ impl Transaction {
     }
 }
 
-/// Whether a unit still runs on this node of a cluster, with the keys of all its commands.
+/// Checks that a unit still runs on this node of a cluster, with the keys of all its commands.
 fn still_valid<'a>(
     unit: &mut Unit<'_, '_>,
     cx: &UnitContext<'_>,
@@ -565,7 +566,7 @@ fn still_valid<'a>(
     })
 }
 
-/// Runs a script that is its own unit. None if it was rolled back, and is to run again as the plan says by then.
+/// Runs a script that is its own unit. Returns `None` if it was rolled back, and is to run again by the updated plan.
 pub fn run_lone(
     (command, verb): (&'static Command, ScriptVerb),
     args: &Args<'_>,

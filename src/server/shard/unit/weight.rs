@@ -1,6 +1,6 @@
-//! Which transactions may take too long for the thread of a connection: a guess from what they name, before anything
-//! runs. A command finds out by itself whether it does, and asks
-//! [`Scales`](basalt_commands::command::context::Scales); those that do have
+//! Estimates which transactions may take too long for a connection's thread, from the keys that they name, before
+//! anything runs. A command itself finds out whether it takes long, and asks
+//! [`Scales`](basalt_commands::command::context::Scales); commands that may take long have
 //! [`Flags::TAKES_LONG`](basalt_commands::command::declaration::Flags::TAKES_LONG).
 
 use basalt_commands::command::Args;
@@ -9,13 +9,13 @@ use basalt_engine::Engine;
 use basalt_engine::db::Db;
 use basalt_engine::value::object::entry_bytes;
 
-/// Values of fewer bytes, all that a command names together, are never too much for the thread of a connection.
+/// Total bytes of a command's values up to which it is never too slow for a connection's thread.
 pub(super) const LARGE_BYTES_MIN: usize = 128 * 1024;
 
-/// Keys that are too many to be gone over there.
+/// Number of keys above which iterating over them is too slow there.
 pub(super) const KEYS_MANY: usize = 8 * 1024;
 
-/// The database that a command chooses for those behind it, if there is such a one.
+/// Returns the database that a command selects for those after it, if any.
 pub(super) fn chosen_db(command: &Command, args: &Args<'_>) -> Option<usize> {
     if !command.flags.has(Flags::SELECTS_DB) || args.len() != 2 {
         return None;
@@ -23,13 +23,13 @@ pub(super) fn chosen_db(command: &Command, args: &Args<'_>) -> Option<usize> {
     args.integer(1).ok().and_then(|db| usize::try_from(db).ok())
 }
 
-/// Keys of a database on these shards.
+/// Returns the number of keys of a database on these shards.
 pub(super) fn keys_in(engines: &[&mut Engine], db: usize) -> usize {
     let dbs = engines.iter().filter_map(|engine| engine.db(db));
     dbs.map(Db::len).sum()
 }
 
-/// Bytes of all values that a command names.
+/// Returns the total bytes of all values that a command names.
 pub(super) fn bytes_in(engines: &[&mut Engine], db: usize, args: &Args<'_>) -> usize {
     let bytes = args.keys().iter().map(|routed| {
         let mut engines = engines.iter();

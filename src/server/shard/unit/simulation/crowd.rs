@@ -1,7 +1,7 @@
-//! Many at once: units meet in queues while a script holds some shards for long, until it is killed; clients go before
-//! their units ran; requests wait for keys that units fill. The seed says what there is and what is held, the threads
-//! what comes first. Each unit raises one counter: so it says which place it had, and all of them must be what they are
-//! one after the other in that order. What was turned away has done nothing, and who waits misses nothing.
+//! Many units at once: units queue while a script holds some shards for long, until it is killed; clients disconnect
+//! before their units ran; requests block on keys that units fill. The seed decides the data and the held shards, the
+//! threads the order. Each unit increments one counter, which gives its rank, and all results must equal those of a
+//! serial execution in that order. Units turned away must have had no effect, and waiters must miss nothing.
 
 use std::time::{Duration, Instant};
 
@@ -16,14 +16,14 @@ use basalt_commands::client::shared::{Unblocked, WaitState};
 use basalt_commands::command::context::{ClientView, ShardPlace};
 use basalt_commands::command::host::scripts::Kind;
 
-/// Only a unit or a waiter that is lost takes longer.
+/// Only a lost unit or waiter takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const SPIN: &str = "EVAL redis.call('exists',KEYS[1])while(true)do--[[]]end 1";
 
 const QUEUES: u64 = 3;
 
-/// How many of what happened.
+/// Counts of events.
 #[derive(Debug, Default)]
 pub(super) struct Crowds {
     units: usize,
@@ -35,7 +35,7 @@ pub(super) struct Crowds {
 }
 
 impl Crowds {
-    /// Whether each of it happened often enough to show something.
+    /// Returns whether each event happened often enough to be significant.
     fn has_all(&self) -> bool {
         self.turned_away > 10
             && self.gone > 10
@@ -47,14 +47,14 @@ impl Crowds {
 
 struct Sent {
     lines: Vec<String>,
-    /// None: no connection awaits the reply.
+    /// `None` if no connection awaits the reply.
     ticket: Option<Arc<Ticket>>,
 }
 
-/// A unit that ran: its place, its lines, and its reply if that is known.
+/// A unit that ran: its rank, its lines, and its reply if known.
 type Ranked = (u64, Vec<String>, Option<Vec<u8>>);
 
-/// The unit that a job was.
+/// Returns the unit of a job.
 pub(super) fn unit_of(job: &Job) -> &UnitJob {
     match &job.work {
         Work::Unit(job) => job,
@@ -62,7 +62,7 @@ pub(super) fn unit_of(job: &Job) -> &UnitJob {
     }
 }
 
-/// The number at the end of a reply.
+/// Returns the number at the end of a reply.
 fn number_in(reply: &[u8]) -> u64 {
     let text = String::from_utf8_lossy(reply).into_owned();
     let digits = text.trim_end().rsplit(|c: char| !c.is_ascii_digit()).next();
@@ -119,7 +119,7 @@ impl World {
         Job::send(Job::unit(job, self.executor), &Arc::default())
     }
 
-    /// A request that waits for all queues; the waiter, or the reply if there was something.
+    /// Sends a request that blocks on all queues; returns the waiter, or the reply if there was an element.
     fn wait_for_queues(&mut self, number: u64) -> Result<Arc<Waiter>, Vec<u8>> {
         let address = String::from("127.0.0.1:1");
         let shared = Shared::new(2 + number, address.clone(), address, 8, false, 0);
@@ -153,7 +153,7 @@ impl World {
         }
     }
 
-    /// A script without end holds the shard of a key.
+    /// Starts an endless script that holds the shard of a key.
     fn spin(&mut self) -> Arc<Ticket> {
         let line = format!("{SPIN} key{}", self.draw(KEYS));
         let (mut transaction, mut route) = (Transaction::default(), Vec::new());
@@ -168,7 +168,7 @@ impl World {
     fn send(&mut self, is_gone: bool) -> Sent {
         let count = self.draw(4) + 1;
         let mut lines: Vec<String> = (0..count).map(|_| self.line()).collect();
-        // Elements that a waiter took are still keys of the model for a while.
+        // Elements that a waiter took remain keys of the model for a while.
         lines.retain(|line| line != "DBSIZE");
         if self.draw(2) == 0 {
             let (queue, member) = (self.draw(QUEUES), self.random.next_u64());
@@ -186,7 +186,7 @@ impl World {
         }
     }
 
-    /// The ranks of the units that ran, in their order. At most one is sent without anybody to await it.
+    /// Returns the units that ran, in the order of their ranks. At most one is sent without an awaiting connection.
     fn ranked(&mut self, sent: Vec<Sent>, crowds: &mut Crowds) -> Vec<Ranked> {
         let (mut ranked, mut unknown): (Vec<Ranked>, _) = (Vec::new(), None);
         for Sent { lines, ticket } in sent {
@@ -214,7 +214,7 @@ impl World {
         let last = number_in(&reply);
         ranked.push((last, order, Some(reply)));
         ranked.sort_by_key(|(rank, ..)| *rank);
-        // It stands where one is missing, if it was not turned away.
+        // That unit has the missing rank, if it was not turned away.
         let before = number_in(&self.model.reply_bytes(&["INCRBY", "order", "0"]));
         let missing: Vec<u64> = (before + 1..=last)
             .filter(|rank| ranked.iter().all(|(other, ..)| other != rank))
@@ -231,7 +231,7 @@ impl World {
         ranked
     }
 
-    /// Who waited has what came, each element once; all others wait for queues that are empty.
+    /// Checks that waiters received the new elements, each once; all others wait for empty queues.
     fn settle_waiters(&mut self, waiters: &[Arc<Waiter>], crowds: &mut Crowds) {
         let mut elements = 0;
         for queue in 0..QUEUES {
@@ -265,7 +265,7 @@ impl World {
         });
     }
 
-    /// The model has an element no more that somebody got who waited: he got one that was there.
+    /// Removes from the model an element received by a waiter: it must have been there.
     fn take_from_model(&mut self, reply: &[u8]) {
         let text = String::from_utf8_lossy(reply).into_owned();
         let lines: Vec<&str> = text.lines().collect();
@@ -295,7 +295,7 @@ impl World {
         let sent: Vec<Sent> = (0..count).map(|number| self.send(number == gone)).collect();
         self.let_go(held);
         if let Some(ticket) = spinning {
-            // So that some of the clients that wait may hear that it is busy.
+            // So that some waiting clients may get the busy error.
             std::thread::sleep(Duration::from_millis(self.draw(6)));
             let running = &self.library.running;
             self.wait_until("it is killed", || running.kill(Kind::Script).is_ok());
@@ -326,7 +326,7 @@ fn units_of_many_that_meet_are_as_if_they_ran_one_after_the_other() {
     let seed = told("BASALT_SIMULATION_SEED").unwrap_or(0);
     let mut world = World::new(seed);
     let mut crowds = Crowds::default();
-    // Threads say how often what happens, so there are more rounds where some of it was rare.
+    // Threads decide how often each event happens, so more rounds follow while some event is rare.
     for round in 0..10 * rounds {
         if round >= rounds && crowds.has_all() {
             break;

@@ -1,8 +1,8 @@
-//! Units on many shards, played on one thread from a seed: others hold shards at random, units begin with some of
-//! theirs, need others, miss them, are interrupted, rolled back and run again, at once or as messages. What comes of it
-//! must be what the same commands bring about one after the other on a server without any of that.
+//! Units on many shards, simulated on one thread from a seed: others hold shards at random, units begin with some of
+//! their shards, need others, miss them, are interrupted, rolled back and run again, directly or as messages. The
+//! results must equal those of the same commands run serially on a server without any of that.
 //!
-//! `BASALT_SIMULATION_STEPS=800000` plays so many units instead of a few thousand, from seeds that begin at
+//! `BASALT_SIMULATION_STEPS=800000` runs that many units instead of a few thousand, from seeds starting at
 //! `BASALT_SIMULATION_SEED`.
 
 mod crowd;
@@ -43,10 +43,10 @@ const KEYS: u64 = 40;
 /// Too long for a small collection.
 const LONG: &str = "this-is-a-member-or-a-value-that-is-too-long-to-lie-in-a-small-collection";
 
-/// Adds much to one list.
+/// Appends many elements to one list.
 const MANY: &str = "RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:#";
 
-/// Divided by semicolons; `$` is a key, `#` a small number.
+/// Separated by semicolons; `$` is a key, `#` a small number.
 const TEMPLATES: &str = "\
     SET $ #; INCR $; APPEND $ x#; GET $; DEL $ $; MSET $ # $ #; MGET $ $ $; RENAME $ $; \
     COPY $ $ REPLACE; RPUSH $ # # #; LPOP $; LMOVE $ $ LEFT RIGHT; LRANGE $ 0 3; LTRIM $ 1 -1; \
@@ -151,7 +151,7 @@ impl World {
             .join(" ")
     }
 
-    /// Some shards, each with a chance of one in so many.
+    /// Returns some shards, each with a probability of `1 / one_in`.
     fn some_shards(&mut self, one_in: u64) -> Vec<u16> {
         (0..SHARDS).filter(|_| self.draw(one_in) == 0).collect()
     }
@@ -166,7 +166,7 @@ impl World {
         transaction
     }
 
-    /// Runs a unit here, as a session does, again and again until it is done.
+    /// Runs a unit directly, as a session does, repeatedly until it is done.
     fn at_once(&mut self, transaction: &Transaction, mut plan: UnitPlan) -> Vec<u8> {
         let shards = self.executor.shards;
         for round in 0.. {
@@ -212,7 +212,7 @@ impl World {
             true => Unit::offloaded(held, router, plan, &self.library.running),
             false => Unit::inline(held, router),
         };
-        // The thread may be slow; only seeds decide here.
+        // The thread may be slow; only the seed decides here.
         unit.let_no_time_pass();
         if is_interrupted {
             unit.stop_after(self.random.below(4));
@@ -241,7 +241,7 @@ impl World {
         done.is_some()
     }
 
-    /// Runs a unit with the shards of its plan once; whether it is done, and its reply.
+    /// Runs a unit once with the shards of its plan; returns whether it is done, and its reply.
     fn once(&mut self, transaction: &Transaction, plan: &mut UnitPlan) -> (bool, Vec<u8>) {
         let shards = self.executor.shards;
         let mut guard = shards.try_take_all(&plan.shards).expect("free");
@@ -250,14 +250,14 @@ impl World {
         (done, testing::wire(&out))
     }
 
-    /// Shards that others hold.
+    /// Locks random shards on behalf of others.
     fn hold_some(&mut self) -> Vec<Guard> {
         let (shards, wanted) = (self.executor.shards, self.some_shards(2));
         let guards = wanted.iter().filter_map(|&shard| shards.try_take(shard));
         guards.collect()
     }
 
-    /// Lets shards go that others hold, one after the other.
+    /// Releases the shards locked by others, one after the other.
     fn let_go(&mut self, mut held: Vec<Guard>) {
         while !held.is_empty() {
             let at = self.draw(held.len() as u64) as usize;
@@ -276,7 +276,7 @@ impl World {
         testing::wire(&unit_of(&job).out)
     }
 
-    /// What the model replies to these commands in a transaction.
+    /// Returns the model's reply to these commands in a transaction.
     fn expected(&mut self, lines: &[String]) -> String {
         let mut expected = format!("*{}\r\n", lines.len()).into_bytes();
         for line in lines {
@@ -319,7 +319,7 @@ impl World {
         self.check_log();
     }
 
-    /// What was logged brings about the same, and each unit is in there once, and together.
+    /// Checks that replaying the log gives the same data, and that each unit is logged once, and contiguously.
     fn check_log(&mut self) {
         let mut copy = Terminal::with(1, Protocol::Resp2);
         let mut several = 0;
@@ -338,17 +338,17 @@ impl World {
     }
 }
 
-/// Hands on a request with its keys routed.
+/// Calls `run` with a request whose keys are routed.
 fn with_args(line: &str, router: Router, run: impl FnOnce(&'static Command, &Args<'_>)) {
     testing::with_request(line, |at, name| router.routed(at, name), run);
 }
 
-/// A number that the environment says.
+/// Returns a number from an environment variable.
 fn told(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Units from one seed, where the environment says how many there are to be in all.
+/// Units per seed, if the environment sets the total.
 const UNITS_A_SEED: usize = 20_000;
 
 #[test]
@@ -456,7 +456,7 @@ fn what_a_connection_says_of_itself_is_undone_with_the_unit() {
 }
 
 impl World {
-    /// What a transaction, or a script of its own, leaves in the log.
+    /// Returns the log records of a transaction or a single script.
     fn logged(&mut self, lines: &[&str]) -> String {
         self.log.take();
         let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
