@@ -22,8 +22,8 @@ use crate::wire::{Raw, Value};
 /// delay a test, and far exceeds what a loaded machine needs.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Ports that tests get: below those that the system gives to outgoing connections, of which thousands come and go before
-/// a server has bound its port, and so low that a node's port for the cluster bus lies below them too.
+/// Ports that tests get: below those that the system gives to outgoing connections, of which thousands come and go
+/// before a server has bound its port, and so low that a node's port for the cluster bus lies below them too.
 const PORTS: std::ops::Range<u16> = 10_500..22_500;
 
 /// Offset of a node's port for the cluster bus.

@@ -28,7 +28,7 @@ pub trait World {
     fn denial(&mut self) -> Option<CommandError> {
         None
     }
-    /// The error if this node does not serve the slot of the keys: where the client has to go, or why no node can serve it.
+    /// The error if this node does not serve the slot of the keys: where the client has to go, or why no node can.
     fn redirection(&mut self, _writes: bool) -> Option<CommandError> {
         None
     }

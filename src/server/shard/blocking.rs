@@ -18,7 +18,7 @@ use std::task::{Wake, Waker};
 
 use parking_lot::Mutex;
 
-use super::execute::handler::{self, ExecutionContext};
+use super::handler::{self, ExecutionContext};
 use super::ownership::ShardList;
 use super::permit::{self, Permit, Redirect};
 use super::route as shards;

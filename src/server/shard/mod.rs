@@ -4,7 +4,8 @@
 //! ownership  the token of each shard, its queue, and guards; knows nothing of Redis
 //! route      the shard of a key
 //! permit     whether this node serves the slots of a request: when it is admitted, and again where it runs
-//! execute    one command with its shards locked
+//! handler    runs the handler of one command: its context, its reply, its records
+//! execute    one command with its shards locked, and what follows for others
 //! blocking   requests that wait for a key
 //! unit       transactions and scripts: several commands as one, which can be rolled back
 //! job        a queued command, unit or task, which owns all it needs
@@ -14,6 +15,8 @@
 pub mod blocking;
 #[forbid(unsafe_code)]
 pub mod execute;
+#[forbid(unsafe_code)]
+pub mod handler;
 #[forbid(unsafe_code)]
 pub mod job;
 pub mod ownership;

@@ -440,8 +440,8 @@ fn descriptors(wanted: u64) -> Result<(), u64> {
     })
 }
 
-/// Sets the umask for new files and directories; whoever may read a directory may enter it. This is done once here,
-/// because many places create files.
+/// Sets the umask for new files and directories, where a right to read a directory includes one to enter it. Done once
+/// here, because many places create files.
 fn keep_private(file_mode: u32) {
     let may_enter = (file_mode & 0o444) >> 2;
     let mask = Mode::from_raw_mode(!(file_mode | may_enter) & 0o777);

@@ -19,10 +19,10 @@ pub enum Bound {
 /// The treatment of pending entries whose entries are deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum References {
-    /// They stay pending.
+    /// The entries stay pending.
     #[default]
     Keep,
-    /// They are no longer pending in any group.
+    /// The entries are no longer pending in any group.
     Delete,
     /// Only entries that every group has read and acknowledged are deleted.
     Acknowledged,

@@ -2,16 +2,10 @@
 //! those blocked on the changed keys, appends records to the log, and appends news for subscribers and tracking clients
 //! to their sequence.
 
-pub(super) mod handler;
-
 use std::sync::Arc;
 
-pub use handler::ExecutionContext;
-pub(super) use handler::{answer, append_records, begin, learn};
-
-use handler::is_unit;
-
 use super::blocking::{self, Waiter};
+use super::handler::{ExecutionContext, answer, append_records, begin, is_unit, learn};
 use super::permit;
 use basalt_commands::cluster::route::Presence;
 use basalt_commands::command::context::{ClientView, Engines, Gather};

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use super::Next;
 use crate::shard::blocking::Waiter;
-use crate::shard::execute::{self, ExecutionContext, Outcome};
+use crate::shard::execute::{self, Outcome};
+use crate::shard::handler::{ExecutionContext, all_of};
 use crate::shard::ownership::engines::HeldEngines;
 use crate::shard::permit::Permit;
 use crate::telemetry::clock::{self, Ticks};
 use basalt_commands::client::shared::Shared;
-use basalt_commands::command::context::{ClientView, Engines, Gather, ShardPlace};
+use basalt_commands::command::context::{ClientView, Gather, ShardPlace};
 use basalt_commands::command::declaration::{Command, CommandResult, Run};
 use basalt_commands::command::owned::OwnedArgs;
 use basalt_commands::command::prepared::Prepared;
@@ -168,13 +169,5 @@ impl CommandJob {
                 self.ended = Ended::Refused;
             }
         }
-    }
-}
-
-/// Returns the locked engines.
-pub(in crate::shard) fn all_of<'h>(engines: &'h mut HeldEngines<'_, Engine>) -> Engines<'h> {
-    match engines.len() {
-        1 => Engines::One(engines.first()),
-        _ => Engines::Many(engines.all()),
     }
 }

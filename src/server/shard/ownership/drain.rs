@@ -91,6 +91,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         while !self.loose.is_empty() {
             let mut tokens = std::mem::take(&mut self.loose);
             // First those that no message waits for, so that no shard waits for another one's queue.
+            // SAFETY: the tokens are ours, and those that were released leave the list.
             tokens.retain(|token| unsafe { !self.shards.try_release(*token) });
             for token in tokens {
                 // SAFETY: still ours: it could not be released above.

@@ -409,6 +409,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     /// The tokens are the caller's, and no longer afterwards.
     unsafe fn let_go_all(&self, tokens: &[u16]) {
         // Tokens that no message waits for are released at once; the list of the rest is only allocated if needed.
+        // SAFETY: the tokens are the caller's, who does not use them afterwards.
         let let_go = |&shard: &u16| unsafe { self.try_release(shard) };
         let wanted: ShardList = tokens
             .iter()

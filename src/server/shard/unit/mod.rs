@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::HeldShards;
 use super::execute::{self, Beside};
-use super::job::command::all_of;
+use super::handler::all_of;
 use super::ownership::engines::HeldEngines;
 use super::route::Router;
 use smallvec::SmallVec;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::context::{UnitContext, UnitOutcome};
 use super::weight::{KEYS_MANY, keys_in};
-use crate::shard::execute::{self, ExecutionContext};
+use crate::shard::handler::{self, ExecutionContext};
 use crate::shard::ownership::engines::HeldEngines;
 use crate::telemetry::clock;
 use basalt_commands::command::context::{
@@ -180,14 +180,14 @@ impl ShardStep<'_, '_> {
             Engines::Many(engines) => engines.first().map_or(0, |engine| engine.shard),
         };
         let context = context(self.cx, index);
-        let mut cx = execute::begin(self.command, engines, &self.view, context, self.args);
+        let mut cx = handler::begin(self.command, engines, &self.view, context, self.args);
         if self.may_offload {
             cx.allow_leaving();
         }
-        let failed = execute::answer(self.command, &mut cx, self.args, out);
+        let failed = handler::answer(self.command, &mut cx, self.args, out);
         let offloads = cx.leaves();
         cx.into_engines()
-            .look_at_each(|engine| execute::learn(engine, &mut self.view));
+            .look_at_each(|engine| handler::learn(engine, &mut self.view));
         self.offloads |= offloads;
         failed
     }
@@ -209,7 +209,7 @@ impl ShardStep<'_, '_> {
                 break;
             }
             let context = context(self.cx, engine.shard);
-            let mut cx = execute::begin(command, Engines::One(engine), &self.view, context, args);
+            let mut cx = handler::begin(command, Engines::One(engine), &self.view, context, args);
             let result = cx.logged(args, |cx| {
                 let mut result = part(cx, args, &mut gather);
                 while result.is_ok() && gather.position != 0 {
@@ -218,7 +218,7 @@ impl ShardStep<'_, '_> {
                 result
             });
             cx.into_engines()
-                .look_at_each(|engine| execute::learn(engine, &mut self.view));
+                .look_at_each(|engine| handler::learn(engine, &mut self.view));
             result?;
         }
         Ok(gather)

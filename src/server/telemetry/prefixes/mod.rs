@@ -3,8 +3,8 @@
 //! A prefix is the start of a key, up to and including its first `prefix-delimiter`, or its `prefix-depth`th; keys
 //! without a delimiter belong to the empty prefix. No state is kept per key or prefix, and nothing is scanned.
 //! Memory is estimated on request from entries sampled at random, plus the large values that shards track anyhow
-//! ([`draw`]). Usage comes from the commands sampled for hot keys ([`prefix_uses`](super::prefix_uses)), whose figures are halved every
-//! minute. Each estimate comes with its error: the true figure lies within it 99 times out of 100.
+//! ([`draw`]). Usage comes from the commands sampled for hot keys ([`prefix_uses`](super::prefix_uses)), whose figures
+//! are halved every minute. Each estimate comes with its error: the true figure lies within it 99 times out of 100.
 
 pub mod draw;
 

@@ -195,7 +195,7 @@ fn every_row_that_may_leave_records_has_a_case() {
     }
 }
 
-/// Otherwise a client could have a note logged.
+/// A client could have a note logged otherwise.
 #[test]
 fn nothing_of_the_name_that_notes_have_is_logged() {
     let head: Vec<String> = note::HEAD[..2]

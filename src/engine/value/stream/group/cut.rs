@@ -38,8 +38,8 @@ struct Heads {
 }
 
 impl Heads {
-    /// Passes the consumer at index `number` to `show`; past the last consumer, the number of pending entries without an
-    /// owner, which come next. Returns the stage to continue with.
+    /// Passes the consumer at index `number` to `show`; past the last consumer, the number of pending entries without
+    /// an owner, which come next. Returns the stage to continue with.
     fn show_consumer(
         &self,
         number: usize,

@@ -1,9 +1,10 @@
 //! Runs the handler of one command: its context, its reply, and its log records. Consequences for other clients, such
-//! as those blocked on its keys, are handled by the parent module.
+//! as those blocked on its keys, are handled by [`execute`](super::execute).
 
 use std::sync::Arc;
 
-use crate::shard::permit::Permit;
+use super::ownership::engines::HeldEngines;
+use super::permit::Permit;
 use basalt_commands::client::shared::Shared;
 use basalt_commands::command::context::{ClientView, Engines, ShardCx, ShardPlace};
 use basalt_commands::command::declaration::{Command, Flags, Group, Run};
@@ -32,7 +33,7 @@ pub struct ExecutionContext<'a> {
 
 /// Runs the handler; returns true if it replied with an error.
 #[inline]
-pub(in crate::shard) fn answer(
+pub(super) fn answer(
     command: &'static Command,
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -76,7 +77,7 @@ fn track(command: &Command, cx: &mut ShardCx<'_>, args: &Args<'_>) {
 /// Creates a context over engines, which agree with the connection on the largest Lamport stamp that any of them has
 /// seen.
 #[inline]
-pub(in crate::shard) fn begin<'c>(
+pub(super) fn begin<'c>(
     command: &'static Command,
     mut engines: Engines<'c>,
     client: &ClientView,
@@ -114,7 +115,7 @@ pub(in crate::shard) fn begin<'c>(
 /// Updates the client's view from an engine: the stamp of later effects, and the positions of the news and the log that
 /// its reply reflects.
 #[inline]
-pub(in crate::shard) fn learn(engine: &Engine, client: &mut ClientView) {
+pub(super) fn learn(engine: &Engine, client: &mut ClientView) {
     client.stamp = client.stamp.max(engine.effects.stamp());
     client.position = client.position.max(engine.effects.position());
     client.log_seen = client.log_seen.max(engine.effects.log_position());
@@ -128,12 +129,20 @@ pub(super) fn is_unit(command: &Command) -> bool {
 
 /// Appends a command's records to the log.
 #[cold]
-pub(in crate::shard) fn append_records(
+pub(super) fn append_records(
     command: &'static Command,
     engines: &mut [&mut Engine],
     client: &mut ClientView,
 ) {
     if let Some(position) = record::append(engines, &mut Records::default(), is_unit(command)) {
         client.log_position = client.log_position.max(position);
+    }
+}
+
+/// Returns the locked engines.
+pub(super) fn all_of<'h>(engines: &'h mut HeldEngines<'_, Engine>) -> Engines<'h> {
+    match engines.len() {
+        1 => Engines::One(engines.first()),
+        _ => Engines::Many(engines.all()),
     }
 }
