@@ -429,7 +429,7 @@ fn engines(workload: &Workload, policy: &str, bytes: usize, shards: usize) -> Ce
     for engine in &mut engines {
         engine.set_budget(Arc::clone(&budget));
         engine.published().want_curve(true);
-        engine.switch_curve(now);
+        engine.toggle_miss_ratio_curve(now);
     }
     let policy = match policy {
         "allkeys-lfu" => Policy::AllkeysLfu,

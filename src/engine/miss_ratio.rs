@@ -11,7 +11,7 @@ use basalt_core::structures::table::Place;
 
 impl Engine {
     /// Turns the curve on or off, as wanted.
-    pub fn switch_curve(&mut self, now: Now) {
+    pub fn toggle_miss_ratio_curve(&mut self, now: Now) {
         if !self.published.has_curve_to_switch() {
             return;
         }
@@ -101,7 +101,7 @@ mod tests {
     fn engine() -> Engine {
         let mut engine = Engine::new(2, SEED, 1);
         engine.published().want_curve(true);
-        engine.switch_curve(Now::default());
+        engine.toggle_miss_ratio_curve(Now::default());
         engine
     }
 
@@ -163,7 +163,7 @@ mod tests {
         set(&mut engine, name, Deadline::Clear);
         get(&mut engine, name, 1_000);
         engine.published().want_curve(false);
-        engine.switch_curve(Now::default());
+        engine.toggle_miss_ratio_curve(Now::default());
         assert!(engine.reuse.is_none() && !engine.published().keeps_curve());
         assert!(!engine.published().follows(0));
         assert_eq!(engine.published().curve.estimate([1]).reads, 0.0);

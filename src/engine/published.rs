@@ -557,9 +557,9 @@ impl Published {
         self.curve_wanted.store(wanted, Relaxed);
     }
 
-    /// True if the curve has to be turned on or off: [`Engine::switch_curve`].
+    /// True if the curve has to be turned on or off: [`Engine::toggle_miss_ratio_curve`].
     ///
-    /// [`Engine::switch_curve`]: super::Engine::switch_curve
+    /// [`Engine::toggle_miss_ratio_curve`]: super::Engine::toggle_miss_ratio_curve
     pub fn has_curve_to_switch(&self) -> bool {
         self.curve_wanted.load(Relaxed) != self.keeps_curve()
     }

@@ -8,7 +8,7 @@ pub(crate) const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("resp", &["base", "structures"]),
     ("engine", &[]),
     ("acl", &[]),
-    ("client", &["acl"]),
+    ("client", &["acl", "cluster"]),
     ("cluster", &[]),
     ("config", &[]),
     ("pubsub", &["client", "config"]),

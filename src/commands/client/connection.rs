@@ -6,7 +6,9 @@ use super::fieldsets::{Fieldset, Fieldsets};
 use super::shared::Shared;
 use super::shared::tracking::Options;
 use crate::acl::Handle;
+use crate::cluster::route::RoutingFlags;
 use basalt_core::resp::reply::Protocol;
+use basalt_engine::record::Audience;
 
 /// The origin of a connection's commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,18 +86,15 @@ pub struct Connection {
     pub stamp: u64,
     /// The position up to which all events must be delivered to others before its replies leave (`pubsub::events`).
     pub position: u64,
-    /// The effects of READONLY and ASKING, and whether the connection uses TLS, as bits of `cluster::route::Manner`.
-    pub manner: u8,
+    /// The effects of READONLY and ASKING, and whether the connection uses TLS.
+    pub routing: RoutingFlags,
     /// The part of that which remains after RESET.
-    pub own_manner: u8,
+    pub own_routing: RoutingFlags,
     /// Fieldsets registered by HIMPORT PREPARE; those of a script while one runs.
     pub fieldsets: Option<Arc<Fieldsets>>,
-    /// The audience of its commands' log records, in bits: all, except for scripts that chose otherwise.
-    pub log_audience: u8,
+    /// The audience of its commands' log records: all, except for scripts that chose otherwise.
+    pub log_audience: Audience,
 }
-
-/// All readers of log records: the file and the replicas.
-pub const ALL_READERS: u8 = 3;
 
 impl Connection {
     /// Creates the state of a fresh connection.
@@ -115,10 +114,10 @@ impl Connection {
             tracking: Options::OFF,
             stamp: 0,
             position: 0,
-            manner: 0,
-            own_manner: 0,
+            routing: RoutingFlags::default(),
+            own_routing: RoutingFlags::default(),
             fieldsets: None,
-            log_audience: ALL_READERS,
+            log_audience: Audience::BOTH,
         }
     }
 
@@ -179,7 +178,7 @@ impl Connection {
         self.set_user(default, default.user().needs_no_password());
         self.no_touch = false;
         self.fieldsets = None;
-        self.manner = self.own_manner;
+        self.routing = self.own_routing;
         self.set_reply_mode(ReplyMode::On);
         self.set_tracking(Options::OFF, false);
         self.shared.reset();

@@ -85,7 +85,7 @@ impl ClientMemory {
             bytes => bytes.max(LIMIT_BYTES_MIN),
         };
         self.limit.store(limit, SeqCst);
-        self.look();
+        self.update_over_limit();
     }
 
     /// Whether the clients' memory exceeds the limit.
@@ -95,7 +95,7 @@ impl ClientMemory {
     }
 
     /// Compares the sum with the limit; returns whether it is exceeded.
-    pub fn look(&self) -> bool {
+    pub fn update_over_limit(&self) -> bool {
         loop {
             let limit = self.limit.load(SeqCst);
             let is_over = limit > 0 && self.total_bytes() >= limit;
@@ -122,7 +122,7 @@ impl ClientMemory {
         let before = counted.0.swap(REMOVED, Relaxed);
         if before != REMOVED {
             self.total.fetch_sub(before as i64, SeqCst);
-            self.look();
+            self.update_over_limit();
         }
     }
 
@@ -133,7 +133,7 @@ impl ClientMemory {
         });
         if let Ok(before) = noted {
             self.total.fetch_add(bytes as i64 - before as i64, SeqCst);
-            self.look();
+            self.update_over_limit();
         }
     }
 }

@@ -106,7 +106,7 @@ impl Registry {
     #[cold]
     pub fn evict(&self) {
         let _one_at_a_time = self.evicting.lock();
-        if !CLIENT_MEMORY.look() {
+        if !CLIENT_MEMORY.update_over_limit() {
             return;
         }
         // Each is read only once: their memory keeps changing.
@@ -117,7 +117,7 @@ impl Registry {
             .collect();
         clients.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         for (_, client) in clients {
-            if !CLIENT_MEMORY.look() {
+            if !CLIENT_MEMORY.update_over_limit() {
                 return;
             }
             self.kill(&client);

@@ -1,7 +1,7 @@
 //! Whether this node serves a request, by the slot of its keys; if not, the redirection or error.
 //!
 //! A pure decision based on one map. The existence of the keys only matters for slots that are being moved: for such
-//! a request the first verdict is to look ([`Verdict::Look`]), and the second one depends on what was found.
+//! a request the first verdict is to look ([`Verdict::NeedsKeyCheck`]), and the second one depends on what was found.
 
 use super::map::ClusterMap;
 use basalt_core::base::hash::SLOTS;
@@ -76,47 +76,47 @@ impl SlotOf {
 
 /// Properties of a request: its connection's state, and what its command does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Manner(pub u8);
+pub struct RoutingFlags(pub u8);
 
-impl Manner {
+impl RoutingFlags {
     /// The client has sent READONLY.
-    pub const READS_HERE: Manner = Manner(1);
+    pub const READS_HERE: RoutingFlags = RoutingFlags(1);
     /// The request follows an ASK redirection.
-    pub const ASKS: Manner = Manner(2);
+    pub const ASKS: RoutingFlags = RoutingFlags(2);
     /// The next request is to be treated as `ASKS`: ASKING was sent.
-    pub const WILL_ASK: Manner = Manner(4);
+    pub const WILL_ASK: RoutingFlags = RoutingFlags(4);
     /// The connection uses TLS, so that it gets TLS ports.
-    pub const TLS: Manner = Manner(8);
+    pub const TLS: RoutingFlags = RoutingFlags(8);
     /// The request may change data.
-    pub const WRITES: Manner = Manner(16);
+    pub const WRITES: RoutingFlags = RoutingFlags(16);
     /// Names are channels, not keys.
-    pub const CHANNEL: Manner = Manner(32);
+    pub const CHANNEL: RoutingFlags = RoutingFlags(32);
     /// The request moves keys from here to another server.
-    pub const MOVES: Manner = Manner(64);
+    pub const MOVES: RoutingFlags = RoutingFlags(64);
 
     /// The client follows a replica's redirection to the primary, even without a cluster: CLIENT CAPA redirect.
-    pub const TAKES_REDIRECTS: Manner = Manner(128);
+    pub const TAKES_REDIRECTS: RoutingFlags = RoutingFlags(128);
 
     /// Returns the union of both.
     #[inline]
     #[must_use]
-    pub const fn or(self, other: Manner) -> Manner {
-        Manner(self.0 | other.0)
+    pub const fn or(self, other: RoutingFlags) -> RoutingFlags {
+        RoutingFlags(self.0 | other.0)
     }
 
     /// Returns the manner with a flag set or cleared.
     #[must_use]
-    pub const fn put(self, flag: Manner, is_set: bool) -> Manner {
+    pub const fn put(self, flag: RoutingFlags, is_set: bool) -> RoutingFlags {
         match is_set {
-            true => Manner(self.0 | flag.0),
-            false => Manner(self.0 & !flag.0),
+            true => RoutingFlags(self.0 | flag.0),
+            false => RoutingFlags(self.0 & !flag.0),
         }
     }
 
     /// Whether any of these flags is set.
     #[inline]
     #[must_use]
-    pub const fn any(self, of: Manner) -> bool {
+    pub const fn any(self, of: RoutingFlags) -> bool {
         self.0 & of.0 != 0
     }
 }
@@ -147,7 +147,7 @@ pub enum Verdict {
     /// The request runs here.
     Serve,
     /// The decision depends on which of the keys exist here.
-    Look,
+    NeedsKeyCheck,
     /// The request does not run here.
     Refuse(Refusal),
 }
@@ -177,7 +177,7 @@ pub enum Refusal {
 pub fn decide(
     map: &ClusterMap,
     slot: SlotOf,
-    manner: Manner,
+    routing: RoutingFlags,
     when_down: WhenDown,
     presence: Option<Presence>,
 ) -> Verdict {
@@ -185,14 +185,14 @@ pub fn decide(
         return Verdict::Serve;
     };
     let owner = map.owners[usize::from(number)];
-    let is_channel = manner.any(Manner::CHANNEL);
+    let is_channel = routing.any(RoutingFlags::CHANNEL);
     if map.owner(number).is_none() {
         return Verdict::Refuse(Refusal::Unbound);
     }
     if slot.is_cross() {
         return Verdict::Refuse(Refusal::CrossSlot);
     }
-    if let Some(refusal) = while_down(map, manner, when_down) {
+    if let Some(refusal) = while_down(map, routing, when_down) {
         return Verdict::Refuse(refusal);
     }
     let target = map
@@ -201,52 +201,54 @@ pub fn decide(
         .filter(|_| owner == map.myself)
         .copied();
     let is_importing = target.is_none() && map.importing.contains_key(&number);
-    if (target.is_some() || is_importing) && manner.any(Manner::MOVES) {
+    if (target.is_some() || is_importing) && routing.any(RoutingFlags::MOVES) {
         return Verdict::Serve;
     }
     if let Some(target) = target
         && !is_channel
     {
         return match presence {
-            None => Verdict::Look,
+            None => Verdict::NeedsKeyCheck,
             Some(Presence { missing: 0, .. }) => Verdict::Serve,
             Some(Presence { existing: 0, .. }) => Verdict::Refuse(Refusal::Ask(number, target)),
             Some(_) => Verdict::Refuse(Refusal::TryAgain),
         };
     }
-    if is_importing && manner.any(Manner::ASKS) {
+    if is_importing && routing.any(RoutingFlags::ASKS) {
         return match presence {
             _ if is_channel => Verdict::Serve,
-            None => Verdict::Look,
+            None => Verdict::NeedsKeyCheck,
             Some(found) if found.is_several && found.missing > 0 => {
                 Verdict::Refuse(Refusal::TryAgain)
             }
             Some(_) => Verdict::Serve,
         };
     }
-    if owner == map.myself || reads_of_primary(map, owner, manner) {
+    if owner == map.myself || reads_of_primary(map, owner, routing) {
         return Verdict::Serve;
     }
     Verdict::Refuse(Refusal::Moved(number, owner))
 }
 
-fn while_down(map: &ClusterMap, manner: Manner, when_down: WhenDown) -> Option<Refusal> {
+fn while_down(map: &ClusterMap, routing: RoutingFlags, when_down: WhenDown) -> Option<Refusal> {
     if map.is_up {
         return None;
     }
-    if manner.any(Manner::CHANNEL) {
+    if routing.any(RoutingFlags::CHANNEL) {
         return (!when_down.channels).then_some(Refusal::Down);
     }
     if !when_down.reads {
         return Some(Refusal::Down);
     }
-    manner.any(Manner::WRITES).then_some(Refusal::DownForWrites)
+    routing
+        .any(RoutingFlags::WRITES)
+        .then_some(Refusal::DownForWrites)
 }
 
 /// Whether this node follows the owner of a slot and may serve a request for it.
-fn reads_of_primary(map: &ClusterMap, owner: u16, manner: Manner) -> bool {
-    manner.any(Manner::READS_HERE.or(Manner::CHANNEL))
-        && !manner.any(Manner::WRITES)
+fn reads_of_primary(map: &ClusterMap, owner: u16, routing: RoutingFlags) -> bool {
+    routing.any(RoutingFlags::READS_HERE.or(RoutingFlags::CHANNEL))
+        && !routing.any(RoutingFlags::WRITES)
         && map.me().primary == Some(owner)
 }
 
@@ -261,14 +263,14 @@ pub fn serves_channel(map: &ClusterMap, slot: u16) -> bool {
 /// Returns the error if a client must not continue to wait for a key: it may if this node owns or imports the slot,
 /// or follows the owner.
 #[must_use]
-pub fn while_waiting(map: &ClusterMap, slot: u16, manner: Manner) -> Option<Refusal> {
+pub fn while_waiting(map: &ClusterMap, slot: u16, routing: RoutingFlags) -> Option<Refusal> {
     if !map.is_up {
         return Some(Refusal::Down);
     }
     let owner = map.owners[usize::from(slot)];
     if owner == map.myself
         || map.importing.contains_key(&slot)
-        || reads_of_primary(map, owner, manner)
+        || reads_of_primary(map, owner, routing)
     {
         return None;
     }
@@ -311,9 +313,17 @@ mod tests {
     #[test]
     fn requests_go_where_redis_sends_them() {
         use Refusal::{Ask, CrossSlot, Down, DownForWrites, Moved, TryAgain, Unbound};
-        use Verdict::{Look, Refuse, Serve};
-        let (none, reads, asks) = (Manner::default(), Manner::READS_HERE, Manner::ASKS);
-        let (writes, channel, moves) = (Manner::WRITES, Manner::CHANNEL, Manner::MOVES);
+        use Verdict::{NeedsKeyCheck, Refuse, Serve};
+        let (none, reads, asks) = (
+            RoutingFlags::default(),
+            RoutingFlags::READS_HERE,
+            RoutingFlags::ASKS,
+        );
+        let (writes, channel, moves) = (
+            RoutingFlags::WRITES,
+            RoutingFlags::CHANNEL,
+            RoutingFlags::MOVES,
+        );
         let strict = WhenDown {
             reads: false,
             channels: true,
@@ -337,7 +347,7 @@ mod tests {
         type Case<'m> = (
             &'m ClusterMap,
             SlotOf,
-            Manner,
+            RoutingFlags,
             WhenDown,
             Option<Presence>,
             Verdict,
@@ -401,7 +411,7 @@ mod tests {
             (&down, there, none, lax, None, Refuse(Moved(THERE, OTHER))),
             (&down, here, channel, strict, None, Serve),
             (&down, here, channel, lax, None, Refuse(Down)),
-            (&migrating, here, none, strict, None, Look),
+            (&migrating, here, none, strict, None, NeedsKeyCheck),
             (&migrating, here, none, strict, found(2, 0), Serve),
             (
                 &migrating,
@@ -437,7 +447,7 @@ mod tests {
                 None,
                 Refuse(Moved(THERE, OTHER)),
             ),
-            (&importing, there, asks, strict, None, Look),
+            (&importing, there, asks, strict, None, NeedsKeyCheck),
             (&importing, there, asks, strict, found(0, 1), Serve),
             (&importing, there, asks, strict, found(2, 0), Serve),
             (
@@ -477,8 +487,8 @@ mod tests {
             (&replica, there, channel, strict, None, Serve),
             (&replica, here, reads, strict, None, Refuse(Moved(HERE, 0))),
         ];
-        for (at, (map, slot, manner, when_down, presence, verdict)) in cases.iter().enumerate() {
-            let decided = decide(map, *slot, *manner, *when_down, *presence);
+        for (at, (map, slot, routing, when_down, presence, verdict)) in cases.iter().enumerate() {
+            let decided = decide(map, *slot, *routing, *when_down, *presence);
             assert_eq!(decided, *verdict, "line {at}");
         }
     }
@@ -486,7 +496,7 @@ mod tests {
     #[test]
     fn who_waits_for_a_key_or_listens_is_told_when_its_slot_goes() {
         let mut map = map();
-        let none = Manner::default();
+        let none = RoutingFlags::default();
         assert_eq!(while_waiting(&map, HERE, none), None);
         let moved = Some(Refusal::Moved(THERE, OTHER));
         assert_eq!(while_waiting(&map, THERE, none), moved);

@@ -151,7 +151,7 @@ impl ClientView {
             stamp: connection.stamp,
             position: connection.position,
             origin: connection.origin,
-            audience: Audience::from_bits(connection.log_audience),
+            audience: connection.log_audience,
             log_position: 0,
             log_seen: 0,
         }

@@ -113,13 +113,13 @@ impl Condition {
 }
 
 /// The word before the count of named elements, and the errors if it or the count is wrong.
-pub(super) struct Named {
+pub(super) struct CountedNames {
     pub(super) word: &'static str,
     pub(super) missing: &'static str,
     pub(super) mismatch: &'static str,
 }
 
-impl Named {
+impl CountedNames {
     /// Returns the names after word and count; the word is expected at `word_at`. Nothing may follow the names.
     pub(super) fn read<'a>(
         &self,

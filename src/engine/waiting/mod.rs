@@ -39,7 +39,7 @@ pub trait Waiter: Send + Sync {
 }
 
 /// Sends waiters to all shards that they need.
-pub trait Caller: Send + Sync {
+pub trait Dispatcher: Send + Sync {
     /// Sends a waiter to its shards; the calling thread holds none.
     fn call(&self, waiter: Arc<dyn Waiter>);
 }
@@ -131,7 +131,7 @@ pub struct Waiters {
     alarms: Alarms,
     ready: Vec<Place>,
     /// Sends waiters to further shards, once this shard is released.
-    pub caller: Option<Arc<dyn Caller>>,
+    pub caller: Option<Arc<dyn Dispatcher>>,
     /// Connections and users of leases; none in tests of one shard.
     pub connections: Option<Arc<dyn Connections>>,
     /// True if a waiter is to be sent to further shards.

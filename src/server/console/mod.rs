@@ -149,7 +149,7 @@ impl Console {
             response.headers_mut().insert(header::ALLOW, allowed);
             return response;
         }
-        if !hosts::is_own(request, &self.service.config()) {
+        if !hosts::has_own_host(request, &self.service.config()) {
             return plain(StatusCode::MISDIRECTED_REQUEST, hosts::FOREIGN);
         }
         if let Some(asset) = asset {

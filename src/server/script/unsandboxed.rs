@@ -34,7 +34,7 @@ const LENGTH: u32 = 20;
 
 /// The environment in which a script is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(super) enum ListAccess {
     /// The script is not plain, and runs behind proxies.
     Guarded,
     /// The script is plain, but may do anything with its lists.
@@ -44,9 +44,9 @@ pub(super) enum Manner {
 }
 
 /// Classifies a compiled script; `is_table` tells which globals are shared tables.
-pub(super) fn manner_of(dump: &[u8], is_table: &dyn Fn(&[u8]) -> bool) -> Manner {
+pub(super) fn list_access(dump: &[u8], is_table: &dyn Fn(&[u8]) -> bool) -> ListAccess {
     let Some(rest) = dump.strip_prefix(HEADER) else {
-        return Manner::Guarded;
+        return ListAccess::Guarded;
     };
     let mut reader = Reader {
         rest,
@@ -54,9 +54,9 @@ pub(super) fn manner_of(dump: &[u8], is_table: &dyn Fn(&[u8]) -> bool) -> Manner
     };
     let is_plain = reader.function(is_table, 0).unwrap_or(false);
     match (is_plain && reader.rest.is_empty(), reader.only_reads) {
-        (false, _) => Manner::Guarded,
-        (true, false) => Manner::Plain,
-        (true, true) => Manner::Reading,
+        (false, _) => ListAccess::Guarded,
+        (true, false) => ListAccess::Plain,
+        (true, true) => ListAccess::Reading,
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn scripts_that_only_use_the_globals_are_plain() {
-        use Manner::{Guarded, Plain, Reading};
+        use ListAccess::{Guarded, Plain, Reading};
         for (code, expected) in [
             ("return 1", Reading),
             (
@@ -205,15 +205,15 @@ mod tests {
             ("return setmetatable(ARGV, {})", Plain),
         ] {
             let whole = dump(code, true);
-            assert_eq!(manner_of(&whole, &is_shared), expected, "{code}");
-            assert_eq!(manner_of(&dump(code, false), &is_shared), expected);
+            assert_eq!(list_access(&whole, &is_shared), expected, "{code}");
+            assert_eq!(list_access(&dump(code, false), &is_shared), expected);
             assert_eq!(
-                manner_of(&[&whole[..], b"\0"].concat(), &is_shared),
+                list_access(&[&whole[..], b"\0"].concat(), &is_shared),
                 Guarded
             );
             for end in 0..whole.len() {
                 assert_eq!(
-                    manner_of(&whole[..end], &is_shared),
+                    list_access(&whole[..end], &is_shared),
                     Guarded,
                     "{code} {end}"
                 );
@@ -248,8 +248,8 @@ mod tests {
             "return (redis or {}).call and redis",
             "local a, b = redis, redis.call",
         ] {
-            let manner = manner_of(&dump(code, true), &is_shared);
-            assert_eq!(manner, Manner::Guarded, "{code}");
+            let access = list_access(&dump(code, true), &is_shared);
+            assert_eq!(access, ListAccess::Guarded, "{code}");
         }
     }
 }

@@ -19,7 +19,7 @@ use super::functions::compiled::Libraries;
 use super::library::{self, Library, Script};
 use super::memory::{self, Figure};
 use super::sha::Sha;
-use super::unsandboxed::Manner;
+use super::unsandboxed::ListAccess;
 use super::{api, bits, json, msgpack, packing, pattern, screens, texts, unsandboxed};
 use crate::sys::lua::{self, Called, Pinned, attention};
 use crate::sys::watchdog;
@@ -62,7 +62,7 @@ thread_local! {
 pub(super) struct Compiled {
     pub(super) script: Arc<Script>,
     run: Rc<Pinned>,
-    manner: Manner,
+    access: ListAccess,
     used: Cell<u64>,
 }
 
@@ -469,7 +469,7 @@ impl Vm {
         let renamed = Compiled {
             script,
             run: Rc::clone(&compiled.run),
-            manner: compiled.manner,
+            access: compiled.access,
             used: Cell::new(self.uses),
         };
         self.keep(hash, renamed)
@@ -483,23 +483,23 @@ impl Vm {
     ) -> Result<Rc<Compiled>, CommandError> {
         let run = self.load_script(script.code_of(body))?;
         let is_shared = |name: &[u8]| self.shared_names.iter().any(|shared| shared == name);
-        let mut manner = unsandboxed::manner_of(&run.dump(true), &is_shared);
-        let environment = match manner {
-            Manner::Guarded => None,
-            Manner::Plain => Some(&self.plain_environment),
-            Manner::Reading => Some(&self.reading_environment),
+        let mut access = unsandboxed::list_access(&run.dump(true), &is_shared);
+        let environment = match access {
+            ListAccess::Guarded => None,
+            ListAccess::Plain => Some(&self.plain_environment),
+            ListAccess::Reading => Some(&self.reading_environment),
         };
         if let Some(environment) = environment
             && !matches!(run.set_environment(environment.clone()), Ok(true))
         {
-            manner = Manner::Guarded;
+            access = ListAccess::Guarded;
         }
         let run = self.pin(&run)?;
         let used = Cell::new(self.uses);
         let compiled = Compiled {
             script,
             run: Rc::new(run),
-            manner,
+            access,
             used,
         };
         Ok(self.keep(hash, compiled))
@@ -581,7 +581,7 @@ impl Vm {
         on_text: impl FnOnce(&[u8]) -> R,
     ) -> mlua::Result<Called<R>> {
         let [its_keys, its_arguments] = &self.lists;
-        let fits = compiled.manner == Manner::Reading
+        let fits = compiled.access == ListAccess::Reading
             && its_keys.fits(keys)
             && its_arguments.fits(arguments);
         let filled = [(its_keys, keys), (its_arguments, arguments)];
@@ -591,7 +591,7 @@ impl Vm {
                 &filled[..]
             }
             false => {
-                self.give_lists(compiled.manner, keys, arguments)?;
+                self.give_lists(compiled.access, keys, arguments)?;
                 &[]
             }
         };
@@ -631,12 +631,17 @@ impl Vm {
 
     /// Creates new lists for a script as KEYS and ARGV.
     #[inline(never)]
-    fn give_lists(&self, manner: Manner, keys: &[&[u8]], arguments: &[&[u8]]) -> mlua::Result<()> {
+    fn give_lists(
+        &self,
+        access: ListAccess,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+    ) -> mlua::Result<()> {
         let [keys_name, arguments_name] = &self.names;
-        let globals = match manner {
-            Manner::Guarded => &self.globals,
-            Manner::Plain => &self.plain_environment,
-            Manner::Reading => {
+        let globals = match access {
+            ListAccess::Guarded => &self.globals,
+            ListAccess::Plain => &self.plain_environment,
+            ListAccess::Reading => {
                 self.has_lists.set(false);
                 &self.reading_environment
             }

@@ -9,7 +9,7 @@ use super::turn::{Turn, TurnRoutes};
 use crate::script;
 use crate::shard::permit::{self, Permit};
 use crate::telemetry::{clock, counters, errors, log};
-use basalt_commands::cluster::route::{Manner, Presence, SlotOf};
+use basalt_commands::cluster::route::{Presence, RoutingFlags, SlotOf};
 use basalt_commands::command::Args;
 use basalt_commands::command::acl::check::{self, Asker, Place};
 use basalt_commands::command::admission::{self, Candidate, Stage, World};
@@ -24,7 +24,7 @@ use basalt_commands::config::values::ClusterMode;
 use basalt_core::resp::reply::Protocol;
 
 /// The flags that ASKING sets, until they are used.
-const ASKING: Manner = Manner::ASKS.or(Manner::WILL_ASK);
+const ASKING: RoutingFlags = RoutingFlags::ASKS.or(RoutingFlags::WILL_ASK);
 
 /// A session and its request, as the rules see them. `CHECKED`: the client may lack rights
 /// (`client::Shared::is_checked`).
@@ -49,7 +49,7 @@ impl<const CHECKED: bool> SessionWorld<'_, CHECKED> {
         writes: bool,
     ) -> Option<CommandError> {
         if writes {
-            permit.manner = permit.manner.or(Manner::WRITES);
+            permit.routing = permit.routing.or(RoutingFlags::WRITES);
         }
         let judged = permit.judge(routes, self.config, || self.look());
         judged
@@ -76,9 +76,9 @@ impl<const CHECKED: bool> SessionWorld<'_, CHECKED> {
     /// Returns a redirection to the primary, if that serves the request instead.
     #[cold]
     fn redirection_of_replica(&self, writes: bool) -> Option<CommandError> {
-        let manner = Manner(self.session.connection.manner);
-        let is_asked_here = manner.any(Manner::READS_HERE) && !writes;
-        if !manner.any(Manner::TAKES_REDIRECTS)
+        let routing = self.session.connection.routing;
+        let is_asked_here = routing.any(RoutingFlags::READS_HERE) && !writes;
+        if !routing.any(RoutingFlags::TAKES_REDIRECTS)
             || is_asked_here
             || self.config.cluster_enabled != ClusterMode::No
         {
@@ -246,19 +246,19 @@ impl Session {
         &self,
         routes: &TurnRoutes,
         command: &Command,
-        (slot, manner): (SlotOf, Manner),
+        (slot, routing): (SlotOf, RoutingFlags),
     ) -> Permit {
-        let connection = Manner(self.connection.manner);
-        let manner = manner.or(permit::manner_of(command, connection));
-        let manner = match command.flags.has(Flags::WRITE) {
-            true => manner.or(Manner::WRITES),
-            false => manner,
+        let connection = self.connection.routing;
+        let routing = routing.or(permit::routing_of(command, connection));
+        let routing = match command.flags.has(Flags::WRITE) {
+            true => routing.or(RoutingFlags::WRITES),
+            false => routing,
         };
-        Permit::new(routes.map, &routes.then, slot, manner)
+        Permit::new(routes.map, &routes.then, slot, routing)
     }
 
     /// Returns the slot of a request's keys; for EXEC that of all queued commands.
-    fn slot_of(&self, turn: &Turn<'_>, request: Request<'_>) -> (SlotOf, Manner) {
+    fn slot_of(&self, turn: &Turn<'_>, request: Request<'_>) -> (SlotOf, RoutingFlags) {
         match &self.pending {
             Some(pending) if is_exec(request.command) => pending.transaction().slot(),
             _ => self.script_slot(turn, request),
@@ -267,7 +267,11 @@ impl Session {
 
     /// Returns the slot of a request's keys and, for a script, whether it declares writes, where that matters.
     #[inline]
-    pub(super) fn script_slot(&self, turn: &Turn<'_>, request: Request<'_>) -> (SlotOf, Manner) {
+    pub(super) fn script_slot(
+        &self,
+        turn: &Turn<'_>,
+        request: Request<'_>,
+    ) -> (SlotOf, RoutingFlags) {
         let slot = request.plan.slot;
         let writes = match &turn.routes {
             Some(routes) if request.plan.route == Route::Script && !routes.then.is_plain(slot) => {
@@ -277,22 +281,27 @@ impl Session {
             }
             _ => false,
         };
-        (slot, Manner::default().put(Manner::WRITES, writes))
+        (
+            slot,
+            RoutingFlags::default().put(RoutingFlags::WRITES, writes),
+        )
     }
 
     /// Applies ASKING to the next command, or to the next transaction with all its queued commands.
     #[cold]
     fn follow_asking(&mut self, command: &Command) {
-        let manner = Manner(self.connection.manner);
-        let asks = manner.any(Manner::WILL_ASK);
+        let routing = self.connection.routing;
+        let asks = routing.any(RoutingFlags::WILL_ASK);
         let stays = match command.run {
             Run::Transaction(TransactionVerb::Multi) => true,
             Run::Transaction(_) => false,
             _ => self.is_open(),
         };
         let stays = asks && stays;
-        let manner = manner.put(Manner::ASKS, asks).put(Manner::WILL_ASK, stays);
-        self.connection.manner = manner.0;
+        let routing = routing
+            .put(RoutingFlags::ASKS, asks)
+            .put(RoutingFlags::WILL_ASK, stays);
+        self.connection.routing = routing;
     }
 
     /// Returns why the user's ACL rules deny a command, if they do. A denial is logged.
@@ -335,7 +344,7 @@ impl Session {
         let judged = if self.replays() {
             Ok(())
         } else if self.connection.shared.is_checked() && !self.is_plainly_allowed(turn, request) {
-            if Manner(self.connection.manner).any(ASKING) {
+            if self.connection.routing.any(ASKING) {
                 self.follow_asking(command);
             }
             self.judge::<true>(turn, request)
@@ -359,10 +368,8 @@ impl Session {
     #[inline]
     fn is_at_home(&self, turn: &Turn<'_>, plan: &Plan) -> bool {
         match &turn.routes {
-            None => !Manner(self.connection.manner).any(Manner::TAKES_REDIRECTS),
-            Some(routes) => {
-                !Manner(self.connection.manner).any(ASKING) && routes.then.is_plain(plan.slot)
-            }
+            None => !self.connection.routing.any(RoutingFlags::TAKES_REDIRECTS),
+            Some(routes) => !self.connection.routing.any(ASKING) && routes.then.is_plain(plan.slot),
         }
     }
 
@@ -393,7 +400,7 @@ impl Session {
     /// Judges a request of which more than its command matters.
     #[inline(never)]
     fn judge_special(&mut self, turn: &Turn<'_>, request: Request<'_>) -> Result<(), CommandError> {
-        if Manner(self.connection.manner).any(ASKING) {
+        if self.connection.routing.any(ASKING) {
             self.follow_asking(request.command);
         }
         if request.plan.route == Route::Session || self.pending.is_some() {

@@ -14,7 +14,7 @@ use crate::shard::job::command::{CommandJob, Ended};
 use crate::shard::job::{Job, Ticket, Work};
 use crate::telemetry::clock::Ticks;
 use basalt_commands::client::connection::Origin;
-use basalt_commands::cluster::route::Manner;
+use basalt_commands::cluster::route::RoutingFlags;
 use basalt_commands::command::Out;
 use basalt_commands::command::context::{After, Engines, Gather, Outbox, SessionCx, ShardPlace};
 use basalt_commands::command::declaration::{Flags, Run};
@@ -153,7 +153,7 @@ impl Session {
                 if request.command.flags.has(Flags::BLOCKING)
                     || !routes.are_settled(request.plan.slot) =>
             {
-                let at = (request.plan.slot, Manner::default());
+                let at = (request.plan.slot, RoutingFlags::default());
                 Some(self.permit_for(routes, request.command, at))
             }
             _ => None,

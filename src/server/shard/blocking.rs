@@ -154,13 +154,13 @@ impl Waiter {
         let permit = self.permit?;
         let slot = permit.slot.first()?;
         let routes = permit.map.load();
-        let refusal = route::while_waiting(&routes.map, slot, permit.manner);
+        let refusal = route::while_waiting(&routes.map, slot, permit.routing);
         let refusal = refusal.unwrap_or_else(|| match routes.map.migrating.get(&slot) {
             Some(&target) => Refusal::Ask(slot, target),
             // If the slot has returned meanwhile, the client retries here.
             None => Refusal::Moved(slot, routes.map.owners[usize::from(slot)]),
         });
-        Some(routes.refusal_text(refusal, permit.manner, config))
+        Some(routes.refusal_text(refusal, permit.routing, config))
     }
 
     /// Returns the blocked connection.
@@ -413,7 +413,7 @@ impl Drop for Waiter {
 /// A waiter to be sent to its shards by the thread that has released those it is called from.
 struct Call {
     waiter: Arc<Waiter>,
-    caller: Arc<dyn waiting::Caller>,
+    caller: Arc<dyn waiting::Dispatcher>,
 }
 
 impl Wake for Call {
@@ -434,7 +434,7 @@ pub fn end_redirected(engine: &mut Engine) {
         };
         if let Some(permit) = waiter.permit
             && let Some(slot) = permit.slot.first()
-            && route::while_waiting(&permit.map.load().map, slot, permit.manner).is_some()
+            && route::while_waiting(&permit.map.load().map, slot, permit.routing).is_some()
         {
             let wake = waiter
                 .connection

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use basalt_commands::cluster::route::{self, Manner, Presence, Refusal, SlotOf, Verdict};
+use basalt_commands::cluster::route::{self, Presence, Refusal, RoutingFlags, SlotOf, Verdict};
 use basalt_commands::command::declaration::{Command, Flags, KeyFlags, Run};
 use basalt_commands::command::host::cluster::{Routes, SlotMap, when_down};
 use basalt_commands::command::{Args, keys};
@@ -26,7 +26,7 @@ pub struct Permit {
     /// The slot of the keys.
     pub slot: SlotOf,
     /// How the request arrived.
-    pub manner: Manner,
+    pub routing: RoutingFlags,
 }
 
 /// The refusal of a request by this node, with its error reply.
@@ -40,14 +40,19 @@ pub struct Redirect {
 
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {:?} by {}", self.slot, self.manner, self.version)
+        write!(f, "{:?} {:?} by {}", self.slot, self.routing, self.version)
     }
 }
 
 impl Permit {
     /// Creates the permit of a request that `routes`, the current slot map, admits.
     #[inline]
-    pub fn new(map: &'static SlotMap, routes: &Routes, slot: SlotOf, manner: Manner) -> Permit {
+    pub fn new(
+        map: &'static SlotMap,
+        routes: &Routes,
+        slot: SlotOf,
+        routing: RoutingFlags,
+    ) -> Permit {
         let version = match routes.is_plain(slot) {
             true => routes.version,
             false => 0,
@@ -56,7 +61,7 @@ impl Permit {
             map,
             version,
             slot,
-            manner,
+            routing,
         }
     }
 
@@ -83,9 +88,9 @@ impl Permit {
         config: &Config,
         look: impl FnOnce() -> Option<Presence>,
     ) -> Result<(), Redirect> {
-        judge(routes, (self.slot, self.manner), config, look).map_err(|refusal| Redirect {
+        judge(routes, (self.slot, self.routing), config, look).map_err(|refusal| Redirect {
             refusal,
-            text: routes.refusal_text(refusal, self.manner, config),
+            text: routes.refusal_text(refusal, self.routing, config),
         })
     }
 }
@@ -93,7 +98,7 @@ impl Permit {
 /// Checks that requests for a slot that arrive in this manner run on this node.
 pub fn judge(
     routes: &Routes,
-    (slot, manner): (SlotOf, Manner),
+    (slot, routing): (SlotOf, RoutingFlags),
     config: &Config,
     look: impl FnOnce() -> Option<Presence>,
 ) -> Result<(), Refusal> {
@@ -101,36 +106,36 @@ pub fn judge(
         return Ok(());
     }
     let when_down = when_down(config);
-    let verdict = match route::decide(&routes.map, slot, manner, when_down, None) {
-        Verdict::Look => match look() {
-            Some(found) => route::decide(&routes.map, slot, manner, when_down, Some(found)),
-            None => Verdict::Look,
+    let verdict = match route::decide(&routes.map, slot, routing, when_down, None) {
+        Verdict::NeedsKeyCheck => match look() {
+            Some(found) => route::decide(&routes.map, slot, routing, when_down, Some(found)),
+            None => Verdict::NeedsKeyCheck,
         },
         verdict => verdict,
     };
     match verdict {
         Verdict::Refuse(refusal) => Err(refusal),
-        Verdict::Serve | Verdict::Look => Ok(()),
+        Verdict::Serve | Verdict::NeedsKeyCheck => Ok(()),
     }
 }
 
 /// Returns the manner in which a command arrives over a connection.
 #[inline]
-pub fn manner_of(command: &Command, connection: Manner) -> Manner {
+pub fn routing_of(command: &Command, connection: RoutingFlags) -> RoutingFlags {
     let moves_keys = matches!(command.run, Run::Session(_)) && command.is_write();
     match command.flags.any(Flags::ASKING.or(Flags::PUBSUB)) || moves_keys {
-        true => special_manner(command, connection.put(Manner::MOVES, moves_keys)),
+        true => special_routing(command, connection.put(RoutingFlags::MOVES, moves_keys)),
         false => connection,
     }
 }
 
 #[cold]
-fn special_manner(command: &Command, manner: Manner) -> Manner {
-    let manner = match command.flags.has(Flags::ASKING) {
-        true => manner.or(Manner::ASKS),
-        false => manner,
+fn special_routing(command: &Command, routing: RoutingFlags) -> RoutingFlags {
+    let routing = match command.flags.has(Flags::ASKING) {
+        true => routing.or(RoutingFlags::ASKS),
+        false => routing,
     };
-    manner.put(Manner::CHANNEL, command.flags.has(Flags::PUBSUB))
+    routing.put(RoutingFlags::CHANNEL, command.flags.has(Flags::PUBSUB))
 }
 
 /// Returns the slot of a shardless command's names: channels, or keys to migrate to another server.

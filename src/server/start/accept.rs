@@ -22,7 +22,7 @@ use crate::tls::names::Names;
 use basalt_commands::acl::Denied;
 use basalt_commands::client::connection::Connection;
 use basalt_commands::client::shared::Shared;
-use basalt_commands::cluster::route::Manner;
+use basalt_commands::cluster::route::RoutingFlags;
 use basalt_commands::command::acl::check::{self, Asker, Place};
 use basalt_commands::config::Config;
 use basalt_commands::config::values::{AS_BIND, TlsAuthClientsUser};
@@ -412,7 +412,7 @@ fn begin(
     let default = service.users.default();
     let mut connection = Connection::new(Arc::clone(&shared), true);
     if matches!(stream, Stream::Tls(_)) {
-        (connection.manner, connection.own_manner) = (Manner::TLS.0, Manner::TLS.0);
+        (connection.routing, connection.own_routing) = (RoutingFlags::TLS, RoutingFlags::TLS);
     }
     connection.set_user(default, default.user().needs_no_password());
     service.clients.add(shared);

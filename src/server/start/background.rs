@@ -358,7 +358,7 @@ impl<'a> Round<'a> {
             let telemetry = &service.telemetry;
             telemetry.note_evict_slice(&service.config.load(), now.unix_ms, spent_ns);
         }
-        engine.switch_curve(now);
+        engine.toggle_miss_ratio_curve(now);
         self.freeing.visit(shard, &mut engine, false);
         serve_waiters(&mut engine, now);
         let held_ns = Ticks::now().since_ns(taken);

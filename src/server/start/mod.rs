@@ -504,7 +504,7 @@ fn build_on(
             engine.waiters.connections = Some(Arc::clone(&leasing) as _);
             engine.effects.count_tracked(pubsub.tracked_count());
             engine.published().want_curve(config.miss_ratio_curve);
-            engine.switch_curve(clock::now());
+            engine.toggle_miss_ratio_curve(clock::now());
             engine
         })
         .collect();

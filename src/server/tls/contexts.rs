@@ -33,7 +33,7 @@ pub struct Contexts {
     /// For incoming connections.
     pub server: Arc<ServerConfig>,
     /// For incoming connections that need no client certificate.
-    pub anonymous: Arc<ServerConfig>,
+    pub no_client_certificate: Arc<ServerConfig>,
     /// For incoming connections from cluster nodes, which must show a certificate, whatever applies to clients.
     /// `None` without CAs that could have signed it.
     pub peers: Option<Arc<ServerConfig>>,
@@ -195,7 +195,7 @@ impl Contexts {
             own: own_certificates(config, &own, &as_client),
             peers,
             server: server(config, &provider, &versions, verifier, Arc::clone(&own))?,
-            anonymous: server(config, &provider, &versions, None, own)?,
+            no_client_certificate: server(config, &provider, &versions, None, own)?,
             client: client(&provider, &versions, authorities, as_client)?,
         })
     }

@@ -28,7 +28,7 @@ use super::error::{CommandError, shown};
 use super::help::reply_help;
 use super::{Args, Out};
 use crate::client::connection::ReplyMode;
-use crate::cluster::route::Manner;
+use crate::cluster::route::RoutingFlags;
 
 /// Returns the bytes of a request sent as an array.
 pub fn request_bytes(args: &Args<'_>) -> usize {
@@ -180,9 +180,9 @@ static CAPA: Command = Command::sub("client|capa", "capa", GROUP, -3)
     .on_session(|cx, args, out| {
         // Others belong to later servers.
         if (2..args.len()).any(|at| args.is(at, "redirect")) {
-            let own = Manner(cx.client.own_manner).or(Manner::TAKES_REDIRECTS);
-            let manner = Manner(cx.client.manner).or(Manner::TAKES_REDIRECTS);
-            (cx.client.own_manner, cx.client.manner) = (own.0, manner.0);
+            let own = cx.client.own_routing.or(RoutingFlags::TAKES_REDIRECTS);
+            let routing = cx.client.routing.or(RoutingFlags::TAKES_REDIRECTS);
+            (cx.client.own_routing, cx.client.routing) = (own, routing);
             cx.client.shared.takes_redirects.store(true, Relaxed);
         }
         out.ok();

@@ -33,7 +33,7 @@ use super::host::cluster::{MESSAGE_KINDS, Traffic};
 use super::{Args, Out};
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::map::{ClusterMap, UNOWNED};
-use crate::cluster::route::Manner;
+use crate::cluster::route::RoutingFlags;
 use crate::config::values::ClusterMode;
 use basalt_core::base::hash;
 use basalt_core::base::lossless;
@@ -329,18 +329,22 @@ static ASKING: Command = Command::new("asking", GROUP, 1)
         "Marks the next command as following an -ASK redirection.",
     )
     .repeatable()
-    .on_session(|cx, _, out| say(cx, out, |manner| manner.or(Manner::WILL_ASK)));
+    .on_session(|cx, _, out| say(cx, out, |routing| routing.or(RoutingFlags::WILL_ASK)));
 
 /// Records a client's manner of requests. Without a cluster it has no effect, except for a client that a replica
 /// redirects to its primary.
-fn say(cx: &mut SessionCx<'_>, out: &mut Out, change: fn(Manner) -> Manner) -> CommandResult {
-    let manner = Manner(cx.client.manner);
-    if cx.config.cluster_enabled == ClusterMode::No && !manner.any(Manner::TAKES_REDIRECTS) {
+fn say(
+    cx: &mut SessionCx<'_>,
+    out: &mut Out,
+    change: fn(RoutingFlags) -> RoutingFlags,
+) -> CommandResult {
+    let routing = cx.client.routing;
+    if cx.config.cluster_enabled == ClusterMode::No && !routing.any(RoutingFlags::TAKES_REDIRECTS) {
         return Err(NOT_ENABLED.into());
     }
-    let manner = change(manner);
-    cx.client.manner = manner.0;
-    let reads_here = manner.any(Manner::READS_HERE);
+    let routing = change(routing);
+    cx.client.routing = routing;
+    let reads_here = routing.any(RoutingFlags::READS_HERE);
     cx.client.shared.reads_here.store(reads_here, Relaxed);
     out.ok();
     Ok(())
@@ -358,7 +362,7 @@ static READONLY: Command = Command::new("readonly", GROUP, 1)
         "Allows reads from a replica on this connection.",
     )
     .repeatable()
-    .on_session(|cx, _, out| say(cx, out, |manner| manner.or(Manner::READS_HERE)));
+    .on_session(|cx, _, out| say(cx, out, |routing| routing.or(RoutingFlags::READS_HERE)));
 
 /// `READWRITE`
 static READWRITE: Command = Command::new("readwrite", GROUP, 1)
@@ -366,7 +370,11 @@ static READWRITE: Command = Command::new("readwrite", GROUP, 1)
     .categories(Categories::CONNECTION)
     .doc("3.0.0", "", "Ends READONLY: reads go to the primary again.")
     .repeatable()
-    .on_session(|cx, _, out| say(cx, out, |manner| manner.put(Manner::READS_HERE, false)));
+    .on_session(|cx, _, out| {
+        say(cx, out, |routing| {
+            routing.put(RoutingFlags::READS_HERE, false)
+        })
+    });
 
 #[cfg(test)]
 mod tests {
@@ -377,7 +385,7 @@ mod tests {
     use crate::cluster::flags::NodeFlags;
     use crate::cluster::map::UNOWNED;
     use crate::cluster::node_id::NodeId;
-    use crate::cluster::route::Manner;
+    use crate::cluster::route::RoutingFlags;
     use crate::cluster::testing::map;
 
     #[test]
@@ -570,10 +578,10 @@ mod tests {
             cli.check("READONLY", "OK");
             assert!(cli.connection.shared.reads_here.load(Relaxed));
             cli.check("ASKING", "OK");
-            let manner = Manner(cli.connection.manner);
-            assert!(manner.any(Manner::WILL_ASK) && manner.any(Manner::READS_HERE));
+            let routing = cli.connection.routing;
+            assert!(routing.any(RoutingFlags::WILL_ASK) && routing.any(RoutingFlags::READS_HERE));
             cli.check("READWRITE", "OK");
-            assert!(!Manner(cli.connection.manner).any(Manner::READS_HERE));
+            assert!(!cli.connection.routing.any(RoutingFlags::READS_HERE));
             assert!(!cli.connection.shared.reads_here.load(Relaxed));
         });
     }

@@ -14,7 +14,7 @@ use crate::cluster::flags::NodeFlags;
 use crate::cluster::map::{ClusterMap, NodeView};
 use crate::cluster::node_id::NodeId;
 use crate::cluster::nodes_conf::write::describe;
-use crate::cluster::route::Manner;
+use crate::cluster::route::RoutingFlags;
 use crate::config::values::EndpointType;
 use basalt_core::base::hash;
 
@@ -42,7 +42,7 @@ fn replicas_by_primary(map: &ClusterMap) -> BTreeMap<u16, Vec<&NodeView>> {
 }
 
 fn is_tls(cx: &SessionCx<'_>) -> bool {
-    Manner(cx.client.manner).any(Manner::TLS)
+    cx.client.routing.any(RoutingFlags::TLS)
 }
 
 fn known<'m>(map: &'m ClusterMap, name: &[u8]) -> Result<&'m NodeView, CommandError> {

@@ -27,7 +27,7 @@ mod whole;
 
 use super::context::ShardCx;
 use super::declaration::{Command, KeyFlags, KeySpec};
-use super::element_deadline::Named;
+use super::element_deadline::CountedNames;
 use crate::config::Config;
 use basalt_core::base::hash::Seed;
 use basalt_core::structures::table::Place;
@@ -149,7 +149,7 @@ fn delete_if_empty(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place) {
 }
 
 /// The names of fields.
-const FIELDS: Named = Named {
+const FIELDS: CountedNames = CountedNames {
     word: "fields",
     missing: "ERR Mandatory argument FIELDS is missing or not at the right position",
     mismatch: "ERR The `numfields` parameter must match the number of arguments",

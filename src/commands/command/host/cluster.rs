@@ -18,7 +18,7 @@ use crate::cluster::change::Change;
 use crate::cluster::kind::{KINDS, Kind};
 use crate::cluster::map::{ClusterMap, NodeView};
 use crate::cluster::node_id::NodeId;
-use crate::cluster::route::{Manner, Refusal, SlotOf, Verdict, WhenDown};
+use crate::cluster::route::{Refusal, RoutingFlags, SlotOf, Verdict, WhenDown};
 use crate::cluster::slot_note::SlotNote;
 use crate::cluster::{route, slot_set::SlotSet};
 use crate::command::host::Awaited;
@@ -274,13 +274,13 @@ impl Routes {
     }
 
     /// Decides on a request before its keys are looked up.
-    pub fn decide(&self, slot: SlotOf, manner: Manner, config: &Config) -> Verdict {
-        route::decide(&self.map, slot, manner, when_down(config), None)
+    pub fn decide(&self, slot: SlotOf, routing: RoutingFlags, config: &Config) -> Verdict {
+        route::decide(&self.map, slot, routing, when_down(config), None)
     }
 
     /// Returns the error reply to a client that must go elsewhere, without the leading `-`.
     #[must_use]
-    pub fn refusal_text(&self, refusal: Refusal, manner: Manner, config: &Config) -> String {
+    pub fn refusal_text(&self, refusal: Refusal, routing: RoutingFlags, config: &Config) -> String {
         let endpoint_type = config.cluster_preferred_endpoint_type;
         let (word, slot, node) = match refusal {
             Refusal::Moved(slot, node) => ("MOVED", slot, node),
@@ -290,7 +290,7 @@ impl Routes {
         let node = &self.map.nodes[usize::from(node)];
         // Clients that must not learn an endpoint continue with the address that they have.
         let place = endpoint(node, endpoint_type).unwrap_or("");
-        let port = node.client_port(manner.any(Manner::TLS));
+        let port = node.client_port(routing.any(RoutingFlags::TLS));
         format!("{word} {slot} {place}:{port}")
     }
 }
@@ -532,9 +532,9 @@ pub(crate) mod tests {
         let mut named = map();
         named.nodes[usize::from(OTHER)].hostname = "db-1.example".to_owned();
         let routes = Routes::new(Arc::new(named), 1);
-        let (plain, tls) = (Manner::default(), Manner::TLS);
+        let (plain, tls) = (RoutingFlags::default(), RoutingFlags::TLS);
         let mut config = Config::default();
-        for (endpoint_type, manner, node, text) in [
+        for (endpoint_type, routing, node, text) in [
             (EndpointType::Ip, plain, OTHER, "MOVED 9 10.0.0.1:7001"),
             (EndpointType::Ip, tls, OTHER, "MOVED 9 10.0.0.1:8001"),
             (
@@ -547,7 +547,7 @@ pub(crate) mod tests {
             (EndpointType::UnknownEndpoint, plain, OTHER, "MOVED 9 :7001"),
         ] {
             config.cluster_preferred_endpoint_type = endpoint_type;
-            let said = routes.refusal_text(Refusal::Moved(9, node), manner, &config);
+            let said = routes.refusal_text(Refusal::Moved(9, node), routing, &config);
             assert_eq!(said, text);
         }
         let said = routes.refusal_text(Refusal::Ask(9, THIRD), tls, &config);

@@ -169,11 +169,11 @@ impl ShardCx<'_> {
 impl SessionCx<'_> {
     /// Replicates the command, which changes no data.
     pub fn tell_replicas(&mut self, args: &Args<'_>) {
-        let audience = Audience::from_bits(self.client.log_audience & Audience::REPLICAS.bits());
-        if audience == Audience::NONE || !self.server.pubsub().is_replicating() {
+        let is_for_replicas = self.client.log_audience.includes(Audience::REPLICAS);
+        if !is_for_replicas || !self.server.pubsub().is_replicating() {
             return;
         }
-        let head = self.head(audience);
+        let head = self.head(Audience::REPLICAS);
         match &mut self.outbox {
             Outbox::Pending(_, records) => records.push(head, args.contents(0)),
             Outbox::Open(_) => {
@@ -194,7 +194,7 @@ impl SessionCx<'_> {
     ) -> CommandResult {
         let mut records = Records::default();
         if self.server.pubsub().is_logging() {
-            let audience = Audience::from_bits(self.client.log_audience);
+            let audience = self.client.log_audience;
             records.push(self.head(audience), args.contents(0));
         }
         let changed = self.server.change_libraries(&mut records, &mut change);

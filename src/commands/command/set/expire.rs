@@ -5,7 +5,7 @@ use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
-use crate::command::element_deadline::{self, Condition, Giver, Named, log_names};
+use crate::command::element_deadline::{self, Condition, CountedNames, Giver, log_names};
 use crate::command::options::TimeForm;
 use basalt_engine::effect::Event;
 use basalt_engine::value::DataType;
@@ -17,7 +17,7 @@ const UPDATED: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))
 const COMPLEXITY: &str = "O(N), N being the count of members named.";
 const BAD_COUNT: &str = "ERR Number of members must be a positive integer";
 
-const MEMBERS: Named = Named {
+const MEMBERS: CountedNames = CountedNames {
     word: "members",
     missing: "ERR Mandatory argument MEMBERS is missing or not at the right position",
     mismatch: "ERR The `nummembers` parameter must match the number of arguments",

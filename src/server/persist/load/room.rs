@@ -61,7 +61,7 @@ pub(super) enum Sample {
 
 /// Schedule for counting keys.
 pub(super) struct Schedule {
-    begins: u64,
+    start_offset: u64,
     len: u64,
     next: Option<Sample>,
     /// Bytes before the last sample.
@@ -70,9 +70,9 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// Creates a schedule for commands that begin at `begins` in their file and take `len` bytes; 0 if unknown.
-    pub(super) fn new(begins: u64, len: u64) -> Schedule {
+    pub(super) fn new(start_offset: u64, len: u64) -> Schedule {
         Schedule {
-            begins,
+            start_offset,
             len,
             next: (len >= BYTES_MIN).then_some(Sample::Begin),
             sampled: 0,
@@ -81,7 +81,7 @@ impl Schedule {
 
     /// Returns the sample that is due after commands up to `offset` were handed out.
     pub(super) fn due(&mut self, offset: u64) -> Option<Sample> {
-        let read = offset.saturating_sub(self.begins);
+        let read = offset.saturating_sub(self.start_offset);
         let part = self.len / SAMPLED_PART;
         let (due, next) = match self.next? {
             Sample::Begin => (Sample::Begin, Some(Sample::Middle { read })),

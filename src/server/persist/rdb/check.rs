@@ -85,13 +85,13 @@ pub fn check(from: &mut dyn Read, now: Now, out: &mut dyn Write) -> io::Result<b
         let offset = decoder.offset();
         match next {
             Next::Entries(stretch) => {
-                if !found.entries(&stretch, &limits, now, out)? {
+                if !found.check_entries(&stretch, &limits, now, out)? {
                     return Ok(false);
                 }
                 decoder.give_back(stretch);
             }
             Next::End(stretch) => {
-                if !found.entries(&stretch, &limits, now, out)? {
+                if !found.check_entries(&stretch, &limits, now, out)? {
                     return Ok(false);
                 }
                 match decoder.is_summed() {
@@ -102,7 +102,7 @@ pub fn check(from: &mut dyn Read, now: Now, out: &mut dyn Write) -> io::Result<b
                     )?,
                 }
                 writeln!(out, "[offset {offset}] \\o/ RDB looks OK! \\o/")?;
-                found.totals(out)?;
+                found.write_totals(out)?;
                 return Ok(true);
             }
             Next::Aside(aside) => found.aside(&aside, offset, out)?,
@@ -133,7 +133,7 @@ impl Found {
     }
 
     /// Checks the keys of a stretch; returns whether they are valid.
-    fn entries(
+    fn check_entries(
         &mut self,
         stretch: &Stretch,
         limits: &Limits,
@@ -176,10 +176,10 @@ impl Found {
             writeln!(out, "[additional info] Reading key '{}'", visible(key))?;
             writeln!(out, "[additional info] Reading type {form}")?;
         }
-        self.totals(out)
+        self.write_totals(out)
     }
 
-    fn totals(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn write_totals(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "[info] {} keys read", self.keys)?;
         writeln!(out, "[info] {} expires", self.expires)?;
         writeln!(out, "[info] {} already expired", self.expired)?;

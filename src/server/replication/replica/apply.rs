@@ -67,7 +67,7 @@ impl Applier {
         let mut connection = Connection::new(shared, true);
         connection.db = db;
         // Replicas of this server get the primary's bytes, and not the records these commands produce here.
-        connection.log_audience = Audience::FILE.bits();
+        connection.log_audience = Audience::FILE;
         service.pause.rest.set_link(connection.id());
         Applier {
             session: Session::applying(connection, service),

@@ -7,7 +7,7 @@ use crate::shard::permit::Permit;
 use crate::shard::route::Router;
 use basalt_commands::client::shared::Shared;
 use basalt_commands::cluster::flags::NodeFlags;
-use basalt_commands::cluster::route::{Manner, SlotOf};
+use basalt_commands::cluster::route::{RoutingFlags, SlotOf};
 use basalt_commands::cluster::testing::{OTHER, THIRD, map};
 use basalt_commands::command::context::ShardPlace;
 use basalt_commands::command::host::cluster::SlotMap;
@@ -103,7 +103,7 @@ fn what_was_admitted_is_decided_again_if_its_slot_has_moved_or_is_on_the_move() 
             map: slots,
             version,
             slot,
-            manner: Manner::default(),
+            routing: RoutingFlags::default(),
         })
     };
     let admitted = slots.version();

@@ -59,7 +59,7 @@ impl WaiterDispatcher {
     }
 }
 
-impl waiting::Caller for WaiterDispatcher {
+impl waiting::Dispatcher for WaiterDispatcher {
     fn call(&self, waiter: Arc<dyn waiting::Waiter>) {
         let shards = self.0.get().and_then(Weak::upgrade);
         if let (Some(shards), Ok(waiter)) = (shards, waiter.into_any().downcast::<Waiter>()) {

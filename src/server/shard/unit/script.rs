@@ -9,11 +9,10 @@ use smallvec::SmallVec;
 use super::context::{ScriptCall, UnitContext, UnitOutcome};
 use super::{Unit, step};
 use crate::script::host::{Call, Host, Interrupted};
-use crate::shard::permit::{self, Permit, manner_of};
+use crate::shard::permit::{self, Permit, routing_of};
 use crate::shard::route;
 use crate::telemetry::counters::Spent;
-use basalt_commands::client::connection::ALL_READERS;
-use basalt_commands::cluster::route::{Manner, Presence, Refusal, SlotOf};
+use basalt_commands::cluster::route::{Presence, Refusal, RoutingFlags, SlotOf};
 use basalt_commands::command::acl::check::{self, Asker, Place, Refused, User};
 use basalt_commands::command::args::RoutedKey;
 use basalt_commands::command::declaration::{Command, Flags, Run, ScriptVerb};
@@ -54,7 +53,7 @@ struct CallSlots {
     /// The slot of the current call's keys.
     called: SlotOf,
     may_cross: bool,
-    manner: Manner,
+    routing: RoutingFlags,
 }
 
 impl CallSlots {
@@ -66,8 +65,14 @@ impl CallSlots {
         config: &Config,
         look: impl FnOnce() -> Presence,
     ) -> Option<&'static str> {
-        let manner = manner_of(command, self.manner).put(Manner::WRITES, command.is_write());
-        match permit::judge(&self.routes, (self.called, manner), config, || Some(look())) {
+        let routing =
+            routing_of(command, self.routing).put(RoutingFlags::WRITES, command.is_write());
+        match permit::judge(
+            &self.routes,
+            (self.called, routing),
+            config,
+            || Some(look()),
+        ) {
             Err(Refusal::DownForWrites) => Some(
                 "ERR Script attempted to execute a write command while the cluster is down and readonly",
             ),
@@ -106,7 +111,7 @@ pub(super) fn run(
         own: permit.slot,
         called: SlotOf::NONE,
         may_cross: false,
-        manner: permit.manner.put(Manner::WRITES, false),
+        routing: permit.routing.put(RoutingFlags::WRITES, false),
     });
     let mut host = UnitHost {
         is_monitored: cx.server.pubsub().is_monitored(),
@@ -140,7 +145,7 @@ pub(super) fn run(
     cx.connection.db = db;
     cx.connection.fieldsets = fieldsets;
     cx.connection.is_in_script = false;
-    cx.connection.log_audience = ALL_READERS;
+    cx.connection.log_audience = Audience::BOTH;
     if ended.failed && !ended.is_counted {
         outcome.notes().errors.push(out.since(mark).to_vec());
     }
@@ -323,7 +328,7 @@ impl Host for UnitHost<'_, '_, '_, '_> {
     }
 
     fn set_audience(&mut self, audience: Audience) {
-        self.cx.connection.log_audience = audience.bits();
+        self.cx.connection.log_audience = audience;
     }
 
     fn server(&self) -> &dyn Server {

@@ -18,7 +18,7 @@ use crate::shard::ownership::engines::HeldEngines;
 use crate::shard::permit::{self, Permit, Redirect};
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::counters::{Kind, Spent};
-use basalt_commands::cluster::route::{Manner, SlotOf};
+use basalt_commands::cluster::route::{RoutingFlags, SlotOf};
 use basalt_commands::command::acl::check::{self, Asker, Place};
 use basalt_commands::command::admission::Candidate;
 use basalt_commands::command::declaration::{Command, Flags, Run, ScriptVerb};
@@ -97,7 +97,7 @@ pub struct Transaction {
     sampled: Vec<usize>,
     /// The slot of all keys, in a cluster, and the manner of the commands.
     slot: SlotOf,
-    manner: Manner,
+    routing: RoutingFlags,
     /// The permit, in a cluster.
     pub permit: Option<Permit>,
 }
@@ -181,13 +181,13 @@ impl Transaction {
     pub fn note_slot(&mut self, slot: SlotOf, command: &Command) {
         self.slot = self.slot.with(slot);
         if command.is_write() {
-            self.manner = self.manner.or(Manner::WRITES);
+            self.routing = self.routing.or(RoutingFlags::WRITES);
         }
     }
 
     /// Returns the slot of all keys, in a cluster, and whether anything is written.
-    pub fn slot(&self) -> (SlotOf, Manner) {
-        (self.slot, self.manner)
+    pub fn slot(&self) -> (SlotOf, RoutingFlags) {
+        (self.slot, self.routing)
     }
 
     /// Returns whether this is a script and not a transaction.

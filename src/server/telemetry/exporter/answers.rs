@@ -47,7 +47,8 @@ pub(super) fn own(request: &Request<Incoming>, service: &dyn Observed) -> Respon
         return response;
     }
     let config = service.config();
-    let is_foreign = || hosts::is_browser(request.headers()) && !hosts::is_own(request, &config);
+    let is_foreign =
+        || hosts::is_browser(request.headers()) && !hosts::has_own_host(request, &config);
     match path {
         "/metrics" if is_foreign() => text(StatusCode::MISDIRECTED_REQUEST, hosts::FOREIGN),
         "/metrics" if !may_read(request.headers(), &config.metrics_auth) => {

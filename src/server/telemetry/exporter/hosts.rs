@@ -19,7 +19,7 @@ pub const FOREIGN: &str =
 ";
 
 /// Whether a request used one of this server's names.
-pub fn is_own(request: &Request<Incoming>, config: &Config) -> bool {
+pub fn has_own_host(request: &Request<Incoming>, config: &Config) -> bool {
     let mut named = request.headers().get_all(HOST).iter();
     let host = match (request.uri().authority(), named.next(), named.next()) {
         (Some(authority), ..) => authority.as_str(),

@@ -221,7 +221,7 @@ async fn serve_one(stream: TcpStream, shared: &Served, visit: &Visit) {
     let Some(contexts) = shared.service.tls() else {
         return;
     };
-    let shaken = handshake::accept(stream, Arc::clone(&contexts.anonymous));
+    let shaken = handshake::accept(stream, Arc::clone(&contexts.no_client_certificate));
     if let Ok(Ok(done)) = tokio::time::timeout(HEAD_TIMEOUT, shaken).await
         && let Ok(channel) = done.open()
     {
