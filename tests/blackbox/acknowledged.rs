@@ -1,4 +1,5 @@
-//! Under `appendfsync always` no reply leaves before what it knows of is in the file, whatever carried the change.
+//! Under `appendfsync always`, no reply leaves before every change that it reflects is in the file, whichever
+//! path made the change.
 
 use std::path::Path;
 
@@ -68,7 +69,7 @@ fn files(folder: &Path) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// How often a command was called.
+/// Returns the number of calls of a command.
 fn calls(observer: &mut Raw, command: &str) -> u64 {
     let figures = info_text(observer, "commandstats", &format!("cmdstat_{command}"));
     let figures = figures.unwrap_or_default();
@@ -240,7 +241,7 @@ fn replicas_get_what_is_on_the_disk_of_their_primary() {
         return;
     }
     let slow = Slow::start();
-    // What is in a snapshot for replicas is on the disk as well.
+    // A write in a snapshot for replicas is on the disk as well.
     let mut writer = slow.server.raw();
     writer.send(&encode(&["SET", "key", "in-the-snapshot"]));
     let replica = Server::start(&Options::shards(8));
@@ -272,7 +273,7 @@ fn replicas_get_what_is_on_the_disk_of_their_primary() {
     for writer in &mut writers {
         assert_eq!(writer.read().show(), "OK");
     }
-    // Who waits for replicas is told of them, after the sync.
+    // A client that waits for replicas gets its reply after the sync.
     let mut client = slow.server.raw();
     check(&mut client, "SET key last", "OK");
     check(&mut client, "WAIT 1 0", "(integer) 1");

@@ -1,4 +1,5 @@
-//! Access control lists: what users may do is what redis-server lets them do, at every door and at once.
+//! Access control lists: users may do exactly what redis-server lets them do, through every command path, and
+//! changes take effect at once.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +12,7 @@ pub(crate) fn start() -> Server {
     Server::start(&Options::shards(8).threads(2))
 }
 
-/// A connection that is a user.
+/// Opens a connection that is authenticated as a user.
 pub(crate) fn signed_in(server: &Server, user: &str) -> Raw {
     let mut client = server.raw();
     check(&mut client, &format!("AUTH {user} any"), "OK");
@@ -48,7 +49,7 @@ fn what_a_user_may_do_changes_under_its_connections_at_once() {
         "OK",
     );
     check(&mut alice, "SET c:1 1", "OK");
-    // Whoever is off may stay, and nobody comes in any more.
+    // Users who are off may stay connected, but cannot sign in any more.
     check(&mut admin, "ACL SETUSER alice off", "OK");
     check(&mut alice, "GET c:1", "\"1\"");
     let refused = "(error) WRONGPASS invalid username-password pair or user is disabled.";
@@ -78,7 +79,7 @@ fn transactions_and_scripts_are_looked_at_command_by_command() {
         "EXEC",
         "(error) EXECABORT Transaction discarded because of previous errors.",
     );
-    // What was queued is looked at again.
+    // Queued commands are checked again.
     check(&mut bob, "MULTI", "OK");
     check(&mut bob, "SET k 1", "QUEUED");
     check(&mut bob, "INCR k", "QUEUED");
@@ -181,7 +182,7 @@ fn users_are_kept_by_a_file_and_by_config_rewrite() {
     check(&mut client, "AUTH eve secret", "OK");
 }
 
-/// A server with a configuration file, and a client of it.
+/// Starts a server with a configuration file, and connects a client.
 fn with_file(file: &Path) -> (Child, Raw) {
     let port = support::free_port();
     let mut command = support::command();
@@ -229,7 +230,7 @@ fn names_and_rules_with_quotes_come_back_from_a_rewritten_configuration() {
     end(&mut child);
 }
 
-/// The name of the user in an answer of redis-server 7.0, and of this one.
+/// Removes the name of the user from an error of redis-server 7.0 and from this server's.
 fn without_user(text: &str) -> String {
     match text.split_once(" has no permissions ") {
         Some((_, rest)) => format!("has no permissions {rest}"),
@@ -272,7 +273,7 @@ fn draw_rule(draw: &mut Draw, commands: &[String], categories: &[String]) -> Str
     }
 }
 
-/// Users of random rules, and whether they could run random requests: as redis-server says.
+/// Compares users with random rules, and their rights to random requests, with redis-server.
 #[test]
 fn random_users_may_do_what_they_may_with_redis_server() {
     let Some(oracle) = Oracle::start() else {
@@ -359,12 +360,13 @@ fn random_users_may_do_what_they_may_with_redis_server() {
             }
             let stores = words.windows(2).any(|pair| pair == ["STORE", "STORE"]);
             if name == "sort" && stores {
-                // Of two words behind one another redis-server takes the second to be the option again, whatever it
-                // stands for, so that a user may store under a name that he may not use.
+                // Of two consecutive option words redis-server takes the second to be the option again,
+                // whatever it stands for, so that a user may store under a name that is forbidden to the
+                // user.
                 continue;
             }
             if name == "pfmerge" && words.len() == 5 {
-                // Without sources redis-server finds none of its keys, and lets anybody create one.
+                // Without sources redis-server finds none of its keys, and lets any user create one.
                 continue;
             }
             assert_eq!(
@@ -376,7 +378,7 @@ fn random_users_may_do_what_they_may_with_redis_server() {
     }
 }
 
-/// SORT is judged by the key that it stores under, which has the name of an option here.
+/// SORT is checked by the key that it stores under, which has the name of an option here.
 #[test]
 fn sort_stores_under_no_name_that_the_user_may_not_use() {
     let server = start();
@@ -631,7 +633,7 @@ fn permissions_may_be_for_some_databases_only_as_with_valkey() {
     }
     check(&mut dora, "COPY k l DB 3", "(integer) 1");
     check(&mut dora, "MOVE k 3", "(integer) 1");
-    // What is queued is looked at in the database in which it is going to run.
+    // Queued commands are checked in the database in which they are going to run.
     check(&mut dora, "MULTI", "OK");
     check(&mut dora, "SELECT 3", "QUEUED");
     check(&mut dora, "GET k", "QUEUED");

@@ -1,4 +1,5 @@
-//! The append-only file: what is acknowledged is there after a kill, and directories go to redis-server and back.
+//! The append-only file: acknowledged writes survive a kill, and directories can move to redis-server and
+//! back.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -92,7 +93,7 @@ fn what_was_acknowledged_under_always_survives_kills_and_transactions_stay_whole
     }
 }
 
-/// redis-server on a directory, until it is told to end.
+/// A redis-server on a directory, until it is shut down.
 struct Theirs(std::process::Child, u16);
 
 impl Theirs {
@@ -235,7 +236,7 @@ fn waitaof_waits_for_the_disk_and_not_longer() {
     let id = client.call("CLIENT ID").integer();
     check(&mut client, "WAITAOF 1 0 0", &both(1));
     check(&mut client, "SET k 1", "OK");
-    // Nobody syncs.
+    // No client syncs.
     check(&mut client, "WAITAOF 1 0 20", &both(0));
     check(&mut client, "WAITAOF 0 1 20", &both(0));
     check(
@@ -265,7 +266,7 @@ fn waitaof_waits_for_the_disk_and_not_longer() {
         check(&mut other, &unblock, "(integer) 1");
         assert_eq!(client.read().show(), reply);
     }
-    // What one client wrote is nothing to another.
+    // One client's writes are irrelevant to another's WAITAOF.
     check(&mut other, "WAITAOF 1 0 0", &both(1));
     wait(
         &mut client,
@@ -284,7 +285,7 @@ fn waitaof_waits_for_the_disk_and_not_longer() {
     check(&mut other, "CONFIG SET appendonly no", "OK");
     assert_eq!(client.read().show(), OFF);
     check(&mut client, "WAITAOF 1 0 0", OFF);
-    // What is written now is in the base that is written when it is turned on.
+    // Writes at this point are in the base that is written when the file is turned on.
     check(&mut client, "INCR k", "(integer) 4");
     check(&mut other, "CONFIG SET appendonly yes", "OK");
     check(&mut client, "WAITAOF 1 0 0", &both(1));
@@ -293,8 +294,8 @@ fn waitaof_waits_for_the_disk_and_not_longer() {
     check(&mut server.raw(), "GET k", "\"4\"");
 }
 
-/// A request that comes before the file is read, while what was written before goes to it, is not held back until all
-/// is loaded, which may take long.
+/// A request that arrives before the file is read, while earlier writes are flushed to it, is not held back
+/// until all is loaded, which may take long.
 #[test]
 fn clients_hear_loading_as_soon_as_the_file_is_to_be_loaded_again() {
     let dir = tempfile::tempdir().expect("a temporary folder");
@@ -314,7 +315,7 @@ fn clients_hear_loading_as_soon_as_the_file_is_to_be_loaded_again() {
     check(&mut client, "GET k", "\"v\"");
 }
 
-/// The base that the manifest of a directory names.
+/// Returns the base that a directory's manifest names.
 fn base_of(dir: &Path) -> (String, Vec<u8>) {
     let dir = dir.join("appendonlydir");
     let manifest = std::fs::read_to_string(dir.join("appendonly.aof.manifest"));
@@ -415,7 +416,7 @@ fn a_base_may_be_commands_alone() {
         "XINFO STREAM large:stream",
         "XINFO GROUPS large:stream",
     ];
-    // How long ago an entry was delivered goes on.
+    // The idle time of a delivered entry goes on.
     let answers = |client: &mut Raw| -> Vec<String> {
         let shown = questions.iter().map(|line| client.call(line).show());
         let mut shown: Vec<String> = shown.collect();

@@ -1,9 +1,9 @@
-//! Commands that both Valkey 9 and this server have beyond Redis 7.0, put to both: what they answer is the same, but
-//! for the words of errors that Redis 8 has too, in its own.
+//! Commands that both Valkey 9 and this server have beyond Redis 7.0, sent to both: the replies are equal,
+//! except for the texts of errors that Redis 8 has too and words differently.
 
 use crate::support::{Options, Oracle, Server};
 
-/// What is answered alike, in this order.
+/// Requests with equal replies, in this order.
 const ALIKE: &[&str] = &[
     "SET k v IFEQ v",
     "SET k v",
@@ -143,7 +143,7 @@ const ALIKE: &[&str] = &[
     "OBJECT FREQ none",
 ];
 
-/// What both refuse: here in the words of Redis 8, which has the command too.
+/// Requests that both refuse: here with the errors of Redis 8, which has the command too.
 const REFUSED: &[&str] = &[
     "MSETEX 0 a 1",
     "MSETEX x a 1",

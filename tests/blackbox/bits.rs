@@ -1,4 +1,4 @@
-//! Bits across shards: BITOP over many keys at once; the rest is in the transcripts.
+//! Bit operations across shards: BITOP over many keys at once; the transcripts cover the rest.
 
 use redis::Commands;
 

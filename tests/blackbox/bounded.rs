@@ -1,4 +1,4 @@
-//! What a client has the server hold while it asks: queued transactions, and replies.
+//! Memory that a client's requests occupy in the server: queued transactions, and replies.
 
 use crate::support::{self, Options, Oracle, Server, check, eventually, info_number};
 use crate::wire::{Raw, Value};
@@ -7,7 +7,7 @@ const REFUSED: &str = "(error) OOM command not allowed when used memory > 'maxme
 const ABORTED: &str = "(error) EXECABORT Transaction discarded because of previous errors.";
 const TOO_LONG: &str = "(error) ERR reply is longer than proto-max-reply-len";
 
-/// Queues so many values of 10 MB, and runs them; what was answered.
+/// Queues `count` values of 10 MB in a transaction and runs it; returns the replies.
 fn transaction(client: &mut Raw, count: usize) -> Vec<String> {
     let value = "x".repeat(10_000_000);
     let mut answers = vec![client.call("MULTI").show()];
@@ -49,7 +49,7 @@ fn a_transaction_is_refused_when_what_it_queues_has_no_room() {
         assert_eq!(theirs.last(), answers.last());
         assert_eq!(theirs[60], answers[60]);
     }
-    // What fits is done.
+    // A transaction within the limit runs.
     let answers = transaction(&mut client, 3);
     assert_eq!(answers[1..4], ["QUEUED", "QUEUED", "QUEUED"]);
     check(&mut client, "DBSIZE", "(integer) 3");
@@ -91,7 +91,7 @@ fn texts_of_scripts_and_libraries_have_one_bound() {
     let script = format!("return 7 -- {comment}");
     assert_eq!(client.command(&["SCRIPT", "LOAD", &script]).show(), REFUSED);
     assert_eq!(client.command(&["EVAL", &script, "0"]).integer(), 7);
-    // What compresses well does not pass by its length.
+    // A highly compressible payload is not admitted because of its short length.
     let dump = client.call("FUNCTION DUMP");
     check(&mut client, "FUNCTION FLUSH", "OK");
     check(&mut client, "CONFIG SET maxmemory 32mb", "OK");
@@ -131,7 +131,7 @@ fn what_is_queued_is_told_and_counted() {
         };
         (20e6..22e6).contains(&field("multi-mem=")) && (20e6..22e6).contains(&field("tot-mem="))
     });
-    // The one who holds most goes.
+    // The client with the most memory is disconnected.
     check(&mut other, "CONFIG SET maxmemory-clients 10mb", "OK");
     assert!(client.is_closed());
     check(&mut other, "DBSIZE", "(integer) 0");
@@ -170,7 +170,7 @@ fn a_reply_has_a_bound_and_what_comes_behind_it_is_answered() {
     check(&mut client, "INCR counter", "QUEUED");
     check(&mut client, "EXEC", TOO_LONG);
     check(&mut client, "GET counter", "\"1\"");
-    // In a script, which hears of it.
+    // In a script, which receives the error.
     let script = format!(
         "local keys = {{}} for i = 1, {KEYS} do keys[i] = KEYS[1] end \
          local reply = redis.pcall('MGET', unpack(keys)) return reply.err or #reply"

@@ -1,5 +1,5 @@
-//! Packets of the bus, drawn at random and sent to a node of ours and to one of redis-server by the same three nodes,
-//! which exist in this test only: what each answers and what its table says afterwards is the same.
+//! Random packets of the cluster bus, sent to one node of this server and one of redis-server by the same
+//! three nodes, which exist in this test only: both nodes reply alike, and their tables are equal afterwards.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -28,7 +28,7 @@ const STRANGER: u8 = 9;
 const PACKETS: usize = 300;
 const ROUNDS: u64 = 2;
 
-/// How long one server may be behind the other: the time in which one that was cut off takes no writes.
+/// Greatest lag of one server behind the other: the time for which a server that was cut off takes no writes.
 const TICK: Duration = Duration::from_millis(100);
 const TICKS_MAX: usize = 60;
 
@@ -36,7 +36,7 @@ fn name(at: u8) -> NodeId {
     NodeId::from_random([at; 20])
 }
 
-/// The slots of these nodes, and of the server, which is 0: a third each.
+/// Returns the slots of a node; the server's is 0: a third each.
 fn slots_of(at: u8) -> SlotSet {
     match at {
         REPLICA | STRANGER => SlotSet::default(),
@@ -47,7 +47,7 @@ fn slots_of(at: u8) -> SlotSet {
     }
 }
 
-/// A packet of a node as it is, before anything is changed.
+/// Returns a correct packet of a node, before anything is changed.
 fn packet(sender: u8, bus: u16, body: Body) -> Packet {
     let is_replica = sender == REPLICA;
     Packet {
@@ -76,7 +76,7 @@ fn packet(sender: u8, bus: u16, body: Body) -> Packet {
     }
 }
 
-/// The next packet of a connection; nothing if that is closed.
+/// Returns the next packet of a connection, or `None` if that is closed.
 fn receive(stream: &mut TcpStream) -> Option<Packet> {
     let mut bytes = vec![0; 8];
     stream.read_exact(&mut bytes).ok()?;
@@ -178,13 +178,14 @@ impl Judged {
         }
     }
 
-    /// The port of a node's bus.
+    /// Returns the port of a node's bus.
     fn bus_of(&self, at: u8) -> u16 {
         let mut nodes = self.nodes.iter();
         nodes.find(|node| node.at == at).map_or(2, |node| node.bus)
     }
 
-    /// What the server says to a packet over the link of its sender, until it has answered a ping behind it.
+    /// Returns the server's replies to a packet over the link of its sender, up to the reply to a ping after
+    /// it.
     fn answers(&mut self, sender: u8, mut sent: Packet) -> Vec<String> {
         sent.header.ports.bus = self.bus_of(sender);
         self.name_in(&mut sent);
@@ -219,7 +220,7 @@ impl Judged {
         heard
     }
 
-    /// Where a packet says [`NodeId`] of the server, it is written as node 0.
+    /// Replaces the server's [`NodeId`] in a packet with node 0's.
     fn name_in(&self, packet: &mut Packet) {
         let name_of = |id: &mut NodeId| {
             if *id == name(0) {
@@ -243,7 +244,8 @@ impl Judged {
         }
     }
 
-    /// A packet without what is drawn or timed; whether the cluster is up redis-server says a moment later.
+    /// Returns a packet without random and timed fields; redis-server reports the cluster's state a moment
+    /// later.
     fn shown(&self, packet: &Packet) -> String {
         let header = &packet.header;
         let kind = format!("{:?}", packet.body);
@@ -269,7 +271,7 @@ impl Judged {
         )
     }
 
-    /// The name of the server, which both have one of their own, and ports of the nodes.
+    /// Replaces the name of the server, which differs between both, and the ports of the nodes.
     fn named(&self, text: &str) -> String {
         let mut text = text.replace(self.id.as_str(), "MYSELF");
         for node in &self.nodes {
@@ -278,7 +280,8 @@ impl Judged {
         text
     }
 
-    /// The table of nodes and the state of the cluster, without times; names of nodes in handshake are drawn.
+    /// Returns the table of nodes and the state of the cluster, without times and the random names of nodes
+    /// in handshake.
     fn state(&mut self) -> String {
         let table = self.raw.call("CLUSTER NODES").body();
         let mut lines: Vec<String> = Vec::new();
@@ -294,7 +297,7 @@ impl Judged {
             lines.push(words.join(" "));
         }
         lines.sort();
-        // A stranger that says MEET twice is got to know twice at the same time by redis-server.
+        // redis-server begins two handshakes with a stranger that sends MEET twice at the same time.
         lines.dedup();
         let info = self.raw.call("CLUSTER INFO").body();
         for line in info.lines() {
@@ -308,7 +311,7 @@ impl Judged {
     }
 }
 
-/// Some of these, one more often than not.
+/// Returns one of the values, with a preference.
 fn one_of<T: Clone>(random: &mut Random, of: &[T]) -> T {
     of[random.index(of.len())].clone()
 }
@@ -342,7 +345,7 @@ fn news(random: &mut Random) -> News {
     }
 }
 
-/// A packet whose fields are as likely as not what its sender would say.
+/// Returns a random packet, each of whose fields is as likely as not correct.
 fn drawn(random: &mut Random) -> (u8, Packet) {
     let sender = one_of(random, &[1, 1, 2, 2, 3, 3, STRANGER]);
     let message = Message {
@@ -352,7 +355,7 @@ fn drawn(random: &mut Random) -> (u8, Packet) {
     let node = name(one_of(random, &[0, 1, 2, 3, STRANGER]));
     let body = match random.below(14) {
         12 => Body::ManualFailoverStart,
-        // One that is known is not met again, and a stranger's address is that of the link.
+        // A known node is not met again, and a stranger's address is that of the link.
         13 => Body::Meet(news(random)),
         0..3 => Body::Ping(news(random)),
         3..6 => Body::Pong(news(random)),
@@ -388,7 +391,7 @@ fn drawn(random: &mut Random) -> (u8, Packet) {
         );
     }
     if random.below(6) == 0 {
-        // A node that says that it follows itself is a replica of itself for redis-server, and of nobody for us.
+        // A node that claims to follow itself is a replica of itself for redis-server, and of no node here.
         let primaries = [1, 2, STRANGER].into_iter().filter(|at| *at != sender);
         let primaries: Vec<_> = primaries.map(|at| Some(name(at))).chain([None]).collect();
         header.primary = one_of(random, &primaries);
@@ -455,7 +458,7 @@ fn packets_of_nodes_and_strangers_do_what_they_do_to_redis_server() {
                 "round {round}, {}, answers to\n{last}",
                 sent.len()
             );
-            // redis-server carries out behind the answer what a packet has decided, some of it with its next tick.
+            // redis-server carries out a packet's effects after the answer, some of them with its next tick.
             let [mut ours, mut theirs] = judged.each_mut().map(Judged::state);
             for _ in 0..TICKS_MAX {
                 if ours == theirs {

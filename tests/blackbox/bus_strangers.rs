@@ -1,5 +1,5 @@
-//! Strangers at the port of a cluster's bus, who need no password there: they hold little, and what they make up is
-//! believed by nobody.
+//! Unknown peers at the port of the cluster bus, which asks for no password: they occupy little memory, and
+//! no node believes what they make up.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,12 +15,12 @@ use basalt_commands::cluster::wire::encode::encode;
 use crate::clustered::{id, options, unite};
 use crate::support::{Server, eventually, info_number, is_stand_in, raise_descriptor_limit};
 
-/// Where a packet says how long it is, and of which kind; a message of PUBLISH.
+/// Offsets of a packet's length and its kind; the kind of a PUBLISH message.
 const LENGTH: usize = 4;
 const KIND: usize = 12;
 const PUBLISH: u16 = 4;
 
-/// Bytes that links which anybody may have opened hold together, and what each takes beside.
+/// Greatest number of bytes that unauthenticated links occupy together, and the overhead of each.
 const HELD_MAX: f64 = (64 << 20) as f64;
 const BESIDE_MAX: f64 = 4096.0;
 
@@ -65,7 +65,7 @@ fn connect(server: &Server) -> TcpStream {
     TcpStream::connect(("127.0.0.1", bus_port(server))).expect("it listens")
 }
 
-/// A header in somebody's name that tells of a message of so many bytes.
+/// Returns a header in a node's name that announces a message of `bytes` bytes.
 fn long_message(sender: NodeId, bytes: u32) -> Vec<u8> {
     let mut header = encode(&packet(sender, Body::VoteRequest));
     header[LENGTH..LENGTH + 4].copy_from_slice(&bytes.to_be_bytes());
@@ -157,7 +157,7 @@ fn long_messages_are_not_held_in_whatever_name_they_come() {
             "{sender:?} {bytes}"
         );
     }
-    // What a node may publish is taken, in pieces too.
+    // Messages that a node may publish are accepted, in pieces too.
     let mut subscriber = one.raw();
     subscriber.call("SUBSCRIBE c");
     let text = "m".repeat(20 << 20);
@@ -181,7 +181,7 @@ fn links_of_strangers_hold_a_bounded_number_of_bytes_together() {
     let begun = long_message(NodeId::from_random([8; 20]), 380 << 10);
     for stranger in &mut strangers {
         let rest = vec![0; (370 << 10) - begun.len()];
-        // One that was closed meanwhile takes no more.
+        // A link that was closed meanwhile accepts no more.
         let _ = stranger.write_all(&begun);
         let _ = stranger.write_all(&rest);
         let now = held(&mut client);
@@ -203,7 +203,7 @@ fn silent_links_cost_little() {
         return;
     }
     let server = Server::start(&options());
-    // Each has been busy for a moment: a buffer of its own would be full of what came.
+    // Each has been busy for a moment: a buffer of its own would be full of its input.
     let ping = encode(&packet(
         NodeId::from_random([8; 20]),
         Body::Ping(News::default()),

@@ -1,16 +1,16 @@
-//! What clients say that they can do (CLIENT CAPA), and who is found by it, beside Valkey 9.
+//! Capabilities that clients declare (CLIENT CAPA), and filters by capability, compared with Valkey 9.
 
 use crate::replicated::follow;
 use crate::support::{Options, Oracle, Server, check, eventually};
 use crate::wire::Raw;
 
-/// Says something to a replica, with the port of its primary as `PORT`.
+/// Sends a request to a replica, with the port of its primary as `PORT`.
 fn told(raw: &mut Raw, line: &str, port: u16) -> String {
     let reply = raw.call(line).show();
     reply.replace(&format!(":{port}"), ":PORT")
 }
 
-/// What a client says to a replica, and what it hears of one that is told where its primary is.
+/// A client's requests to a replica, and the replies with the address of the primary.
 const DIALOGUE: &[(&str, &str)] = &[
     ("GET k", "\"v\""),
     (
@@ -130,7 +130,8 @@ const FILTERS: &[&str] = &[
     "NAME",
 ];
 
-/// What each filter finds: the names of those shown, or the error; then how many would be closed of none.
+/// Returns the matches of each filter: the names of the clients shown, or the error; then how many would be
+/// closed.
 fn found(server: &Server) -> Vec<String> {
     let mut asking = server.raw();
     check(&mut asking, "CLIENT SETNAME asking", "OK");

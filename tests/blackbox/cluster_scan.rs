@@ -1,4 +1,4 @@
-//! CLUSTERSCAN: a walk over the keys of all nodes, as Valkey 9.1 has it.
+//! CLUSTERSCAN: a scan over the keys of all nodes, as in Valkey 9.1.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use crate::clustered::{options, run, unite};
 use crate::support::{Options, Oracle, Server, check, eventually, free_port, is_stand_in};
 use crate::wire::Raw;
 
-/// All that a walk finds, and how often, with these options; each call goes where the cluster sends it.
+/// Scans all nodes with these options, and follows redirections; returns the keys and how often each was
+/// found.
 fn walk(from: &Server, options: &[&str]) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     let mut cursor = "0".to_owned();
@@ -50,7 +51,7 @@ fn a_walk_over_two_nodes_finds_each_key_once() {
     assert_eq!(matching.len(), 10);
     // SLOT ends where the slot does.
     assert_eq!(walk(&one, &["SLOT", "3300"]).len(), 701);
-    // What is expired is not found.
+    // Expired keys are not found.
     run(&one, &["SET", "{b}0", "v", "PX", "1"]);
     eventually("it is over", || {
         run(&one, &["EXISTS", "{b}0"]).integer() == 0
@@ -73,7 +74,7 @@ fn a_cursor_of_another_node_begins_its_slot_anew_and_is_sent_where_the_slot_is()
     let cursor = begun.items()[0].text();
     let moved = two.raw().command(&["CLUSTERSCAN", &cursor]);
     assert_eq!(moved.text(), format!("MOVED 3300 127.0.0.1:{}", one.port));
-    // The position goes on only behind what this node has made.
+    // The position continues only in cursors that this node has made.
     let (own, rest) = cursor.split_once('-').expect("a node's own");
     let stranger = format!("{own}x-{rest}");
     let all = |cursor: &str| {

@@ -1,9 +1,9 @@
-//! `cluster-seeds`: nodes that find each other.
+//! `cluster-seeds`: nodes that discover each other.
 
 use crate::clustered::TIMEOUT;
 use crate::support::{Options, Server, check, eventually, free_port, is_stand_in};
 
-/// A node at these ports, for clients and for the bus.
+/// Returns the options of a node at these ports, for clients and for the bus.
 fn node((port, bus): (u16, u16)) -> Options {
     Options::shards(2)
         .threads(1)
@@ -39,7 +39,7 @@ fn nodes_that_start_alone_find_each_other_by_name() {
     for server in [&one, &two, &three] {
         eventually("it is linked to both others", || linked(server) == 2);
     }
-    // One comes back as another node, who knows nobody.
+    // One restarts as another node, which knows no other node.
     let name = three.raw().call("CLUSTER MYID").text();
     drop(three);
     let three = start(2);

@@ -1,6 +1,6 @@
-//! Requests to nodes of a cluster: whose they are by the slot of their keys, what becomes of them while a slot moves,
-//! and of those who wait or listen when it has moved. All of it as redis-server answers: `BASALT_TEST_SERVER` can judge
-//! it.
+//! Requests to nodes of a cluster: redirection by the slot of the keys, requests while a slot moves, and
+//! waiting or subscribed clients after it has moved. Every reply is redis-server's: `BASALT_TEST_SERVER` can
+//! run the tests there.
 
 use crate::support::{Options, Server, blocked, check, eventually, free_port};
 use crate::wire::{Raw, Value};
@@ -39,7 +39,7 @@ fn is_ok(server: &Server) -> bool {
     text(&mut server.raw(), "CLUSTER INFO").contains("cluster_state:ok")
 }
 
-/// Two nodes, each with half of the slots.
+/// Starts two nodes, each with half of the slots.
 fn pair() -> (Server, Server) {
     let (one, two) = (node(), node());
     check(&mut one.raw(), "CLUSTER ADDSLOTSRANGE 0 8191", "OK");
@@ -60,7 +60,7 @@ fn ask(slot: u16, to: &Server) -> String {
     format!("(error) ASK {slot} 127.0.0.1:{}", to.port)
 }
 
-/// Has a slot go from one node to the other: only keys are yet to be moved.
+/// Marks a slot as moving from one node to the other, with its keys still to be moved.
 fn open(slot: u16, from: &Server, to: &Server) {
     let importing = format!("CLUSTER SETSLOT {slot} IMPORTING {}", id(from));
     check(&mut to.raw(), &importing, "OK");
@@ -68,7 +68,7 @@ fn open(slot: u16, from: &Server, to: &Server) {
     check(&mut from.raw(), &migrating, "OK");
 }
 
-/// Says to both nodes who has a slot now.
+/// Assigns a slot's new owner at both nodes.
 fn give(slot: u16, to: &Server, from: &Server) {
     let line = format!("CLUSTER SETSLOT {slot} NODE {}", id(to));
     check(&mut to.raw(), &line, "OK");
@@ -91,7 +91,7 @@ fn requests_are_sent_to_the_node_that_has_the_slot() {
         ("MGET bar foo", CROSS),
         ("MGET foo bar", CROSS),
         ("DEL foo", &to_two),
-        // As in Redis, what is wrong with the arguments is said first, what the user may not do as well.
+        // As in Redis, errors in the arguments come first, missing rights next.
         (
             "GET",
             "(error) ERR wrong number of arguments for 'get' command",
@@ -182,7 +182,7 @@ fn scripts_use_keys_of_their_slot() {
         request.extend(keys);
         client.command(&request).show()
     };
-    // Without a first line of its own a script may do what scripts of old may.
+    // Without a `#!` line, a script may do all that old scripts may.
     assert_eq!(
         call("", "return redis.call('GET', '{b}2')", &["bar"]),
         "\"x\""
@@ -244,11 +244,11 @@ fn a_slot_on_the_move_is_asked_for_where_its_keys_are() {
     check(&mut there, "GET {bar}9", &moved(BAR, &one));
     check(&mut there, "ASKING", "OK");
     check(&mut there, "MGET {bar}9 {bar}1", TRY_AGAIN);
-    // What is queued is looked at, too.
+    // Queued commands are checked, too.
     check(&mut here, "MULTI", "OK");
     check(&mut here, "GET {bar}9", &to_two);
     check(&mut here, "EXEC", ABORTED);
-    // It holds for all of a transaction.
+    // ASKING is valid for all of a transaction.
     check(&mut there, "ASKING", "OK");
     check(&mut there, "MULTI", "OK");
     check(&mut there, "SET {bar}8 y", "QUEUED");

@@ -1,4 +1,5 @@
-//! Servers as nodes of a Redis Cluster: they meet, agree, restart and fail over, beside redis-server too.
+//! Servers as nodes of a Redis Cluster: they meet, agree, restart and fail over, also together with
+//! redis-server.
 
 use std::fs;
 use std::process::Command;
@@ -52,7 +53,7 @@ fn bus_port(server: &Server) -> String {
     behind.split([' ', ',']).next().expect("a port").to_owned()
 }
 
-/// What every node should say of each: name, address, flags without `myself`, primary, epoch, slots.
+/// Returns a node's view of each node: name, address, flags without `myself`, primary, epoch, slots.
 fn view(server: &Server) -> Vec<String> {
     let nodes = text(&mut server.raw(), "CLUSTER NODES");
     let mut lines: Vec<String> = nodes
@@ -75,7 +76,7 @@ fn view(server: &Server) -> Vec<String> {
     lines
 }
 
-/// Makes one cluster of servers, the slots dealt out to all of them.
+/// Makes one cluster of servers and distributes the slots among all of them.
 pub(crate) fn unite(servers: &[&Server]) {
     let first = servers[0];
     for (at, server) in servers.iter().enumerate() {
@@ -104,7 +105,7 @@ pub(crate) fn unite(servers: &[&Server]) {
     agree(servers);
 }
 
-/// Waits until all servers say the same of all, and serve.
+/// Waits until all servers have equal views of all nodes, and serve.
 pub(crate) fn agree(servers: &[&Server]) {
     eventually("all nodes agree", || {
         let first = view(servers[0]);
@@ -116,7 +117,7 @@ pub(crate) fn agree(servers: &[&Server]) {
     });
 }
 
-/// Runs a command where the cluster sends it.
+/// Runs a command and follows the cluster's redirection.
 pub(crate) fn run(from: &Server, words: &[&str]) -> Value {
     let mut client = from.raw();
     for _ in 0..5 {
@@ -403,7 +404,7 @@ fn nodes_show_each_other_certificates_over_tls() {
     let mut plain = Raw::connect(bus);
     plain.send(b"RCmb\0\0\x08\xd0");
     assert!(plain.is_closed());
-    // Whatever clients have to show, nodes have to show a certificate.
+    // Whatever clients have to present, nodes have to present a certificate.
     let mut stranger = tls::connect(bus, authority.client(None, tls::NEW));
     let asked = tls::ask(&mut stranger, b"RCmb", b"x");
     assert!(asked.is_err());
@@ -426,7 +427,7 @@ fn a_node_that_can_not_save_is_silent_until_it_can() {
     let said = two.raw().call("CLUSTER SAVECONFIG").text();
     let why = "ERR error saving the cluster node config: ";
     assert!(said.starts_with(why), "{said}");
-    // What can not be kept does not come about, so that nobody hears of it later.
+    // A change that cannot be saved does not happen, so that no node learns of it later.
     let epochs = |server: &Server| {
         let mut raw = server.raw();
         ["cluster_my_epoch", "cluster_current_epoch"].map(|field| info(&mut raw, field))
@@ -472,7 +473,7 @@ fn slots_given_by_hand_outlive_the_process_once_that_is_answered() {
         check(&mut client, &line, "OK");
         check(&mut source_client, &line, "OK");
     };
-    // The first one gives the target a new epoch, for which the disk is waited for.
+    // The first one gives the target a new epoch, which has to reach the disk first.
     give(0);
     agree(&[&one, &target]);
     (1..30).for_each(&mut give);
@@ -589,8 +590,8 @@ fn a_node_of_redis_server_goes_on_as_one_of_ours() {
     check(&mut client, "GET k", "\"v\"");
 }
 
-/// With a node timeout that the test does not live to see, a replica takes the place of a primary that is shut down
-/// where the configuration says so, and has what was acknowledged last.
+/// With a node timeout that is longer than the test, a replica is promoted after its primary is shut down, if
+/// the configuration says so, and has the last acknowledged writes.
 #[test]
 fn a_primary_that_is_shut_down_has_a_replica_take_its_place() {
     if support::is_stand_in() {
@@ -630,7 +631,7 @@ fn a_primary_that_is_shut_down_has_a_replica_take_its_place() {
     eventually("the replica has the data", || {
         text(&mut servers[3].raw(), "INFO replication").contains("master_link_status:up")
     });
-    // Of a slot of the first node.
+    // A key in a slot of the first node.
     let key = "{b}k";
     for number in 0..100 {
         check(&mut servers[0].raw(), &format!("SET {key} {number}"), "OK");

@@ -1,8 +1,9 @@
-//! COMMAND INFO of every command beside those of redis-server and Valkey: arity, flags, categories, tips and key
-//! specifications, from which clients route and ACL rules judge. The rows of the others are recorded in `tests/rows/`,
-//! so that they count where none of these servers is installed; each difference stands there by name, under its reason.
+//! COMMAND INFO of every command, compared with redis-server's and Valkey's: arity, flags, categories, tips
+//! and key specifications, which clients route by and ACL rules depend on. The rows of the other servers are
+//! recorded in `tests/rows/`, so that the comparison runs where none of them is installed; each difference is
+//! listed there by name, under its reason.
 //!
-//! `BLESS=1` records the rows of the servers that are installed anew, and writes down what differs now.
+//! `BLESS=1` records the rows of the installed servers anew, and writes down the current differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -46,7 +47,7 @@ fn is_blessed() -> bool {
     std::env::var_os("BLESS").is_some()
 }
 
-/// The rows of a server.
+/// Returns the rows of a server.
 fn rows(server: &Server) -> Rows {
     let mut rows = Rows::new();
     let all = server.raw3().call("COMMAND");
@@ -80,7 +81,7 @@ fn at<'v>(map: &'v Value, key: &str) -> Option<&'v Value> {
     found.map(|(_, value)| value)
 }
 
-/// A key specification in one line: its flags, where the keys begin, and how they go on.
+/// Returns a key specification in one line: its flags, the start of the keys, and the rule for the next ones.
 fn specification(spec: &Value) -> String {
     let mut flags: Vec<String> = at(spec, "flags")
         .map(|flags| flags.items().iter().map(Value::text).collect())
@@ -105,7 +106,7 @@ fn specification(spec: &Value) -> String {
     text
 }
 
-/// A row as it is recorded.
+/// Returns a row in the form of the recordings.
 fn line(name: &str, row: &Row) -> String {
     let fields = row.iter().zip(FIELDS).map(|(words, field)| {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -123,7 +124,7 @@ fn separator(field: &str) -> &'static str {
     }
 }
 
-/// The recorded rows of each server, by its mark.
+/// Returns the recorded rows of each server, by its letter.
 fn recorded() -> BTreeMap<char, Rows> {
     let text = std::fs::read_to_string(rows_folder().join("recorded.txt")).unwrap_or_default();
     let mut all: BTreeMap<char, Rows> = BTreeMap::new();
@@ -188,8 +189,8 @@ fn recorded_rows_are_what_the_servers_say() {
     }
 }
 
-/// All differences, as lines without the reason: the servers, the command, the field, what is more here (`+`) and what
-/// is missing here (`-`).
+/// Returns all differences, as lines without the reason: the servers, the command, the field, the additional
+/// values here (`+`) and the missing ones (`-`).
 fn differences(ours: &Rows, recorded: &BTreeMap<char, Rows>) -> BTreeSet<String> {
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     for (mark, theirs) in recorded {

@@ -1,7 +1,7 @@
-//! Many clients at once, at 1, 2, 8 and 64 shards and 1 to 8 threads: exact sums, monotone reads, whole MSETs, program
-//! order across shards, and no shard left held by clients that vanish. Everything checked here holds on redis-server
-//! by its single thread; nothing depends on timing, only how much is tried does (`STORM_MS` a combination, default
-//! 600).
+//! Many clients at once, at 1, 2, 8 and 64 shards and 1 to 8 threads: exact sums, monotone reads, whole
+//! MSETs, program order across shards, and no shard left locked by clients that vanish. Everything checked
+//! here holds on redis-server because of its single thread. No check depends on timing; only the number of
+//! attempts does (`STORM_MS` for each combination, default 600).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,7 +43,7 @@ fn at_each_combination(body: impl Fn(&Server, &str)) {
     }
 }
 
-/// What the workers of a storm share: whether it is over, and how much was checked.
+/// State that the workers of a storm share: whether it is over, and how much was checked.
 #[derive(Default)]
 struct Storm {
     is_over: AtomicBool,
@@ -63,7 +63,7 @@ impl Storm {
 /// Replies that a storm checks at least, however busy the machine is: one that checks nothing shows nothing.
 const CHECKED_MIN: u64 = 200;
 
-/// The longest that a storm goes on until it has checked enough.
+/// Greatest time of a storm that has not checked enough yet.
 const STORM_TIME_MAX: Duration = Duration::from_secs(240);
 
 /// Runs all workers until the time is over and enough was checked.
@@ -101,7 +101,7 @@ fn together<T: Send + 'static>(workers: Vec<Worker<T>>, time: Duration) -> Vec<T
 
 type Worker<T> = Box<dyn FnOnce(Arc<Storm>) -> T + Send>;
 
-/// The other way to run: a runtime for each core, with the connections dealt out.
+/// The other runtime: one for each core, with the connections distributed among them.
 #[test]
 fn the_runtime_per_core_keeps_the_same_promises() {
     if support::is_stand_in() {
@@ -152,7 +152,7 @@ fn the_runtime_per_core_keeps_the_same_promises() {
     }
 }
 
-/// Every shard answers, one by one and all at once.
+/// Checks that every shard answers, one by one and all at once.
 fn every_shard_answers(server: &Server, at: &str) {
     let mut raw = server.raw();
     let keys: Vec<String> = (0..1000).map(|index| format!("answers:{index}")).collect();
@@ -403,8 +403,8 @@ fn pipelined_writes_and_reads_take_effect_in_program_order() {
     at_each_combination(|server, at| {
         let port = server.port;
         let mut workers: Vec<Worker<usize>> = Vec::new();
-        // Writers raise `first` before `second`; readers read `second` before `first`. Whoever finds second > first has
-        // seen a connection's writes swapped, or had its own reads swapped.
+        // Writers raise `first` before `second`; readers read `second` before `first`. A reader that finds
+        // second > first has seen a connection's writes swapped, or had its own reads swapped.
         for writer in 0..4_usize {
             workers.push(Box::new(move |stop| {
                 let mut raw = Raw::connect(port);
@@ -497,8 +497,8 @@ fn clients_that_vanish_at_any_point_leave_no_shard_held() {
             workers.push(Box::new(move |stop| {
                 let mut draw = Draw::new(client as u64 + 4000);
                 let mut count = 0;
-                // Asked after each client that vanished: those who await no reply would otherwise come faster than a
-                // slow server gets rid of them, and the honest ones wait for hundreds of them.
+                // Sent after each client that vanished: clients that await no reply would otherwise come
+                // faster than a slow server gets rid of them, and the honest ones wait for hundreds of them.
                 let mut steady = Raw::connect(port);
                 while !stop.is_over() {
                     steady.call("PING");
@@ -573,7 +573,7 @@ fn clients_that_vanish_at_any_point_leave_no_shard_held() {
         eprintln!("{at}: {gone} clients vanished");
         every_shard_answers(server, at);
         let mut raw = server.raw();
-        // INCRBY 0 reads a counter that, on a busy machine, nobody came to raise.
+        // INCRBY 0 reads a counter that, on a busy machine, no client may have raised.
         let sum = raw.call("INCRBY honest 0").integer();
         eprintln!("{at}: {sum} honest increments");
         assert_eq!(sum, *honest.lock().expect("the sum"), "at {at}");
@@ -583,10 +583,11 @@ fn clients_that_vanish_at_any_point_leave_no_shard_held() {
     });
 }
 
-/// Nothing promises it, but Redis does so and programs (its own tests among them) have come to count on it: of two
-/// requests that come one after the other on two connections, the first runs first. Threads race now and then; a
-/// queue that hands out what came last first reversed a third of them. Without the build option that keeps tokio from
-/// doing so (`.cargo/config.toml`, which `RUSTFLAGS` in the environment overrides) there is nothing to ask.
+/// Not guaranteed, but Redis does so and programs (its own tests among them) rely on it: of two requests that
+/// arrive one after the other on two connections, the first runs first. Threads race now and then; a queue
+/// that serves the last arrival first reversed a third of them. Without the build option that keeps tokio
+/// from doing so (`.cargo/config.toml`, which `RUSTFLAGS` in the environment overrides) there is nothing to
+/// check.
 #[test]
 fn what_came_first_on_another_connection_mostly_runs_first() {
     const PAIRS: usize = 200;
@@ -598,7 +599,8 @@ fn what_came_first_on_another_connection_mostly_runs_first() {
     let server = Server::start(&Options::shards(8).threads(2));
     let mut clients: Vec<Raw> = (0..8).map(|_| server.raw()).collect();
     let mut draw = Draw::new(1);
-    // How often threads race depends on what else the machine does; the queue would reverse a third of every round.
+    // The number of races depends on the machine's other load; the queue would reverse a third of every
+    // round.
     let rounds = (0..ROUNDS).map(|round| {
         let mut reversed = 0;
         for pair in 0..PAIRS {

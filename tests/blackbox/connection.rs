@@ -1,4 +1,4 @@
-//! Connections: names, ids, lists, kills, pauses, silence, passwords.
+//! Connections: names, ids, lists, kills, pauses, suppressed replies, passwords.
 
 use std::time::{Duration, Instant};
 
@@ -211,7 +211,7 @@ fn whoever_was_killed_is_gone_for_whoever_asks() {
     });
 }
 
-/// The line of one client, for another one.
+/// Returns the line of one client, as another one sees it.
 fn described(observer: &mut Raw, id: i64) -> String {
     observer.call(&format!("CLIENT LIST ID {id}")).body()
 }

@@ -1,4 +1,4 @@
-//! DEBUG through a socket: who may use it, that it stops everybody, and that signatures equal the reference's.
+//! DEBUG over a socket: who may use it, that it stops all clients, and that digests equal the reference's.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Queues of what is due, as many wait for them: each member goes to one consumer, when its time has come and not
-//! before, and no consumer asks twice.
+//! Delayed queues with many waiting consumers: each member goes to one consumer, not before it is due, and no
+//! consumer has to ask twice.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ fn in_seconds(ms: u64) -> String {
     format!("{}.{:03}", ms / 1_000, ms % 1_000)
 }
 
-/// Key, member and score of a reply of BZPOPDUE.
+/// Returns key, member and score of a reply of BZPOPDUE.
 fn taken(raw: &mut Raw) -> (String, String, f64) {
     let reply = raw.read();
     let first = &reply.items()[1].items()[0];
@@ -39,7 +39,7 @@ fn consumers_sleep_until_the_earliest_is_due_or_an_earlier_one_comes() {
         assert_eq!((key.as_str(), member.as_str()), ("q", "soon"));
         assert!((score * 1_000.0 - at as f64).abs() < 0.5, "{score}");
         check(&mut other, "ZCARD q", "(integer) 1");
-        // What is over goes at once, as many as are asked for.
+        // Overdue members are returned at once, as many as were requested.
         other.call("ZADD q 1 a 2 b 3 c");
         check_read(
             &mut second,
@@ -190,7 +190,7 @@ fn mistakes_are_named() {
             "ZPOPDUE q COUNT 9223372036854775807",
             "1) \"a\"\n2) \"-inf\"",
         );
-        // What is never due is waited for, and another member still comes.
+        // A client may wait for a member that is never due, and still gets another member.
         let mut other = server.raw();
         let mut waiter = blocked(server, &mut other, "BZPOPDUE q 0");
         other.call("ZADD q 1 b");

@@ -1,13 +1,13 @@
-//! DUMP here and RESTORE at redis-server 7.0.15, and the other way round: the same data, for every type and encoding.
+//! DUMP here and RESTORE at redis-server 7.0.15, and the reverse: equal data, for every type and encoding.
 //!
-//! Both servers are told to make the same values. Each value then travels ours → theirs → ours and theirs → ours →
-//! theirs, and must have one signature and one set of answers in all places.
+//! Both servers create equal values. Each value then travels ours → theirs → ours and theirs → ours → theirs,
+//! and must have one digest and one set of replies at every stop.
 
 use crate::support::{Options, Oracle, Server, is_stand_in};
 use crate::wire::{Raw, Value};
 
-/// How values of one type are looked at, besides their signature; `@` is the key. Scores are in the signature: they are
-/// printed differently since 7.2.
+/// Commands that read values of one type, besides their digest; `@` is the key. Scores are in the digest:
+/// they are printed differently since 7.2.
 const QUESTIONS: &[(&str, &[&str])] = &[
     ("string", &["GET @", "STRLEN @"]),
     (
@@ -166,7 +166,7 @@ pub(crate) fn makers() -> Vec<String> {
     lines
 }
 
-/// Takes out of an answer what depends on the moment, or on how a server keeps a stream.
+/// Removes the parts of a reply that depend on the moment, or on a server's storage of streams.
 fn leave_out_what_passes(question: &str, answer: &mut Value) {
     let Value::Array(items) = answer else {
         return;
@@ -182,7 +182,8 @@ fn leave_out_what_passes(question: &str, answer: &mut Value) {
         // Name and count; behind them times, of which 7.2 knows one more.
         each.for_each(|consumer| consumer.truncate(4));
     } else if question.starts_with("XINFO STREAM") {
-        // Length; then keys and nodes of the tree; then what is the stream's own, and from 8.6 on its producers'.
+        // Length; then keys and nodes of the tree; then the stream's own figures, and from 8.6 on its
+        // producers'.
         items.drain(2..6);
         let is_of_producers = |item: &Value| item.show() == "\"idmp-duration\"";
         if let Some(from) = items.iter().position(is_of_producers) {
@@ -191,7 +192,7 @@ fn leave_out_what_passes(question: &str, answer: &mut Value) {
     }
 }
 
-/// Signature and answers of one key.
+/// Returns the digest and the replies of one key.
 pub(crate) fn portrait(client: &mut Raw, key: &str) -> Vec<String> {
     let mut parts = vec![client.call(&format!("DEBUG DIGEST-VALUE {key}")).show()];
     let kind = client.call(&format!("TYPE {key}")).text();

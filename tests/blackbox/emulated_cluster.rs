@@ -1,4 +1,5 @@
-//! One server as a whole cluster (`cluster-enabled emulated`): what clients of a cluster ask for, and redis-cli.
+//! One server as a whole cluster (`cluster-enabled emulated`): the commands that cluster clients use, and
+//! redis-cli.
 
 use std::process::Command;
 
@@ -24,7 +25,7 @@ fn id(client: &mut Raw) -> String {
     id
 }
 
-/// What redis-cli printed; nothing where it is not installed.
+/// Returns the output of redis-cli; `None` if it is not installed.
 fn redis_cli(port: u16, arguments: &[&str]) -> Option<String> {
     let output = Command::new("redis-cli")
         .args(["-p", &port.to_string()])
@@ -68,7 +69,7 @@ fn one_server_has_all_slots_and_takes_all_commands() {
     for request in ["READONLY", "READWRITE", "ASKING"] {
         check(&mut client, request, "OK");
     }
-    // What no node of a cluster does: keys of several slots, and databases.
+    // Requests that a real cluster's nodes refuse: keys of several slots, and databases.
     check(&mut client, "MSET a 1 b 2 c 3", "OK");
     check(&mut client, "SELECT 3", "OK");
     check(&mut client, "SET a x", "OK");

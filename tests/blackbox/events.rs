@@ -3,7 +3,8 @@
 use crate::support::{self, check};
 use crate::wire::Raw;
 
-/// For each class what brings one of its events about, and that event. `prepare` is sent while nobody listens.
+/// For each class a command that causes one of its events, and that event. `prepare` is sent before anyone
+/// subscribes.
 const CLASSES: &[(char, &str, &str, &str)] = &[
     ('g', "SET k 1", "EXPIRE k 100", "expire k"),
     ('g', "SET k 1", "RENAME k l", "rename_from k"),
@@ -44,7 +45,7 @@ fn each_class_lets_its_own_events_through() {
     support::at_each_shard_count(|server| {
         let (mut subscriber, mut client) = (server.raw(), server.raw());
         subscriber.call("PSUBSCRIBE __keyevent@*");
-        // Keys expire when they are asked for, and not while nobody listens or behind the mark.
+        // Keys expire when they are accessed, and neither before the subscription nor after the marker.
         check(&mut client, "DEBUG SET-ACTIVE-EXPIRE 0", "OK");
         for &(class, prepare, line, event) in CLASSES {
             check(&mut client, "CONFIG SET notify-keyspace-events \"\"", "OK");
@@ -70,7 +71,7 @@ fn each_class_lets_its_own_events_through() {
     });
 }
 
-/// What a subscriber to all channels of events hears of some commands.
+/// Returns the messages that a subscriber to all event channels receives for some commands.
 fn told(subscriber: &mut Raw, client: &mut Raw, lines: &[&str]) -> Vec<String> {
     for line in lines {
         let reply = client.call(line);
@@ -177,7 +178,7 @@ fn fields_that_change_are_told_in_the_channels_that_are_asked_for() {
                 "__subkeyspaceevent@0__:hset|k 1:f,2:gg",
             ]
         );
-        // With h alone no channel is open, and without h none has anything to tell.
+        // With h alone no channel is open, and without h there are no such events.
         for classes in ["h", "STIV", "$KS"] {
             raw.call(&format!("CONFIG SET notify-keyspace-events {classes}"));
             let none: Vec<String> = Vec::new();
@@ -219,7 +220,7 @@ fn fields_that_change_are_told_in_the_channels_that_are_asked_for() {
                 .collect();
             assert_eq!(told.join(", "), expected, "{line}");
         }
-        // What could be taken for another item's channel is left out there.
+        // Names that could be mistaken for another item's channel are omitted there.
         raw.call("CONFIG SET notify-keyspace-events hI");
         let odd = raw.command(&[&b"HSET"[..], b"a\nb", b"f", b"v"]);
         assert!(!odd.is_error());
@@ -227,7 +228,7 @@ fn fields_that_change_are_told_in_the_channels_that_are_asked_for() {
             told(&mut subscriber, &mut raw, &["HSET k f v"]),
             ["__subkeyspaceitem@0__:k\nf hset"]
         );
-        // What expires is told at once, together.
+        // Expired items are notified at once, together.
         raw.call("CONFIG SET notify-keyspace-events hT");
         raw.call("HSETEX late PX 30 FIELDS 2 a 1 b 2");
         raw.call("HSET late c 3");
@@ -236,7 +237,7 @@ fn fields_that_change_are_told_in_the_channels_that_are_asked_for() {
         let expired: Vec<&String> = told.iter().filter(|one| one.contains("hexpired")).collect();
         assert_eq!(expired.len(), 1, "{told:?}");
         assert!(expired[0].ends_with("4:late|1:a,1:b") || expired[0].ends_with("4:late|1:b,1:a"));
-        // A transaction's changes are told in their order.
+        // A transaction's changes are notified in order.
         raw.call("CONFIG SET notify-keyspace-events hEV");
         let told = told_in_transaction(&mut subscriber, &mut raw);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The limit of memory: what is refused, what is evicted, what INFO says of it.
+//! The memory limit: which requests are refused, which keys are evicted, and what INFO reports.
 
 use crate::support::{self, Options, Server, check, info_field as info};
 use crate::wire::Raw;
@@ -55,7 +55,7 @@ fn a_transaction_that_may_grow_is_refused_as_a_whole() {
         );
         check(&mut other, "CONFIG SET maxmemory 0", "OK");
         check(&mut raw, "EXISTS a b", "(integer) 0");
-        // What only reads runs.
+        // Commands that only read run.
         check(&mut raw, "MULTI", "OK");
         check(&mut raw, "GET a", "QUEUED");
         check(&mut other, "CONFIG SET maxmemory 1", "OK");
@@ -80,7 +80,7 @@ fn keys_go_when_memory_is_full_and_all_of_them_when_there_is_none() {
         check(&mut raw, "SET another key", "OK");
         check(&mut raw, "CONFIG SET maxmemory 1", "OK");
         support::eventually("all keys are gone", || raw.call("DBSIZE").integer() == 0);
-        // What is taken without keys is measured each millisecond.
+        // Memory that is allocated outside of keys is measured each millisecond.
         support::eventually("nothing is left to evict", || {
             raw.call("SET a b").show() == REFUSED
         });
@@ -93,7 +93,7 @@ fn large_values_that_nothing_makes_room_for_do_not_add_up() {
     const LIMIT: i64 = 8 << 20;
     const CLIENTS: i64 = 8;
     const ROUNDS: usize = 60;
-    /// What the allocator gives for a value of 60,000 bytes.
+    /// Bytes that the allocator provides for a value of 60,000 bytes.
     const VALUE_BYTES: i64 = 65_536;
     let value = "v".repeat(60_000);
     for threads in [1, 4, 16] {
@@ -122,8 +122,8 @@ fn large_values_that_nothing_makes_room_for_do_not_add_up() {
         let stored = answers.iter().filter(|answer| *answer == "OK").count();
         let refused = answers.iter().filter(|answer| *answer == REFUSED).count();
         assert_eq!(stored + refused, answers.len(), "{answers:?}");
-        // A sixty-fourth may be owed by all shards, and as much by each alone; and each client may have been at it.
-        // What the server takes for its threads and clients comes on top: nothing can be evicted for it.
+        // All shards together may owe a sixty-fourth, and each alone as much; and each client may be adding a
+        // value. Memory for the server's threads and clients is added: nothing can be evicted for it.
         let bound = LIMIT + LIMIT / 32 + CLIENTS * VALUE_BYTES;
         let used = number(&mut raw, "memory", "used_memory_dataset");
         assert!(used <= bound, "{used} bytes of data");
@@ -147,7 +147,7 @@ fn a_share_of_the_machine_is_a_limit_in_bytes() {
     );
 }
 
-/// No client is refused for what is on its way out, nor is there room twice for what comes meanwhile.
+/// No client is refused because of memory that is being freed, nor is that memory granted twice meanwhile.
 #[test]
 fn what_was_flushed_is_waited_for_by_those_who_need_its_room() {
     const LIMIT_MIB: usize = 24;
@@ -184,8 +184,8 @@ fn what_was_flushed_is_waited_for_by_those_who_need_its_room() {
     });
 }
 
-/// How many of a thousand keys that were read, and of a thousand that were changed, are left under a policy when others
-/// have come that are as many and changed too.
+/// Returns how many of a thousand keys that were read, and of a thousand that were changed, are left under a
+/// policy after as many others were added and changed too.
 fn left_of_read_and_changed(policy: &str) -> (usize, usize) {
     let server = Server::start(&Options::shards(1).with("maxmemory-policy", policy));
     let mut raw = server.raw();
@@ -250,7 +250,7 @@ fn reads_keep_no_key_where_those_go_that_were_not_changed_for_long() {
     );
 }
 
-/// Policies that let keys go by their age, or by when their time is up.
+/// Policies that evict by age, or by deadline.
 const BY_AGE: [&str; 5] = [
     "allkeys-lru",
     "allkeys-lfu",
@@ -275,8 +275,8 @@ fn write_new(raw: &mut Raw, written: &mut usize, count: usize) {
     }
 }
 
-/// A hundred names are deleted and written again over and over, also by RENAME onto them, while the cache turns over.
-/// None of them is gone before a hundredth of it has.
+/// A hundred names are deleted and written again over and over, also by RENAME onto them, while the cache
+/// turns over. None of them is evicted within a hundredth of the turnover.
 #[test]
 fn a_name_that_is_written_again_is_as_new_as_any_other() {
     for policy in BY_AGE {
@@ -386,7 +386,7 @@ fn a_lock_that_is_held_is_never_evicted_and_locks_take_a_sixteenth_at_most() {
             assert!(!lock.is_nil(), "{policy}: lock {number} was evicted");
             assert_eq!(lock.items()[5].integer(), *fence, "{policy}");
         }
-        // As many as there is room for, which is not that of everything else.
+        // As many as fit their limit, which is not that of other data.
         let refused = (LOCKS..50_000)
             .map(|number| raw.call(&format!("LOCK lock:{number} me 600000")))
             .position(|reply| reply.is_error());
@@ -402,7 +402,7 @@ fn a_lock_that_is_held_is_never_evicted_and_locks_take_a_sixteenth_at_most() {
                 .integer()
         };
         assert_eq!(held(&mut raw), taken as i64, "{policy}");
-        // Its owner may go on with one that is held, and one that is released makes room for another.
+        // An owner may renew an existing lock, and a released one frees memory for another.
         assert!(!raw.call("LOCK lock:1 me 600000").is_error());
         for number in 0..LOCKS {
             assert!(!raw.call(&format!("UNLOCK lock:{number} me")).is_error());
@@ -419,8 +419,8 @@ fn a_lock_that_is_held_is_never_evicted_and_locks_take_a_sixteenth_at_most() {
     }
 }
 
-/// What else is written into a lock's key, and locks with owners of endless names, are evicted like other data: nobody
-/// empties the cache by them.
+/// Other data in a lock's key, and locks whose owners have endless names, are evicted like other data: no
+/// client can empty the cache by them.
 #[test]
 fn nothing_but_a_small_lock_is_kept_from_eviction() {
     for policy in ["allkeys-lru", "volatile-ttl"] {

@@ -1,4 +1,5 @@
-//! Keys that run out, by themselves and on access. Waits poll for what must come; no test asserts how fast.
+//! Keys that expire, by themselves and on access. Waits poll for the expected state; no test asserts how
+//! fast.
 
 use std::time::Duration;
 
@@ -185,7 +186,7 @@ fn a_pass_of_expiry_is_one_event_with_the_freeing_of_what_expired() {
         }
         check(raw, "SCARD big", "(integer) 200000");
     };
-    // What a client gives up goes the same way, and is no expiry.
+    // A key that a client deletes goes the same way, and is no expiry.
     fill(&mut raw);
     check(&mut raw, "UNLINK big", "(integer) 1");
     support::eventually("the set is freed", || {

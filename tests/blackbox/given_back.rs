@@ -1,10 +1,10 @@
-//! XNACK: entries that consumers give back, over claims, files, replicas, transactions and scripts.
+//! XNACK: entries that consumers give back, across claims, files, replicas, transactions and scripts.
 
 use crate::replicated::{follow, settle};
 use crate::support::{self, Options, Server, check, eventually, outlives_files};
 use crate::wire::Raw;
 
-/// A stream of so many entries, all of them delivered to one consumer.
+/// Creates a stream of `count` entries, all of them delivered to one consumer.
 fn deliver(raw: &mut Raw, key: &str, count: usize) {
     for number in 1..=count {
         raw.call(&format!("XADD {key} {number}-0 f v{number}"));
@@ -14,7 +14,7 @@ fn deliver(raw: &mut Raw, key: &str, count: usize) {
     assert!(!read.is_error(), "{}", read.show());
 }
 
-/// ID, owner, idle time of -1 or more, and deliveries of what is pending.
+/// Returns the pending entries: ID, owner, idle time of -1 or more, and deliveries.
 fn pending(raw: &mut Raw, key: &str) -> Vec<(String, String, bool, i64)> {
     let all = raw.call(&format!("XPENDING {key} g - + 100"));
     let all = all.items().iter().map(|one| {
@@ -54,7 +54,7 @@ fn what_is_given_back_is_nobodys_and_claimed_first() {
                 nobodys("5-0", most),
             ]
         );
-        // Those of one consumer, and the summary, leave them out; the count has them.
+        // The lists of one consumer and the summary leave them out; the count includes them.
         let own = raw.call("XPENDING s g - + 10 one");
         assert_eq!(own.items().len(), 2);
         let summary = raw.call("XPENDING s g");
@@ -96,7 +96,7 @@ fn what_is_given_back_is_nobodys_and_claimed_first() {
             "XCLAIM s g two 100000000 1-0 JUSTID",
             "1) \"1-0\"",
         );
-        // A consumer that goes takes along what it owns, and nothing else.
+        // Deleting a consumer removes the entries that it owns, and nothing else.
         check(&mut raw, "XNACK s g FAIL IDS 1 4-0", "(integer) 1");
         check(&mut raw, "XGROUP DELCONSUMER s g one", "(integer) 0");
         check(&mut raw, "XGROUP DELCONSUMER s g two", "(integer) 3");
@@ -154,7 +154,7 @@ fn counts_are_as_asked_for_and_force_makes_entries_pending() {
                 nobodys("5-0", i64::MAX),
             ]
         );
-        // One that is deleted meanwhile is pending no more when somebody comes across it.
+        // An entry that was deleted meanwhile is removed from the pending list when a claim comes across it.
         let claimed = raw.call("XAUTOCLAIM s g two 0 0 COUNT 2 JUSTID");
         assert_eq!(claimed.items()[2].show(), "1) \"2-0\"");
         // A silent one that was never delivered stays so.
@@ -224,7 +224,7 @@ fn wrong_requests_say_what_is_wrong_and_change_nothing() {
             check(&mut raw, line, expected);
         }
         assert_eq!(pending(&mut raw, "s"), [ones("1-0", 1), ones("2-0", 1)]);
-        // What a transaction or a script does is undone as a whole.
+        // A transaction or a script that is rolled back takes back its changes as a whole.
         check(&mut raw, "MULTI", "OK");
         check(&mut raw, "XNACK s g FAIL IDS 1 1-0", "QUEUED");
         check(&mut raw, "XNACK s g FAIL IDS 1 9-0", "QUEUED");
@@ -243,7 +243,7 @@ fn wrong_requests_say_what_is_wrong_and_change_nothing() {
     });
 }
 
-/// A large stream of which much was given back, and a small one that knows producers.
+/// Creates a large stream of which much was given back, and a small one that knows producers.
 fn give_back(raw: &mut Raw) {
     deliver(raw, "large", 2_000);
     let ids: Vec<String> = (1..=1_000)
@@ -281,7 +281,7 @@ fn check_given_back(raw: &mut Raw) {
     let claimed = raw.call("XREADGROUP GROUP g two COUNT 1 CLAIM 100000000 STREAMS large >");
     let first = claimed.items()[0].items()[1].items()[0].items()[0].text();
     assert_eq!(first, "997-0", "what comes later stands behind");
-    // As it was, for who asks next.
+    // The next claim finds it unchanged.
     let ids: Vec<String> = (1..=1_000)
         .rev()
         .map(|number| format!("{number}-0"))

@@ -1,4 +1,5 @@
-//! Fields of hashes that run out, by themselves and on access. Waits poll for what must come; no test asserts how fast.
+//! Hash fields that expire, by themselves and on access. Waits poll for the expected state; no test asserts
+//! how fast.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ fn fields_go_by_themselves_and_are_counted() {
         support::eventually("hashes without a field are gone untouched", || {
             raw.call("DBSIZE").integer() == 20
         });
-        // What expired before its time to be counted was counted too.
+        // Fields that expired before they were to be counted were counted too.
         support::eventually("every field is counted", || {
             let stats = raw.call("INFO stats").body();
             stats.contains("expired_subkeys:22000\r\n")

@@ -1,5 +1,5 @@
-//! What a client has the server hold beside data, replies and transactions: it counts as the client's, whatever it is,
-//! and goes with the client.
+//! Memory that a client occupies beside data, replies and transactions: all of it is counted as the client's,
+//! and is freed with the client.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ fn start() -> Server {
     Server::start(&Options::shards(8).threads(2))
 }
 
-/// A number in the line of a client in CLIENT LIST.
+/// Returns a number from a client's line in CLIENT LIST.
 fn field(other: &mut Raw, id: i64, name: &str) -> f64 {
     let line = other.call(&format!("CLIENT LIST ID {id}")).body();
     let text = line.split(' ').find_map(|word| word.strip_prefix(name));
@@ -24,12 +24,12 @@ fn used(other: &mut Raw) -> f64 {
     info_number(other, "memory", "used_memory")
 }
 
-/// Bytes of what is remembered of the keys that clients have cached.
+/// Returns the bytes of the table of keys that clients have cached.
 fn table(other: &mut Raw) -> f64 {
     info_number(other, "memory", "mem_tracking_table")
 }
 
-/// A command with so many names, each of about a hundred bytes.
+/// Returns a command with `count` names, each of about a hundred bytes.
 fn with_names(words: &[&str], count: usize) -> Vec<String> {
     let names = (0..count).map(|number| format!("{number:0>100}"));
     words
@@ -39,7 +39,7 @@ fn with_names(words: &[&str], count: usize) -> Vec<String> {
         .collect()
 }
 
-/// A way to have the server hold something: what begins it, and how the client looks when it has.
+/// A way to make the server allocate memory for a client: the requests, and a check that it has done so.
 type Way = (&'static str, fn(&mut Raw), fn(&mut Raw, i64) -> bool);
 
 fn answers(client: &mut Raw, request: &[String], count: usize) {
@@ -127,7 +127,8 @@ fn what_is_held_for_a_client_counts_as_its_own_and_goes_with_it() {
         let before = used(&mut other);
         begin(&mut client);
         eventually(what, || has_begun(&mut other, id));
-        // Nearly all that the server has come to take is told of the client: 64 shards' tables may have room to spare.
+        // Nearly all of the server's growth is reported for the client: 64 shards' tables may have spare
+        // capacity.
         let mut seen = (0.0, 0.0);
         eventually(&format!("{what} count as the client's"), || {
             seen = (used(&mut other) - before, field(&mut other, id, "tot-mem="));
@@ -135,7 +136,7 @@ fn what_is_held_for_a_client_counts_as_its_own_and_goes_with_it() {
         });
         let normal = info_number(&mut other, "memory", "mem_clients_normal");
         assert!(normal > seen.1, "{what}: {normal} of {seen:?}");
-        // So it is the one to go, and all of that with it.
+        // Hence this client is disconnected, and all of that memory is freed with it.
         check(&mut other, "CONFIG SET maxmemory-clients 1mb", "OK");
         assert!(client.is_closed(), "{what}");
         check(&mut other, "CONFIG SET maxmemory-clients 0", "OK");
@@ -155,7 +156,7 @@ fn what_was_held_is_given_back_name_by_name() {
     let server = start();
     let (mut client, mut other, mut third) = (server.raw(), server.raw(), server.raw());
     let id = client.call("CLIENT ID").integer();
-    // Others hold a little of the same kind all the time.
+    // Other clients have a little of the same kind all the time.
     answers(&mut third, &with_names(&["SUBSCRIBE"], 1), 1);
     let before = (used(&mut other), field(&mut other, id, "tot-mem="));
     answers(&mut client, &with_names(&["SUBSCRIBE"], NAMES), NAMES);
@@ -198,7 +199,7 @@ fn requests_behind_a_blocked_one_are_bounded_and_count_as_the_clients() {
         let grown = used(&mut other) - before;
         assert!(qbuf < 2e6 && total > qbuf, "{qbuf} {total}");
         assert!(grown < 4.5e6 && grown < total * 1.3, "{grown} {total}");
-        // What was sent is run all the same, in order.
+        // All requests sent run all the same, in order.
         match request.starts_with("BLPOP") {
             true => check(&mut other, "LPUSH list element", "(integer) 1"),
             false => check(&mut other, &format!("CLIENT UNBLOCK {id}"), "(integer) 1"),
@@ -209,7 +210,7 @@ fn requests_behind_a_blocked_one_are_bounded_and_count_as_the_clients() {
         }
         sender.join().expect("no panic").expect("all is sent");
     }
-    // A client that goes meanwhile is missed, though nothing is read of it.
+    // A client that disconnects meanwhile is noticed, though nothing is read from it.
     let mut client = server.raw();
     client.send(&encode(&["BLPOP", "list", "0"]));
     client.send(&encode(&["PING", &"x".repeat(1_500_000)]));
@@ -275,7 +276,7 @@ fn the_table_of_what_clients_have_cached_is_bounded_in_bytes_and_counts() {
         }
         invalidated
     };
-    // What is counted is what it takes.
+    // The counted bytes are the bytes in use.
     let before = used(&mut other);
     read(&mut client, 0..20_000, 500);
     let (grown, told) = (used(&mut other) - before, table(&mut other));
@@ -283,7 +284,7 @@ fn the_table_of_what_clients_have_cached_is_bounded_in_bytes_and_counts() {
         told > 1e7 && (0.8..1.2).contains(&(told / grown)),
         "{told} {grown}"
     );
-    // Where memory has a limit, so has the table: an eighth of it.
+    // If memory is limited, so is the table: to an eighth of the limit.
     check(&mut other, "CONFIG SET maxmemory-policy allkeys-lru", "OK");
     check(&mut other, "CONFIG SET maxmemory 40mb", "OK");
     eventually("keys lapse", || table(&mut other) <= 5.0 * MB);
@@ -293,12 +294,12 @@ fn the_table_of_what_clients_have_cached_is_bounded_in_bytes_and_counts() {
         most = most.max(table(&mut other));
     }
     assert!((4.0 * MB..5.1 * MB).contains(&most), "{most}");
-    // Names as long as can be: each lapses at once, and its reader hears of that.
+    // Names of the greatest length: each is dropped at once, and its reader is notified.
     let told = read(&mut client, 0..40, 60_000);
     assert!(told > 20_000, "{told}");
     let held = info_number(&mut other, "memory", "used_memory");
     assert!(held < before + 12.0 * MB, "{held}");
-    // A change of what is left is told.
+    // A change of a remaining key is notified.
     let pushes_before_reply = |client: &mut Raw, request: &[&str]| {
         client.send(&encode(request));
         let mut told = String::new();

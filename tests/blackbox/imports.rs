@@ -1,4 +1,5 @@
-//! HIMPORT: what a connection puts down, and what becomes of that in transactions, scripts, files, replicas and slots.
+//! HIMPORT: the fields that a connection prepares, and their use in transactions, scripts, files, replicas
+//! and slots.
 
 use std::time::Duration;
 
@@ -96,7 +97,7 @@ fn what_a_transaction_puts_down_stays_and_what_a_script_does_goes() {
         );
         check(&mut raw, "HIMPORT SET one u 5 6", "OK");
         check(&mut raw, "HGET two b", "\"4\"");
-        // One that is not run leaves nothing.
+        // A transaction that is not run changes nothing.
         let replies = raw.pipeline(&["WATCH one", "HSET one a 7", "MULTI", "HIMPORT DISCARD u"]);
         assert!(replies.iter().all(|reply| !reply.is_error()));
         check(&mut raw, "EXEC", "(nil array)");
@@ -108,14 +109,14 @@ fn what_a_transaction_puts_down_stays_and_what_a_script_does_goes() {
         check(&mut raw, &call, "OK");
         check(&mut raw, "HGETALL s", "1) \"x\"\n2) \"1\"");
         check(&mut raw, "HIMPORT SET s own 1", NO_FIELDSET);
-        // Nor does a script see those of its client; and it takes none away.
+        // A script does not see its client's fields either, and cannot discard them.
         let call = "EVAL \"redis.call('HIMPORT','DISCARDALL') return redis.pcall('HIMPORT','SET',KEYS[1],'u','1','2')\" 1 s";
         check(&mut raw, call, NO_FIELDSET);
         check(&mut raw, "HIMPORT SET one u 1 2", "OK");
     });
 }
 
-/// A script of the transaction needs shards that it does not name: all is rolled back, and run again.
+/// A script of the transaction needs undeclared shards: all is rolled back, and run again.
 #[test]
 fn transaction_that_runs_again_puts_down_what_it_says_once() {
     let server = Server::start(&Options::shards(64).threads(2));
@@ -150,7 +151,7 @@ fn transaction_that_runs_again_puts_down_what_it_says_once() {
     assert!(info_number(&mut raw, "stats", "total_commands_processed") > 0.0);
 }
 
-/// Long values, and shards that others hold: the command goes to a queue, and takes its fieldset along.
+/// Long values, and shards that other clients lock: the command goes to a queue, with its fieldset.
 #[test]
 fn imports_that_wait_for_their_shards_know_their_fields() {
     let server = Server::start(&Options::shards(1).threads(2));
@@ -186,7 +187,7 @@ fn connection_has_so_many_fieldsets_at_most() {
     }
     let too_many = "(error) ERR a connection may have 10000 fieldsets at most";
     check(&mut raw, &prepare(10_000), too_many);
-    // One that is there may be put down anew, and one that goes makes room.
+    // An existing fieldset may be replaced, and discarding one frees its slot.
     check(&mut raw, &prepare(9_999), "OK");
     check(&mut raw, "HIMPORT DISCARD 10000", "(integer) 0");
     check(&mut raw, "HIMPORT DISCARD 0", "(integer) 1");
@@ -217,7 +218,7 @@ fn fieldsets_count_as_their_clients_memory_and_may_cost_the_connection() {
             assert_eq!(raw.read().show(), "OK");
         }
         assert!(memory_of(&mut raw) > before + 100 * 64 * 10);
-        // A transaction that fails keeps nothing of what it put down.
+        // A transaction that fails keeps none of its fieldsets.
         let replies = raw.pipeline(&[
             "MULTI",
             "HIMPORT PREPARE more x",

@@ -1,18 +1,20 @@
-//! COMMAND DOCS of each command that we have, held against redis-server's: its structure is equal but for the written
-//! exceptions. Texts in our own words are not compared. Of COMMAND INFO see `command_rows.rs`.
+//! COMMAND DOCS of every command here, compared with redis-server's: the structures are equal except for the
+//! listed exceptions. Texts that are worded differently are not compared. `command_rows.rs` covers COMMAND
+//! INFO.
 
 use std::collections::BTreeSet;
 
 use crate::support::{Options, Oracle, Server, is_stand_in};
 use crate::wire::{Raw, Value};
 
-/// The version of the reference that the exceptions are about; newer commands are ours alone and are counted.
+/// The version of the reference that the exceptions apply to; newer commands exist here alone and are
+/// counted.
 const REFERENCE: &str = "7.0.15";
 
 const LATER: &str = "as in Redis 7.2, which changed it";
 const NEWER: &str = "has options of later versions";
 
-/// Command, what differs, and why. A difference that is gone must go from here too.
+/// Command, difference, and reason. A difference that is gone must be removed here too.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("acl|cat", "arguments", NEWER),
     (
@@ -244,7 +246,7 @@ fn docs_of(client: &mut Raw, name: &str) -> Value {
     }
 }
 
-/// A member of a map.
+/// Returns a member of a map.
 fn at<'v>(map: &'v Value, key: &str) -> Option<&'v Value> {
     let Value::Map(pairs) = map else {
         panic!("expected a map, got {}", map.show());
@@ -276,7 +278,7 @@ fn is_later(version: &str) -> bool {
     numbers(version) > numbers(REFERENCE)
 }
 
-/// Arguments as one line, without the names of groups, which nobody sees, and without versions.
+/// Returns arguments as one line, without the names of groups, which no user sees, and without versions.
 fn shape(arguments: &Value) -> String {
     let one = |argument: &Value| {
         let kind = text_at(argument, "type");

@@ -1,11 +1,11 @@
-//! INFO KEYSIZES: how many values have which sizes, against what clients count.
+//! INFO KEYSIZES: the histogram of value sizes, compared with the sizes that clients count.
 
 use std::collections::BTreeMap;
 
 use crate::support::{self, check};
 use crate::wire::Raw;
 
-/// The lines of the section, by their names.
+/// Returns the lines of the section, by their names.
 fn sizes(raw: &mut Raw) -> BTreeMap<String, String> {
     let text = raw.call("INFO keysizes").body();
     assert!(text.starts_with("# Keysizes"), "{text}");
@@ -15,7 +15,7 @@ fn sizes(raw: &mut Raw) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What the section says of lengths, counted by clients' commands.
+/// Computes the section's expected lengths by commands of clients.
 fn counted(raw: &mut Raw, dbs: &[usize]) -> BTreeMap<String, String> {
     let mut lines = BTreeMap::new();
     for db in dbs {
@@ -150,7 +150,7 @@ fn sizes_are_what_clients_count_whatever_happens_to_values() {
         let restored = [&b"RESTORE"[..], b"s", b"0", payload.bytes(), b"REPLACE"];
         assert!(!raw.command(&restored).is_error());
         compare(&mut raw, "RESTORE");
-        // What is undone leaves nothing.
+        // A rollback leaves no trace in the figures.
         let script = "redis.call('set','s','text') redis.call('del','ranks') redis.call('hset','table','x','y') \
                       redis.call('rpush','new','1') return redis.call('get','queue')";
         assert!(

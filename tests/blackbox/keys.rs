@@ -1,4 +1,4 @@
-//! Keys over all shards: walks, whole-database commands, renames from shard to shard, 16 databases.
+//! Keys over all shards: scans, whole-database commands, renames from shard to shard, 16 databases.
 
 use std::collections::BTreeSet;
 

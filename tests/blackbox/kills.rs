@@ -1,5 +1,5 @@
-//! What runs for long, as others see it: shown by SCRIPT STATS, ended by SCRIPT KILL and FUNCTION KILL as a whole or
-//! not at all.
+//! Long-running scripts as other clients see them: shown by SCRIPT STATS, and ended by SCRIPT KILL and
+//! FUNCTION KILL as a whole or not at all.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn ask(raw: &mut Raw, given: &[&str]) -> Value {
     raw.read()
 }
 
-/// What runs, each with its fields and values in turn.
+/// Returns the running scripts, each as alternating fields and values.
 fn running(raw: &mut Raw) -> Vec<Vec<Value>> {
     let stats = raw.call("SCRIPT STATS");
     assert_eq!(stats.items()[0].text(), "running");
@@ -47,7 +47,8 @@ fn a_kill_that_is_answered_with_ok_leaves_nothing_of_a_script() {
         for i = 1, tonumber(ARGV[2]) do end
         redis.call('set', 'two', ARGV[3])
         return 'done'";
-    // So many that it has to go on by itself, on this machine as busy as it is; found out as the rounds go.
+    // The number that makes it run beyond its slice and move to its own thread, under this machine's present
+    // load; adjusted in each round.
     let mut spins = 1_000_000;
     let mut draw = support::Draw::new(14);
     let mut killed = 0;
@@ -158,7 +159,8 @@ fn a_kill_ends_all_that_may_be_ended_and_the_log_says_which() {
     }
 }
 
-/// What a script goes on with for ever, in steps of some tenths of a second that execute next to no instructions.
+/// Work that keeps a script running forever, in steps of some tenths of a second that execute next to no
+/// instructions.
 const SLOW_STEPS: [&str; 16] = [
     "while true do pcall(string.rep, 'x', 2^28) end",
     "local a = string.rep('x', 2^24) local b = a .. 'y' while true do b = b < a .. 'z' and a .. 'y' or a .. 'y' end",
@@ -192,7 +194,7 @@ fn what_takes_long_in_few_instructions_is_busy_and_can_be_killed() {
         let (mut script, mut other) = (server.raw(), server.raw());
         let text = format!("redis.call('get', KEYS[1]) {steps}");
         script.send(&words(&["EVAL", &text, "1", "key"]));
-        // One that comes before the script, or before it is past its time, is answered with what it asked for.
+        // A request that arrives before the script, or before the script is overdue, gets its usual reply.
         eventually(steps, || other.call("GET key").show().contains("BUSY"));
         assert_eq!(other.call("SCRIPT KILL").text(), "OK", "{steps}");
         let reply = script.read().text();

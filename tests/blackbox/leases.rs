@@ -1,4 +1,5 @@
-//! Leases over sockets: a missing key is loaded once, and nobody stores what was read before a change.
+//! Leases over sockets: a missing key is loaded once, and no client stores a value that it read before a
+//! change.
 
 use std::collections::HashSet;
 use std::sync::Barrier;
@@ -10,7 +11,7 @@ use crate::support::{
 };
 use crate::wire::{Raw, Value};
 
-/// What LGET answers.
+/// A reply of LGET.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Got {
     value: Option<String>,
@@ -199,7 +200,7 @@ fn every_way_in_which_a_wait_can_end() {
         check(&mut other, &format!("CLIENT KILL ID {id}"), "(integer) 1");
         assert!(client.is_closed());
         eventually("nobody waits", || waiting(&mut other) == 0.0);
-        // What makes the key another type ends the wait too.
+        // Changing the key's type ends the wait too.
         let mut client = blocked(server, &mut other, "LGET k LEASE 1000 WAIT 600000");
         check(&mut other, "RPUSH k element", "(integer) 1");
         assert!(client.read().show().starts_with("(error) WRONGTYPE"));
@@ -212,7 +213,7 @@ fn every_way_in_which_a_wait_can_end() {
             "EVAL \"return redis.call('LGET', KEYS[1], 'LEASE', '1000', 'WAIT', '600000')\" 1 m";
         assert_eq!(got(&other.call(script)).state, "busy");
         check(&mut raw, &format!("LDROP m {mine}"), "(integer) 1");
-        // A replica cannot store what it would load.
+        // A replica cannot store a loaded value.
         let mut client = blocked_on(server, &mut other, &mut raw);
         check(&mut other, "REPLICAOF 127.0.0.1 1", "OK");
         assert!(client.read().show().starts_with("(error) UNBLOCKED"));
@@ -284,8 +285,8 @@ fn whatever_writes_or_deletes_a_key_voids_its_lease() {
     });
 }
 
-/// One race: the reader has its token, the writer changes the row and deletes the key, and the reader stores what it
-/// read, at the same time. Both requests are on their way before either is answered.
+/// Runs one race: the reader has its token, the writer changes the row and deletes the key, and the reader
+/// stores its old row, at the same time. Both requests are on their way before either is answered.
 fn race(reader: &mut Raw, writer: &mut Raw, key: &str, row: &mut u64, draw: &mut Draw) {
     let read_first = draw.below(2) == 0;
     let before = *row;
@@ -312,7 +313,7 @@ fn race(reader: &mut Raw, writer: &mut Raw, key: &str, row: &mut u64, draw: &mut
     assert!(left.is_nil(), "{key} holds {} of row {row}", left.show());
 }
 
-/// As many as `BASALT_LEASE_RACES` says, over eight threads.
+/// `BASALT_LEASE_RACES` sets the number of races, over eight threads.
 #[test]
 fn who_read_before_a_deletion_never_leaves_the_old_value() {
     const THREADS: u64 = 8;
@@ -340,7 +341,7 @@ fn who_read_before_a_deletion_never_leaves_the_old_value() {
 
 // Small histories ----------------------------------------------------------------------------------------------------
 
-/// One key, and who may load it: what every history of it has to be a history of.
+/// A model of one key and the clients that may load it: every history must be possible in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Model {
     value: Option<String>,
@@ -357,7 +358,7 @@ enum Did {
 }
 
 impl Model {
-    /// What the key is after a request with this reply; none if the reply could not be.
+    /// Returns the key's state after a request with this reply, or `None` if the reply is impossible.
     fn after(&self, did: &Did) -> Option<Model> {
         let mut next = self.clone();
         let is_right = match did {
@@ -400,7 +401,7 @@ impl Model {
     }
 }
 
-/// What one thread did, each with the moments before and after.
+/// Requests of one thread, each with the times before and after it.
 type Line = Vec<(u64, u64, Did)>;
 
 /// Whether some order of all requests, in which none stands before one that had ended when it began, explains them.
@@ -524,8 +525,8 @@ fn whoever_asks_for_leases_without_end_voids_none_of_the_others() {
     );
 }
 
-/// Many connections of one user that take few leases each, and close or stay, void none of a program that has one
-/// connection and loads fifty pages at a time.
+/// Many connections of one user that take few leases each, and close or stay, void none of a program that has
+/// one connection and loads fifty pages at a time.
 #[test]
 fn leases_of_many_connections_end_before_those_of_a_program_on_one() {
     let server = Server::start(&Options::shards(1));
@@ -560,7 +561,7 @@ fn leases_of_many_connections_end_before_those_of_a_program_on_one() {
     }
 }
 
-/// Who may read a key and not fill it gets its value, and keeps nobody else from loading it.
+/// A user who may read a key and not fill it gets its value, and does not keep other clients from loading it.
 #[test]
 fn a_user_that_may_not_fill_a_key_gets_no_lease_of_it() {
     support::at_each_shard_count(|server| {

@@ -1,4 +1,4 @@
-//! Many connections: ten thousand idle ones, the limit and its error, and time-outs.
+//! Many connections: ten thousand idle ones, the limit and its error, and timeouts.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! Lists as queues that many wait for: nothing is lost or doubled, first come is first served, and every way in which
-//! a wait can end.
+//! Lists as queues with many waiting clients: no element is lost or duplicated, clients are served in order
+//! of arrival, and every way in which a wait can end.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -53,8 +53,8 @@ fn a_hundred_consumers_of_queues_on_many_shards_lose_and_double_nothing() {
                             _ => vec![items[1].text()],
                         };
                         for value in values {
-                            // What one producer put into one queue comes out in its order, but for takers from the
-                            // back.
+                            // A queue delivers one producer's values in order, except to consumers that take
+                            // from the back.
                             let (producer, count) = value.split_once(':').expect("as produced");
                             let count: usize = count.parse().expect("as produced");
                             let before = last.insert(format!("{key} {producer}"), count);
@@ -121,7 +121,8 @@ fn who_waits_first_is_served_first() {
             let shown = client.read().show();
             assert!(shown.contains(&format!("v{number}")), "{shown}");
         }
-        // Several at once: the first in line chooses first, and nothing is left behind a waiter.
+        // Several elements at once: the first waiter in line is served first, and no element stays while a
+        // client waits.
         check(&mut other, "RPUSH k a b c", "(integer) 3");
         assert_eq!(popped(&mut clients[4]), ("k".to_owned(), "c".to_owned()));
         assert_eq!(clients[5].read().show(), "1) \"k\"\n2) 1) \"b\"");
@@ -154,7 +155,7 @@ fn a_wait_ends_with_its_time() {
     });
 }
 
-/// One line as it comes over the wire: which null it is does not show otherwise.
+/// Reads one line as it comes over the wire; the kinds of null can be told apart only there.
 fn read_line(raw: &mut Raw) -> Vec<u8> {
     use std::io::Read;
     let mut line = Vec::new();
@@ -281,7 +282,7 @@ fn a_waiting_move_goes_before_what_the_pusher_asks_next() {
             assert_eq!(looked.show(), nothing, "{requests:?}");
             assert_eq!(moved.show(), "1) \"x\"", "{requests:?}");
             assert_eq!(raw.read().show(), "\"x\"");
-            // Nobody takes it for one who still waits.
+            // The client no longer counts as waiting.
             let id = raw.call("CLIENT ID").integer();
             let list = other.call(&format!("CLIENT LIST ID {id}")).body();
             assert!(list.contains(" flags=N "), "{list}");
@@ -304,7 +305,7 @@ fn many_moves_into_one_list_wait_side_by_side() {
                 blocked(server, &mut other, &line)
             })
             .collect();
-        // What lies in the target is nothing that they wait for.
+        // Elements of the target list do not end the wait.
         check(&mut other, "RPUSH to x", "(integer) 1");
         for (number, mover) in movers.iter_mut().enumerate() {
             check(
@@ -330,7 +331,8 @@ fn one_who_waits_and_does_not_read_holds_nobody_up() {
             let list = other.call(&format!("CLIENT LIST ID {id}")).body();
             list.contains(" flags=b ")
         };
-        // More than the sockets hold, and less than what keeps the connection from running on.
+        // More than the sockets can buffer, and less than the amount of output at which the connection stops
+        // running.
         lazy.send("GET big\r\n".repeat(8).as_bytes());
         lazy.send(b"BLMOVE k d LEFT LEFT 0\r\nBLMOVE k d LEFT LEFT 0.05\r\n");
         eventually("blocked", || is_blocked(&mut other));
@@ -343,7 +345,7 @@ fn one_who_waits_and_does_not_read_holds_nobody_up() {
         }
         assert_eq!(lazy.read().show(), "\"1\"");
         assert_eq!(lazy.read().show(), "(nil array)");
-        // One whose time is over takes nothing, though it has yet to hear of that.
+        // A client whose timeout has passed takes nothing, even if its reply has not been sent yet.
         lazy.send("GET big\r\n".repeat(8).as_bytes());
         lazy.send(b"BLPOP k 0.05\r\n");
         eventually("blocked", || is_blocked(&mut other));

@@ -1,5 +1,5 @@
-//! What the server begins with: snapshots of redis-server and of ours, LOADING meanwhile, files that are broken, and
-//! the program that checks them.
+//! Data that the server loads at its start: snapshots of redis-server and its own, LOADING meanwhile, damaged
+//! files, and the program that checks them.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -12,7 +12,7 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
-/// Starts on what lies in a folder.
+/// Starts a server on the files in a folder.
 fn start_on(dir: &Path, options: Options) -> Server {
     let options = options.with("dir", &dir.display().to_string());
     let server = Server::start(&options);
@@ -23,7 +23,7 @@ fn start_on(dir: &Path, options: Options) -> Server {
     server
 }
 
-/// A snapshot of strings.
+/// Returns a snapshot of strings.
 fn strings(count: usize, value: &str) -> Vec<u8> {
     let mut file = b"REDIS0010".to_vec();
     for number in 0..count {
@@ -88,7 +88,7 @@ fn what_redis_server_saved_is_there_and_what_we_dump_is_there_for_it() {
             );
         }
     }
-    // And back, as a file made of what ours dumps.
+    // And the reverse, from a file of payloads made here.
     let ours = start_on(&oracle.0.dir(), Options::shards(4));
     let mut client = ours.raw();
     let mut file = b"REDIS0010".to_vec();
@@ -142,7 +142,7 @@ fn clients_hear_loading_until_all_is_there() {
         let reply = client.call(line).show();
         assert!(reply.contains(&loading[1..]), "{line}: {reply}");
     }
-    // What is allowed meanwhile; what is queued is refused as it comes.
+    // Commands that are allowed meanwhile; others are refused when they are queued.
     assert_eq!(client.call("MULTI").text(), "OK");
     assert!(client.call("GET key:1").show().contains("LOADING"));
     assert!(client.call("EXEC").show().contains("EXECABORT"));
@@ -222,7 +222,7 @@ fn a_server_that_loads_follows_its_configuration_and_is_stopped_at_once() {
     }
 }
 
-/// An append-only file of one file; `line` is the end of what the manifest says of it.
+/// Writes an append-only directory of one file; `line` is the end of the file's line in the manifest.
 fn append_only_file(dir: &Path, line: &str, bytes: &[u8]) {
     let dir = dir.join("appendonlydir");
     std::fs::create_dir(&dir).expect("made");
@@ -232,7 +232,7 @@ fn append_only_file(dir: &Path, line: &str, bytes: &[u8]) {
     std::fs::write(dir.join(format!("appendonly.aof.1.{name}")), bytes).expect("written");
 }
 
-/// A command as a file and a client write it.
+/// Returns a command as a file and a client write it.
 fn command(words: &[&str]) -> String {
     let words = words
         .iter()

@@ -1,4 +1,4 @@
-//! The log's shapes, and what stays out of it.
+//! Formats of the log, and what must not appear in it.
 
 use crate::support::{Options, Server, check, eventually, is_stand_in};
 

@@ -1,5 +1,5 @@
-//! Long arguments, which values are made of as they came from the socket: stored whole, wherever they go, and counted
-//! once.
+//! Long arguments, which become values in the buffers that the socket filled: stored whole, on every path,
+//! and counted once.
 
 use crate::support::{self, Server, at_each_shard_count, check};
 use crate::wire::{Raw, Value};
@@ -62,7 +62,7 @@ fn long_strings_are_stored_as_they_came_and_counted_once() {
         support::eventually("all is given back", || {
             (used(&mut raw) - before).abs() < 1e6
         });
-        // Where it is refused, nothing of it is left.
+        // After a refusal, nothing of it is left.
         check(&mut raw, "LPUSH list x", "(integer) 1");
         let refused = format!(
             "*3\r\n$6\r\nAPPEND\r\n$4\r\nlist\r\n${}\r\n{}\r\n",
@@ -100,7 +100,7 @@ fn long_arguments_arrive_in_pieces_of_any_size() {
                 }
                 for part in bytes.chunks(piece) {
                     raw.send(part);
-                    // It has read what came before, or is about to.
+                    // The server has read the earlier bytes, or is about to.
                     check(&mut other, "PING", "PONG");
                 }
                 let replies: Vec<Value> = (0..5).map(|_| raw.read()).collect();
@@ -125,7 +125,7 @@ fn long_arguments_arrive_in_pieces_of_any_size() {
     });
 }
 
-/// A value is still a part of its request when commands behind it in one pipeline write to it.
+/// A value is still a part of its request when later commands of the pipeline write to it.
 #[test]
 fn what_is_stored_and_written_to_in_one_pipeline_is_right_and_counted_once() {
     with_all_given_back(|raw| {
@@ -203,7 +203,7 @@ fn commands_that_store_several_long_strings_store_each_under_its_key() {
     });
 }
 
-/// Runs a test on servers with nothing in them, and sees that what it stored is given back with its keys.
+/// Runs a test on empty servers, and checks that the memory of its values is freed with its keys.
 pub(crate) fn with_all_given_back(body: impl Fn(&mut Raw)) {
     at_each_shard_count(|server: &Server| {
         let mut raw = server.raw();
@@ -452,7 +452,7 @@ fn keys_may_be_long() {
     });
 }
 
-/// Replies that nobody reads yet hold what is deleted and overwritten meanwhile.
+/// Unread replies keep the old values that are deleted and overwritten meanwhile.
 #[test]
 fn long_elements_and_values_are_shared_with_replies_under_way() {
     at_each_shard_count(|server: &Server| {
@@ -500,14 +500,14 @@ fn long_elements_and_values_are_shared_with_replies_under_way() {
                 assert!(waits.read().show() == *reply, "reply {number}");
             }
         }
-        // What clients' buffers take does not count there.
+        // The memory of clients' buffers does not count there.
         support::eventually("all is given back", || {
             (used(&mut raw) - before).abs() < 1e6
         });
     });
 }
 
-/// One command as bytes, for arguments that are no text.
+/// Returns a command as bytes, for arguments that are no text.
 pub(crate) fn request(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -646,7 +646,7 @@ fn transactions_store_long_arguments() {
         assert!(ask(raw, &["HGET", "hash", b]) == c);
         expect(raw, &["ZSCORE", "zset", a], "\"2\"");
         expect(raw, &["SCARD", "set"], "(integer) 1");
-        // Where nothing runs, nothing is stored.
+        // If the command does not run, nothing is stored.
         expect(raw, &["WATCH", "text"], "OK");
         expect(
             raw,
@@ -658,7 +658,7 @@ fn transactions_store_long_arguments() {
         queue(raw, &[&["SET", "other", a]]);
         expect(raw, &["DISCARD"], "OK");
         expect(raw, &["EXISTS", "other"], "(integer) 0");
-        // A script among the steps finds what they have stored.
+        // A script among the steps finds the values that they have stored.
         let script = "return {redis.call('LLEN', KEYS[1]), redis.call('LINDEX', KEYS[1], -1)}";
         queue(
             raw,

@@ -1,4 +1,5 @@
-//! Long values under writers, under limits and without their clients: what they hold, and that all is given back.
+//! Long values under concurrent writers, under limits and after their clients are gone: their contents are
+//! right, and all memory is freed.
 
 use crate::long_arguments::{ask, expect, send, used, with_all_given_back};
 use crate::support::{self, Options, Server, at_each_shard_count, check};
@@ -37,7 +38,7 @@ fn long_arguments_are_given_back_where_there_is_no_room_for_them() {
 fn strings_that_are_written_to_are_made_anew_with_what_they_held() {
     with_all_given_back(|raw| {
         let (a, b) = (&*"a".repeat(2 << 20), &*"b".repeat(3 << 20));
-        // Made of nothing, of a number, of a short and of a long string.
+        // Made from an absent key, a number, a short and a long string.
         assert_eq!(ask(raw, &["APPEND", "none", a]), a.len().to_string());
         check(raw, "SET number 12345", "OK");
         check(raw, "EXPIRE number 100", "(integer) 1");
@@ -128,7 +129,8 @@ fn a_long_write_takes_effect_though_its_client_is_gone() {
     });
 }
 
-/// A flush gives the shards back what replies under way still hold: else an empty server would be out of memory.
+/// A flush frees the shards' accounts of values that unsent replies still share: else an empty server would
+/// be out of memory.
 #[test]
 fn a_flush_while_replies_hold_long_values_leaves_nothing_charged() {
     // A request may take more than the quarter of the limit that clients have by default.
@@ -166,7 +168,7 @@ fn a_flush_while_replies_hold_long_values_leaves_nothing_charged() {
         });
         check(&mut raw, "FLUSHALL", "OK");
     }
-    // There is room for what there was room for at first.
+    // As much fits as at first.
     support::eventually("there is room", || {
         let reply = raw.command(&["SET", "s", &"z".repeat(30 << 20)]);
         let kept = !reply.is_error();

@@ -1,5 +1,5 @@
-//! Black-box tests: the server as a process, spoken to over TCP, one module per family. Nothing here imports the
-//! crate; what cannot be seen through a socket is not tested here.
+//! Black-box tests: the server as a process, driven over TCP, one module per family. No test imports the
+//! crate, and behavior that cannot be seen through a socket is not tested here.
 
 use basalt_testing::{replicated, support, wire};
 

@@ -1,4 +1,4 @@
-//! MIGRATE: keys that move to another server, with what others do to them meanwhile.
+//! MIGRATE: keys that move to another server while other clients use them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
@@ -53,7 +53,7 @@ fn keys_arrive_with_value_and_deadline_and_leave() {
 fn what_can_not_be_done_is_said_and_changes_nothing() {
     let (here, there) = pair();
     let mut one = here.raw();
-    // Nobody listens on the lowest port, and no other test will.
+    // No server listens on the lowest port, and no other test will.
     let (port, closed) = (there.port, 1);
     check(&mut one, "SET k v", "OK");
     for (line, reply) in [
@@ -83,7 +83,7 @@ fn what_can_not_be_done_is_said_and_changes_nothing() {
             format!("127.0.0.1 {port} k 99 60000"),
             "ERR Target instance replied with error: ERR DB index is out of range",
         ),
-        // Its own RESTORE waits for the key that it holds itself.
+        // Its own RESTORE waits for the key that MIGRATE itself has paused.
         (
             format!("127.0.0.1 {} k 0 1000", here.port),
             "IOERR error or timeout reading to target instance",
@@ -107,7 +107,8 @@ fn what_can_not_be_done_is_said_and_changes_nothing() {
         "EXEC",
         "1) (error) ERR MIGRATE is not possible inside a transaction or a script",
     );
-    // What was refused with SELECT has been restored in the database that was selected there, as Redis does.
+    // Where SELECT was refused, the key has been restored in the database that was selected there, as Redis
+    // does.
     let line = format!("MIGRATE 127.0.0.1 {port} \"\" 0 60000 REPLACE KEYS k k");
     check(&mut one, &line, "OK");
 }

@@ -1,9 +1,9 @@
-//! Requests of the newest commands with something wrong in each of their arguments: the same sentence says so wherever
-//! they come from, and nothing is changed nor left behind.
+//! Requests of the newest commands with an error in each of their arguments: every path reports the same
+//! error, and nothing is changed or left behind.
 //!
-//! Requests are made of ones that are right, by putting what is wrong in the place of each argument. What a request
-//! answers in a transaction is what it answers in a script and, unless it would wait, by itself; a replica changes
-//! nothing, whatever is asked of it.
+//! The requests are made from valid ones, by replacing each argument with a wrong one. A request gets the
+//! same reply in a transaction, in a script and, unless it would wait, by itself; a replica refuses to change
+//! anything.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::replicated::{follow, settle};
 use crate::support::{self, Options, Server, info_number};
 use crate::wire::{Raw, Value, encode};
 
-/// Data that the requests are about, those of wrong types among them.
+/// Data for the requests, including keys of wrong types.
 const SEED: &[&str] = &[
     "SET text v",
     "SET fresh v EX 1000 STALE 1000 TAGS 2 red blue",
@@ -29,7 +29,7 @@ const SEED: &[&str] = &[
     "TAG ADD list red",
 ];
 
-/// Requests that are right, but for tokens and fences that nobody knows.
+/// Valid requests, except for unknown tokens and fences.
 const REQUESTS: &[&str] = &[
     "LGET text LEASE 1000 WAIT 10",
     "LGET none LEASE 1000",
@@ -90,7 +90,7 @@ const REQUESTS: &[&str] = &[
     "MSETEX 2 text v other w EX 100",
 ];
 
-/// What is put in the place of an argument.
+/// Wrong values that replace an argument.
 const WRONG: &[&str] = &[
     "",
     "x",
@@ -105,7 +105,7 @@ const WRONG: &[&str] = &[
     "text",
 ];
 
-/// A request with each thing that can be wrong with it; and one too few and one too many arguments.
+/// Returns a request with each possible error in it, and with one argument too few and one too many.
 fn variants(line: &str) -> BTreeSet<Vec<String>> {
     let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
     let mut all = BTreeSet::from([words.clone()]);
@@ -137,7 +137,7 @@ fn reset(raw: &mut Raw) {
     }
 }
 
-/// What is compared of a reply: of what is not an error, only that, as tokens, fences and times differ.
+/// Returns the part of a reply that is compared: for a success only that, as tokens, fences and times differ.
 fn shown(reply: &Value) -> String {
     match reply.is_error() {
         true => reply.text(),
@@ -145,7 +145,7 @@ fn shown(reply: &Value) -> String {
     }
 }
 
-/// What a request answers in a script, which hands errors on.
+/// Returns the reply to a request in a script, which passes errors on.
 fn in_script(raw: &mut Raw, words: &[String]) -> String {
     let script = "local reply = redis.pcall(unpack(ARGV)) \
                   if type(reply) == 'table' and reply.err then return {err = reply.err} end return 1";
@@ -154,7 +154,7 @@ fn in_script(raw: &mut Raw, words: &[String]) -> String {
     shown(&raw.command(&request))
 }
 
-/// What a request answers in a transaction: what refuses it may come before EXEC.
+/// Returns the reply to a request in a transaction: the refusal may come before EXEC.
 fn in_transaction(raw: &mut Raw, words: &[String]) -> (String, bool) {
     let requests = [&["MULTI".to_owned()], words, &["EXEC".to_owned()]];
     requests.iter().for_each(|words| raw.send(&encode(words)));
@@ -186,7 +186,8 @@ fn what_is_wrong_is_said_everywhere_in_the_same_words_and_changes_nothing() {
             };
             settle(&mut raw);
             let in_script = in_script(&mut raw, &words);
-            // Redis says in its own words that a script has called what does not exist, or with too few arguments.
+            // Redis words the errors of scripts with unknown commands, or with too few arguments,
+            // differently.
             let is_scripts_own =
                 in_script.contains("from script") || in_script.contains("called from Lua");
             assert!(
@@ -228,7 +229,7 @@ fn a_replica_is_not_changed_by_anything_that_is_asked_of_it() {
     for line in REQUESTS {
         let requests: Vec<Vec<String>> = variants(line).into_iter().collect();
         for words in requests {
-            // What only reads may wait: nobody waits here.
+            // Commands that only read may wait: none of them waits here.
             let reads = words.iter().any(|word| word == "WAIT");
             if !reads {
                 raw.send(&encode(&words));

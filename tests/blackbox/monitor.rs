@@ -1,11 +1,11 @@
-//! MONITOR, and events in the keyspace as subscribers hear them.
+//! MONITOR, and keyspace events as subscribers receive them.
 
 use std::time::{Duration, Instant};
 
 use crate::support::{self, check, eventually};
 use crate::wire::Raw;
 
-/// The next line without its time and address.
+/// Returns the next line without its time and address.
 fn shown(monitor: &mut Raw) -> String {
     let line = monitor.read().text();
     let (_, rest) = line.split_once(" [").expect("a time, then a place");
@@ -236,7 +236,7 @@ fn messages_stand_between_the_events_of_what_was_done_before_and_behind() {
     });
 }
 
-/// Clients that publish between changes on the same shards hear of nobody's messages out of their order.
+/// Clients that publish between changes on the same shards receive every client's messages in order.
 #[test]
 fn messages_of_racing_transactions_keep_the_order_of_each() {
     support::at_each_shard_count(|server| {

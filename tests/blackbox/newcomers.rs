@@ -1,4 +1,5 @@
-//! A server in the hands of somebody new to it: what the background, the check, the help, the shell and files say.
+//! The server as a new operator meets it: the messages of daemon mode, the config check, help, the shell and
+//! files.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Commands of Redis 8 and Valkey 9 over a socket: what no transcript can show, as time, files, replicas and other
-//! clients have a part in it.
+//! Commands of Redis 8 and Valkey 9 over a socket: behavior that no transcript can show, since time, files,
+//! replicas and other clients take part in it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -95,7 +95,7 @@ fn deadlines_of_members_outlive_every_kind_of_file() {
         drop(server);
         let server = start_loaded(&options());
         assert_eq!(answers(&mut server.raw()), before);
-        // What is read from a file expires too.
+        // Fields loaded from a file expire too.
         let mut raw = server.raw();
         check(
             &mut raw,
@@ -122,7 +122,7 @@ fn replicas_of_either_kind_lose_members_when_their_primary_says_so() {
     for replica in &replicas {
         follow(replica, &primary);
     }
-    // What redis-server 7.0 does not know changes no data there.
+    // Records that redis-server 7.0 does not know change no data there.
     check(&mut raw, "SADD s a b c d", "(integer) 4");
     check(
         &mut raw,

@@ -1,4 +1,5 @@
-//! Files and payloads of Valkey 9, made by the real one while the tests run; and which of its commands there are not.
+//! Files and payloads of Valkey 9, made by the real server while the tests run; and which of its commands are
+//! missing here.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -8,7 +9,7 @@ use crate::support::{Options, Server};
 use crate::support::{Oracle, check, eventually, start_loaded};
 use crate::wire::{Raw, encode};
 
-/// Every type, small and large, with deadlines of keys and fields far away.
+/// Creates values of every type, small and large, with distant deadlines of keys and fields.
 fn fill(raw: &mut Raw) {
     let many = |name: &str, of: &dyn Fn(usize) -> String| {
         let items: Vec<String> = (0..2_000).map(of).collect();
@@ -70,7 +71,7 @@ const QUESTIONS: &[&str] = &[
     "LRANGE large:list 0 9",
 ];
 
-/// Where the sum of all digests stands.
+/// Index of the sum of all digests.
 const TOTAL: usize = 5;
 
 fn answers(raw: &mut Raw) -> Vec<String> {
@@ -132,7 +133,7 @@ fn an_append_only_file_of_valkey_9_is_loaded_whole() {
     };
     let mut raw = valkey.raw();
     fill(&mut raw);
-    // What there is becomes the base, and what follows the increment.
+    // The existing data become the base, and later commands the increment.
     check(
         &mut raw,
         "CONFIG SET appendfsync always appendonly yes",
@@ -196,7 +197,7 @@ fn payloads_and_replicas_of_valkey_9_are_taken() {
     }
     let line = "HPEXPIRETIME hx FIELDS 3 a b c";
     assert_eq!(ours.call(line).show(), theirs.call(line).show());
-    // What we send is read there, but for deadlines of fields, which are in the form of Redis.
+    // Payloads made here are read there, except for deadlines of fields, which are in the form of Redis.
     ours.send(&encode(&["DUMP", "z"]));
     let payload = ours.read();
     let restored = theirs.command(&[&b"RESTORE"[..], b"back", b"0", payload.bytes()]);
@@ -267,7 +268,8 @@ fn a_replica_that_is_valkey_9_gets_deadlines_of_fields() {
     }
 }
 
-/// Asks for all data as a replica of no version: what is answered first, and the first line of the snapshot.
+/// Asks for all data as a replica of unknown version; returns the first reply, and the first line of the
+/// snapshot.
 fn ask_for_all(server: &Server) -> (String, String) {
     let mut raw = server.raw();
     check(&mut raw, "REPLCONF listening-port 7 capa eof", "OK");
@@ -297,7 +299,7 @@ fn a_replica_that_can_not_load_deadlines_of_fields_waits_before_it_is_sent_them_
     let server = Server::start(&options);
     let mut raw = server.raw();
     check(&mut raw, "SET k v", "OK");
-    // What all can load is sent as often as it is asked for.
+    // Payloads that all servers can load are sent as often as requested.
     for _ in 0..5 {
         let (answer, begun) = ask_for_all(&server);
         assert!(answer.starts_with("+FULLRESYNC"), "{answer}");
@@ -322,8 +324,8 @@ fn a_replica_that_can_not_load_deadlines_of_fields_waits_before_it_is_sent_them_
     eventually("it gets them", || ask_for_all(&server).0.starts_with('+'));
 }
 
-/// What COMMAND LIST of Valkey 9.1 names and ours does not; `docs/compatibility.md` says why. SCRIPT SHOW is there, but
-/// not listed.
+/// Commands that COMMAND LIST of Valkey 9.1 names and this server's does not; `docs/compatibility.md` says
+/// why. SCRIPT SHOW exists here, but is not listed.
 const MISSING: [&str; 3] = ["client|import-source", "cluster|flushslot", "script|show"];
 
 #[test]

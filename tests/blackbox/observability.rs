@@ -1,4 +1,5 @@
-//! What the server finds out about its own traffic: hot keys, large values, and what other sizes of memory would do.
+//! Analysis of the server's own traffic: hot keys, large values, and the hit rates that other memory sizes
+//! would give.
 
 use std::time::Duration;
 
@@ -12,12 +13,12 @@ fn send(raw: &mut Raw, lines: &[String]) {
     }
 }
 
-/// The number in one field of INFO, if there is one.
+/// Returns the number in one field of INFO, if there is one.
 fn field(raw: &mut Raw, section: &str, name: &str) -> Option<f64> {
     support::info_text(raw, section, name)?.parse().ok()
 }
 
-/// Two planted keys among 300: one is asked for most often, the other has the most bytes.
+/// Returns requests with two planted keys among 300: one is read most often, the other has the most bytes.
 fn traffic(round: usize) -> Vec<String> {
     (0..3_000)
         .map(|index| match index % 10 {
@@ -43,7 +44,7 @@ fn hotkeys_finds_the_keys_that_were_planted() {
             "HOTKEYS START METRICS 1 NET",
             "(error) ERR hotkey tracking session already in progress",
         );
-        // One of the other keys may have been at work when the machine did something else, and seem slow for that.
+        // Another key may have been in use when the machine was busy otherwise, and thus seem slow.
         const ROUNDS: usize = 9;
         let found = (0..ROUNDS).filter(|_| {
             for round in 0..5 {
@@ -168,7 +169,7 @@ fn large_values_are_named_and_the_doctor_speaks_of_them() {
     });
 }
 
-/// The fields of a prefix's line in INFO.
+/// Returns the fields of a prefix's line in INFO.
 fn prefix(raw: &mut Raw, name: &str) -> Option<std::collections::HashMap<String, String>> {
     let text = raw.call("INFO prefixes").body();
     let wanted = format!(":name={name},");
@@ -195,7 +196,7 @@ fn info_prefixes_of_a_transaction_that_waits_for_its_shard_is_drawn_behind_it() 
     check(&mut raw, "INFO prefixes", "QUEUED");
     let replies = raw.call("EXEC");
     let report = replies.items()[1].body();
-    // Of a shard that somebody has in hand again nothing is drawn.
+    // A shard that is locked again at each attempt is not sampled.
     assert!(report.contains("prefix_keys_drawn:"), "{report}");
     eventually("the key is drawn", || {
         raw.call("INFO prefixes")
@@ -252,7 +253,7 @@ fn info_prefixes_says_what_keys_with_one_prefix_take_and_how_they_are_used() {
         number(&mut raw, "user:", "bytes"),
     );
     assert!(large > 2.0 * small, "{small} {large}");
-    // All commands are looked at; of one over several shards it is not known what it has found.
+    // All commands are sampled; whether one over several shards found its keys is not known.
     let ratio = number(&mut raw, "user:", "hit_ratio");
     assert!((74.0..76.0).contains(&ratio), "{ratio}");
     let fields = prefix(&mut raw, "user:").expect("as before");
@@ -408,7 +409,7 @@ fn no_name_of_a_key_or_a_client_stands_on_the_metrics_port_unless_that_is_asked_
     assert!(!page().contains("secret"));
 }
 
-/// What the slow log has, oldest first, each entry in one line behind its number.
+/// Returns the entries of the slow log, oldest first, each with its number and its command as one line.
 fn slow_commands(raw: &mut Raw) -> Vec<(i64, String)> {
     let entries = raw.call("SLOWLOG GET -1");
     let mut commands: Vec<_> = entries
@@ -468,7 +469,7 @@ fn what_scripts_and_transactions_run_reaches_the_slow_log_one_by_one() {
             "SET a 2",
         ]
     );
-    // What ran before the log was emptied stays out of it.
+    // Commands that ran before the log was emptied stay out of it.
     for line in ["MULTI", "PING", "SLOWLOG RESET", "ECHO x", "EXEC"] {
         raw.call(line);
     }
@@ -477,7 +478,7 @@ fn what_scripts_and_transactions_run_reaches_the_slow_log_one_by_one() {
     let left = texts(&mut raw);
     assert_eq!(left.len(), 3, "{left:?}");
     assert_eq!(left[..2], ["SLOWLOG RESET", "ECHO z"]);
-    // More calls than the log holds: the last ones stay, with the numbers that they would have.
+    // More calls than the log keeps: the last ones stay, with their original numbers.
     check(&mut raw, "CONFIG SET slowlog-max-len 20", "OK");
     check(&mut raw, "SLOWLOG RESET", "OK");
     let first = slow_commands(&mut raw)[0].0;

@@ -1,5 +1,5 @@
-//! How an operator starts and watches the server: service managers, the background, what stops a start, what the start
-//! says, what `--check-config` finds.
+//! Starting and watching the server as an operator: service managers, daemon mode, errors that stop a start,
+//! messages at the start, and the findings of `--check-config`.
 
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ use crate::support::{
 };
 use crate::wire::Raw;
 
-/// A process that is killed in the end.
+/// A child process that is killed on drop.
 pub(crate) struct Killed(pub(crate) Child);
 
 impl Drop for Killed {
@@ -25,7 +25,7 @@ impl Drop for Killed {
     }
 }
 
-/// Our server with a port, a folder and nothing that others share.
+/// Returns this server's command with a port, a folder and nothing that other tests share.
 pub(crate) fn prepared(port: u16, dir: &Path) -> Command {
     let mut command = support::command();
     command
@@ -54,7 +54,7 @@ pub(crate) fn output(command: &mut Command) -> (bool, String, String) {
     (status.success(), text(stdout), text(stderr))
 }
 
-/// What a service manager hears, each message with its lines.
+/// Messages that a service manager receives, each with its lines.
 struct Heard(UnixDatagram);
 
 impl Heard {
@@ -68,7 +68,7 @@ impl Heard {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Reads until a line begins like this; that line.
+    /// Reads until a line begins with `start`, and returns that line.
     fn until(&self, start: &str) -> String {
         let mut found = None;
         eventually(start, || {
@@ -249,7 +249,7 @@ fn a_server_in_the_background_can_be_reached_when_its_start_returns() {
             .into_iter()
             .any(|name| name.starts_with("jemalloc_bg"))
     );
-    // Another one with this port says so on the terminal, and does not touch the file.
+    // A second server with this port reports that on the terminal, and does not touch the file.
     let (is_good, _, stderr) = start(port, &pidfile);
     assert!(!is_good);
     assert!(stderr.contains("Address already in use"), "{stderr}");
@@ -343,7 +343,7 @@ fn what_can_not_work_stops_the_start_with_a_sentence_on_the_terminal() {
             assert!(seen.contains(sentence), "{arguments:?}: {seen}");
         }
     }
-    // What is not to be saved may be anywhere.
+    // Data that are not to be saved may be in any folder.
     let port = free_port();
     let _child = Killed(
         prepared(port, folder.path())
@@ -437,7 +437,7 @@ fn the_help_names_the_tools_and_misspelt_words_are_answered() {
     assert!(!stderr.contains("did you mean"), "{stderr}");
 }
 
-/// What `--check-config` says of these directives: whether all is good, and both outputs.
+/// Returns the verdict of `--check-config` about these directives: whether all are good, and both outputs.
 fn checked(dir: &Path, arguments: &[&str]) -> (bool, String) {
     let mut command = support::command();
     command
@@ -548,7 +548,7 @@ fn the_check_of_a_configuration_says_what_is_unsafe() {
         );
         assert_eq!(text.lines().count(), 2, "nothing else is unsafe: {text}");
     }
-    // What is told apart from those: no user without a password, loopback, a password for the metrics.
+    // Settings that count as safe: no user without a password, loopback, a password for the metrics.
     let safe: [&[&str]; 4] = [
         &[
             "--bind",
@@ -653,7 +653,8 @@ fn a_file_with_passwords_that_all_can_read_is_warned_of() {
     }
 }
 
-/// How often each of so many keys is drawn of so many times, by Zipf's law, from the most frequent on.
+/// Returns how often each of `keys` keys occurs among `draws` samples by Zipf's law, from the most frequent
+/// on.
 fn zipf(keys: usize, draws: usize) -> Vec<usize> {
     let parts: f64 = (1..=keys).map(|rank| 1.0 / rank as f64).sum();
     let count = |rank: usize| draws as f64 / parts / rank as f64;
@@ -693,7 +694,7 @@ fn object_freq_tells_hot_keys_from_others_and_redis_cli_names_them() {
         raw.pipeline(&gets.iter().map(String::as_str).collect::<Vec<_>>());
     }
     let mut frequency = |rank: usize| raw.call(&format!("OBJECT FREQ {}", key(rank))).integer();
-    // 7,300 uses are 43 on the scale; samples find about so many.
+    // 7,300 uses are 43 on the scale; samples find about as many.
     eventually("the first key is known", || {
         (30..60).contains(&frequency(1))
     });

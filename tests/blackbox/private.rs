@@ -1,4 +1,4 @@
-//! Who may read what the server makes, and signals that mean nothing to it.
+//! Permissions of the files and sockets that the server creates, and signals that it ignores.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn mode(path: &Path) -> u32 {
     metadata.mode() & 0o777
 }
 
-/// A server with every kind of file, started under a umask that lets all read.
+/// Starts a server with every kind of file, under a umask that lets all users read; returns their modes.
 fn modes(extra: &[(&str, &str)]) -> [u32; 5] {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let place = |name: &str| dir.path().join(name);
@@ -98,7 +98,7 @@ fn populate_stays_within_the_limit_of_memory() {
     check(&mut client, "DBSIZE", "(integer) 1000");
 }
 
-/// A folder of append-only files with ten keys in the base and ten behind it.
+/// Creates a folder of append-only files with ten keys in the base and ten after it.
 fn appended(dir: &Path) {
     let options = Options::shards(4)
         .with("dir", &dir.display().to_string())
@@ -203,7 +203,7 @@ fn a_manifest_with_zeros_between_its_lines_is_refused() {
     );
 }
 
-/// `BASALT_MANIFESTS` says how many are tried.
+/// `BASALT_MANIFESTS` sets the number of manifests.
 #[test]
 fn what_redis_refuses_of_mutated_manifests_is_refused() {
     let redis = std::ffi::OsStr::new("redis-server");

@@ -1,4 +1,4 @@
-//! The server as a process: how it starts and ends, signals, its title and log, crashes and the watchdog.
+//! The server as a process: start and end, signals, its title and log, crashes and the watchdog.
 
 use std::ffi::OsString;
 use std::fs;
@@ -154,7 +154,7 @@ fn who_asked_for_the_end_sees_it_when_nobody_can_connect() {
     }
 }
 
-/// What `ps` shows of the server.
+/// Returns the server's title as `ps` shows it.
 fn shown_title(raw: &mut Raw) -> String {
     let pid = &info_field(raw, "server", "process_id");
     let shown = std::fs::read(format!("/proc/{pid}/cmdline")).expect("the server runs");
@@ -173,7 +173,8 @@ fn the_process_shows_its_title() {
     let set = |raw: &mut Raw, template: &str| {
         raw.command(&["CONFIG", "SET", "proc-title-template", template])
     };
-    // Longer than the arguments were: it runs on where the variables were that the server got from this process.
+    // A title longer than the arguments were: it extends over the environment that the server got from this
+    // process.
     let bytes_of = |(name, value): (OsString, OsString)| name.len() + value.len() + 2;
     let long = "x".repeat(std::env::vars_os().map(bytes_of).sum::<usize>().min(700));
     set(&mut raw, &format!("a {{port}} {{{{{{tls-port}}}} {long}")).text();
@@ -251,7 +252,7 @@ fn a_signal_from_outside_is_reported_with_its_sender() {
     assert!(log.contains("REDIS BUG REPORT END"), "{log}");
 }
 
-/// The stacks in a log, each with the lines above it.
+/// Returns the stacks in a log, each with the lines above it.
 fn stacks(log: &str) -> Vec<String> {
     let (_, stacks) = log.split_once("STACK TRACE ------").unwrap_or_default();
     let stacks = stacks.split("Backtrace of thread ").skip(1);
@@ -270,7 +271,7 @@ fn the_watchdog_tells_what_holds_a_shard_for_long() {
         "1",
         "k",
     ];
-    // Nobody asked for it as yet.
+    // No client has asked for it yet.
     let killed = |raw: &mut Raw, holder: &mut Raw| {
         eventually("it is killed", || raw.call("SCRIPT KILL").body() == "OK");
         assert!(holder.read().is_error());
@@ -317,8 +318,8 @@ fn sigalrm_has_all_stacks_logged_and_the_server_goes_on() {
     check(&mut raw, "GET k", "\"v\"");
 }
 
-/// Several servers of one machine start as several redis-servers do: who did not choose a port for the metrics gets
-/// another one than the first has.
+/// Several servers on one machine start as several redis-servers do: a server without a configured metrics
+/// port gets another one than the first server's.
 #[test]
 fn servers_beside_each_other_have_metrics_at_ports_of_their_own() {
     let servers: Vec<_> = (0..2)

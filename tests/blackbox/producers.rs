@@ -1,4 +1,4 @@
-//! What streams remember of their producers, over files, replicas, restores and transactions.
+//! Producer ids that streams remember, across files, replicas, restores and transactions.
 
 use crate::replicated::{follow, settle};
 use crate::support::{self, Options, Server, check, outlives_files};
@@ -23,7 +23,7 @@ fn produce(raw: &mut Raw) -> Vec<(String, String)> {
     ids.to_vec()
 }
 
-/// What is named again is not added again.
+/// An entry that is sent again is not added again.
 fn check_known(raw: &mut Raw, ids: &[(String, String)]) {
     let lengths = ["XLEN small", "XLEN large"];
     let before = lengths.map(|line| raw.call(line).show());
@@ -54,7 +54,7 @@ fn replicas_know_what_producers_named() {
     follow(&replica, &primary);
     let mut raw = primary.raw();
     let ids = produce(&mut raw);
-    // One that comes later takes them from a snapshot.
+    // A replica that connects later gets them from a snapshot.
     let late = Server::start(&Options::shards(2));
     follow(&late, &primary);
     settle(&[&primary, &replica, &late]);
@@ -79,7 +79,7 @@ fn copies_and_restored_values_know_what_producers_named() {
             assert_eq!(again, id, "{key}");
             check(&mut raw, &format!("XLEN {key}"), "(integer) 1");
         }
-        // What a script takes back is not remembered.
+        // Entries that a script rolls back are not remembered.
         let script = "redis.call('XADD',KEYS[1],'IDMP','p','two','*','f','v') \
                       return redis.call('XADD',KEYS[1],'IDMP','p','two','*','f','v')";
         let ours = raw

@@ -1,5 +1,5 @@
-//! The edges of the protocol: packets cut anywhere, lengths out of range, nonsense, clients that stop reading, vanish
-//! or send halves. Whatever one client does, the next one is served.
+//! Edge cases of the protocol: packets cut anywhere, lengths out of range, nonsense, and clients that stop
+//! reading, vanish or send half a request. Whatever one client does, the next one is served.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -296,7 +296,7 @@ fn a_query_buffer_above_its_limit_closes_the_client() {
             false => assert!(raw.read_to_close().is_empty(), "closed without a word"),
         }
     }
-    // Those that have left the buffer do not count.
+    // Requests that have left the buffer do not count.
     let mut raw = server.raw();
     raw.send(b"*5\r\n$4\r\nMSET\r\n");
     for _ in 0..4 {
@@ -472,7 +472,7 @@ fn a_whole_pipeline_may_be_sent_before_the_first_reply_is_read() {
         let mut raw = server.raw();
         let value = "v".repeat(100);
         check(&mut raw, &format!("SET before {value}"), "OK");
-        // More than both sockets' buffers hold, in requests as in replies.
+        // More than both sockets can buffer, in requests as in replies.
         raw.send(&encode(&["GET", "before"]).repeat(100_000));
         for _ in 0..100_000 {
             assert_eq!(raw.read().bytes(), value.as_bytes());

@@ -1,9 +1,10 @@
-//! Messages between connections: who gets them, in which order, and what becomes of those who do not read.
+//! Messages between connections: which subscribers receive them, in which order, and what happens to
+//! subscribers that do not read.
 
 use crate::support::{self, Options, Server, check, eventually};
 use crate::wire::{Raw, Value};
 
-/// What redis-cli would print of the next push.
+/// Returns the next push as redis-cli would print it.
 fn message(raw: &mut Raw) -> String {
     let items = raw.read();
     let texts: Vec<String> = items
@@ -133,7 +134,7 @@ fn a_transaction_publishes_when_it_runs() {
         let lines = ["MULTI", "PUBLISH c dropped", "DISCARD", "PUBLISH c three"];
         publisher.pipeline(&lines);
         assert_eq!(message(&mut subscriber), "message c three");
-        // More receivers than one digit holds, with replies behind them.
+        // A number of receivers with more than one digit, with replies after them.
         let mut many: Vec<Raw> = (0..12).map(|_| server.raw()).collect();
         for raw in &mut many {
             subscribe(raw, "SUBSCRIBE wide");
@@ -157,8 +158,9 @@ fn a_transaction_publishes_when_it_runs() {
     });
 }
 
-/// Shows a connection that takes RESP3 each way on which a transaction's messages leave: alone, among events, and from
-/// a unit with scripts, which is undone and runs again when it takes long. What is given is to be queued with the rest.
+/// Passes to `body` a RESP3 connection for each path of a transaction's messages: alone, among events, and
+/// from a unit with scripts, which is rolled back and runs again when it takes long. The line given is to be
+/// queued with the rest.
 fn on_each_way_out(body: impl Fn(&mut Raw, &str)) {
     let brief = "EVAL \"return 1\" 0";
     let slow = "EVAL \"local n = 0 for i = 1, 5000000 do n = n + i end return 1\" 0";
@@ -178,10 +180,10 @@ fn on_each_way_out(body: impl Fn(&mut Raw, &str)) {
                 _ => subscribe(&mut listener, "PSUBSCRIBE __key*"),
             }
             body(&mut raw, line);
-            // Nothing was sent that nobody expected.
+            // Nothing unexpected was sent.
             check(&mut raw, "SET k v", "OK");
             let info = raw.call("INFO stats").body();
-            // A brief one is undone, too, if its thread loses its core for long.
+            // A short one is rolled back, too, if its thread loses its core for long.
             let is_undone = !info.contains("script_reruns_for_time:0");
             assert!(is_undone || line != slow, "{line}: {info}");
         }

@@ -1,5 +1,5 @@
-//! DEBUG RELOAD and DEBUG LOADAOF beside clients: what was let in before is in what is loaded, and nothing comes
-//! between.
+//! DEBUG RELOAD and DEBUG LOADAOF beside other clients: writes admitted before the reload are in the reloaded
+//! data, and no request runs in between.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,7 +16,7 @@ fn options(dir: &Path) -> Options {
         .with("auto-aof-rewrite-percentage", "0")
 }
 
-/// A script that takes so long before it writes.
+/// Returns a script that runs for `ms` milliseconds before it writes.
 fn slow_set(ms: u32) -> String {
     format!(
         "local began = os.clock() \
@@ -143,7 +143,7 @@ fn a_transaction_has_nothing_loaded_again() {
     }
 }
 
-/// The last snapshot must not be of the empty shards of a reload.
+/// The last snapshot must not contain the empty shards of a reload.
 #[test]
 fn a_server_that_is_told_to_end_while_it_reloads_keeps_its_data() {
     const KEYS: i64 = 20_000;

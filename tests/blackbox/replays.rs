@@ -1,5 +1,6 @@
-//! Streams and append-only files that redis-server and Valkey wrote while all of their write commands were called with
-//! all options (`tests/replays/record.py`): replayed here, they leave what they leave there.
+//! Replication streams and append-only files that redis-server and Valkey wrote while all of their write
+//! commands were called with all options (`tests/replays/record.py`): replayed here, they leave the same data
+//! as there.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +17,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/replays")
 }
 
-/// What was recorded of each server, in a folder of its name and version.
+/// Returns the recordings of each server, in folders named by server and version.
 fn recorded() -> Vec<PathBuf> {
     let all = fs::read_dir(folder().join("corpus")).expect("recordings");
     let mut all: Vec<PathBuf> = all.map(|one| one.expect("a folder").path()).collect();
@@ -34,7 +35,7 @@ fn part(of: &Path, name: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// As bytes of RESP2.
+/// Encodes a value as bytes of RESP2.
 fn flat(value: &Value) -> Vec<u8> {
     match value {
         Value::Simple(text) => [b"+", text.as_slice(), b"\r\n"].concat(),
@@ -69,7 +70,7 @@ fn in_order(mut items: Vec<Value>) -> Value {
     Value::Array(items)
 }
 
-/// Of XINFO STREAM FULL what is not a moment or a guess.
+/// Returns the parts of XINFO STREAM FULL that are neither a moment nor an estimate.
 fn stream(reply: &Value, is_of_7_0: bool) -> Value {
     let has_something = |consumer: &Value| !consumer.items()[1].items().is_empty();
     let group = |group: &Value| {
@@ -99,7 +100,7 @@ fn stream(reply: &Value, is_of_7_0: bool) -> Value {
     Value::Array(of)
 }
 
-/// A reply in the form in which `record.py` notes it.
+/// Returns a reply in the form in which `record.py` records it.
 fn noted(kind: &str, reply: Value) -> Value {
     match (kind, &reply) {
         ("ordered", Value::Array(items)) => in_order(items.clone()),
@@ -127,7 +128,7 @@ fn noted(kind: &str, reply: Value) -> Value {
     }
 }
 
-/// Asks what was asked of the server that wrote it.
+/// Repeats the queries that were sent to the server that wrote it.
 fn check_content(server: &Server, of: &Path, what: &str) {
     let content = part(of, &format!("{what}.content")).expect("what is wanted");
     let content = String::from_utf8(content).expect("text");
@@ -205,7 +206,7 @@ fn append_only_files_of_other_servers_leave_here_what_they_leave_there() {
     }
 }
 
-/// With `BASALT_RECORD=1` the servers that are here are recorded anew.
+/// With `BASALT_RECORD=1` the installed servers are recorded anew.
 #[test]
 fn what_other_servers_write_today_leaves_here_what_it_leaves_there() {
     if std::env::var_os("BASALT_RECORD").is_none() {

@@ -1,4 +1,4 @@
-//! A snapshot that comes through a connection of its own, while the stream comes through the first one: in the words
+//! Full synchronization over two connections, one for the snapshot and one for the stream: in the protocols
 //! of Valkey 8 and of Redis 8, from both sides, and with either connection cut.
 
 use std::io::{BufReader, Read, Write};
@@ -19,7 +19,7 @@ fn options(words: &str) -> Options {
     options.with(words, "yes")
 }
 
-/// A primary with so much in it that a snapshot takes its time.
+/// Starts a primary with so much data that a snapshot takes time.
 fn slow_primary(words: &str) -> Server {
     let server = Server::start(&options(words));
     let mut client = server.raw();
@@ -125,7 +125,7 @@ fn one_side_alone_gets_an_ordinary_synchronization() {
     assert!(asking.ask("? -1").starts_with("+FULLRESYNC "));
 }
 
-/// A replica by hand: a connection and the lines that come through it.
+/// A simulated replica: a connection and the lines that come through it.
 struct Asking {
     stream: TcpStream,
     reader: BufReader<TcpStream>,
@@ -181,7 +181,8 @@ impl Asking {
     }
 }
 
-/// The two connections of a replica by hand, the stream's first, and what was said of the snapshot.
+/// Opens the two connections of a simulated replica; returns the stream's, the snapshot's, and the reply
+/// about the snapshot.
 fn both(server: &Server, words: &str) -> (Asking, Asking, String) {
     if words == REDIS {
         let mut main = Asking::new(server, "rdb-channel-repl");
@@ -260,7 +261,7 @@ fn a_replica_that_opens_no_second_connection_is_given_up() {
     main.reads_to_the_end();
     assert!(server.log().contains("did not open its second connection"));
 
-    // What follows the snapshot is kept for that time, and no longer.
+    // The stream after the snapshot is kept for that time, and no longer.
     let server = Server::start(&options(VALKEY).with("repl-timeout", "1"));
     let mut rdb = Asking::connect(&server);
     assert_eq!(
@@ -279,7 +280,7 @@ fn the_stream_follows_a_snapshot_that_is_sent_before_anybody_else_runs() {
         let server = Server::start(&options(words).threads(1));
         let mut client = server.raw();
         for round in 0..20 {
-            // The thread comes to the connections when the snapshot is there to its end.
+            // The thread serves the connections again when the snapshot has arrived completely.
             let mut busy = server.raw();
             let script = "EVAL \"for i=1,1e6 do end\" 0\r\n";
             busy.send(script.repeat(40).as_bytes());
@@ -312,7 +313,7 @@ fn a_replica_that_has_no_room_for_the_stream_says_that_it_is_there() {
     }
 }
 
-/// A primary by hand that offers a second connection, and a server that follows it.
+/// Starts a simulated primary that offers a second connection, and a server that follows it.
 fn misled(words: &str, load: &str) -> (Liar, Server) {
     let liar = Liar::new();
     let server = Server::start(
@@ -394,7 +395,7 @@ fn a_connection_that_breaks_begins_anew_and_loses_nothing() {
             check(&mut client, "GET told", "\"1\"");
             let offset = (7 + SET.len()).to_string();
             assert_eq!(info(&mut client, "slave_repl_offset"), offset);
-            // The stream goes on after a break as any.
+            // The stream continues after a break as usual.
             drop(main);
             let (_, asked) = liar.serve();
             assert_eq!(asked[1..], [ID.to_owned(), (8 + SET.len()).to_string()]);
@@ -417,7 +418,7 @@ fn what_is_no_second_connection_falls_back_to_one() {
             // The next link has one connection.
             let (mut main, _) = liar.serve();
             assert!(!liar.was_offered(), "{lie}");
-            // It was not offered, so that it is nonsense.
+            // The protocol was not offered, so that this is nonsense.
             main.write_all(offer(words)).expect("sent");
             check(&mut client, "GET mine", "\"1\"");
         }

@@ -1,5 +1,5 @@
-//! Primaries that lie, tear and break off: the link ends with a line in the log, the data of before stay, and the
-//! replica goes on.
+//! Primaries that send wrong data, truncate it or disconnect: the link ends with a line in the log, the
+//! earlier data stay, and the replica goes on.
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,7 +12,7 @@ use crate::wire::{encode, split};
 
 pub(crate) const ID: &str = "0123456789012345678901234567890123456789";
 
-/// A primary that answers as one until it is asked for the stream, and then says something else.
+/// A primary that answers correctly until it is asked for the stream, and then sends wrong data.
 pub(crate) struct Liar {
     listener: TcpListener,
     pub(crate) port: u16,
@@ -91,7 +91,7 @@ pub(crate) fn request(reader: &mut impl BufRead) -> Vec<String> {
     words
 }
 
-/// The snapshot of a server with some data.
+/// Returns the snapshot of a server with some data.
 pub(crate) fn snapshot() -> Vec<u8> {
     let server = Server::start(&Options::shards(4));
     Writer::new(&server, 9).write(300);
@@ -112,14 +112,14 @@ fn full(offset: &str) -> Vec<u8> {
     format!("+FULLRESYNC {ID} {offset}\r\n").into_bytes()
 }
 
-/// A full synchronization as an honest primary sends it, its length first.
+/// Returns a full synchronization as an honest primary sends it, its length first.
 fn full_sync() -> Vec<u8> {
     let whole = snapshot();
     let length = format!("${}\r\n", whole.len()).into_bytes();
     [full("0"), length, whole].concat()
 }
 
-/// A liar, and a server that is to follow it.
+/// Starts a faulty primary, and a server that is to follow it.
 fn misled() -> (Liar, Server) {
     let (liar, server) = (Liar::new(), replica("disabled"));
     server

@@ -1,4 +1,5 @@
-//! Basalt as a primary: replicas of redis-server 7.0.15 follow it, and raw sockets lie to it.
+//! basalt as a primary: replicas of redis-server 7.0.15 follow it, and raw sockets send it false replication
+//! requests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -9,7 +10,7 @@ use crate::replicated::{Writer, follow, info, settle};
 use crate::support::{Options, Oracle, Server, check, eventually, variable};
 use crate::wire::Raw;
 
-/// A primary that sends snapshots at once.
+/// Returns the options of a primary that sends snapshots at once.
 fn primary() -> Options {
     Options::shards(8).with("repl-diskless-sync-delay", "0")
 }
@@ -64,7 +65,7 @@ fn a_link_that_is_cut_goes_on_where_it_was() {
         settle(&[&server, &replica]);
     }
     assert_eq!(count(&mut client, "sync_full"), 1);
-    // As a server of its own it asked for its own stream, which nobody here knows.
+    // Formerly a primary, it asked for its own stream, which no server here knows.
     assert_eq!(count(&mut client, "sync_partial_err"), 1);
 }
 
@@ -129,7 +130,7 @@ impl Socket {
         self.0.get_mut().write_all(bytes).expect("it is sent");
     }
 
-    /// The next line that says something.
+    /// Returns the next line that is not empty.
     fn line(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -171,7 +172,8 @@ impl Socket {
         (socket, offset.expect("a number"))
     }
 
-    /// The server's only replica, once the server counts it as one that has everything; the offset of its snapshot.
+    /// Connects the server's only replica, and waits until it counts as caught up; returns also its
+    /// snapshot's offset.
     fn attach(server: &Server, client: &mut Raw) -> (Socket, u64) {
         let (mut socket, offset) = Socket::synchronize(server);
         socket.send(b"REPLCONF ACK 0\r\n");
@@ -182,8 +184,8 @@ impl Socket {
     }
 }
 
-/// Answers each request for an acknowledgement as redis-server does, with the offset in front of the request; says
-/// nothing otherwise, until the server is gone. The stream's first byte follows the snapshot of this offset.
+/// Answers each request for an acknowledgement as redis-server does, with the offset before the request, and
+/// sends nothing else, until the server is gone. The stream's first byte follows the snapshot of this offset.
 fn acknowledge_when_asked(mut socket: Socket, mut offset: u64) {
     let mut line = Vec::new();
     let mut next = |socket: &mut Socket| {
@@ -297,7 +299,7 @@ fn ten_slow_replicas_take_no_more_memory_than_one() {
         count(&mut client, "used_memory")
     };
     let (one, ten) = (used(1), used(10));
-    // What the system's buffers have taken from one connection may be less than from another one.
+    // The system's buffers may have taken less from one connection than from another.
     assert!(ten < one + MORE_BYTES_MAX, "{one} with one, {ten} with ten");
 }
 
@@ -344,7 +346,7 @@ fn whoever_lies_is_refused_or_closed_and_nothing_else_happens() {
         ("x", "1"),
     ] {
         let mut socket = Socket::connect(&server);
-        // Or else a snapshot is made by file, and those that ask next get that one.
+        // Otherwise a snapshot is made by file, and replicas that ask next get that one.
         socket.send(b"REPLCONF capa eof capa psync2\r\n");
         assert_eq!(socket.line(), "+OK");
         socket.send(format!("PSYNC {id} {at}\r\n").as_bytes());
@@ -357,7 +359,7 @@ fn whoever_lies_is_refused_or_closed_and_nothing_else_happens() {
         socket.line(),
         "-ERR value is not an integer or out of range"
     );
-    // What it says to have, and was never written, counts for nothing.
+    // An acknowledged offset that was never written does not count.
     let (mut liar, _) = Socket::synchronize(&server);
     client.call("SET a 2");
     let end = info(&mut client, "master_repl_offset");
@@ -457,12 +459,12 @@ fn an_end_that_waited_for_replicas_and_fails_lets_writers_go_on() {
     assert!(server.log().contains("Errors trying to shut down"));
 }
 
-/// The only replica, as INFO says.
+/// Returns the only replica, according to INFO.
 fn only_replica(client: &mut Raw) -> String {
     info(client, "slave0")
 }
 
-/// A replica that has asked for a snapshot.
+/// Connects a replica that has asked for a snapshot.
 fn ask(server: &Server) -> Socket {
     let mut socket = Socket::connect(server);
     socket.send(b"PSYNC ? -1\r\n");
@@ -618,7 +620,7 @@ fn what_is_kept_for_a_slow_replica_is_counted_but_for_a_few_blocks() {
     assert!(more.abs() < 200 << 10, "{more} bytes are not counted");
 }
 
-/// What the server takes of memory beside the stream that is kept for slow replicas.
+/// Returns the server's memory without the stream that is kept for slow replicas.
 fn own_bytes(client: &mut Raw) -> i64 {
     let text = client.call("INFO memory").body();
     let field = |name: &str| -> i64 {
@@ -667,11 +669,11 @@ fn what_is_kept_for_a_slow_replica_is_counted_so_well_that_little_room_is_enough
         check(&mut client, "DBSIZE", &format!("(integer) {KEYS}"));
         let more = own_bytes(&mut client) - before;
         assert!(more.abs() < ROOM_BYTES, "{more} bytes are not counted");
-        // Gone from what replicas take, and given back or not counted, from the reply on.
+        // From the reply on, its memory no longer counts for replicas, and is freed or not counted.
         check(&mut client, "CLIENT KILL TYPE replica", "(integer) 1");
         let left = own_bytes(&mut client) - before;
         assert_eq!(count(&mut client, "mem_clients_slaves"), 0);
-        // Threads keep some of what they freed, to use it again.
+        // Threads keep some of the memory that they freed, to use it again.
         assert!(left.abs() < ROOM_BYTES, "{left} bytes are left");
         check(&mut client, "CONFIG SET maxmemory 0", "OK");
         drop(slow);
@@ -730,7 +732,7 @@ fn writers_wait_for_a_slow_replica_where_that_is_wanted() {
     assert!(!writer.is_finished());
     assert_eq!(info(&mut client, "connected_slaves"), "1");
     check(&mut client, "EXISTS k1", "(integer) 1");
-    // Whoever reads sets it free.
+    // Reading frees it.
     let mut bytes = vec![0; 1 << 20];
     while !writer.is_finished() {
         assert!(slow.0.read(&mut bytes).expect("more comes") > 0);

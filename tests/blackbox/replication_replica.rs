@@ -1,4 +1,5 @@
-//! basalt as a replica of redis-server: the data and offsets are the primary's, and nothing changes but by its stream.
+//! basalt as a replica of redis-server: data and offsets equal the primary's, and only its stream changes
+//! anything.
 
 use std::time::Duration;
 
@@ -169,7 +170,7 @@ fn a_replica_is_written_to_by_its_primary_only() {
         "EVAL \"#!lua flags=no-writes\\nreturn 1\" 0",
         stale,
     );
-    // What a script may write is looked at first.
+    // Scripts are checked first for whether they may write.
     check(&mut client, "EVAL \"#!lua\\nreturn 1\" 0", read_only);
     check(
         &mut client,
@@ -205,7 +206,7 @@ fn keys_expire_when_the_primary_says_so_and_are_hidden_before() {
         ("KEYS *", "1) \"b\""),
         ("RANDOMKEY", "\"b\""),
         ("CONFIG SET replica-read-only no", "OK"),
-        // What a client of the replica does to an expired key begins with none.
+        // A replica's client that writes to an expired key begins with an absent one.
         ("INCR n", "(integer) 1"),
         ("CONFIG SET replica-read-only yes", "OK"),
     ] {
@@ -232,7 +233,7 @@ fn clients_that_wait_are_let_go_when_the_role_changes() {
     let text = "(error) UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
     assert_eq!(reply, text);
     assert!(waiting.is_closed());
-    // Those that only read wait on.
+    // Clients that only read go on waiting.
     waiting = replica.raw();
     waiting.send(
         b"*6\r\n$5\r\nXREAD\r\n$5\r\nBLOCK\r\n$1\r\n0\r\n$7\r\nSTREAMS\r\n$1\r\nx\r\n$1\r\n$\r\n",
@@ -292,7 +293,7 @@ fn a_chain_has_the_same_data_and_goes_on_behind_whoever_is_promoted() {
     let Some(Oracle(last)) = Oracle::start() else {
         return;
     };
-    // What is written here is more than a backlog of the usual size, and whoever lags by all of it needs that.
+    // The writes here exceed a backlog of the usual size, and a replica that lags by all of it needs them.
     let options = Options::shards(8)
         .with("repl-diskless-sync-delay", "0")
         .with("repl-backlog-size", "100mb");
@@ -301,7 +302,7 @@ fn a_chain_has_the_same_data_and_goes_on_behind_whoever_is_promoted() {
         .raw()
         .call("CONFIG SET repl-diskless-sync-delay 0 repl-backlog-size 100mb");
     follow(&second, &first);
-    // The stream has selected a database, and whoever comes now is not told so by it.
+    // The stream has selected a database; a replica that connects now does not learn that from the stream.
     let mut client = first.raw();
     client.call("SELECT 2");
     client.call("SET before 1");
@@ -437,7 +438,7 @@ fn waitaof_counts_replicas_whose_file_is_on_the_disk() {
     );
 }
 
-/// A primary, and a replica of it that has everything.
+/// Starts a primary, and a replica that has caught up with it.
 fn pair(options: &Options) -> (Server, Server) {
     let primary = Server::start(&Options::shards(4).with("repl-diskless-sync-delay", "0"));
     let replica = Server::start(options);

@@ -1,5 +1,5 @@
-//! Rights to read, to write and to use databases, of commands that Redis has not, or judges in another way. All
-//! commands are tried at random by `tests/differential/rights.rs`.
+//! Rights to read, to write and to use databases, for commands that Redis lacks or checks in another way.
+//! `tests/differential/rights.rs` tries all commands at random.
 
 use crate::acl::{signed_in, start};
 use crate::support::check;
@@ -25,7 +25,7 @@ fn sketches_are_read_by_readers_and_written_by_writers() {
         assert!(!admin.call(line).is_error(), "{line}");
     }
     let (mut reader, mut writer) = (signed_in(&server, "reader"), signed_in(&server, "writer"));
-    // Writes that answer nothing of the value are for writers, the others for users who may do both.
+    // Writes whose replies reveal nothing of the value are for writers, the others for users who may do both.
     for (line, writes_only) in [
         ("BF.RESERVE bfn 0.01 100", true),
         ("BF.ADD bf b", false),

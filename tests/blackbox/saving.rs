@@ -1,4 +1,4 @@
-//! Snapshots: SAVE, BGSAVE, save points, the last save before the end, and what happens when nothing can be saved.
+//! Snapshots: SAVE, BGSAVE, save points, the last save at shutdown, and errors when saving is impossible.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -7,7 +7,7 @@ use std::thread;
 use crate::support::{Draw, Options, Oracle, Server, check, eventually, info_field, is_stand_in};
 use crate::wire::{Raw, encode};
 
-/// A figure of INFO.
+/// Returns a figure of INFO.
 fn figure(client: &mut Raw, name: &str) -> String {
     info_field(client, "persistence", name)
 }
@@ -19,7 +19,7 @@ fn until_saved(client: &mut Raw) {
     assert_eq!(figure(client, "rdb_last_bgsave_status"), "ok");
 }
 
-/// Ours, with what is saved in a folder.
+/// Starts this server with its data in a folder.
 fn ours_in(dir: &Path) -> Server {
     let dir = dir.to_str().expect("a plain path");
     let server = Server::start(&Options::shards(8).with("dir", dir));
@@ -28,7 +28,7 @@ fn ours_in(dir: &Path) -> Server {
     server
 }
 
-/// Something of every type and encoding.
+/// Creates values of every type and encoding.
 fn fill(client: &mut Raw) {
     let mut draw = Draw::new(7);
     for index in 0..3_000 {
@@ -90,7 +90,7 @@ fn what_is_saved_is_loaded_by_redis_server_and_by_us() {
         let mut theirs = oracle.0.raw();
         assert_eq!(theirs.call("DEBUG DIGEST").text(), digest);
         check(&mut theirs, "FCALL f 0", "(integer) 7");
-        // And what they make of it, by us.
+        // And the reverse: their file, loaded here.
         check(&mut theirs, "SAVE", "OK");
         let again = ours_in(&server.dir());
         assert_eq!(again.raw().call("DEBUG DIGEST").text(), digest);
@@ -100,7 +100,7 @@ fn what_is_saved_is_loaded_by_redis_server_and_by_us() {
 const ACCOUNTS: usize = 400;
 const EACH: i64 = 1_000;
 
-/// Moves money between two accounts until told to stop, and notes each move in lists.
+/// Moves money between two accounts until it is stopped, and records each move in lists.
 fn transfers(server: &Server, seed: u64, stop: &AtomicBool) {
     let (mut client, mut draw) = (server.raw(), Draw::new(seed));
     while !stop.load(Relaxed) {
@@ -123,7 +123,7 @@ fn transfers(server: &Server, seed: u64, stop: &AtomicBool) {
     }
 }
 
-/// The sum of all accounts, and how many moves are noted.
+/// Returns the sum of all accounts, and the number of recorded moves.
 fn sum(client: &mut Raw) -> (i64, i64) {
     let names: Vec<String> = (0..ACCOUNTS)
         .map(|index| format!("account:{index}"))
@@ -208,7 +208,7 @@ fn one_snapshot_at_a_time() {
     check(&mut client, "SAVE", busy);
     assert_eq!(figure(&mut client, "rdb_bgsave_in_progress"), "1");
     check(&mut client, "SET beside 1", "OK");
-    // What is flushed is not worth saving.
+    // Flushed data need no save.
     check(&mut client, "FLUSHALL", "OK");
     eventually("the snapshot is given up", || {
         figure(&mut client, "rdb_bgsave_in_progress") == "0"
@@ -272,7 +272,7 @@ fn flushall_empties_the_file_where_there_are_save_points() {
     });
 }
 
-/// A folder stands where the snapshot is to go.
+/// A folder has the snapshot's name, so that it cannot be written.
 #[test]
 fn writes_are_refused_while_nothing_can_be_saved() {
     let server = Server::start(&Options::shards(4));
@@ -284,7 +284,7 @@ fn writes_are_refused_while_nothing_can_be_saved() {
     eventually("it fails", || {
         figure(&mut client, "rdb_last_bgsave_status") == "err"
     });
-    // Without save points nobody relies on it.
+    // Without save points no client relies on snapshots.
     check(&mut client, "SET a 2", "OK");
     check(&mut client, "CONFIG SET save \"100000 1\"", "OK");
     for line in [
@@ -384,7 +384,7 @@ fn what_changes_before_its_turn_is_counted() {
     }
     check(&mut client, "CONFIG SET rdb-key-save-delay 20000", "OK");
     check(&mut client, "BGSAVE", "Background saving started");
-    // One of two at least has not had its turn.
+    // At least one of two has not had its turn.
     for index in 0..200 {
         client.call(&format!("SETRANGE key:{index} 0 y"));
     }
@@ -403,7 +403,7 @@ fn what_changes_before_its_turn_is_counted() {
         .parse()
         .expect("bytes");
     assert!((100 * LEN..400 * LEN).contains(&last), "{last}");
-    // Nobody waits for a delay that was taken away.
+    // Removing the delay ends a wait for it.
     check(&mut client, "CONFIG SET rdb-key-save-delay 600000000", "OK");
     check(&mut client, "BGSAVE", "Background saving started");
     assert_eq!(figure(&mut client, "rdb_bgsave_in_progress"), "1");
@@ -414,7 +414,7 @@ fn what_changes_before_its_turn_is_counted() {
     assert!(forks.contains("total_forks:2\r\n"), "{forks}");
 }
 
-/// A large collection of each type that has pieces, under names of many shards.
+/// Fills a large collection of each type that is saved in pieces, under names of many shards.
 fn fill_large(client: &mut Raw) {
     for from in (0..15_000).step_by(500) {
         let each = |form: &dyn Fn(i32) -> String| -> String {
@@ -532,7 +532,7 @@ fn large_sketches_that_change_while_they_are_saved_are_those_of_the_cut() {
     }
     let mut draw = Draw::new(11);
     (0..600).for_each(|_| count(&mut client, &mut draw));
-    // What takes the walk its time.
+    // Data that make the snapshot's walk take long.
     for index in 0..200 {
         check(&mut client, &format!("SET small:{index} {index}"), "OK");
     }
@@ -566,8 +566,8 @@ fn large_sketches_that_change_while_they_are_saved_are_those_of_the_cut() {
 fn an_end_without_a_save_waits_for_no_script_that_holds_up_what_is_being_saved() {
     let script =
         "redis.log(redis.LOG_WARNING, 'it runs') redis.call('SET', KEYS[1], 1) while true do end";
-    // How many shards, a directive at the start, what is asked for before the script runs and while it does, and what
-    // the log says once it waits for the script.
+    // The number of shards, a directive at the start, the requests before the script runs and while it does,
+    // and the log's message once it waits for the script.
     let rewrites = "append only file rewriting started";
     for (shards, directive, before, meanwhile, waits) in [
         (1, "save 1 1", "PING", "PING", "Background saving started"),

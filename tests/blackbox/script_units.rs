@@ -1,4 +1,4 @@
-//! Scripts as units: keys that nobody declared, scripts that take long or for ever, transactions with scripts.
+//! Scripts as units: undeclared keys, scripts that run long or forever, transactions with scripts.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::support::{self, Draw, Options, Server, check, eventually};
 use crate::wire::{Raw, Value, encode};
 
-/// A script as a line of words.
+/// Runs a script with a line of words.
 fn eval(raw: &mut Raw, script: &str, rest: &[&str]) -> Value {
     let mut words = vec!["EVAL", script];
     words.extend_from_slice(rest);
@@ -46,7 +46,7 @@ fn sum(raw: &mut Raw) -> i64 {
         .sum()
 }
 
-/// How long the stress runs.
+/// Returns the duration of the stress.
 fn stress_for() -> Duration {
     let seconds = std::env::var("BASALT_STRESS_SECONDS").ok();
     Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(5))
@@ -139,14 +139,14 @@ fn endless_scripts_hold_nobody_up(threads: usize, scripts: usize) {
     for number in 0..scripts {
         let mut raw = server.raw();
         let script = "redis.call('get', KEYS[1]) while true do end";
-        // The first holds a shard; others hold none.
+        // The first keeps a shard locked; the others lock none.
         match number {
             0 => raw.send(&encode(&["EVAL", script, "1", "held"])),
             _ => raw.send(&encode(&["EVAL", "while true do end", "0"])),
         }
         loops.push(raw);
     }
-    // Data commands of other shards go on, also while others are turned away.
+    // Data commands on other shards go on, also while requests are refused.
     let began = Instant::now();
     let mut turns = 0;
     while began.elapsed() < Duration::from_millis(1_500) || turns < 5 {
@@ -287,7 +287,7 @@ fn what_a_script_misses_is_told_once_however_often_it_runs() {
     if !support::is_stand_in() {
         assert_ne!(reruns(&mut raw), before, "it was undone");
     }
-    // What was deleted by the run that was undone, because its time had come, stays so.
+    // A key that expired in the run that was rolled back stays deleted.
     check(&mut raw, "PUBLISH end x", "(integer) 1");
     let mut heard = Vec::new();
     loop {
@@ -302,7 +302,7 @@ fn what_a_script_misses_is_told_once_however_often_it_runs() {
     assert_eq!(heard, ["expired over", "keymiss never", "keymiss over"]);
 }
 
-/// The value of a field of INFO, or of a figure in such a field.
+/// Returns the value of a field of INFO, or of a figure in such a field.
 fn figure(raw: &mut Raw, section: &str, name: &str) -> String {
     let (field, part) = name.split_once('.').unwrap_or((name, ""));
     let text = support::info_field(raw, section, field);
@@ -441,7 +441,7 @@ fn commands_of_the_connection_do_not_make_a_transaction_with_scripts_take_all_sh
             3,
             "one",
         ),
-        // What the first command does to the others could not be undone if the script needed more.
+        // The first command's effect on the others could not be rolled back if the script needed more.
         (&["CONFIG SET maxclients 9000"][..], 1, "all"),
         (&["DBSIZE"][..], 1, "all"),
     ] {
@@ -487,7 +487,7 @@ fn scripts_that_write_nothing_run_while_writes_are_paused() {
         &["EVAL", "#!lua\nreturn 1", "0"],
         &["EVALSHA", &plain_sha, "0"],
         &["FCALL", "writes", "0"],
-        // Nobody knows what these would have done.
+        // The effects of these are unknown.
         &["EVALSHA", "0000000000000000000000000000000000000000", "0"],
         &["FCALL", "unknown", "0"],
     ];
@@ -541,7 +541,8 @@ fn every_kind_of_thread_has_room_for_scripts_that_go_deep() {
         Options::shards(4).threads(2).with("runtime", "per-core"),
     ] {
         let server = Server::start(&options);
-        // Several clients of one shard: some scripts are run by whoever lets it go, or by its worker.
+        // Several clients of one shard: some scripts are run by the thread that releases it, or by its
+        // worker.
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -1,4 +1,5 @@
-//! Scripts and functions over the wire: what they answer, what others see of them, and what the server keeps of them.
+//! Scripts and functions over the wire: their replies, their effects as other clients see them, and which of
+//! them the server keeps.
 
 use crate::support::{self, Options, Oracle, Server, check};
 use crate::wire::Raw;
@@ -205,7 +206,7 @@ fn scripts_are_run_cached_and_forgotten() {
             &format!("EVALSHA {sha1} 0 x"),
             "(error) NOSCRIPT No matching script. Please use EVAL.",
         );
-        // What is compiled still is known again once it is evaluated.
+        // A compiled script is known again once it is evaluated.
         check(&mut raw, "EVAL 'return ARGV[1]' 0 y", "\"y\"");
         check(&mut raw, &format!("EVALSHA {sha1} 0 x"), "\"x\"");
         check(
@@ -296,7 +297,7 @@ fn what_loads_scripts_may_be_called_by_scripts_where_that_is_allowed() {
         check(&mut raw, line, expected);
     }
     if support::is_stand_in() {
-        // It ends itself at what follows.
+        // redis-server ends itself at the next request.
         return;
     }
     check(
@@ -371,7 +372,7 @@ fn functions_are_loaded_called_listed_and_restored() {
     });
 }
 
-/// Each fails in its own way, and says which line.
+/// Each fails in its own way, with the line of the error.
 const FAILING: &[&str] = &[
     "return string.gsub('rep', '%w+', string)",
     "local x = string.gsub('rep', '%w+', string) return x",

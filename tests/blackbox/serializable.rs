@@ -1,7 +1,7 @@
-//! Transactions over many shards are as if one ran after the other: sums are kept, and small histories are searched for
-//! a serial order that explains every reply.
+//! Transactions over many shards are serializable: sums are kept, and small histories are searched for a
+//! serial order that explains every reply.
 //!
-//! How a transaction is sent is a function of its own ([`Runner`]), so that every way there is goes through the same
+//! Each way to send a transaction is a function of its own ([`Runner`]), so that all of them pass the same
 //! checks.
 
 use std::collections::HashSet;
@@ -44,7 +44,7 @@ fn transfer_blindly(raw: &mut Raw, from: &str, to: &str, amount: i64) {
     ]);
 }
 
-/// Reads first and writes what it computed, unless somebody was faster.
+/// Reads first and writes the result, unless another client changed the keys meanwhile.
 fn transfer_by_watch(raw: &mut Raw, from: &str, to: &str, amount: i64) {
     loop {
         raw.call(&format!("WATCH {from} {to}"));
@@ -65,7 +65,7 @@ fn transfer_by_watch(raw: &mut Raw, from: &str, to: &str, amount: i64) {
     }
 }
 
-/// What a list of one element holds moves to another list, and with it the amount.
+/// Moves the content of a list of one element to another list, and with it the amount.
 fn transfer_and_rename(raw: &mut Raw, from: &str, to: &str, amount: i64) {
     raw.pipeline(&[
         "MULTI",
@@ -159,7 +159,7 @@ enum Op {
     Write(usize, u64),
 }
 
-/// A transaction that was run: what it did, what its reads saw, and when.
+/// A transaction that was run: its operations, the values that it read, and its times.
 #[derive(Clone, Debug)]
 struct Done {
     ops: Vec<Op>,
@@ -168,7 +168,7 @@ struct Done {
     ended: u128,
 }
 
-/// Sends a transaction; what its reads saw, in order.
+/// Sends a transaction; returns the values that it read, in order.
 type Runner = fn(&mut Raw, &str, &[Op]) -> Vec<u64>;
 
 fn key(prefix: &str, register: usize) -> String {
@@ -199,7 +199,7 @@ fn by_exec(raw: &mut Raw, prefix: &str, ops: &[Op]) -> Vec<u64> {
         .collect()
 }
 
-/// As one command: reads only, or writes only. Others go as a transaction.
+/// Runs operations as one command if all are reads or all are writes, and as a transaction otherwise.
 fn by_command(raw: &mut Raw, prefix: &str, ops: &[Op]) -> Vec<u64> {
     let mut words = Vec::new();
     for op in ops {
@@ -224,7 +224,7 @@ fn by_command(raw: &mut Raw, prefix: &str, ops: &[Op]) -> Vec<u64> {
 
 const RUNNERS: [Runner; 2] = [by_exec, by_command];
 
-/// What a transaction sees that runs alone, and what it leaves.
+/// Returns what a transaction that runs alone reads, and applies its writes to `state`.
 fn run_alone(ops: &[Op], state: &mut State) -> Vec<u64> {
     let mut seen = Vec::new();
     for op in ops {
@@ -236,7 +236,8 @@ fn run_alone(ops: &[Op], state: &mut State) -> Vec<u64> {
     seen
 }
 
-/// Whether some order explains a history, in which nothing comes before what had ended when it began.
+/// True if some order explains a history, in which a transaction comes after all that had ended when it
+/// began.
 fn is_serial(history: &[Done]) -> bool {
     assert!(history.len() < 64, "a bit for each transaction");
     let mut known = HashSet::new();

@@ -1,4 +1,5 @@
-//! The server about itself: INFO, CONFIG, COMMAND, SLOWLOG, MEMORY, DEBUG, SHUTDOWN, start-up errors.
+//! Commands about the server itself: INFO, CONFIG, COMMAND, SLOWLOG, MEMORY, DEBUG, SHUTDOWN; and start-up
+//! errors.
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -83,7 +84,7 @@ fn what_is_flushed_counts_as_freed_behind_the_clients_back() {
         }
         support::check(&mut raw, "CONFIG RESETSTAT", "OK");
         support::check(&mut raw, "FUNCTION FLUSH ASYNC", "OK");
-        // Both of them, and what they were compiled to.
+        // Both of them, and their compiled forms.
         assert_eq!(freed(&mut raw), "3");
         support::check(&mut raw, "FUNCTION FLUSH", "OK");
         assert_eq!(freed(&mut raw), "3");
@@ -342,8 +343,8 @@ fn digests_equal_redis_servers_for_the_same_data() {
     });
 }
 
-/// What COMMAND INFO says of a command, less what redis-server 7.0 and later versions disagree on: tips, subcommands'
-/// order, and the categories and flags' order.
+/// Compares COMMAND INFO, without the parts on which redis-server 7.0 and later versions disagree: tips,
+/// subcommands' order, and the categories and flags' order.
 #[test]
 fn command_info_equals_redis_servers() {
     let Some(Oracle(oracle)) = Oracle::start() else {
@@ -376,7 +377,7 @@ fn command_info_equals_redis_servers() {
         let sorted = |value: &Value| {
             let mut items = value.items().to_vec();
             items.sort();
-            // From 7.2 on, what waits is allowed in scripts, where it does not wait.
+            // From 7.2 on, blocking commands are allowed in scripts, where they do not wait.
             if items.iter().any(|item| item.text() == "blocking") {
                 items.retain(|item| item.text() != "noscript");
             }
@@ -538,7 +539,7 @@ fn a_command_that_waited_counts_once_with_how_it_ended() {
             .lines()
             .find_map(|line| line.strip_prefix("latency_percentiles_usec_debug:p50="));
         let p50_us: f64 = line.expect("it was run").trim().parse().expect("a number");
-        // What sleeps and what measures are two clocks.
+        // The sleep and the measurement use two different clocks.
         assert!(p50_us >= 45_000.0, "{p50_us}");
     });
 }

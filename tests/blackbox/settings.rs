@@ -1,4 +1,4 @@
-//! CONFIG SET where it meets transactions: what it does to shards, sockets and folders comes when no shard is in hand.
+//! CONFIG SET within transactions: its effects on shards, sockets and folders come when no shard is locked.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::{self, Options, Server, check, eventually, free_port, is_listening};
 use crate::wire::Raw;
 
-/// The reply of a transaction, as redis-cli prints it.
+/// Returns the reply of a transaction, as redis-cli prints it.
 fn transaction(raw: &mut Raw, lines: &[&str]) -> String {
     check(raw, "MULTI", "OK");
     for line in lines {
@@ -129,7 +129,7 @@ fn what_asks_the_system_runs_behind_its_transaction_and_answers_in_its_place() {
         "CONFIG GET maxclients",
         "1) \"maxclients\"\n2) \"1234\"",
     );
-    // It is counted with the time that it took.
+    // The command is counted, with the time that it took.
     let stats = raw.call("INFO commandstats").body();
     let line = stats
         .lines()
@@ -148,7 +148,7 @@ fn what_asks_the_system_runs_behind_its_transaction_and_answers_in_its_place() {
     );
     let errors = raw.call("INFO errorstats").body();
     assert!(errors.contains("errorstat_ERR:count=2"), "{errors}");
-    // What changes nothing but parameters is seen by the commands behind it.
+    // Changes of plain parameters are visible to the next commands.
     let reply = transaction(
         &mut raw,
         &[
@@ -219,7 +219,7 @@ fn a_process_has_huge_pages_once_it_is_large_unless_disable_thp_says_yes() {
             is_allowed().is_some_and(|said| said == allowed)
         });
         if directive == "yes" {
-            // It looks each 100 ms.
+            // The server checks each 100 ms.
             std::thread::sleep(Duration::from_millis(300));
             assert_eq!(is_allowed().as_deref(), Some("0"));
         }

@@ -1,9 +1,9 @@
-//! What each database takes, and how its clients fare.
+//! Resource use of each database, and the service that its clients get.
 
 use crate::support::{self, Options, Server, check, is_stand_in};
 use crate::wire::Raw;
 
-/// A figure of a database: of its line of INFO keyspace what Redis has there, else of INFO databases.
+/// Returns a figure of a database: Redis's figures from INFO keyspace, the others from INFO databases.
 fn figure(raw: &mut Raw, db: usize, name: &str) -> i64 {
     let line = match name {
         "keys" | "expires" => support::info_field(raw, "keyspace", &format!("db{db}")),
@@ -46,7 +46,8 @@ fn each_database_has_figures_of_its_own() {
         assert_eq!(figure(&mut raw, 0, "bytes"), other);
         assert_eq!(figure(&mut raw, 3, "bytes"), first);
         assert_eq!(figure(&mut raw, 3, "hits"), hits);
-        // What is undone of a script is not counted, nor is it when it runs again.
+        // Changes of a script that were rolled back are not counted, nor are they counted twice when it runs
+        // again.
         check(&mut raw, "SELECT 0", "OK");
         let script =
             "redis.call('GET','big'); redis.call('SELECT',3); redis.call('GET','a'); return 1";
@@ -108,7 +109,7 @@ fn metrics_tell_databases_apart() {
     }
 }
 
-/// What a database is refused with that has used up its share.
+/// Returns the error of a database that has used up its share.
 fn refused(db: usize) -> String {
     format!(
         "(error) OOM command not allowed when used memory of database {db} > its share in 'maxmemory-db'."
@@ -154,7 +155,7 @@ fn a_database_that_has_used_up_its_share_is_refused_by_name_and_no_other() {
         check(&mut raw, "EXISTS before", "(integer) 0");
         check(&mut raw, "SELECT 2", "OK");
         check(&mut raw, "EXISTS k in copy", "(integer) 0");
-        // What is deleted, flushed or exchanged makes room, and so does a larger share.
+        // Deleting, flushing or swapping frees memory of the share, and so does a larger share.
         check(&mut raw, "SWAPDB 2 5", "OK");
         check(&mut raw, "SET more v", "OK");
         check(&mut raw, "SWAPDB 2 5", "OK");
@@ -308,7 +309,8 @@ fn a_replica_leaves_shares_to_its_primary() {
         keyspace.contains("db1:keys=3000,")
     });
     assert_eq!(figure(&mut at_replica, 1, "evicted"), 0);
-    // Its own primary, it keeps to what it was told; what a primary evicts, its replica loses too.
+    // As its own primary, it applies its configured shares; keys that a primary evicts are removed at its
+    // replica too.
     check(&mut at_replica, "REPLICAOF NO ONE", "OK");
     support::eventually("the share is kept to", || {
         figure(&mut at_replica, 1, "bytes") <= 100 * 1024

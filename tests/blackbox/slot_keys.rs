@@ -1,5 +1,5 @@
-//! The keys of a hash slot, counted and listed by one server that is a whole cluster: what CLUSTER COUNTKEYSINSLOT and
-//! GETKEYSINSLOT say is what a look at all keys says, whatever was done.
+//! The keys of a hash slot, counted and listed by one server that is a whole cluster: CLUSTER COUNTKEYSINSLOT
+//! and GETKEYSINSLOT agree with a scan of all keys, after any operation.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ fn options(shards: usize) -> Options {
         .with("cluster-enabled", "emulated")
 }
 
-/// The keys of each slot, by their names; what does not agree with that, if anything.
+/// Compares the keys of each slot with their names; returns the difference, if any.
 fn differs(client: &mut Raw) -> Option<String> {
     for db in 0..DATABASES {
         check(client, &format!("SELECT {db}"), "OK");
@@ -59,7 +59,7 @@ fn differs(client: &mut Raw) -> Option<String> {
     None
 }
 
-/// Until what is due has gone, it is counted still.
+/// Checks the counts, which include due keys until these are removed.
 fn agrees(client: &mut Raw) {
     eventually("slots have the keys that there are", || {
         let difference = differs(client);
@@ -70,7 +70,7 @@ fn agrees(client: &mut Raw) {
     });
 }
 
-/// One of few keys, many of which have one tag.
+/// Returns one of few keys, many of which share a tag.
 fn key(draw: &mut Draw) -> String {
     match draw.below(3) {
         0 => format!("{{tag}}{}", draw.below(400)),
@@ -101,7 +101,7 @@ fn write(client: &mut Raw, draw: &mut Draw) {
         26 => format!("LMOVE l{one} l{other} LEFT RIGHT"),
         27 => format!("MSET {one} 1 {other} 2 k1 3"),
         28 => format!("GETDEL {one}"),
-        // Keys that are not named, so that what was done is undone when it needs another shard.
+        // Undeclared keys, so that the script is rolled back when it needs another shard.
         29 | 30 => format!(
             "EVAL \"redis.call('SET', '{one}', 1) redis.call('DEL', '{other}') \
              redis.call('RENAME', 'k1', '{other}') return redis.call('INCR', 'k{ms}')\" 0"
@@ -204,7 +204,7 @@ fn loaded_and_copied_data_have_their_slots_too() {
         agrees(&mut client);
         check(&mut client, "CLUSTER KEYSLOT {gone}", "(integer) 11139");
         check(&mut client, "CLUSTER COUNTKEYSINSLOT 11139", "(integer) 0");
-        // From a base and what came after it.
+        // From a base and the commands after it.
         primary.signal("KILL");
         primary.wait_for_exit();
         drop(primary);

@@ -1,4 +1,4 @@
-//! CLUSTER SLOT-STATS: what requests for each slot took, counted as Valkey 9 counts it.
+//! CLUSTER SLOT-STATS: the cost of the requests for each slot, counted as Valkey 9 counts it.
 
 use crate::clustered::options;
 use crate::support::{Oracle, Server, blocked, check, eventually, free_port, is_stand_in};
@@ -7,7 +7,7 @@ use crate::wire::Raw;
 /// The slot of `b` and of keys with that tag.
 const SLOT: &str = "3300";
 
-/// A whole cluster of one node, in which what requests take is counted.
+/// Starts a whole cluster of one node, in which the costs of requests are counted.
 fn node() -> Server {
     let server = Server::start(&options().with("cluster-slot-stats-enabled", "yes"));
     serve_all(&server);
@@ -21,7 +21,7 @@ fn serve_all(server: &Server) {
     check(&mut server.raw(), "CONFIG RESETSTAT", "OK");
 }
 
-/// The figures of a slot by their names, in the order of the reply.
+/// Returns a slot's figures by their names, in the order of the reply.
 fn figures_of(client: &mut Raw, slot: &str) -> Vec<(String, i64)> {
     let line = format!("CLUSTER SLOT-STATS SLOTSRANGE {slot} {slot}");
     let reply = client.call(&line);
@@ -34,7 +34,8 @@ fn figures_of(client: &mut Raw, slot: &str) -> Vec<(String, i64)> {
         .collect()
 }
 
-/// What requests took since the figures began anew: the bytes of requests and of replies, and whether it took time.
+/// Returns the costs since the last reset of the figures: the bytes of requests and of replies, and whether
+/// any time was counted.
 fn taken(client: &mut Raw) -> (i64, i64, bool) {
     let figures = figures_of(client, SLOT);
     let figure = |name: &str| {
@@ -46,8 +47,8 @@ fn taken(client: &mut Raw) -> (i64, i64, bool) {
     (bytes.0, bytes.1, figure("cpu-usec") > 0)
 }
 
-/// Requests, one after the other, and what they are to take by what their bytes are. Time is more than none where a
-/// command runs long enough for that.
+/// Requests, run one after the other, with their expected costs according to their bytes. The time is more
+/// than zero where a command runs long enough for that.
 const DIALOGUES: &[&[&str]] = &[
     &["SET b 1"],
     &["GET b"],

@@ -1,4 +1,4 @@
-//! A disk, a replica or a snapshot's file that takes nothing: data stay, and writers wait at most.
+//! A disk, a replica or a snapshot file that accepts no data: no data are lost, and at worst writers wait.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn options() -> Options {
         .with("maxmemory-policy", "allkeys-lru")
 }
 
-/// Sets so many keys of a batch; how many errors came back.
+/// Sets the keys of a batch; returns the number of errors.
 fn set_some(client: &mut Raw, draw: &mut Draw, value: &[u8]) -> usize {
     let mut batch = Vec::new();
     for _ in 0..BATCH {
@@ -34,7 +34,7 @@ fn keys(client: &mut Raw) -> i64 {
     client.call("DBSIZE").integer()
 }
 
-/// Fills the server until it evicts; how many keys it holds then.
+/// Fills the server until it evicts; returns its number of keys.
 fn fill(server: &Server) -> i64 {
     let (mut client, mut draw) = (server.raw(), Draw::new(1));
     while info_number(&mut client, "stats", "evicted_keys") < 20_000.0 {
@@ -45,8 +45,8 @@ fn fill(server: &Server) -> i64 {
     keys(&mut client)
 }
 
-/// Writes from several connections, a while before something else goes on and meanwhile. No more than one of a hundred
-/// keys that were there before may be missing, and no write may fail.
+/// Writes from several connections for a while before `something` runs and meanwhile. At most one in a
+/// hundred of the earlier keys may be missing, and no write may fail.
 fn assert_keeps_all_during(server: &Server, something: impl FnOnce()) {
     let (begins, ends) = (AtomicBool::new(false), AtomicBool::new(false));
     let errors = AtomicUsize::new(0);
@@ -75,7 +75,7 @@ fn assert_keeps_all_during(server: &Server, something: impl FnOnce()) {
             }
             (before, least)
         });
-        // The buffers of the writers take room of their own, once.
+        // The writers' buffers take memory of their own, once.
         std::thread::sleep(Duration::from_millis(500));
         begins.store(true, Relaxed);
         something();
@@ -118,7 +118,7 @@ fn an_append_only_file_takes_no_room_from_data() {
     assert!(with * 100 >= without * 98, "{with} keys, {without} without");
 }
 
-/// A replica that asks for everything, and takes nothing of it.
+/// Connects a replica that asks for everything, and reads nothing of it.
 fn idle_replica(server: &Server) -> Raw {
     let mut replica = server.raw();
     replica.send(b"PSYNC ? -1\r\n");

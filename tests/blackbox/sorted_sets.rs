@@ -1,4 +1,5 @@
-//! Sorted sets as delayed queues, by hand and by waiting: each job is done exactly once, whoever is first gets it.
+//! Sorted sets as delayed queues, by polling and by waiting: each job is done exactly once, by the first
+//! client to take it.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! SORT over keys of many shards, through a socket: one moment of all of them, whoever writes meanwhile.
+//! SORT over keys of many shards, through a socket: it sees one moment of all of them, despite concurrent
+//! writes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -1,5 +1,5 @@
-//! What keeps one client from stalling or starving others: walks in turns, limits of output and of all clients' memory,
-//! output that is not taken, and memory that is given back.
+//! Measures that keep one client from stalling or starving others: long scans in slices, limits of output and
+//! of all clients' memory, unread output, and memory that is given back.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ fn keys_answers_every_key_once_while_others_add_and_delete() {
             assert_eq!(keys.len(), STAY, "each once");
         }
         busy.join().expect("no assertion inside");
-        // In a transaction nothing comes between, and the reply is the same.
+        // In a transaction nothing runs in between, and the reply is the same.
         check(&mut raw, "MULTI", "OK");
         check(&mut raw, "KEYS stay:1234?", "QUEUED");
         let reply = raw.call("EXEC");
@@ -87,7 +87,8 @@ fn the_largest_clients_go_when_all_take_too_much_but_for_those_that_may_stay() {
         .all(|field| list.contains(field))
     });
     let before = info_number(&mut raw, "stats", "evicted_clients");
-    // Room for a long argument is made before it comes, so all of them take more than they sent.
+    // Memory for a long argument is reserved before it arrives, so all clients are charged more than they
+    // sent.
     let total = |raw: &mut Raw, name: &str| -> u64 {
         let list = raw.call("CLIENT LIST").body();
         let line = list
@@ -312,7 +313,8 @@ fn long_commands_in_transactions_and_scripts_run_apart_and_take_effect_once() {
         check(&mut raw, "GET n", "\"2\"");
         assert!(apart(&mut raw) > before, "nor did the script");
 
-        // What only might have taken long stays, unless the machine made it take long all the same.
+        // An entry that was only expected to be slow stays out of the log, unless it really took long on this
+        // machine.
         let stays = (3..100).find(|turn| {
             let before = apart(&mut raw);
             check(&mut raw, "MULTI", "OK");
@@ -325,7 +327,7 @@ fn long_commands_in_transactions_and_scripts_run_apart_and_take_effect_once() {
         });
         let turn = stays.expect("it stays");
 
-        // What is watched counts wherever it runs.
+        // Commands that are watched count wherever they run.
         let mut other = server.raw();
         check(&mut raw, "WATCH a", "OK");
         check(&mut other, "SADD a another", "(integer) 1");
@@ -397,7 +399,7 @@ fn what_takes_long_in_another_database_of_a_transaction_runs_apart() {
     });
 }
 
-/// Six clients at once, eight rounds each, with their numbers.
+/// Runs `work` for six clients at once, eight rounds each, with their numbers.
 fn by_six_clients_eight_times(server: &Server, work: fn(&mut Raw, usize, i64)) {
     let port = server.port;
     let client = |client| {

@@ -1,5 +1,5 @@
-//! Directives of the start that keep clients and operators from something: each does what it does in redis-server,
-//! which is asked beside our server.
+//! Start-up directives that restrict clients and operators: each acts as in redis-server, which runs beside
+//! this server.
 
 use std::net::{TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::support::{self, Options, Oracle, Server, free_port};
 use crate::wire::{Raw, Value};
 
-/// Our server and redis-server, with the same directives. The latter is absent where there is none.
+/// Starts this server and redis-server, if it is installed, with the same directives.
 fn both(directives: &[(&str, &str)]) -> Vec<Server> {
     let ours = directives
         .iter()
@@ -23,7 +23,7 @@ fn both(directives: &[(&str, &str)]) -> Vec<Server> {
     servers
 }
 
-/// Has each server answer, and compares the answers.
+/// Sends the requests to each server, and compares the replies.
 fn alike(servers: &[Server], lines: &[&str]) -> Vec<String> {
     let answers = servers.iter().map(|server| {
         let mut raw = server.raw();
@@ -83,7 +83,8 @@ fn protected_directives_change_for_whom_the_start_said() {
     }
 }
 
-/// There are no modules, so that none is loaded for any client. The error depends on who may have some loaded.
+/// There are no modules, so that none is loaded for any client. The error depends on which clients may load
+/// modules.
 #[test]
 fn modules_and_debug_are_refused_as_by_redis_server_here_and_from_elsewhere() {
     let lines = [
@@ -167,7 +168,7 @@ fn modules_and_debug_are_refused_as_by_redis_server_here_and_from_elsewhere() {
     }
 }
 
-/// An address of this machine that is not that of its loopback, if it has one.
+/// Returns an address of this machine other than loopback, if it has one.
 fn address() -> Option<std::net::IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     // Nothing is sent: the system only chooses the address that it would be sent from.
@@ -254,7 +255,7 @@ fn the_unix_socket_has_the_permissions_that_were_asked_for() {
     }
 }
 
-/// As [`both`], the second once the first has ended.
+/// Starts the servers of [`both`] one after the other, the second once the first has ended.
 fn both_one_by_one(directives: &[(&str, &str)]) -> impl Iterator<Item = Server> {
     let owned = |(name, value): &(&str, &str)| (name.to_string(), value.to_string());
     let directives: Vec<(String, String)> = directives.iter().map(owned).collect();

@@ -1,5 +1,5 @@
-//! Primaries of a cluster that are stopped (SIGSTOP) until a replica has their place, and go on while clients write to
-//! them, beside redis-server. `BASALT_STOPPED_ROUNDS` sets how often.
+//! Primaries of a cluster that are stopped (SIGSTOP) until a replica is promoted, and then go on while
+//! clients write to them, compared with redis-server. `BASALT_STOPPED_ROUNDS` sets the number of rounds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -16,7 +16,7 @@ const WRITERS: usize = 40;
 /// A slot of the first of three primaries.
 const TAG: &str = "{b}";
 
-/// What a client had acknowledged of its numbers, which grow by one: the last one, and how many behind the stop.
+/// The acknowledged numbers of a client, which grow by one: the last one, and the count after the stop.
 struct Acknowledged {
     last: usize,
     behind: usize,
@@ -41,8 +41,9 @@ fn is_stopped(server: &Server) -> bool {
     stat.is_ok_and(|stat| stat.contains(") T "))
 }
 
-/// One primary is stopped, replaced and goes on: what each client had acknowledged behind that, and how many of all
-/// acknowledged writes are lost, with those before the stop that its replica had not got yet.
+/// Stops one primary, lets a replica replace it, and continues it. Returns how many writes after the stop
+/// each client had acknowledged, and how many of all acknowledged writes are lost, including writes before
+/// the stop that had not reached its replica.
 fn round(nodes: &[Server; 4]) -> (Vec<usize>, usize) {
     let [victim, second, third, heir] = nodes;
     unite(&[victim, second, third]);
@@ -77,7 +78,7 @@ fn round(nodes: &[Server; 4]) -> (Vec<usize>, usize) {
     (behind, lost)
 }
 
-/// Four nodes of redis-server, if there is one.
+/// Starts four nodes of redis-server, if it is installed.
 fn redis() -> Option<[Server; 4]> {
     let mut nodes = Vec::new();
     for _ in 0..4 {
@@ -106,7 +107,8 @@ fn a_primary_that_was_stopped_and_replaced_acknowledges_no_new_write() {
     for number in 0..rounds {
         let start = || Server::start(&options().threads(2));
         let (behind, lost) = round(&[start(), start(), start(), start()]);
-        // The reply to what ran when it was stopped may leave; what is read behind that is refused.
+        // The reply to a request that was running at the stop may be sent; requests read after it are
+        // refused.
         assert!(
             behind.iter().all(|count| *count <= 1),
             "acknowledged behind the stop, by client: {behind:?}"
@@ -124,7 +126,7 @@ fn a_primary_that_was_stopped_and_replaced_acknowledges_no_new_write() {
         eprintln!("round {number}: redis-server acknowledged {sum}, {lost} are lost");
     }
     eprintln!("acknowledged behind the stop: basalt {ours}, redis-server {theirs}");
-    // Few rounds say little: what is under way at the moment of a stop differs.
+    // Few rounds prove little: the requests under way at the moment of a stop differ.
     let is_comparable = has_redis && rounds >= 10;
     assert!(!is_comparable || ours <= theirs, "{ours} and {theirs}");
 }

@@ -1,5 +1,5 @@
-//! Clients that have not signed in, where a password is needed: what they hold is little, costs nobody anything, and
-//! keeps nobody out.
+//! Unauthenticated clients, where a password is required: they occupy little memory, cost other clients
+//! nothing, and keep no client out.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -31,7 +31,7 @@ fn send_some(stream: &mut TcpStream, bytes: &[u8]) -> usize {
     stream.write(bytes).unwrap_or(0)
 }
 
-/// A server with data, near its limit.
+/// Starts a server with data, near its limit.
 fn filled(policy: &str) -> (Server, Raw) {
     let server = Server::start(
         &options()
@@ -69,8 +69,8 @@ fn those_who_never_read_their_errors_hold_little_and_evict_nothing() {
     }
     check(&mut client, "DBSIZE", &format!("(integer) {KEYS}"));
     let held = info_number(&mut client, "memory", "mem_clients_unauthenticated");
-    // Each 16 KiB of input and 16 of replies; then the replies of the turn that passed that bound, of 128 requests, and
-    // what is known of the requests of a turn, of each about 4.5 KiB.
+    // Each has 16 KiB of input and 16 of replies; then the replies of the turn that passed that bound, of 128
+    // requests, and the plans of a turn's requests, about 4.5 KiB in each case.
     assert!(held < 40.0 * 43_000.0, "{held}");
     let others = info_number(&mut client, "memory", "mem_clients_normal");
     assert!(others < 100_000.0, "{others}");
@@ -110,7 +110,7 @@ fn a_request_beyond_16_kib_ends_the_connection() {
         return;
     }
     let server = Server::start(&options());
-    // Ten arguments of 16 KiB are within what Redis allows for each of them.
+    // Ten arguments of 16 KiB are within Redis's limit for each of them.
     let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("it listens");
     let argument = [&b"$16384\r\n"[..], &[b'x'; 16_384], b"\r\n"].concat();
     let request = [&b"*10\r\n"[..], &argument.repeat(9)].concat();

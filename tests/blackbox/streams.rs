@@ -1,4 +1,5 @@
-//! Streams over the wire: readers that wait, groups that share work, and what ends a wait besides an entry.
+//! Streams over the wire: waiting readers, groups that share work, and the ways in which a wait ends without
+//! an entry.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -36,7 +37,7 @@ fn a_reader_gets_what_was_added_after_it_asked() {
             reader.read().show(),
             "1) 1) \"b\"\n   2) 1) 1) \"5-5\"\n         2) 1) \"f\"\n            2) \"new\""
         );
-        // All readers of a stream get what is new, not only the first.
+        // All readers of a stream get new entries, not only the first.
         let mut readers: Vec<Raw> = (0..3)
             .map(|_| waits(server, "XREAD COUNT 1 BLOCK 0 STREAMS a 1-1"))
             .collect();
@@ -70,7 +71,7 @@ fn a_wait_for_entries_ends_by_its_time_and_by_unblock() {
             waiting.read().show(),
             "(error) UNBLOCKED client unblocked via CLIENT UNBLOCK"
         );
-        // An ID is history, which never waits; so is what is there already.
+        // An ID requests history, which never waits; existing entries do not either.
         check(
             &mut waiting,
             "XREADGROUP GROUP g c BLOCK 0 STREAMS s 0",
@@ -174,7 +175,7 @@ fn every_entry_of_a_group_reaches_one_consumer() {
             let mut raw = server.raw();
             let mut got = Vec::new();
             loop {
-                // Looked at before: what is there then was all there is.
+                // Checked first: entries that exist then were all.
                 let is_last = still_produce.load(SeqCst) == 0;
                 let reply = raw.call(&request(worker));
                 if reply.is_nil() {

@@ -1,5 +1,5 @@
-//! Strings through the `redis` crate, as applications use them; the exact replies of each option are in the
-//! transcripts.
+//! Strings through the `redis` crate, as applications use them; the transcripts have the exact replies of
+//! each option.
 
 use redis::{Commands, ExistenceCheck, SetExpiry, SetOptions};
 

@@ -1,5 +1,5 @@
-//! Tags and stale windows over sockets: what sees an invalidated key (nothing), and what keeps them: files, replicas,
-//! and what Redis 7.0 makes of these.
+//! Tags and stale windows over sockets: no client sees an invalidated key, and files and replicas keep tags
+//! and windows; and how Redis 7.0 reads them.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -217,7 +217,7 @@ fn replicas_of_basalt_keep_tags_and_those_of_redis_the_keys() {
     }
 }
 
-/// As many keys as `BASALT_TAG_KEYS` says.
+/// `BASALT_TAG_KEYS` sets the number of keys.
 #[test]
 fn no_read_behind_the_reply_sees_a_key_of_an_invalidated_tag() {
     let keys = variable("BASALT_TAG_KEYS", 40_000);
@@ -289,13 +289,13 @@ fn transactions_and_scripts_see_their_own_invalidations() {
         let script = "EVAL \"local n = redis.call('TAG','INVALIDATE','t') \
                       return {n, redis.call('EXISTS', KEYS[1])}\" 1 {a}1";
         check(&mut raw, script, "1) (integer) 1\n2) (integer) 0");
-        // Who watches a key hears of it.
+        // A client that watches a key is affected.
         let mut other = server.raw();
         raw.call(set);
         raw.pipeline(&["WATCH {a}1", "MULTI", "PING"]);
         check(&mut other, "TAG INVALIDATE t", "(integer) 1");
         check(&mut raw, "EXEC", "(nil array)");
-        // And who waits for one that is loaded: its lease ends with the tag.
+        // And so is a client that waits for a key being loaded: its lease ends with the tag.
         check(&mut other, "SET {a}1 v PX 1 STALE 1000000 TAGS 1 t", "OK");
         eventually("it is stale", || {
             other.call("LGET {a}1 LEASE 1").show().contains("stale")

@@ -20,7 +20,7 @@ use crate::support::{
 };
 use crate::wire::{Raw, encode};
 
-/// An authority, and the folder with what it has signed.
+/// A certificate authority, and the folder with the certificates that it signed.
 pub(crate) struct Authority {
     folder: tempfile::TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -72,7 +72,7 @@ impl Authority {
             .with("tls-ca-cert-file", &self.text("ca.crt"))
     }
 
-    /// What a client with a certificate of this name begins with, or without one.
+    /// Returns the configuration of a client with a certificate of this name, or without one.
     pub(crate) fn client(&self, name: Option<&str>, versions: Versions) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         let ca = CertificateDer::from_pem_file(self.path("ca.crt")).expect("the authority");
@@ -118,7 +118,7 @@ pub(crate) fn connect(port: u16, config: ClientConfig) -> Channel {
     StreamOwned::new(tls, socket)
 }
 
-/// The reply to a request, of known length; an error if the server did not take the client.
+/// Returns the reply to a request, of known length, or an error if the server did not accept the client.
 pub(crate) fn ask(channel: &mut Channel, request: &[u8], expected: &[u8]) -> std::io::Result<()> {
     channel.write_all(request)?;
     let mut reply = vec![0; expected.len()];
@@ -170,7 +170,7 @@ fn clients_with_a_certificate_are_served_as_on_a_plain_port() {
             channel.flush().expect("it is sent");
         }
         ask(&mut channel, b"", b"$5\r\nhello\r\n").expect("it is answered");
-        // A subscriber hears of what comes by the plain port.
+        // A subscriber receives messages from the plain port.
         ask(
             &mut channel,
             b"SUBSCRIBE c\r\n",
@@ -202,7 +202,7 @@ fn a_client_that_reads_slowly_gets_all_of_its_replies() {
         b"+OK\r\n",
     )
     .expect("it is set");
-    // More than sockets hold, and a client that sleeps.
+    // More than sockets can buffer, and a client that sleeps.
     channel
         .write_all(&b"GET k\r\n".repeat(24))
         .expect("they are sent");
@@ -345,7 +345,7 @@ fn certificates_are_read_anew_by_config_set_and_by_themselves_and_connections_go
     let mut new = begin();
     ping(&mut new).expect("it is served");
     assert_eq!(shown(&new), of_file("second.crt"));
-    // What does not hold together changes nothing.
+    // Settings that do not match each other change nothing.
     for pair in [
         format!("tls-cert-file {}", authority.text("server.crt")),
         "tls-cert-file /nonexistent".to_owned(),
@@ -385,7 +385,7 @@ fn certificates_are_read_anew_by_config_set_and_by_themselves_and_connections_go
     });
     ping(&mut old).expect("it goes on");
     assert_eq!(metric(metrics, "basalt_tls_last_reload_status"), 1.0);
-    // One that ends soon stands out before it does.
+    // A certificate that expires soon is reported before it does.
     let end = "basalt_tls_certificate_end_timestamp_seconds{directive=\"tls-cert-file\"}";
     let now_s = std::time::UNIX_EPOCH.elapsed().expect("a time").as_secs() as f64;
     assert!(metric(metrics, end) > now_s + 1e7);
@@ -637,7 +637,7 @@ fn the_user_may_be_the_one_that_the_certificate_names() {
     check(&mut admin, "ACL SETUSER client off", "OK");
     drop(whoami(Some("client"), "default"));
     check(&mut admin, "ACL SETUSER client on", "OK");
-    // Where all others need a password, who has a certificate needs none.
+    // A client with a certificate needs no password, even where all others do.
     check(&mut admin, "CONFIG SET requirepass secret", "OK");
     drop(whoami(Some("client"), "client"));
     check(&mut admin, "CONFIG SET tls-auth-clients-user URI", "OK");
@@ -669,7 +669,7 @@ fn a_key_that_every_user_can_read_is_warned_of() {
         let key = authority.path("server.key");
         fs::set_permissions(&key, fs::Permissions::from_mode(mode)).expect("its mode");
         let server = Server::start(&authority.options(port));
-        // The port answers before the log says so, and the advice stands before that line.
+        // The port answers before the log reports it, and the advice comes before that line.
         eventually("the end of the start is logged", || {
             server.log().contains("Ready to accept connections")
         });

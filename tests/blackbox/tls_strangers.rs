@@ -1,4 +1,4 @@
-//! Clients of the TLS port that mean no good, or speak it badly: others are not disturbed, and memory stays bounded.
+//! Malicious or faulty clients of the TLS port: other clients are not disturbed, and memory stays bounded.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ use crate::tls::{Authority, NEW, OLD, Versions, ask, connect, metric, ping};
 /// Handshakes that the server has under way at once.
 const HANDSHAKES_MAX: usize = 1024;
 
-/// What a client of TLS says first.
+/// Returns the first message of a TLS client.
 fn hello(authority: &Authority) -> Vec<u8> {
     let config = authority.client(Some("client"), rustls::ALL_VERSIONS);
     let name = ServerName::try_from("localhost").expect("a name");
@@ -34,7 +34,7 @@ fn open(port: u16) -> TcpStream {
     socket
 }
 
-/// Whether the server has ended a connection, whatever it said before.
+/// True if the server has ended a connection, whatever it sent before.
 fn ends(socket: &mut TcpStream) -> bool {
     let mut said = Vec::new();
     match socket.read_to_end(&mut said) {
@@ -100,7 +100,7 @@ fn a_handshake_without_end_is_cut_off_before_it_takes_much() {
     let empty = [22, 3, 1, 0, 0].repeat(1_000);
     let is_cut = (0..1_000).any(|_| socket.write_all(&empty).is_err());
     assert!(is_cut || ends(&mut socket));
-    // Bytes one at a time, up to a hello that asks for what nobody has.
+    // Bytes one at a time, up to a hello that requests unknown options.
     let mut socket = open(port);
     for byte in [22, 3, 1, 0, 5, 1, 0, 0, 1, 3] {
         socket.write_all(&[byte]).expect("it is sent");
@@ -116,7 +116,7 @@ fn a_hello_in_records_of_one_byte_each_is_a_hello() {
     let _server = Server::start(&authority.options(port));
     let bytes = hello(&authority);
     let mut socket = open(port);
-    // The head of a record is five bytes; a hello of so many fits one, which is sent as records of one byte.
+    // The header of a record is five bytes; the hello fits one record, but is sent as records of one byte.
     for byte in &bytes[5..] {
         let sent = socket.write_all(&[22, 3, 1, 0, 1, *byte]);
         if sent.is_err() {
@@ -125,7 +125,7 @@ fn a_hello_in_records_of_one_byte_each_is_a_hello() {
     }
     let mut head = [0; 5];
     socket.read_exact(&mut head).expect("an answer");
-    // A hello of the server (22), or an alert (21) that says that this is taken for an attack; no silence.
+    // A hello of the server (22), or an alert (21) because it takes this for an attack; no silence.
     assert!([21, 22].contains(&head[0]), "{head:?}");
 }
 
@@ -210,7 +210,7 @@ fn renegotiation_is_refused_and_ends_the_connection_of_who_insists() {
     let mut stdin = child.stdin.take().expect("piped");
     let mut said = child.stdout.take().expect("piped");
     stdin.write_all(b"PING\r\n").expect("it reads");
-    // What it reads next may be a command of its own only when what came before has been answered.
+    // The next bytes may be a command of their own only after everything before them has been answered.
     let (mut text, mut bytes) = (Vec::new(), [0; 4096]);
     while !text.windows(5).any(|five| five == b"+PONG") {
         let count = said.read(&mut bytes).expect("it speaks");

@@ -1,5 +1,6 @@
-//! Tools and client libraries over TLS, with certificates of clients: redis-cli, redis-benchmark, redis-rs, and what
-//! OpenSSL can offer, as a table in `docs/compatibility.md`. `.ci/clients` has other libraries.
+//! Tools and client libraries over TLS, with client certificates: redis-cli, redis-benchmark, redis-rs, and
+//! the combinations that OpenSSL can offer, as the table in `docs/compatibility.md`. `.ci/clients` has other
+//! libraries.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use redis::{Commands, TlsCertificates};
 use crate::support::{self, Options, Server, check, eventually, free_port, info_number};
 use crate::tls::{Authority, connect, ping};
 
-/// Runs a tool to its end; none where there is no such tool.
+/// Runs a tool to its end; `None` if it is not installed.
 fn output(tool: &str, args: &[String]) -> Option<(bool, String)> {
     let done = Command::new(tool)
         .args(args)
@@ -176,7 +177,7 @@ fn redis_rs_works_over_tls_with_a_certificate() {
     assert_eq!(again.get::<_, u32>("key:7").expect("it is there"), 7);
 }
 
-/// What a client that offers only this comes to: the version and the suite, or nothing.
+/// Returns the version and the suite that a client with only this offer gets, or `None`.
 fn probe(port: u16, authority: &Authority, offer: &[&str]) -> Option<String> {
     let mut args: Vec<String> = ["s_client", "-brief", "-no_ign_eof", "-connect"]
         .map(str::to_owned)
@@ -211,7 +212,8 @@ const GROUPS: [&str; 7] = [
     "ffdhe4096",
 ];
 
-/// The table in the documentation: what a server with an RSA certificate and one with an ECDSA certificate take.
+/// Returns the table in the documentation: the offers that a server with an RSA certificate and one with an
+/// ECDSA certificate accept.
 fn table(ports: [u16; 2], authority: &Authority) -> String {
     let mut lines = String::from(
         "| a client offers only | RSA certificate | ECDSA certificate |\n|---|---|---|\n",
@@ -298,7 +300,7 @@ fn the_documentation_has_the_versions_and_suites_that_openssl_finds() {
     if !version.starts_with("OpenSSL 3.0.") {
         return support::skipped("the table is made with OpenSSL 3.0, which knows as many suites");
     }
-    // Of rustls's test tool only ECDSA keys can be had; OpenSSL makes one for RSA, which the authority has not to sign.
+    // Rustls's test tool makes ECDSA keys only; OpenSSL makes an RSA key, which the authority need not sign.
     let (key, certificate) = (authority.text("rsa.key"), authority.text("rsa.crt"));
     let made = [
         "req",
@@ -346,8 +348,8 @@ fn the_documentation_has_the_versions_and_suites_that_openssl_finds() {
     }
 }
 
-/// A key of PKCS #8 under a password is served; one as OpenSSL encrypted it before is refused, and the log says how to
-/// convert it.
+/// A PKCS #8 key under a password is served; a key in OpenSSL's older encryption is refused, and the log says
+/// how to convert it.
 #[test]
 fn keys_are_read_with_their_password() {
     let authority = Authority::new();
@@ -391,7 +393,7 @@ fn keys_are_read_with_their_password() {
     }
 }
 
-/// Runs one of our own tools to its end; whether it went well, and what it said.
+/// Runs one of this project's tools to its end; returns its success and its output.
 fn own(tool: &str, args: &[String]) -> (bool, String) {
     let done = Command::new(support::basalt())
         .arg(tool)
@@ -450,7 +452,7 @@ fn top_and_report_ask_by_tls() {
     );
     let insecure = with(metrics_port, &["--tls", "--insecure", &report]);
     assert!(own("report", &insecure).0);
-    // Who does not ask by TLS is told that it may have to.
+    // A client that does not use TLS gets a hint that it may have to.
     let (is_good, said) = own("report", &with(metrics_port, &[&report]));
     assert!(
         !is_good && said.contains(&metrics_port.to_string()),

@@ -39,7 +39,7 @@ fn a_report_is_written_whole_or_not_at_all() {
     for panel in ["Findings", "Latency", "Append-only file (AOF)", "Topology"] {
         assert!(page.contains(panel), "{panel}");
     }
-    // The port of clients says which one is meant, if there is any.
+    // The client port reveals the metrics port, if there is one.
     std::fs::remove_file(&file).expect("a report");
     let data = server.port.to_string();
     let (is_good, said) = report_of(&data, &user);

@@ -1,4 +1,5 @@
-//! Client-side caching: who is told that a key changed, when, and that nobody who caches is left with an old value.
+//! Client-side caching: which clients are notified that a key changed, and when; and that no caching client
+//! keeps an old value.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::support::{self, Draw, Options, Server, check, eventually};
 use crate::wire::{Raw, Value};
 
-/// A push as a line: its words, and the keys in it.
+/// Returns a push as a line: its words, and the keys in it.
 fn push(raw: &mut Raw) -> String {
     words(&raw.read())
 }
@@ -23,7 +24,7 @@ fn words(value: &Value) -> String {
     }
 }
 
-/// The value of a field of INFO.
+/// Returns the value of a field of INFO.
 fn figure(raw: &mut Raw, name: &str) -> u64 {
     support::info_number(raw, "default", name) as u64
 }
@@ -72,7 +73,8 @@ fn what_is_flushed_expires_or_moves_is_told() {
             ("LPUSH h f", "LPOP h", "invalidate h"),
             ("SET k 1", "MOVE k 3", "invalidate k"),
         ] {
-            // What is to run out by itself must not have done so when it is read, however slow the machine is.
+            // A key that is to expire by itself must not have done so when it is read, however slow the
+            // machine is.
             let mut life_ms = 30;
             loop {
                 writer.call(&prepare.replace("LIFE", &life_ms.to_string()));
@@ -153,7 +155,7 @@ fn in_resp2_another_connection_is_told() {
         assert_eq!(push(&mut target), "message __redis__:invalidate (nil)");
         let line = writer.call("CLIENT LIST").body();
         assert!(line.contains(&format!("redir={id} ")), "{line}");
-        // Who was to be told is gone.
+        // The client to be notified is gone.
         raw.call("HELLO 3");
         raw.call("GET k");
         target.call("QUIT");
@@ -239,7 +241,7 @@ fn the_table_keeps_to_its_bound() {
         if support::is_stand_in() {
             return;
         }
-        // What is read from now on drives out others, which are told.
+        // Further reads evict other keys, whose readers are notified.
         let mut told = 0;
         for line in &lines {
             raw.send(&crate::wire::encode(&crate::wire::split(line)));
@@ -270,7 +272,7 @@ fn a_served_request_gets_its_reply_before_the_change_that_came_of_it() {
                     .body()
                     .contains("blocked_clients:1")
             });
-            // While it is blocked it is told at once.
+            // While it is blocked it is notified at once.
             writer.call("XADD s * f v");
             assert_eq!(push(&mut raw), "invalidate s");
             check(&mut writer, "RPUSH from v", "(integer) 1");
@@ -387,7 +389,7 @@ fn what_one_command_evicts_of_other_shards_is_told_before_the_next_reply() {
     });
 }
 
-/// What a connection that caches knows: the keys that it read and that it was not told to drop.
+/// Knowledge of a caching connection: the keys that it read and was not told to drop.
 struct Cache {
     raw: Raw,
     known: HashMap<String, String>,
@@ -405,7 +407,7 @@ impl Cache {
         }
     }
 
-    /// The next reply; what it is told before that is dropped.
+    /// Returns the next reply; keys invalidated before it are dropped.
     fn reply(&mut self) -> Value {
         loop {
             match self.raw.read() {
@@ -469,7 +471,7 @@ impl Cache {
         }
     }
 
-    /// Gets all that it was told before now.
+    /// Reads all notifications sent so far.
     fn catch_up(&mut self) {
         for _ in 0..2 {
             self.raw.send(b"PING\r\n");
@@ -487,7 +489,7 @@ fn some_keys(draw: &mut Draw) -> Vec<String> {
         .collect()
 }
 
-/// Writers and readers race; whenever the writers rest, whoever caches knows nothing that is not so.
+/// Writers and readers race; whenever the writers pause, no caching client has a wrong value.
 #[test]
 fn nobody_is_left_with_an_old_value() {
     support::at_each_shard_count(|server| {
@@ -554,7 +556,7 @@ fn nobody_is_left_with_an_old_value() {
                 })
                 .collect();
             for (reader, cache) in caches.iter_mut().enumerate() {
-                // Of what ran out by itself it may still be on its way to be told; of nothing else.
+                // Only the notification of an expired key may still be under way.
                 let what = format!("reader {reader} knows what is so after round {round}");
                 eventually(&what, || {
                     cache.catch_up();
@@ -673,7 +675,7 @@ fn a_client_hears_of_no_key_of_a_database_that_its_user_may_not_use() {
             check(&mut other, &format!("SET {key} 1"), "OK");
         }
     }
-    // The same name in two databases, in one step, is told once.
+    // One name in two databases, in one step, is notified once.
     let step = [
         "MULTI",
         "SET a:9 1",

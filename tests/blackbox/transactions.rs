@@ -159,7 +159,8 @@ fn what_config_sets_is_seen_by_what_follows_in_the_transaction() {
     });
 }
 
-/// Transfers between accounts keep their sum, whoever looks and whenever; optimistic increments lose nothing.
+/// Transfers between accounts keep their sum, for every reader at any time; optimistic increments lose
+/// nothing.
 #[test]
 fn nobody_sees_half_a_transaction() {
     const ACCOUNTS: usize = 8;
@@ -249,7 +250,7 @@ fn a_hundred_thousand_commands_run_as_one_step() {
                 assert_eq!(raw.read().text(), "QUEUED");
             }
         }
-        // Whoever looks meanwhile sees all of it or nothing.
+        // Every reader meanwhile sees all of it or nothing.
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -270,7 +271,7 @@ fn a_hundred_thousand_commands_run_as_one_step() {
             let last = replies.items().last().map(|reply| reply.integer());
             assert_eq!(last, Some(200));
         });
-        // One that was refused spoils as many.
+        // A refused one counts as many.
         check(&mut raw, "MULTI", "OK");
         raw.send(&crate::wire::encode(&["INCR", "k0"]).repeat(COMMANDS / 10));
         for _ in 0..COMMANDS / 10 {
@@ -282,7 +283,7 @@ fn a_hundred_thousand_commands_run_as_one_step() {
     });
 }
 
-/// As Redis has it: what the groups of a stream have read is none of the data that WATCH looks at.
+/// As in Redis: the read position of a stream's groups is not part of the data that WATCH checks.
 #[test]
 fn what_groups_read_is_no_change_to_who_watches_the_stream() {
     support::at_each_shard_count(|server| {
@@ -340,7 +341,7 @@ fn keys_that_are_watched_over_and_over_are_watched_once() {
                 "(empty array)"
             };
             assert_eq!(raw.call("EXEC").show(), expected);
-            // Nobody watches now.
+            // No client watches now.
             check(&mut other, "SET a 1", "OK");
             check(&mut raw, "MULTI", "OK");
             check(&mut raw, "EXEC", "(empty array)");

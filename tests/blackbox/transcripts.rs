@@ -1,6 +1,6 @@
-//! Replays `tests/transcripts/**/*.txt`, whose form `tests/transcripts/format.rs` says. The answers were recorded from
-//! redis-server 7.0.15 (`BLESS=1 cargo test --test blackbox transcripts`), never typed, except below a `!since` line,
-//! where the local oracle does not know the command or option yet.
+//! Replays `tests/transcripts/**/*.txt`, whose format is described in `tests/transcripts/format.rs`. The
+//! replies were recorded from redis-server 7.0.15 (`BLESS=1 cargo test --test blackbox transcripts`), never
+//! typed, except below a `!since` line, where the local oracle does not know the command or option yet.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use crate::wire::Raw;
 
 use basalt_testing::transcript::{Request, Row, Transcript};
 
-/// Answers of redis-server that the transcripts hold at least, each protocol counted: fewer means that one is not
-/// asked any more.
+/// Least number of redis-server's replies in the transcripts, each protocol counted: fewer would mean that
+/// some are no longer checked.
 const ANSWERS_MIN: usize = 6_400;
 
 #[test]
@@ -62,7 +62,7 @@ fn bless() -> bool {
     std::env::var("BLESS").is_ok_and(|value| value == "1")
 }
 
-/// All transcripts, or those whose name contains `TRANSCRIPT`.
+/// Returns all transcripts, or those whose name contains `TRANSCRIPT`.
 fn files() -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
     let chosen = std::env::var("TRANSCRIPT").unwrap_or_default();
@@ -83,7 +83,7 @@ fn parse(path: &Path) -> Transcript {
     Transcript::parse(&std::fs::read_to_string(path).expect("a transcript"))
 }
 
-/// A connection that speaks a protocol.
+/// Opens a connection that speaks a protocol.
 fn connect(server: &Server, protocol: u8) -> Raw {
     let mut raw = server.raw();
     let hello = raw.call(&format!("HELLO {protocol}"));
@@ -91,7 +91,7 @@ fn connect(server: &Server, protocol: u8) -> Raw {
     raw
 }
 
-/// A connection to an emptied server, on which the requests that a section begins with were run.
+/// Returns a connection to an emptied server, after the requests that a section begins with.
 fn begin(server: &Server, transcript: &Transcript, protocol: u8) -> Raw {
     let mut raw = connect(server, protocol);
     assert_eq!(raw.call("FLUSHALL").show(), "OK");
@@ -102,7 +102,7 @@ fn begin(server: &Server, transcript: &Transcript, protocol: u8) -> Raw {
     raw
 }
 
-/// Puts the requests of a transcript that are to be asked to a server, in one protocol.
+/// Sends the requests of a transcript that are to be checked to a server, in one protocol.
 fn play(
     server: &Server,
     transcript: &Transcript,
@@ -152,7 +152,8 @@ fn replay(server: &Server, path: &Path, is_oracle: bool, wrong: &mut String) -> 
     asked
 }
 
-/// A time to live goes down while a slow machine replays; a few seconds of a hundred are no difference.
+/// True if the reply differs only in a time to live, which decreases while a slow machine replays; a few
+/// seconds of a hundred are no difference.
 fn ran_down(line: &str, got: &str, answer: &str) -> bool {
     let seconds = |text: &str| {
         text.strip_prefix("(integer) ")

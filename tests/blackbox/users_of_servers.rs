@@ -1,5 +1,5 @@
-//! Servers that sign in at others with users of their own, which may do only what that takes: replicas at their
-//! primary, on either side of redis-server too, and Redis's Sentinel at both.
+//! Servers that authenticate at other servers as users with only the rights that this takes: replicas at
+//! their primary, with redis-server on either side too, and Redis's Sentinel at both.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -7,14 +7,14 @@ use std::process::{Child, Command, Stdio};
 use crate::support::{self, Options, Oracle, Server, check, eventually, free_port, info_text};
 use crate::wire::Raw;
 
-/// Who may do everything here, without a password; the default user may do nothing.
+/// The user who may do everything here, without a password; the default user may do nothing.
 const ADMIN: [(&str, &str); 2] = [
     ("user", "default off"),
     ("user", "admin on nopass ~* &* +@all"),
 ];
-/// What a replica needs at its primary, as Redis's documentation has it.
+/// Rights that a replica needs at its primary, according to Redis's documentation.
 const REPLICA: (&str, &str) = ("user", "replica on >one +psync +replconf +ping");
-/// What Sentinel needs, likewise.
+/// Rights that Sentinel needs, according to the same documentation.
 const SENTINEL: (&str, &str) = (
     "user",
     "sentinel on >two &* +multi +slaveof +ping +exec +subscribe +config|rewrite +role +publish +info +client|setname \
@@ -40,7 +40,7 @@ fn theirs(directives: &[(&str, &str)]) -> Option<Server> {
     Oracle::start_with(&owned).map(|oracle| oracle.0)
 }
 
-/// A connection that may do everything.
+/// Opens a connection with all rights.
 fn admin(server: &Server) -> Raw {
     let mut raw = server.raw();
     check(&mut raw, "AUTH admin x", "OK");
@@ -95,8 +95,8 @@ fn replicas_sign_in_with_a_user_of_their_own_and_need_no_more_than_redis_says() 
     }
 }
 
-/// The answer that a server gives the admin on a connection of its own; none if Sentinel closes that before, as it does
-/// with all clients of a server that it gives another role.
+/// Returns the reply to the admin on a new connection, or `None` if Sentinel closes that before, as it does
+/// with all clients of a server whose role it changes.
 fn asked(server: &Server, line: &str) -> Option<String> {
     let mut raw = Raw::try_connect(server.port).ok()?;
     raw.send_unchecked(format!("AUTH admin x\r\n{line}\r\n").as_bytes());
@@ -119,7 +119,7 @@ struct Sentinel {
 }
 
 impl Sentinel {
-    /// None where there is no redis-server, which is a Sentinel under another name.
+    /// Returns `None` where redis-server, which is Sentinel under another name, is not installed.
     fn start(folder: &Path, primary: &Server) -> Option<Sentinel> {
         let port = free_port();
         let file = folder.join("sentinel.conf");
@@ -155,7 +155,7 @@ impl Sentinel {
         }
     }
 
-    /// What it says of the primary under a name.
+    /// Returns Sentinel's value of a field about the primary.
     fn says(&self, name: &str) -> Option<String> {
         let mut raw = Raw::try_connect(self.port).ok()?;
         let reply = raw.call("SENTINEL MASTER m");
@@ -209,7 +209,7 @@ fn sentinel_fails_over_and_takes_back_what_was_gone_with_a_user_of_its_own() {
     eventually("the new primary in Sentinel's view", || {
         sentinel.says("port") == Some(replica.port.to_string())
     });
-    // What comes back is a primary until Sentinel has it follow the new one.
+    // The server that comes back is a primary until Sentinel makes it follow the new one.
     let returned = Server::start(&options(&signs_in).port(port));
     eventually_has(&returned, link, is_up);
     eventually_has(&returned, "GET k", "\"w\"");

@@ -1,4 +1,5 @@
-//! Requests that are answered later: WAIT, its end by time, by CLIENT UNBLOCK and by the client's own end, and pauses.
+//! Requests with delayed replies: WAIT, ended by its timeout, by CLIENT UNBLOCK or by the client's end; and
+//! pauses.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ fn what_is_sent_behind_a_wait_is_answered_behind_it() {
     support::at_each_shard_count(|server| {
         let (mut raw, mut other) = (server.raw(), server.raw());
         let id = raw.call("CLIENT ID").integer();
-        // What stands before the wait is answered before its end, which nobody but the other brings about.
+        // Requests before the wait are answered before it ends, and only the other client ends it.
         raw.send(b"SET k 1\r\nWAIT 1 0\r\nINCR k\r\n");
         assert_eq!(raw.read().show(), "OK");
         eventually("waiting", || is_blocked(&mut other, id));

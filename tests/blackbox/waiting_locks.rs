@@ -1,5 +1,5 @@
-//! Locks that wait: who gets them when, in which order, and every way in which a wait can end; and what of a lock is
-//! left after a restart, on replicas and in the files of redis-server.
+//! Locks with waiting clients: which client gets the lock, when and in which order, every way in which a wait
+//! can end; and what remains of a lock after a restart, on replicas and in the files of redis-server.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::{
 };
 use crate::wire::{Raw, Value};
 
-/// Fence and holds.
+/// Returns the fence and the number of holds in a reply.
 fn had(reply: &Value) -> (u64, i64) {
     let items = reply.items();
     (items[0].integer().unsigned_abs(), items[1].integer())
@@ -19,7 +19,7 @@ fn lock(raw: &mut Raw, line: &str) -> (u64, i64) {
     had(&raw.call(line))
 }
 
-/// How many wait for the lock that this client sees.
+/// Returns the number of clients that wait for this client's lock.
 fn waiting_count(raw: &mut Raw) -> i64 {
     raw.call("LOCKINFO l").items()[9].integer()
 }
@@ -33,8 +33,8 @@ fn calls(raw: &mut Raw, command: &str) -> u64 {
     count.map_or(0, |count| count.parse().expect("a count"))
 }
 
-/// Fifty owners wait for one lock: each release hands it to the one that came first, which is woken once and asks no
-/// second time.
+/// Fifty owners wait for one lock: each release hands it to the first in line, which is woken once and sends
+/// no second request.
 #[test]
 fn fifty_owners_get_a_lock_in_the_order_of_their_coming_by_one_request_each() {
     const OWNERS: usize = 50;
@@ -104,7 +104,7 @@ fn the_first_in_line_has_a_lock_when_it_runs_out_or_goes_whatever_takes_it_away(
             check(&mut other, "UNLOCK l a", "(integer) 0");
             assert_eq!(had(&second.read()).1, 1, "{way}");
         }
-        // What comes in its place may be another owner's.
+        // A new lock under that key may be another owner's.
         other.call("FLUSHALL");
         other.call("HSET other x 1");
         lock(&mut other, "LOCK l holder 600000");
@@ -117,8 +117,8 @@ fn the_first_in_line_has_a_lock_when_it_runs_out_or_goes_whatever_takes_it_away(
     });
 }
 
-/// A lock is the first waiter's, and never that of a client which comes at the right moment; an owner that has the lock
-/// does not wait for it.
+/// An expired lock goes to the first waiter, never to a client that arrives at the right moment; an owner
+/// that already has the lock does not wait for it.
 #[test]
 fn a_lock_whose_time_is_over_is_the_first_ones_and_not_the_next_comers() {
     at_each_shard_count(|server| {
@@ -134,7 +134,7 @@ fn a_lock_whose_time_is_over_is_the_first_ones_and_not_the_next_comers() {
         assert_eq!(lock(&mut other, "LOCK l a 600000 WAIT 600000").1, 2);
         check(&mut other, "UNLOCK l a", "(integer) 1");
         assert_eq!(waiting_count(&mut other), 1);
-        // In a transaction nothing waits, and its commands do not get past those who do.
+        // In a transaction nothing waits, and its commands do not overtake the waiting clients.
         for line in ["MULTI", "UNLOCK l a", "LOCK l c 600000 WAIT 600000"] {
             other.call(line);
         }
@@ -174,7 +174,7 @@ fn a_wait_ends_with_its_time_by_unblock_and_with_its_client() {
             });
             check_read(&mut raw, shown);
         }
-        // Those who are gone are passed over.
+        // Waiters that have disconnected are skipped.
         let gone = blocked(server, &mut other, "LOCK l gone 600000 WAIT 600000");
         let mut killed = server.raw();
         let id = killed.call("CLIENT ID").integer();
@@ -183,7 +183,7 @@ fn a_wait_ends_with_its_time_by_unblock_and_with_its_client() {
         check(&mut other, &format!("CLIENT KILL ID {id}"), "(integer) 1");
         drop(gone);
         check(&mut other, "UNLOCK l holder", "(integer) 0");
-        // One that has just gone may still have got it, and loses it by its time or by hand.
+        // A client that has only just disconnected may still get the lock; it loses it by expiry or by hand.
         let owner = other.call("LOCKINFO l").items()[1].text();
         if owner != "next" {
             check(&mut other, &format!("UNLOCK l {owner}"), "(integer) 0");
@@ -265,20 +265,21 @@ fn scripts_of_the_documented_layout_and_our_commands_exclude_each_other() {
         assert_eq!(waiting_count(&mut raw), 1);
         assert_eq!(theirs(&mut raw, GIVE_BACK, "uuid:1"), "(integer) 1");
         assert_eq!(had(&waiter.read()).1, 1);
-        // Now it is ours, and theirs is refused with what is left of our time.
+        // Now it is ours, and their request is refused with the remaining time of our lock.
         let left = theirs(&mut raw, TAKE, "uuid:2");
         assert!(left.starts_with("(integer) "), "{left}");
         assert_eq!(theirs(&mut raw, GIVE_BACK, "uuid:2"), "(nil)");
         check(&mut raw, "UNLOCK l ours", "(integer) 0");
         assert_eq!(theirs(&mut raw, TAKE, "uuid:2"), "(nil)");
-        // The same owner goes on by either.
+        // The same owner can renew it by either.
         assert_eq!(lock(&mut raw, "LOCK l uuid:2 1000").1, 2);
         assert_eq!(theirs(&mut raw, GIVE_BACK, "uuid:2"), "(integer) 0");
         check(&mut raw, "UNLOCK l uuid:2", "(integer) 0");
     });
 }
 
-/// What a holder relies on after its server has come back: its lock, its fence, and fences that go on to grow.
+/// Checks a holder's guarantees after its server has restarted: its lock, its fence, and fences that keep
+/// growing.
 fn check_kept(client: &mut Raw, held: u64, last: u64) {
     check(client, "HGETALL {l}held", "1) \"me\"\n2) \"2\"");
     check(client, &format!("SET k v FENCE {{l}}held {held}"), "OK");
@@ -295,8 +296,8 @@ fn check_kept(client: &mut Raw, held: u64, last: u64) {
     check(client, "UNLOCK free me", "(integer) 0");
 }
 
-/// Takes a lock that stays and one that is released, whose fence is the last; a server whose clock was set back says
-/// nothing less. Their fences.
+/// Takes a lock that stays and one that is released, whose fence is the last; a server whose clock was set
+/// back returns no smaller one. Returns both fences.
 fn take_two(client: &mut Raw) -> (u64, u64) {
     let (held, _) = lock(client, "LOCK {l}held me 600000");
     assert_eq!(lock(client, "LOCK {l}held me 600000"), (held, 2));
@@ -379,7 +380,7 @@ fn fences_outlive_failovers_to_replicas_that_had_all_data_anew_or_the_stream() {
     }
 }
 
-/// What redis-server cannot hold is lost there, and nothing else.
+/// Only data that redis-server cannot store are lost there.
 #[test]
 fn redis_server_has_the_keys_and_values_as_a_replica_and_from_the_file() {
     let dir = tempfile::tempdir().expect("a temporary folder");
@@ -499,7 +500,8 @@ fn the_keys_of_a_write_with_a_fence_and_of_a_queue_are_found() {
     );
 }
 
-/// A lock that a script took has no fence and may be evicted. It is gone as others are: whoever waits has it then.
+/// A lock that a script took has no fence and may be evicted. An eviction ends it like any other end: the
+/// first waiter gets it.
 #[test]
 fn an_evicted_lock_is_the_first_ones() {
     let server = Server::start(

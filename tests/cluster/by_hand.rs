@@ -1,14 +1,15 @@
-//! Failovers by hand of a replica that has not heard of the last claims.
+//! Manual failovers of a replica that has not received the latest ownership claims.
 
 use basalt_commands::cluster::change::{Change, Failover};
 
 use super::world::World;
 use super::{MILD, NODE_TIMEOUT};
 
-/// Clusters that are run.
+/// Number of clusters that are run.
 const SEEDS: u64 = 5;
 
-/// A replica whose primary has given slots away, which it hears from no one: the node that has them can not reach it.
+/// Creates a cluster with a replica whose primary has given slots away, of which the replica does not learn:
+/// their new owner cannot reach it.
 fn behind(seed: u64) -> World {
     let mut world = World::new(seed, 3, 1, NODE_TIMEOUT, MILD);
     world.settle(20_000).expect("all agree");

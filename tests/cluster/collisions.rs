@@ -1,4 +1,5 @@
-//! Two primaries of one shard with the same epoch: the one with more of the stream wins, whatever their names are.
+//! Two primaries of one shard with equal epochs: the one with the greater stream offset wins, whatever their
+//! names are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +16,7 @@ use basalt_commands::cluster::slot_set::SlotSet;
 use super::world::World;
 use super::{MILD, NODE_TIMEOUT};
 
-/// A primary and its replica, by their places.
+/// A primary and its replica, by their indices.
 const PRIMARY: usize = 0;
 const REPLICA: usize = 3;
 
@@ -27,9 +28,9 @@ fn isolate(world: &mut World, at: usize) {
     }
 }
 
-/// A cluster whose first shard comes to have two primaries with one epoch, of which `winner` has more of the stream.
-/// All have to agree that it leads, and the other has to follow it. Whether the winner has the smaller name; nothing if
-/// the epochs came out differently.
+/// Runs a cluster whose first shard gets two primaries with one epoch, of which `winner` has more of the
+/// stream. All have to agree that it leads, and the other has to follow it. Returns whether the winner has
+/// the smaller name, or `None` if the epochs came out differently.
 fn collide(seed: u64, winner: usize) -> Option<bool> {
     let mut world = World::new(seed, 3, 1, NODE_TIMEOUT, MILD);
     world.settle(10_000).expect("all agree");
@@ -84,7 +85,7 @@ fn within_a_shard_the_one_with_more_of_the_stream_wins() {
     }
 }
 
-/// A server that has so much of the stream.
+/// A server with a given stream offset.
 struct At(u64);
 
 impl Local for At {
@@ -109,8 +110,9 @@ fn name(at: u8) -> NodeId {
     NodeId::from_random([at; 20])
 }
 
-/// The epoch of a primary with the name `mine` and so much of the stream, after each of some pings of another primary,
-/// which keeps its epoch as a server does that goes by the names, and is no next one.
+/// Returns the epoch of a primary with the name `mine` and a given offset, after each of some pings of
+/// another primary, which keeps its epoch as a server does that decides by names, and never takes a later
+/// one.
 fn epochs(mine: u8, other: u8, shares_shard: bool, offsets: (u64, u64)) -> Vec<u64> {
     let node = |id: u8, flags: NodeFlags| SavedNode {
         id: name(id),
@@ -177,7 +179,7 @@ fn epochs(mine: u8, other: u8, shares_shard: bool, offsets: (u64, u64)) -> Vec<u
 #[test]
 fn a_collision_ends_next_to_a_server_that_goes_by_the_names() {
     let (kept, next) = (EPOCH, EPOCH + 1);
-    // Of different shards, or with as much of the stream: by the names.
+    // Of different shards, or with equal offsets: decided by the names.
     for (shares_shard, offsets) in [(false, (9, 1)), (false, (1, 9)), (true, (9, 9))] {
         assert_eq!(epochs(1, 2, shares_shard, offsets), [next; 3]);
         assert_eq!(epochs(2, 1, shares_shard, offsets), [kept; 3]);

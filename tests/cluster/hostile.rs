@@ -1,5 +1,5 @@
-//! Packets that no node should send. A stranger's change nothing but for MEET, whatever their fields hold; those of
-//! nodes that are known may say what they like, and the machine stands.
+//! Packets that no correct node sends. Packets of unknown nodes change nothing except for MEET, whatever
+//! their fields contain; known nodes may send any contents, and the state machine stays consistent.
 
 use std::collections::BTreeMap;
 
@@ -21,14 +21,14 @@ use basalt_commands::cluster::wire::reader::Reader;
 use basalt_core::base::random::Random;
 
 const BEGIN: Millis = 1_000_000;
-/// Nodes that the machine knows, itself the first.
+/// Number of nodes that the machine knows, itself the first.
 const KNOWN: u8 = 5;
-/// One that it does not.
+/// A node that it does not know.
 const STRANGER: u8 = 9;
-/// Bytes of a header, and where a packet says of which kind it is.
+/// Bytes of a header, and the offset of a packet's kind.
 const HEADER_BYTES: usize = 2256;
 const KIND: usize = 12;
-/// Kinds of messages that there are.
+/// Number of kinds of messages.
 const KINDS: u16 = 11;
 
 struct Empty;
@@ -52,7 +52,7 @@ fn name(at: u8) -> NodeId {
     NodeId::from_random([at; 20])
 }
 
-/// The first of three primaries; the others have a replica each.
+/// Returns the first of three primaries; the others have a replica each.
 fn machine(seed: u64) -> Machine {
     let nodes = (0..KNOWN).map(|at| {
         let primary = (at > 2).then(|| name(at - 2));
@@ -175,7 +175,7 @@ fn bodies(random: &mut Random) -> Vec<Body> {
     ]
 }
 
-/// What of a machine a packet may change, but for when its nodes were heard.
+/// Returns the machine's state that a packet may change, without the times of the nodes' last packets.
 fn state(machine: &Machine) -> (String, Saved) {
     let map = machine.map();
     let mut text = format!("{} {} {}", map.is_up, map.current_epoch, map.size);
@@ -196,7 +196,7 @@ fn state(machine: &Machine) -> (String, Saved) {
     (text, machine.saved())
 }
 
-/// Gives a machine bytes as they come over a link. How many packets there were, and how many were refused.
+/// Passes bytes to a machine as a link would. Returns the number of packets, and of refused ones.
 fn feed(machine: &mut Machine, link: LinkId, bytes: &[u8], now: Millis) -> (usize, usize) {
     let (mut taken, mut refused, mut reader) = (0, 0, Reader::default());
     let is_known = |id: &NodeId| (0..KNOWN).any(|at| name(at) == *id);
@@ -216,7 +216,8 @@ fn feed(machine: &mut Machine, link: LinkId, bytes: &[u8], now: Millis) -> (usiz
     (taken, refused)
 }
 
-/// What the machine wants done because of what a stranger has sent: answers to pings alone, and no line in the log.
+/// True if the machine's reaction to a stranger's packets consists of replies to pings alone, without a line
+/// in the log.
 fn is_harmless(outputs: Vec<Output>) -> bool {
     outputs.iter().all(|output| match output {
         Output::Send(_, packet) => matches!(packet.body, Body::Pong(_)),
@@ -247,7 +248,7 @@ fn strangers_change_nothing_whatever_their_fields_hold() {
                 }
             }
         }
-        // Each length, said truly: shorter by what there is behind the header, and longer.
+        // Each length, stated correctly: shorter by the part behind the header, and longer.
         for length in HEADER_BYTES..good.len() + 200 {
             let mut bytes = good.clone();
             bytes.resize(length, 0xff);
@@ -261,7 +262,7 @@ fn strangers_change_nothing_whatever_their_fields_hold() {
             assert!(is_harmless(machine.outputs()), "{:?}", decode(&bytes));
         }
     }
-    // What other servers of tomorrow and today may send: all kinds that there are not, short headers among them.
+    // Packets that present and future servers may send: all unknown kinds, short headers among them.
     let good = encode(&packet(STRANGER, Body::Vote));
     for kind in (KINDS..64).chain([0x8000, 0x8004, 0x8005, 0xffff]) {
         let mut bytes = good.clone();
@@ -294,7 +295,7 @@ fn a_packet_that_is_refused_changes_nothing_though_its_sender_is_known() {
     assert!(state(&machine) == before, "{}", state(&machine).0);
 }
 
-/// One machine under packets of all kinds and of all nodes, mutated too, until none is left to send.
+/// Runs one machine under packets of all kinds and of all nodes, mutated too, until none is left to send.
 fn one_siege(seed: u64) {
     let mut random = Random::new(seed);
     let mut machine = machine(seed);
@@ -360,7 +361,7 @@ fn whatever_nodes_send_the_machine_stands() {
     }
 }
 
-/// News of so many nodes that there are not, by numbers from `first` on.
+/// Returns gossip about `count` nodes that do not exist, numbered from `first` on.
 fn hearsay(first: u32, count: u32) -> News {
     let gossip = (first..first + count).map(|at| {
         let mut name = [0xAA; 20];
@@ -384,7 +385,7 @@ fn hearsay(first: u32, count: u32) -> News {
     }
 }
 
-/// Lets time pass in which links are refused to all but those that `answers`.
+/// Lets time pass in which only the nodes that `answers` selects accept links.
 fn pass(machine: &mut Machine, from: Millis, until: Millis, answers: &dyn Fn(&str) -> bool) {
     for now in (from..until).step_by(100) {
         machine.tick(now, &Empty);
@@ -444,7 +445,7 @@ fn nodes_that_are_only_told_of_are_not_saved_nor_told_on_and_forgotten() {
     let known = machine.map().nodes.len();
     assert!((4_000..=5_000).contains(&known), "{known}");
     assert_eq!(kept(&machine), before);
-    // There is room for true nodes.
+    // True nodes still fit into the table.
     let met = Change::Meet {
         ip: "10.0.0.50".to_owned(),
         port: 1,
@@ -454,7 +455,7 @@ fn nodes_that_are_only_told_of_are_not_saved_nor_told_on_and_forgotten() {
     assert_eq!(machine.map().nodes.len(), known + 1);
     let answers = |ip: &str| ip.starts_with("10.0.");
     pass(&mut machine, BEGIN, BEGIN + 7_000, &answers);
-    // One of them is still told of, by a node that may have heard of it.
+    // One of them is still mentioned, by a node that may know of it.
     let ping = packet(1, Body::Ping(hearsay(7, 1)));
     machine.receive(link, &ping, BEGIN + 7_000, &Empty);
     pass(&mut machine, BEGIN + 7_000, BEGIN + 14_000, &answers);

@@ -1,10 +1,11 @@
-//! The bus under every fault that a seed draws: partitions, one-way too, kills and restarts, frozen servers, clocks
-//! that differ, slow, lost and repeated packets. `BASALT_CLUSTER_SEEDS` sets how many seeds are run, or
-//! which: `1000..2000`.
+//! The bus under every fault that a seed generates: partitions, also one-way ones, kills and restarts, frozen
+//! servers, clocks that differ, slow, lost and repeated packets. `BASALT_CLUSTER_SEEDS` sets the number of
+//! seeds, or their range: `1000..2000`.
 //!
-//! Held: one owner a slot an epoch; one vote an epoch; votes and epochs saved before they leave, on disks that take up
-//! to four seconds, while a server that is killed loses what it has not saved; all views agree within a bound after
-//! everything is well again; a write that all replicas of its shard had when it was acknowledged is not lost.
+//! Invariants: one owner for each slot and epoch; one vote in each epoch; votes and epochs are saved before
+//! they are sent, on disks that take up to four seconds, while a killed server loses what it has not saved;
+//! all views agree within a bound after all faults are over; a write that all replicas of its shard had when
+//! it was acknowledged is not lost.
 
 mod by_hand;
 mod collisions;
@@ -18,7 +19,7 @@ use world::{Faults, World};
 
 const NODE_TIMEOUT: u64 = 2_000;
 
-/// Milliseconds in which all agree after all is well: some elections that nobody won.
+/// Milliseconds after the last fault within which all must agree: several elections without a winner.
 const SETTLED_WITHIN: u64 = 120_000;
 
 const MILD: Faults = Faults {
@@ -122,7 +123,7 @@ fn whatever_goes_wrong_one_owner_is_left_in_the_end() {
     }
 }
 
-/// One cluster with all its troubles; what was wrong.
+/// Runs one cluster with all its faults; returns the violations.
 fn one_life(seed: u64) -> Vec<String> {
     let mut draw = basalt_core::base::random::Random::new(seed ^ 0x5EED);
     let (primaries, replicas) = (3 + draw.index(3), 1 + draw.index(3));
@@ -194,7 +195,7 @@ fn one_life(seed: u64) -> Vec<String> {
     if let Err(text) = world.settle(SETTLED_WITHIN) {
         world.wrong.push(format!("they do not agree: {text}"));
     }
-    // Replicas catch up before what is left is compared.
+    // Replicas catch up before the final state is compared.
     world.run(2_000);
     let lost = world.lost();
     if !lost.is_empty() {

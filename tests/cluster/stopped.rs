@@ -1,15 +1,16 @@
-//! Primaries that do nothing for longer than the node timeout, as under SIGSTOP, while clients go on to write to them.
+//! Primaries that are frozen for longer than the node timeout, as under SIGSTOP, while clients go on writing
+//! to them.
 
 use super::world::{Faults, World};
 use super::{MILD, NODE_TIMEOUT};
 
-/// Clusters that are run.
+/// Number of clusters that are run.
 const SEEDS: u64 = 20;
 
-/// Milliseconds for which a stopped primary is watched once it goes on.
+/// Milliseconds for which a stopped primary is observed after it continues.
 const WATCHED: u64 = 4_000;
 
-/// Milliseconds between two looks.
+/// Milliseconds between two checks.
 const STEP: u64 = 3;
 
 #[test]
@@ -47,7 +48,7 @@ fn a_primary_that_was_stopped_and_not_replaced_serves_again_once_it_has_heard_th
         let mut world = World::new(seed, 3, 0, NODE_TIMEOUT, MILD);
         world.settle(20_000).expect("all agree");
         let stop = NODE_TIMEOUT + 200 + world.random.below(10 * NODE_TIMEOUT);
-        // The others are cut off until later: there is nobody to hear.
+        // The others are cut off until later, so that no packet of theirs arrives.
         world.freeze(0, stop);
         world.run(stop - 1);
         for other in 1..3 {

@@ -1,7 +1,8 @@
-//! Random calls of every command: what may stand in a call is read from COMMAND DOCS, so that a new command is called
-//! as soon as it is in the table. Most calls are shaped as documented, with words at the edges; some are then spoilt.
+//! Random calls of every command: the possible arguments are read from COMMAND DOCS, so that a new command is
+//! called as soon as it is in the table. Most calls follow the documented syntax, with extreme values; some
+//! are then corrupted.
 //!
-//! Knows neither what a command does nor what it should answer.
+//! Knows neither a command's effect nor its expected reply.
 
 use crate::Words;
 use crate::support::Draw;
@@ -28,17 +29,17 @@ struct Form {
     waits: bool,
 }
 
-/// What is called.
+/// A generator of calls.
 pub(crate) struct Calls {
     forms: Vec<Form>,
     payloads: Words,
-    /// Times and ids that two servers would not agree on are left out.
+    /// Leaves out times and IDs on which two servers would not agree.
     steady: bool,
-    /// Calls until a transaction ends.
+    /// Number of calls until a transaction ends.
     open: usize,
 }
 
-/// What ends the connection or the server, makes it another one, or is not answered by one reply.
+/// Commands that end the connection or the server, change its role, or do not have exactly one reply.
 const NEVER: &[&str] = &[
     "shutdown",
     "debug",
@@ -71,7 +72,7 @@ const NEVER: &[&str] = &[
     "discard",
 ];
 
-/// What depends on chance, on time, or on which server it is.
+/// Commands that depend on chance, on time, or on the server's identity.
 const UNSTEADY: &[&str] = &[
     "time",
     "info",
@@ -125,7 +126,7 @@ const UNSTEADY: &[&str] = &[
     "spublish",
 ];
 
-/// Called seldom: they empty what others have filled.
+/// Called rarely: they empty what other calls have filled.
 const SELDOM: &[&str] = &["flushall", "flushdb", "swapdb", "command", "lolwut", "keys"];
 
 const EDGES: &[&str] = &[
@@ -231,7 +232,7 @@ const PATTERNS: &[&str] = &[
 ];
 
 impl Calls {
-    /// All commands of a server; `steady` ones if two servers are to answer alike.
+    /// Returns all commands of a server; only `steady` ones if the replies of two servers are compared.
     pub(crate) fn of(raw: &mut Raw, steady: bool) -> Calls {
         let docs = raw.call("COMMAND DOCS");
         let mut forms = Vec::new();
@@ -256,7 +257,7 @@ impl Calls {
         }
     }
 
-    /// Leaves out commands whose names, with those of their containers, are not wanted.
+    /// Keeps the commands with wanted names, containers' names included.
     pub(crate) fn keep(&mut self, is_wanted: impl Fn(&str) -> bool) {
         self.forms.retain(|form| {
             let words = form.words.iter();
@@ -265,12 +266,12 @@ impl Calls {
         });
     }
 
-    /// How many commands there are.
+    /// Returns the number of commands.
     pub(crate) fn len(&self) -> usize {
         self.forms.len()
     }
 
-    /// One call.
+    /// Returns one random call.
     pub(crate) fn call(&mut self, draw: &mut Draw) -> Words {
         loop {
             let words = self.any_call(draw);
@@ -351,7 +352,7 @@ impl Calls {
                 words.push(token.clone());
             }
             match node.kind.as_str() {
-                // Ids that the server makes are made of the time.
+                // IDs that the server generates contain the time.
                 "pure-token" if self.steady && node.token.as_deref() == Some(b"*") => {
                     words.push(pick(draw, IDS));
                 }
@@ -422,7 +423,7 @@ impl Calls {
         }
     }
 
-    /// Mostly a key that holds what the command works on, or nothing yet.
+    /// Returns mostly a key of the command's type, or an absent one.
     fn key(&self, form: &Form, draw: &mut Draw) -> Vec<u8> {
         const LETTERS: &[u8] = b"slhtzxgpbcfkd";
         let letter = match form.group.as_str() {
@@ -445,14 +446,14 @@ impl Calls {
         vec![letter, b'0' + draw.below(5) as u8]
     }
 
-    /// Whether two servers are to answer alike.
+    /// True if the replies of two servers are compared.
     pub(crate) fn is_steady(&self) -> bool {
         self.steady
     }
 }
 
-/// Whether the documentation says what a call does: the order of members of equal rank, or of scores that differ where
-/// only names count, is nobody's promise, nor is how long a key stays whose time is over when it is made.
+/// True if the documentation defines a call's effect. The order of members of equal rank, or of scores that
+/// differ where only names count, is undefined, as is the life of a key that has expired when it is created.
 fn is_defined(words: &Words) -> bool {
     let has = |word: &str| {
         let is = |other: &Vec<u8>| other.eq_ignore_ascii_case(word.as_bytes());
@@ -532,7 +533,7 @@ fn node(docs: &Value) -> Node {
     }
 }
 
-/// Values for RESTORE: one of each type, and some that are none.
+/// Returns values for RESTORE: one of each type, and some invalid ones.
 fn payloads(raw: &mut Raw) -> Words {
     let mut payloads = vec![Vec::new(), b"junk".to_vec()];
     for line in [
@@ -557,7 +558,7 @@ fn payloads(raw: &mut Raw) -> Words {
     payloads
 }
 
-/// What two servers may answer differently because one of them is Redis 7.0.
+/// True if the replies agree, or may differ because one of the servers is Redis 7.0.
 pub(crate) fn alike(words: &Words, ours: &Value, theirs: &Value) -> bool {
     let name = String::from_utf8_lossy(&words[0]).to_ascii_uppercase();
     match (name.as_str(), ours, theirs) {
@@ -587,7 +588,7 @@ fn same_numbers(ours: &Value, theirs: &Value) -> bool {
     }
 }
 
-/// One call as a line that can be sent by hand.
+/// Returns a call as a line that can be sent by hand.
 pub(crate) fn line(words: &Words) -> String {
     let words: Vec<String> = words.iter().map(|word| wire::quote(word)).collect();
     words.join(" ")

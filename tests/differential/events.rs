@@ -1,7 +1,7 @@
-//! What a subscriber to keyspace notifications hears of a batch: all classes of changes.
+//! Keyspace notifications that a subscriber receives for a batch: all classes of changes.
 //!
-//! Misses and new keys (classes `m` and `n`) are not
-//! compared: they are told once for each lookup that Redis happens to make.
+//! Misses and new keys (classes `m` and `n`) are not compared: Redis sends one for each lookup that it
+//! happens to make.
 
 use std::time::Duration;
 
@@ -30,12 +30,12 @@ impl Listener {
         }
         subscriber.call("PSUBSCRIBE __keyspace@*");
         let mut listener = Listener { subscriber, marker };
-        // What was done before, by FLUSHALL for example, is not of interest.
+        // Events of earlier commands, such as FLUSHALL, are ignored.
         listener.heard();
         listener
     }
 
-    /// The events since the last call, as `db:key event`.
+    /// Returns the events since the last call, as `db:key event`.
     pub(crate) fn heard(&mut self) -> Vec<String> {
         self.marker.call(&format!("PUBLISH {MARK} x"));
         let mut heard = Vec::new();

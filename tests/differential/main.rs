@@ -1,12 +1,14 @@
-//! Sends seeded streams of commands to basalt and to redis-server and compares every reply and, at the end, the data.
+//! Sends seeded streams of commands to basalt and to redis-server and compares every reply and, at the end,
+//! the data.
 //!
-//! A stream is a list of batches; a batch is sent in one write. Each seed draws its own weights of the families, so
-//! that some streams are nearly all of one kind. What differs is shrunk (batches and commands are left out while it
-//! still differs) and written to `tests/corpus/`, which is replayed first on every run.
+//! A stream is a list of batches; a batch is sent in one write. Each seed determines its own weights of the
+//! families, so that some streams are nearly all of one kind. A stream with a difference is shrunk (batches
+//! and commands are left out while it still differs) and written to `tests/corpus/`, which is replayed first
+//! on every run.
 //!
-//! `DIFF_SEEDS=2000` for a long run, `DIFF_FIRST=17` to begin elsewhere, `DIFF_FAMILY=streams` for mostly one family.
-//! Only what is unordered by contract or depends on the moment is normalised: KEYS, walks with SCAN (compared as
-//! complete walks), RANDOMKEY (there is one or not), remaining times (within a tolerance).
+//! `DIFF_SEEDS=2000` for a long run, `DIFF_FIRST=17` to begin elsewhere, `DIFF_FAMILY=streams` for mostly one
+//! family. Only results that are unordered by contract or depend on the moment are normalised: KEYS, SCAN
+//! (compared as complete scans), RANDOMKEY (there is one or not), remaining times (within a tolerance).
 
 use basalt_testing::{support, wire};
 
@@ -35,7 +37,7 @@ const DATABASES: usize = 3;
 /// Failures to collect before giving up.
 const FAILURES_MAX: usize = 8;
 
-/// Runs of a shrunken stream before what is left is taken as it is.
+/// Most runs for shrinking a stream.
 const SHRINK_RUNS_MAX: usize = 300;
 
 /// The seeds of random calls begin above those of the grammar, as a stream of the corpus is named after its seed.
@@ -65,7 +67,8 @@ fn ours_and_redis_server_answer_alike() {
     assert!(failures.is_empty(), "\n{failures}");
 }
 
-/// Random calls of whatever command the other server documents, see [`calls`]. `CALL_SEEDS=2000` for a long run.
+/// Compares random calls of all commands that the other server documents, see [`calls`]. `CALL_SEEDS=2000`
+/// for a long run.
 #[test]
 fn random_calls_are_answered_alike() {
     let Some(Oracle(oracle)) = Oracle::start() else {
@@ -96,7 +99,7 @@ fn random_calls_are_answered_alike() {
     assert!(failures.is_empty(), "\n{failures}");
 }
 
-/// What differs of what differed once.
+/// Replays the recorded streams; returns the differences.
 fn replay(pairs: &mut [Pair]) -> String {
     let mut failures = String::new();
     for path in corpus() {
@@ -116,7 +119,7 @@ fn replay(pairs: &mut [Pair]) -> String {
     failures
 }
 
-/// What differs of the streams of as many seeds as the environment says.
+/// Returns the differences of streams, for the number of seeds in the environment.
 fn differences(
     pairs: &mut [Pair],
     start: u64,
@@ -133,7 +136,7 @@ fn differences(
             continue;
         };
         if difference.theirs.contains("(no reply") {
-            // It hangs or is gone: nothing more can be asked of it.
+            // It hangs or is gone: no more requests can be sent to it.
             let _ = writeln!(failures, "seed {seed}: {}", show(&difference));
             break;
         }
@@ -201,7 +204,7 @@ fn generate(seed: u64) -> Stream {
         .collect()
 }
 
-/// Ours at one shard count, and the oracle.
+/// A basalt server at one shard count, and the oracle.
 struct Pair {
     shards: usize,
     options: Options,
@@ -292,7 +295,7 @@ fn fresh(port: u16) -> Raw {
 fn batch_differs(ours: &mut Raw, theirs: &mut Raw, batch: &[Words]) -> Option<Difference> {
     let mut at = 0;
     while at < batch.len() {
-        // A walk is many commands; those around it go in one write each.
+        // A scan consists of many commands; those around it go in one write each.
         let end = batch[at..]
             .iter()
             .position(is_walk)
@@ -322,7 +325,7 @@ fn batch_differs(ours: &mut Raw, theirs: &mut Raw, batch: &[Words]) -> Option<Di
     None
 }
 
-/// Whether subscribers heard of other events in the keyspace.
+/// True if subscribers received different keyspace events.
 fn events_differ(
     ours: &mut events::Listener,
     theirs: &mut events::Listener,
@@ -353,12 +356,12 @@ fn reply(raw: &mut Raw) -> Value {
         .unwrap_or_else(|error| Value::Error(format!("(no reply: {error})").into_bytes()))
 }
 
-/// `@WALK` is SCAN; `@SSCAN key` and its like walk over one key.
+/// True for scans: `@WALK` is SCAN; `@SSCAN key` and its like scan one key.
 fn is_walk(words: &Words) -> bool {
     words[0].starts_with(b"@")
 }
 
-/// SCAN from 0 to 0: the set of what it returned, or its error.
+/// Runs SCAN from 0 to 0; returns the set of results, or the error.
 fn walk(raw: &mut Raw, words: &Words) -> Value {
     let head = match words[0].as_slice() {
         b"@WALK" => vec![b"SCAN".to_vec()],
@@ -385,7 +388,7 @@ fn walk(raw: &mut Raw, words: &Words) -> Value {
     Value::Error(b"(a walk without an end)".to_vec())
 }
 
-/// Equal, but for what is unordered or depends on the moment.
+/// True if the replies are equal, except for parts that are unordered or depend on the moment.
 fn alike(words: &Words, ours: &Value, theirs: &Value) -> bool {
     if ours == theirs {
         return true;
@@ -422,7 +425,7 @@ fn alike(words: &Words, ours: &Value, theirs: &Value) -> bool {
             number(ours).map(f64::to_bits) == number(theirs).map(f64::to_bits)
         }
         (b"HSCAN" | b"SSCAN", Value::Array(ours), Value::Array(theirs)) => {
-            // Of a table the two servers see other fields first.
+            // The two servers find other fields of a table first.
             ours.len() == 2 && theirs.len() == 2
         }
         (b"HRANDFIELD", Value::Bulk(_), Value::Bulk(_)) => true,
@@ -436,7 +439,7 @@ fn alike(words: &Words, ours: &Value, theirs: &Value) -> bool {
             let holds_the_same = || sorted(ours) == sorted(theirs);
             is_unordered && ours.len() == theirs.len() && (!is_whole || holds_the_same())
         }
-        // Redis may refuse numbers for what an earlier command left in errno.
+        // Redis may refuse numbers because of an earlier command's errno.
         (b"SORT" | b"SORT_RO", Value::Array(_) | Value::Integer(_), Value::Error(theirs)) => {
             theirs.ends_with(b"can't be converted into double")
         }
@@ -450,7 +453,7 @@ fn alike(words: &Words, ours: &Value, theirs: &Value) -> bool {
             Value::Array(theirs),
         ) => are_drawn_alike(words, ours, theirs),
         (b"ZRANDMEMBER", Value::Bulk(_), Value::Bulk(_)) => true,
-        // They take one argument more from 7.2 on.
+        // From 7.2 on, these take one more argument.
         (b"ZRANK" | b"ZREVRANK", Value::Error(ours), Value::Error(theirs))
             if ours == b"ERR syntax error" =>
         {
@@ -518,8 +521,8 @@ fn alike(words: &Words, ours: &Value, theirs: &Value) -> bool {
     }
 }
 
-/// What a command drew at random: as many elements, each once if the count is positive, and the same ones if the count
-/// is no smaller than what there is.
+/// Compares random elements: equally many, each once if the count is positive, and equal ones if the count is
+/// no smaller than the number of elements.
 fn are_drawn_alike(words: &Words, ours: &[Value], theirs: &[Value]) -> bool {
     let count = words
         .get(2)
@@ -542,15 +545,15 @@ fn sorted(values: &[Value]) -> Vec<&Value> {
     values
 }
 
-/// Errors that quote the client's words: ours are text, so what is no UTF-8 reads as U+FFFD; Redis cuts a word at a
-/// NUL.
+/// Compares errors that quote the client's words: ours are text, so that bytes which are not UTF-8 become
+/// U+FFFD; Redis cuts a word at a NUL.
 fn same_text(words: &Words, ours: &[u8], theirs: &[u8]) -> bool {
     let has_nul = words.iter().any(|word| word.contains(&0));
     let lossy = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
     lossy(ours) == lossy(theirs) || has_nul && ours[..12] == theirs[..12]
 }
 
-/// basalt keeps deadlines in 48 bits, to the year 10,889; what lies beyond is that year to it.
+/// basalt keeps deadlines in 48 bits, to the year 10,889; later ones become that year.
 const FAR_MS: i64 = 270_000_000_000_000;
 
 fn both_above(ours: i64, theirs: i64, limit: i64) -> bool {
@@ -614,7 +617,8 @@ fn data_differs(ours: &mut Raw, theirs: &mut Raw) -> Option<Difference> {
                 }
                 both(ours, theirs, words("DEBUG DIGEST-VALUE {travelled}"))?;
                 if both(ours, theirs, about("TYPE"))?.text() == "stream" {
-                    // The groups of one may differ from those of the other, but not from where they came.
+                    // The groups of one server may differ from those of the other, but not from the groups
+                    // that were copied.
                     let ask = |raw: &mut Raw, words: Words| {
                         raw.send_unchecked(&wire::encode(&words));
                         reply(raw)
@@ -667,7 +671,7 @@ fn corpus() -> Vec<PathBuf> {
     paths
 }
 
-/// One command a line, batches parted by empty lines, `#` for comments.
+/// Reads one command from each line, batches separated by empty lines, `#` for comments.
 fn read(path: &Path) -> Stream {
     let text = std::fs::read_to_string(path).expect("a stream of the corpus");
     let mut stream = vec![Vec::new()];

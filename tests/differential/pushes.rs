@@ -1,8 +1,9 @@
-//! Pushes to several connections, compared with redis-server's: messages, and what those who cache are told.
+//! Pushes to several connections, compared with redis-server's: messages, and invalidations to caching
+//! clients.
 //!
-//! One command is sent at a time, and then each connection is asked until nothing more can come. What a connection saw
-//! is compared in its order, replies and pushes apart: which of two came first is not the same where a server does its
-//! pushes for a whole turn at once.
+//! One command is sent at a time, and then each connection is read until nothing more can come. Each
+//! connection's replies and pushes are compared in order, but separately: their relative order differs where
+//! a server sends its pushes for a whole batch at once.
 
 use std::fmt::Write;
 
@@ -22,7 +23,7 @@ struct Side {
     target_id: i64,
 }
 
-/// What a connection saw of one command.
+/// Replies and pushes of one command on a connection.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     replies: Vec<String>,
@@ -40,13 +41,14 @@ impl Side {
         Side { raws, target_id }
     }
 
-    /// Sends a command, or several lines, on one connection; what each connection saw then.
+    /// Sends a command, or several lines, on one connection; returns what each connection received.
     fn play(&mut self, at: usize, line: &str) -> Vec<Seen> {
         let line = line.replace("TARGET", &self.target_id.to_string());
         let mut seen: Vec<Seen> = (0..CONNECTIONS).map(|_| Seen::default()).collect();
         self.raws[at].send(format!("{line}\n").as_bytes());
         for line in line.lines() {
-            // A subscription is confirmed by a push for each name, and by no reply: what is asked then ends it.
+            // A subscription is confirmed by a push for each name, and by no reply: the reply to the next
+            // request ends it.
             if !line.contains("SUBSCRIBE") {
                 self.next(at, &mut seen[at]);
             }
@@ -60,7 +62,7 @@ impl Side {
             }
         }
         if line.contains('\n') {
-            // Within one step what is told has no order that matters: the reply comes first in any case.
+            // Within one step the order of pushes does not matter: the reply comes first in any case.
             for seen in &mut seen {
                 seen.pushes.sort();
             }
@@ -163,7 +165,7 @@ fn line(draw: &mut Draw, at: usize) -> String {
     }
 }
 
-/// The steps of one stream, each with its connection. Now and then it is a transaction.
+/// Returns the steps of one stream, each with its connection. Now and then a step is a transaction.
 fn stream(seed: u64) -> Vec<(usize, String)> {
     let mut draw = Draw::new(seed);
     let mut lines = vec![(0, "CLIENT TRACKING on".to_owned())];
@@ -176,8 +178,8 @@ fn stream(seed: u64) -> Vec<(usize, String)> {
         let mut inside = vec!["MULTI".to_owned()];
         for _ in 0..2 + draw.below(3) {
             let line = line(&mut draw, 0);
-            // What a client publishes to itself in a transaction, and that all is void, Redis 7.0 puts into the middle
-            // of EXEC's reply.
+            // In a transaction, Redis 7.0 puts a client's messages to itself, and the push that invalidates
+            // all keys, into the middle of EXEC's reply.
             let is_out = ["SUBSCRIBE", "CLIENT", "PUBLISH", "FLUSH"]
                 .iter()
                 .any(|word| line.contains(word));
@@ -224,7 +226,7 @@ fn every_connection_is_pushed_what_redis_server_pushes() {
     assert!(failures.is_empty(), "\n{failures}");
 }
 
-/// What each listener subscribes to, after its HELLO.
+/// Subscriptions of each listener, after its HELLO.
 const LISTENERS: [(&str, &[&str]); 4] = [
     (
         "HELLO 2",
@@ -259,8 +261,8 @@ const LISTENERS: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// A pipeline that mostly publishes. Messages of one channel follow each other often, some are long, and some stand
-/// behind writes that others hear of, in transactions, or in scripts.
+/// Returns a pipeline that mostly publishes. Messages of one channel follow each other often, some are long,
+/// and some come after writes with events, in transactions, or in scripts.
 fn publishing(draw: &mut Draw) -> Vec<String> {
     let mut lines = Vec::new();
     for number in 0..5 + draw.below(30) {
@@ -284,8 +286,8 @@ fn publishing(draw: &mut Draw) -> Vec<String> {
                 let length = [100, 5_000, 16_000, 40_000][draw.below(4)];
                 lines.push(format!("{command} {channel} {}", "x".repeat(length)));
             }
-            // What a client publishes to itself in a transaction, Redis 7.0 puts into the middle of EXEC's reply: it
-            // does not subscribe to what transactions publish to.
+            // Redis 7.0 puts a client's messages to itself in a transaction into the middle of EXEC's reply:
+            // the client does not subscribe to channels that transactions publish to.
             6 => lines.extend(["SUBSCRIBE c".to_owned(), "PUBLISH c mine".to_owned()]),
             7 => lines.extend(["PUBLISH c mine".to_owned(), "UNSUBSCRIBE c".to_owned()]),
             _ => {
@@ -298,8 +300,9 @@ fn publishing(draw: &mut Draw) -> Vec<String> {
     lines
 }
 
-/// What a server's publisher and listeners see of some pipelines, before each of which a listener that hears by pattern
-/// as well comes or goes. Of the publisher, which subscribes itself now and then, replies and messages apart.
+/// Returns what a server's publisher and listeners receive for some pipelines, before each of which a
+/// listener with a pattern subscription connects or disconnects. The publisher subscribes itself now and
+/// then; its replies and messages are separate.
 fn published(port: u16, pipelines: &[Vec<String>]) -> Vec<Vec<String>> {
     let mut publisher = Raw::connect(port);
     for line in [

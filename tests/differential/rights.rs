@@ -1,7 +1,7 @@
-//! Random calls of every command that names keys, by users who may only read, only write, or use some keys or one
-//! database only: a reader changes nothing, and what a writer is answered does not depend on what is stored. Servers
-//! are ours alone; two of them hold values of the same shape that differ in what the user may not know. What Redis
-//! allows all the same is named in `tests/rows/`.
+//! Random calls of every command that names keys, by users who may only read, only write, or use some keys or
+//! one database only: a reader changes nothing, and a writer's replies do not depend on stored values. All
+//! servers are of this build; two of them store values of one shape that differ in what the user may not
+//! know. Exceptions that Redis permits are named in `tests/rows/`.
 //!
 //! `RIGHTS=100000` for a long run, `RIGHTS_FIRST=17` to begin with another seed.
 
@@ -13,13 +13,13 @@ use crate::support::{Draw, Options, Server, is_stand_in, reasons};
 use crate::wire::{self, Raw, Value};
 use crate::{Words, number};
 
-/// Calls between two looks at what is stored.
+/// Calls between two comparisons of the stored data.
 const CALLS_PER_ROUND: u64 = 40;
 
-/// The letters of keys that [`Calls`] draws, each with a digit below 5; those with 4 are absent here.
+/// Letters of the keys that [`Calls`] generates, each with a digit below 5; those with 4 are absent here.
 const LETTERS: &str = "slhtzxgpbcfkd";
 
-/// Requests that make the keys of a digit; words in braces differ between two servers, see [`secret`].
+/// Requests that create the keys of a digit; words in braces differ between two servers, see [`secret`].
 const RECIPES: &[&str] = &[
     "SET s# {hello}",
     "RPUSH l# {a} {b} {foo}",
@@ -40,21 +40,21 @@ const RECIPES: &[&str] = &[
     "TOPK.ADD k# {a} {b} {a}",
     "TDIGEST.CREATE d#",
     "TDIGEST.ADD d# {1} {2} {3}",
-    // The first look at a digest sorts what was added, which is no other value.
+    // The first read of a digest sorts the added values, which does not change its value.
     "TDIGEST.QUANTILE d# 0.5",
     "TAG ADD s# {a} {b} {hello} {foo} {10} c d e 1 2 3",
 ];
 
-/// Commands that change something for who may read only, with the reason.
+/// Commands that change something for users who may only read, with the reason.
 const CHANGE: &str = "readers_that_change.txt";
 
-/// Commands that tell something to who may write only, with the reason.
+/// Commands that reveal something to users who may only write, with the reason.
 const TELL: &str = "writers_that_are_told.txt";
 
-/// Commands whose replies say when something was done.
+/// Commands whose replies contain the time of an action.
 const TIMED: [&str; 4] = ["xautoclaim", "xinfo|consumers", "xinfo|stream", "xpending"];
 
-/// A word as the other server holds it: as long, and of the same kind.
+/// Returns a word as the other server stores it: of equal length and kind.
 fn secret(word: &str) -> String {
     let other = |letter: char| match letter {
         '0'..='9' => char::from(b'9' - (letter as u8 - b'0')),
@@ -63,7 +63,7 @@ fn secret(word: &str) -> String {
     word.chars().map(other).collect()
 }
 
-/// A server with all keys, or what makes them again.
+/// A server with all keys, and the requests that create them again.
 struct Side {
     server: Server,
     admin: Raw,
@@ -72,7 +72,7 @@ struct Side {
 }
 
 impl Side {
-    /// `hides` says of which digits the keys hold other words.
+    /// `hides` selects the digits whose keys have other words.
     fn new(hides: impl Fn(usize) -> bool) -> Side {
         let server = Server::start(&Options::shards(2).with("proto-max-bulk-len", "1mb"));
         let admin = server.raw();
@@ -103,7 +103,7 @@ impl Side {
         side
     }
 
-    /// Makes keys as they were in the beginning.
+    /// Restores keys to their initial state.
     fn make<'k>(&mut self, keys: impl Iterator<Item = &'k Vec<u8>>) {
         let mut requests: Vec<Words> = Vec::new();
         for key in keys {
@@ -115,7 +115,7 @@ impl Side {
         }
     }
 
-    /// All that is stored under these keys, and how long it stays.
+    /// Returns the values under these keys, and their times to live.
     fn stored(&mut self, keys: &[Vec<u8>]) -> Vec<[Value; 3]> {
         let about = |key: &Vec<u8>| {
             [["DUMP", ""], ["PEXPIRETIME", ""], ["TAG", "OF"]].map(|words| {
@@ -133,7 +133,7 @@ impl Side {
             .collect()
     }
 
-    /// A connection of a user with these rules, which begins in a database.
+    /// Opens a connection of a user with these rules, which begins in a database.
     fn user(&mut self, rules: &str, db: usize) -> Raw {
         let made = format!("ACL SETUSER u reset on nopass &* +@all {rules}");
         assert_eq!(self.admin.call(&made).show(), "OK");
@@ -165,8 +165,8 @@ fn pipeline(raw: &mut Raw, requests: &[Words]) -> Vec<Value> {
     requests.iter().map(|_| raw.read()).collect()
 }
 
-/// The commands as COMMAND describes them: the names of those with keys, and of those whose replies are not the same
-/// each time.
+/// Returns the commands that COMMAND describes: the names of those with keys, and of those whose replies
+/// vary.
 fn described(raw: &mut Raw) -> (BTreeSet<String>, BTreeSet<String>) {
     fn add(row: &Value, with_keys: &mut BTreeSet<String>, unsteady: &mut BTreeSet<String>) {
         let fields = row.items();
@@ -188,7 +188,7 @@ fn described(raw: &mut Raw) -> (BTreeSet<String>, BTreeSet<String>) {
     (with_keys, unsteady)
 }
 
-/// The first call of each command that did what it may not, as lines.
+/// The first call of each command that violated its rights, as lines.
 #[derive(Default)]
 struct Faults(BTreeMap<String, String>);
 
@@ -208,12 +208,12 @@ impl Faults {
     }
 }
 
-/// The number of calls, and the first seed.
+/// Returns the number of calls, and the first seed.
 fn extent() -> (u64, u64) {
     (number("RIGHTS", 6_000), number("RIGHTS_FIRST", 1))
 }
 
-/// Makes calls as a user and finds those that changed keys which it may not change.
+/// Makes calls as a user and finds those that changed keys which the user may not change.
 fn changes(
     side: &mut Side,
     calls: &mut Calls,
@@ -264,7 +264,7 @@ fn changes(
     faults
 }
 
-/// The full name of a call's command, as COMMAND has it.
+/// Returns the full name of a call's command, as in COMMAND.
 fn name_of(words: &Words, names: &BTreeSet<String>) -> String {
     let text = |word: &Vec<u8>| String::from_utf8_lossy(word).to_ascii_lowercase();
     let name = text(&words[0]);
@@ -272,7 +272,7 @@ fn name_of(words: &Words, names: &BTreeSet<String>) -> String {
     sub.filter(|sub| names.contains(sub)).unwrap_or(name)
 }
 
-/// Makes the same calls as users of two servers and finds those that are answered differently.
+/// Makes the same calls as users of two servers and finds those with different replies.
 fn told(
     sides: &mut [Side; 2],
     calls: &mut Calls,
@@ -379,7 +379,7 @@ fn a_database_that_is_not_allowed_stays_as_it_is() {
     side.make(all_keys().iter());
     let (names, _) = described(&mut side.admin);
     let mut calls = Calls::of(&mut side.admin, false);
-    // RESET makes the connection one of the default user, whom no rule binds.
+    // RESET makes the connection one of the default user, who has all rights.
     calls.keep(|name| name != "reset");
     changes(
         &mut side,

@@ -1,4 +1,5 @@
-//! Random calls to our server alone: whatever is sent, it answers, keeps its data consistent, and lets go of memory.
+//! Random calls to this server alone: whatever is sent, it replies, keeps its data consistent, and frees its
+//! memory.
 //!
 //! `CALLS=500000` for a long run, `CALLS_FIRST=17` to begin with another seed.
 
@@ -21,7 +22,7 @@ const CONNECTIONS: usize = 3;
 /// Calls in one write, at most.
 const BATCH_MAX: usize = 24;
 
-/// What may stay of memory once everything is flushed: buffers, statistics, what the allocator keeps.
+/// Most memory that may remain once everything is flushed: buffers, statistics, the allocator's reserve.
 const KEPT_BYTES_MAX: u64 = 4 << 20;
 
 fn connect(server: &Server) -> Raw {

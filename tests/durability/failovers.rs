@@ -1,8 +1,9 @@
-//! Replicas that take over under load, from a primary that was killed or by FAILOVER.
+//! Replicas that are promoted under load, after the primary was killed or by FAILOVER.
 //!
-//! Clients remember what was acknowledged. Of a killed primary that is what WAIT says a replica has; in a planned
-//! failover all that was answered. The new primary has to have what a client had after one of its steps, with none
-//! missing that was acknowledged. See `kills` for the environment that says how long to go on.
+//! Clients remember which writes were acknowledged: for a killed primary, those that a replica has according
+//! to WAIT; for a planned failover, all that got a reply. The new primary must have a client's state after
+//! one of its steps, with no acknowledged step missing. The environment variables in `kills` set the length
+//! of the run.
 
 use std::time::{Duration, Instant};
 
@@ -108,7 +109,7 @@ fn a_planned_failover_loses_nothing_and_the_old_primary_goes_on_as_a_replica() {
     run.report("planned", rounds);
 }
 
-/// Has a server follow another one, and waits until it does.
+/// Makes a server follow another one, and waits until it does.
 fn follow(replica: &Server, primary: &Server) {
     let line = format!("REPLICAOF 127.0.0.1 {}", primary.port);
     check(&mut replica.raw(), &line, "OK");
@@ -155,7 +156,7 @@ impl Run {
         Server::start(&options)
     }
 
-    /// Load on a server, until `end` has brought its time as a primary to an end.
+    /// Puts load on a server, until `end` has ended its time as a primary.
     fn storm(&mut self, server: &Server, end: impl FnOnce()) {
         let ms = 200 + self.load.draw.below(800);
         self.load.storm(server.port, ms, end);

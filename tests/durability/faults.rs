@@ -1,7 +1,9 @@
-//! Disks that fail under the real program: system calls that a tracer has fail, a file system that is full, directories
-//! that are in the way or gone. Writes are refused with Redis's texts, reads go on, and the server recovers by itself.
+//! Disk faults under the real program: system calls that a tracer makes fail, a full file system, directories
+//! that are in the way or gone. Writes are refused with Redis's texts, reads go on, and the server recovers
+//! by itself.
 //!
-//! Needs `strace` with the right to trace, and the right to mount; a test that lacks its one says so and passes.
+//! Needs `strace` with the right to trace, and the right to mount; a test that lacks its right prints that
+//! and passes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,11 +15,11 @@ use crate::wire::{Raw, Value, encode, split};
 
 const INCR: &str = "appendonly.aof.1.incr.aof";
 
-/// Has system calls of a server fail until it is dropped.
+/// Makes system calls of a server fail until it is dropped.
 struct Tracer(Child);
 
 impl Tracer {
-    /// `what` is what strace is told to inject; on these paths alone, if there are any.
+    /// `what` is strace's injection expression; it applies to these paths alone, if there are any.
     fn attach(server: &Server, what: &str, paths: &[&Path]) -> Option<Tracer> {
         let pid = server.pid().to_string();
         let mut command = Command::new("strace");
@@ -91,7 +93,7 @@ fn is_refused(reply: &Value) -> bool {
     reply.is_error() && reply.text().starts_with("MISCONF")
 }
 
-/// Sets numbered keys until a write is refused; what it said. All before were acknowledged.
+/// Sets numbered keys until a write is refused; returns the error. All earlier ones were acknowledged.
 fn write_until_refused(client: &mut Raw, count: &mut usize) -> String {
     let mut said = String::new();
     let value = "x".repeat(300);
@@ -110,7 +112,7 @@ fn write_until_refused(client: &mut Raw, count: &mut usize) -> String {
     said
 }
 
-/// Writes are taken again, by itself.
+/// Checks that writes are accepted again without help.
 fn recovers(client: &mut Raw, count: &mut usize) {
     eventually("writes are taken again", || {
         let reply = client.call(&format!("SET key:{count} again"));
@@ -126,7 +128,7 @@ fn recovers(client: &mut Raw, count: &mut usize) {
     check(client, "PING", "PONG");
 }
 
-/// After a kill everything is there that was acknowledged, to this client last.
+/// Checks that after a kill all acknowledged writes are there, this client's last ones included.
 fn survives(server: Server, mut client: Raw, options: &Options, count: usize) {
     check(
         &mut client,
@@ -176,7 +178,7 @@ fn a_sync_that_failed_refuses_writes_until_a_rewrite_is_on_the_disk() {
     };
     write_until_refused(&mut client, &mut count);
     refuses_writes_and_not_reads(&mut client, "Input/output error");
-    // What is tried meanwhile comes to nothing, again and again.
+    // Rewrites that are tried meanwhile fail, again and again.
     eventually("rewrites fail", || {
         server.log().contains("will retry in 4 seconds")
     });
@@ -271,7 +273,7 @@ fn with_always_nobody_hears_of_what_is_not_on_the_disk() {
     let Some(_tracer) = Tracer::attach(&server, &what, &[&incr]) else {
         return;
     };
-    // What was written by then is synced, so that the next sync is the write's own.
+    // Earlier writes are synced, so that the next sync is the write's own.
     check(&mut writer, "SET key:0 1", "OK");
     caching.call("GET key:1");
     let after_the_sync = |begun: Instant, value: &Value, expected: &str| {
@@ -460,7 +462,7 @@ fn a_full_disk_refuses_writes_and_room_takes_them_again() {
     for _ in 0..2 {
         write_until_refused(&mut client, &mut count);
         refuses_writes_and_not_reads(&mut client, "No space left on device");
-        // Nor is there room for a rewrite or a snapshot.
+        // There is no space for a rewrite or a snapshot either.
         let _ = client.call("BGREWRITEAOF");
         let _ = client.call("BGSAVE");
         eventually("both are over", || {
@@ -489,7 +491,7 @@ fn a_file_system_that_is_read_only_for_a_while_is_no_end() {
     let server = start_loaded(&options);
     let mut client = server.raw();
     check(&mut client, "SET a 1", "OK");
-    // What is open for writing keeps a file system from it: the append-only file is turned off.
+    // Files open for writing keep a file system from being remounted: the append-only file is turned off.
     check(&mut client, "CONFIG SET appendonly no", "OK");
     disk.remount("ro");
     let reply = client.call("CONFIG SET appendonly yes");
@@ -593,7 +595,7 @@ fn rewrites_that_begin_by_themselves_wait_after_failures_and_a_request_does_not(
             .parse::<u64>()
             .expect("a number")
     };
-    // Nothing holds them back any more.
+    // Writes are not held back any more.
     let before = rewrites(&mut client);
     eventually("one begins by itself", || {
         check(

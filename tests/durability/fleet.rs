@@ -1,14 +1,14 @@
-//! Servers that follow each other, some of them through another one, while links break, servers end in the middle of
-//! whatever is under way, are killed and come again, and roles change.
+//! Servers that replicate each other, some of them in a chain, while links break, roles change, and servers
+//! shut down in the middle of any work, are killed and restart.
 //!
 //! ```text
 //! FLEET_ROUNDS   rounds, of some events each; by default a few
-//! STORM_SEED     what is drawn; by default 1
-//! STORM_BINARY   another build of ours
+//! STORM_SEED     seed of the random choices; by default 1
+//! STORM_BINARY   another build of this server
 //! ```
 //!
-//! At any time, each of them shows a state that a primary once had: a script writes a list and two counters, which
-//! agree everywhere. After each round all data are equal.
+//! At any time, each server shows a state that a primary once had: a script writes a list and two counters,
+//! which agree everywhere. After each round all data are equal.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -25,16 +25,16 @@ const EVENTS: usize = 6;
 /// Keys that make a snapshot long.
 const BALLAST: usize = 3_000;
 
-/// One server, which comes back where it was.
+/// One server, which restarts in its folder and on its port.
 struct Node {
     dir: tempfile::TempDir,
     port: u16,
     server: Option<Server>,
-    /// Whom it follows.
+    /// Index of the server that it follows.
     upstream: Option<usize>,
 }
 
-/// What clients know.
+/// State of the clients.
 struct World {
     ports: Vec<u16>,
     /// The port of the primary.
@@ -44,7 +44,7 @@ struct World {
     looks: AtomicU64,
 }
 
-/// Ends the work of clients.
+/// Ends the work of clients on drop.
 pub(crate) struct Ends<'w>(pub(crate) &'w AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -78,7 +78,7 @@ fn whatever_happens_to_servers_their_data_agree_in_the_end_and_are_whole_at_all_
             scope.spawn(move || world.write_together());
             scope.spawn(move || world.write(seed));
             scope.spawn(move || world.watch(Draw::new(seed)));
-            // Whatever happens here, nobody goes on without end.
+            // Whatever happens here, no client runs forever.
             let _ends = Ends(&world.ends);
             for _ in 0..EVENTS {
                 let ms = fleet.draw.below(300) as u64;
@@ -98,7 +98,7 @@ fn whatever_happens_to_servers_their_data_agree_in_the_end_and_are_whole_at_all_
 const STEP: &str = "EVAL \"local n = redis.call('LLEN', 'fleet:list') redis.call('RPUSH', 'fleet:list', n) \
     redis.call('SET', 'fleet:a', n) redis.call('SET', 'fleet:b', n) return n\" 3 fleet:list fleet:a fleet:b";
 
-/// What each of them says of that list, in one step.
+/// Reads that list and the counters of each server, in one step.
 const LOOK: &str = "EVAL_RO \"return {redis.call('LLEN', 'fleet:list') - 1, redis.call('LINDEX', 'fleet:list', -1), \
     redis.call('GET', 'fleet:a'), redis.call('GET', 'fleet:b')}\" 3 fleet:list fleet:a fleet:b";
 
@@ -118,7 +118,7 @@ impl World {
         }
     }
 
-    /// Steps that belong together, on whoever is the primary.
+    /// Runs the steps that belong together, at the current primary.
     fn write_together(&self) {
         self.until_the_end(|world| {
             let mut raw = world.connect(world.current.load(Relaxed), 9)?;
@@ -131,7 +131,7 @@ impl World {
         });
     }
 
-    /// Everything else.
+    /// Runs all other kinds of writes.
     fn write(&self, seed: u64) {
         let mut seed = seed;
         self.until_the_end(|world| {
@@ -145,7 +145,7 @@ impl World {
         });
     }
 
-    /// Looks at servers, at their data as they are.
+    /// Checks servers' data at any time.
     fn watch(&self, mut draw: Draw) {
         self.until_the_end(|world| {
             let port = world.ports[draw.below(world.ports.len())];
@@ -235,7 +235,7 @@ impl Fleet {
         self.nodes[number].server = Some(Server::start(&options));
     }
 
-    /// Has one follow another one, or nobody.
+    /// Makes a server follow another one, or none.
     fn follow(&mut self, number: usize, upstream: Option<usize>) {
         self.nodes[number].upstream = upstream;
         let whom = match upstream {
@@ -317,7 +317,7 @@ impl Fleet {
         server.signal("KILL");
     }
 
-    /// Ends one by SHUTDOWN, whatever it is about.
+    /// Ends a server by SHUTDOWN, whatever it is doing.
     fn end(&mut self, number: usize) {
         let how = [
             "SHUTDOWN SAVE",
@@ -359,7 +359,7 @@ impl Fleet {
         }
     }
 
-    /// Has a replica follow another one that follows the primary, if nobody follows it.
+    /// Makes a replica follow another one that follows the primary, if no server follows it.
     fn chain(&mut self, primary: usize, replica: usize) {
         let is_followed = self.nodes.iter().any(|node| node.upstream == Some(replica));
         let through = self.replica();

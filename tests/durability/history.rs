@@ -1,4 +1,5 @@
-//! A client that remembers what it sent and what was acknowledged, and judges what a server has after a kill.
+//! A client that remembers its requests and their acknowledgements, and checks the server's data after a
+//! kill.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -8,10 +9,10 @@ use crate::steps::{Maker, Step, id_text};
 use crate::support::{Server, eventually};
 use crate::wire::{Raw, Value, encode_into};
 
-/// Steps that are sent at once at most.
+/// Most steps that are sent at once.
 const BATCH_MAX: usize = 8;
 
-/// A step, and when its reply came.
+/// A step, and the time of its reply.
 struct Sent {
     step: Step,
     acknowledged: Option<Instant>,
@@ -20,21 +21,21 @@ struct Sent {
 /// See the module.
 pub(crate) struct Client {
     maker: Maker,
-    /// What the server had when it was looked at last.
+    /// The server's state at the last check.
     base: State,
     sent: Vec<Sent>,
-    /// With all that was sent.
+    /// The base state with all sent steps applied.
     predicted: State,
-    /// Replicas that must have a step before it counts as acknowledged.
+    /// Number of replicas that must have a step before it counts as acknowledged.
     replicas: u32,
 }
 
-/// What must be there.
+/// The steps that must survive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Promise {
-    /// All that was acknowledged.
+    /// All acknowledged steps.
     Acknowledged,
-    /// All that was acknowledged before.
+    /// All steps acknowledged before a time.
     Before(Instant),
 }
 
@@ -59,7 +60,7 @@ impl Client {
         }
     }
 
-    /// Steps count as acknowledged once so many replicas have them, by WAIT.
+    /// Makes steps count as acknowledged once `replicas` replicas have them, by WAIT.
     pub(crate) fn confirmed_by(self, replicas: u32) -> Client {
         Client { replicas, ..self }
     }
@@ -116,8 +117,8 @@ impl Client {
         Ok(())
     }
 
-    /// Looks at all that there is. It has to be what there was after one of the steps, none of which that is promised
-    /// is missing. Answers how many steps were acknowledged, and how many of them are lost.
+    /// Checks all data of the client. They have to be the state after one of its steps, with no promised step
+    /// missing. Returns how many steps were acknowledged, and how many of them are lost.
     pub(crate) fn check(
         &mut self,
         server: &Server,
@@ -144,7 +145,7 @@ impl Client {
         Ok((acknowledged, acknowledged.saturating_sub(there)))
     }
 
-    /// Goes through the states after no step, one, and so on, until one is the one.
+    /// Searches the states after no step, one, and so on, for the first match.
     fn find(&self, found: &State, mut is_it: impl FnMut(usize, &State) -> bool) -> Option<usize> {
         let mut state = self.base.clone();
         if is_it(0, &state) {
@@ -162,7 +163,7 @@ impl Client {
         None
     }
 
-    /// What is wrong: the state that is nearest to what was found.
+    /// Describes the fault by the state that is nearest to the one found.
     fn report(&self, found: &State, promised: usize, acknowledged: usize) -> String {
         let mut nearest: Option<(usize, Vec<String>)> = None;
         self.find(found, |there, state| {
@@ -214,7 +215,7 @@ fn shorten(text: &str) -> String {
     text.chars().take(600).collect()
 }
 
-/// Reads the replies to a step; the last.
+/// Reads the replies to a step; returns the last.
 fn acknowledge(raw: &mut Raw, step: &Step) -> std::io::Result<Value> {
     let mut last = Value::Null;
     for request in step.requests() {
@@ -236,7 +237,7 @@ fn acknowledge(raw: &mut Raw, step: &Step) -> std::io::Result<Value> {
     Ok(last)
 }
 
-/// Whether an error says that the server is no primary any more.
+/// True if an error means that the server is no primary any more.
 pub(crate) fn is_of_replica(error: &Value) -> bool {
     let text = error.show();
     ["READONLY", "UNBLOCKED", "EXECABORT"]
@@ -244,7 +245,7 @@ pub(crate) fn is_of_replica(error: &Value) -> bool {
         .any(|word| text.contains(word))
 }
 
-/// A state in which a set has lost the one member that it lacks.
+/// Returns the state without the one set member that `found` lacks.
 fn with_one_less(state: &State, place: &Place, found: &State) -> State {
     let mut state = state.clone();
     let left = match found.get(place) {
@@ -277,7 +278,7 @@ fn pairs(reply: &Value) -> impl Iterator<Item = (Text, Text)> + use<> {
     pairs.into_iter()
 }
 
-/// What a key holds.
+/// Reads the value of a key.
 fn slot(raw: &mut Raw, key: &str) -> Slot {
     let deadline = raw.command(&["PEXPIRETIME", key]).integer();
     let kind = raw.command(&["TYPE", key]).text();

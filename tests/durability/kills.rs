@@ -1,13 +1,14 @@
-//! Servers that are killed at random while clients write everything there is and remember what was acknowledged.
+//! Servers that are killed at random while clients send writes of all kinds and remember the acknowledged
+//! ones.
 //!
 //! ```text
-//! STORM_ROUNDS   kills; by default a few
-//! STORM_SEED     what is drawn; by default 1
-//! STORM_BINARY   another build of ours
+//! STORM_ROUNDS   number of kills; by default a few
+//! STORM_SEED     seed of the random choices; by default 1
+//! STORM_BINARY   another build of this server
 //! ```
 //!
-//! What a client finds after a kill has to be what it had after one of its steps, with none missing that was promised:
-//! with `always` all that was acknowledged, with `everysec` all but that of the last two seconds.
+//! After a kill, a client must find its state after one of its steps, with no promised step missing: with
+//! `always` all acknowledged steps are promised, with `everysec` all but those of the last two seconds.
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +16,11 @@ use crate::history::Promise;
 use crate::load::{Load, load_library};
 use crate::support::{Server, eventually, variable};
 
-/// Keys that nobody changes, so that snapshots take their time.
+/// Keys that no client changes, so that snapshots take time.
 const BALLAST: usize = 20_000;
 const BALLAST_DB: usize = 13;
 
-/// With `everysec` what is older is on the disk.
+/// With `everysec`, older writes are on the disk.
 const EVERYSEC: Duration = Duration::from_secs(2);
 
 struct Run {
@@ -82,7 +83,8 @@ impl Run {
         );
     }
 
-    /// Load, until the server is killed or, sometimes, told to end; when, and whether it was told.
+    /// Puts load on a server until it is killed or, sometimes, told to shut down; returns when, and whether
+    /// it was told.
     fn storm(&mut self, server: &mut Server) -> (Instant, bool) {
         let least = if self.policy == "everysec" { 1_500 } else { 50 };
         let more = [500, 500, 500, 500, 2_500][self.load.draw.below(5)];
@@ -105,7 +107,7 @@ impl Run {
         })
     }
 
-    /// A server that is killed while it loads changes nothing.
+    /// Kills a server while it loads, which changes nothing.
     fn kill_while_it_loads(&mut self) {
         if self.load.draw.below(5) > 0 {
             return;

@@ -1,4 +1,4 @@
-//! Clients that write to a server until it comes to its end, and what of that has to be there afterwards.
+//! Clients that write to a server until it ends, and the writes that must be there afterwards.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -16,14 +16,14 @@ pub(crate) struct Load {
     pub(crate) draw: Draw,
     clients: Vec<Client>,
     shared: Shared,
-    /// Whether there are clients that read what others wrote, and take what they queued.
+    /// True if there are clients that read other clients' writes, and take what they queued.
     has_readers: bool,
     pub(crate) acknowledged: usize,
     pub(crate) lost: usize,
 }
 
 impl Load {
-    /// Steps count as acknowledged once so many replicas have them.
+    /// Creates a load whose steps count as acknowledged once `replicas` replicas have them.
     pub(crate) fn new(replicas: u32) -> Load {
         let seed = variable("STORM_SEED", 1);
         let client = |number: usize| {
@@ -40,19 +40,19 @@ impl Load {
         }
     }
 
-    /// Adds clients that read what others wrote, and take what they queued.
+    /// Adds clients that read other clients' writes, and take what they queued.
     pub(crate) fn with_readers(mut self) -> Load {
         self.has_readers = true;
         self
     }
 
-    /// What a server is started with, some of it by chance.
+    /// Returns the options for a server's start, some of them random.
     pub(crate) fn options(&mut self) -> Options {
         let shards = [1, 8, 64][self.draw.below(3)];
         Options::shards(shards).binary(std::env::var_os("STORM_BINARY"))
     }
 
-    /// Load on a server for so many milliseconds, and until `end` has brought it to its end.
+    /// Puts load on a server for `ms` milliseconds, and until `end` has ended it.
     pub(crate) fn storm<R>(&mut self, port: u16, ms: usize, end: impl FnOnce() -> R) -> R {
         let seed = self.draw.below(1 << 30) as u64;
         let ends = AtomicBool::new(false);
@@ -79,7 +79,8 @@ impl Load {
         })
     }
 
-    /// What a server lacks, or has by halves, of what was promised for each client's own keys and for shared ones.
+    /// Returns the promised changes that a server lacks, or has by halves, for each client's own keys and for
+    /// shared ones.
     pub(crate) fn faults(&mut self, server: &Server, own: Promise, shared: Promise) -> Vec<String> {
         let mut faults = self.shared.check(server, shared);
         for client in &mut self.clients {

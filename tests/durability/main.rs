@@ -1,13 +1,14 @@
-//! What survives, and what others can read: servers that are killed under load, disks that fail, files that travel.
+//! Durability and file compatibility: servers that are killed under load, disks that fail, files that move
+//! between servers.
 //!
 //! ```text
-//! failovers  replicas that take over under load
-//! fleet      servers that follow each other, end, are killed and change roles
-//! kills      kill -9 at random; clients remember what was acknowledged
-//! migration  a running redis-server is replaced by this one
-//! sentinels  a running redis-server is replaced by this one, by Sentinel
-//! load       clients that write until a server ends; what must be there afterwards
-//! model, steps, history, shared   what they do, and what must be there afterwards
+//! failovers  replicas that are promoted under load
+//! fleet      servers that replicate each other, shut down, are killed and change roles
+//! kills      kill -9 at random; clients remember the acknowledged writes
+//! migration  this server replaces a running redis-server
+//! sentinels  this server replaces a running redis-server, by Sentinel
+//! load       clients that write until a server ends; which writes must be there afterwards
+//! model, steps, history, shared   the clients' steps, and the states that they permit
 //! faults     system calls that fail, full and read-only disks, directories in the way or gone
 //! ```
 

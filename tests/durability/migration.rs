@@ -1,5 +1,6 @@
-//! A running redis-server is replaced by this one: it follows, and takes over by redis-server's own FAILOVER, while
-//! clients read and write and never get a wrong answer. `MIGRATION_KEYS` says how many keys there are, by default few.
+//! A basalt server replaces a running redis-server: it follows as a replica, and is promoted by redis-server's
+//! own FAILOVER, while clients read and write and never get a wrong reply. `MIGRATION_KEYS` sets the number
+//! of keys, by default few.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -13,13 +14,13 @@ const CLIENTS: usize = 4;
 /// Counters of one client.
 const COUNTERS: usize = 50;
 
-/// How long clients go on before and after.
+/// Time for which clients run before and after.
 const LOAD: Duration = Duration::from_millis(500);
 
-/// Where clients go, and what became of them.
+/// The clients' target, and their results.
 struct World {
     ports: [u16; 2],
-    /// Which of the ports takes writes, as far as anybody knows.
+    /// The port that takes writes, as far as known.
     current: AtomicU16,
     keys: u64,
     ends: AtomicBool,
@@ -123,7 +124,7 @@ impl World {
         }
     }
 
-    /// Sends a request, and once more to the other server if this one takes no writes any more.
+    /// Sends a request, and repeats it at the other server if this one takes no writes any more.
     fn ask(&self, raw: &mut Raw, line: &str) -> Value {
         let began = Instant::now();
         loop {

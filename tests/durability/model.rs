@@ -1,4 +1,5 @@
-//! What a client's keys hold, as the commands that it sent say: a plain copy, sharing no code with the server.
+//! A model of a client's keys, computed from the commands that it sent: a plain copy, which shares no code
+//! with the server.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,7 +23,7 @@ pub(crate) enum Content {
     Stream {
         entries: BTreeMap<Id, Text>,
         last: Id,
-        /// Of its one group: what was delivered last, and what is pending.
+        /// State of its one group: the last delivered ID, and the pending ones.
         group: Option<(Id, BTreeSet<Id>)>,
     },
 }
@@ -30,7 +31,7 @@ pub(crate) enum Content {
 /// A key's value and its deadline; -1: none.
 pub(crate) type Slot = (Content, i64);
 
-/// Where a key lies.
+/// Location of a key: database and name.
 pub(crate) type Place = (u8, String);
 
 /// One command.
@@ -40,14 +41,14 @@ pub(crate) enum Op {
     Append(Place, Text),
     IncrBy(Place, i64),
     SetBit(Place, usize),
-    /// Adds a half.
+    /// Adds one half.
     IncrByFloat(Place),
     Push(Place, Vec<Text>),
     PopLeft(Place, usize),
     Move(Place, Place),
     Add(Place, Vec<Text>),
     Remove(Place, Text),
-    /// A random member goes; which one is known from the reply.
+    /// Removes a random member, which the reply names.
     Pop(Place, Option<Text>),
     Score(Place, Vec<(i64, Text)>),
     ScoreBy(Place, i64, Text),
@@ -56,7 +57,7 @@ pub(crate) enum Op {
     HashIncr(Place, Text, i64),
     HashDel(Place, Text),
     HashExpire(Place, Text, i64),
-    /// An entry, and the most that stay.
+    /// Adds an entry, and trims the stream to a length.
     AddEntry(Place, u64, Text, usize),
     /// The stream's group.
     Group(Place),
@@ -71,11 +72,11 @@ pub(crate) enum Op {
     SwapDb(u8, u8),
 }
 
-/// All that a client has.
+/// All data of a client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     pub(crate) slots: BTreeMap<Place, Slot>,
-    /// Of all slots, so that states are told apart by one number.
+    /// Checksum of all slots, by which states are told apart.
     sum: u64,
 }
 
@@ -85,7 +86,7 @@ fn sum_of(place: &Place, slot: &Slot) -> u64 {
     hasher.finish()
 }
 
-/// Keys that live for a moment begin so; nobody relies on them.
+/// True for keys that expire soon; no check relies on them.
 pub(crate) fn is_fleeting(key: &str) -> bool {
     key.starts_with("v:")
 }
@@ -101,7 +102,7 @@ impl State {
         self.sum == other.sum && self.slots == other.slots
     }
 
-    /// Keys that are not alike, for a report.
+    /// Returns the keys that differ, for a report.
     pub(crate) fn differences(&self, other: &State) -> Vec<String> {
         let all: BTreeSet<&Place> = self.slots.keys().chain(other.slots.keys()).collect();
         let differing = all
@@ -147,7 +148,7 @@ impl State {
         self.slots.insert(place.clone(), slot);
     }
 
-    /// Changes a value, which is made first if there is none.
+    /// Changes a value, which is created first if there is none.
     fn change(&mut self, place: &Place, new: Content, change: impl FnOnce(&mut Content)) {
         let mut slot = self.take(place).unwrap_or((new, -1));
         change(&mut slot.0);

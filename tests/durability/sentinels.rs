@@ -1,6 +1,7 @@
-//! A running redis-server is replaced by this one under the eyes of the Sentinel that Debian ships: by SENTINEL
-//! FAILOVER, and when the old primary is killed. Clients ask Sentinel whom to write to. What WAIT acknowledged is there
-//! afterwards, and no reply is wrong. `MIGRATION_KEYS` says how many keys there are, by default few.
+//! A basalt server replaces a running redis-server under the control of the Sentinel that Debian ships: by
+//! SENTINEL FAILOVER, and when the old primary is killed. Clients ask Sentinel for the primary. Writes that
+//! WAIT acknowledged are there afterwards, and no reply is wrong. `MIGRATION_KEYS` sets the number of keys,
+//! by default few.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -18,10 +19,10 @@ use crate::wire::{Raw, Value};
 
 const CLIENTS: usize = 4;
 
-/// How long clients go on before and after.
+/// Time for which clients run before and after the failover.
 const LOAD: Duration = Duration::from_millis(700);
 
-/// How long clients wait before they ask Sentinel once more.
+/// Time between two requests to Sentinel.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The name of the primary, for Sentinel.
@@ -35,7 +36,8 @@ struct Sentinel {
 }
 
 impl Sentinel {
-    /// Where redis-sentinel is. Absent: the test says so and passes, unless `BASALT_REQUIRE_ORACLE=1`.
+    /// Returns the path of redis-sentinel. If it is absent, the test says so and passes, unless
+    /// `BASALT_REQUIRE_ORACLE=1`.
     fn binary() -> Option<PathBuf> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut files = std::env::split_paths(&path).map(|dir| dir.join("redis-sentinel"));
@@ -79,7 +81,7 @@ impl Sentinel {
         sentinel
     }
 
-    /// The port of the primary, as Sentinel has it.
+    /// Returns the port of the primary according to Sentinel.
     fn primary(raw: &mut Raw) -> u16 {
         let address = raw.call(&format!("SENTINEL GET-MASTER-ADDR-BY-NAME {NAME}"));
         let port = address.items().get(1).map(Value::text);
@@ -87,7 +89,7 @@ impl Sentinel {
         port.expect("Sentinel knows a primary")
     }
 
-    /// Whether it knows so many replicas that could take over.
+    /// True if Sentinel knows `replicas` replicas that could be promoted.
     fn sees(&self, replicas: usize) -> bool {
         let found = Raw::connect(self.port).call(&format!("SENTINEL REPLICAS {NAME}"));
         let is_fit = |replica: &&Value| {
@@ -110,16 +112,16 @@ impl Drop for Sentinel {
     }
 }
 
-/// What clients know and found.
+/// Knowledge and findings of the clients.
 struct World {
     sentinel: u16,
-    /// The port of the server that takes over.
+    /// The port of the server that is promoted.
     new: u16,
     keys: u64,
     ends: AtomicBool,
     answers: AtomicU64,
     acknowledged: AtomicU64,
-    /// Steps that were answered, but not acknowledged, and that nobody has now.
+    /// Steps that were answered, but not acknowledged, and that no server has now.
     lost: AtomicU64,
     longest_us: AtomicU64,
 }
@@ -137,7 +139,7 @@ fn sentinel_has_this_one_take_over_from_a_redis_server_that_was_killed() {
     migrate("killed", |old, _| old.signal("KILL"));
 }
 
-/// `begin` has Sentinel begin the failover.
+/// Runs a migration; `begin` makes Sentinel begin the failover.
 fn migrate(how: &str, begin: impl FnOnce(&Server, &Sentinel)) {
     let (Some(binary), Some(Oracle(old)), Some(Oracle(other))) =
         (Sentinel::binary(), Oracle::start(), Oracle::start())
@@ -178,7 +180,7 @@ fn migrate(how: &str, begin: impl FnOnce(&Server, &Sentinel)) {
             let world = &world;
             scope.spawn(move || world.client(number));
         }
-        // Whatever happens here, nobody goes on without end.
+        // Whatever happens here, no client runs forever.
         let _ends = Ends(&world.ends);
         std::thread::sleep(LOAD);
         let before = world.acknowledged.load(Relaxed);
@@ -223,7 +225,7 @@ fn migrate(how: &str, begin: impl FnOnce(&Server, &Sentinel)) {
     );
 }
 
-/// Whether a server says this of itself, by a connection of its own.
+/// True if a server reports this value of itself, over a connection of its own.
 fn is(server: &Server, name: &str, value: &str) -> bool {
     Raw::try_connect(server.port).is_ok_and(|mut raw| {
         raw.send_unchecked(b"INFO replication\r\n");
@@ -232,14 +234,14 @@ fn is(server: &Server, name: &str, value: &str) -> bool {
     })
 }
 
-/// What a client knows of its counter.
+/// A client's knowledge of its counter.
 #[derive(Default)]
 struct Counter {
-    /// At least so much is there.
+    /// Lower bound.
     acknowledged: i64,
-    /// At most so much.
+    /// Upper bound.
     sent: i64,
-    /// What this connection said last.
+    /// The last reply on this connection.
     said: Option<i64>,
 }
 
@@ -255,13 +257,13 @@ impl Counter {
 }
 
 impl World {
-    /// A connection to whom Sentinel names, and whether that is the new primary.
+    /// Connects to the primary that Sentinel names; returns also whether it is the new one.
     fn connect(&self, asks: &mut Raw) -> Option<(Raw, u16)> {
         let port = Sentinel::primary(asks);
         Raw::try_connect(port).ok().map(|raw| (raw, port))
     }
 
-    /// None once the server is not the primary any more, or gone.
+    /// Returns `None` once the server is not the primary any more, or gone.
     fn ask(&self, raw: &mut Raw, lines: &[&str]) -> Option<Vec<Value>> {
         raw.send_unchecked((lines.join("\r\n") + "\r\n").as_bytes());
         let mut replies = Vec::new();
@@ -296,7 +298,7 @@ impl World {
                 let us = last.elapsed().as_micros() as u64;
                 self.longest_us.fetch_max(us, Relaxed);
                 last = Instant::now();
-                // Whose writes do not get through asks whether another one has taken over.
+                // A client whose writes fail asks whether another server has been promoted.
                 if !is_acknowledged && Sentinel::primary(&mut asks) != port {
                     break;
                 }
@@ -305,7 +307,8 @@ impl World {
         }
     }
 
-    /// A read and a write; whether the write is acknowledged, or none if the connection is of no use any more.
+    /// Reads and writes once; returns whether the write is acknowledged, or `None` if the connection is of no
+    /// more use.
     fn step(
         &self,
         raw: &mut Raw,
@@ -324,7 +327,7 @@ impl World {
         };
         counter.check(there, 0);
         if counter.said.is_none() && port == self.new {
-            // Nobody takes over from this one.
+            // No server replaces this one.
             self.lost.fetch_add((counter.sent - there) as u64, Relaxed);
             (counter.acknowledged, counter.sent) = (there, there);
         }

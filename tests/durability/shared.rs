@@ -1,5 +1,6 @@
-//! What clients do to keys that others touch too, and what must hold of it whatever was lost: sums, causes before their
-//! effects, each element once, and nothing that anybody has read.
+//! Operations on keys that several clients share, and their invariants whatever was lost: sums are kept,
+//! causes come before their effects, each element exists once, and values that a client has read do not
+//! vanish.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,7 +13,7 @@ use crate::wire::{Raw, Value};
 pub(crate) const TRANSFERS: usize = 2;
 const ACCOUNTS: usize = 32;
 
-/// Counts that were acknowledged, or seen, and when.
+/// Counts that were acknowledged or seen, and when.
 #[derive(Default)]
 struct Counts(Vec<(Instant, i64)>);
 
@@ -56,7 +57,7 @@ fn ask(raw: &mut Raw, line: &str) -> Option<Value> {
 }
 
 impl Shared {
-    /// Moves amounts between accounts, on any shards, and counts how often.
+    /// Moves amounts between accounts, on any shards, and counts the moves.
     pub(crate) fn transfer(&self, port: u16, number: usize, mut draw: Draw) -> Option<()> {
         let mut raw = Raw::try_connect(port).ok()?;
         ask(&mut raw, "SELECT 15")?;
@@ -86,13 +87,13 @@ impl Shared {
                 integer(exec.items().get(2)?)
             };
             self.transferred[number].lock().expect("counts").note(count);
-            // What one key says caused what the other says.
+            // The increment of one key causes that of the other.
             let shared = integer(&ask(&mut raw, "INCR cause")?);
             ask(&mut raw, &format!("SET effect:{number} {shared}"))?;
         }
     }
 
-    /// Reads what others write: whatever was seen is never gone again.
+    /// Reads other clients' writes: a value that was seen never disappears.
     pub(crate) fn watch(&self, port: u16, mut draw: Draw) -> Option<()> {
         let mut raw = Raw::try_connect(port).ok()?;
         ask(&mut raw, "SELECT 15")?;
@@ -103,7 +104,7 @@ impl Shared {
         }
     }
 
-    /// Appends numbers, each one more than the one before.
+    /// Appends growing numbers.
     pub(crate) fn produce(&self, port: u16, mut draw: Draw) -> Option<()> {
         let mut raw = Raw::try_connect(port).ok()?;
         ask(&mut raw, "SELECT 14")?;
@@ -125,7 +126,7 @@ impl Shared {
         }
     }
 
-    /// Snapshots, rewrites and changes of their settings.
+    /// Triggers snapshots, rewrites and changes of their settings.
     pub(crate) fn weather(&self, port: u16, mut draw: Draw, ends: &AtomicBool) -> Option<()> {
         let mut raw = Raw::try_connect(port).ok()?;
         let truth = |draw: &mut Draw| if draw.below(2) == 0 { "no" } else { "yes" };
@@ -154,7 +155,7 @@ impl Shared {
         Some(())
     }
 
-    /// What is wrong with what a server has now; what is there counts from now on.
+    /// Returns the faults in a server's present data, which are the new baseline.
     pub(crate) fn check(&mut self, server: &Server, promise: Promise) -> Vec<String> {
         let mut raw = server.raw();
         let mut faults = Vec::new();

@@ -1,20 +1,20 @@
-//! What a client does next, and how the protocol says it: single commands, transactions, scripts and functions over
-//! keys of all types, drawn from a seed.
+//! A client's steps and their requests: single commands, transactions, scripts and functions over keys of all
+//! types, generated from a seed.
 
 use crate::model::{Content, Id, Op, Place, State, Text, is_fleeting};
 use crate::support::Draw;
 
-/// Far enough that nothing lapses.
+/// A deadline so far away that nothing expires.
 const DEADLINE_MS: i64 = 4_102_444_800_000;
 
-/// Elements of large values: more than what is kept in one piece.
+/// Elements of large values: more than fit one piece.
 const LARGE: usize = 1_500;
 
-/// Runs the commands in its arguments, each behind the count of its words.
+/// Runs the commands in its arguments, each preceded by the number of its words.
 const RUN: &str = "local at = 1 while at <= #ARGV do local n = tonumber(ARGV[at]) \
                    redis.call(unpack(ARGV, at + 1, at + n)) at = at + n + 1 end return 'done'";
 
-/// The library whose function does what the script does.
+/// Returns the library whose function does the same as the script.
 pub(crate) fn library() -> String {
     format!("#!lua name=kills\nredis.register_function('run', function(KEYS, ARGV) {RUN} end)")
 }
@@ -28,7 +28,7 @@ pub(crate) enum How {
     Function,
 }
 
-/// Something that is there as a whole or not at all.
+/// Requests that take effect as a whole or not at all.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) how: How,
@@ -41,7 +41,7 @@ impl Step {
         self.ops.iter().for_each(|op| state.apply(op));
     }
 
-    /// The set of which a member went, as long as nobody knows which.
+    /// Returns the set from which an unknown member was removed.
     pub(crate) fn unknown_pop(&self) -> Option<&Place> {
         match &self.ops[..] {
             [Op::Pop(place, None)] => Some(place),
@@ -179,7 +179,7 @@ fn slices(texts: &[Text]) -> Vec<&[u8]> {
     texts.iter().map(Vec::as_slice).collect()
 }
 
-/// Draws steps.
+/// Generates steps.
 pub(crate) struct Maker {
     pub(crate) draw: Draw,
     /// The databases of this client alone.
@@ -196,7 +196,7 @@ impl Maker {
         }
     }
 
-    /// What is to be done next, over what will be there by then, which it is applied to.
+    /// Returns the next step and applies it to `state`, the predicted state.
     pub(crate) fn step(&mut self, state: &mut State) -> Step {
         let db = self.dbs[usize::from(self.draw.below(4) == 0)];
         let how = match self.draw.below(10) {
@@ -303,7 +303,7 @@ impl Maker {
     fn on_sets(&mut self, db: u8, state: &State, is_alone: bool) -> Op {
         let place = self.place(db, "x", 3);
         match self.draw.below(5) {
-            // Its reply says what went: nothing may come between.
+            // Its reply names the removed member: no other command may come between.
             0 if is_alone && state.get(&place).is_some() => Op::Pop(place, None),
             1 => Op::Remove(place, self.member(30)),
             2 => Op::Add(place, self.texts()),
@@ -367,7 +367,7 @@ impl Maker {
         }
     }
 
-    /// Values that snapshots save by the piece.
+    /// Changes values that snapshots save in pieces.
     fn on_large(&mut self, db: u8, state: &State) -> Op {
         let (set, sorted, hash) = ((db, "X:0".into()), (db, "Z:0".into()), (db, "H:0".into()));
         let numbers = || (0..LARGE).map(|number| format!("m{number}").into_bytes());

@@ -1,11 +1,12 @@
-//! The classic algorithm: SETNX of the moment the lock runs out, and GETSET to take over one that has run out.
+//! The classic algorithm: SETNX of the moment the lock expires, and GETSET to take over an expired one.
 //!
-//! It needs nothing but two commands of the first days, and one clock for all: here the workers' clock is one.
-//! Who loses a take-over has stored his own moment over the winner's all the same. It usually lies later, and costs the
-//! next ones some waiting; but whoever read the clock long before the GETSET arrived moves the end back, and the lock
-//! can be taken while the winner trusts it. So nobody trusts the last [`MARGIN_US`], and the promise holds as far as
-//! no loser stalls for longer than that between reading the clock and the GETSET's arrival. The workers write down when
-//! one did; the judge accepts an overlap only with such a stall in it, and `flaws` shows what happens then.
+//! It needs only two commands of the earliest versions, and one clock for all: here all workers share one
+//! clock. The loser of a take-over has still stored its own expiry over the winner's. That usually lies
+//! later, and costs the next workers some waiting; but a loser that read the clock long before its GETSET
+//! arrived moves the expiry back, and the lock can be taken while the winner trusts it. Hence no worker
+//! trusts the last [`MARGIN_US`], and the promise is valid as long as no loser stalls for longer than that
+//! between reading the clock and the GETSET's arrival. The workers record such stalls; the judge accepts an
+//! overlap only with such a stall in it, and `flaws` shows what happens then.
 
 use std::sync::Mutex;
 
@@ -13,13 +14,13 @@ use crate::history::{self, Hold, Releases};
 use crate::single::release_by_watch;
 use crate::storm::{Claim, Recipe, Weather, Worker, key, race_and_judge};
 
-/// Not trusted at the end of a life.
+/// Time at the end of a life that is not trusted.
 const MARGIN_US: u64 = 10_000;
 
 const WEATHER: Weather = Weather {
-    // Of one length for all: a loser's shorter life would end the winner's lock early.
+    // One length for all: a loser's shorter life would end the winner's lock early.
     ttl_ms: (50, 0),
-    // Losers change what the holder stored, and then it must run out.
+    // Losers change the holder's value, and then the lock must expire.
     releases: Releases::MayMiss,
 };
 
@@ -68,7 +69,7 @@ impl Recipe for Classic {
             .arg(end_us)
             .query(&mut at.connection)
             .expect("GETSET");
-        // What ran out, or was given back meanwhile, is ours; what runs is another's, who was faster.
+        // An expired or released lock is ours; a valid one belongs to a faster worker.
         if replaced.is_none_or(|end_us| end_us <= clock_read_us) {
             return Some(claim(end_us));
         }
@@ -99,7 +100,7 @@ fn judge(holds: &mut [Hold]) -> Vec<String> {
     if stalls.is_empty() {
         return faults;
     }
-    // With a stall in the history each overlap must have one in it; everything else is a fault as ever.
+    // With a stall in the history each overlap must have one in it; everything else is a fault as usual.
     let mut left: Vec<String> = faults
         .into_iter()
         .filter(|fault| !fault.starts_with("two at once"))

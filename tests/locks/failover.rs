@@ -1,4 +1,4 @@
-//! Locks on a primary whose replica takes over: what is kept, and what is not.
+//! Locks on a primary whose replica is promoted: which guarantees are kept, and which are not.
 
 use crate::support::{Options, Server, check, eventually, info_text};
 use crate::wire::Raw;
@@ -34,7 +34,7 @@ impl Pair {
         pair
     }
 
-    /// The primary dies with what it has not sent, and the replica takes over.
+    /// Kills the primary, with everything that it has not sent, and promotes the replica.
     fn lose_primary(&mut self) -> Raw {
         self.primary.signal("KILL");
         self.primary.wait_for_exit();
@@ -52,7 +52,7 @@ fn a_lock_that_no_replica_has_is_lost_with_its_primary_and_wait_says_so() {
     pair.replica.signal("STOP");
     check(&mut raw, "CLIENT KILL TYPE replica", "(integer) 1");
     check(&mut raw, TAKE, "OK");
-    // So it is not to be trusted, and given back if it can be.
+    // Hence it is not trusted, and is released if possible.
     check(&mut raw, "WAIT 1 50", "(integer) 0");
     let mut after = pair.lose_primary();
     check(&mut after, TAKE_TOO, "OK");

@@ -1,6 +1,6 @@
-//! What is known to be wrong with the recipes that are passed around, shown step by step: each test expects the damage.
-//! Time is made by asking until a key is gone, or is a number that the test chose; nothing depends on how fast it runs.
-//! The last test races a wrong recipe, to show that the storms would see one.
+//! Known flaws of widespread lock recipes, shown step by step: each test expects the damage. The tests pass
+//! time by polling until a key is gone, or has a number that the test chose; nothing depends on how fast they
+//! run. The last test races a wrong recipe, to show that the storms would detect one.
 
 use crate::history::Releases;
 use crate::single::set_nx_px;
@@ -12,7 +12,7 @@ fn server() -> Server {
     Server::start(&Options::shards(64).threads(4))
 }
 
-/// Until the server has let a key run out.
+/// Waits until the server has expired a key.
 fn wait_until_gone(raw: &mut Raw, key: &str) {
     eventually("the key runs out", || {
         raw.call(&format!("EXISTS {key}")).integer() == 0
@@ -26,7 +26,7 @@ fn a_plain_del_after_expiry_deletes_the_lock_of_another() {
     check(&mut ann, "SET lock ann NX PX 20", "OK");
     wait_until_gone(&mut ann, "lock");
     check(&mut bob, "SET lock bob NX PX 600000", "OK");
-    // Ann was asleep and gives back what is not hers; Bob believes in his lock for ten minutes more.
+    // Ann was asleep and releases a lock that is not hers; Bob believes in his lock for ten minutes more.
     check(&mut ann, "DEL lock", "(integer) 1");
     check(&mut eve, "SET lock eve NX PX 600000", "OK");
     check(&mut bob, "GET lock", "\"eve\"");
@@ -74,8 +74,8 @@ fn a_comparing_release_leaves_the_lock_of_another_alone() {
     check(&mut bob, "GET lock", "\"bob\"");
 }
 
-/// What no time limit prevents, and what a fence is for: Ann sleeps past the end of her lock, wakes, and writes what
-/// she made of a row that Bob has changed meanwhile.
+/// A fault that no time limit prevents, and that a fence is for: Ann sleeps past the end of her lock, wakes,
+/// and writes a row that Bob has changed meanwhile.
 #[test]
 fn a_holder_that_slept_overwrites_the_next_ones_write_unless_hers_has_a_fence() {
     if crate::support::is_stand_in() {
@@ -155,14 +155,15 @@ fn who_loses_a_takeover_by_getset_moves_the_end_of_the_winners_lock() {
     // Eve sees that 1150 is not over: she has lost. But her 1101 stands where Bob's 1150 stood.
     check(eve, "GETSET lock 1101", "\"1150\"");
     check(bob, "GET lock", "\"1101\"");
-    // At 1102 Dan takes over what looks over. Bob trusts his lock until 1150.
+    // At 1102 Dan takes over the lock, which looks expired. Bob trusts his lock until 1150.
     check(dan, "GET lock", "\"1101\"");
     check(dan, "GETSET lock 1202", "\"1101\"");
     // And Bob's release, which compares, does not find its own value any more.
     check(bob, "GET lock", "\"1202\"");
 }
 
-/// The usual drift is the other way: harmless, but who waits waits longer, and the holder cannot give it back.
+/// The usual drift is the other way: harmless, but waiters wait longer, and the holder cannot release the
+/// lock.
 #[test]
 fn who_loses_a_takeover_by_getset_usually_makes_the_lock_live_longer() {
     let server = server();
@@ -202,7 +203,7 @@ fn a_fence_refuses_the_holder_who_comes_too_late() {
     );
 }
 
-/// SET NX PX, and DEL whatever is there.
+/// SET NX PX, and DEL of whatever is there.
 struct PlainDel;
 
 impl Recipe for PlainDel {

@@ -1,8 +1,10 @@
-//! What the holders of locks believed and when, and what must be true of it. Knows no server and no recipe.
+//! Records when each holder of a lock believed that it had the lock, and the invariants of these records.
+//! Knows no server and no recipe.
 //!
-//! All moments are microseconds of one monotonic clock. A hold begins when the holder has the reply that gave it the
-//! lock, and ends when it sends the release, or when its validity ends if that comes first or if it died. So the
-//! judgement is about what the users of a lock may rely on, with all delays between them and the server inside it.
+//! All moments are microseconds of one monotonic clock. A hold begins when the holder has the reply that gave
+//! it the lock, and ends when it sends the release, or when its validity ends or the holder dies, if that
+//! comes first. The verdict is thus about what the users of a lock may rely on, including all delays between
+//! them and the server.
 
 use std::time::{Duration, Instant};
 
@@ -31,28 +33,28 @@ impl Clock {
     }
 }
 
-/// One time that somebody had a lock.
+/// One period in which a worker had a lock.
 #[derive(Clone)]
 pub(crate) struct Hold {
-    /// Which lock, by number.
+    /// The lock's number.
     pub(crate) lock: usize,
     pub(crate) worker: usize,
-    /// The holder had the reply.
+    /// When the holder had the reply.
     pub(crate) acquired_us: u64,
-    /// The holder could rely on the lock until here.
+    /// Until when the holder could rely on the lock.
     pub(crate) until_us: u64,
-    /// The number that the lock came with, if the recipe has one.
+    /// The fencing token, if the recipe has one.
     pub(crate) fence: Option<u64>,
-    /// None of one who died.
+    /// `None` if the holder died.
     pub(crate) release: Option<Release>,
 }
 
-/// How a hold was given back.
+/// The release of a hold.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Release {
     pub(crate) sent_us: u64,
     pub(crate) answered_us: u64,
-    /// What the reply said: whether the lock was still there as ours, and is gone now.
+    /// According to the reply: the lock was still there as ours, and is gone now.
     pub(crate) deleted: bool,
 }
 
@@ -90,7 +92,7 @@ impl std::fmt::Debug for Hold {
 }
 
 impl Hold {
-    /// The end of what the holder could rely on.
+    /// Returns the end of the time for which the holder could rely on the lock.
     pub(crate) fn end_us(&self) -> u64 {
         match self.release {
             Some(release) => release.sent_us.min(self.until_us),
@@ -98,23 +100,23 @@ impl Hold {
         }
     }
 
-    /// Whether the release was sent after the validity had ended.
+    /// True if the release was sent after the validity had ended.
     pub(crate) fn is_stale(&self) -> bool {
         self.release
             .is_some_and(|release| release.sent_us >= self.until_us)
     }
 }
 
-/// What a history can say of the releases of a recipe.
+/// The checks that a recipe's releases permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Releases {
-    /// One that is answered while the hold is valid always finds the lock.
+    /// A release that is answered while the hold is valid always finds the lock.
     Sure,
-    /// A release may find the lock changed by others, and leaves it to run out.
+    /// A release may find the lock changed by others, and leaves it to expire.
     MayMiss,
 }
 
-/// All that is wrong with a history, in words. Sorts it by the moment of acquisition, lock by lock.
+/// Returns all faults of a history, in words. Sorts it by the moment of acquisition, lock by lock.
 pub(crate) fn faults(holds: &mut [Hold], releases: Releases) -> Vec<String> {
     holds.sort_by_key(|hold| (hold.lock, hold.acquired_us));
     let mut faults = Vec::new();
@@ -137,7 +139,8 @@ pub(crate) fn faults(holds: &mut [Hold], releases: Releases) -> Vec<String> {
             {
                 faults.push(format!("a release in time found nothing:\n  {hold:?}"));
             }
-            // Whoever had the lock before the release was sent took it from us: what is there is not ours to delete.
+            // An owner that got the lock before the release was sent took it from us: the present lock is not
+            // ours to delete.
             if let Some(other) = of_lock.get(index + 1)
                 && release.deleted
                 && other.acquired_us < release.sent_us
@@ -149,7 +152,8 @@ pub(crate) fn faults(holds: &mut [Hold], releases: Releases) -> Vec<String> {
     faults
 }
 
-/// Pairs of holds of one lock, sorted by acquisition, of which the second began before the first had ended.
+/// Returns pairs of holds of one lock, sorted by acquisition, of which the second began before the first had
+/// ended.
 pub(crate) fn overlaps(of_lock: &[Hold]) -> Vec<(Hold, Hold)> {
     let mut found = Vec::new();
     let mut longest: Option<&Hold> = None;

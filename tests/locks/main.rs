@@ -1,9 +1,10 @@
-//! The lock recipes of docs/locks.md, each raced by many workers through a real client library against the built
-//! server.
+//! The lock recipes of docs/locks.md, each raced by many workers through a real client library against the
+//! built server.
 //!
-//! Workers die without releasing, oversleep, release late and lose their connections; lives are tens of milliseconds.
-//! Nothing is asserted about speed: every worker writes down what it believed and when, and `history` judges the whole.
-//! `LOCKS_MS` is how long a storm goes on at each number of threads and shards (default 600).
+//! Workers die without releasing, oversleep, release late and lose their connections; locks live for tens of
+//! milliseconds. Nothing is asserted about speed: every worker records when it believed that it had a lock,
+//! and `history` judges the records. `LOCKS_MS` is the length of a storm at each number of threads and shards
+//! (default 600).
 
 use basalt_testing::{support, wire};
 

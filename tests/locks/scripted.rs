@@ -1,5 +1,5 @@
-//! The recipes that need Lua: compare and delete, compare and renew, a fence drawn in the script that takes the lock,
-//! and locks that their owner may take again. Scripts are sent by their digest; a server that does not know it says
+//! The recipes that need Lua: compare and delete, compare and renew, a fence taken in the script that takes
+//! the lock, and reentrant locks. Scripts are sent by their digest; a server that does not know it replies
 //! NOSCRIPT and gets the text, and some workers flush the scripts now and then so that this happens.
 
 use crate::history::Releases;
@@ -29,7 +29,7 @@ if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
 end
 return false";
 
-/// How often the lock is held now, or nothing if it is another's.
+/// Returns how often the lock is held now, or nothing if it is another owner's.
 const TAKE_AGAIN: &str = "\
 local owner = redis.call('HGET', KEYS[1], 'owner')
 if owner and owner ~= ARGV[1] then
@@ -40,7 +40,7 @@ local count = redis.call('HINCRBY', KEYS[1], 'count', 1)
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return count";
 
-/// How often the lock is still held, or nothing if it was not ours.
+/// Returns how often the lock is still held, or nothing if it was another owner's.
 const GIVE_ONE_BACK: &str = "\
 if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then
     return false
@@ -63,8 +63,9 @@ impl Lua {
         Lua { text, digest }
     }
 
-    /// EVALSHA, and EVAL if the server does not know the script (any more). The crate's own call loads the script in
-    /// that case and tries the digest again; when others flush scripts, that may fail once more.
+    /// Sends EVALSHA, and EVAL if the server does not know the script (any more). The crate's own call loads
+    /// the script in that case and tries the digest again; when others flush scripts, that may fail once
+    /// more.
     fn run<T: redis::FromRedisValue>(
         &self,
         at: &mut Worker,
@@ -126,7 +127,7 @@ impl Recipe for Scripted {
     }
 }
 
-/// The script that takes the lock draws the fence too, from a key on another shard perhaps.
+/// The script that takes the lock also takes the fence, possibly from a key on another shard.
 struct Fenced {
     take: Lua,
     release: Lua,
@@ -158,7 +159,7 @@ impl Recipe for Fenced {
     }
 }
 
-/// A lock that its owner takes up to four times, one in another, and gives back as often. Each taking renews it.
+/// A lock that its owner takes up to four times, nested, and releases as often. Each acquisition renews it.
 struct Reentrant {
     take: Lua,
     give_back: Lua,
@@ -191,14 +192,15 @@ impl Recipe for Reentrant {
         })
     }
 
-    /// Here: taking it again, inside.
+    /// Here: takes it again, nested.
     fn renew(&mut self, at: &mut Worker, claim: &mut Claim, ttl_ms: u64) -> Option<bool> {
         let asked_us = at.clock.us();
         let taken = self.take(at, claim.lock, &claim.token, ttl_ms);
         let Some(count) = taken else {
             return Some(false);
         };
-        // If it ran out meanwhile and nobody came, it is a new one, and what it protected may have been touched.
+        // If it expired meanwhile and no other owner came, it is a new lock, and the data under it may have
+        // been touched.
         if count == 1 {
             assert!(at.clock.us() >= claim.until_us, "lost before its time");
             self.depth = 1;
@@ -211,7 +213,7 @@ impl Recipe for Reentrant {
         Some(true)
     }
 
-    /// All of them, the inner ones first; only the last one sets it free.
+    /// Releases all levels, the inner ones first; only the last one frees the lock.
     fn release(&mut self, at: &mut Worker, claim: &Claim) -> bool {
         while let Some(left) = self.give_one_back(at, claim) {
             self.depth -= 1;

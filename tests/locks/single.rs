@@ -1,5 +1,5 @@
-//! Locks of one server: SET NX PX to take, and a release that compares first, by script or by one command; renewal;
-//! fencing tokens.
+//! Locks on one server: acquired by SET NX PX, released by compare-and-delete in a script or one command;
+//! renewal; fencing tokens.
 
 use crate::history::{Clock, Releases};
 use crate::storm::{Claim, Recipe, Weather, Worker, connect, key, race};
@@ -10,7 +10,7 @@ const WEATHER: Weather = Weather {
     releases: Releases::Sure,
 };
 
-/// `SET lock token NX PX ttl`: the token is ours alone, so that a release can tell.
+/// Sends `SET lock token NX PX ttl`: no other worker has the token, so that a release can tell.
 pub(crate) fn set_nx_px(at: &mut Worker, lock: usize, ttl_ms: u64) -> Option<Claim> {
     let token = at.token();
     let asked_us = at.clock.us();
@@ -30,8 +30,8 @@ pub(crate) fn set_nx_px(at: &mut Worker, lock: usize, ttl_ms: u64) -> Option<Cla
     })
 }
 
-/// The end of a validity that was asked for at a moment. Applications take something off for clocks that run apart;
-/// here it is one machine, and the server is held to the microsecond.
+/// Returns the end of a validity that was requested at a moment. Applications subtract a margin for clocks
+/// that run apart; here it is one machine, and the server is checked to the microsecond.
 pub(crate) fn until_us(asked_us: u64, ttl_ms: u64) -> u64 {
     asked_us + ttl_ms * 1_000
 }
@@ -92,7 +92,8 @@ impl Recipe for RenewedByOneCommand {
     }
 }
 
-/// SET NX PX and INCR in one transaction: every attempt draws a number, so the numbers of those who succeed grow.
+/// SET NX PX and INCR in one transaction: every attempt takes a number, so the numbers of successful ones
+/// grow.
 struct FencedByTransaction;
 
 impl Recipe for FencedByTransaction {
@@ -127,7 +128,8 @@ impl Recipe for FencedByTransaction {
     }
 }
 
-/// Compare and delete with what every server has: WATCH, GET, and a transaction that fails if the lock has changed.
+/// Compares and deletes by commands that every server has: WATCH, GET, and a transaction that fails if the
+/// lock has changed.
 pub(crate) fn release_by_watch(at: &mut Worker, claim: &Claim) -> bool {
     let key = key(claim.lock);
     let connection = &mut at.connection;
@@ -186,8 +188,8 @@ fn fences_drawn_in_the_transaction_that_takes_the_lock_grow() {
     });
 }
 
-/// What every validity is counted on. Redis keeps a key until the millisecond after its deadline, so that one which was
-/// set between two ticks of the clock lives no shorter than it was told.
+/// Every validity relies on this. Redis keeps a key until the millisecond after its deadline, so that one
+/// which was set between two ticks of the clock lives no shorter than requested.
 #[test]
 fn a_lock_is_there_for_as_long_as_was_asked() {
     let server = Server::start(&Options::shards(64).threads(4));

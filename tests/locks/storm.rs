@@ -1,5 +1,5 @@
-//! Workers that race for a few locks: each takes one, works, and gives it back, dies, or oversleeps and gives it back
-//! too late. Knows what a recipe offers, not how it does it; `history` judges what was written down.
+//! Workers that race for a few locks: each takes one, works, and releases it, dies, or oversleeps and
+//! releases it too late. Knows a recipe's operations, not their implementation; `history` judges the records.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ const WORKERS: usize = 16;
 
 const LOCKS: usize = 8;
 
-/// A storm goes on until so many holders have died and so many releases were stale, however slow the machine is.
+/// Number of deaths and of stale releases that a storm waits for, however slow the machine is.
 const FATES_MIN: u64 = 8;
 
 /// A storm that has not got there by then is stuck.
@@ -22,35 +22,36 @@ const STUCK_AFTER: Duration = Duration::from_secs(120);
 /// Threads and shards.
 const COMBINATIONS: [(usize, usize); 4] = [(1, 1), (1, 64), (4, 1), (4, 64)];
 
-/// What somebody got.
+/// An acquired lock.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     pub(crate) lock: usize,
-    /// What the recipe knows it by.
+    /// The recipe's token for it.
     pub(crate) token: String,
     /// Validity, counted from before the request was sent.
     pub(crate) until_us: u64,
     pub(crate) fence: Option<u64>,
 }
 
-/// A way of taking and giving back locks.
+/// A recipe for acquiring and releasing locks.
 pub(crate) trait Recipe: Send {
     /// One attempt.
     fn acquire(&mut self, at: &mut Worker, lock: usize, ttl_ms: u64) -> Option<Claim>;
 
-    /// Whether the lock was still there as ours, and is gone now.
+    /// Releases the lock; returns whether it was still there as ours, and is gone now.
     fn release(&mut self, at: &mut Worker, claim: &Claim) -> bool;
 
-    /// Whether the lock is ours for a whole life again; None of a recipe that does not renew.
+    /// Renews the lock; returns whether it is ours for a whole life again, or `None` if the recipe does not
+    /// renew.
     fn renew(&mut self, _at: &mut Worker, _claim: &mut Claim, _ttl_ms: u64) -> Option<bool> {
         None
     }
 
-    /// Now and then, whatever may disturb the others.
+    /// Runs now and then, and may disturb the other workers.
     fn disturb(&mut self, _at: &mut Worker) {}
 }
 
-/// One who races: a connection, a clock, dice.
+/// A racing worker: a connection, a clock, a random source.
 pub(crate) struct Worker {
     pub(crate) number: usize,
     pub(crate) connection: redis::Connection,
@@ -72,13 +73,13 @@ impl Worker {
         }
     }
 
-    /// A value that nobody else ever stores.
+    /// Returns a value that no other worker ever stores.
     pub(crate) fn token(&mut self) -> String {
         self.claims += 1;
         format!("{}:{}:{}", std::process::id(), self.number, self.claims)
     }
 
-    /// The process behind a worker is gone, and its connection with it; another takes its place.
+    /// Simulates the end of a worker's process and of its connection; another one replaces it.
     fn die(&mut self) {
         self.connection = connect(self.port);
     }
@@ -102,13 +103,13 @@ pub(crate) fn key(lock: usize) -> String {
     format!("lock:{lock}")
 }
 
-/// How long a storm lasts.
+/// Returns the length of a storm.
 pub(crate) fn storm_time() -> Duration {
     let told = std::env::var("LOCKS_MS").ok();
     Duration::from_millis(told.and_then(|text| text.parse().ok()).unwrap_or(600))
 }
 
-/// What a storm is made of.
+/// Parameters of a storm.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Weather {
     /// Lives of locks, in milliseconds: the shortest, and how much longer the longest.
@@ -116,7 +117,7 @@ pub(crate) struct Weather {
     pub(crate) releases: Releases,
 }
 
-/// What happened, in numbers.
+/// Counts of events.
 #[derive(Default)]
 struct Tally {
     died: AtomicU64,
@@ -172,7 +173,8 @@ pub(crate) fn race_and_judge(
     }
 }
 
-/// Races a recipe that is known to be wrong until the judge says so: the judge is not blind.
+/// Races a recipe that is known to be wrong until the judge finds a fault, to show that the judge is not
+/// blind.
 pub(crate) fn race_until_caught(name: &str, weather: Weather, recipe: fn() -> Box<dyn Recipe>) {
     const ROUNDS_MAX: u64 = 50;
     let server = Server::start(&Options::shards(64).threads(4));
@@ -234,7 +236,7 @@ fn storm(
         .collect()
 }
 
-/// One attempt, and what becomes of the lock if it was had.
+/// Makes one attempt, and uses the lock if it was acquired.
 fn turn(
     worker: &mut Worker,
     recipe: &mut dyn Recipe,

@@ -1,4 +1,4 @@
-//! LOCK with WAIT: the server hands the lock on, and each comes with a fence.
+//! LOCK with WAIT: the server hands the lock to the next waiting client, each time with a fence.
 
 use crate::history::Releases;
 use crate::single::until_us;

@@ -1,5 +1,5 @@
-//! Which instructions are atomic read-modify-writes, and which lines of the source they come from. Reads the bytes of
-//! ELF files itself; names come from the debug information, which says what was inlined.
+//! Finds the instructions that are atomic read-modify-writes, and their source lines. Reads the bytes of ELF
+//! files itself; names come from the debug information, which records what was inlined.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub(crate) struct Object {
     segments: Vec<Segment>,
 }
 
-/// A function, with the file and line where it stands; of inlined ones the innermost comes first.
+/// A function, with its file and line; the innermost of inlined ones comes first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) function: String,
@@ -26,7 +26,7 @@ pub(crate) struct Frame {
 }
 
 impl Object {
-    /// The code of a 64-bit ELF file; none where it is something else.
+    /// Loads the code of a 64-bit ELF file; another file has none.
     pub(crate) fn load(path: &Path) -> Object {
         let bytes = std::fs::read(path).unwrap_or_default();
         if !bytes.starts_with(b"\x7fELF\x02\x01") {
@@ -64,7 +64,7 @@ impl Object {
     }
 }
 
-/// Whether an instruction has the LOCK prefix, or exchanges a register with memory, which locks without it.
+/// True if an instruction has the LOCK prefix, or exchanges a register with memory, which locks without it.
 fn is_read_modify_write(code: &[u8]) -> bool {
     const LOCK: u8 = 0xf0;
     const PREFIXES: [u8; 11] = [
@@ -97,7 +97,7 @@ pub(crate) fn frames(names: &Loader, address: u64) -> Vec<Frame> {
         let line = frame.location.as_ref().and_then(|location| location.line);
         if let Some(file) = file {
             found.push(Frame {
-                // Where only lines are told, a function that nothing was inlined into has no name here.
+                // With debug information for lines only, a function without inlined ones has no name here.
                 function: function.map(|name| short_name(&name)).unwrap_or_default(),
                 file: short_file(file),
                 line: line.unwrap_or(0),
@@ -107,7 +107,7 @@ pub(crate) fn frames(names: &Loader, address: u64) -> Vec<Frame> {
     found
 }
 
-/// The last two parts of a function's name, without what its generic parameters are.
+/// Returns the last two parts of a function's name, without generic arguments.
 pub(crate) fn short_name(name: &str) -> String {
     let mut depth = 0;
     let mut plain = String::new();
@@ -116,7 +116,7 @@ pub(crate) fn short_name(name: &str) -> String {
         match letter {
             '<' => depth += 1,
             '>' if !is_arrow => depth -= 1,
-            // `<Type as Trait>::f` begins with what is wanted.
+            // `<Type as Trait>::f` begins with the wanted name.
             _ if depth == 0 || name.starts_with('<') && depth == 1 => plain.push(letter),
             _ => {}
         }
@@ -133,9 +133,9 @@ pub(crate) fn short_name(name: &str) -> String {
     parts[parts.len().saturating_sub(2)..].join("::")
 }
 
-/// A file of this crate from `src/`, of another from its name.
+/// Returns a file of this crate from `src/` on, of another one from its name on.
 fn short_file(file: &str) -> String {
-    // Wherever it was built; what C sources leave is below `target`.
+    // Independent of the build directory; files of C sources are below `target`.
     let is_own = ["/registry/", "/rustc/", "/target/"]
         .iter()
         .all(|part| !file.contains(part));

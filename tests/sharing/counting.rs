@@ -1,4 +1,4 @@
-//! A server under callgrind, and what its commands cost in atomic read-modify-writes, by place.
+//! A server under callgrind, and the atomic read-modify-writes that its commands cost, by location.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use crate::place::{Counts, Names};
 use crate::profile::{At, Function, Profile};
 use crate::workloads::Workload;
 
-/// Batches of one connection before those that are counted.
+/// Batches of one connection before the counted ones.
 const WARM_BATCHES: usize = 40;
 
-/// Counts for each batch below this are what the server does now and then.
+/// Counts for each batch below this are occasional work of the server.
 const COUNT_MIN: f64 = 0.02;
 
-/// For how long it is watched what the server does by itself.
+/// Time for which the idle server is measured.
 const IDLE_TIME: Duration = Duration::from_secs(3);
 
-/// How far up a wrapper's callers are asked.
+/// Greatest depth of the search among a wrapper's callers.
 const DEPTH_MAX: usize = 24;
 
 /// A server whose instructions are counted.
@@ -30,13 +30,13 @@ pub(crate) struct Counted {
     names: Names,
     dumps: PathBuf,
     dump_count: usize,
-    /// What the server does by itself in a second.
+    /// The idle server's counts in a second.
     idle: Counts,
     _folder: tempfile::TempDir,
 }
 
 impl Counted {
-    /// Our server with so many threads, and as many connections.
+    /// Starts this server with `threads` threads, and as many connections.
     pub(crate) fn start(threads: usize, directives: &[(&str, &str)]) -> Counted {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let dumps = folder.path().join("counts");
@@ -64,7 +64,7 @@ impl Counted {
         counted
     }
 
-    /// What one batch of so many commands costs, by place; what the server does by itself meanwhile is left out.
+    /// Returns the cost of one batch, by location, without the idle server's counts in that time.
     pub(crate) fn batch(&mut self, workload: &Workload, pipeline: usize, batches: usize) -> Counts {
         self.driven.drive(workload, pipeline, WARM_BATCHES);
         self.tell(&["zero"]);
@@ -123,10 +123,8 @@ impl Counted {
         counts
     }
 
-    /// Gives counts to the places that they come from: to the innermost function that is no wrapper, or else to those
-    /// that called the outermost one, by their numbers of calls.
-    /// Gives counts to the places that they come from: to the innermost function that is no wrapper, or else to those
-    /// that called the outermost one, by their numbers of calls.
+    /// Assigns counts to their locations: to the innermost function that is no wrapper, or else to the
+    /// callers of the outermost one, in proportion to their numbers of calls.
     fn attribute(
         &mut self,
         profile: &Profile,

@@ -1,4 +1,4 @@
-//! A server under a tool of Valgrind's, and clients that send it batches.
+//! A server under a Valgrind tool, and clients that send it batches.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use crate::support::{Options, Server, basalt};
 use crate::wire::{Raw, encode_into};
 use crate::workloads::Workload;
 
-/// A program that this needs and the machine has not.
+/// Returns a program that is needed and not installed.
 pub(crate) fn missing_tool() -> Option<&'static str> {
     let tools = ["valgrind", "vgdb"];
     let is_missing = |tool: &&&str| Command::new(tool).arg("--version").output().is_err();
@@ -17,12 +17,12 @@ pub(crate) fn missing_tool() -> Option<&'static str> {
 pub(crate) struct Driven {
     pub(crate) server: Server,
     pub(crate) clients: Vec<Raw>,
-    /// Where the script is that stands in for the binary.
+    /// Folder of the script that replaces the binary.
     _folder: tempfile::TempDir,
 }
 
 impl Driven {
-    /// Our server with so many threads and as many connections, under Valgrind with these options.
+    /// Starts this server with `threads` threads and as many connections, under Valgrind with these options.
     pub(crate) fn start(valgrind: &str, threads: usize, directives: &[(&str, &str)]) -> Driven {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let script = folder.path().join("basalt");
@@ -48,7 +48,7 @@ impl Driven {
         }
     }
 
-    /// Sends batches over all connections at once, each when the one before is answered.
+    /// Sends batches over all connections at once, each after the reply to the one before.
     pub(crate) fn drive(&mut self, workload: &Workload, pipeline: usize, batches: usize) {
         let one = |connection: usize, raw: &mut Raw| {
             for batch in 0..batches {

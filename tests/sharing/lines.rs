@@ -1,11 +1,11 @@
-//! Lines of the cache that go from one thread to another: where a thread touches what another wrote last, or writes
-//! what others have read. Valgrind's lackey names every load and store, and `--trace-sched` which thread runs, so
-//! that plain stores count as well as atomic ones.
+//! Cache lines that move from one thread to another: a thread accesses a line that another thread wrote last,
+//! or writes a line that others have read. Valgrind's lackey lists every load and store, and `--trace-sched`
+//! the running thread, so that plain stores count as well as atomic ones.
 //!
-//! Each thread is taken to have a cache of its own from which nothing is evicted. What the kernel writes is not seen.
-//! Valgrind runs one thread at a time and changes threads at system calls and after 100,000 blocks of code, so two
-//! threads meet less often than on cores of their own: these are transfers between one batch and the next, without
-//! those of two batches that run at once.
+//! Each thread is assumed to have a cache of its own without evictions. Writes by the kernel are not seen.
+//! Valgrind runs one thread at a time and switches threads at system calls and after 100,000 blocks of code,
+//! so two threads meet less often than on cores of their own: the counts are transfers between one batch and
+//! the next, without those of two batches that run at once.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufRead, BufReader};
@@ -21,13 +21,13 @@ use crate::profile::At;
 use crate::support::basalt;
 use crate::workloads::Workload;
 
-/// Bytes of a line, as a power of two.
+/// Bytes of a cache line, as a power of two.
 const LINE_BITS: u32 = 6;
 
-/// Batches of each connection before those that are counted: each thread has seen every shard by then.
+/// Batches of each connection before the counted ones: each thread has accessed every shard by then.
 const WARM_BATCHES: usize = 20;
 
-/// A line that was written since the trace began.
+/// A cache line that was written since the trace began.
 struct Line {
     /// A bit for each thread whose cache has the line.
     holders: u64,
@@ -40,15 +40,15 @@ struct Transfers {
     lines: HashSet<u64>,
 }
 
-/// What the trace has shown so far.
+/// State of the trace so far.
 #[derive(Default)]
 struct Seen {
     lines: HashMap<u64, Line>,
-    /// By the address of the instruction of ours that was the last before.
+    /// Transfers by the address of the last preceding instruction of this server.
     transfers: HashMap<u64, Transfers>,
 }
 
-/// What the thread that reads the trace shares with others.
+/// State that the thread which reads the trace shares with others.
 #[derive(Default)]
 struct Shared {
     /// Whether loads and stores are followed.
@@ -66,7 +66,7 @@ pub(crate) struct Watched {
     pub(crate) driven: Driven,
     shared: Arc<Shared>,
     names: Names,
-    /// Where the binary's code is in memory, and behind it.
+    /// Memory range of the binary's code.
     code: (u64, u64),
     _reader: JoinHandle<()>,
     _folder: tempfile::TempDir,
@@ -102,7 +102,7 @@ impl Watched {
         }
     }
 
-    /// The transfers of one batch of so many commands, by place.
+    /// Returns the transfers of one batch, by location.
     pub(crate) fn batch(&mut self, workload: &Workload, pipeline: usize, batches: usize) -> Moves {
         self.driven.drive(workload, pipeline, WARM_BATCHES);
         self.shared.counts.store(true, SeqCst);
@@ -142,7 +142,7 @@ impl Watched {
     }
 }
 
-/// Where the binary of a process lies in its memory: its first address, and the first one behind its code.
+/// Returns the memory range of a process's binary: its first address, and the first one behind its code.
 fn range_of_code(pid: u32) -> (u64, u64) {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the map of a process");
     let binary = std::fs::canonicalize(basalt()).expect("a binary");
@@ -195,11 +195,11 @@ fn read(pipe: &Path, shared: &Shared, code: &Mutex<(u64, u64)>) {
 }
 
 impl Seen {
-    /// A thread touches a line; a transfer is counted for an instruction, if one is told.
+    /// Records a thread's access to a line; counts a transfer for an instruction, if one is given.
     fn touch(&mut self, thread: usize, writes: bool, number: u64, at: Option<u64>) {
         let own = 1 << thread;
         let is_transfer = match self.lines.get_mut(&number) {
-            // What was never written goes to all caches and stays there.
+            // A line that was never written goes to all caches and stays there.
             None if !writes => return,
             None => {
                 self.lines.insert(number, Line { holders: own });
@@ -220,7 +220,7 @@ impl Seen {
     }
 }
 
-/// The number of the thread that runs from here on, if a line of the scheduler says so.
+/// Returns the number of the thread that runs from here on, if this is such a line of the scheduler.
 fn running(line: &[u8]) -> Option<usize> {
     let text = std::str::from_utf8(line).ok()?;
     let (number, rest) = text.split_once("SCHED[")?.1.split_once("]:")?;

@@ -1,20 +1,20 @@
-//! What threads write that others write too: the atomic read-modify-writes of commands, counted by Valgrind's callgrind
-//! in a running server, whatever code they are in: ours, tokio's, the allocator's, the C library's.
+//! Memory that several threads write: the atomic read-modify-writes of commands, counted by Valgrind's
+//! callgrind in a running server, in all code: this server's, tokio's, the allocator's, the C library's.
 //!
 //! ```text
 //! driven       a server under Valgrind, and its clients
-//! counting     what a batch of requests costs in it, by place, under callgrind
-//! lines        lines of the cache that go from thread to thread meanwhile, under lackey
-//! place        functions and files that something is counted at
+//! counting     the cost of a batch of requests, by location, under callgrind
+//! lines        cache lines that move from thread to thread meanwhile, under lackey
+//! place        functions and files to which counts are assigned
 //! profile      the file that callgrind writes
 //! code         which instructions are read-modify-writes, and which functions they are in
 //! workloads    the commands that are counted
 //! table        the counts of all commands, as docs/internals/sharing.md shows them
 //! ```
 //!
-//! `cargo test --test sharing` holds GET and SET to their budgets. `SHARING_TABLE=FILE` makes the table of all
-//! commands as well, of the binary that `BASALT_BINARY` names; `SHARING_LINES=1` names lines beside functions,
-//! `SHARING_ONLY=GET` counts one command.
+//! `cargo test --test sharing` checks GET and SET against their budgets. `SHARING_TABLE=FILE` also makes the
+//! table of all commands, of the binary that `BASALT_BINARY` names; `SHARING_LINES=1` names lines beside
+//! functions, `SHARING_ONLY=GET` counts one command.
 
 use basalt_testing::{support, wire};
 
@@ -33,18 +33,19 @@ use place::{Counts, Origin};
 /// Batches of each connection that are counted.
 const BATCHES: usize = 200;
 
-/// A count above the budget is taken anew this many times: where Valgrind stops a thread within a shard, others queue
-/// behind it and are woken, which adds to the count of that try.
+/// Number of repetitions of a count above the budget: where Valgrind stops a thread within a shard, others
+/// queue behind it and are woken, which adds to the count of that try.
 const TRIES: usize = 10;
 
 /// Commands in a batch.
 const PIPELINE: usize = 16;
 
-/// Read-modify-writes of a batch of 16: those of the shards' tokens, taken and released for the prefetch and again for
-/// the command; those of the rest of our source; those of everything else (tokio's tasks, its sleeping and waking).
+/// Read-modify-writes of a batch of 16: those of the shards' tokens, taken and released for the prefetch and
+/// again for the command; those of the rest of this server's source; those of everything else (tokio's tasks,
+/// its sleeping and waking).
 const BUDGETS: &[(&str, [f64; 3])] = &[("GET", [66.0, 20.0, 60.0]), ("SET", [66.0, 20.0, 60.0])];
 
-/// Whether the test can run here. Where it can not, it says so and passes, unless `BASALT_REQUIRE_ORACLE=1`.
+/// True if the test can run here. If not, it says so and passes, unless `BASALT_REQUIRE_ORACLE=1`.
 fn can_run() -> bool {
     let Some(tool) = driven::missing_tool() else {
         return true;
@@ -55,7 +56,7 @@ fn can_run() -> bool {
     false
 }
 
-/// What is wrong with the counts of a batch.
+/// Compares the counts of a batch with the budget.
 fn verdict(counts: &Counts, budget: [f64; 3]) -> Result<(), String> {
     let found =
         [Origin::Token, Origin::Own, Origin::Foreign].map(|origin| place::of(counts, origin));
@@ -90,7 +91,7 @@ fn a_batch_of_get_or_set_stays_within_its_budget_of_read_modify_writes() {
                 let counts = counted.batch(workloads::named(name), PIPELINE, BATCHES);
                 let judged = verdict(&counts, *budget);
                 tries += 1;
-                // What the server does now and then only adds to a count.
+                // Occasional work of the server only adds to a count.
                 if judged.is_ok() || tries == TRIES {
                     break (counts, judged);
                 }

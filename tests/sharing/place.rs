@@ -1,4 +1,4 @@
-//! Places: where in the source something is counted, by function and file.
+//! Locations in the source to which counts are assigned, by function and file.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -8,7 +8,7 @@ use addr2line::Loader;
 use crate::code::{self, Frame};
 use crate::profile::{At, Function};
 
-/// Files whose functions only wrap an atomic operation: the place is who calls them.
+/// Files whose functions only wrap an atomic operation: counts are assigned to their callers.
 const WRAPPERS: &[&str] = &[
     "/rustc/",
     "/library/",
@@ -20,7 +20,7 @@ const WRAPPERS: &[&str] = &[
     "/src/loom",
 ];
 
-/// Where a count is: in the shards' tokens, elsewhere in our source, or in what it is built with.
+/// Origin of a count: the shards' tokens, other source of this server, or its dependencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Origin {
     Token,
@@ -28,7 +28,7 @@ pub(crate) enum Origin {
     Foreign,
 }
 
-/// A place that something is counted at.
+/// A location to which counts are assigned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place {
     pub(crate) origin: Origin,
@@ -38,7 +38,7 @@ pub(crate) struct Place {
 /// Counts by place.
 pub(crate) type Counts = BTreeMap<Place, f64>;
 
-/// The counts of an origin together.
+/// Returns the sum of the counts of an origin.
 pub(crate) fn of(counts: &Counts, origin: Origin) -> f64 {
     let counts = counts.iter().filter(|(place, _)| place.origin == origin);
     counts.map(|(_, count)| count).sum()
@@ -52,12 +52,13 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// The place of an instruction in a function: the innermost inlined function that is no wrapper, if there is one.
+    /// Returns the location of an instruction in a function: the innermost inlined function that is no
+    /// wrapper, if any.
     pub(crate) fn place(&mut self, at: &At, function: &Function) -> Option<Place> {
         let frames = self.frames(at);
         let found = frames.iter().position(|frame| !is_wrapper(&frame.file))?;
         let frame = &frames[found];
-        // Of the outermost one the whole name is known, if any.
+        // The whole name is known only of the outermost one, if at all.
         let name = match found + 1 == frames.len() && !function.1.is_empty() {
             true => unmangled(function),
             false => frame.function.clone(),
@@ -89,8 +90,8 @@ pub(crate) fn unnamed(function: &Function) -> Place {
     }
 }
 
-/// The function of a frame and its file. What is foreign is named by its file alone: which function of a crate it is,
-/// is the crate's affair.
+/// Returns the function of a frame and its file. Code of dependencies is named by its file alone, as its
+/// functions are of no interest here.
 fn place_of(frame: &Frame, name: &str) -> Place {
     let line = match std::env::var_os("SHARING_LINES") {
         Some(_) => format!(":{}", frame.line),

@@ -1,9 +1,9 @@
-//! What callgrind counted: how often each instruction ran, and which instruction called which function how often. Knows
+//! Callgrind's counts: executions of each instruction, and calls of each function by each instruction. Knows
 //! the file's format, as written with `--dump-instr=yes --compress-strings=no --compress-pos=no`.
 
 use std::collections::HashMap;
 
-/// An instruction: the object file that it is in, and its address there.
+/// An instruction: its object file, and its address there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct At {
     pub(crate) object: String,
@@ -16,9 +16,9 @@ pub(crate) type Function = (String, String);
 /// One dump.
 #[derive(Default, Debug)]
 pub(crate) struct Profile {
-    /// How often each instruction ran, and in which function.
+    /// Executions of each instruction, and its function.
     pub(crate) runs: HashMap<At, (u64, Function)>,
-    /// How often each function was called from each instruction, and the caller.
+    /// Calls of each function from each instruction, and the caller.
     pub(crate) calls: HashMap<Function, HashMap<At, (u64, Function)>>,
 }
 

@@ -9,7 +9,7 @@ use crate::place::{Counts, Origin, Place, of};
 use crate::workloads::{ALL, CHANNEL, Workload};
 use crate::{BATCHES, PIPELINE};
 
-/// A place that no command writes so often in a batch has no row of its own.
+/// Least count in a batch for which a location has a row of its own.
 const ROW_MIN: f64 = 0.5;
 
 const SETTINGS: &[(&str, &[(&str, &str)])] = &[
@@ -20,7 +20,7 @@ const SETTINGS: &[(&str, &[(&str, &str)])] = &[
     ),
 ];
 
-/// What one command costs in one setting.
+/// Cost of one command in one setting.
 struct Row {
     workload: &'static Workload,
     setting: &'static str,
@@ -45,7 +45,7 @@ fn sum(counts: &Counts) -> f64 {
     counts.values().sum()
 }
 
-/// Counts all commands in all settings, and says what came out.
+/// Counts all commands in all settings, and returns the results.
 pub(crate) fn of_all() -> String {
     let only = std::env::var("SHARING_ONLY").unwrap_or_default();
     let mut rows = Vec::new();
@@ -80,8 +80,8 @@ pub(crate) fn of_all() -> String {
     summary(&rows) + &places(&rows, "bare") + &places(&rows, "everysec")
 }
 
-/// One line for each command. Of our own ones, those of tokens included, it says what a batch of 16 pays for each
-/// command and what once; what others do depends on which threads happen to sleep.
+/// Returns one line for each command. For this server's own counts, those of tokens included, it shows the
+/// cost for each command and for each batch of 16; the others depend on which threads happen to sleep.
 fn summary(rows: &[Row]) -> String {
     let mut text = "| command | setting | threads | P=1 | P=16 | of tokens | our own | others' | ours, each command | \
                     ours, each batch |\n|---|---|---|---|---|---|---|---|---|---|\n"
@@ -109,7 +109,7 @@ fn summary(rows: &[Row]) -> String {
     text
 }
 
-/// One line for each place: what it has in a batch of 16 of each command, with four threads.
+/// Returns one line for each location: its count in a batch of 16 of each command, with four threads.
 fn places(rows: &[Row], setting: &str) -> String {
     let rows: Vec<&Row> = rows
         .iter()
@@ -157,7 +157,7 @@ const WATCHED_BATCHES: usize = 25;
 /// Commands whose lines are followed.
 const WATCHED: &[&str] = &["GET", "SET"];
 
-/// Lines that go from thread to thread in a batch, by place.
+/// Returns the cache lines that go from thread to thread in a batch, by location.
 pub(crate) fn of_lines() -> String {
     let mut text = String::new();
     for (setting, directives) in SETTINGS {

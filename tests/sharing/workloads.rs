@@ -1,4 +1,4 @@
-//! The commands whose shared writes are counted. Keys of a thousand, which differ from one command to the next.
+//! The commands whose shared writes are counted. Each command uses another of a thousand keys.
 
 /// Requests of one command. The number differs with each command of a connection.
 pub(crate) struct Workload {
@@ -9,7 +9,7 @@ pub(crate) struct Workload {
 
 const VALUE: &str = "vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv";
 
-/// Where the subscriber of PUBLISH listens.
+/// The channel of PUBLISH's subscriber.
 pub(crate) const CHANNEL: &str = "news";
 
 pub(crate) const ALL: &[Workload] = &[

@@ -1,5 +1,5 @@
-//! Amounts that move between accounts on many shards, by every way there is; whoever looks sees the same sum, and each
-//! move that was answered has happened once.
+//! Amounts that move between accounts on many shards, by every kind of request; every reader sees the same
+//! sum, and each acknowledged move has happened once.
 
 use crate::client::{Client, Words, eval, is_void, words};
 use crate::storm::{At, Storm, Worker};
@@ -15,8 +15,8 @@ fn account(number: usize) -> String {
     format!("account:{number}")
 }
 
-/// Moves an amount between two accounts, and counts the moves of a client: with all keys named, or none. It may take
-/// its time before the first write, and between the two.
+/// Moves an amount between two accounts, and counts the moves of a client: with all keys declared, or none.
+/// It may be delayed before the first write, and between the two.
 const MOVE: &str = "
     local from, to, moves, amount, turns = KEYS[1], KEYS[2], KEYS[3], ARGV[1], tonumber(ARGV[2])
     if not from then from, to, moves = ARGV[3], ARGV[4], ARGV[5] end
@@ -28,7 +28,7 @@ const MOVE: &str = "
     redis.call('incr', moves)
     return has";
 
-/// The sum of all accounts, none of which it names.
+/// The sum of all accounts, none of which it declares.
 const SUM: &str = "
     local sum = 0
     for i = 0, tonumber(ARGV[1]) - 1 do sum = sum + tonumber(redis.call('get', 'account:' .. i)) end
@@ -64,7 +64,7 @@ pub(crate) fn workers(storm: &Storm) -> Vec<Worker> {
     workers
 }
 
-/// The key in which the moves of a mover are counted, of which there are several, on shards of their own.
+/// Returns the key that counts a mover's moves; there are several movers, on shards of their own.
 fn moves_key(mover: usize) -> String {
     format!("moves:{mover}")
 }
@@ -75,7 +75,7 @@ fn script_of(at: &mut At<'_>, mover: usize, is_slow: bool) -> Words {
     let to = (from + 1 + at.draw.below(ACCOUNTS - 1)) % ACCOUNTS;
     let keys = [account(from), account(to), moves_key(mover)];
     let amount = at.draw.below(50).to_string();
-    // Up to 8 ms twice: some are undone in the middle because they take too long where they are.
+    // Up to 8 ms twice: some are rolled back in the middle because they take too long on their thread.
     let turns = match is_slow {
         true => at.draw.below(at.storm.turns_per_ms as usize * 8),
         false => at.draw.below(20),
@@ -198,7 +198,7 @@ fn audits(at: &mut At<'_>) {
     client.finish();
 }
 
-/// Every move that was answered has happened, once, and no other.
+/// Checks that every acknowledged move has happened, once, and no other.
 pub(crate) fn judge(storm: &Storm) {
     let mut raw = crate::wire::Raw::connect(storm.port);
     let values = raw.command(&all_accounts("MGET"));

@@ -1,5 +1,5 @@
-//! A client that caches what it reads: an invalidation comes before it could know better, so that in the end nothing
-//! that it still keeps is wrong.
+//! A client that caches what it reads: an invalidation arrives before the client can learn of the change
+//! otherwise, so that in the end none of its cached values is wrong.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use crate::wire::{Raw, Value};
 
 const KEYS: usize = 30;
 
-/// What the client keeps in the end.
+/// The client's final cache.
 static CACHE: Mutex<Option<HashMap<String, Value>>> = Mutex::new(None);
 
 const WRITER_IS_DONE: &str = "the writer of cached keys is done";
@@ -58,7 +58,7 @@ fn writes(at: &mut At<'_>) {
     at.storm.keep(WRITER_IS_DONE, 1);
 }
 
-/// Forgets what a push says is void.
+/// Removes the keys that a push invalidates.
 fn forget(cache: &mut HashMap<String, Value>, push: &Value) {
     let Value::Push(items) = push else {
         panic!("not an invalidation: {}", push.show());
@@ -71,7 +71,7 @@ fn forget(cache: &mut HashMap<String, Value>, push: &Value) {
     }
 }
 
-/// A reply, and what is void by what comes before it.
+/// Reads a reply, and applies the invalidations before it.
 fn read(raw: &mut Raw, cache: &mut HashMap<String, Value>) -> Value {
     loop {
         let value = raw.read();
@@ -107,7 +107,8 @@ fn caches(at: &mut At<'_>, mut raw: Raw) {
     while at.storm.kept(WRITER_IS_DONE) == 0 && !is_late() {
         std::thread::sleep(Duration::from_millis(10));
     }
-    // What is void by the writer's last change was sent before the writer had its reply, or is about to be.
+    // Invalidations of the writer's last change were sent before the writer had its reply, or are about to
+    // be.
     std::thread::sleep(Duration::from_millis(200));
     loop {
         raw.send(b"PING\r\n");
@@ -120,7 +121,7 @@ fn caches(at: &mut At<'_>, mut raw: Raw) {
     *CACHE.lock().expect("the cache") = Some(cache);
 }
 
-/// What was kept is what is there.
+/// Checks that the cached values equal the stored ones.
 pub(crate) fn judge(storm: &Storm) {
     let mut raw = Raw::connect(storm.port);
     let cache = CACHE.lock().expect("the cache").take();

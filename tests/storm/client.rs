@@ -1,5 +1,5 @@
-//! A connection that knows exactly which replies it has to get: marks between requests tell at once when one is
-//! missing, or when there is one too many.
+//! A connection that knows exactly which replies it must receive: markers between requests reveal at once a
+//! missing or an extra reply.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,25 +15,25 @@ pub(crate) fn words(line: &str) -> Words {
     line.split(' ').map(str::to_owned).collect()
 }
 
-/// What a script was told to do, with its keys and arguments.
+/// Returns an EVAL with its keys and arguments.
 pub(crate) fn eval(script: &str, keys: &[String], arguments: &[String]) -> Words {
     let mut words = vec!["EVAL".to_owned(), script.to_owned(), keys.len().to_string()];
     words.extend(keys.iter().chain(arguments).cloned());
     words
 }
 
-/// Whether a request was turned away because a script is past its time: it has not run.
+/// True if a request was refused because a script runs too long: it has not run.
 pub(crate) fn is_busy(reply: &Value) -> bool {
     matches!(reply, Value::Error(text) if text.starts_with(b"BUSY ")
         || text.starts_with(b"EXECABORT") && text.windows(5).any(|part| part == b"BUSY "))
 }
 
-/// Whether a script was killed: it has done nothing.
+/// True if a script was killed: it has had no effect.
 pub(crate) fn is_killed(reply: &Value) -> bool {
     matches!(reply, Value::Error(_)) && reply.text().contains("killed by user")
 }
 
-/// Whether what was asked for has not happened, as the reply says.
+/// True if the reply means that the request has had no effect.
 pub(crate) fn is_void(reply: &Value) -> bool {
     is_busy(reply) || is_killed(reply)
 }
@@ -64,8 +64,8 @@ impl Client {
         &mut self.raw
     }
 
-    /// The replies to requests that are sent at once, in their order. Behind every fourth, and behind the last, stands
-    /// a mark.
+    /// Sends requests at once and returns their replies in order. A marker follows every fourth, and the
+    /// last.
     pub(crate) fn batch(&mut self, requests: &[Words]) -> Vec<Value> {
         let mut bytes = Vec::new();
         let first_mark = self.marks;
@@ -100,13 +100,13 @@ impl Client {
         replies.pop().expect("one reply")
     }
 
-    /// A request without a mark behind it, for whoever must not wait until nobody is busy.
+    /// Sends a request without a marker after it, for callers that must not wait while a script is busy.
     pub(crate) fn call_alone(&mut self, request: &Words) -> Value {
         self.raw.send(&crate::wire::encode(request));
         self.read(&request[0], request.get(1))
     }
 
-    /// A transaction: what its commands answered, or nothing if it was turned away or a watched key had changed.
+    /// Runs a transaction; returns its replies, or `None` if it was refused or a watched key had changed.
     pub(crate) fn transaction(&mut self, commands: &[Words]) -> Option<Vec<Value>> {
         let mut requests = vec![words("MULTI")];
         requests.extend(commands.iter().cloned());
@@ -120,7 +120,7 @@ impl Client {
                 Some(items)
             }
             reply if reply.is_nil() || is_busy(&reply) => None,
-            // A command was turned away when it was to be queued, and EXEC found nobody busy any more.
+            // A command was refused when it was to be queued, and EXEC found no busy script any more.
             reply if reply.is_error() && replies.iter().any(is_busy) => None,
             reply => panic!("{}: EXEC: {}", self.name, reply.show()),
         }
@@ -130,7 +130,7 @@ impl Client {
         for (at, reply) in replies.iter().enumerate() {
             let expected: &[u8] = if at == 0 { b"OK" } else { b"QUEUED" };
             let is_expected = matches!(reply, Value::Simple(text) if text == expected);
-            // MULTI itself is never turned away, or the commands behind it would run one by one.
+            // MULTI itself is never refused, or the commands after it would run one by one.
             assert!(
                 is_expected || at > 0 && is_busy(reply),
                 "{}: reply {at} of a transaction: {}",
@@ -140,7 +140,7 @@ impl Client {
         }
     }
 
-    /// Nothing is under way, and a mark that is sent now must be the next reply: none has been left over.
+    /// Checks that no reply is left over: the reply to a marker that is sent now must be the next one.
     pub(crate) fn finish(&mut self) {
         let began = Instant::now();
         while began.elapsed() < STALLED_AFTER {
@@ -166,7 +166,7 @@ impl Client {
         format!("{}:{number}", self.name)
     }
 
-    /// Whether it was a mark, and not the news that a script is busy, which might as well be a reply too many.
+    /// True if the reply was a marker, and not a BUSY error, which might as well be an extra reply.
     fn take_mark(&mut self, number: u64, behind: &Words) -> bool {
         let mark = self.mark(number);
         let reply = self.read("ECHO", Some(&mark));
@@ -184,7 +184,7 @@ impl Client {
         true
     }
 
-    /// One reply, for which the watch can tell what it answers.
+    /// Reads one reply, and tells the watchdog the request that it belongs to.
     pub(crate) fn read(&mut self, request: &str, argument: Option<&String>) -> Value {
         if !self.raw.has_pending() {
             let argument: String =
@@ -205,7 +205,7 @@ fn encode(words: &[&str]) -> Vec<u8> {
     crate::wire::encode(words)
 }
 
-/// Whether what follows the request at this place is queued.
+/// True if the command after this request is queued.
 fn is_in_transaction(requests: &[Words], at: usize) -> bool {
     let last = requests[..=at]
         .iter()

@@ -1,5 +1,5 @@
-//! What a connection changes is heard in the order in which it changed it, each change once, whichever shards it is on
-//! and however it was made; what a transaction publishes stands where it published it.
+//! A connection's changes are notified in the order in which it made them, each change once, whichever shards
+//! it is on and however it was made; messages that a transaction publishes keep their position among them.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -16,9 +16,9 @@ const TAGS: usize = 7;
 /// Sets keys that it does not name.
 const SET: &str = "for i, key in ipairs(ARGV) do redis.call('set', key, 'v') end return #ARGV";
 
-/// What was changed, and so must be heard, of each teller.
+/// Changes of each teller, which must be notified.
 static TOLD: Mutex<Vec<Vec<u64>>> = Mutex::new(Vec::new());
-/// What was heard of each.
+/// Changes of each teller that were received.
 static HEARD: Mutex<Vec<Vec<u64>>> = Mutex::new(Vec::new());
 
 pub(crate) const FLOORS: &[(&str, u64)] = &[("events heard", 300)];
@@ -44,12 +44,12 @@ pub(crate) fn workers(storm: &Storm) -> Vec<Worker> {
     workers
 }
 
-/// The key of a change; each is changed once, and goes by itself.
+/// Returns the key of a change; each is changed once, and expires by itself.
 fn key(teller: usize, serial: u64) -> String {
     format!("{{e{}}}ev:{teller}:{serial}", serial * 5 % TAGS as u64)
 }
 
-/// Changes of a request: what is sent, and the serials of its changes.
+/// Returns a request and the serials of its changes.
 fn change(at: &mut At<'_>, teller: usize, serial: &mut u64) -> (Words, Vec<u64>) {
     let mut next = || {
         *serial += 1;
@@ -83,7 +83,7 @@ fn tells(at: &mut At<'_>, teller: usize) {
     let mut client = at.client();
     let mut serial = 0;
     while at.goes_on() {
-        // Nobody is to be further ahead than the subscriber can follow.
+        // No writer is to be further ahead than the subscriber can follow.
         let (told, heard) = (
             at.storm.kept("changes told"),
             at.storm.kept("changes heard"),
@@ -137,7 +137,7 @@ fn in_transaction(
     ran.flat_map(|(_, serials)| serials.clone()).collect()
 }
 
-/// The teller and the serial that a push is about, if it is about a change.
+/// Returns the teller and the serial of a push, if it is about a change.
 fn heard_of(push: &Value) -> Option<(usize, u64)> {
     let [_, _, channel, payload] = push.items() else {
         return None;
@@ -146,7 +146,7 @@ fn heard_of(push: &Value) -> Option<(usize, u64)> {
     if let Some(teller) = channel.strip_prefix("said:") {
         return Some((teller.parse().ok()?, payload.parse().ok()?));
     }
-    // Each key is set once; what else happens to it in the end (`expire`, `new`) is no change of its own.
+    // Each key is set once; later events of it (`expire`, `new`) are no changes of their own.
     if payload != "set" {
         return None;
     }
@@ -175,7 +175,7 @@ fn hears(at: &mut At<'_>, mut subscriber: Raw) {
         is_all_heard && at.storm.kept("tellers done") == TELLERS as u64
     };
     let mut idle = 0;
-    // Beyond the end, until everything was heard or nothing comes any more.
+    // Beyond the end, until everything was received or nothing comes any more.
     while at.goes_on() || idle < IDLE_MAX && !are_done(at) {
         if !is_there(&subscriber) {
             idle += usize::from(at.storm.is_over());
@@ -199,7 +199,7 @@ fn hears(at: &mut At<'_>, mut subscriber: Raw) {
     }
 }
 
-/// Hears everything and looks at nothing, but that it comes.
+/// Reads all messages and checks only that they come.
 fn sinks(at: &mut At<'_>, sink: Raw) {
     use std::io::Read;
     let mut stream = sink.stream();
@@ -215,7 +215,7 @@ fn sinks(at: &mut At<'_>, sink: Raw) {
     }
 }
 
-/// All that was changed was heard, once, and nothing else.
+/// Checks that all changes were received, once, and nothing else.
 pub(crate) fn judge(storm: &Storm) {
     let (told, heard) = (
         TOLD.lock().expect("tellers"),

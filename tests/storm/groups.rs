@@ -19,7 +19,7 @@ fn key(group: usize, index: usize) -> String {
     format!("{{g{}}}group:{group}:{}", index % KEYS, index % KEYS)
 }
 
-/// Writes what it was told to all keys that it was told, none of which it names.
+/// Writes a value to all keys in its arguments, none of which it declares.
 const WRITE: &str = "for i = 2, #ARGV do redis.call('set', ARGV[i], ARGV[1]) end return 'OK'";
 
 const READ: &str = "

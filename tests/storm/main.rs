@@ -1,21 +1,22 @@
-//! A storm: every kind of client at once against one server, for `STORM_SECONDS` (default 5; 600 is the long run), with
-//! eight threads (`STORM_THREADS`), and checkers that know what must hold whatever happens.
+//! A storm: every kind of client at once against one server, for `STORM_SECONDS` (default 5; 600 is the long
+//! run), with eight threads (`STORM_THREADS`), and checkers of invariants that hold whatever happens.
 //!
 //! ```text
-//! storm      what all clients share: the end, the counts, the faults, who stands still
-//! client     a connection that knows exactly which replies it has to get
+//! storm      state that all clients share: the end, the counts, the faults, clients that make no progress
+//! client     a connection that knows exactly which replies it must receive
 //! accounts   amounts that move between accounts on many shards; their sum stays
 //! groups     keys that are written together are read together
-//! queues     each element of a list, each entry of a stream, is had by one consumer, once
-//! streams    who waits for two streams hears of each; readers see every entry in its order
-//! events     who listens hears of a connection's changes in its order, each once
-//! caching    what a client caches is void before anybody can know better
+//! queues     each element of a list, each entry of a stream, is received by one consumer, once
+//! streams    clients that wait for two streams are served from each; readers see every entry in order
+//! events     subscribers receive a connection's changes in its order, each once
+//! caching    a cached value is invalidated before its client can learn of the change otherwise
 //! weather    endless scripts, kills, disconnects, CONFIG SET, and commands that visit all shards
 //! ```
 //!
-//! Requests may be turned away (`BUSY`) or killed at any moment; what was answered so has not happened, and the
-//! checkers rely on it. `STORM_BINARY` names another build of ours, `BASALT_TEST_SERVER` redis-server. The run ends
-//! when the time is over and each checker has checked enough; a client that stands still is a fault.
+//! Requests may be refused (`BUSY`) or killed at any moment; a request with such a reply has had no effect,
+//! and the checkers rely on it. `STORM_BINARY` names another build of this server, `BASALT_TEST_SERVER`
+//! redis-server. The run ends when the time is over and each checker has checked enough; a client that makes
+//! no progress is a fault.
 
 use basalt_testing::{support, wire};
 
@@ -37,9 +38,9 @@ use support::{Options, Server, variable};
 struct Part {
     name: &'static str,
     workers: fn(&Storm) -> Vec<Worker>,
-    /// What must add up when nothing is under way any more.
+    /// Checks the final state when nothing is under way any more.
     judge: fn(&Storm),
-    /// Least numbers of what must have been checked, however short the storm was.
+    /// Least counts of checks, however short the storm was.
     floors: &'static [(&'static str, u64)],
 }
 
@@ -64,7 +65,7 @@ const PARTS: &[Part] = &[
     part!(weather, |_| {}),
 ];
 
-/// The parts, but for those that `STORM_WITHOUT` names: to see what else there is while one fault is known.
+/// Returns the parts, except for those in `STORM_WITHOUT`: to look for other faults while one is known.
 fn parts() -> Vec<&'static Part> {
     let without = std::env::var("STORM_WITHOUT").unwrap_or_default();
     let is_wanted = |part: &&Part| !without.split(',').any(|name| name == part.name);

@@ -1,9 +1,9 @@
-//! Lists on many shards as queues: each element that was pushed is had by one consumer, once, or is still there. And
-//! streams with consumer groups: each entry is had by one consumer.
+//! Lists on many shards as queues: each pushed element is received by one consumer, once, or is still there.
+//! And streams with consumer groups: each entry is received by one consumer.
 //!
-//! Consumers wait for several lists; others move elements from list to list; some are unblocked. From lists of their
-//! own those clients take who are killed or gone at any moment: of these an element may be lost with its client, but
-//! nobody has it twice.
+//! Consumers wait for several lists; other clients move elements from list to list; some are unblocked.
+//! Clients that are killed or disconnect at any moment take from lists of their own: an element of these may
+//! be lost with its client, but no two clients receive it.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -20,16 +20,17 @@ const CONSUMERS: usize = 4;
 /// Elements that may be in the lists at once.
 const AHEAD_MAX: u64 = 400;
 
-/// What was had so far: of lists, and of lists whose consumers may be gone at any moment, and of the groups.
+/// Elements received so far: from lists, from lists whose consumers may vanish at any moment, and by the
+/// groups.
 static HAD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-/// What was pushed, as the replies say.
+/// Elements that were pushed, according to the replies.
 static PUSHED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 pub(crate) fn list(number: usize) -> String {
     format!("{{l{number}}}list")
 }
 
-/// A list whose consumers may be gone at any moment.
+/// Returns a list whose consumers may vanish at any moment.
 pub(crate) fn lossy(number: usize) -> String {
     format!("{{y{number}}}lossy")
 }
@@ -130,7 +131,7 @@ fn produces(at: &mut At<'_>, producer: usize) {
     client.finish();
 }
 
-/// An element was had.
+/// Records a received element.
 fn note(storm: &Storm, name: &str, element: String) {
     if !HAD.lock().expect("elements").insert(element.clone()) {
         storm.fault(format!("{name}: {element} was had twice"));
@@ -214,7 +215,7 @@ fn consumes(at: &mut At<'_>) {
     client.finish();
 }
 
-/// From list to list, both on other shards.
+/// Moves elements from list to list, both on other shards.
 fn moves_elements(at: &mut At<'_>) {
     let mut client = at.client();
     while at.goes_on() {
@@ -305,14 +306,14 @@ fn had_entries(at: &At<'_>, client: &mut Client, reply: &Value) {
     client.batch(&acknowledgements);
 }
 
-/// Elements that a client had who may be gone at any moment: nobody else may have had them.
+/// Records elements of a client that may vanish at any moment: no other client may have received them.
 pub(crate) fn note_lossy(at: &At<'_>, reply: &Value) {
     for element in elements_of(reply) {
         note(at.storm, &at.name, element);
     }
 }
 
-/// What was pushed and nobody had is still there, and nothing else.
+/// Checks that the pushed elements that were not received are still there, and nothing else.
 pub(crate) fn judge(storm: &Storm) {
     let mut raw = Raw::connect(storm.port);
     let mut left = BTreeSet::new();

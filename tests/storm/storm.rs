@@ -1,4 +1,5 @@
-//! What all clients of the storm share: when it is over, what was counted, what was wrong, and who stands still.
+//! State that all clients of the storm share: its end, the counts, the faults, and the clients that make no
+//! progress.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{
@@ -11,16 +12,16 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::support::{Draw, Server};
 
-/// A client that gets nothing done for so long stands still.
+/// A client without progress for this long stands still.
 pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(60);
 
 /// A storm that has not checked enough by then, beyond its time, is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(240);
 
-/// Faults beyond these are not written down.
+/// Greatest number of faults that are recorded.
 const FAULTS_MAX: usize = 20;
 
-/// What a worker does until the storm is over.
+/// The work of a worker until the storm is over.
 pub(crate) struct Worker {
     pub(crate) name: String,
     pub(crate) work: Box<dyn FnOnce(&mut At<'_>) + Send>,
@@ -38,7 +39,7 @@ impl Worker {
     }
 }
 
-/// Where a worker is: its storm, its name, its dice.
+/// A worker's context: its storm, its name, its random source.
 pub(crate) struct At<'s> {
     pub(crate) storm: &'s Storm,
     pub(crate) name: String,
@@ -46,11 +47,11 @@ pub(crate) struct At<'s> {
     progress: Arc<Progress>,
 }
 
-/// How far a worker has come.
+/// A worker's progress.
 #[derive(Default)]
 pub(crate) struct Progress {
     steps: AtomicU64,
-    /// What it waits for.
+    /// The request that it waits for.
     doing: Mutex<String>,
 }
 
@@ -90,13 +91,13 @@ impl At<'_> {
 /// See the module.
 pub(crate) struct Storm {
     pub(crate) port: u16,
-    /// Turns of an empty Lua loop that take a millisecond.
+    /// Iterations of an empty Lua loop that take a millisecond.
     pub(crate) turns_per_ms: u64,
     seed: u64,
     is_over: AtomicBool,
     counts: Mutex<BTreeMap<&'static str, u64>>,
     faults: Mutex<Vec<String>>,
-    /// What checkers keep until the end, by name.
+    /// Figures that checkers keep until the end, by name.
     pub(crate) kept: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -117,7 +118,7 @@ impl Storm {
         self.is_over.load(Relaxed)
     }
 
-    /// Counts something that was done or checked.
+    /// Counts an action or a check.
     pub(crate) fn count(&self, what: &'static str, by: u64) {
         *self.counts.lock().expect("counts").entry(what).or_default() += by;
     }
@@ -133,7 +134,7 @@ impl Storm {
         kept.get(name).copied().unwrap_or(0)
     }
 
-    /// Something is wrong: the storm is over.
+    /// Records a fault, which ends the storm.
     pub(crate) fn fault(&self, text: String) {
         let mut faults = self.faults.lock().expect("faults");
         eprintln!("fault: {text}");
@@ -147,7 +148,7 @@ impl Storm {
         self.faults.lock().expect("faults").is_empty()
     }
 
-    /// Whether so much was counted of each.
+    /// True if each count has reached its floor.
     fn has(&self, floors: &[(&'static str, u64)]) -> bool {
         self.lacking(floors).is_empty()
     }
@@ -196,7 +197,7 @@ impl Storm {
         });
     }
 
-    /// Until the storm is over: whether everybody gets on.
+    /// Watches until the end that every worker makes progress.
     fn watch(
         &self,
         progress: &[(String, Arc<Progress>)],
@@ -247,7 +248,7 @@ impl Storm {
     }
 }
 
-/// Measured before anybody else is there.
+/// Measured before any other client is there.
 fn turns_per_ms(server: &Server) -> u64 {
     const TRIED: u64 = 300_000;
     let mut raw = server.raw();

@@ -1,5 +1,6 @@
-//! Streams on several shards: readers who wait for all of them see every entry of each in its order, and who waits for
-//! two hears of the one that changes for it, while the other changes in vain.
+//! Streams on several shards: readers that wait for all of them see every entry of each in order, and a
+//! client that waits for two is served from the one with a matching change, while the other's changes do not
+//! concern it.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -20,7 +21,7 @@ fn stream(number: usize) -> String {
     format!("{{s{number}}}stream")
 }
 
-/// How far a reader has come in what a writer writes.
+/// Name under which a reader's position in a writer's entries is kept.
 fn seen_name(reader: usize, writer: usize) -> String {
     format!("reader {reader} of writer {writer}")
 }
@@ -70,7 +71,7 @@ fn writes(at: &mut At<'_>, writer: usize) {
                 words(&format!("XADD {key} MAXLEN ~ 5000 * w {writer}:{serial}"))
             })
             .collect();
-        // All or none of them: a serial that was turned away must not be missing.
+        // All or none of them: no serial may be missing because of a refusal.
         if client.transaction(&adds).is_some() {
             serials = serials_now;
             written += adds.len() as u64;
@@ -124,11 +125,11 @@ fn reads(at: &mut At<'_>, reader: usize) {
     client.finish();
 }
 
-/// Clients that wait in one meeting.
+/// Number of clients that wait in one meeting.
 const WAITERS: usize = 4;
 
-/// Three workers that meet over and over: the first waits for two streams on other shards; when it does, one of the
-/// others adds to the one stream what nobody waits for, the other to the other stream what is waited for.
+/// Three workers that meet over and over: the first waits for two streams on other shards; meanwhile another
+/// one adds an entry without a waiter to the one stream, and the third the awaited entry to the other stream.
 fn meetings() -> Vec<Worker> {
     let (tell_noise, hear_noise) = sync_channel(1);
     let (tell_news, hear_news) = sync_channel(1);
@@ -160,7 +161,7 @@ fn meeting_stream(round: u64, which: u64) -> String {
     format!("{{m{}}}meeting{which}", (round * 2 + which) % 61)
 }
 
-/// What is waited for: entries of the one stream that never come, and the first of the other.
+/// Returns the waiting request: for entries of the one stream that never come, and the first of the other.
 fn waits_for(round: u64) -> Words {
     let (noise, news) = (meeting_stream(round, 0), meeting_stream(round, 1));
     words(&format!("XREAD BLOCK 0 STREAMS {noise} {news} 999999-0 0"))
@@ -174,7 +175,7 @@ fn meets(at: &mut At<'_>, tell: &[SyncSender<u64>; 2], hear_done: &Receiver<()>)
             break;
         }
         let (noise, news) = (meeting_stream(round, 0), meeting_stream(round, 1));
-        // Until nobody is busy, or else what is waited for would be there already.
+        // Repeated while a script is busy, or else the awaited entry would be there already.
         while is_void(&control.call(words(&format!("DEL {noise} {news}")))) {
             at.nap(Duration::from_millis(5));
         }
@@ -206,7 +207,7 @@ fn meets(at: &mut At<'_>, tell: &[SyncSender<u64>; 2], hear_done: &Receiver<()>)
     waiters.iter_mut().for_each(|waiter| waiter.finish());
 }
 
-/// Sends what each round wants, until it was all taken.
+/// Sends the entries that each round needs, until all were received.
 fn adds(
     at: &mut At<'_>,
     hear: &Receiver<u64>,
@@ -222,7 +223,7 @@ fn adds(
             Err(_) => break,
         };
         for request in requests(round) {
-            // What was turned away is sent again; noise may be there by then.
+            // Refused requests are sent again; noise may be there by then.
             while is_void(&client.call(request.clone())) {
                 at.nap(Duration::from_millis(5));
             }

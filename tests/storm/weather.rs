@@ -1,5 +1,5 @@
-//! What makes the storm: scripts without end and who kills them, clients that go at any moment or are killed, CONFIG
-//! SET in and outside of transactions, and commands that visit all shards.
+//! The disturbances of the storm: endless scripts and the clients that kill them, clients that disconnect at
+//! any moment or are killed, CONFIG SET in and outside of transactions, and commands that visit all shards.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const ENDLESS: usize = 2;
 const VANISHERS: usize = 3;
 const CONFIGURERS: usize = 2;
 
-/// Reads what it names, and what it does not name, and never ends.
+/// Reads declared and undeclared keys, and never ends.
 const FOREVER: &str = "
     redis.call('get', KEYS[1])
     if ARGV[1] then redis.call('exists', ARGV[1]) end
@@ -60,7 +60,7 @@ fn never_ends(at: &mut At<'_>) {
             _ => Vec::new(),
         };
         let request = eval(FOREVER, &[key], &arguments);
-        // Before the look whether it is over, so that whoever kills does not leave before.
+        // Before the check whether it is over, so that the killing clients do not leave earlier.
         at.storm.keep("endless scripts sent", 1);
         if at.storm.is_over() {
             at.storm.keep("endless scripts over", 1);
@@ -82,7 +82,7 @@ fn kills_scripts(at: &mut At<'_>) {
         |at: &At<'_>| at.storm.kept("endless scripts over") < at.storm.kept("endless scripts sent");
     // Beyond the end, until the last of them is over.
     while at.goes_on() || is_one_left(at) {
-        // Now and then long enough for others to be turned away.
+        // Now and then long enough for other requests to be refused.
         let longest = if at.draw.below(6) == 0 { 400 } else { 30 };
         at.nap(Duration::from_millis(longest));
         let kill = if at.draw.below(4) == 0 {
@@ -105,7 +105,7 @@ fn kills_scripts(at: &mut At<'_>) {
     }
 }
 
-/// Requests of a client that soon is gone.
+/// Returns requests of a client that soon disconnects.
 fn some_requests(at: &mut At<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..1 + at.draw.below(30) {
@@ -170,7 +170,7 @@ fn vanishes(at: &mut At<'_>) {
     }
 }
 
-/// Waits for lists on several shards until it is served, killed, or tired of it.
+/// Waits for lists on several shards until it is served, is killed, or gives up.
 fn waits_to_be_killed(at: &mut At<'_>, mut raw: Raw) {
     let patience = Some(Duration::from_secs(20));
     raw.stream().set_read_timeout(patience).expect("a time-out");

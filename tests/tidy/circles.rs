@@ -1,14 +1,13 @@
-//! Files of one room, and folders of one room, that import each other in a circle, each counted against a budget that
-//! only falls.
+//! Import cycles between the files of one module, counted against a budget that may only fall.
 //!
-//! A room is a top module. An edge leads from a file to another one of its room whose module it names; a module and
-//! those inside of it know each other anyway, and are no edge.
+//! A room is a top-level module. An edge leads from a file to another file of its room whose module it names.
+//! A module and its own submodules know each other anyway; that is no edge.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{File, source};
 
-/// How many files of each room may stand in circles; a room that is absent has none.
+/// Permitted number of files in import cycles, by room; a room that is absent permits none.
 ///
 /// In `command`, a row names its handler, whose context names the row that runs (`declaration` and `context`).
 const BUDGETS: &[(&str, usize)] = &[("command", 2)];
@@ -27,7 +26,7 @@ fn owned(module: &[&str]) -> Module {
     module.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// Every path that the code names, its groups written out.
+/// Returns every path that the code names, with its groups expanded.
 fn paths(code: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = code;
@@ -50,7 +49,7 @@ fn paths(code: &str) -> Vec<String> {
     found
 }
 
-/// `a::{b, c::{d}}` names `a::b` and `a::c::d`.
+/// Expands a group: `a::{b, c::{d}}` names `a::b` and `a::c::d`.
 fn expand(before: &str, group: &str, found: &mut Vec<String>) {
     let group = group.trim();
     let Some((start, inner)) = group
@@ -79,7 +78,7 @@ fn expand(before: &str, group: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The module that a path leads to from another one, if it is a file of ours.
+/// Returns the module that a path leads to from another module, if it is a file of this source.
 fn target(from: &Module, path: &str, modules: &BTreeSet<Module>) -> Option<Module> {
     let mut names: Vec<&str> = path.split("::").map(str::trim).collect();
     let mut whole: Vec<&str> = from.iter().map(String::as_str).collect();
@@ -105,7 +104,7 @@ fn target(from: &Module, path: &str, modules: &BTreeSet<Module>) -> Option<Modul
         .find(|module| modules.contains(module))
 }
 
-/// Which files of a room name which others.
+/// Returns the import edges between the files of a room.
 fn graph(files: &[File]) -> Graph {
     let of_tests = ["/tests", "/testing", "/simulation"];
     let is_meant = |file: &&File| !of_tests.iter().any(|part| file.path.contains(part));
@@ -157,7 +156,7 @@ fn reached(graph: &Graph, from: &Module) -> BTreeSet<Module> {
     reached
 }
 
-/// The modules that can be reached from themselves, by room.
+/// Returns the modules that can be reached from themselves, by room.
 fn in_circles(graph: &Graph) -> BTreeMap<String, Vec<String>> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for module in graph

@@ -1,8 +1,8 @@
-//! Item comments that say something on hover, wherever the item stands: no sentence that leans on the one above.
+//! Rules for comments: an item's comment makes sense on hover, without the sentence above it.
 
 use crate::File;
 
-/// First words of an item's comment that point at something else.
+/// First words of an item's comment that refer to another sentence.
 pub(crate) const OPENINGS: &[&str] = &[
     "The same",
     "Same",
@@ -37,13 +37,13 @@ pub(crate) const OPENINGS: &[&str] = &[
     "How long that",
 ];
 
-/// Words for somebody who is not named: a comment says which thread, client, caller or reader it means.
+/// Pronouns without a referent: a comment names the thread, client, caller or reader that it means.
 const NAMELESS: &[&str] = &["whoever", "nobody"];
 
-/// Columns of a line that is a comment.
+/// Greatest width of a comment line, in columns.
 const COLUMNS_MAX: usize = 120;
 
-/// The comment of an item begins with what the item is.
+/// Reports item comments that do not begin with what the item is.
 pub(crate) fn stand_alone(file: &File) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut is_inside = false;
@@ -57,7 +57,7 @@ pub(crate) fn stand_alone(file: &File) -> Vec<String> {
                 start.eq_ignore_ascii_case(opening) && !rest.starts_with(char::is_alphanumeric)
             })
         };
-        // Comments between `/**` and `*/` are no style of ours, and would not be seen.
+        // Comments between `/**` and `*/` are not used here, and this rule would miss them.
         if first.is_some_and(leans) || line.trim_start().starts_with("/**") {
             wrong.push(format!(
                 "{}:{}: say what the item is by itself: {}",
@@ -84,7 +84,7 @@ pub(crate) fn nameless_examples() -> Vec<File> {
         .collect()
 }
 
-/// The comment in a line, at its start or behind code, and not what a text between quotes holds.
+/// Returns the comment of a line, at its start or behind code; `//` within a string literal is none.
 fn comment_of(line: &str) -> Option<&str> {
     let is_outside = |at: usize| {
         let before = line[..at].replace("\\\"", "");
@@ -94,7 +94,7 @@ fn comment_of(line: &str) -> Option<&str> {
     starts.find(|&at| is_outside(at)).map(|at| &line[at..])
 }
 
-/// Comments of the source name who does something.
+/// Reports comments that do not name their subject.
 pub(crate) fn name_the_subject(file: &File) -> Vec<String> {
     let mut wrong = Vec::new();
     if !file.path.starts_with("src/") {
@@ -116,7 +116,7 @@ pub(crate) fn name_the_subject(file: &File) -> Vec<String> {
     wrong
 }
 
-/// Comment lines fit beside each other on a screen.
+/// Reports comment lines that are too wide.
 pub(crate) fn fit(file: &File) -> Vec<String> {
     let lines = file.text.lines().enumerate();
     let long = lines.filter(|(_, line)| {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::root;
 
-/// The documents about the source.
+/// Returns the documents about the source, as paths and texts.
 fn documents() -> Vec<(String, String)> {
     let names = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"];
     let mut paths: Vec<_> = names.iter().map(|name| root().join(name)).collect();
@@ -23,7 +23,7 @@ fn documents() -> Vec<(String, String)> {
     paths.iter().map(read).collect()
 }
 
-/// What stands between backticks, outside of blocks of code, with the number of its line.
+/// Returns the texts between backticks, outside of code blocks, with their line numbers.
 fn quoted(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut is_code = false;
@@ -38,7 +38,7 @@ fn quoted(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Where a link leads, outside of blocks of code.
+/// Returns the targets of the links, outside of code blocks.
 fn links(text: &str) -> Vec<String> {
     let targets = text.match_indices("](").map(|(at, _)| &text[at + 2..]);
     let targets = targets.filter_map(|rest| rest.split(')').next());
@@ -46,7 +46,7 @@ fn links(text: &str) -> Vec<String> {
     inside.map(str::to_owned).collect()
 }
 
-/// A path of the source: a slash or the ending of a Rust file, and nothing that paths have not.
+/// True for a path of the source: it has a slash or ends in `.rs`, and has only characters of paths.
 fn is_path(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_.-".contains(c);
     let first = text.chars().next().is_some_and(|c| c.is_ascii_lowercase());
@@ -54,7 +54,8 @@ fn is_path(text: &str) -> bool {
     first && looks_so && text.chars().all(is_plain)
 }
 
-/// Some folders are named by their last parts: `unit/plan.rs` is `src/server/shard/unit/plan.rs`.
+/// True if the path exists. Some folders are named by their last parts: `unit/plan.rs` is
+/// `src/server/shard/unit/plan.rs`.
 fn exists(path: &str, all: &BTreeSet<String>) -> bool {
     let path = path.trim_end_matches('/');
     let ends = [format!("/{path}"), format!("/{path}.rs")];
@@ -64,7 +65,7 @@ fn exists(path: &str, all: &BTreeSet<String>) -> bool {
             .any(|file| ends.iter().any(|end| file.ends_with(end.as_str())))
 }
 
-/// Paths of all files and folders, with a slash before them.
+/// Collects the paths of all files and folders, with a slash in front of each.
 fn tree(folder: &Path, all: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -83,19 +84,19 @@ fn tree(folder: &Path, all: &mut BTreeSet<String>) {
     }
 }
 
-/// Names of an item with the module or type that it belongs to: `Budget::ask`, `engine::Leaving`.
+/// Splits the name of an item with its module or type: `Budget::ask`, `engine::Leaving`.
 fn names(text: &str) -> Option<Vec<&str>> {
     let text = text.trim_end_matches("()");
     let names: Vec<&str> = text.split("::").collect();
     let is_name = |name: &&str| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
     };
-    // A word alone is a name of ours where it looks like one.
+    // A single word counts as a name of this source only if it looks like one.
     let is_meant = names.len() > 1 || text.contains('_') && text.starts_with(char::is_lowercase);
     (is_meant && names.iter().all(is_name)).then_some(names)
 }
 
-/// Every word of the source.
+/// Returns every word of the source.
 fn words() -> BTreeSet<String> {
     let mut words = BTreeSet::new();
     let files = crate::source().into_iter();
@@ -109,7 +110,7 @@ fn words() -> BTreeSet<String> {
     words
 }
 
-/// `a/{b,c}.rs` names `a/b.rs` and `a/c.rs`.
+/// Expands alternatives: `a/{b,c}.rs` names `a/b.rs` and `a/c.rs`.
 fn alternatives(path: &str) -> Vec<String> {
     let parts = path
         .split_once('{')
@@ -123,7 +124,7 @@ fn alternatives(path: &str) -> Vec<String> {
     }
 }
 
-/// What a document names that is not there.
+/// Returns the names in a document that do not exist in the source.
 fn missing(text: &str, all: &BTreeSet<String>, words: &BTreeSet<String>) -> Vec<String> {
     let mut wrong = Vec::new();
     for (number, quote) in quoted(text) {
@@ -176,7 +177,7 @@ fn documents_name_what_exists() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The names of the alerts, in order.
+/// Returns the names of the alerts, in order.
 fn alerts(rules: &str) -> Vec<&str> {
     let lines = rules.lines().map(str::trim_start);
     lines
@@ -184,7 +185,7 @@ fn alerts(rules: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The names that a table has in its first column, in order.
+/// Returns the names in a table's first column, in order.
 fn first_column(page: &str) -> Vec<&str> {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| "));
     let cells = rows.filter_map(|row| row.split(" | ").next());
@@ -200,7 +201,7 @@ fn every_alert_has_a_line_that_says_what_to_do() {
     assert_eq!(alerts, first_column(&page), "in the order of the rules");
 }
 
-/// Tests that are known to fail at times are few: the next one is mended, not listed.
+/// The list of flaky tests stays short: the next one is fixed, not listed.
 #[test]
 fn the_list_of_flaky_tests_is_short() {
     const LISTED_MAX: usize = 10;
@@ -214,7 +215,7 @@ fn the_list_of_flaky_tests_is_short() {
     }
 }
 
-/// A paragraph that fits on a screen; beyond, it becomes several.
+/// Most words of a paragraph, so that it fits on a screen; a longer one is split.
 const WORDS_MAX: usize = 170;
 
 #[test]

@@ -1,11 +1,11 @@
-//! Long functions, counted against budgets that only fall: who shortens one lowers the number.
+//! Long functions, counted against budgets that may only fall: a change that shortens one lowers the number.
 
 use crate::{File, indent_of, source};
 
-/// Lines of a function, and how many functions of the source may have more.
+/// A length in lines, and how many functions of the source may be longer.
 const BUDGETS: [(usize, usize); 1] = [(80, 0)];
 
-/// Functions outside of tests: their lines, from the line of `fn` to the closing brace, and where they are.
+/// Returns the functions outside of tests: their lines, from `fn` to the closing brace, and their locations.
 fn functions(file: &File) -> Vec<(usize, String)> {
     let lines: Vec<_> = file.code().collect();
     let mut found = Vec::new();
@@ -28,7 +28,7 @@ fn functions(file: &File) -> Vec<(usize, String)> {
     found
 }
 
-/// The name of the function that this line begins.
+/// Returns the name of the function that begins on this line.
 fn name_of(line: &str) -> Option<&str> {
     let mut words = line.trim_start().split(' ');
     let is_before = |word: &str| {
@@ -41,7 +41,7 @@ fn name_of(line: &str) -> Option<&str> {
     name.split(['(', '<']).next()
 }
 
-/// Tests, and what only tests use, may be as long as they like.
+/// True if the rule applies to the file: tests, and code that only tests use, may be of any length.
 fn counts(file: &File) -> bool {
     let of_tests = ["/tests", "/testing", "/simulation"];
     file.path.starts_with("src/") && !of_tests.iter().any(|part| file.path.contains(part))

@@ -1,6 +1,6 @@
-//! Modules of a crate that may import each other. Between the crates, their manifests say it.
+//! Permitted imports between the modules of a crate. Between crates, the manifests decide.
 
-/// Modules, each with those of its crate that it may name. A module may always name itself.
+/// Modules, each with the modules of its crate that it may name. A module may always name itself.
 pub(crate) const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("alloc", &["base"]),

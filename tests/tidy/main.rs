@@ -1,11 +1,12 @@
-//! Keeps the source as the map says: who imports whom, what must be absent from the lower half, where `unsafe` lives,
-//! how files begin and how long they are. The rules are data; a new import edge is a visible line in `MAY_IMPORT`.
-//! Each rule is first shown a text that it must flag, so that none passes by having gone blind.
+//! Checks the rules of the source in ARCHITECTURE.md: imports between modules, what the lower half must not
+//! use, where `unsafe` may stand, how files begin and how long they are. The rules are data; a new import
+//! edge is a visible line in `MAY_IMPORT`. Each rule is first run on a text that it must flag, so that a rule
+//! that finds nothing cannot pass.
 //!
 //! ```text
 //! comments    item comments stand alone, and comment lines fit
 //! documents   ARCHITECTURE.md and docs/ name what exists
-//! circles     files of a room that import each other in a circle, within a budget that only falls
+//! circles     import cycles between the files of a module, within a budget that only falls
 //! functions   long functions, within a budget that only falls
 //! imports     which module may import which
 //! ```
@@ -21,7 +22,7 @@ use std::sync::LazyLock;
 
 use imports::MAY_IMPORT;
 
-/// Modules that know no runtime, thread, lock, socket, file or clock.
+/// Modules that use no runtime, thread, lock, socket, file or clock.
 const PURE: &[&str] = &[
     "base",
     "alloc",
@@ -81,19 +82,20 @@ impl File {
         }
     }
 
-    /// `src/engine/value/string.rs` belongs to `engine`, `src/server/net/mod.rs` to `net`.
+    /// Returns the top module: `src/engine/value/string.rs` belongs to `engine`, `src/server/net/mod.rs` to
+    /// `net`.
     fn top_module(&self) -> Option<&str> {
         self.module()?.into_iter().next()
     }
 
-    /// The crate that it is part of: `core` for `src/core/base/mod.rs`.
+    /// Returns the crate that the file is part of: `core` for `src/core/base/mod.rs`.
     fn crate_name(&self) -> Option<&str> {
         let inside = self.path.strip_prefix("src/")?;
         Some(inside.split_once('/')?.0)
     }
 
-    /// Lines of code without comments, and without inline modules of tests, which may use what the code beside them may
-    /// not. Numbered from 1.
+    /// Returns the lines of code, numbered from 1, without comments and without inline test modules, which
+    /// may use what the code beside them may not.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let lines: Vec<&str> = self.text.lines().collect();
         let mut code = Vec::new();
@@ -113,8 +115,8 @@ impl File {
         code.into_iter()
     }
 
-    /// The names of its module: `src/server/net/connection/mod.rs` is `net`, `connection`. The engine is a crate and a
-    /// module at once.
+    /// Returns the path of the file's module: `src/server/net/connection/mod.rs` is `net`, `connection`. The
+    /// engine is a crate and a module at once.
     fn module(&self) -> Option<Vec<&str>> {
         let inside = self.path.strip_prefix("src/")?.strip_suffix(".rs")?;
         let inside = match inside.split_once('/') {
@@ -136,7 +138,7 @@ impl File {
     }
 }
 
-/// Whether an inline module of tests begins here.
+/// True if an inline test module begins here.
 fn is_test_module(lines: &[&str]) -> bool {
     let [first, second, ..] = lines else {
         return false;
@@ -166,7 +168,8 @@ fn imports_follow_the_map(file: &File) -> Vec<String> {
         )];
     };
     let mut wrong = Vec::new();
-    // In a crate whose root is the module itself, `super` reaches the root, which is no way out.
+    // In a crate whose root is the module itself, `super` reaches only the root and does not leave the
+    // module.
     let is_root = file.crate_name() == Some(module);
     let depth = file.module().map_or(0, |names| names.len());
     for (number, line) in file.code() {
@@ -195,12 +198,13 @@ fn imports_follow_the_map(file: &File) -> Vec<String> {
     wrong
 }
 
-/// Whether so many `super::` stand one behind the other.
+/// True if the line has `depth` consecutive `super::`.
 fn is_chain(line: &str, depth: usize) -> bool {
     depth > 0 && line.contains(&"super::".repeat(depth))
 }
 
-/// `crate::session::batch` names `session`. The other crates are in the manifest, or they are not there at all.
+/// Returns the modules that a line names: `crate::session::batch` names `session`. Names of other crates are
+/// checked by the manifests.
 fn named_modules(line: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for prefix in ["crate::"] {
@@ -241,7 +245,7 @@ fn the_lower_half_is_pure(file: &File) -> Vec<String> {
 }
 
 fn nothing_is_left_over(file: &File) -> Vec<String> {
-    // This file names the words.
+    // This file must name the forbidden words.
     if file.path.starts_with("tests/tidy/") {
         return Vec::new();
     }
@@ -254,7 +258,7 @@ fn nothing_is_left_over(file: &File) -> Vec<String> {
     wrong
 }
 
-/// The word as a word: `tokio` but not `tokiox`, `todo!` but not `mytodo!`.
+/// True if the line contains the word as a whole: `tokio` but not `tokiox`, `todo!` but not `mytodo!`.
 fn has_word(line: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {
@@ -312,8 +316,8 @@ fn unsafe_stays_at_home(file: &File) -> Vec<String> {
     wrong
 }
 
-/// Calls that take or let go shards, or that lead to such calls. Who lets a shard go runs what was queued for it, which
-/// may want any lock; who waits for a lock may have shards in hand.
+/// Calls that take or release shards, or that lead to such calls. The thread that releases a shard runs what
+/// was queued for it, which may want any lock; and a thread that waits for a lock may have shards locked.
 const SHARD_CALLS: &[&str] = &[
     "try_take(",
     "try_take_all(",
@@ -333,8 +337,8 @@ const SHARD_CALLS: &[&str] = &[
 /// Ends of lines that bind the guard of a lock.
 const LOCK_ENDS: &[&str] = &[".lock();", ".write();", ".read();"];
 
-/// From the line that binds a guard to the end of its block, or to where it is dropped by name, no shard is taken or
-/// let go.
+/// Reports shards that are taken or released between the line that binds a lock's guard and the end of its
+/// block, or the line that drops it by name.
 fn no_shard_is_taken_under_a_lock(file: &File) -> Vec<String> {
     if !file.path.starts_with("src/") {
         return Vec::new();
@@ -370,7 +374,7 @@ fn no_shard_is_taken_under_a_lock(file: &File) -> Vec<String> {
     wrong
 }
 
-/// What tells one command from another by its name.
+/// Comparisons that tell one command from another by its name.
 const COMPARISONS: &[&str] = &[
     "==",
     "!=",
@@ -382,7 +386,8 @@ const COMPARISONS: &[&str] = &[
     "eq_ignore",
 ];
 
-/// A command says by flags and functions of its row what it is like; nobody asks which one it is.
+/// Reports comparisons of command names: flags and functions of a command's row describe it, so no code needs
+/// to know which command it is.
 fn commands_are_known_by_their_rows(file: &File) -> Vec<String> {
     let is_meant = file.path.starts_with("src/") && !file.path.starts_with("src/commands/command/");
     if !is_meant {
@@ -404,7 +409,7 @@ fn commands_are_known_by_their_rows(file: &File) -> Vec<String> {
     wrong
 }
 
-/// Lines of code, each with those behind it that go on with a call of a method.
+/// Returns the statements: lines of code, each joined with the method calls that continue it.
 fn statements(file: &File) -> Vec<(usize, String)> {
     let mut all: Vec<(usize, String)> = Vec::new();
     for (number, line) in file.code() {
@@ -416,7 +421,7 @@ fn statements(file: &File) -> Vec<(usize, String)> {
     all
 }
 
-/// Each rule with a file that it must flag.
+/// All rules, each with a file that it must flag.
 fn rules() -> Vec<(&'static str, Rule, Vec<File>)> {
     vec![
         (
@@ -598,7 +603,7 @@ fn every_rule_flags_what_it_must() {
     }
 }
 
-/// A module with parts is `x/mod.rs`, never `x.rs` beside a folder `x`.
+/// Reports modules beside their folders: a module with parts is `x/mod.rs`, never `x.rs` beside a folder `x`.
 fn modules_beside_their_folders(paths: &[String]) -> Vec<String> {
     let is_beside = |path: &&String| {
         let folder = path.strip_suffix(".rs").map(|stem| format!("{stem}/"));
@@ -639,7 +644,7 @@ fn the_source_is_tidy() {
 }
 
 fn root() -> &'static Path {
-    // The checkout that cargo runs this in, which may be another one than this was built in.
+    // The checkout that cargo runs this in, which may differ from the one that this was built in.
     static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
         let told = std::env::var_os("CARGO_MANIFEST_DIR");
         told.map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
@@ -647,7 +652,7 @@ fn root() -> &'static Path {
     &ROOT
 }
 
-/// Every Rust file of the source, the tests and the benches.
+/// Returns every Rust file of the source, the tests and the benches.
 fn source() -> Vec<File> {
     let mut paths = Vec::new();
     for folder in ["src", "tests", "benches"] {

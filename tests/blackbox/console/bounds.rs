@@ -1,4 +1,5 @@
-//! What bad input and too much of anything do: little, and to nobody else.
+//! Bad input and excessive load at the console: the effects are small and confined to the client that caused
+//! them.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -63,7 +64,7 @@ fn the_page_too_many_says_so_and_the_others_go_on() {
         body(&refused).contains("Too many pages are open"),
         "{refused}"
     );
-    // Pages, scrapes and probes are answered all the same, however many, and nobody's events end.
+    // Pages, scrapes and probes are answered all the same, however many, and no event stream ends.
     for _ in 0..100 {
         assert_eq!(status(&get(port, "/api/v1")), "200");
     }
@@ -81,7 +82,7 @@ fn the_page_too_many_says_so_and_the_others_go_on() {
     });
 }
 
-/// A page has 200 kB with its styles, however names are chosen and whatever is asked for.
+/// A page has at most 200 kB with its styles, however names are chosen and whatever is requested.
 #[test]
 fn pages_are_small_whatever_there_is_to_show() {
     if is_stand_in() {
@@ -150,7 +151,7 @@ fn pages_are_small_whatever_there_is_to_show() {
     drop(clients);
 }
 
-/// A report has as many rows as a page can have at most, whatever else is asked for.
+/// A report has at most as many rows as a page, whatever is requested.
 #[test]
 fn a_report_lists_two_hundred_clients() {
     if is_stand_in() {
@@ -190,7 +191,7 @@ fn a_thousand_pages_at_once_leave_probes_and_commands_alone() {
         let greedy: Vec<TcpStream> = (0..count)
             .filter_map(|_| {
                 let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-                // The oldest are let go for the newest.
+                // The oldest are closed for the newest.
                 let _ = stream.write_all(request.as_bytes());
                 Some(stream)
             })

@@ -1,4 +1,5 @@
-//! The console and its API on the metrics port: what is answered, to whom, and that nothing bad makes it do more.
+//! The console and its API on the metrics port: its replies, its access rights, and that bad requests gain
+//! nothing.
 
 mod bounds;
 mod rights;
@@ -63,7 +64,7 @@ fn body(answer: &str) -> &str {
     answer.split_once("\r\n\r\n").map_or("", |(_, body)| body)
 }
 
-/// Base64, so that a user's name and password can be sent.
+/// Encodes a user's name and password as Base64.
 fn basic(user: &str) -> String {
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
@@ -77,7 +78,7 @@ fn basic(user: &str) -> String {
     format!("Authorization: Basic {text}\r\n")
 }
 
-/// The paths that the API names.
+/// Returns the paths that the API names.
 fn endpoints(port: u16) -> Vec<String> {
     let list = get(port, "/api/v1");
     let paths = body(&list)
@@ -216,7 +217,7 @@ impl Followed {
         count > 0
     }
 
-    /// Reads until an event has said something.
+    /// Reads until an event contains a text.
     fn until(&mut self, said: &str) {
         while !self.said.contains(said) {
             assert!(self.more(), "it ended before {said}: {}", self.said);
@@ -262,7 +263,7 @@ fn the_console_is_off_where_that_is_said() {
     assert_eq!(status(&get(port, "/keys")), "200");
 }
 
-/// A server with names in every place: keys that are hot and large, a client, the slow log, the log.
+/// Starts a server with names in all sources: hot and large keys, a client, the slow log, the log.
 fn with_names(directives: &[(&str, &str)]) -> (Server, u16, Raw) {
     let common = [
         ("hot-keys-sample", "1"),
@@ -347,7 +348,7 @@ fn databases_leases_and_locks_are_shown_where_there_are_some() {
     );
     assert!(page_of(port, "/api/v1/leases", "").contains("\"leases_given\":1"));
     assert!(page_of(port, "/api/v1/locks", "").contains("\"locks_taken\":1"));
-    // A server that holds nothing says so.
+    // An empty server is shown as such.
     let (_empty, port) = start(&[]);
     let page = page_of(port, "/caching", "");
     assert!(
@@ -430,7 +431,7 @@ fn figures_of_a_page_are_those_of_info() {
     assert_eq!(shown(&page, "connected_clients"), 1.0);
 }
 
-/// A folder stands where the snapshot is to go, until there is none.
+/// A folder has the snapshot's name, so that writes are refused until it is removed.
 #[test]
 fn writes_that_are_refused_for_the_disk_stand_out_and_come_back_by_themselves() {
     if is_stand_in() {

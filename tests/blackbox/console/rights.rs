@@ -1,4 +1,5 @@
-//! Who is shown what: names are for those who may see them, as long as they may, and escaped everywhere.
+//! Access rights of the console: names are shown only to users who may see them, as long as they may, and
+//! escaped everywhere.
 
 use std::time::{Duration, Instant};
 
@@ -24,14 +25,14 @@ fn an_open_page_stops_naming_names_when_the_right_to_them_is_gone() {
     check(&mut raw, "ACL DELUSER gone", "(integer) 1");
     check(&mut raw, "ACL SETUSER less -hotkeys|top", "OK");
     let changed = Instant::now();
-    // A stream of who is nobody any more ends with the next event.
+    // The stream of a user who was deleted ends with the next event.
     while gone.more() {}
     assert!(
         changed.elapsed() < Duration::from_secs(5),
         "{:?}",
         changed.elapsed()
     );
-    // The panels come anew each five seconds; those that were made before the change may still be under way.
+    // The panels are sent anew each five seconds; those made before the change may still be under way.
     std::thread::sleep(Duration::from_millis(200));
     for followed in [&mut less, &mut any] {
         followed.said.clear();
@@ -58,7 +59,7 @@ fn an_open_page_stops_naming_names_when_the_right_to_them_is_gone() {
     );
 }
 
-/// Bytes of a prefix are what its keys take, and no part of what others take.
+/// The bytes of a prefix are those of the user's keys, without others'.
 #[test]
 fn a_user_who_may_see_few_keys_is_told_what_these_take_and_no_more() {
     if is_stand_in() {
@@ -143,7 +144,7 @@ fn names_are_escaped_for_users_who_may_see_them_and_hidden_from_others() {
             assert!(!page.contains(secret), "{path} shows {secret}: {page}");
         }
         let page = page_of(port, path, &all);
-        // Values are shown to nobody.
+        // Values are shown to no user.
         assert!(
             !page.contains("secret-value") && !page.contains("<script>alert"),
             "{path}"
@@ -182,7 +183,7 @@ fn names_are_escaped_for_users_who_may_see_them_and_hidden_from_others() {
     assert!(page_of(port, "/keys", "").contains("hot:&lt;script"));
 }
 
-/// Others than clients name themselves, too: a replica its address, and whoever makes users theirs.
+/// Replicas name themselves, too, by their address, and users are named by other users.
 #[test]
 fn names_of_neighbours_and_users_are_escaped_and_add_no_line_to_info() {
     if is_stand_in() {
@@ -272,7 +273,7 @@ fn who_shows_a_wrong_password_is_refused_counted_and_noted() {
     assert_eq!(status(&events), "403", "{events}");
     let wrong = [
         basic("me:wrong"),
-        // Any password would do for it: that shows nothing of who asks.
+        // Any password would do for it: a success reveals nothing of the user.
         basic("default:guessed"),
         basic("nobody:pass"),
         basic("off:gone"),

@@ -1,5 +1,5 @@
-//! Requests that wait for streams of several shards, while all of these change at once: each is served as soon as there
-//! is something for it, wherever that is.
+//! Requests that wait for streams of several shards while all of these change at once: each is served as soon
+//! as there is an entry for it, on any shard.
 
 use std::collections::BTreeSet;
 use std::sync::Barrier;
@@ -40,7 +40,8 @@ fn at_once(writers: &mut [(Raw, Vec<u8>, usize)]) {
     });
 }
 
-/// Of two streams one gets entries that are older than what the waiters ask for, the other one that they wait for.
+/// Of two streams, one gets entries older than the waiters ask for, the other one the entries that they wait
+/// for.
 #[test]
 fn who_waits_for_two_streams_hears_of_each() {
     const ROUNDS: usize = 120;
@@ -141,7 +142,8 @@ fn consumers_who_wait_for_two_streams_get_each_entry_once() {
     });
 }
 
-/// Takes replies until all entries were consumed, then has what nobody got consumed by those who are left.
+/// Takes replies until all entries were consumed; the remaining consumers then take the entries that were not
+/// delivered.
 fn take_each_entry_once(waiters: &mut [Raw], control: &mut Raw, keys: &[String; 2], round: usize) {
     let mut is_waiting = [true; WAITERS];
     let mut seen = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! A request that waits for its shard runs at the moment when it has it: deadlines count from there, and what expired
-//! meanwhile is gone.
+//! A request that waits for its shard runs at the time when it gets the shard: deadlines count from then, and
+//! keys that expired meanwhile are gone.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -28,7 +28,7 @@ fn replies_behind_a_long_hold(server: &Server, key: &str, lines: &[&str]) -> (Ve
     };
     let (mut clients, held_until_ms);
     if is_stand_in() {
-        // Which answers nobody, not even to end a function, before it is past its time.
+        // It replies to no client, not even to a kill of the function, before the deadline has passed.
         let mut raw = server.raw();
         held_until_ms = unix_ms() + HELD.as_millis() as i64;
         raw.send(format!("DEBUG SLEEP {}\r\n", HELD.as_secs_f64()).as_bytes());
@@ -114,7 +114,7 @@ fn what_expired_while_a_request_waited_is_gone_for_it() {
     assert_eq!(replies, expected, "{lines:?}");
 }
 
-/// Over several shards, one of which is held.
+/// The wait is for several shards, one of which is locked.
 #[test]
 fn what_waits_for_several_shards_runs_when_it_has_them() {
     let server = server();

@@ -17,7 +17,7 @@ fn key(number: usize) -> String {
     format!("key:{}", number % KEYS)
 }
 
-/// Has the server remember, for a client that caches, that it reads all keys over and over.
+/// Makes the server remember, for a caching client, that it reads all keys over and over.
 fn read_again_and_again(caching: &mut Raw, is_over: &AtomicBool) {
     for first in (0..).step_by(MGET_KEYS) {
         if is_over.load(Relaxed) {
@@ -68,7 +68,7 @@ fn config_set_waits_for_nobody(shards: usize) {
         words.extend((first..first + MGET_KEYS).flat_map(|number| [key(number), "v".to_owned()]));
         assert_eq!(raw.command(&words).show(), "OK");
     }
-    // What it is told of goes to another connection, which only reads it away.
+    // Its notifications go to another connection, which only discards them.
     let mut told = server.raw();
     let id = told.call("CLIENT ID").integer();
     told.call("SUBSCRIBE __redis__:invalidate");

@@ -1,5 +1,5 @@
-//! Keyspace events under load: nobody hangs because of them, nobody waits because others have them, and they are heard
-//! once each, in the order in which their connection caused them.
+//! Keyspace events under load: no client hangs because of them or waits because others receive them, and each
+//! is received once, in the order in which its connection caused them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{
@@ -12,7 +12,7 @@ use super::{SHARDS, at_each_thread_count, eval, must_reply, reply_in_time, tag, 
 use crate::support::{Options, Server, check};
 use crate::wire::{Raw, encode, encode_into};
 
-/// A server whose subscribers may lag behind as far as they like.
+/// Starts a server whose subscribers may lag behind without limit.
 fn server_with_events(threads: usize, classes: &str) -> Server {
     let options = Options::shards(SHARDS)
         .threads(threads)
@@ -27,7 +27,7 @@ fn subscriber_of(server: &Server, event: &str) -> Raw {
     raw
 }
 
-/// The key of the next event that a subscriber hears.
+/// Returns the key of the next event that a subscriber receives.
 fn next_key(subscriber: &mut Raw, what: &str) -> String {
     let push = must_reply(subscriber, what);
     push.items()[2].text()
@@ -82,7 +82,8 @@ fn large_msets_of_many_clients_are_all_answered_while_somebody_listens() {
     check(&mut server.raw(), "PING", "PONG");
 }
 
-/// How many pipelines of all clients were answered, and the most that were while one client waited for one of its own.
+/// Returns how many pipelines of all clients were answered, and the most of these during one client's wait
+/// for one of its own.
 fn pipelines_answered(server: &Server, clients: usize, time: Duration) -> (u64, u64) {
     const DEPTH: usize = 64;
     let (answered, longest) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -219,7 +220,7 @@ fn a_script_that_is_run_again_tells_of_a_miss_once() {
             });
         }
         for round in 0..ROUNDS {
-            // Each is a script of its own, of which nobody knows how long it takes.
+            // Each is a different script, whose running time is unknown.
             let script = format!("-- {round}\n{script}");
             let (missing, counter) = (format!("{mine}missing:{round}"), format!("{other}counter"));
             let reply = eval(&mut raw, &script, &["1", &missing, &turns, &counter]);

@@ -1,5 +1,6 @@
-//! Everybody comes to be served: while scripts loop on a shard that a request needs, only so many of them may pass it;
-//! and what holds one shard for long is in the way of nobody who does not need it.
+//! Every client is served eventually: while scripts loop on a shard that a request needs, only a limited
+//! number of them may overtake it; and a client that locks one shard for long delays no request that does not
+//! need it.
 
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -20,7 +21,7 @@ const LOW: usize = 3;
 
 const SPIN: &str = "for i = 1, tonumber(ARGV[1]) do end return redis.call('incr', KEYS[1])";
 
-/// Every kind of request that needs the busy shard: a name, what is sent before, and the request.
+/// Every kind of request that needs the busy shard: a name, the requests before it, and the request.
 type Kind = (&'static str, Vec<String>, Vec<Vec<u8>>);
 
 fn requests() -> Vec<Kind> {
@@ -78,7 +79,7 @@ fn requests() -> Vec<Kind> {
     ]
 }
 
-/// Clients that run a script on the busy shard over and over, until told that it is over; what each has run is counted.
+/// Clients that run a script on the busy shard over and over, until the end; the runs of each are counted.
 fn loop_scripts(server: &Server, turns: u64, passed: &AtomicU64, is_over: &AtomicBool) {
     let mut raw = server.raw();
     let (key, turns) = (format!("{}loop", tag(BUSY)), turns.to_string());
@@ -93,8 +94,8 @@ fn loop_scripts(server: &Server, turns: u64, passed: &AtomicU64, is_over: &Atomi
 #[test]
 fn only_so_many_scripts_pass_a_request_that_needs_their_shard() {
     const LOOPS: usize = 4;
-    /// Scripts that may pass one request. Each queue that it stands in has at most the loops before it, and a request
-    /// that is undone stands in some more.
+    /// Most scripts that may overtake one request. Each queue that it waits in has at most the loops before
+    /// it, and a request that is rolled back waits in some more.
     const PASSED_MAX: u64 = 40;
     at_each_thread_count(&[2, 4], |threads| {
         let options = Options::shards(SHARDS).threads(threads);
@@ -136,7 +137,7 @@ fn only_so_many_scripts_pass_a_request_that_needs_their_shard() {
     });
 }
 
-/// Whatever waits for a shard beyond `busy-reply-threshold` hears that it is busy, whenever it came.
+/// Every request that waits for a shard beyond `busy-reply-threshold` gets BUSY, whenever it arrived.
 #[test]
 fn whatever_waits_for_a_busy_shard_hears_so() {
     at_each_thread_count(&[2, 4], |threads| {
@@ -180,12 +181,12 @@ fn whatever_waits_for_a_busy_shard_hears_so() {
     });
 }
 
-/// More scripts than there are threads for them wait for one shard; another shard is idle.
+/// More scripts than threads wait for one shard; another shard is idle.
 #[test]
 fn scripts_that_wait_for_one_shard_keep_none_of_another_shard_waiting() {
     const WAITING: usize = 70;
     if is_stand_in() {
-        // One endless script holds everything there.
+        // One endless script blocks everything there.
         return;
     }
     let options = Options::shards(SHARDS).threads(2);
@@ -204,7 +205,7 @@ fn scripts_that_wait_for_one_shard_keep_none_of_another_shard_waiting() {
     for raw in &mut waiting {
         raw.send(&encode(&["EVAL", SPIN, "1", &held, &turns]));
     }
-    // Each of them has had the time to take what it takes before it waits.
+    // Each of them has had time to take its shards before it waits.
     std::thread::sleep(Duration::from_millis(300));
     raw.send(&encode(&["EVAL", SPIN, "1", &idle, &turns]));
     let began = Instant::now();
@@ -228,7 +229,8 @@ fn scripts_that_wait_for_one_shard_keep_none_of_another_shard_waiting() {
     );
 }
 
-/// A list on the busy shard whose SORT takes so long, at the best of some tries: the request.
+/// Creates a list on the busy shard whose SORT takes at least this long, in the fastest of some tries;
+/// returns the request.
 fn long_sort(raw: &mut Raw, at_least: Duration) -> Vec<u8> {
     let list = format!("{}list", tag(BUSY));
     let sorted = format!("{}sorted", tag(BUSY));
@@ -255,8 +257,8 @@ fn long_sort(raw: &mut Raw, at_least: Duration) -> Vec<u8> {
     sort
 }
 
-/// For which share of the time of a SORT a GET of a key at most waits for its answer, while a request that needs the
-/// SORT's shard waits as well.
+/// Returns the share of a SORT's time for which a GET of a key at most waits for its reply, while a request
+/// that needs the SORT's shard waits as well.
 fn longest_wait_during_sort(server: &Server, sort: &[u8], request: &str, key: &str) -> f64 {
     let (mut sorter, mut waiter) = (server.raw(), server.raw());
     let (gets, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -296,7 +298,7 @@ fn longest_wait_during_sort(server: &Server, sort: &[u8], request: &str, key: &s
 fn what_waits_for_a_shard_at_work_stalls_no_other_shard() {
     const ROUNDS_MAX: usize = 40;
     if is_stand_in() {
-        // One SORT holds everything there.
+        // One SORT blocks everything there.
         return;
     }
     let server = Server::start(&Options::shards(SHARDS).threads(2));

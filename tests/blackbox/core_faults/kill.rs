@@ -7,7 +7,7 @@ use super::{SHARDS, eval, must_reply, tag, turns_of_ms};
 use crate::support::{Draw, Options, Server};
 use crate::wire::{Raw, Value, encode};
 
-/// What is sent as a script, and what kills it.
+/// A command that runs a script, and the command that kills it.
 struct Way {
     run: Vec<String>,
     kill: &'static str,
@@ -67,7 +67,7 @@ fn run_under_kills(raw: &mut Raw, killer: &mut Raw, way: &Way, pause: Duration) 
 #[test]
 fn a_script_that_was_killed_has_written_nothing() {
     const ROUNDS: usize = 240;
-    // redis-server hears of no kill before.
+    // redis-server accepts no kill before that.
     let options = Options::shards(SHARDS).with("busy-reply-threshold", "1");
     let server = Server::start(&options.threads(2));
     let (mut raw, mut killer) = (server.raw(), server.raw());
@@ -80,8 +80,8 @@ fn a_script_that_was_killed_has_written_nothing() {
     let (first, second) = (format!("{}first", tag(1)), format!("{}second", tag(2)));
     let mut draw = Draw::new(1);
     let (mut kills, mut ends, mut halves) = (0, 0, Vec::new());
-    // How long to wait before the first kill, for scripts and for functions, in microseconds: adjusted until about half
-    // of them come behind the first write.
+    // Pause before the first kill, for scripts and for functions, in microseconds: adjusted until about half
+    // of the kills come after the first write.
     let mut pauses_us = [3_000_i64; 2];
     for round in 0..ROUNDS {
         // With all keys on one shard, and on two.
@@ -149,7 +149,7 @@ fn a_script_that_was_killed_in_a_transaction_does_not_run_again_with_it() {
     raw.command(&["FUNCTION", "LOAD", super::HOLDS]);
     let mut replies = Vec::new();
     std::thread::scope(|scope| {
-        // A failure ends the others too, so that it is told.
+        // A failure ends the other threads too, so that it is reported.
         let _ends = SetAtEnd(&is_over);
         for _ in 0..3 {
             scope.spawn(|| {
@@ -163,9 +163,9 @@ fn a_script_that_was_killed_in_a_transaction_does_not_run_again_with_it() {
         let own = format!("{}own", tag(1));
         for round in 0..ROUNDS {
             raw.call("MULTI");
-            // A function, as those of the others are scripts: no kill is meant for them.
+            // A function, as the other clients run scripts: no kill is meant for it.
             raw.command(&["FCALL", "hold", "1", &own]);
-            // It needs a shard that others have most of the time.
+            // It needs a shard that other clients occupy most of the time.
             let strays = "return redis.call('set', ARGV[1], ARGV[2])";
             eval(&mut raw, strays, &["0", &counter, &round.to_string()]);
             raw.send(&encode(&["EXEC"]));

@@ -1,8 +1,9 @@
-//! The execution core under load: what several clients must see when shards are held for long, when scripts are undone
-//! and run again, when waiters are served from two shards at once, and when everybody is told of everything.
+//! The execution core under load: what several clients must see when shards are locked for long, when scripts
+//! are rolled back and run again, when waiters are served from two shards at once, and when all clients
+//! receive all events.
 //!
-//! redis-server passes all of this by its single thread. Nothing is asserted about time: progress is counted in what
-//! others got done meanwhile, and deadlines only end a test whose server hangs.
+//! redis-server passes all of this because of its single thread. Nothing is asserted about time: progress is
+//! counted in what other clients got done meanwhile, and deadlines only end a test whose server hangs.
 
 mod blocking;
 mod clock;
@@ -21,7 +22,7 @@ use crate::wire::{Raw, Value, encode};
 /// Shards of the servers that these tests start.
 const SHARDS: usize = 64;
 
-/// How long a reply may take that must come. Only a server that hangs takes longer.
+/// Time within which an expected reply must come. Only a server that hangs takes longer.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Between two looks whether a reply has come.
@@ -36,7 +37,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// A hash tag, with its braces, whose keys are on this shard.
+/// Returns a hash tag, with its braces, whose keys are on this shard.
 fn tag(shard: usize) -> String {
     let is_there = |name: &String| usize::from(crc16(name.as_bytes())) & (SHARDS - 1) == shard;
     let name = (0..).map(|number| format!("t{number}")).find(is_there);
@@ -67,7 +68,8 @@ fn turns_of_ms(raw: &mut Raw, milliseconds: u64) -> u64 {
     (TRIED * milliseconds * 1_000 / best).max(1)
 }
 
-/// Waits for the reply while `goes_on` says so; nothing if it says no, or if none comes at all.
+/// Waits for the reply while `goes_on` is true; returns `None` if it becomes false, or if no reply comes at
+/// all.
 fn reply_while(raw: &mut Raw, mut goes_on: impl FnMut() -> bool) -> Option<Value> {
     let began = Instant::now();
     while goes_on() && began.elapsed() < DEADLINE {
@@ -78,19 +80,19 @@ fn reply_while(raw: &mut Raw, mut goes_on: impl FnMut() -> bool) -> Option<Value
     None
 }
 
-/// The reply; nothing if none comes.
+/// Returns the reply, or `None` if none comes in time.
 fn reply_in_time(raw: &mut Raw) -> Option<Value> {
     reply_while(raw, || true)
 }
 
-/// The reply, which must come.
+/// Returns the reply, which must come.
 #[track_caller]
 fn must_reply(raw: &mut Raw, what: &str) -> Value {
     let reply = reply_in_time(raw);
     reply.unwrap_or_else(|| panic!("no reply within {DEADLINE:?}: {what}"))
 }
 
-/// Whether bytes of a reply come within this time. What was read already must have been taken.
+/// True if bytes of a reply arrive within this time. Earlier replies must have been read.
 fn is_readable(raw: &mut Raw, within: Duration) -> bool {
     if raw.has_pending() {
         return true;
@@ -105,7 +107,7 @@ fn is_readable(raw: &mut Raw, within: Duration) -> bool {
     }
 }
 
-/// A function without end that holds the shard of one key until it is killed.
+/// An endless function that locks the shard of one key until it is killed.
 struct Hold {
     raw: Raw,
     control: Raw,
@@ -136,12 +138,12 @@ impl Hold {
     }
 }
 
-/// A field of INFO.
+/// Returns a field of INFO.
 fn figure(raw: &mut Raw, section: &str, name: &str) -> u64 {
     info_number(raw, section, name) as u64
 }
 
-/// What a test tries with each number of threads; redis-server has its own.
+/// Runs a test with each number of threads; redis-server has its own.
 fn at_each_thread_count(counts: &[usize], body: impl Fn(usize)) {
     let counts = if is_stand_in() { &counts[..1] } else { counts };
     counts.iter().for_each(|count| body(*count));

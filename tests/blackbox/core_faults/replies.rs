@@ -1,4 +1,4 @@
-//! Each request has one reply, whatever becomes of it, and one that was turned away has done nothing.
+//! Each request gets one reply, whatever happens to it, and a refused request has had no effect.
 
 use super::{Hold, SHARDS, eval, figure, must_reply, reply_while, tag, turns_of_ms};
 use std::time::Duration;
@@ -20,15 +20,15 @@ fn replies_before_mark(raw: &mut Raw, mark: &str) -> Vec<Value> {
     }
 }
 
-/// Increments what it names and reads what it does not name.
+/// Returns a script that increments its declared key and reads an undeclared one.
 fn straying_to(key: &str) -> String {
     format!("redis.call('incr', KEYS[1]) redis.call('get', '{key}') return 'done'")
 }
 
-/// Clients send requests that need a shard which a function holds beyond the threshold, and do not name it: each
-/// begins, is undone, and waits. `request` ends with the one in question.
+/// Clients send requests that need, but do not declare, a shard which a function keeps locked beyond the
+/// threshold: each begins, is rolled back, and waits. `request` ends with the one to be checked.
 fn is_turned_away_once(count: usize, request: &[u8], before: &[&str], counter: &str, held: &str) {
-    /// Longer than this nobody waits to be turned away.
+    /// Greatest number of polls until a request is refused.
     const LOOKS: usize = 500;
     let options = Options::shards(SHARDS)
         .threads(4)
@@ -37,7 +37,7 @@ fn is_turned_away_once(count: usize, request: &[u8], before: &[&str], counter: &
     let mut first = server.raw();
     let turns = turns_of_ms(&mut first, 150).to_string();
     let hold = Hold::begin(&server, held);
-    // What comes behind this queues for the shard that it names, and runs in the queue.
+    // Requests after this one queue for the shard that it names, and run in the queue.
     let spin = "for i = 1, tonumber(ARGV[1]) do end return 1";
     first.send(&encode(&["EVAL", spin, "1", counter, &turns]));
     std::thread::sleep(Duration::from_millis(30));
@@ -46,7 +46,7 @@ fn is_turned_away_once(count: usize, request: &[u8], before: &[&str], counter: &
     let mut looks = 0..LOOKS;
     let mut replies: Vec<Vec<String>> = Vec::new();
     for raw in &mut clients {
-        // The first, and what else there is by the end of the hold.
+        // The first reply, and all others by the end of the hold.
         let first = reply_while(raw, || looks.next().is_some());
         replies.push(first.iter().map(Value::show).collect());
     }
@@ -54,7 +54,7 @@ fn is_turned_away_once(count: usize, request: &[u8], before: &[&str], counter: &
     // Whatever is sent again and again is by now.
     std::thread::sleep(Duration::from_millis(100));
     hold.end();
-    // On a slow machine what was ahead may run still, and be past its time: an ECHO would be turned away.
+    // On a slow machine the earlier work may still run, and be overdue: an ECHO would be refused.
     must_reply(&mut first, "what was ahead");
     for (replies, raw) in replies.iter_mut().zip(&mut clients) {
         replies.extend(replies_before_mark(raw, "mark").iter().map(Value::show));
@@ -79,8 +79,8 @@ fn is_turned_away_once(count: usize, request: &[u8], before: &[&str], counter: &
     check(&mut server.raw(), &exists, "(integer) 0");
 }
 
-/// How many clients, and the shards of what scripts name and of what is held, in either order: a message that has
-/// nothing yet queues for what is held first, or brings the other shard with it.
+/// Number of clients, and the shards of the scripts' keys and of the locked keys, in either order: a message
+/// without shards yet queues for the locked one first, or arrives there with the other shard locked.
 const WAYS: [(usize, usize, usize); 3] = [(3, 2, 1), (1, 1, 2), (3, 1, 2)];
 
 #[test]
@@ -118,7 +118,7 @@ fn a_transaction_that_was_undone_and_turned_away_has_one_reply_and_did_nothing()
     }
 }
 
-/// A script that calls what scripts may call only where a test has allowed it.
+/// Returns a script that runs commands which scripts may call only where a test has allowed it.
 fn denied_by_default(server: &Server) -> Raw {
     let mut raw = server.raw();
     check(&mut raw, "DEBUG SET-DISABLE-DENY-SCRIPTS 1", "OK");
@@ -231,7 +231,7 @@ fn no_pause_keeps_a_request_that_waits_from_its_reply() {
         figure(&mut raw, "clients", "blocked_clients") == 2
     });
     let mut requests = encode(&["RPUSH", "list", "element"]);
-    // Longer than anybody here waits for a reply.
+    // Longer than any client here waits for a reply.
     requests.extend(encode(&["CLIENT", "PAUSE", "60000", "ALL"]));
     raw.send(&requests);
     let reply = must_reply(&mut served, "what was pushed before the pause");

@@ -1,4 +1,4 @@
-//! Errors of commands that are replayed: counted, logged, and for files the end of the start.
+//! Errors of replayed commands: they are counted and logged, and an error in a file ends the start.
 
 use super::{TOO_FAR, write_file};
 use crate::clustered::{id, unite};
@@ -14,7 +14,7 @@ fn file(commands: &[&str]) -> Vec<u8> {
     encoded.collect::<Vec<_>>().concat()
 }
 
-/// Runs the program on a folder, where it has to end by itself: its status and what it has logged.
+/// Runs the program on a folder, where it has to end by itself; returns its status and its log.
 fn run_on(dir: &std::path::Path) -> (Option<i32>, String) {
     let log = dir.join("log");
     let output = std::fs::File::create(&log).expect("a log file");
@@ -86,7 +86,7 @@ fn a_command_of_the_file_that_fails_ends_the_start_with_its_place_and_error() {
             assert!(fault.contains(wanted), "{wanted}: {fault}");
         }
         assert!(log.contains("'aof-load-errors'"), "{log}");
-        // Whoever wants what is left of it has it, and hears how much went wrong.
+        // An operator who wants the remaining data gets them, and the number of errors.
         let options = Options::shards(4)
             .with("dir", &dir.path().display().to_string())
             .with("appendonly", "yes")
@@ -136,7 +136,7 @@ fn errors_within_transactions_of_the_primary_count_as_others_do() {
     }
 }
 
-/// A node of a cluster, and a connection to it over which the other node moves a slot there.
+/// Returns a connection to a node of a cluster, over which the other node moves a slot there.
 fn moving(two: &Server, one: &Server) -> Raw {
     let mut raw = two.raw();
     let name = "0123456789012345678901234567890123456789";
@@ -193,7 +193,7 @@ fn an_error_within_a_transaction_ends_a_move_of_slots_and_counts() {
         );
     }
     assert!(two.log().contains("slot migration source"), "{}", two.log());
-    // A user of the nodes needs the rights to what a note does.
+    // A user of the nodes needs the rights to a note's command.
     let mut admin = two.raw();
     check(
         &mut admin,

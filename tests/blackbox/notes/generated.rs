@@ -1,7 +1,7 @@
-//! Random commands of clients with names and values of every note's form, through file, replica and slot move: what
-//! only the server may change is as it was.
+//! Random client commands with names and values of every note's form, through file, replica and slot move:
+//! state that only the server may change stays as it was.
 //!
-//! As many commands as `BASALT_NOTE_COMMANDS` says.
+//! `BASALT_NOTE_COMMANDS` sets the number of commands.
 
 use super::{call_all, next_fence, options};
 use crate::clustered::{self, id, unite};
@@ -14,10 +14,10 @@ use crate::wire::{Raw, Value, encode};
 /// Requests that are sent together.
 const TOGETHER: usize = 200;
 
-/// Keys that clients write, each of any type.
+/// Number of keys that clients write, each of any type.
 const KEYS: usize = 40;
 
-/// Words that notes have or had, and what stands around them in files and streams.
+/// Words that present or past notes consist of, and words around them in files and streams.
 const WORDS: &[&str] = &[
     "COMMAND",
     "INFO",
@@ -101,12 +101,12 @@ impl Client {
         (0..=self.draw.below(most)).map(|_| self.word()).collect()
     }
 
-    /// A key that is the client's own, of the type that its name begins with.
+    /// Returns a key of the client's own, of the type that its name begins with.
     fn key(&mut self, kind: &str) -> String {
         format!("{{b}}{kind}:{}", self.draw.below(KEYS))
     }
 
-    /// One command that a client may send, on keys of its own.
+    /// Returns one command that a client may send, on keys of its own.
     fn command(&mut self) -> Vec<String> {
         let mut command: Vec<String> = Vec::new();
         let mut say = |words: &[&str]| command.extend(words.iter().map(|word| (*word).to_owned()));
@@ -228,7 +228,7 @@ impl Client {
         command
     }
 
-    /// A command by itself, or called by a script or a function.
+    /// Returns a command by itself, or called by a script or a function.
     fn called(&mut self) -> Vec<String> {
         let command = self.command();
         let key = "{b}string:0".to_owned();
@@ -247,7 +247,8 @@ impl Client {
         [head, command].concat()
     }
 
-    /// Sends so many commands, in transactions and by themselves; how many were answered without an error.
+    /// Sends `count` commands, in transactions and by themselves; returns how many got a reply other than an
+    /// error.
     fn send(&mut self, raw: &mut Raw, count: usize) -> usize {
         let mut done = 0;
         for _ in 0..count.div_ceil(TOGETHER) {
@@ -277,7 +278,7 @@ impl Client {
     }
 }
 
-/// What only the server may change.
+/// State that only the server may change.
 #[derive(Debug, PartialEq, Eq)]
 struct Kept {
     fences: Vec<i64>,
@@ -287,7 +288,7 @@ struct Kept {
 
 const LOCKS: usize = 5;
 
-/// Locks, tagged keys, and one that is stale.
+/// Creates locks, tagged keys, and a stale key.
 fn prepare(raw: &mut Raw) -> Kept {
     for number in 0..LOCKS {
         let line = format!("LOCK {{b}}held:{number} me 100000000");
@@ -330,7 +331,7 @@ fn kept(raw: &mut Raw) -> Kept {
     }
 }
 
-/// Checks what was made, where clients may write.
+/// Checks the prepared state, where clients may write.
 fn check_kept(raw: &mut Raw, before: &Kept) {
     assert_eq!(kept(raw), *before);
     let state = |raw: &mut Raw, key: &str| {
@@ -344,7 +345,7 @@ fn check_kept(raw: &mut Raw, before: &Kept) {
     assert!(before.fences.iter().all(|fence| *fence < next));
 }
 
-/// A loader that has asked for a key: its token.
+/// Takes a lease of a key, as a loader; returns its token.
 fn lease(raw: &mut Raw) -> i64 {
     let told = raw.call("LGET {b}leased LEASE 3600000");
     told.items()[2].integer()

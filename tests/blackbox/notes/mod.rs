@@ -1,6 +1,6 @@
-//! What the server notes in its log for servers of its kind: fences, tags and stale windows. No client can have a note
-//! logged, whatever it sends; what was noted reaches files and replicas, whatever it is; and an error of a
-//! command that is replayed is seen.
+//! Notes in the log of commands, for servers of this kind: fences, tags and stale windows. No client can
+//! cause a note to be logged, whatever it sends; every note reaches files and replicas; and an error of a
+//! replayed command is seen.
 
 mod errors;
 mod generated;
@@ -20,7 +20,7 @@ fn options(dir: &Path) -> Options {
         .with("repl-diskless-sync-delay", "0")
 }
 
-/// The fence of a lock that is free, which has to be near the clock. It is released again.
+/// Takes a free lock and releases it again; returns its fence, which has to be near the clock.
 fn next_fence(raw: &mut Raw) -> i64 {
     let reply = raw.call("LOCK {b}next probe 100000");
     let fence = match &reply {
@@ -46,7 +46,7 @@ fn next_fence(raw: &mut Raw) -> i64 {
 const TOO_FAR: &str = "9223372036854775806";
 const OLD_FORM: &str = "basalt:fence:9223372036854775807:0000000000000000";
 
-/// Requests with the forms of notes, present and past, by somebody who may write one hash, and by others.
+/// Sends requests with the forms of notes, present and past, as a user who may write one hash, and as others.
 fn send_forms(server: &Server) {
     let mut raw = server.raw();
     check(
@@ -95,7 +95,7 @@ fn send_forms(server: &Server) {
     assert!(!listed.contains("\"fence\""), "{listed}");
 }
 
-/// What only the server may change, of what [`prepare`] has made.
+/// Checks that the state that only the server may change is as [`prepare`] made it.
 fn check_kept(raw: &mut Raw, fence: i64) {
     let line = format!("SET {{b}}row v FENCE {{b}}held {fence}");
     check(raw, &line, "OK");
@@ -161,10 +161,10 @@ fn words(head: &[&str], many: impl Iterator<Item = String>) -> Vec<String> {
 
 const KEYS: usize = 6_000;
 const TAGS: usize = 10_000;
-/// Tags of each of the other keys.
+/// Number of tags of each of the other keys.
 const TAGS_EACH: usize = 200;
 
-/// Keys with ten thousand tags, and many keys with one.
+/// Creates keys with ten thousand tags, and many keys with one.
 fn tag_keys(raw: &mut Raw) {
     let tags_of = |key: usize| (0..TAGS_EACH).map(move |at| format!("x{}", key * TAGS_EACH + at));
     call_all(
@@ -180,7 +180,8 @@ fn tag_keys(raw: &mut Raw) {
     );
 }
 
-/// Invalidates all of these tags by one command. Most keys of the last one are deleted by the background afterwards.
+/// Invalidates all of these tags by one command. Most keys of the last one are deleted in the background
+/// afterwards.
 fn invalidate(raw: &mut Raw) {
     let tags = (0..TAGS).map(|number| format!("x{number}"));
     let tags = tags.chain(["all".to_owned()]);
@@ -248,7 +249,7 @@ fn fifty_thousand_tags_are_taken_away_in_files_and_replicas_too() {
     check(&mut server.raw(), "TAG OF k", "1) \"kept\"");
 }
 
-/// An append-only file of one increment.
+/// Writes an append-only file of one increment.
 fn write_file(dir: &Path, log: &[u8]) {
     let files = dir.join("appendonlydir");
     fs::create_dir(&files).expect("a folder");

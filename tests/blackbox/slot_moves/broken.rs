@@ -1,4 +1,4 @@
-//! Moves that are cut off: links that break, nodes that are killed, primaries that are replaced.
+//! Moves that are cut off: links that break, nodes that are killed, primaries that are replaced by a replica.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ struct Between {
     cut: Arc<Mutex<Option<Cut>>>,
 }
 
-/// Where the connection between two ends is cut.
+/// A position at which the connection between two ends is cut.
 #[derive(Clone, Copy)]
 struct Cut {
     word: &'static str,
@@ -52,7 +52,7 @@ impl Between {
         Between { port, cut }
     }
 
-    /// Cuts the connection where a word stands that either side says: before it, or behind it.
+    /// Cuts the connection at a message of either side: before it, or after it.
     fn cut_at(&self, word: Option<(&'static str, bool)>) {
         let cut = word.map(|(word, is_behind)| Cut {
             word,
@@ -96,7 +96,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, when: &Mutex<Option<Cut>>) {
             break;
         }
     }
-    // What was sent has to arrive before the end does.
+    // The bytes have to arrive before the end of the connection does.
     thread::sleep(Duration::from_millis(20));
     let _ = from.shutdown(Shutdown::Both);
     let _ = to.shutdown(Shutdown::Both);
@@ -137,12 +137,12 @@ fn a_link_that_breaks_at_any_word_leaves_one_owner_with_all_keys() {
             eventually("what had come goes", || count(&two) == 0);
         }
     }
-    // The target never hears that it may: the source waits, and keeps the slot.
+    // The target does not receive the grant: the source waits, and keeps the slot.
     between.cut_at(Some(("FAILOVER-GRANTED", false)));
     migrate(&one, &two);
     await_end(&one, "failed");
     assert!(owns(&one) && !owns(&two));
-    // It hears it, and the source does not hear that it has: the bus tells.
+    // The target receives the grant, but the source does not learn of it: the bus informs it.
     between.cut_at(Some(("FAILOVER-GRANTED", true)));
     eventually("what had come goes", || count(&two) == 0);
     migrate(&one, &two);

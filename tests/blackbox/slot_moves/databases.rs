@@ -13,7 +13,7 @@ fn several() -> support::Options {
         .with("cluster-node-timeout", "60000")
 }
 
-/// What commands answer that run in a database.
+/// Returns the replies of commands that run in a database.
 fn within(server: &Server, db: usize, lines: &[String]) -> Vec<String> {
     let mut client = server.raw();
     check(&mut client, &format!("SELECT {db}"), "OK");
@@ -72,7 +72,7 @@ fn the_keys_of_all_databases_go_with_their_slot_and_so_does_what_changes() {
                     check(client, &format!("SELECT {db}"), "OK");
                 }
                 let mut counts = [0; DATABASES];
-                // What wanders is in one database at a time, and grows in each.
+                // The wandering key is in one database at a time, and grows in each.
                 let lines = [format!("INCR {TAG}count"), format!("APPEND {TAG}wanders x")];
                 while !stops.load(std::sync::atomic::Ordering::Relaxed) {
                     for db in 0..DATABASES {

@@ -1,4 +1,4 @@
-//! What moves of slots show of themselves in INFO and among the metrics.
+//! Figures about slot moves in INFO and among the metrics.
 
 use super::{SLOT, await_end, figure, fill, latest, migrate, pair, start};
 use crate::clustered::{id, options, unite};

@@ -1,4 +1,4 @@
-//! Moves that the node asks for that gets the slots: CLUSTER MIGRATION, in the words of Redis 8.4.
+//! Moves that the target node requests: CLUSTER MIGRATION, in the syntax of Redis 8.4.
 
 use super::{SLOT, check_filled, fill, latest, owns, pair};
 use crate::clustered::options;
@@ -13,7 +13,7 @@ fn import(to: &Server) -> String {
     task
 }
 
-/// A field of a task as a node tells it, which `which` names or is its only one.
+/// Returns a field of a task, which `which` names or which is the node's only one.
 fn field(server: &Server, which: &str, name: &str) -> String {
     let line = format!("CLUSTER MIGRATION STATUS {which}");
     let reply = server.raw().call(&line);
@@ -106,7 +106,7 @@ fn what_is_not_wanted_any_more_does_not_come() {
     assert_eq!(field(&two, &which, "state"), "canceled");
     assert_eq!(field(&two, &which, "last_error"), "user request");
     one.signal("CONT");
-    // It had been asked already, and is told that it is too late.
+    // The source had already received the request, and learns that it is too late.
     eventually("the source gives up", || latest(&one, "state") == "failed");
     assert!(owns(&one));
     check_filled(&one, 100);

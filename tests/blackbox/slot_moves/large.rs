@@ -1,4 +1,4 @@
-//! Large values that go with their slot: by the piece, and without a copy.
+//! Large values that move with their slot: in pieces, and without a copy.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -15,7 +15,7 @@ const STAYS: &str = "{c}";
 const ELEMENTS: usize = 40_000;
 const ELEMENT_BYTES: usize = 100;
 
-/// What a move may hold at most: some slices, and what is on its way in the log.
+/// Most memory that a move may occupy: some slices, and the part of the log that is on its way.
 const HELD_MAX: u64 = 4 << 20;
 
 const KINDS: [&str; 5] = ["hash", "list", "set", "zset", "stream"];
@@ -56,7 +56,7 @@ fn fill_large(server: &Server, elements: usize) {
     }
 }
 
-/// Changes of all collections, of which each leaves something of what was there before.
+/// Changes of all collections, each of which keeps some of the earlier elements.
 fn changes(tag: &str, turn: usize) -> Vec<String> {
     let (some, other) = (turn * 37 % ELEMENTS, turn * 53 % ELEMENTS);
     vec![
@@ -86,7 +86,7 @@ fn digests(server: &Server, tag: &str) -> Vec<String> {
     KINDS.iter().map(digest).collect()
 }
 
-/// Changes both sets of collections in the same way until it is told to stop; how many turns that were.
+/// Changes both sets of collections in the same way until it is stopped; returns the number of rounds.
 fn change_both(moves: Raw, stays: Raw, stops: &AtomicBool, first: usize) -> usize {
     let mut writer = Writer {
         number: 0,

@@ -1,10 +1,11 @@
-//! What a node still has of slots that went to another one: it goes, whatever happens meanwhile, and no new key does.
+//! Keys that remain on a node after their slots moved away: they are removed, whatever happens meanwhile, and
+//! no new key is.
 
 use super::{SLOT, TAG, await_end, count, fill, is_over, latest, migrate, owns, start};
 use crate::clustered::{agree, id, options, unite};
 use crate::support::{self, Server, check, eventually};
 
-/// Keys of the slot; it takes a while to delete so many.
+/// Number of keys of the slot; deleting them takes a while.
 const KEYS: usize = 60_000;
 
 #[test]

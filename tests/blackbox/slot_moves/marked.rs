@@ -1,4 +1,4 @@
-//! What tags keys have, for how long they count as stale, and which fences locks have, goes with their slot.
+//! Tags of keys, their stale windows and the fences of locks move with their slot.
 
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -57,7 +57,7 @@ fn tags_and_stale_windows_go_with_their_slot() {
     );
 }
 
-/// A lock with so many milliseconds to live; its fence.
+/// Takes a lock for some milliseconds; returns its fence.
 fn lock(raw: &mut Raw, key: &str, owner: &str) -> i64 {
     let reply = raw.call(&format!("LOCK {TAG}{key} {owner} 600000"));
     assert!(!reply.is_error() && !reply.is_nil(), "{}", reply.show());
@@ -70,7 +70,7 @@ fn move_locks(one: &Server, other: &Server, changes: usize) -> (i64, i64, i64) {
     let (held, late) = (lock(&mut raw, "held", "me"), lock(&mut raw, "late", "me"));
     let released = lock(&mut raw, "released", "me");
     check(&mut raw, &format!("UNLOCK {TAG}released me"), "(integer) 0");
-    // One that changes hands while the slot goes, and a value that is not reached soon.
+    // A lock that changes its owner while the slot moves, and a value that the move does not reach soon.
     let filler: Vec<String> = (0..20_000).map(|number| format!("m{number}")).collect();
     for some in filler.chunks(1_000) {
         raw.call(&format!("SADD {TAG}large {}", some.join(" ")));
@@ -105,7 +105,7 @@ fn check_moved(other: &Server, (held, released, last): (i64, i64, i64)) {
     };
     assert_eq!(write(&mut raw, held), "OK");
     assert_eq!(write(&mut raw, held + 1), "(nil)");
-    // The same owner has the same fence; who comes behind it has a larger one than there ever was.
+    // Its present owner keeps its fence; the next owner gets a larger one than there ever was.
     assert_eq!(lock(&mut raw, "held", "me"), held);
     let next = lock(&mut raw, "released", "she");
     assert!(
@@ -129,7 +129,7 @@ fn fences_go_with_their_slot_and_grow_on() {
     check_moved(&other, fences);
 }
 
-/// The node that gives has drawn fences that the clock of the other one is behind.
+/// The source has issued fences that are ahead of the target's clock.
 #[test]
 fn fences_grow_on_where_the_clock_of_the_other_node_is_behind() {
     if support::is_stand_in() {
@@ -194,7 +194,7 @@ fn tags_that_change_while_a_slot_moves_are_the_same_at_the_other_node() {
         let added = raw.command(&words(&["TAG", "ADD", &key, "kept"], tags("y", 253)));
         assert_eq!(added.integer(), 254);
     }
-    // Of a slot that stays there, at the other node.
+    // A slot that stays at the other node.
     let mut theirs = other.raw();
     check(&mut theirs, "SET {a}theirs v TAGS 1 all", "OK");
     migrate(&one, &other);
@@ -222,7 +222,7 @@ fn tags_that_change_while_a_slot_moves_are_the_same_at_the_other_node() {
     check(&mut raw, "GET {a}theirs", "\"v\"");
 }
 
-/// Valkey takes notes without an error, and no fences and tags from them.
+/// Valkey accepts notes without an error, and ignores their fences and tags.
 #[test]
 fn slots_with_notes_move_to_valkey_and_back() {
     let Some((ours, valkey)) = valkey_beside(&[]) else {

@@ -1,5 +1,5 @@
-//! Slots that move from one node to another in one piece (CLUSTER MIGRATESLOTS), under load, with everything that can
-//! go wrong on the way, and beside Valkey 9.
+//! Slots that move from one node to another atomically (CLUSTER MIGRATESLOTS), under load, with everything
+//! that can go wrong on the way, and compared with Valkey 9.
 
 pub(crate) mod broken;
 mod databases;
@@ -42,7 +42,7 @@ fn migrate(from: &Server, to: &Server) {
     check(&mut from.raw(), &line, "OK");
 }
 
-/// A field of the latest move that a node knows.
+/// Returns a field of the latest move that a node knows.
 fn latest(server: &Server, field: &str) -> String {
     let reply = server.raw().call("CLUSTER GETSLOTMIGRATIONS");
     let Some(first) = reply.items().first() else {
@@ -55,7 +55,7 @@ fn latest(server: &Server, field: &str) -> String {
     })
 }
 
-/// A field of INFO, as a number.
+/// Returns a field of INFO, as a number.
 fn figure(server: &Server, name: &str) -> u64 {
     let value = crate::replicated::info(&mut server.raw(), name);
     value
@@ -126,7 +126,7 @@ fn check_filled(server: &Server, keys: usize) {
     }
 }
 
-/// Values of all types, and what they are read by.
+/// Values of all types, and the commands that read them.
 const WRITES: &[&str] = &[
     "RPUSH {b}list a b c",
     "ZADD {b}zset 1.5 a 2 b",
@@ -158,7 +158,7 @@ fn all(server: &Server, lines: &[&str]) -> Vec<String> {
     replies.collect()
 }
 
-/// Starts clients that write to a node until they are told to stop.
+/// Starts clients that write to a node until they are stopped.
 fn start_writers(node: &Server, count: usize, stops: &Arc<AtomicBool>) -> Vec<JoinHandle<Writer>> {
     let start = |number| {
         let (stops, client) = (Arc::clone(stops), node.raw());
@@ -320,7 +320,7 @@ fn a_connection_over_which_slots_come_is_bound_to_its_move() {
             word.len()
         )
     };
-    // What it asks for is not answered, and changes nothing; only what belongs to the move is.
+    // Requests of the source get no reply, and change nothing unless they belong to the move.
     source.send(b"CLIENT REPLY ON\r\nSET {b}k 1\r\nGET {b}k\r\n");
     source.send(ask("ACK").as_bytes());
     assert!(source.read().show().contains("\"ACK\""));
@@ -343,7 +343,7 @@ fn a_connection_over_which_slots_come_is_bound_to_its_move() {
     assert_eq!(latest(&two, "name"), "c".repeat(40));
 }
 
-/// A client that changes keys of its own, and knows what they have to be by then.
+/// A client that changes keys of its own, and knows their expected values.
 struct Writer {
     number: usize,
     client: Raw,
@@ -370,7 +370,7 @@ impl Writer {
         panic!("{words:?} is sent on and on")
     }
 
-    /// A transaction, which runs where its first command is queued.
+    /// Runs a transaction at the node where its first command is queued.
     fn run_together(&mut self, commands: &[Vec<&str>]) {
         for _ in 0..100 {
             assert_eq!(self.client.call("MULTI").text(), "OK");
@@ -523,7 +523,7 @@ fn a_move_ends_when_data_are_flushed_memory_is_short_or_a_client_wants_it() {
     check(&mut one.raw(), "FLUSHALL", "OK");
     eventually("both are at their end", || is_over(&one) && is_over(&two));
     if latest(&one, "state") == "success" {
-        // The move was faster than the client: what was flushed is no longer what came.
+        // The move was faster than the client: the flush did not remove the keys that arrived.
         return check_filled(&two, keys);
     }
     assert_eq!(latest(&one, "message"), "Data was flushed");
@@ -533,7 +533,7 @@ fn a_move_ends_when_data_are_flushed_memory_is_short_or_a_client_wants_it() {
     assert_eq!(figure(&two, "slot_imports_failed"), 4);
 }
 
-/// A node of Valkey, if there is such a server, with some more directives.
+/// Starts a node of Valkey, if it is installed, with some more directives.
 fn valkey_node(more: &[(&str, &str)]) -> Option<Oracle> {
     let bus_port = free_port().to_string();
     let own = [
@@ -545,7 +545,8 @@ fn valkey_node(more: &[(&str, &str)]) -> Option<Oracle> {
     Oracle::start_valkey_with(&all)
 }
 
-/// A node of ours in a cluster with one of Valkey, if there is such a server, both with some more directives.
+/// Starts a node of this server in a cluster with one of Valkey, if it is installed, with some more
+/// directives.
 fn valkey_beside(more: &[(&str, &str)]) -> Option<(Server, Server)> {
     if support::is_stand_in() {
         return None;

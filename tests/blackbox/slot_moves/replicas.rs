@@ -1,5 +1,5 @@
-//! Replicas at both ends of moves: ours and those of Valkey 9, below primaries of ours and of Valkey, while clients
-//! write. `BASALT_REPLICA_MOVES` sets how many moves each way there are.
+//! Replicas at both ends of moves: this server's and Valkey 9's, below primaries of either kind, while
+//! clients write. `BASALT_REPLICA_MOVES` sets the number of moves in each direction.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,7 +16,7 @@ use crate::support::{self, Oracle, Server, check, eventually};
 const KEYS: usize = 5_000;
 const WRITERS: usize = 2;
 
-/// What no replica may have said of what its primary sent.
+/// Complaints about the primary's stream that no replica's log may contain.
 const COMPLAINTS: [&str; 4] = [
     "CRITICAL",
     "ASSERTION",
@@ -37,7 +37,7 @@ fn start() -> Server {
     }))
 }
 
-/// A replica of ours and one of Valkey for each of two primaries, if there is Valkey.
+/// Starts a replica of this server and one of Valkey for each of two primaries, if Valkey is installed.
 fn replicas() -> Option<Vec<Server>> {
     let mut replicas = Vec::new();
     for _ in 0..2 {
@@ -59,7 +59,7 @@ fn join<'s>(primaries: [&'s Server; 2], replicas: &'s [Server]) -> [Vec<&'s Serv
     shards
 }
 
-/// All servers of a shard have lived through it without a complaint, and have what their primary has.
+/// Checks that all servers of a shard survived without a complaint, and have their primary's data.
 fn check_shard(shard: &[&Server]) {
     replicated::settle(shard);
     for server in shard {
@@ -157,7 +157,7 @@ fn a_move_that_is_cancelled_leaves_nothing_at_the_replicas_of_its_target() {
         let is_cancelled = one.raw().call("CLUSTER CANCELSLOTMIGRATIONS").text() == "OK";
         eventually("it is over", || is_over(&one) && is_over(&two));
         if !is_cancelled || owns(&two) {
-            // It was faster.
+            // The move was faster.
             move_over(&two, &one);
         }
         eventually("what had come goes", || count(&two) == 0);

@@ -1,4 +1,4 @@
-//! How the source of a move signs in at the target: with a password, as a user, with a certificate.
+//! Authentication of a move's source at its target: with a password, as a user, with a certificate.
 
 use super::{TAG, await_end, check_filled, count, fill, is_over, latest, migrate, owns, pair};
 use crate::clustered::{TIMEOUT, agree, id, options};

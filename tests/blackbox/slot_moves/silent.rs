@@ -1,5 +1,5 @@
-//! Moves to a node that falls silent at some word: they can be cancelled wherever they are, and end when too much waits
-//! for them.
+//! Moves to a node that falls silent at some step: they can be cancelled at every step, and end when too much
+//! output waits for them.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use super::{
 use crate::clustered::{id, options};
 use crate::support::{self, Server, check, eventually};
 
-/// What is said last to the source.
+/// The last message to the source.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Until {
     /// Nothing.
@@ -82,13 +82,13 @@ fn answer(mut stream: TcpStream, until: Until) {
                 }
             }
         }
-        // Words are shorter than what is kept.
+        // Messages are shorter than the kept bytes.
         let kept = heard.len().saturating_sub(64);
         heard.drain(..kept);
     }
 }
 
-/// A source, a node that is the target of its moves, and what answers in its place.
+/// Starts a source, a node that is the target of its moves, and a proxy that answers in its place.
 fn with_silent() -> (Server, Server, Silent) {
     let silent = Silent::new();
     let announced = options().with("cluster-announce-port", &silent.port.to_string());
@@ -96,7 +96,7 @@ fn with_silent() -> (Server, Server, Silent) {
     (one, two, silent)
 }
 
-/// More than fits between two ends of a connection of which one does not read.
+/// Stores more than fits between two ends of a connection of which one does not read.
 fn fill_much(server: &Server) {
     let value = "x".repeat(16 << 10);
     let mut client = server.raw();
@@ -124,7 +124,7 @@ fn a_move_can_be_cancelled_wherever_it_is() {
         silent.falls_silent(until);
         migrate(&one, &two);
         eventually("it has come there", || latest(&one, "state") == state);
-        // One that waits for its turn is cancelled with it.
+        // A move that waits for its turn is cancelled with it.
         let queued = format!("CLUSTER MIGRATESLOTS SLOTSRANGE 1 1 NODE {}", id(&two));
         check(&mut one.raw(), &queued, "OK");
         check(&mut one.raw(), "CLUSTER CANCELSLOTMIGRATIONS", "OK");
@@ -148,7 +148,8 @@ fn a_move_can_be_cancelled_wherever_it_is() {
         latest(&one, "message"),
         "Writes have been paused for too long"
     );
-    // The slots may be taken from there on: what cancels comes too late, and they stay as they are not taken.
+    // The slots may be taken from then on: a cancellation comes too late, and they stay as they are not
+    // taken.
     silent.falls_silent(Until::RequestFailover);
     migrate(&one, &two);
     eventually("it is granted", || {
@@ -178,7 +179,7 @@ fn a_move_ends_when_more_waits_for_it_than_the_limit_of_replicas() {
     let value = "x".repeat(16 << 10);
     let mut client = one.raw();
     for number in 0..200 {
-        // Of another slot, and of the one that moves.
+        // Tags of another slot, and of the moving one.
         let tag = if number % 2 == 0 { "{c}" } else { TAG };
         let line = format!("SET {tag}more{number} {value}");
         assert_eq!(client.call(&line).text(), "OK");

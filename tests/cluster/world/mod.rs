@@ -1,5 +1,5 @@
-//! A cluster in one thread: machines, the links between them, their disks and clocks, and what goes wrong with all of
-//! it. A seed decides everything.
+//! A simulated cluster in one thread: machines, the links between them, their disks and clocks, and faults of
+//! each. A seed determines everything.
 
 mod writes;
 
@@ -19,30 +19,30 @@ use basalt_commands::cluster::settings::{Local, PrimaryLink, Settings};
 use basalt_commands::cluster::slot_set::SlotSet;
 use basalt_core::base::random::Random;
 
-/// Milliseconds on the clock when a world begins.
+/// Time on the clock when a world begins, in milliseconds.
 pub(crate) const BEGIN: Millis = 1_000_000;
 
 /// Milliseconds between ticks of a machine.
 const TICK: Millis = 100;
 
-/// Milliseconds after which a change that nothing waits for begins to be saved, at most.
+/// Milliseconds after which a change that no output waits for begins to be saved, at most.
 const SAVED_WITHIN: Millis = 100;
 
-/// Ticks of a server between two looks at its map.
+/// Ticks of a server between two checks of its map.
 const MAP_LOOKS: u64 = 20;
 
-/// What goes wrong, and how much of it.
+/// Kinds of faults, and their extent.
 #[derive(Clone, Copy)]
 pub(crate) struct Faults {
-    /// Milliseconds that a packet takes at most.
+    /// Greatest delay of a packet, in milliseconds.
     pub(crate) delay_max: Millis,
     /// Packets of a thousand that are lost although the link stays.
     pub lost_of_1000: u64,
     /// Packets of a thousand that come twice.
     pub twice_of_1000: u64,
-    /// Milliseconds that clocks are apart at most.
+    /// Greatest difference between clocks, in milliseconds.
     pub(crate) skew_max: Millis,
-    /// Milliseconds that a disk takes for the file at most.
+    /// Greatest time that a disk takes for the file, in milliseconds.
     pub(crate) save_max: Millis,
 }
 
@@ -52,28 +52,28 @@ pub(crate) struct Server {
     ip: String,
     settings: Settings,
     disk: Option<Saved>,
-    /// What is being written to the disk, and the last promise that it keeps. A crash leaves what was there before.
+    /// State that is being written to the disk, and the last promise in it. A crash leaves the earlier state.
     saving: Option<(Saved, u64)>,
-    /// There is more to write when that is done.
+    /// True if more is to be written after that.
     saves_again: bool,
-    /// How often it has started: what was under way in another life does not come to an end.
+    /// Number of starts: work that was under way before a restart is never completed.
     life: u64,
-    /// The map that was published last, which commands see.
+    /// The last published map, which commands see.
     published: Option<ClusterMap>,
     ticks: u64,
     skew: Millis,
     links: BTreeMap<LinkId, (usize, LinkId)>,
-    /// Whom it follows, by the place of that.
+    /// Index of the primary that it follows.
     pub(crate) follows: Option<usize>,
-    /// Numbers of the writes that it has, in order.
+    /// Numbers of its writes, in order.
     pub(crate) writes: Vec<u64>,
     heard_primary: Millis,
-    /// What it claimed last: slots and epoch.
+    /// The last claim: slots and epoch.
     claimed: (SlotSet, u64),
     stopped_until: Millis,
 }
 
-/// What a machine asks of the server that it is in.
+/// The environment that a machine sees of its server.
 struct Around {
     offset: u64,
     link: Option<PrimaryLink>,
@@ -130,15 +130,15 @@ pub(crate) struct World {
     events: BinaryHeap<Reverse<(Millis, u64, Event)>>,
     packets: BTreeMap<u64, Arc<Packet>>,
     next: u64,
-    /// Pairs that cannot reach each other, the first the second.
+    /// Pairs of servers of which the first cannot reach the second.
     pub(crate) cut: BTreeSet<(usize, usize)>,
-    /// When the last packet of a link arrives: links keep order.
+    /// Arrival time of a link's last packet: links keep order.
     arrivals: BTreeMap<(usize, LinkId), Millis>,
-    /// Votes that left, by voter and epoch.
+    /// Votes that were sent, by voter and epoch.
     votes: BTreeMap<(NodeId, u64), NodeId>,
-    /// Claims that left, by slot and epoch.
+    /// Claims that were sent, by slot and epoch.
     claims: BTreeMap<(u16, u64), NodeId>,
-    /// What was found to be wrong.
+    /// Violations that were found.
     pub(crate) wrong: Vec<String>,
     pub(crate) sent: u64,
     pub(crate) sent_bytes: u64,
@@ -146,12 +146,13 @@ pub(crate) struct World {
     /// Writes that all replicas of the shard had when they were acknowledged.
     pub(crate) acknowledged: BTreeSet<u64>,
     pub(crate) trace: bool,
-    /// Whether nobody is told of newer claims by UPDATE, as a candidate is not by redis-server.
+    /// True if no node is informed of newer claims by UPDATE, as redis-server does not inform candidates.
     pub(crate) drops_updates: bool,
 }
 
 impl World {
-    /// Primaries with replicas each, the slots dealt out, all knowing the first one by MEET.
+    /// Creates primaries with replicas each, with all slots assigned, and all nodes knowing the first one by
+    /// MEET.
     pub(crate) fn new(
         seed: u64,
         primaries: usize,
@@ -249,7 +250,7 @@ impl World {
         self.servers[at].machine.as_ref().expect("the server runs")
     }
 
-    /// A command by hand, which must be answered well.
+    /// Runs a manual command, which must succeed.
     pub(crate) fn change(&mut self, at: usize, change: Change) {
         let (now, around) = (self.clock(at), self.around(at));
         let Some(machine) = &mut self.servers[at].machine else {
@@ -262,7 +263,7 @@ impl World {
         self.carry_out(at);
     }
 
-    /// A server says that it ends; whether a replica is to take its place.
+    /// Has a server announce its shutdown; returns whether a replica is to be promoted.
     pub(crate) fn leave(&mut self, at: usize) -> bool {
         let (now, around) = (self.clock(at), self.around(at));
         let machine = self.servers[at].machine.as_mut();
@@ -301,7 +302,7 @@ impl World {
         self.random.below(self.faults.delay_max) + 1
     }
 
-    /// Starts a server with what is on its disk.
+    /// Starts a server with the state on its disk.
     pub(crate) fn start(&mut self, at: usize) {
         let seed = self.random.next_u64();
         let (now, settings) = (self.clock(at), self.servers[at].settings.clone());
@@ -340,17 +341,18 @@ impl World {
         ip.clone_into(&mut self.servers[at].ip);
     }
 
-    /// A server does nothing for a time, as under SIGSTOP.
+    /// Freezes a server for a time, as under SIGSTOP.
     pub(crate) fn freeze(&mut self, at: usize, millis: Millis) {
         self.servers[at].stopped_until = self.now + millis;
     }
 
-    /// A server goes on that was stopped, before it looks at anything.
+    /// Continues a stopped server, before it processes anything.
     pub(crate) fn thaw(&mut self, at: usize) {
         self.servers[at].stopped_until = 0;
     }
 
-    /// A client's thread runs at a server, first after a stop too; whether it acknowledges a write.
+    /// Runs a client's thread at a server, possibly first after a stop; returns whether it acknowledges a
+    /// write.
     pub(crate) fn takes_write(&mut self, at: usize) -> bool {
         let (now, around) = (self.clock(at), self.around(at));
         if let Some(machine) = &mut self.servers[at].machine {
@@ -401,7 +403,7 @@ impl World {
         }
     }
 
-    /// Begins to write the file, unless that is under way: then it begins again behind it.
+    /// Begins to write the file; if a write is under way, another one follows it.
     fn save(&mut self, at: usize) {
         if self.is_down(at) {
             return;
@@ -420,7 +422,7 @@ impl World {
         self.at(when, Event::Saved { at, life });
     }
 
-    /// The file is safe. A server that is stopped hears of it later.
+    /// Reports the file as safe. A stopped server learns of it later.
     fn saved(&mut self, at: usize) {
         let Some((saved, promise)) = self.servers[at].saving.clone() else {
             return;
@@ -460,7 +462,7 @@ impl World {
         self.carry_out(at);
     }
 
-    /// A replica takes what its primary has.
+    /// Copies the primary's writes to a replica.
     fn replicate(&mut self, at: usize) {
         if let Some(primary) = self.servers[at].follows
             && primary != at
@@ -477,7 +479,8 @@ impl World {
         }
     }
 
-    /// One owner a slot an epoch, and that one has it on its disk before others hear of the epoch.
+    /// Checks that each slot has one owner in an epoch, and that the owner's disk has the epoch before others
+    /// receive it.
     fn note_claims(&mut self, at: usize, packet: &Packet) {
         let header = &packet.header;
         let disk = self.servers[at].disk.as_ref().expect("it has a name");
@@ -653,7 +656,7 @@ impl World {
         }
     }
 
-    /// One vote an epoch.
+    /// Checks that each voter gives one vote in an epoch.
     fn note_vote(&mut self, from: usize, to: usize, packet: &Packet) {
         if packet.body != Body::Vote || self.is_down(to) {
             return;
@@ -676,8 +679,8 @@ impl World {
         }
     }
 
-    /// Commands see all that has changed: the map that was published has all that the machine's has, but for what is
-    /// brought up to date whenever somebody asks.
+    /// Checks that commands see all changes: the published map equals the machine's, except for the parts
+    /// that are updated on request.
     fn look_at_map(&mut self, at: usize) {
         let Some(published) = &self.servers[at].published else {
             return;
@@ -702,7 +705,7 @@ impl World {
         }
     }
 
-    /// Whether all servers run, hold the cluster to be up and agree about every slot.
+    /// Checks that all servers run, consider the cluster up and agree about every slot.
     pub(crate) fn agree(&self) -> Result<(), String> {
         let mut first = None;
         for (at, server) in self.servers.iter().enumerate() {
@@ -752,7 +755,7 @@ impl World {
     }
 }
 
-/// Bytes that a packet of gossip has on the wire.
+/// Returns the size of a gossip packet on the wire, in bytes.
 fn wire_bytes(packet: &Packet) -> u64 {
     let (Body::Ping(news) | Body::Pong(news) | Body::Meet(news)) = &packet.body else {
         return 2_256;

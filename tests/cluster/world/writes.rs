@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use super::World;
 
 impl World {
-    /// A client writes to whoever takes writes for the slots of each shard, and waits for the replicas.
+    /// Writes to each server that takes writes for the slots of a shard, and waits for the replicas.
     pub(crate) fn write_everywhere(&mut self) {
         for at in 0..self.servers.len() {
             if self.is_down(at) || self.servers[at].stopped_until > self.now {
                 continue;
             }
-            // Commands go by the map that was published, which waits for what was promised.
+            // Commands use the published map, which waits for the promises to be saved.
             let Some(map) = self.servers[at].published.clone() else {
                 continue;
             };
@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// Writes that were acknowledged and that no primary has.
+    /// Returns the acknowledged writes that no primary has.
     pub(crate) fn lost(&self) -> Vec<u64> {
         let mut there = BTreeSet::new();
         for at in 0..self.servers.len() {

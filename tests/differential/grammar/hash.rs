@@ -1,4 +1,4 @@
-//! Hashes, without what only later versions know: fields that expire.
+//! Hashes, without the features of later versions: fields that expire.
 
 use super::Family;
 

@@ -1,5 +1,6 @@
-//! HyperLogLogs. Several elements at once go only to keys that nothing else writes to: when an element meets a sketch
-//! that another command has made nonsense of, Redis has already added those before it, and we have not.
+//! HyperLogLogs. Several elements at once go only to keys that no other command writes to: when an element
+//! meets a sketch that another command has corrupted, Redis has already added the elements before it, and
+//! this server has not.
 
 use super::Family;
 

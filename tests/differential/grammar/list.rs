@@ -1,4 +1,4 @@
-//! Lists, with limits so low that they change between their forms all the time.
+//! Lists, with limits so low that they change encodings all the time.
 
 use super::Family;
 

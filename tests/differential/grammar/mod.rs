@@ -1,16 +1,16 @@
-//! What the differential test may say: one row a form of a command, in a small notation, by family. A new data type is
-//! a new family of rows, and where needed a new kind of word in `Pools::draw`.
+//! The commands of the differential test: one row for each form of a command, in a small notation, by family.
+//! A new data type is a new family of rows, and where needed a new kind of word in `Pools::draw`.
 //!
 //! ```text
 //! WORD              itself
-//! {kind}            a word drawn from a pool
+//! {kind}            a random word from a pool
 //! {kind}*           one to four of them; ({a} {b})* repeats a group
-//! [x y]             perhaps
+//! [x y]             optional
 //! (a|b c|d)  [a|b]  one of these
 //! ```
 //!
-//! Times are either deep in the past or far in the future: the two servers do not run in step, so nothing may expire
-//! while they are compared.
+//! Times are either deep in the past or far in the future: the two servers do not run in step, so nothing may
+//! expire while they are compared.
 
 mod hash;
 mod hyperloglog;
@@ -155,7 +155,7 @@ pub(crate) const FAMILIES: &[Family] = &[
     ),
 ];
 
-/// One command of a family, by the weights given to it.
+/// Returns one command of a family, by the weights of the families.
 pub(crate) fn command(draw: &mut Draw, families: &[u32]) -> Vec<Vec<u8>> {
     let family = FAMILIES[draw.weighted(families)].1;
     let weights: Vec<u32> = family.iter().map(|(weight, _)| *weight).collect();
@@ -171,15 +171,15 @@ pub(crate) fn command(draw: &mut Draw, families: &[u32]) -> Vec<Vec<u8>> {
     words
 }
 
-/// Now and then a command is made wrong: a word too few or too many, one that does not belong, another case.
+/// Corrupts some of the commands: a word too few or too many, a wrong one, another case.
 fn spoil(draw: &mut Draw, words: &mut Vec<Vec<u8>>) {
-    // What waits keeps its short timeout, or its bad one. Without its count, SPOP would draw.
+    // Commands that wait keep their short timeout, or their bad one. Without its count, SPOP would be random.
     let may_wait = |name: &[u8]| {
         let name = String::from_utf8_lossy(name);
         name.starts_with('B') && (name.contains("POP") || name.contains("MOVE"))
     };
     let waits = may_wait(&words[0]) || words.iter().any(|word| word == WAITED_S);
-    // What lies between two members is not defined where scores differ.
+    // Ranges between two members are undefined where scores differ.
     let is_lexical = words[0] == b"ZADD" && words.iter().any(|word| word.starts_with(b"lex:"));
     if words[0].starts_with(b"@") || words[0] == b"SPOP" || waits || is_lexical {
         return;
@@ -267,7 +267,7 @@ impl Notation<'_> {
         }
     }
 
-    /// From an opening bracket to behind the closing one.
+    /// Parses from an opening bracket to behind the closing one.
     fn choice(&mut self, draw: &mut Draw, out: &mut Vec<Vec<u8>>, keep: bool) {
         self.at += 1;
         let start = self.at;
@@ -320,7 +320,7 @@ const PATTERNS: &[&str] = &[
 const JUNK: &[&str] = &["BAD", "", "NX", "0", "nosuch\r\ncommand", "GETX", "WITH"];
 const SMALL: &[&str] = &["0", "1", "2", "3", "10", "100", "-1"];
 
-/// A word of a kind.
+/// Returns a word of a kind.
 fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
     if let Some(word) = streams::word(draw, kind).or_else(|| script::word(draw, kind)) {
         return word;
@@ -490,7 +490,8 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
                 "-9223372036854775808",
             ],
         ),
-        // For comparisons (GT, LT) drawn so widely that two relative times never lie within the servers' skew.
+        // For comparisons (GT, LT) spread so widely that two relative times never lie within the servers'
+        // skew.
         "wide" => (10_000_000_u64 + draw.below(1_000_000_000) as u64 * 100)
             .to_string()
             .into_bytes(),

@@ -1,7 +1,7 @@
 //! Scripts and functions: small random programs of calls, conversions, libraries and errors.
 //!
-//! What differs between runs (addresses of tables) or between 7.0 and 7.2 (fractions as arguments of commands) is not
-//! said.
+//! Values that differ between runs (addresses of tables) or between 7.0 and 7.2 (fractions as arguments of
+//! commands) are not generated.
 
 use super::Family;
 use crate::support::Draw;
@@ -66,7 +66,7 @@ fn one<'a>(draw: &mut Draw, pool: &[&'a str]) -> &'a str {
     pool[draw.below(pool.len())]
 }
 
-/// A library with one function, as the order of several is nobody's promise.
+/// Returns a library with one function, as the order of several is unspecified.
 fn library(draw: &mut Draw) -> String {
     let head = one(
         draw,
@@ -176,7 +176,7 @@ fn script(draw: &mut Draw) -> String {
     }
 }
 
-/// What is wrong, or nearly.
+/// Returns a script that is wrong, or nearly.
 fn wrong(draw: &mut Draw) -> &'static str {
     const SCRIPTS: &[&str] = &[
         "return nosuch",
@@ -331,7 +331,7 @@ fn text(draw: &mut Draw) -> String {
     .to_owned()
 }
 
-/// A value, with at most one key a map: the order of several is nobody's promise.
+/// Returns a value, with at most one key in each map: the order of several is unspecified.
 fn literal(draw: &mut Draw, depth: usize) -> String {
     match draw.below(if depth == 0 { 5 } else { 9 }) {
         0 => number(draw),

@@ -1,4 +1,4 @@
-//! Sets. Members drawn at random are left out where they would leave the two servers with different sets.
+//! Sets. Random members are not requested where that would leave the two servers with different sets.
 
 use super::Family;
 

@@ -1,6 +1,6 @@
-//! SORT. What it may answer in any order (a set as it lies, equal weights, texts as the locale compares them) is
-//! never stored, or else the two servers would go on with different data. Nor is what is sorted as numbers: Redis may
-//! refuse it for what an earlier command left in `errno`.
+//! SORT. Results with an unspecified order (a set in its own order, equal weights, texts in the locale's
+//! order) are never stored, as the two servers would go on with different data. Results that are sorted as
+//! numbers are not stored either: Redis may refuse them because of what an earlier command left in `errno`.
 
 use super::Family;
 

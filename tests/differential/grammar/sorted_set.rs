@@ -1,5 +1,6 @@
-//! Sorted sets, and places in them. Scores are such that both servers print them alike: 7.0 prints seventeen digits.
-//! Ranges of members have keys of their own, where all scores are equal: elsewhere they mean nothing.
+//! Sorted sets, and positions in them. Scores are such that both servers print them alike: 7.0 prints
+//! seventeen digits. Ranges of members use keys of their own, where all scores are equal: elsewhere they are
+//! meaningless.
 
 use super::Family;
 

@@ -73,7 +73,7 @@ pub(crate) const ROWS: &[(u32, &str)] = &[
     (1, "XINFO {junk} {stream}"),
 ];
 
-/// A word of a kind that only streams have.
+/// Returns a word of a kind that only streams have.
 pub(crate) fn word(draw: &mut Draw, kind: &str) -> Option<Vec<u8>> {
     let number = |draw: &mut Draw, bound: usize| draw.below(bound).to_string();
     let small_id = |draw: &mut Draw, ms: usize| match draw.below(3) {
@@ -92,7 +92,7 @@ pub(crate) fn word(draw: &mut Draw, kind: &str) -> Option<Vec<u8>> {
                 0 => small_id(draw, 60),
                 _ => number(draw, 12),
             },
-            // Mostly greater than what is there.
+            // Mostly greater than the existing ones.
             "new_id" => match draw.below(12) {
                 0 => format!("{}-*", draw.below(60)),
                 1 => pick(
@@ -157,7 +157,7 @@ pub(crate) fn word(draw: &mut Draw, kind: &str) -> Option<Vec<u8>> {
     )
 }
 
-/// Alike but for the moment, and for what 7.2 changed.
+/// True if the replies are equal, except for times and for the changes of 7.2.
 pub(crate) fn alike(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> bool {
     let is = |at: usize, word: &str| {
         words
@@ -187,7 +187,7 @@ pub(crate) fn alike(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> bool {
     timeless(ours) == timeless(theirs)
 }
 
-/// Pending entries without how long they are.
+/// Removes the idle times of pending entries.
 fn without_idle(value: &Value) -> Value {
     match value {
         Value::Array(items) if items.len() == 4 && matches!(items[2], Value::Integer(_)) => {
@@ -200,7 +200,7 @@ fn without_idle(value: &Value) -> Value {
 
 const TIMES: [&[u8]; 4] = [b"idle", b"inactive", b"seen-time", b"active-time"];
 
-/// What 8.6 and 8.8 say of a stream and its groups beside what 7.0 does.
+/// Fields of a stream and its groups that 8.6 and 8.8 report beyond those of 7.0.
 const NEWER: [&[u8]; 7] = [
     b"idmp-duration",
     b"idmp-maxsize",
@@ -227,7 +227,7 @@ fn is_named(name: &Value, names: &[&[u8]]) -> bool {
     matches!(name, Value::Bulk(name) if names.contains(&name.as_slice()))
 }
 
-/// A consumer that has nothing: 7.0 does not make one for a claim that finds nothing.
+/// True for a consumer without entries: 7.0 creates none for a claim that finds nothing.
 fn is_idle_consumer(value: &Value) -> bool {
     let pairs = pairs(value);
     let has_time = pairs.iter().any(|(name, _)| is_named(name, &TIMES));

@@ -1,8 +1,9 @@
-//! Redlock as its description has it, on the `redis` crate's asynchronous connections.
+//! Redlock as published, on the `redis` crate's asynchronous connections.
 //!
-//! `rslock` is tested too. But it waits for every instance as long as the `redis` crate does by default, half a second,
-//! so that beside a paused one no lock with a short life can be had; the description asks for a wait that is small
-//! against the life of the lock, and that is what makes this client worth its lines: many acquisitions under failures.
+//! `rslock` is tested too. But it waits for every instance for the `redis` crate's default, half a second, so
+//! that no lock with a short life can be acquired while one instance is paused. The publication asks for a
+//! wait that is small against the life of the lock; this client does so, and thus makes many acquisitions
+//! under failures.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +16,11 @@ use tokio::task::JoinSet;
 use crate::history::Clock;
 use crate::storm::Claim;
 
-/// Of each life: what clocks may run apart meanwhile, and 2 ms for clocks that count whole ones.
+/// Margin of each life: the drift of clocks, and 2 ms for clocks that count whole ones.
 const DRIFT_DIVISOR: u64 = 100;
 const DRIFT_LEAST_US: u64 = 2_000;
 
-/// After a node refused, for so long nobody tries to connect again.
+/// Time after a refusal during which no connection is attempted.
 const RECONNECT_PAUSE_US: u64 = 5_000;
 
 /// A lock over several independent instances.
@@ -42,7 +43,7 @@ enum Link {
 }
 
 impl Redlock {
-    /// The patience is how long one instance may take over a request.
+    /// `patience` is the time that one instance may take for a request.
     pub(crate) fn new(ports: &[u16], patience: Duration, clock: Clock) -> Redlock {
         let peer = |port: &u16| {
             let url = format!("redis://127.0.0.1:{port}/");
@@ -63,7 +64,7 @@ impl Redlock {
         self.peers.len() / 2 + 1
     }
 
-    /// One attempt: a majority must give the lock, and something of its life must be left then.
+    /// Makes one attempt: a majority must grant the lock, and part of its life must be left then.
     pub(crate) async fn acquire(
         &self,
         lock: usize,
@@ -93,7 +94,8 @@ impl Redlock {
         None
     }
 
-    /// Asks all, also those that gave no answer: they may have given the lock. How many had it still.
+    /// Sends the release to all, also to those that did not reply: they may have granted the lock. Returns
+    /// how many still had it.
     pub(crate) async fn release(&self, key: &str, token: &str) -> usize {
         let mut command = redis::cmd("DELEX");
         command.arg(key).arg("IFEQ").arg(token);
@@ -103,7 +105,7 @@ impl Redlock {
         .await
     }
 
-    /// Sends to all at once; returns as soon as so many said yes, or all have said something or taken too long.
+    /// Sends to all at once; returns as soon as enough agreed, or all have replied or taken too long.
     async fn count(
         &self,
         command: &redis::Cmd,
@@ -123,7 +125,7 @@ impl Redlock {
                 break;
             }
         }
-        // The others are let go on: what was sent to them they will run anyway.
+        // The others go on: they will run the sent requests anyway.
         asked.detach_all();
         count
     }

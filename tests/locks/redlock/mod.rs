@@ -1,7 +1,7 @@
 //! Redlock over three and five instances of this server, while a minority of them is killed, paused or slow.
 //!
-//! A killed instance has forgotten the locks that it gave, so it comes back only when those have run out; what becomes
-//! of Redlock without that is shown, and expected, in `crash_without_a_delay…`.
+//! A killed instance has forgotten the locks that it granted, so it comes back only when those have expired;
+//! the failure of Redlock without that delay is shown, and expected, in `crash_without_a_delay…`.
 
 mod client;
 mod nodes;
@@ -28,17 +28,17 @@ const TTL_MS: (u64, usize) = (80, 40);
 /// Longer than any life.
 const TTL_MAX: Duration = Duration::from_millis(125);
 
-/// How long an instance may take over a request.
+/// Time that an instance may take for a request.
 const PATIENCE: Duration = Duration::from_millis(15);
 
-/// A storm goes on for so many strikes and holders, however slow the machine is.
+/// Number of strikes and holders that a storm waits for, however slow the machine is.
 const STRIKES_MIN: u64 = 3;
 const HOLDS_MIN: u64 = 50;
 
 /// A storm that has not got there by then is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(120);
 
-/// What befalls a minority.
+/// A fault of a minority.
 #[derive(Debug, Clone, Copy)]
 enum Strike {
     Kill,
@@ -60,7 +60,7 @@ fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-/// Races Redlock over so many instances, of which so many are struck at a time.
+/// Races Redlock over `count` instances, of which `struck` fail at a time.
 fn race(count: usize, struck: usize, strikes: &[Strike], seed: u64) {
     let clock = Clock::start();
     let mut nodes: Vec<Node> = (0..count).map(Node::start).collect();
@@ -162,7 +162,8 @@ fn strike_some(
         }
         Strike::Slow => {
             for &victim in victims {
-                // Sometimes within the patience, sometimes beyond it: then the lock is given, and nobody hears of it.
+                // Sometimes within the patience, sometimes beyond it: then the lock is granted, and no client
+                // learns of it.
                 proxies[victim].slow_down(Duration::ZERO, PATIENCE);
             }
             nap(draw, 250);
@@ -260,7 +261,7 @@ fn instances_that_are_slow_do_no_harm() {
     race(5, 2, &[Strike::Slow, Strike::Pause, Strike::Kill], 6);
 }
 
-/// Clients of three instances that nothing disturbs, with all the patience in the world.
+/// Returns clients of three undisturbed instances, with unlimited patience.
 fn calm(ports: &[u16], clock: Clock) -> Redlock {
     Redlock::new(ports, Duration::from_secs(10), clock)
 }
@@ -315,7 +316,7 @@ fn a_majority_that_took_longer_than_the_life_of_the_lock_is_none() {
     assert!(claim.is_none(), "{claim:?}");
 }
 
-/// The known hole: instances without persistence that come back at once have forgotten whom they gave the lock.
+/// The known hole: instances without persistence that restart at once have forgotten their grants.
 #[test]
 fn crash_without_a_delay_before_the_restart_gives_the_lock_twice() {
     let clock = Clock::start();

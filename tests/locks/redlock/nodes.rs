@@ -21,7 +21,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// The number chooses threads and shards.
+    /// Starts an instance; the number determines threads and shards.
     pub(crate) fn start(number: usize) -> Node {
         let port = quiet_port(number);
         let (threads, shards) = [(1, 1), (4, 64), (1, 64), (4, 1), (2, 8)][number % 5];
@@ -45,7 +45,7 @@ impl Node {
         self.is_paused = false;
     }
 
-    /// A new process, which knows nothing of the one before.
+    /// Starts a new process, without the data of the one before.
     pub(crate) fn restart(&mut self) {
         if self.server.is_none() {
             self.server = Some(Server::start(&self.options));
@@ -58,7 +58,7 @@ impl Node {
         self.is_paused = true;
     }
 
-    /// SIGCONT: it runs what was sent meanwhile, though nobody waits for that any more.
+    /// SIGCONT: it runs the requests sent meanwhile, though no client waits for them any more.
     pub(crate) fn resume(&mut self) {
         self.signal(Signal::CONT);
         self.is_paused = false;
@@ -72,7 +72,7 @@ impl Node {
         kill_process(pid.expect("a process"), signal).expect("a signal");
     }
 
-    /// What a key holds here, asked past every proxy.
+    /// Returns the value of a key here, bypassing every proxy.
     pub(crate) fn value(&self, key: &str) -> Option<Vec<u8>> {
         let server = self.server.as_ref().expect("a node that runs");
         let reply = server.raw().call(&format!("GET {key}"));
@@ -88,8 +88,9 @@ impl Drop for Node {
     }
 }
 
-/// A free port below those that the system hands out. While a node is dead its clients go on connecting to its port;
-/// among the handed out ones, such an attempt could be given the same port for its own end, and meet itself.
+/// Returns a free port below those that the system assigns. While a node is dead its clients go on connecting
+/// to its port; among the assigned ones, such an attempt could get the same port for its own end, and connect
+/// to itself.
 fn quiet_port(number: usize) -> u16 {
     let mut draw = Draw::new(u64::from(std::process::id()) * 100 + number as u64);
     for _ in 0..1_000 {
@@ -106,13 +107,13 @@ fn quiet_port(number: usize) -> u16 {
 static TAKEN: std::sync::Mutex<std::collections::BTreeSet<u16>> =
     std::sync::Mutex::new(std::collections::BTreeSet::new());
 
-/// Stands between clients and a node, and lets each piece wait, both ways.
+/// A proxy between clients and a node, which delays each piece, both ways.
 pub(crate) struct Proxy {
     port: u16,
     delay: Arc<Delay>,
 }
 
-/// Microseconds that a piece waits: at least, and at most.
+/// Delay of a piece in microseconds: at least, and at most.
 #[derive(Default)]
 struct Delay {
     least_us: AtomicU64,

@@ -1,4 +1,4 @@
-//! The `rslock` crate as it is, over instances of this server.
+//! The unchanged `rslock` crate, over instances of this server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,7 +75,7 @@ async fn work(
                 }
                 let sent_us = clock.us();
                 taken.release().await;
-                // The crate does not tell what it found.
+                // The crate does not return what it found.
                 hold.release = Some(Release {
                     sent_us,
                     answered_us: clock.us(),
