@@ -1,9 +1,9 @@
 //! Alarms of keys that must be examined again without a change: a lock that clients wait for expires, or the next
 //! member of a queue is due.
 //!
-//! A handler that finds that it is too early sets the key's alarm and waits ([`Waiters::look_again`]). When the
-//! alarm goes off, the key counts as changed, so that its waiters are served; no client polls, and no client has a
-//! timer of its own.
+//! A handler that finds its key not ready yet sets the key's alarm and goes on waiting ([`Waiters::look_again`]).
+//! When the alarm goes off, the key counts as changed, so that its waiters are served; no client polls, and no client
+//! has a timer of its own.
 //!
 //! [`Waiters::look_again`]: super::waiting::Waiters::look_again
 //!
@@ -43,7 +43,7 @@ impl Alarms {
         }
     }
 
-    /// Removes and returns the next due key.
+    /// Removes and returns the database and key of the next alarm that is due by `now_ms`.
     pub(super) fn pop_due(&mut self, now_ms: u64) -> Option<Arc<Place>> {
         let (at_ms, _) = self.by_time.first()?;
         if *at_ms > now_ms {
@@ -55,7 +55,7 @@ impl Alarms {
         Some(place)
     }
 
-    /// Returns the time of the next alarm.
+    /// Returns the time of the next alarm, in Unix milliseconds.
     pub(super) fn next_ms(&self) -> Option<u64> {
         self.by_time.first().map(|(at_ms, _)| *at_ms)
     }

@@ -22,9 +22,9 @@ pub struct Walk {
     is_table_done: bool,
     /// Large collections of the segments walked last, and the progress in each.
     collections: Vec<(Box<[u8]>, Standing)>,
-    /// Keys of which anything was moved.
+    /// Keys of which some allocation was moved.
     pub keys_moved: u64,
-    /// Keys examined and left alone.
+    /// Keys that were examined and not moved.
     pub keys_left_alone: u64,
 }
 
@@ -68,12 +68,12 @@ impl Engine {
         } else {
             walk.position = 0;
         }
-        // The database is done once its collections are.
+        // The database is done once its large collections are done too.
         walk.is_table_done = walk.position == 0;
         true
     }
 
-    /// Continues with one collection. Returns where to continue.
+    /// Continues with one large collection. Returns the position at which to continue.
     fn relocate_collection(
         &mut self,
         index: usize,

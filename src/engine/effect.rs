@@ -16,7 +16,7 @@ use basalt_core::base::hash::Seed;
 use basalt_core::base::random::Random;
 use basalt_core::structures::block::Content;
 
-/// Maximum number of keys that a read of a tracking connection drops when too many are tracked.
+/// Maximum number of tracked keys that one read of a tracking connection drops when too many keys are tracked.
 const LAPSED_PER_READ: usize = 16;
 
 /// A change of a key, as keyspace notifications name it.
@@ -44,13 +44,13 @@ impl Event {
         Event::new(b'$', name)
     }
 
-    /// A key that was looked up and does not exist.
+    /// Event of a key that was looked up and does not exist.
     pub const MISS: Event = Event::new(b'm', "keymiss");
-    /// A key whose value is replaced as a whole.
+    /// Event of a key whose value is replaced as a whole.
     pub const OVERWRITTEN: Event = Event::new(b'o', "overwritten");
-    /// A key whose type has changed.
+    /// Event of a key whose type has changed.
     pub const TYPE_CHANGED: Event = Event::new(b'c', "type_changed");
-    /// A key that did not exist before.
+    /// Event of a key that did not exist before.
     pub const NEW: Event = Event::new(b'n', "new");
     /// A key deleted because it expired.
     pub const EXPIRED: Event = Event::new(b'x', "expired");
@@ -64,10 +64,10 @@ impl Event {
     pub const DEL: Event = Event::generic("del");
 }
 
-/// One change.
+/// One change of a key, as recorded for notifications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effect {
-    /// Position in the order over all shards.
+    /// Lamport stamp: the position in the order over all shards.
     pub stamp: u64,
     /// Database of the key.
     pub db: usize,
@@ -75,7 +75,7 @@ pub struct Effect {
     pub key: Box<[u8]>,
     /// The kind of change.
     pub event: Event,
-    /// The affected elements, where they are reported.
+    /// The affected elements (fields or members), for events that report them.
     pub elements: Vec<Box<[u8]>>,
 }
 
@@ -102,7 +102,7 @@ impl Interest {
     /// The bits of classes, which are letters.
     const CLASSES: u64 = (1 << 27) - 1;
 
-    /// Beside the classes: every written key is wanted.
+    /// Flag besides the event classes: every written key is wanted (CLIENT TRACKING BCAST).
     const ALL_KEYS: u64 = 1 << 31;
 
     /// The append-only file reads the log of commands.
@@ -111,7 +111,7 @@ impl Interest {
     /// Replicas, or the backlog kept for them, read the log of commands.
     const REPLICATING: u64 = 1 << 29;
 
-    /// Beside the classes: the changed fields of hashes are wanted.
+    /// Flag besides the event classes: the changed fields of hashes are wanted.
     const ELEMENTS: u64 = 1 << 33;
 
     /// Slot migrations to other nodes read the log of commands.
@@ -135,7 +135,8 @@ impl Interest {
         self.0.load(Relaxed) & bit != 0
     }
 
-    /// Sets whether an audience reads the log of commands. Without readers, logging costs nothing.
+    /// Sets whether an audience (append-only file, replicas, slot migrations) reads the log of commands. Without
+    /// readers, logging costs nothing.
     pub fn set_listening(&self, audience: Audience, is_on: bool) {
         if audience.includes(Audience::FILE) {
             self.put(Interest::LOGGING, is_on);
@@ -170,7 +171,7 @@ impl Interest {
         self.put(Interest::UNLINKS_EVICTED, evicted);
     }
 
-    /// Returns the command that deletes an expired key elsewhere.
+    /// Returns the command (DEL or UNLINK) that is logged when a key expires.
     pub fn deletion_of_expired(&self) -> &'static [u8] {
         match self.has(Interest::UNLINKS_EXPIRED) {
             true => b"UNLINK",
@@ -178,7 +179,7 @@ impl Interest {
         }
     }
 
-    /// Returns the command that deletes an evicted key elsewhere.
+    /// Returns the command (DEL or UNLINK) that is logged when a key is evicted.
     pub fn deletion_of_evicted(&self) -> &'static [u8] {
         match self.has(Interest::UNLINKS_EVICTED) {
             true => b"UNLINK",
@@ -207,7 +208,7 @@ impl Interest {
         self.has(Interest::ELEMENTS)
     }
 
-    /// True if single changes are wanted at all.
+    /// True if any event class is wanted.
     #[inline]
     fn is_any(&self) -> bool {
         self.has(Interest::ALL_KEYS | Interest::CLASSES)
@@ -229,8 +230,8 @@ impl Interest {
 
 /// A receiver of effects: puts them into one order for all shards and delivers them later.
 pub trait Follower: Send + Sync {
-    /// Appends the effects of one step at the end of that order, while all shards of the step are locked. Returns
-    /// the position behind them.
+    /// Appends the effects of one command or transaction at the end of the order over all shards, while all its
+    /// shards are locked. Returns the position after them.
     fn append(&self, news: Box<News>) -> u64;
 
     /// Delivers what was appended and not yet delivered, or leaves it to a thread that is delivering now. No shard
@@ -246,8 +247,8 @@ pub struct Publication {
     pub message: Arc<dyn Any + Send + Sync>,
 }
 
-/// The effects of one command, one unit, or one slice of expiry on one or several shards, as far as they are
-/// wanted.
+/// The effects of one command, one transaction or script, or one slice of expiry on one or several shards, as far as
+/// they are wanted.
 #[derive(Default)]
 pub struct News {
     /// The effects, in order; usually one.
@@ -256,11 +257,11 @@ pub struct News {
     pub publications: Vec<Publication>,
     /// Invalidations for clients with client-side caching.
     pub invalidations: Invalidations,
-    /// The position in the log of commands behind all these effects.
+    /// The position in the log of commands after all these effects.
     pub log_seen: u64,
 }
 
-/// A point in the changes of a shard.
+/// A point in the changes of a shard, to which they can be rolled back.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     dirty: u64,
@@ -275,11 +276,11 @@ pub struct Mark {
 #[repr(C, align(64))]
 struct Hot {
     stamp: u64,
-    /// The connection whose command runs, see [`Effects::begin`].
+    /// Id of the connection whose command runs, see [`Effects::begin`].
     client: u64,
-    /// The position behind this shard's latest entry in the follower's order.
+    /// The position in the follower's order after this shard's latest entry.
     position: u64,
-    /// The position behind this shard's latest entry in the log of commands.
+    /// The position in the log of commands after this shard's latest entry.
     log_position: u64,
     dirty: u64,
     by_clock: u64,
@@ -287,13 +288,13 @@ struct Hot {
     recording: bool,
     /// True if each change must be examined regardless of interest: effects are recorded, or keys are tracked.
     is_attentive: bool,
-    /// True if there is something for the follower.
+    /// True if there are effects to append for the follower.
     has_news: bool,
-    /// True if there are records to log.
+    /// True if there are command records to append to the log.
     has_records: bool,
 }
 
-/// The changes of one shard.
+/// The recorded changes of one shard.
 #[derive(Default)]
 #[repr(C)]
 pub struct Effects {
@@ -309,12 +310,12 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// Returns the stamp of the last effect, or a larger one that a reader has brought along.
+    /// Returns the stamp of the last effect, or a larger one that a reading connection has seen elsewhere.
     pub fn stamp(&self) -> u64 {
         self.hot.stamp
     }
 
-    /// Raises the stamp to what a connection or another shard has seen.
+    /// Raises the stamp to at least the largest that a connection or another shard has seen.
     pub fn raise(&mut self, stamp: u64) {
         self.hot.stamp = self.hot.stamp.max(stamp);
     }
@@ -328,7 +329,7 @@ impl Effects {
         self.hot.only_reads = only_reads;
     }
 
-    /// Returns the connection whose command runs.
+    /// Returns the id of the connection whose command runs.
     pub fn client(&self) -> u64 {
         self.hot.client
     }
@@ -343,7 +344,7 @@ impl Effects {
         self.hot.dirty
     }
 
-    /// Sets the follower of effects and the place where it registers its interest.
+    /// Sets the follower of effects and the `Interest` in which the follower registers what it wants.
     pub fn set_follower(&mut self, interest: Arc<Interest>, follower: Arc<dyn Follower>) {
         self.interest = interest;
         self.follower = Some(follower);
@@ -366,7 +367,7 @@ impl Effects {
         &self.interest
     }
 
-    /// Logs a command with a stamp behind everything that this shard has seen.
+    /// Logs a command with a stamp larger than any that this shard has seen.
     pub fn log_command<'a>(
         &mut self,
         db: usize,
@@ -430,7 +431,7 @@ impl Effects {
         &mut self.records
     }
 
-    /// True if there is something to append: news or records.
+    /// True if there is something to append: effects or command records.
     #[inline]
     pub fn is_due(&self) -> bool {
         self.hot.has_news | self.hot.has_records
@@ -458,13 +459,13 @@ impl Effects {
         position
     }
 
-    /// Returns the position in the log behind all changes that are visible in this shard.
+    /// Returns the position in the log after all changes that are visible in this shard.
     #[inline]
     pub fn log_position(&self) -> u64 {
         self.hot.log_position
     }
 
-    /// Notes that records of this shard, perhaps with others, precede this position.
+    /// Records that this shard's records, perhaps with those of other shards, were appended before this position.
     pub fn note_log_position(&mut self, position: u64) {
         self.hot.log_position = self.hot.log_position.max(position);
     }
@@ -514,8 +515,8 @@ impl Effects {
         self.followed(db, key, event);
     }
 
-    /// Records a consequence that does not count as a further change: the end of a collection that a change
-    /// emptied.
+    /// Records an event that follows from a change already counted, such as the deletion of a collection that a
+    /// change emptied.
     #[inline]
     pub fn followed(&mut self, db: usize, key: &[u8], event: Event) {
         self.hot.stamp += 1;
@@ -524,7 +525,8 @@ impl Effects {
         }
     }
 
-    /// Records a change beside a key's data, of which clients that cache the key are not notified.
+    /// Records a change that leaves a key's data as it is, such as of a stream's read state; clients that cache the
+    /// key are not notified.
     pub fn wrote_beside(&mut self, db: usize, key: &[u8], event: Event) {
         self.hot.dirty += 1;
         self.hot.stamp += 1;
@@ -533,7 +535,7 @@ impl Effects {
         }
     }
 
-    /// Passes a change to all that may want it.
+    /// Passes a change to the recorder, the follower and client tracking, as far as they want it.
     #[cold]
     fn heed(&mut self, db: usize, key: &[u8], event: Event) {
         if self.hot.recording || self.interest.wants(event.class) {
@@ -570,7 +572,7 @@ impl Effects {
     #[inline]
     pub fn noticed(&mut self, db: usize, key: &[u8], event: Event) {
         if self.interest.wants(event.class) {
-            // The stamp places it among one command's effects on several shards.
+            // The stamp orders the event among one command's effects on several shards.
             self.hot.stamp += 1;
             self.record(db, key, event);
         }
@@ -627,7 +629,7 @@ impl Effects {
         self.hot.is_attentive = true;
         if self.limit_tracked(keys_max, LAPSED_PER_READ, random)
             && self.tracked.count().exceeds_bytes()
-            // Dropping others did not free enough for so long a name.
+            // Dropping other keys did not free enough bytes for a name as long as this one.
             && let Some(invalidated) = self.tracked.take(key.bytes, 0)
         {
             self.invalidate(invalidated);
@@ -662,7 +664,7 @@ impl Effects {
         self.tracked.set_count(count);
     }
 
-    /// Counts changes that belong to no single key (FLUSHALL, SWAPDB).
+    /// Counts `count` changes that belong to no single key (FLUSHALL, SWAPDB).
     pub fn changed(&mut self, count: u64) {
         self.hot.stamp += 1;
         self.hot.dirty += count;
@@ -692,8 +694,8 @@ impl Effects {
         }
     }
 
-    /// Discards the records of changes since `mark`, which were undone. The stamp stays, as others may have seen
-    /// it.
+    /// Discards the records of changes since `mark`, which were undone. The stamp stays, as other connections or
+    /// shards may have seen it.
     pub fn back_to(&mut self, mark: Mark) {
         self.hot.dirty = mark.dirty;
         self.hot.by_clock = mark.by_clock;
@@ -708,7 +710,7 @@ impl Effects {
         self.log.len()
     }
 
-    /// Discards recorded misses behind the first `since` effects: the commands that caused them will run again.
+    /// Discards recorded misses after the first `since` effects: the commands that caused them will run again.
     #[inline]
     pub fn forget_misses(&mut self, since: usize) {
         if self.log.len() > since {
@@ -725,13 +727,13 @@ impl Effects {
         });
     }
 
-    /// True if there is something for the follower.
+    /// True if there are effects to append for the follower.
     #[inline]
     pub fn has_news(&self) -> bool {
         self.hot.has_news
     }
 
-    /// Returns the follower's position behind all changes that are visible in this shard.
+    /// Returns the follower's position after all changes that are visible in this shard.
     #[inline]
     pub fn position(&self) -> u64 {
         self.hot.position
@@ -750,8 +752,8 @@ impl Effects {
     }
 }
 
-/// Appends the effects of shards that are locked together, merged by stamp, with the messages between them. Returns
-/// the follower if there was anything for it. Without a follower the messages stay in `publications`.
+/// Appends the effects of shards that are locked together, merged by stamp, with the messages published between them.
+/// Returns the follower if anything was appended for it. Without a follower the messages stay in `publications`.
 pub fn append(
     all: &mut [&mut super::Engine],
     publications: &mut Vec<Publication>,

@@ -15,10 +15,11 @@ use basalt_core::structures::wheel;
 /// Wheel items examined per database and slice; keeps a slice well under 100 µs.
 const ITEMS_PER_SLICE: usize = 64;
 
-/// Elements of large collections deleted per database and slice.
+/// Expired elements of large collections deleted per database and slice.
 const FIELDS_PER_SLICE: usize = 256;
 
-/// Expired elements that a command deletes when it finds their collection; it does not see the others.
+/// Expired elements that a command deletes when it looks up their collection; further expired elements stay, but the
+/// command does not see them.
 pub(super) const FIELDS_PER_LOOKUP: usize = 32;
 
 /// Suspension of expiry: the time until which no expired key is deleted, though clients no longer see it (CLIENT
@@ -28,7 +29,8 @@ pub(super) const FIELDS_PER_LOOKUP: usize = 32;
 pub struct Rest {
     until_ms: AtomicU64,
     is_loading: AtomicBool,
-    /// True if a primary decides when keys are deleted; expired keys are hidden from all but its own commands.
+    /// True on a replica: the primary decides when keys are deleted. Expired keys are hidden from all commands but
+    /// the primary's.
     follows: AtomicBool,
     /// The connection that runs the primary's commands.
     link: AtomicU64,
@@ -45,17 +47,17 @@ impl Rest {
         self.stops(now_ms) || self.follows()
     }
 
-    /// True if the background deletes no keys now. With a primary, it deletes those whose deadline was set here.
+    /// True if the background deletes no keys now. On a replica it deletes only keys whose deadline was set here.
     pub fn stops(&self, now_ms: u64) -> bool {
         self.until_ms.load(Relaxed) > now_ms || self.is_loading()
     }
 
-    /// Sets whether a primary decides when keys are deleted.
+    /// Sets whether this server is a replica, whose primary decides when keys are deleted.
     pub fn set_follows(&self, follows: bool) {
         self.follows.store(follows, Relaxed);
     }
 
-    /// True if a primary decides when keys are deleted.
+    /// True on a replica, whose primary decides when keys are deleted.
     pub fn follows(&self) -> bool {
         self.follows.load(Relaxed)
     }
@@ -81,7 +83,7 @@ impl Rest {
     }
 }
 
-/// True if nothing of an entry is left at a time, though it was not yet deleted.
+/// True if nothing unexpired is left of an entry at a time, though the entry has not been deleted yet.
 pub(super) fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
     entry
         .deadline()
@@ -98,8 +100,8 @@ fn said_of_lapsed(entry: EntryRef<'_, Object>) -> (Event, &'static [u8]) {
 }
 
 impl Db {
-    /// True if an entry is invisible to readers though it was not yet deleted: it has expired, or a tag was
-    /// invalidated.
+    /// True if an entry is invisible to readers though it has not been deleted yet: it has expired, or one of its
+    /// tags was invalidated.
     pub(super) fn is_gone(&self, entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
         is_over(entry, now_ms) || self.is_invalidated(entry)
     }
@@ -108,8 +110,8 @@ impl Db {
 impl Engine {
     /// Deletes some expired keys in all databases. Returns true while more are expired.
     ///
-    /// Also publishes the time before which no deadline is armed, so that no thread needs the token to know whether
-    /// this shard has work.
+    /// Also publishes the time before which no deadline is armed, so that no thread needs to lock the shard to know
+    /// whether it has work.
     pub fn expire_slice(&mut self, now: Now) -> bool {
         if self.rest.follows() {
             return self.expire_own_slice(now);
@@ -167,7 +169,7 @@ impl Engine {
         more || more_leases || more_invalidated
     }
 
-    /// Expires keys on a replica: only deadlines that clients set here count.
+    /// Expires keys on a replica: only deadlines that clients set on this replica count.
     fn expire_own_slice(&mut self, now: Now) -> bool {
         let mut more = false;
         let mut next_ms = u64::MAX;
@@ -213,7 +215,8 @@ impl Engine {
         more || more_leases || more_invalidated
     }
 
-    /// Deletes a key whose deadline was set here, if it has passed. Returns the deadline if it is later.
+    /// Deletes a key whose deadline was set on this replica, if the deadline has passed. Returns the deadline if it
+    /// is still to come.
     fn fire_own(&mut self, index: usize, hash: u64, now: Now) -> Option<u64> {
         let (db, seed) = (self.dbs[index].as_deref_mut()?, self.seed);
         let mut later_ms = None;
@@ -232,8 +235,9 @@ impl Engine {
         None
     }
 
-    /// Notes a deadline that was set on a replica. The primary decides when its own keys are deleted, but may not
-    /// know of a deadline set by other connections, so this server has to delete the key.
+    /// Records a deadline that was set on a replica. The primary decides when its own keys are deleted, but may not
+    /// know of a deadline set here by another connection than the replication link, so this server has to delete the
+    /// key.
     #[cold]
     pub(super) fn note_own_deadline(&mut self, db: usize, hash: u64, deadline_ms: u64, now: Now) {
         if self.rest.shows_all(self.effects.client()) {
@@ -251,7 +255,8 @@ impl Engine {
         self.published.next_deadline_ms.set(next_ms);
     }
 
-    /// Takes over from a primary the decision when keys expire, including those whose deadlines the primary set.
+    /// Makes this server decide when keys expire, as it is no longer a replica; also for deadlines that the primary
+    /// set.
     pub fn decide_deadlines(&mut self) {
         for db in self.dbs.iter_mut().flatten() {
             db.charged(|db| db.own_deadlines = None);
@@ -266,8 +271,8 @@ impl Engine {
             return;
         };
         let mut later_ms = None;
-        // The table compares only a few bits of the hash, but the position searched depends on all of them. An item
-        // that matched another key than its own could delete that one and leave its own without any item.
+        // The table compares only a few bits of the hash, but the position searched depends on all of them. Otherwise
+        // an item could match another key than its own, delete that key, and leave its own key without any item.
         let seed = self.seed;
         let place = db.table.find_by_hash(hash, |entry| match next_due(entry) {
             Some(_) if (seed.hash(entry.key()) ^ hash) & wheel::ITEM != 0 => false,
@@ -402,8 +407,9 @@ impl Engine {
         true
     }
 
-    /// Logs the end of the key of a collection that is about to be deleted, as a change left only expired elements.
-    /// If some remain, the key's expiry is logged, because the logged change does not remove them.
+    /// Logs that the key of a collection is about to be deleted, as a change left only expired elements in it. If
+    /// such elements remain, an expiry of the key is logged, because the logged change does not remove them
+    /// elsewhere.
     pub(super) fn log_left_due(&mut self, index: usize, place: Place, now: Now) {
         if let Some(db) = self.dbs[index].as_deref()
             && is_over(db.at(place), now.unix_ms)
@@ -412,8 +418,8 @@ impl Engine {
         }
     }
 
-    /// Keeps a large value of a database until the token is released, and a huge one for the background; small ones
-    /// have been freed already.
+    /// Keeps a removed value for freeing: a large value until the shard is released, and a huge one for the
+    /// background; small values have been freed already.
     pub(super) fn discard(&mut self, index: usize, trash: Option<Trash>) {
         if let Some(trash) = trash {
             if let Some(db) = self.dbs[index].as_deref_mut() {
@@ -426,7 +432,7 @@ impl Engine {
         }
     }
 
-    /// Keeps a large value that is no longer charged to the shard until the token is released.
+    /// Keeps a large value that is no longer charged to the shard until the shard is released.
     pub(super) fn keep_trash(&mut self, trash: Trash) {
         if trash.is_under_way() {
             self.keep_left(trash);
@@ -497,7 +503,8 @@ mod tests {
     #[test]
     fn a_key_lives_through_the_millisecond_of_its_deadline() {
         let mut engine = Engine::new(1, SEED, 1);
-        // Multiples of the wheel's tick and others: the wheel must not fire before a lookup sees the key expired.
+        // Multiples of the wheel's tick and other times: the wheel must not fire before a lookup sees the key as
+        // expired.
         for deadline_ms in [1_600, 1_601, 1_615] {
             let name = deadline_ms.to_string();
             set(&mut engine, &name, 1_000, Deadline::At(deadline_ms));

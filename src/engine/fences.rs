@@ -8,12 +8,13 @@
 //! All shards draw from one [`FenceSource`], so a token belongs to one lock only, and tokens keep growing when a
 //! lock is renamed, moved to another database or taken again in another shard.
 //!
-//! Tokens in force go into snapshots as aux fields and into the log as notes ([`note`]). Servers without fencing
-//! skip both. Slots that migrate to another node take along the tokens of their locks and, at the end, the last one
-//! issued by this server, as the other node's clock may be behind.
+//! Tokens in force go into snapshots as aux fields and into the log as notes ([`note`], records that other servers
+//! ignore). Servers without fencing skip the aux fields and the notes. Slots that migrate to another node take along
+//! the tokens of their locks and, at the end, the last one issued by this server, as the other node's clock may be
+//! behind.
 //!
 //! Tokens from elsewhere are bounded: one that is more than a day ahead of this server's clock is rejected, or a
-//! single bad number would use up all numbers for good.
+//! single bad token would use up the range of tokens.
 //!
 //! [`Db`]: super::db::Db
 //! [`note`]: super::note
@@ -40,8 +41,9 @@ const AHEAD_US_MAX: u64 = 24 * 60 * 60 * 1_000_000;
 pub struct FenceSource(AtomicU64);
 
 impl FenceSource {
-    /// Returns a token that is larger than all before and at least the clock in microseconds: a server that lost
-    /// its last token continues above it, unless it issued more than one per microsecond or its clock was set back.
+    /// Returns a token that is larger than all earlier ones and at least the clock in microseconds: so a server that
+    /// lost its last token continues above that token, unless it issued more than one per microsecond or its clock
+    /// was set back.
     pub fn next(&self, now: Now) -> u64 {
         let clock_us = clock_us(now);
         let after = |last: u64| Some(last.saturating_add(1).max(clock_us).min(FENCE_MAX));
@@ -61,7 +63,7 @@ impl FenceSource {
         Ok(())
     }
 
-    /// Returns the last token, 0 if there was none yet.
+    /// Returns the last token issued or seen, 0 if there was none yet.
     pub fn last(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -113,7 +115,7 @@ impl Fence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooFar;
 
-/// The fencing token of a lock.
+/// The fencing token of a lock, with the lock's size if it is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fenced {
     /// The token and its owner.
@@ -127,14 +129,14 @@ pub type ByKey = HashMap<Box<[u8]>, Fenced>;
 
 /// The fences of one database of a shard.
 ///
-/// Invariant: each belongs to a key that is in the table.
+/// Invariant: each fence belongs to a key that is in the table.
 #[derive(Debug, Default)]
 pub(super) struct Fences {
-    /// Shared with a snapshot that has not yet written it: the first change after its cut makes a copy.
+    /// Shared with a snapshot that has not yet written the fences: the first change after its cut makes a copy.
     by_key: Arc<ByKey>,
     /// Previous fences, for undo: one entry per change since the current attempt began.
     before: Option<Vec<Change>>,
-    /// Locks that are held, and their bytes.
+    /// Number of locks that are held.
     held_keys: usize,
     held_bytes: usize,
 }
@@ -177,8 +179,8 @@ impl Fences {
         fenced.is_some_and(|fenced| fenced.held_bytes != 0)
     }
 
-    /// Records that the key exists and takes `bytes` as a lock that must not be evicted, or 0 if it may be. Returns
-    /// whether it is a lock, that is, has a fence.
+    /// Records that the key exists and, as a held lock, takes `bytes`; 0 if it may be evicted. Returns whether the
+    /// key is a lock, that is, has a fence.
     pub(super) fn hold(&mut self, key: &[u8], bytes: usize) -> bool {
         let held_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let Some(before) = self.by_key.get(key).copied() else {
@@ -239,7 +241,7 @@ impl Fences {
         account::apart(|| self.before = None);
     }
 
-    /// Clears all fences, as the database is emptied, maybe by the attempt whose changes are recorded.
+    /// Drops all fences, as the database is emptied, maybe by the attempt whose changes are recorded.
     pub(super) fn forget(&mut self) {
         self.forget_changes();
         if !self.by_key.is_empty() {
@@ -249,8 +251,8 @@ impl Fences {
         }
     }
 
-    /// Reverts to the state at which recording began and returns the changes. The caller must [set](Fences::hold)
-    /// the bytes of each key that is held again.
+    /// Reverts to the fences at the time when recording began and returns the changes. The caller must
+    /// [set](Fences::hold) the bytes of each key that is held again.
     pub(super) fn undo(&mut self) -> Vec<Change> {
         let before = self.before.take().unwrap_or_default();
         for (key, fenced) in before.iter().rev() {
@@ -294,7 +296,7 @@ mod tests {
         }
         assert_eq!((source.last(), source.raise(most, NOW)), (0, Ok(())));
         assert_eq!(source.next(NOW), most + 1);
-        // No clock makes a token negative for a client.
+        // Even a clock at the end of time makes no token negative for a client.
         let end_of_time = Now { unix_ms: u64::MAX };
         assert_eq!(source.raise(FENCE_MAX, end_of_time), Err(TooFar));
         let drawn = source.next(end_of_time);

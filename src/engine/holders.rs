@@ -1,15 +1,15 @@
 //! Leases by user and connection, and the choice of the lease to end at the limit; see [`leases`](super::leases).
 //!
-//! Users share the capacity: the user with the most leases loses one. Within a user, leases of closed connections
-//! go first, in the order in which they would expire. Then a connection that holds more than [`SMALL`] loses its
-//! oldest one, the largest connection first. If none holds that many, the user's oldest lease goes: one connection
-//! that serves a whole program is no worse off than many with one lease each, and a client that wants to void the
-//! leases of others has to request the whole capacity while these load.
+//! Users share the capacity: the user with the most leases loses one. Within a user, leases of closed connections go
+//! first, in the order in which they would expire. Then a connection that holds more than [`SMALL`] loses its oldest
+//! one, the largest connection first. If none holds that many, the user's oldest lease goes: one connection that
+//! serves a whole program is no worse off than many connections with one lease each, and a client can end the leases
+//! of other users only by requesting the whole capacity while these load their keys.
 //!
 //! All counts are maintained incrementally. Queues keep the leases of a user and of a connection in the order in
-//! which they were given, including ended ones, up to as many as are in force; the sequence number of each lease
-//! tells which are. Closed connections are found by scanning all connections that hold leases, once per
-//! [`LEASES_PER_LOOK`] leases given at the limit, so that no connection has to report its end.
+//! which they were given. A queue may hold ended leases too, about as many as are in force; the sequence number of
+//! each lease tells which are in force. Closed connections are found by scanning all connections that hold leases,
+//! once per [`LEASES_PER_LOOK`] leases given at the limit, so that no connection has to report its end.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -25,28 +25,28 @@ pub(super) type Leased = (usize, u64);
 #[derive(Clone, Debug)]
 pub(super) struct Lease {
     pub(super) token: u64,
-    /// The number of the user that it was given to.
+    /// The number of the user that the lease was given to.
     pub(super) user: u64,
-    /// The id of the connection, or [`CLOSED`] once it was found closed.
+    /// The id of the connection that the lease was given to, or [`CLOSED`] once it was found closed.
     pub(super) connection: u64,
     /// Sequence number of the lease, see [`Holders`].
     pub(super) number: u64,
     /// The first time, in Unix milliseconds, at which it is expired.
     pub(super) until_ms: u64,
-    /// The number of tag invalidations before it was given, see [`leases`](super::leases).
+    /// The number of tag invalidations before the lease was given, see [`leases`](super::leases).
     pub(super) given_at: u64,
     /// The key, once a client waits for it.
     pub(super) waited: Option<Box<[u8]>>,
 }
 
 impl Lease {
-    /// Returns the user and the connection that it was given to.
+    /// Returns the user and the connection that the lease was given to.
     pub(super) fn holder(&self) -> (u64, u64) {
         (self.user, self.connection)
     }
 }
 
-/// Connections and their users, as leases need them.
+/// The connections and users of a server, as far as leases need to know them.
 pub trait Connections: Send + Sync {
     /// Returns the number of a connection's user.
     fn user_of(&self, connection: u64) -> u64;
@@ -58,7 +58,7 @@ pub trait Connections: Send + Sync {
     fn may_load(&self, connection: u64, db: usize, key: &[u8]) -> bool;
 }
 
-/// Number of leases up to which a connection is not singled out.
+/// A connection with at most this many leases is not chosen before others when a lease must end.
 pub(super) const SMALL: usize = 64;
 
 /// Leases given at the limit between two scans for closed connections.
@@ -70,7 +70,7 @@ const CLOSED: u64 = 0;
 /// Leases by their keys.
 pub(super) type ByKey = HashMap<Leased, Lease>;
 
-/// A user, and a connection.
+/// A user's number and a connection's id.
 type Holder = (u64, u64);
 
 /// Leases in the order in which they were given, with their sequence numbers, and how many of them are in force.
@@ -94,7 +94,7 @@ impl Queue {
         self.items.push_back((number, leased));
     }
 
-    /// Counts one ended lease. Returns whether others are left.
+    /// Counts one ended lease. Returns whether the queue has leases in force.
     fn ended(&mut self, by_key: &ByKey) -> bool {
         self.count -= 1;
         if self.items.len() > 2 * self.count + ENDED_MAX {
@@ -132,7 +132,7 @@ pub(super) struct Holders {
 }
 
 impl Holders {
-    /// Adds a lease that was given or restored.
+    /// Adds a lease that was given to a client or restored by undo.
     pub(super) fn came(&mut self, leased: Leased, lease: &mut Lease) {
         self.last += 1;
         lease.number = self.last;
@@ -296,7 +296,7 @@ mod tests {
             .fill_lease(0, &key, token, now, std::iter::empty())
     }
 
-    /// Makes fifty loads on one connection, as a program does. Returns the number of stored ones.
+    /// Makes fifty loads on one connection, as a program does. Returns the number of values that were stored.
     fn web_tier(engine: &mut Engine, connection: u64) -> usize {
         let names: Vec<String> = (0..50).map(|number| format!("page {number}")).collect();
         let tokens: Vec<u64> = names
@@ -358,7 +358,7 @@ mod tests {
         let half = LEASES_MAX as u64 / 2;
         let mut tokens = Vec::new();
         for number in 0..2 * half {
-            // The later ones are closed, and those given first among them expire last.
+            // The later connections are closed, and of their leases those given first expire last.
             let name = format!("lease {number}");
             tokens.push(give(
                 &mut engine,

@@ -3,7 +3,7 @@
 
 use arc_swap::ArcSwap;
 
-/// Estimated uses of a few keys, by the hash of the key. Other keys are used less, or were not seen.
+/// Estimated uses of a few keys, by the hash of the key. Keys not listed here are used less, or were not sampled.
 #[derive(Debug, Default)]
 pub struct HotCounts(ArcSwap<Vec<(u64, u64)>>);
 
@@ -39,7 +39,7 @@ pub fn on_logarithmic_scale(uses: u64, factor: u32) -> u8 {
     reached
 }
 
-/// Start of the scale: a key that was written and not used since.
+/// Start of the scale: the value of a key that was written and not used since.
 pub const NEW_KEY: u8 = 5;
 
 #[cfg(test)]
@@ -48,8 +48,8 @@ mod tests {
 
     #[test]
     fn the_scale_is_the_one_that_redis_documents() {
-        // Redis's documentation has a table of the counter after a number of hits, measured; this is the row of
-        // factor 10.
+        // Redis's documentation has a table of the counter after a number of hits, as measured; these are its values
+        // for factor 10.
         for (uses, about) in [(100, 10), (1_000, 18), (100_000, 142), (1_000_000, 255)] {
             let reached = i32::from(on_logarithmic_scale(uses, 10));
             assert!((reached - about).abs() <= 4, "{uses}: {reached}");

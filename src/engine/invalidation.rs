@@ -9,13 +9,13 @@ use basalt_core::structures::table::Place;
 /// Keys of a tag deleted in one slice.
 const FREED_PER_SLICE: usize = 64;
 
-/// Keys of a shard deleted when their tag is invalidated, while all shards are locked: enough to finish a small
-/// tag.
+/// Number of a tag's keys that each shard deletes at once when the tag is invalidated, while all shards are locked:
+/// enough to finish a small tag.
 const FREED_AT_ONCE: usize = 16;
 
 impl Engine {
-    /// Invalidates a tag: its keys become invisible. Some are deleted here, the others by the background. Returns
-    /// their number.
+    /// Invalidates a tag: its keys become invisible. Some of them are deleted here, the others by the background.
+    /// Returns the number of keys that had the tag.
     pub fn invalidate_tag(&mut self, index: usize, name: &[u8]) -> usize {
         self.waiters.note_invalidated(index, name);
         let db = self.dbs[index].as_deref_mut();
@@ -32,8 +32,8 @@ impl Engine {
         count
     }
 
-    /// Deletes some keys of invalidated tags, and releases the names of tags without keys. Returns true while there
-    /// are more.
+    /// Deletes some keys of invalidated tags, and frees the names of tags without keys. Returns true while there are
+    /// more to delete.
     pub fn free_invalidated(&mut self) -> bool {
         let mut more = false;
         for index in 0..self.dbs_end {

@@ -1,4 +1,4 @@
-//! Upkeep of a database's largest values: notes values as they are added, changed and removed, publishes the
+//! Upkeep of a database's largest values: records values as they are added, changed and removed, publishes the
 //! largest sizes, and lists the keys.
 
 use super::db::Db;
@@ -55,14 +55,15 @@ impl Db {
             .set_largest(data_type as usize, most.max().unwrap_or(0));
     }
 
-    /// Publishes the largest values again, when the database has a new number.
+    /// Publishes the largest values again, after the database has been given another number.
     pub(super) fn publish_all_largest(&self) {
         for (data_type, _) in DataType::ALL {
             self.publish_largest(data_type);
         }
     }
 
-    /// Calls `visit` with the key and bytes of each of the largest values of a type that still exist, in no order.
+    /// Calls `visit` with the key and bytes of each of the recorded largest values of a type that still exist, in no
+    /// order.
     pub fn each_large(&self, data_type: DataType, mut visit: impl FnMut(&[u8], u64)) {
         for large in self.largest.of(data_type) {
             let is_it = |entry: EntryRef<'_, Object>| {

@@ -1,10 +1,10 @@
 //! The largest values of a database by type, without scans: every change of a value reports its new size, and the
 //! few largest are remembered by the hash of their key.
 //!
-//! The entries are hints: the command that lists them looks the keys up, so that no reply is stale. A list that has
-//! lost a key to deletion has a gap until the next large value is written; as there is a list in each shard, the
-//! ten largest overall are hardly ever among those missed. Sizes are noted in steps of an eighth, so that a list
-//! that grows by one element at a time is noted seldom.
+//! The entries are hints: the command that lists the largest values looks their keys up, so that no reply is stale.
+//! When a recorded key is deleted, its slot stays empty until the next large value is written. As each shard
+//! remembers its own few, the ten largest values overall are hardly ever missed. Sizes are recorded in steps of an
+//! eighth, so that a value that grows by one element at a time is recorded seldom.
 
 use super::value::{DataType, Object, TYPES};
 use basalt_core::structures::entry::{EntryRef, Value};
@@ -15,15 +15,15 @@ pub const LARGE_BYTES_MIN: u64 = 16 * 1024;
 /// Values remembered for each type, in each database of a shard.
 const PLACES: usize = 4;
 
-/// A value that was large when it was noted; an entry with no bytes is free.
+/// A value that was large when its size was recorded; an element with 0 bytes is free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Large {
     pub(super) hash: u64,
     pub(super) bytes: u64,
 }
 
-/// The largest values by type, see the module. Allocates nothing later, so that a database uses as much memory
-/// after a large value as before it.
+/// The largest values by type, see the module. Memory is allocated only at creation, so that a database uses as much
+/// of it after a large value as before.
 #[derive(Debug, Default)]
 pub(super) struct Largest([[Large; PLACES]; TYPES]);
 
@@ -59,7 +59,7 @@ impl Largest {
     }
 }
 
-/// True if two sizes differ enough to be noted.
+/// True if two sizes differ enough to be recorded again.
 pub(super) fn is_other_step(before: u64, after: u64) -> bool {
     let step = |bytes: u64| {
         let shift = bytes.max(8).ilog2() - 3;

@@ -1,19 +1,19 @@
 //! Leases of this shard's keys: which client may load a key that is missing or stale, and until when.
 //!
 //! A lease is a random number, the token, that LGET gives to one client and that LFILL has to present. Every change
-//! of the key ends the lease, and so does a deletion when there was no key to delete: a client that read the old
-//! row before another client changed it can no longer store it. Leases are kept beside the queues of
-//! [`waiting`](super::waiting), because clients that wait for a key to be loaded must be served when its lease
-//! ends.
+//! of the key ends the lease, and so does a deletion when there was no key to delete: a client that read an old row
+//! of the source database before another client changed that row can no longer store it here. Leases are kept beside
+//! the queues of [`waiting`](super::waiting), because clients that wait for a key to be loaded must be served when
+//! its lease ends.
 //!
 //! A lease identifies its key by the hash alone. Two keys with one hash would share one lease: one of them would
 //! appear busy while the other is loaded, and a change of either would end it. Both are safe, so the names need not
 //! be kept.
 //!
-//! The limit of a shard is shared by all users. At the limit the user with the most leases loses one, whether it is
-//! the one that asks or another, leases of closed connections first ([`holders`](super::holders)): a client that
-//! requests leases without end voids its own. A lease does not end with its connection: many programs fill on
-//! another one.
+//! The limit of a shard is shared by all users. At the limit the user with the most leases, who may be the requesting
+//! one, loses a lease, leases of closed connections first ([`holders`](super::holders)): a client that requests
+//! leases without end voids its own. A lease does not end with its connection: many programs send LFILL on another
+//! connection than LGET.
 //!
 //! Invariants: no more than [`LEASES_MAX`] leases are in force; without leases no memory is used.
 
@@ -31,8 +31,8 @@ use basalt_core::base::maps;
 /// is in force, hit it once in 150 million leases. A client that may guess by LFILL may write the key anyway.
 pub(super) const TOKEN_BITS: u32 = 53;
 
-/// Number of tag invalidations remembered while there are leases. Beyond that all are dropped, and older leases
-/// cannot fill a key that is to have tags.
+/// Number of tag invalidations remembered while leases are in force. Beyond that number all are forgotten, and leases
+/// given before can no longer fill a key that is to have tags.
 const INVALIDATED_MAX: usize = 1024;
 
 /// Expired leases that are ended in one slice.
@@ -43,9 +43,9 @@ const ENDED_PER_SLICE: usize = 64;
 pub enum Standing {
     /// No client has a lease.
     Free,
-    /// The client with the token loads it.
+    /// A client with the token is loading the key.
     Leased,
-    /// A lease has just expired, and waiting clients come first.
+    /// A lease has just expired, and clients that wait for the key are served before a new lease is given.
     Promised,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Leases {
     /// invalidation.
     invalidated: HashMap<Leased, u64>,
     pub(super) invalidations: u64,
-    /// Invalidations up to this number were too many to be remembered.
+    /// Tag invalidations up to this sequence number were forgotten, because there were too many.
     forgotten: u64,
     /// Undo records of the current attempt.
     pub(super) undo: Option<Vec<Undo>>,
@@ -142,7 +142,7 @@ impl Leases {
         }
         self.charged(|leases| {
             let lease = leases.remove(leased)?;
-            // What is kept outside is a copy: the shard is credited with what it was charged for.
+            // The copy kept for undo is charged to no account: the shard is credited with what it was charged for.
             account::apart(|| {
                 if let Some(undo) = &mut leases.undo {
                     undo.push(Undo::Ended(leased, lease.clone()));
@@ -185,7 +185,7 @@ impl Leases {
         self.seed.map_or(0, |seed| seed.hash(key))
     }
 
-    /// Ends the lease of a key that changed.
+    /// Ends the lease of a key that changed, if there is one.
     pub(super) fn void(&mut self, db: usize, key: &[u8]) {
         let leased = (db, self.hash(key));
         self.end(leased, End::Change);
@@ -199,7 +199,7 @@ impl Leases {
         }
     }
 
-    /// Records that a tag was invalidated: data read before must not be stored with it.
+    /// Records that a tag was invalidated: values read before that must not be stored with the tag.
     pub(super) fn note_invalidated(&mut self, db: usize, tag: &[u8]) {
         if self.is_empty() {
             return;
@@ -228,7 +228,7 @@ impl Leases {
         })
     }
 
-    /// True if the lease of a key in a queue is in force.
+    /// True if the lease of a key with waiters is in force.
     pub(super) fn are_in_force(&self, db: usize, key: &[u8], now: Now) -> bool {
         let lease = self.by_key.get(&(db, self.hash(key)));
         lease.is_some_and(|lease| lease.until_ms > now.unix_ms)
@@ -246,7 +246,8 @@ impl Leases {
                     Undo::Given(leased) => {
                         leases.remove(*leased);
                     }
-                    // Copied, so that the shard is charged for what it has, and not for what the attempt kept.
+                    // Cloned, so that the shard is charged for the restored copy, and not for the uncharged one kept
+                    // for undo.
                     Undo::Ended(leased, lease) => leases.insert(*leased, lease.clone()),
                 }
             }
@@ -255,8 +256,8 @@ impl Leases {
 }
 
 impl Engine {
-    /// Ends some expired leases. Returns true while more are expired, and the next expiry, `u64::MAX` if there is
-    /// none.
+    /// Ends some expired leases. Returns true while more have expired, and the time of the next expiry, `u64::MAX` if
+    /// no lease is left.
     pub(super) fn end_leases(&mut self, now: Now) -> (bool, u64) {
         for _ in 0..ENDED_PER_SLICE {
             let Some(&(until_ms, db, hash)) = self.waiters.leases.by_end.first() else {

@@ -1,8 +1,8 @@
 //! One shard's keyspace: databases, values, expiry, effects.
 //!
 //! Synchronous and deterministic: the caller passes in time and randomness. No I/O, no threads, no locks. An
-//! [`Engine`] is `Send`, because the thread that currently holds the shard's token runs it; it is never touched by
-//! two threads at once. State that other threads may read without the token is in [`published::Published`].
+//! [`Engine`] is `Send`, because any thread that holds the shard's lock (the *token*) may run it; two threads never
+//! use it at once. State that other threads may read without the token is in [`published::Published`].
 
 #![forbid(unsafe_code)]
 
@@ -57,7 +57,7 @@ use evict::budget::Budget;
 use published::{DbCounts, Published};
 use smallvec::SmallVec;
 
-/// A key as prepared by routing: its bytes and their hash, computed once per request.
+/// A key as routing prepares it: its bytes and their hash, computed once per request.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
     /// The key itself.
@@ -84,7 +84,7 @@ pub struct Now {
 }
 
 /// Data that a shard has released: flushed databases and huge values. Only the owner of this struct still refers to
-/// them, so they are freed without a token.
+/// them, so they are freed without the shard's lock (token).
 pub struct Doomed {
     /// Each database with its number of keys.
     dbs: Vec<(Db, i64)>,
@@ -107,9 +107,10 @@ impl Doomed {
         self.values.is_empty() && self.dbs.is_empty() && self.tracked.is_empty()
     }
 
-    /// Frees up to `segments` segments, or a comparable part of a huge value. Returns true while some are left.
+    /// Frees up to `segments` table segments, or a comparable part of a huge value. Returns true while something is
+    /// left to free.
     pub fn free_some(&mut self, segments: usize) -> bool {
-        // Huge values left the shard's account when they were deleted.
+        // The bytes of huge values were credited to the shard when the values were deleted.
         if let Some(trash) = self.values.last_mut() {
             if !trash.free_some(segments * ELEMENTS_PER_SEGMENT) {
                 let bytes = trash.bytes();
@@ -119,7 +120,7 @@ impl Doomed {
             }
             return !self.is_empty();
         }
-        // Tracked keys are not charged to any shard's account.
+        // The table of tracked keys is not charged to any shard's account.
         if let Some(tracked) = self.tracked.last_mut() {
             if !tracked.drain_some(segments) {
                 self.tracked.pop();
@@ -143,10 +144,10 @@ impl Doomed {
     }
 }
 
-/// A value that is freed on drop. Until then it is charged to no shard's account: it would count as memory used in
-/// addition to the shards', and as much again would be evicted for it.
+/// A value that is freed on drop. Until then its bytes are charged to no shard but counted as used outside the
+/// shards, so that memory being freed is not taken for free.
 pub struct Leaving {
-    /// None once freed.
+    /// The value; None once it is freed.
     trash: Option<value::Trash>,
     budget: Arc<Budget>,
 }
@@ -169,16 +170,16 @@ impl Drop for Leaving {
     }
 }
 
-/// Work that is deferred until the thread has released the token, so that no command waits for it.
+/// Work that is deferred until the thread has released the shard, so that no command waits for it.
 #[derive(Default)]
 pub struct Deferred {
-    /// Values too large to be freed under the token.
+    /// Values that are too large to be freed while the shard is locked.
     pub trash: Vec<Leaving>,
     /// Tasks to wake.
     pub wakes: Vec<Waker>,
     /// Debug-level log lines.
     pub notes: Vec<String>,
-    /// The follower that has effects to deliver which were appended meanwhile.
+    /// The follower that must deliver effects, if any were appended while the shard was locked.
     pub follower: Option<Arc<dyn effect::Follower>>,
 }
 
@@ -205,7 +206,7 @@ impl Deferred {
         }
     }
 
-    /// Does the deferred work. The thread must not hold the token.
+    /// Does the deferred work. The thread must not have the shard locked.
     pub fn settle(&mut self) {
         if let Some(follower) = self.follower.take() {
             follower.deliver();
@@ -233,16 +234,17 @@ pub struct Reads {
 /// reads, so that few cache lines move from core to core with the shard.
 #[repr(C)]
 pub struct Engine {
-    /// Changes made by commands, for all followers of changes.
+    /// Effects of commands: the changes to pass to the log, notifications and client tracking.
     pub effects: Effects,
     dbs: Box<[Option<Box<Db>>]>,
-    /// No database from this index on was ever written or read: most clients use only the first one.
+    /// One more than the index of the last database that was ever written or read: most clients use only the first
+    /// database.
     dbs_end: usize,
     seed: Seed,
     published: Arc<Published>,
     /// Random numbers for RANDOMKEY, eviction and the like.
     pub random: Random,
-    /// Work to do once the token is released.
+    /// Work to do once the shard is released.
     pub deferred: Deferred,
     /// Clients waiting for keys of this shard.
     pub waiters: waiting::Waiters,
@@ -252,7 +254,7 @@ pub struct Engine {
     pub shard: u16,
     /// The keys sampled for the miss ratio curve, while it is enabled.
     reuse: Option<Box<ReuseDistance>>,
-    /// The time until which nothing expires; shared by all shards.
+    /// The suspension of expiry; shared by all shards.
     pub rest: Arc<expire::Rest>,
     /// Recent use counts of the server's hottest keys.
     pub hot_counts: Arc<hot_counts::HotCounts>,
@@ -260,37 +262,37 @@ pub struct Engine {
     pub fence_source: Arc<fences::FenceSource>,
     /// Databases released by FLUSHALL, FLUSHDB or SWAPDB, freed in slices.
     doomed: Vec<(Db, i64)>,
-    /// Databases released before a snapshot had finished with them.
+    /// Databases that were flushed or swapped out before a snapshot had saved them.
     #[expect(
         clippy::vec_box,
         reason = "they come and go as the boxes that they are in"
     )]
     flushed_unsaved: Vec<Box<Db>>,
-    /// Collections released likewise; charged to no account.
+    /// Collections that were deleted before a snapshot had saved them; charged to no account.
     left_unsaved: VecDeque<value::Trash>,
     /// Huge values, also freed in slices.
     doomed_values: Vec<value::Trash>,
     /// The undo state of the current attempt, if any.
     attempt: Option<Box<undo::Attempt>>,
     budget: Arc<Budget>,
-    /// The rules that order keys for eviction, if they are ordered.
+    /// The rules that order keys for eviction; None if keys are not ordered.
     order: Option<evict::order::Rules>,
-    /// The number of shards, if keys are kept apart by slot, as in a cluster.
+    /// The number of shards, if keys are indexed by slot, as in a cluster.
     slot_shards: Option<u16>,
     /// Resources used by requests per slot, if counted.
     slot_usage: slot_usage::SlotUsage,
-    /// Slots that are being imported and whose keys are hidden from clients.
+    /// Slots that are being imported; their keys are hidden from clients.
     coming: BTreeSet<u16>,
-    /// Bytes evicted since this shard last received a part of the budget: of all memory, then of each database's
-    /// share.
+    /// Bytes evicted for which this shard has not yet received grants from other shards: for the limit of all memory,
+    /// then for each database's share.
     untraded_bytes: SmallVec<[i64; 2]>,
     /// Tracked keys of flushed databases, also freed in slices.
     doomed_tracked: Vec<tracking::Forgotten>,
-    /// Read counters from before the current command, if it declared that it may have no effect.
+    /// Read counters from before the current command, if the command may turn out to have to run elsewhere.
     reads_before: Reads,
 }
 
-/// Returns the engine of a shard, if it is among the locked ones.
+/// Returns the engine of a shard, if that shard is among the locked ones.
 pub fn engine_of<'e>(engines: &'e mut [&mut Engine], shard: u16) -> Option<&'e mut Engine> {
     let engine = engines.iter_mut().find(|engine| engine.shard == shard);
     engine.map(|engine| &mut **engine)
@@ -349,15 +351,14 @@ impl Engine {
         }
     }
 
-    /// Takes back the lookup counts since `then`, because the commands will run again: their lookups are not
-    /// counted twice and their misses are not reported twice. Keys that expired and were deleted meanwhile stay
-    /// deleted.
+    /// Resets the lookup counters to their values in `then`, because the commands since then will run again: neither
+    /// their lookups nor their misses shall count twice. Keys that expired and were deleted meanwhile stay deleted.
     pub fn forget_reads_since(&mut self, then: &Reads) {
         self.published.commands.set(then.commands);
         for db in 0..self.dbs_end {
-            // A database that was not read by then had no lookups.
+            // A database that had not been read at that time had no lookups.
             let kept = then.counts.get(db).copied().unwrap_or_default();
-            // Keys that have expired meanwhile stay expired.
+            // Only lookups are reset: keys that have expired since then stay deleted, and counted.
             let now = self.published.counts(db);
             self.published.recount(
                 db,
@@ -378,7 +379,7 @@ impl Engine {
             .collect()
     }
 
-    /// Prepares for counting lookups in a database.
+    /// Makes sure that lookups in a database are counted.
     #[inline]
     fn note_look_ups(&mut self, db: usize) {
         if db >= self.dbs_end {
@@ -386,21 +387,20 @@ impl Engine {
         }
     }
 
-    /// Begins a command that may turn out to have to run elsewhere, see [`Engine::forget_reads`].
+    /// Begins a command that may turn out to have to run on other shards, see [`Engine::forget_reads`].
     #[inline]
     pub fn keep_reads(&mut self) {
         self.reads_before = self.reads();
     }
 
-    /// Takes back the counts of the command that began with [`Engine::keep_reads`]: it did nothing and will run
-    /// again.
+    /// Resets the counters to their values at [`Engine::keep_reads`]: the command did nothing and will run again.
     #[cold]
     pub fn forget_reads(&mut self) {
         let before = std::mem::take(&mut self.reads_before);
         self.forget_reads_since(&before);
     }
 
-    /// Returns the part of this shard's state that is readable without its token.
+    /// Returns the part of this shard's state that is readable without locking it.
     pub fn published(&self) -> &Arc<Published> {
         &self.published
     }
@@ -415,7 +415,7 @@ impl Engine {
         self.dbs.len()
     }
 
-    /// Returns a database, if it was ever written to.
+    /// Returns a database; None if it was never written to.
     pub fn db(&self, index: usize) -> Option<&Db> {
         self.dbs[index].as_deref()
     }
@@ -461,8 +461,7 @@ impl Engine {
         slot.as_deref_mut().expect("created above")
     }
 
-    /// Returns the entry of a key without counting, touching or deleting anything, for keys that were just looked
-    /// up.
+    /// Returns the entry of a key that was just looked up, without counting, touching or deleting anything.
     pub fn peek(&self, db: usize, key: &Key<'_>) -> Option<EntryRef<'_, value::Object>> {
         let db = self.db(db)?;
         Some(db.at(db.find(key)?))
@@ -500,7 +499,8 @@ impl Engine {
     }
 
     fn exchange(&mut self, first: usize, second: usize) {
-        // Hide both first: a table that moves blanks its old address, which may belong to the other one by then.
+        // Hide both databases first: a table that moves clears the address published at its old number, which may
+        // belong to the other database by then.
         for index in [first, second] {
             if let Some(db) = self.dbs[index].as_deref_mut() {
                 db.hide();
@@ -516,8 +516,8 @@ impl Engine {
         }
     }
 
-    /// Deletes watched keys that have expired in two databases: an expired key counts as absent, and must not
-    /// appear to be deleted later from the other database.
+    /// Deletes expired keys that are watched in two databases which are about to be swapped: an expired key counts as
+    /// absent, and must not appear to be deleted later from the other database.
     fn expire_watched(&mut self, dbs: [usize; 2], now: Now) {
         if self.watches.is_empty() {
             return;
@@ -594,7 +594,7 @@ impl Engine {
             self.watches
                 .database_changed(index, stamp, |key| db.find(&Key::new(key, seed)).is_some());
         }
-        // Draining it later must not blank the published address of its successor.
+        // When the flushed database is freed later, it must not clear the address that its successor has published.
         db.hide();
         self.published.clear_db(index);
         match &mut self.attempt {
@@ -604,12 +604,13 @@ impl Engine {
         removed
     }
 
-    /// Releases a database. Its memory is freed in slices, unless it is very small.
+    /// Releases a database. Its memory is freed in slices, or at once if it is very small.
     fn doom(&mut self, db: Box<Db>) {
         if db.is_saving() {
             return self.keep_unsaved(db);
         }
-        // The database is moved out of its box, which is freed at the end of the block, and `doomed` may grow.
+        // The database is moved out of its box, whose memory is freed at the end of the block, and `doomed` may grow:
+        // charge both.
         let before = basalt_core::alloc::account::charged_bytes();
         let is_small = self.published.used_bytes() <= FREED_AT_ONCE_BYTES;
         if is_small {
@@ -628,7 +629,7 @@ impl Engine {
         }
     }
 
-    /// Hands out data released by flushes, to be freed without the token.
+    /// Returns the data released by flushes, to be freed without locking the shard.
     pub fn take_doomed(&mut self) -> Doomed {
         self.published.set_doomed(false);
         Doomed {
@@ -641,7 +642,7 @@ impl Engine {
         }
     }
 
-    /// Subtracts the memory of freed databases from the shard's account.
+    /// Subtracts the memory of databases that were freed since from the shard's account.
     pub fn settle(&mut self, doomed: &mut Doomed) {
         self.published
             .add_used(-std::mem::take(&mut doomed.freed_bytes));

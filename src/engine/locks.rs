@@ -2,9 +2,10 @@
 //!
 //! A lock is held, and so never evicted, from the moment it gets its fence for as long as it has the form that LOCK
 //! creates ([`Db`](super::db::Db), `lock_bytes`). Held locks use at most a sixteenth of the memory limit over all
-//! shards: their bytes are counted in one place for all shards, and a lock that finds no capacity there is not
-//! held. Threads that check concurrently may exceed it by one small lock each, and locks that are taken repeatedly
-//! may exceed it by the digits of their counts. A replica holds what its primary held, regardless of its own limit.
+//! shards: their bytes are counted in one place for all shards, and a lock that would exceed the sixteenth is not
+//! held, that is, evictable. Threads that check concurrently may exceed it by one small lock each, and locks that are
+//! taken repeatedly may exceed it by the digits of their counts. A replica holds what its primary held, regardless of
+//! its own limit.
 
 use super::db::eviction::{LOCK_BYTES_MAX, beside_lock};
 use super::fences::{Fence, TooFar};
@@ -14,16 +15,17 @@ use super::{Engine, Key, Now};
 /// The fraction of the memory limit that held locks may use, as they are not evicted.
 const LOCKS_PART: u64 = 16;
 
-/// Bytes of a lock's hash beside the names of its key and its owner, at most.
+/// Maximum bytes of a lock's hash, without the names of its key and its owner.
 const ENTRY_BYTES: usize = 40;
 
-/// Additional bytes of the hash if the owner's name is too long for a small hash.
+/// Additional bytes of the hash if the owner's name is too long for a listpack.
 const TABLE_BYTES: usize = 352;
 
-/// Returns an upper estimate of a lock's bytes, by key and owner. `is_small` tells whether it will be a small hash.
+/// Returns an upper estimate of a lock's bytes, by key and owner. `is_small` tells whether the lock will be a small
+/// hash.
 fn coming_bytes(key: &[u8], owner: &[u8], is_small: bool) -> usize {
     let names = key.len() + owner.len();
-    // Allocators round up.
+    // Rounded up, as allocators do.
     let entry = match is_small {
         true => ENTRY_BYTES + names + names / 4,
         false => ENTRY_BYTES + TABLE_BYTES + names + names / 4,
@@ -32,14 +34,14 @@ fn coming_bytes(key: &[u8], owner: &[u8], is_small: bool) -> usize {
 }
 
 impl Keyspace<'_> {
-    /// True if a lock with this key and owner may be created: there is capacity for another held lock, or it is too
-    /// large to be held at all. `is_small` tells whether it will be a small hash.
+    /// True if a lock with this key and owner may be created: the capacity for held locks suffices, or the lock is
+    /// too large to be held at all. `is_small` tells whether the lock will be a small hash.
     pub fn may_hold(&mut self, key: &[u8], owner: &[u8], is_small: bool) -> bool {
         let bytes = coming_bytes(key, owner, is_small);
         bytes > LOCK_BYTES_MAX || bytes as u64 <= self.engine().room_for_locks()
     }
 
-    /// Holds the lock under a key again if it was not held and there is capacity. The lock has a fence and was
+    /// Marks the lock under a key as held if it was not and there is capacity. The lock has a fence and has just been
     /// given a new deadline.
     pub fn hold(&mut self, key: &[u8]) {
         let (db, room) = (self.db_index(), self.engine().room_for_locks());
@@ -69,7 +71,7 @@ impl Keyspace<'_> {
 }
 
 impl Engine {
-    /// Returns the bytes still available for held locks, which are not evicted.
+    /// Returns the bytes still available for held locks.
     fn room_for_locks(&self) -> u64 {
         let budget = self.budget();
         match u64::try_from(budget.limit_bytes()).unwrap_or(0) {
@@ -223,7 +225,7 @@ mod tests {
             if !is_held {
                 assert_eq!(budget.held_bytes(), both / 2, "{what}");
             }
-            // The lock is held again only through LOCK and its kin, and only if it has the form that these create.
+            // The lock is held again only through LOCK and LOCKEXTEND, and only if it has the form that LOCK creates.
             change(&mut engines[1], "l", |hash| _ = hash.remove(b"f"));
             assert_eq!(held_keys(&engines), 1 + u64::from(is_held), "{what}");
         }
@@ -245,7 +247,7 @@ mod tests {
         assert_eq!((held_keys(&engines), budget.held_bytes()), (0, 0));
         engines[0].undo_attempt();
         assert_eq!((held_keys(&engines), budget.held_bytes()), before);
-        // A committed change stays, and an undone attempt does not hold a lock that was not held before.
+        // A committed change stays, and an undone attempt does not make a lock held that was not held before.
         engines[0].begin_attempt();
         change(&mut engines[0], "l", |hash| set(hash, b"f", b"v"));
         engines[0].commit_attempt();

@@ -1,4 +1,5 @@
-//! Marks of an entry beside its value and deadline: how long it counts as stale before it expires, and its tags.
+//! Marks of an entry, beside its value and deadline: how long before its expiry it counts as stale, and its tags.
+//! They are stored as 32-bit *words* of the entry.
 //!
 //! ```text
 //! words of an entry    stale window in milliseconds, 0: none | number of a tag | …
@@ -15,7 +16,7 @@ use super::value::Object;
 use basalt_core::structures::entry::EntryRef;
 use basalt_core::structures::entry::words::WORDS_MAX;
 
-/// Maximum number of tags of a key: one word is the stale window.
+/// Maximum number of tags of a key: one of the entry's words is the stale window.
 pub const TAGS_MAX: usize = WORDS_MAX - 1;
 
 /// Maximum length of a tag in bytes.
@@ -30,12 +31,12 @@ pub fn stale_ms(entry: EntryRef<'_, Object>) -> u32 {
     }
 }
 
-/// Returns the numbers of an entry's tags.
+/// Returns the numbers of an entry's tags, which are valid in its database only.
 pub(crate) fn tag_ids(entry: EntryRef<'_, Object>) -> impl Iterator<Item = u32> {
     entry.words().skip(1)
 }
 
-/// True if a key is past its fresh time.
+/// True if a key is within its stale window.
 pub fn is_stale(entry: EntryRef<'_, Object>, now: Now) -> bool {
     let window_ms = u64::from(stale_ms(entry));
     let at_ms = entry.deadline().filter(|_| window_ms > 0);
@@ -45,14 +46,14 @@ pub fn is_stale(entry: EntryRef<'_, Object>, now: Now) -> bool {
 /// An entry's marks in portable form, with tags by name.
 #[derive(Clone, Debug, Default)]
 pub struct Marks<'a> {
-    /// See [`stale_ms`].
+    /// The stale window in milliseconds, see [`stale_ms`].
     pub stale_ms: u32,
     /// Names of tags.
     pub tags: SmallVec<[&'a [u8]; 4]>,
 }
 
 impl Marks<'_> {
-    /// True if there are none.
+    /// True if there are no marks.
     pub fn is_empty(&self) -> bool {
         self.stale_ms == 0 && self.tags.is_empty()
     }

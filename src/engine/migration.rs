@@ -1,8 +1,9 @@
-//! The part of MIGRATE that runs with the shards of its keys locked: dumping keys, and deleting those that arrived.
+//! The part of MIGRATE that runs while the shards of its keys are locked: dumping keys, and deleting those that the
+//! other server has received.
 //!
-//! Between the two the shards are unlocked, so the keys are watched meanwhile, as by a transaction: a key that
-//! changed is reported instead of deleted, and dumped again. Later clients are held back by the session, see
-//! `session::pause`; what remains are commands that were in flight, waiters that were served, and expiry.
+//! Between the dump and the deletion the shards are unlocked, so the keys are watched meanwhile, as by a transaction:
+//! a key that changed is reported instead of deleted, and dumped again. The session makes other commands wait
+//! (`session::pause`), so only commands already in flight, served waiters, and expiry can change a key.
 //!
 //! Invariant: a key collected for migration is watched until it is settled.
 
@@ -28,11 +29,11 @@ pub struct Moving {
 pub enum State {
     /// The key is to be dumped.
     Wanted,
-    /// There is no such key.
+    /// The key does not exist here.
     Absent,
     /// The key was dumped.
     Dumped,
-    /// The other server has it.
+    /// The other server has received the key.
     Arrived,
     /// The key is gone from here, or stays here for good.
     Settled,
@@ -65,12 +66,12 @@ struct Options {
     replaces: bool,
     compresses: bool,
     is_again: bool,
-    /// The other server is about to receive the keys' slot, and accepts them before it owns the slot.
+    /// The other server is about to receive the keys' slot, and accepts keys before it owns the slot.
     is_importing: bool,
 }
 
 impl Transfer {
-    /// Creates a transfer that dumps keys; `is_moving` if they are deleted in the end.
+    /// Creates a transfer that dumps keys; `is_moving` if they are to be deleted here after their arrival.
     pub fn new(keys: Vec<Moving>, is_moving: bool, replaces: bool, compresses: bool) -> Transfer {
         Transfer {
             keys,
@@ -102,14 +103,14 @@ impl Transfer {
         shards
     }
 
-    /// Selects as the next step: dump wanted keys as requests of RESTORE. A second dump replaces what arrived
-    /// first, and also deletes keys at the destination that are gone from here.
+    /// Makes the next [`Transfer::run`] dump wanted keys as RESTORE requests. A second dump replaces what arrived
+    /// first, and also deletes keys at the destination that no longer exist here.
     pub fn collect(&mut self) {
         self.task = Task::Collect;
     }
 
-    /// Selects as the next step: delete keys that arrived, except changed ones, which are wanted again. Ends all
-    /// watches.
+    /// Makes the next [`Transfer::run`] delete keys that arrived, except those that have changed, which are wanted
+    /// again. Ends all watches.
     pub fn settle(&mut self) {
         self.task = Task::Settle;
     }
@@ -161,7 +162,7 @@ impl Transfer {
         self.requests = requests;
     }
 
-    /// Raises all shards to the largest stamp of any of them.
+    /// Raises the stamps of all shards to the largest of them.
     fn agree(&mut self, engines: &mut [&mut Engine]) {
         let stamps = engines.iter().map(|engine| engine.effects.stamp());
         self.stamp = stamps.fold(self.stamp, u64::max);
@@ -213,8 +214,8 @@ fn dump(
     State::Dumped
 }
 
-/// Writes the request that deletes a key at the destination, where DEL would be redirected: it restores a key that
-/// has long expired.
+/// Writes a request that deletes a key at the destination, where DEL would be redirected: a RESTORE of the key with a
+/// deadline that passed long ago.
 #[cold]
 fn restore_nothing(key: &[u8], requests: &mut Vec<u8>) {
     const EMPTY_TEXT: [u8; 2] = [0, 0];
@@ -342,7 +343,7 @@ mod tests {
         assert_eq!(requests.matches("RESTORE").count(), 1);
         assert!(requests.contains("two") && requests.contains("REPLACE"));
         assert!(requests.contains("*2\r\n$3\r\nDEL\r\n$4\r\ngone\r\n"));
-        // The other server accepted neither: both stay, and no transfer watches them.
+        // The other server accepted neither key: both stay here, and the transfer no longer watches them.
         transfer.settle();
         run(&mut transfer, &mut engine);
         assert!(engine.watches.is_empty());

@@ -1,8 +1,8 @@
-//! Feeds the miss ratio curve: reports uses of sampled keys to [`ReuseDistance`].
+//! Feeds the miss ratio curve (hit rate by cache size, estimated): reports uses of sampled keys to [`ReuseDistance`].
 //!
-//! Command paths contain a single comparison of the key's hash with a published threshold, which lies in a cache
-//! line that the command touches anyway. Everything else is here, off the hot path. The curve identifies keys by
-//! their hash, so keys of one name in two databases are one to it.
+//! Command paths contain a single comparison of the key's hash with a published threshold, which lies in a cache line
+//! that the command touches anyway. Everything else is here, off the hot path. The curve identifies keys by their
+//! hash, so keys of the same name in two databases count as one key.
 
 use super::published::DbCounts;
 use super::{Engine, Key, Now};
@@ -10,7 +10,7 @@ use basalt_core::structures::reuse_distance::{ReuseDistance, Totals};
 use basalt_core::structures::table::Place;
 
 impl Engine {
-    /// Turns the curve on or off, as wanted.
+    /// Turns the curve on or off, as the configuration says.
     pub fn toggle_miss_ratio_curve(&mut self, now: Now) {
         if !self.published.has_curve_to_switch() {
             return;
@@ -59,8 +59,8 @@ impl Engine {
         }
     }
 
-    /// Must be called before an entry is deleted, or expires. Eviction does not call it: a larger cache would still
-    /// hold an evicted key, which is what the curve measures.
+    /// Must be called before an entry is deleted, or expires. Not called for evictions: a larger cache would still
+    /// contain an evicted key, and that is what the curve measures.
     #[inline]
     pub(super) fn leaves(&mut self, db: usize, place: Place) {
         if let Some(db) = self.dbs[db].as_deref()
@@ -81,7 +81,8 @@ impl Engine {
         }
     }
 
-    /// Drops all sampled keys, as a database was emptied. Keys of other databases are sampled anew.
+    /// Drops all sampled keys, as a database was emptied. Keys of other databases are sampled again when they are
+    /// used.
     pub(super) fn follow_none(&mut self) {
         if let Some(reuse) = &mut self.reuse {
             reuse.clear();

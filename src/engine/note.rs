@@ -11,14 +11,14 @@
 //! ```
 //!
 //! Redis and Valkey look up commands of these names and drop the reply: as replicas, from an append-only file, in
-//! transactions, and during slot migration. This server runs the words behind the head as a command if they come
-//! from a primary, a file or a node that migrates slots here.
+//! transactions, and during slot migration. This server runs the arguments after the head as a command, but only in
+//! notes from its primary, from an append-only file or from a node that migrates slots here.
 //!
 //! Clients cannot cause a note to be logged. COMMAND changes nothing and is not sent to replicas, so no request of
-//! that name is ever logged, and no other command is logged under that name. A client that sends the same bytes
+//! that name is ever logged, and no other command is logged under that name. A client that sends the same request
 //! gets the reply of COMMAND INFO.
 
-/// The words at the start of each note.
+/// The arguments at the start of each note.
 pub const HEAD: [&[u8]; 3] = [b"COMMAND", b"INFO", b"basalt:note"];
 
 /// Maximum number of tags in one record. Redis takes a million arguments from its primary.
@@ -50,7 +50,7 @@ pub fn pieces<'a, 't>(mut tags: &'a [&'t [u8]]) -> impl Iterator<Item = &'a [&'t
             bytes <= TAGS_BYTES_MAX
         };
         let count = tags.iter().take(TAGS_MAX).take_while(fits).count();
-        // A tag is never as long as a piece; if it were, it would be a piece by itself.
+        // No tag is as long as a whole piece; if one were, it would be a piece by itself.
         let (piece, rest) = tags.split_at(count.max(1).min(tags.len()));
         tags = rest;
         (!piece.is_empty()).then_some(piece)

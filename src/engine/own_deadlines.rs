@@ -7,7 +7,8 @@ use basalt_core::structures::wheel::{ITEM, Wheel};
 /// Deadlines set on this replica, see the module.
 pub(super) struct OwnDeadlines {
     wheel: Wheel,
-    /// The time at which each item fires, so that a deadline that is moved repeatedly does not pile up items.
+    /// The time at which the item of each key fires, so that a deadline that is moved repeatedly does not pile up
+    /// items.
     armed: HashMap<u64, u64>,
 }
 
@@ -23,7 +24,8 @@ impl OwnDeadlines {
         self.wheel.is_empty()
     }
 
-    /// Arms a key's deadline. An item that fires sooner is enough: its receiver finds that the key is due later.
+    /// Arms a key's deadline. An item that fires sooner is enough: when it fires, the caller finds that the key is
+    /// due later and arms it again.
     pub(super) fn arm(&mut self, due_ms: u64, hash: u64) {
         let item = hash & ITEM;
         let is_armed = self.armed.get(&item).is_some_and(|at_ms| *at_ms <= due_ms);

@@ -1,7 +1,8 @@
-//! State published by a shard: counters and table addresses that any thread may read without the token.
+//! State published by a shard: counters and table addresses that any thread may read without locking the shard.
 //!
-//! Only the holder of the shard's token writes, with relaxed loads and stores; readers see each value whole, but
-//! not all values of one moment. Readers never dereference an address here; they use it only as a prefetch hint.
+//! Only the thread that has locked the shard writes, with relaxed loads and stores; readers see each value untorn,
+//! but values may be of different moments. Readers never dereference an address here; they use it only as a prefetch
+//! hint.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -19,18 +20,18 @@ use basalt_core::structures::reuse_distance::{self, Curve};
 pub struct LookUps {
     /// Lookups that found the key.
     pub hits: Counter,
-    /// Lookups that did not find it.
+    /// Lookups that did not find the key.
     pub misses: Counter,
 }
 
-/// The published state of one database. The part that sessions read before they have the token is on a cache line
+/// The published state of one database. The part that sessions read before they lock the shard is on a cache line
 /// that commands seldom write.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct PublishedDb {
     /// Address and depth of the table's directory, for prefetching only.
     pub directory: Arc<AtomicU64>,
-    /// The distribution of its value sizes, if it has any.
+    /// The histogram of the database's value sizes, if it has any values.
     sizes: ArcSwapOption<Sizes>,
     /// In a cluster: the slots that have keys.
     pub(super) slots_in_use: SlotsInUse,
@@ -40,14 +41,14 @@ pub struct PublishedDb {
     pub evicted: Counter,
     /// The memory that the shard uses for the database, and its part of the database's share.
     account: Account,
-    /// See [`Published::look_ups`].
+    /// Lookups in the database, see [`Published::look_ups`].
     look_ups: LookUps,
-    /// Keys.
+    /// Number of keys.
     pub keys: Counter,
-    /// Keys with a deadline.
+    /// Number of keys with a deadline.
     pub volatile_keys: Counter,
-    /// Mean of their deadlines in Unix milliseconds; 0 when there is none. Published as the mean, not the sum: a
-    /// reader that combines a sum with a key count of another moment would be wrong by years.
+    /// Mean deadline of the keys with a deadline, in Unix milliseconds; 0 without such keys. Published as the mean,
+    /// not the sum: a reader that combines a sum with a key count of another moment would be wrong by years.
     pub deadline_mean_ms: Counter,
     /// Hashes with field deadlines.
     pub field_volatile_keys: Counter,
@@ -109,7 +110,7 @@ impl PublishedDb {
 pub(super) struct Held(AtomicU64);
 
 impl Held {
-    /// Returns the bytes.
+    /// Returns the bytes of all shards' held locks.
     pub(super) fn bytes(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -131,7 +132,8 @@ struct SlotBits {
 }
 
 impl SlotsInUse {
-    /// Allocates bits for the slots of a shard; the lowest `shard_bits` bits of their numbers are left out.
+    /// Allocates bits for the slots of a shard; `shard_bits` is the number of low bits of a slot that select the
+    /// shard and have no bits here.
     pub(super) fn keep(&self, shard_bits: u32) {
         let words = usize::from(SLOTS >> shard_bits).div_ceil(64);
         self.0.get_or_init(|| SlotBits {
@@ -147,7 +149,7 @@ impl SlotsInUse {
         };
         let number = usize::from(slot >> bits.shard_bits);
         let (word, bit) = (&bits.words[number / 64], 1 << (number % 64));
-        // Only the holder of the shard writes.
+        // Only the thread that has locked the shard writes.
         let others = word.load(Relaxed) & !bit;
         word.store(if is_in_use { others | bit } else { others }, Relaxed);
     }
@@ -181,7 +183,7 @@ pub struct PublishedTags {
 /// The published lease counters of a shard.
 #[derive(Debug, Default)]
 pub struct PublishedLeases {
-    /// Leases given.
+    /// Leases given to clients.
     pub given: Counter,
     /// Leases in force now.
     pub in_force: Counter,
@@ -189,7 +191,7 @@ pub struct PublishedLeases {
     pub waiting: Counter,
     /// Leases ended by a fill.
     pub filled: Counter,
-    /// Leases given up by their holder.
+    /// Leases given up by the client that had them.
     pub dropped: Counter,
     /// Leases that expired.
     pub void_by_time: Counter,
@@ -197,7 +199,7 @@ pub struct PublishedLeases {
     pub void_by_change: Counter,
     /// Values that LFILL did not store: the token matched no lease of the key, or a tag was invalidated meanwhile.
     pub fills_refused: Counter,
-    /// Values served stale, past their fresh time.
+    /// Stale values served to clients, past their fresh time.
     pub stale_served: Counter,
 }
 
@@ -219,19 +221,19 @@ pub struct PublishedLocks {
 pub struct PublishedRates {
     /// Requests allowed by CL.THROTTLE.
     pub let_through: Counter,
-    /// Requests rejected by it.
+    /// Requests rejected by CL.THROTTLE.
     pub limited: Counter,
-    /// Members removed because they were due.
+    /// Members of sorted sets removed because they were due.
     pub due_taken: Counter,
 }
 
-/// The memory that a shard uses and its grant, side by side on one line: they are compared whenever usage may have
-/// grown.
+/// The memory that a shard uses and its grant, side by side on one cache line: they are compared whenever usage may
+/// have grown.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub(super) struct Account {
     used: AtomicI64,
-    /// The shard's part of a limit, see [`super::evict::budget`]. Other threads may lower and raise it.
+    /// The shard's grant: its part of a limit, see [`super::evict::budget`]. Other threads may lower and raise it.
     granted: AtomicI64,
 }
 
@@ -273,7 +275,7 @@ impl Account {
 pub struct DbCounts {
     /// Lookups by reading commands that found the key.
     pub hits: u64,
-    /// Lookups by reading commands that did not find it.
+    /// Lookups by reading commands that did not find the key.
     pub misses: u64,
     /// Keys deleted because they expired.
     pub expired: u64,
@@ -282,7 +284,7 @@ pub struct DbCounts {
 }
 
 impl DbCounts {
-    /// Returns the sum of both.
+    /// Returns the sums of this and another count.
     #[must_use]
     pub fn plus(self, other: DbCounts) -> DbCounts {
         DbCounts {
@@ -293,7 +295,7 @@ impl DbCounts {
         }
     }
 
-    /// Returns the difference to an earlier count.
+    /// Returns the differences of this and an earlier count.
     #[must_use]
     pub fn since(self, earlier: DbCounts) -> DbCounts {
         DbCounts {
@@ -312,13 +314,13 @@ pub struct Published {
     /// Lookups in the first database: most clients use only that one.
     first_look_ups: LookUps,
     account: Account,
-    /// Commands run on this shard.
+    /// Number of commands run on this shard.
     pub commands: Counter,
-    /// Changes since the start.
+    /// Number of changes since the server's start.
     pub dirty: Counter,
     /// Time of the last use of any key of this shard, in Unix milliseconds.
     pub used_at_ms: Counter,
-    /// Keys whose mark is below this are sampled for the miss ratio curve; 0: none.
+    /// Keys whose hash mark is below this are sampled for the miss ratio curve; 0: no key is.
     followed_below: AtomicU32,
     doomed: AtomicBool,
     ordered: AtomicBool,
@@ -327,11 +329,11 @@ pub struct Published {
     sharing: AtomicBool,
     /// One entry per database.
     pub dbs: Box<[PublishedDb]>,
-    /// Lookups by the memory they need to hit; see [`basalt_core::structures::reuse_distance`].
+    /// Lookups by the cache size needed for a hit; see [`basalt_core::structures::reuse_distance`].
     pub curve: Curve,
     /// Hash fields deleted because they expired.
     pub expired_fields: Counter,
-    /// Collections freed after the token was released.
+    /// Large values freed after the shard was released.
     pub lazyfreed: Counter,
     /// Flushes of all databases, each counted in one shard.
     pub flushes: Counter,
@@ -341,13 +343,13 @@ pub struct Published {
     pub evicted_small: Counter,
     /// Keys evicted by the clock hand.
     pub evicted_main: Counter,
-    /// Keys that were used while in that queue, and so were promoted to the main part.
+    /// Keys that were used while in the queue of new keys, and so were promoted to the main part.
     pub promoted: Counter,
     /// Keys that were written again soon after their eviction.
     pub ghost_hits: Counter,
-    /// Keys that a client waits for.
+    /// Number of keys that a client waits for.
     pub waited_keys: Counter,
-    /// Keys that a client waits for which also wants to be notified of their deletion.
+    /// Number of keys of which a waiting client also wants to know when they are deleted.
     pub waited_keys_when_gone: Counter,
     /// Lease counters.
     pub leases: PublishedLeases,
@@ -359,15 +361,15 @@ pub struct Published {
     pub tags: PublishedTags,
     /// Bytes of held locks, shared by all shards on one budget.
     held: OnceLock<Arc<Held>>,
-    /// Keys that a client watches.
+    /// Number of keys that a client watches.
     pub watched_keys: Counter,
     /// Lower bound of the armed deadlines (Unix ms); `u64::MAX` when none is armed.
     pub next_deadline_ms: Counter,
     /// Delays of deletion after expiry, counted by bucket of [`LAG_BOUNDS_MS`].
     pub expiry_lag: [Counter; LAG_BOUNDS_MS.len() + 1],
-    /// Sum of all lags, in milliseconds.
+    /// Sum of the delays of deletion after expiry, in milliseconds.
     pub expiry_lag_sum_ms: Counter,
-    /// The longest lag, in milliseconds.
+    /// The longest delay of deletion after expiry, in milliseconds.
     pub expiry_lag_max_ms: Counter,
 }
 
@@ -434,7 +436,7 @@ impl Published {
         }
     }
 
-    /// Resets the counts of a database.
+    /// Sets the counts of a database, as after an undone attempt.
     pub(super) fn recount(&self, db: usize, counts: DbCounts) {
         let (look_ups, of_db) = (self.look_ups(db), &self.dbs[db]);
         look_ups.hits.set(counts.hits);
@@ -451,7 +453,7 @@ impl Published {
 
     /// Charges bytes to the shard, or credits them if negative.
     pub fn add_used(&self, bytes: i64) {
-        // Most changes fit into the old value's allocation: do not dirty the line then.
+        // Most changes fit into the old value's allocation: the cache line is not written then.
         if bytes != 0 {
             self.account.add_used(bytes);
         }
@@ -483,7 +485,7 @@ impl Published {
         self.account.debt_bytes()
     }
 
-    /// True if the shard uses more than its grant, of the total or of a database's share.
+    /// True if the shard uses more than its grant of all memory or of a database's share.
     #[inline]
     pub fn owes(&self) -> bool {
         self.debt_bytes() > 0 || (self.is_sharing() && self.owes_to_share())
@@ -494,8 +496,8 @@ impl Published {
         self.dbs.iter().any(|db| db.debt_bytes() > 0)
     }
 
-    /// Returns the number of evictable keys of all databases, or of one: all but held locks, or those with a
-    /// deadline.
+    /// Returns the number of evictable keys of all databases, or of one: all keys but held locks or, if
+    /// `volatile_only`, the keys with a deadline.
     pub(super) fn evictable(&self, whose: Option<usize>, volatile_only: bool) -> u64 {
         let of = |db: &PublishedDb| {
             let keys = match volatile_only {
@@ -510,7 +512,8 @@ impl Published {
         }
     }
 
-    /// Adds the bytes of this shard's held locks to the total of all shards, now and at each change.
+    /// Adds the bytes of this shard's held locks to the total of all shards, and keeps the total up to date from now
+    /// on.
     pub(super) fn join_held(&self, held: &Arc<Held>) {
         let own = self.dbs.iter().map(|db| db.held_bytes.get()).sum();
         if self.held.set(Arc::clone(held)).is_ok() {
@@ -552,7 +555,7 @@ impl Published {
         self.followed_below.load(Relaxed) != 0
     }
 
-    /// Sets whether the curve is wanted; the shard's next holder turns it on or off.
+    /// Sets whether the curve is wanted; the next thread that locks the shard turns the curve on or off.
     pub fn want_curve(&self, wanted: bool) {
         self.curve_wanted.store(wanted, Relaxed);
     }
@@ -573,7 +576,7 @@ impl Published {
         self.doomed.store(doomed, Relaxed);
     }
 
-    /// True if the shard keeps the order in which keys arrived.
+    /// True if the shard records the order in which keys arrive.
     pub fn is_ordered(&self) -> bool {
         self.ordered.load(Relaxed)
     }
@@ -606,12 +609,12 @@ impl Published {
         db.slots_in_use.clear();
     }
 
-    /// True if a slot of this shard has keys in any database. Valid only where keys are kept by slot.
+    /// True if a slot of this shard has keys in any database. Valid only if keys are indexed by slot.
     pub fn has_keys_in_slot(&self, slot: u16) -> bool {
         self.dbs.iter().any(|db| db.slots_in_use.contains(slot))
     }
 
-    /// Records how late a key was deleted.
+    /// Counts the delay between a key's expiry and its deletion, in milliseconds.
     pub fn note_lag(&self, lag_ms: u64) {
         let bucket = LAG_BOUNDS_MS.partition_point(|bound| *bound < lag_ms);
         self.expiry_lag[bucket].add(1);

@@ -1,14 +1,14 @@
 //! Command records: the commands to log for one locked section, which reproduce its changes elsewhere.
 //!
 //! A record is one command in RESP, with its database and its readers. Records are written while the shards are
-//! locked and are kept with the effects of their shard ([`Effects`]), which undo them with the effects of a unit
-//! that is rolled back. When a command, a unit, or a slice of expiry is over, the records of all its shards are
-//! merged by their stamps and handed to the [`Log`] in one piece ([`append`]), so that the log's order agrees with
-//! the order of each shard and of each connection.
+//! locked and are kept with the effects of their shard ([`Effects`]), which discard them with the effects of a
+//! transaction or script that is rolled back. When a command, transaction, script or slice of expiry is over, the
+//! records of all its shards are merged by their stamps and handed to the [`Log`] in one piece ([`append`]), so that
+//! the log's order agrees with the order of each shard and of each connection.
 //!
 //! Arguments of at least [`LONG_BYTES_MIN`] bytes are not copied: the record shares their block.
 //!
-//! Invariant: nothing is recorded without a reader ([`Interest::is_logging`]).
+//! Invariant: nothing is recorded unless something reads the log ([`Interest::is_logging`]).
 //!
 //! [`Effects`]: super::effect::Effects
 //! [`Interest::is_logging`]: super::effect::Interest::is_logging
@@ -19,7 +19,7 @@ use basalt_core::structures::block::{Block, Content, LONG_BYTES_MIN};
 /// Buffer capacity for records, in bytes, that a shard keeps when it is unlocked.
 const ROOM_BYTES_MAX: usize = 64 * 1024;
 
-/// Protocol bytes around a short argument, at most: the line with its length, and its line end.
+/// Maximum protocol bytes around a short argument: the line with its length, and the line end after it.
 const LINES_BYTES_MAX: usize = 10;
 
 /// The readers of a record, as a set.
@@ -35,8 +35,8 @@ impl Audience {
     pub const REPLICAS: Audience = Audience(2);
     /// The append-only file and the replicas.
     pub const BOTH: Audience = Audience(3);
-    /// Slot migrations to other nodes of a cluster: markers are for them alone, and they read all that the others
-    /// read.
+    /// Slot migrations to other nodes of a cluster: they read everything that the file or the replicas read, and
+    /// markers that are for them alone.
     pub const MOVES: Audience = Audience(4);
 
     /// Returns the set with these bits; unknown bits are ignored.
@@ -44,7 +44,7 @@ impl Audience {
         Audience(bits & (Audience::BOTH.0 | Audience::MOVES.0))
     }
 
-    /// Returns the readers as bits: 1 the file, 2 the replicas, 4 slot migrations.
+    /// Returns the readers as bits: 1 for the file, 2 for the replicas, 4 for slot migrations.
     pub const fn bits(self) -> u8 {
         self.0
     }
@@ -66,10 +66,10 @@ impl Default for Audience {
     }
 }
 
-/// The database index of records that apply to any database.
+/// The database index of records that do not depend on the selected database.
 pub const ANY_DB: usize = u32::MAX as usize;
 
-/// The position and destination of a record.
+/// The position and the readers of a record.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
     /// Position of the record within its section; records with the same stamp stay in their original order.
@@ -80,7 +80,7 @@ pub struct Head {
     pub audience: Audience,
 }
 
-/// One record.
+/// One record: a command to be logged.
 pub struct Record<'a> {
     /// Position of the record within its section.
     pub stamp: u64,
@@ -95,7 +95,7 @@ pub struct Record<'a> {
 /// A piece of a record.
 #[derive(Clone, Copy)]
 pub enum Piece<'a> {
-    /// Bytes to be copied.
+    /// Bytes that the reader must copy.
     Bytes(&'a [u8]),
     /// A long argument, which can be shared.
     Block(&'a Block),
@@ -115,7 +115,7 @@ impl<'a> Piece<'a> {
 #[derive(Clone)]
 pub struct Pieces<'a> {
     text: &'a [u8],
-    /// Offset of `text` in the text of all records.
+    /// Offset of `text` in the text of all records of the section.
     at: usize,
     blocks: &'a [(usize, Block)],
 }
@@ -127,7 +127,7 @@ impl<'a> Pieces<'a> {
         self.text.len() + blocks.sum::<usize>()
     }
 
-    /// Returns the whole record, if it is one piece of text.
+    /// Returns the whole record as one slice, if it contains no shared block.
     #[inline]
     pub fn as_text(&self) -> Option<&'a [u8]> {
         self.blocks.is_empty().then_some(self.text)
@@ -161,7 +161,7 @@ impl<'a> Iterator for Pieces<'a> {
     }
 }
 
-/// The end of a record.
+/// The end of a record in the text of all records.
 #[derive(Clone, Copy)]
 struct End {
     head: Head,
@@ -174,7 +174,7 @@ struct End {
 pub struct Records {
     /// RESP of all records, without arguments that are blocks.
     text: Vec<u8>,
-    /// Long arguments, each with the position in `text` that it belongs in front of.
+    /// Long arguments, each with the position in `text` before which it belongs.
     blocks: Vec<(usize, Block)>,
     ends: Vec<End>,
 }
@@ -227,7 +227,7 @@ impl Records {
 
     #[inline]
     fn length(&mut self, sign: u8, length: usize) {
-        // Nearly all lengths have one digit or two; the general way costs a division for each digit.
+        // Nearly all lengths have one digit or two; the general conversion costs a division for each digit.
         if length < 100 {
             let digits = [b'0' + (length / 10) as u8, b'0' + (length % 10) as u8];
             let line = [sign, digits[0], digits[1], b'\r', b'\n'];
@@ -270,7 +270,7 @@ impl Records {
         (0..self.len()).map(|index| self.get(index))
     }
 
-    /// Returns the record, if there is exactly one.
+    /// Returns the record if there is exactly one, otherwise None.
     #[inline]
     pub fn only(&self) -> Option<Record<'_>> {
         (self.len() == 1).then(|| self.get(0))
@@ -301,7 +301,7 @@ impl Records {
         self.truncate(0);
     }
 
-    /// Removes all records behind the first `len`.
+    /// Removes all records after the first `len`.
     pub fn truncate(&mut self, len: usize) {
         let last = len.checked_sub(1).and_then(|last| self.ends.get(last));
         let (text, blocks) = match (last, len) {
@@ -314,7 +314,7 @@ impl Records {
         self.ends.truncate(len);
     }
 
-    /// Merges the records of several shards, and of what ran beside them, by stamp. The sources are left empty.
+    /// Merges the records of several shards, and records made outside of them, by stamp. The sources are left empty.
     pub fn merge(sources: &mut [&mut Records]) -> Records {
         let mut order: Vec<(u64, usize, usize)> = Vec::new();
         let mut merged = Records::default();
@@ -348,16 +348,16 @@ impl Records {
 /// The destination of records.
 pub trait Log: Send + Sync {
     /// Appends the records of one locked section as one contiguous piece, while all its shards are locked. Returns
-    /// the position behind them. The implementation may take the records out; the rest is dropped. There is at
-    /// least one.
+    /// the log position after them. There is at least one record. The implementation may take the records; what it
+    /// leaves is dropped.
     ///
     /// `is_atomic`: every reader gets its part of the records, if any, between MULTI and EXEC.
     fn append(&self, records: &mut Records, is_atomic: bool) -> u64;
 }
 
-/// Appends the records of shards that are locked together, merged by stamp with the records of what ran beside
-/// them, and stores the position in the shards. Returns None if there was nothing to append, or no reader to append
-/// it for.
+/// Appends the records of shards that are locked together, merged by stamp with the records made outside of the
+/// shards (`beside`), and stores the log position in the shards. Returns the position; None if there was nothing to
+/// append, or no reader.
 ///
 /// `is_unit`: the records are those of one command, one transaction or one script, and if there are several of
 /// them, they take effect together or not at all. Keys that expire or are evicted on their own are appended one by
@@ -367,7 +367,7 @@ pub fn append(all: &mut [&mut Engine], beside: &mut Records, is_unit: bool) -> O
         return engine.effects.append_records(is_unit);
     }
     if all.is_empty() {
-        // A caller without a shard appends its records itself.
+        // The caller has no shard and appends its records itself.
         return None;
     }
     let mut sources: Vec<&mut Records> = Vec::with_capacity(all.len() + 1);

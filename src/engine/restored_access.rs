@@ -1,8 +1,8 @@
 //! Access data that RESTORE supplied for some keys, for OBJECT IDLETIME and FREQ.
 //!
 //! The table's access bits hold how often a key was used recently, not when. The other server's data is kept beside
-//! them until the key is first used here, which changes the bits that it came with. Only some keys are remembered,
-//! so that importing a dataset costs no more than these.
+//! them until the key is first used here, which changes its access bits. Only a limited number of keys is remembered,
+//! which bounds the memory when a dataset is imported.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// Returns the access bits to set for it, below their maximum, so that the next use changes them.
+    /// Returns the access bits to set for the key, below their maximum, so that the next use changes them.
     pub(super) fn bits(self) -> u8 {
         const OFTEN: u8 = 10;
         match self {

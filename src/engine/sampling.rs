@@ -6,15 +6,15 @@ use super::value::{DataType, Kind};
 use super::{Engine, Key, Now};
 
 impl Engine {
-    /// True if a key exists. Leaves no trace.
+    /// True if a key exists. Nothing is counted, touched or deleted.
     pub fn is_there(&self, index: usize, key: &Key<'_>, now: Now) -> bool {
         let db = self.dbs.get(index).and_then(|db| db.as_deref());
         let found = db.and_then(|db| Some(db.at(db.find(key)?)));
         found.is_some_and(|entry| !is_over(entry, now.unix_ms))
     }
 
-    /// Calls `visit` with key, type and bytes of `count` randomly sampled entries of a database; of none if it is
-    /// empty.
+    /// Calls `visit` with key, type and bytes of `count` randomly sampled entries of a database; never if the
+    /// database is empty.
     pub fn sample(
         &mut self,
         index: usize,

@@ -5,12 +5,12 @@
 //! short   31 ······ 16 |   left out   | 15 ······ 0
 //! ```
 //!
-//! A table uses the highest bits, which select the segment, and the lowest, which are stored beside each entry. A
-//! table of more than 2^16 segments, which is some twenty million keys in one shard, is searched at the few
-//! positions that a short hash may mean. Two keys may share a short hash, so the key that is found has to be
+//! A table uses the highest bits of a hash, which select the segment, and the lowest, which are stored with each
+//! entry. A table of more than 2^16 segments, which is some twenty million keys in one shard, is searched at each of
+//! the few positions that a short hash may mean. Two keys may share a short hash, so the key that is found has to be
 //! compared.
 
-/// The bits of a hash that a short one keeps.
+/// The bits of a hash that a short hash keeps.
 pub(super) const KNOWN: u64 = !0 << TOP | LOW;
 const TOP: u32 = 48;
 const LOW: u64 = 0xffff;
@@ -26,7 +26,7 @@ pub(super) fn shorten(hash: u64) -> u32 {
     (hash >> TOP << LOW_BITS | hash & LOW) as u32
 }
 
-/// Returns the known bits of the hash of a short one; the others are zero.
+/// Expands a short hash: returns the bits that it keeps at their positions in the hash; the others are zero.
 pub(super) fn known(short: u32) -> u64 {
     let short = u64::from(short);
     short >> LOW_BITS << TOP | short & LOW

@@ -13,7 +13,7 @@ use super::value::sorted_set::SortedSet;
 use super::value::{DataType, Kind, Object, Text};
 use basalt_core::structures::entry::EntryRef;
 
-/// Number of types whose sizes are counted: those with the lowest numbers.
+/// Number of types whose sizes are counted: the types with the numbers below this.
 pub const TYPES_COUNTED: usize = 5;
 
 /// One bin for zero, and one for each power of two.
@@ -25,7 +25,7 @@ fn bin(size: u64) -> u8 {
     ((u64::BITS - size.leading_zeros()) as u8).min(BINS as u8 - 1)
 }
 
-/// The bins in which one value is counted.
+/// The bins in which one value is counted: by length and by memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SizeOf {
     data_type: u8,
@@ -140,7 +140,8 @@ impl Sizes {
         self.came(Some(SizeOf::of_text(after)));
     }
 
-    /// Returns the number of values in each bin of length, for a type given by its number.
+    /// Returns the number of values in each bin of length, for a type given by its number; nothing for types that are
+    /// not counted.
     pub fn lengths(&self, data_type: usize) -> impl Iterator<Item = u64> {
         self.lengths[data_type]
             .iter()

@@ -1,5 +1,5 @@
 //! Resources used by the requests for each slot of a shard, for CLUSTER SLOT-STATS. Counted while the shard is
-//! locked, so that no two threads write to one place.
+//! locked, so that two threads never write to the same counter.
 
 use super::Engine;
 use basalt_core::alloc::account;
@@ -24,13 +24,13 @@ impl Usage {
     }
 }
 
-/// One entry for each slot of the shard, indexed by the bits of its number that do not select the shard; allocated
+/// One element for each slot of the shard, indexed by the bits of its number that do not select the shard; allocated
 /// at the first count and charged to no account, as it is not client data.
 #[derive(Default)]
 pub(super) struct SlotUsage(Option<Box<[Usage]>>);
 
 impl Engine {
-    /// Counts the usage of a request for a slot of this shard, if keys are kept by slot.
+    /// Adds to the usage of a slot of this shard, if keys are indexed by slot.
     pub fn count_slot(&mut self, slot: u16, usage: Usage) {
         let Some((place, slots)) = self.place_of_slot(slot) else {
             return;
@@ -61,7 +61,7 @@ impl Engine {
         }
     }
 
-    /// Returns the index of a slot among those of this shard, and their number.
+    /// Returns the index of a slot among this shard's slots, and the number of these.
     fn place_of_slot(&self, slot: u16) -> Option<(usize, usize)> {
         let shard_count = self.slot_shards.filter(|_| self.has_slot(slot))?;
         let slots = usize::from(SLOTS / shard_count.min(SLOTS));

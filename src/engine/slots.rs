@@ -6,18 +6,18 @@ use smallvec::SmallVec;
 use super::Engine;
 use basalt_core::base::hash::slot;
 
-/// Keys deleted between two lookups of more keys.
+/// Keys of a slot deleted after each lookup of the next keys to delete.
 const DELETED_TOGETHER: usize = 64;
 
-/// Returns the position of a key with this hash in walks over a slot: a walk that has returned a position has
-/// visited all keys with lower positions that were present.
+/// Returns the position of a key with this hash in walks over a slot: once a walk returns a position, it has visited
+/// all keys with lower positions that existed throughout.
 pub fn walk_position(hash: u64) -> u64 {
     u64::from(super::short_hash::shorten(hash))
 }
 
 impl Engine {
-    /// Starts keeping keys by slot, in an engine without data that is one of `shard_count` shards, a power of two.
-    /// Costs five bytes per key, and 240 to 290 instructions per insertion or removal.
+    /// Starts indexing keys by slot, in an engine without data that is one of `shard_count` shards, a power of two.
+    /// The index costs five bytes per key, and 240 to 290 instructions per insertion or removal.
     pub fn keep_slots(&mut self, shard_count: u16) {
         assert!(
             shard_count.is_power_of_two(),
@@ -30,7 +30,7 @@ impl Engine {
         self.slot_shards = Some(shard_count);
     }
 
-    /// True if keys are kept by slot and this shard owns the slot.
+    /// True if keys are indexed by slot and this shard owns the slot.
     pub fn has_slot(&self, slot: u16) -> bool {
         self.slot_shards
             .is_some_and(|shard_count| slot & (shard_count - 1) == self.shard)
@@ -46,8 +46,8 @@ impl Engine {
         dbs.map(|db| db.keys_in_slot(slot)).sum()
     }
 
-    /// Sets whether a slot of this shard is being imported: commands that iterate over or count all keys for
-    /// clients leave its keys out meanwhile.
+    /// Sets whether a slot of this shard is being imported: commands that list or count all keys leave its keys out
+    /// meanwhile.
     pub fn set_coming(&mut self, slot: u16, is_coming: bool) {
         match is_coming {
             true => self.coming.insert(slot),
@@ -64,9 +64,10 @@ impl Engine {
     /// Deletes `count` keys, or slightly more, of a slot that this server no longer owns. Returns the number of
     /// deleted keys, less than `count` if no keys are left. As in Redis, deletions are logged one by one, as UNLINK
     /// if configured (`lazyfree-lazy-server-del`), else as DEL; clients that watch, wait for or cache the keys are
-    /// notified; there is no event, as no client deleted anything.
+    /// notified; no keyspace event is raised, as no client deleted anything.
     ///
-    /// Like every change, it must be followed by the usual work of a shard's holder: deliveries and the log.
+    /// Like every change, the deletion must be followed by the usual work of the thread that has locked the shard:
+    /// deliveries and the log.
     pub fn delete_of_slot(&mut self, db: usize, wanted: u16, count: usize, unlinks: bool) -> usize {
         if !self.has_slot(wanted) {
             return 0;
@@ -91,7 +92,7 @@ impl Engine {
         deleted
     }
 
-    /// Deletes the key of a slot with this hash.
+    /// Deletes the key with this hash if it belongs to the slot.
     fn delete_lost(&mut self, index: usize, wanted: u16, hash: u64, unlinks: bool) {
         let seed = self.seed;
         let Some(db) = self.db(index) else { return };
@@ -164,7 +165,7 @@ mod tests {
         slots
     }
 
-    /// Checks the index of slots against a scan of all keys.
+    /// Checks the index of slots against a scan of all keys, walking `budget` keys at a time.
     fn check(engine: &mut Engine, budget: usize) {
         let mut in_use = std::collections::BTreeSet::new();
         for db in 0..engine.database_count() {
@@ -386,7 +387,7 @@ mod tests {
                 Deadline::Clear,
             );
         }
-        // A table's size depends on the number of keys and not on their slots.
+        // A table's size depends on the number of keys, not on their slots.
         let grown = (table(&engine) - table_before) / HOT;
         assert!(
             cfg!(miri) || (8..24).contains(&grown),
@@ -482,7 +483,7 @@ mod tests {
             if position == 0 {
                 break;
             }
-            // The first half stays; some of the others are deleted, and more are added.
+            // The first half of the keys stays; some of the others are deleted, and more are added.
             for _ in 0..20 {
                 let number = count / 2 + random.index(came - count / 2);
                 let key_name = name(number);

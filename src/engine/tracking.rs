@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A reader is the low half of a connection's number. One that has disconnected stays until the key changes, and is
-//! skipped when the others are notified; after 2^32 connections it may name another one, which then drops a key
-//! that it never cached.
+//! skipped when the others are notified; after 2^32 further connections the number may belong to another client,
+//! which then gets an invalidation of a key that it never cached.
 //!
 //! The table is bounded by its keys (`tracking-table-max-keys`) and, where memory is limited, by its bytes
 //! ([`TrackedCount::bound_bytes`]), as names may be long. Beyond that, randomly sampled keys are dropped: their
@@ -29,12 +29,12 @@ use basalt_core::base::hash::Seed;
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 use basalt_core::structures::table::Table;
 
-/// Connections recorded for one key; beyond that all are notified, and recording starts over.
+/// Maximum readers recorded for one key; beyond that all of them are notified, and recording starts over.
 const READERS_MAX: usize = 16 * 1024;
 
 const READER_BYTES: usize = size_of::<u32>();
 
-/// Bytes of a key's slot in the table, beside its entry.
+/// Bytes of a key's slot in the table, in addition to its entry.
 const PLACE_BYTES: u64 = 16;
 
 /// Returns the bytes of an entry and its slot.
@@ -58,7 +58,7 @@ impl TrackedCount {
         self.keys.load(Relaxed)
     }
 
-    /// Returns the number of readers over all keys.
+    /// Returns the sum of the numbers of readers of all keys (INFO `tracking_total_items`).
     pub fn items(&self) -> u64 {
         self.items.load(Relaxed)
     }
@@ -105,7 +105,7 @@ pub struct InvalidatedKey {
     entry: Entry<()>,
     /// Stamp of the change, among the effects of all shards.
     pub stamp: u64,
-    /// The connection that changed it; 0: none.
+    /// Id of the connection that changed the key; 0: none.
     pub by: u64,
 }
 
@@ -128,18 +128,18 @@ pub struct Written {
     pub key: Box<[u8]>,
     /// The number of its database.
     pub db: usize,
-    /// The connection that changed it; 0: none.
+    /// Id of the connection that changed the key; 0: none.
     pub by: u64,
 }
 
 /// Invalidations to send to clients with client-side caching.
 #[derive(Default)]
 pub struct Invalidations {
-    /// Keys that a tracking client has read.
+    /// Keys that tracking clients have read and that have changed since.
     pub keys: Vec<InvalidatedKey>,
     /// All keys that were written, while a client tracks in broadcast mode.
     pub written: Vec<Written>,
-    /// True if everything cached is invalid.
+    /// True if everything that clients have cached is invalid.
     pub all: bool,
 }
 
@@ -197,8 +197,8 @@ impl Tracked {
         &self.count
     }
 
-    /// Records that a connection read a key. Returns the key if it had too many readers, which must then be
-    /// notified.
+    /// Records that a connection read a key. If the key has too many readers, removes and returns it: its readers
+    /// must be notified.
     pub fn add(&mut self, key: &Key<'_>, client: u64, seed: Seed) -> Option<InvalidatedKey> {
         let table = self.table.get_or_insert_with(|| Box::new(Table::new(seed)));
         let reader = client as u32;
@@ -265,7 +265,7 @@ impl Tracked {
         }
     }
 
-    /// Removes everything.
+    /// Removes and returns all tracked keys, to be freed; None if there are none.
     pub fn take_all(&mut self) -> Option<Forgotten> {
         let table = self.table.take()?;
         let (mut items, mut bytes) = (0, 0);

@@ -1,7 +1,7 @@
 //! Keys of this shard that are watched by transactions (WATCH), and the stamps of their last changes.
 //!
-//! Stamps order what happens on a shard, and a connection knows the largest that it has seen: a key whose change
-//! has a larger stamp changed after the connection began to watch it. So a change notifies no connection.
+//! Stamps order what happens on a shard, and a connection knows the largest that it has seen: a key whose change has
+//! a larger stamp changed after the connection began to watch it. So a change need not notify any connection.
 //!
 //! Invariants: a key has an entry here while it is watched; without watched keys no memory is used.
 
@@ -45,7 +45,7 @@ impl Watched {
         let _ = keyspace.find_write(&self.key());
     }
 
-    /// True if the key changed since it is watched.
+    /// True if the key changed after its connection began to watch it.
     pub fn has_changed(&self, engine: &mut Engine, now: Now) -> bool {
         self.expire(engine, now);
         let Watched { db, key, stamp, .. } = self;
@@ -78,7 +78,7 @@ struct Watch {
 struct Stamps {
     /// Stamp of the last change of the key's data.
     changed: u64,
-    /// Stamp of the last change that readers made beside the data.
+    /// Stamp of the last change that left the data as it was, such as a read of a stream's group.
     touched: u64,
 }
 
@@ -123,7 +123,7 @@ impl Watches {
             .is_some_and(|watch| watch.stamps.changed > stamp)
     }
 
-    /// True if anything of a watched key changed after this stamp, including what readers left beside its data.
+    /// True if anything about a watched key changed after this stamp, including state beside its data.
     pub fn touched_since(&self, db: usize, key: &[u8], stamp: u64) -> bool {
         self.keys
             .get(&(db, Box::from(key)))
@@ -138,7 +138,7 @@ impl Watches {
         }
     }
 
-    /// Notes a change that readers made beside a key's data, which does not fail a transaction.
+    /// Records a change beside a key's data (its read state), which does not fail a transaction.
     #[inline]
     pub fn key_touched(&mut self, db: usize, key: &[u8], stamp: u64) {
         if !self.keys.is_empty() {
@@ -167,7 +167,7 @@ impl Watches {
         }
     }
 
-    /// Keeps the changes of an attempt.
+    /// Keeps the changes of an attempt, and stops recording.
     #[inline]
     pub fn commit_attempt(&mut self) {
         if self.replaced.is_some() {

@@ -1,4 +1,5 @@
-//! Deadlines of keys and fields: the wheel's items, and the rebuild of a wheel that is full of stale items.
+//! Deadlines of keys and fields: the items of the timer wheel, and the rebuild of a wheel that is full of stale
+//! items.
 
 use super::{Db, WANTS_CHANGES};
 use crate::value::Object;
@@ -16,7 +17,7 @@ pub(crate) fn gone_at(deadline_ms: u64) -> u64 {
     deadline_ms.saturating_add(1)
 }
 
-/// Returns when the next part of an entry expires: all of it, or fields.
+/// Returns the time at which the next part of an entry expires: the whole entry, or some of its elements.
 #[inline(always)]
 pub(crate) fn next_due(entry: EntryRef<'_, Object>) -> Option<u64> {
     match (entry.deadline().map(gone_at), next_element_deadline(entry)) {
@@ -62,13 +63,14 @@ impl Deadlines {
         self.count
     }
 
-    /// Returns the mean of the deadlines in Unix milliseconds; 0 when there is none.
+    /// Returns the mean of the deadlines in Unix milliseconds; 0 without any deadline.
     #[inline]
     pub(super) fn mean_ms(&self) -> u64 {
         if self.count == 0 {
             return 0;
         }
-        // Signed words convert to floats in one instruction; unsigned ones take several, 128 bits a function call.
+        // Signed 64-bit integers convert to floats in one instruction; unsigned ones take several, 128 bits a
+        // function call.
         let sum_ms = match i64::try_from(self.sum_ms) {
             Ok(sum_ms) => sum_ms as f64,
             Err(_) => far(self.sum_ms),
@@ -78,8 +80,8 @@ impl Deadlines {
     }
 }
 
-/// Converts a sum of deadlines in thousands of years. Out of line, or the compiler would convert every sum in this
-/// way.
+/// Averages a sum that exceeds an `i64`: deadlines in thousands of years. Out of line, or the compiler would convert
+/// every sum in this way.
 #[cold]
 #[inline(never)]
 fn far(sum_ms: i128) -> f64 {
@@ -96,13 +98,13 @@ pub(super) struct Sweep {
     cursor: u64,
 }
 
-/// Items per deadline, in addition to [`STALE_ITEMS_MAX`], at which a sweep begins.
+/// Items per deadline, beyond [`STALE_ITEMS_MAX`] items, at which a sweep begins.
 const STALE_ITEMS_RATIO_MAX: usize = 4;
-/// Items beyond those allowed per deadline at which a sweep begins.
+/// Fixed number of items that is allowed in addition to those per deadline before a sweep begins.
 const STALE_ITEMS_MAX: usize = 4096;
-/// Items per deadline at which a sweep begins while memory is limited.
+/// Like [`STALE_ITEMS_RATIO_MAX`], while memory is limited.
 const STALE_ITEMS_RATIO_LIMITED: usize = 2;
-/// Items beyond those allowed per deadline at which a sweep begins while memory is limited.
+/// Like [`STALE_ITEMS_MAX`], while memory is limited.
 const STALE_ITEMS_LIMITED: usize = 256;
 /// Keys examined by a sweep in one slice.
 const SWEEP_KEYS: usize = 256;
@@ -121,7 +123,7 @@ impl Db {
         self.field_volatile_count -= usize::from(before.is_some());
         if let Some(deadline_ms) = after {
             self.field_volatile_count += 1;
-            // As for keys, the item of a sooner deadline arms itself again.
+            // Only a sooner deadline needs a new item: an item that fires early arms itself again, as for keys.
             if before.is_none_or(|old_ms| deadline_ms < old_ms) {
                 self.arm(hash, deadline_ms);
             }
@@ -143,14 +145,15 @@ impl Db {
         self.count_deadline(before, deadline);
         self.mark_volatile(place, hash, deadline.is_some());
         if let Some(deadline_ms) = deadline {
-            // The old item will find the later deadline when it fires, and arm itself again.
+            // The old item will find the later deadline when it fires, and arm itself again for that.
             if before.is_none_or(|old| deadline_ms < old) {
                 self.arm(hash, gone_at(deadline_ms));
             }
         }
     }
 
-    /// Counts a changed key deadline. Keys without any, which most writes are about, cost nothing.
+    /// Updates the count and mean of key deadlines. Keys without deadlines, which most writes are about, cost
+    /// nothing.
     #[inline]
     pub(super) fn count_deadline(&mut self, before: Option<u64>, after: Option<u64>) {
         if before.is_some() || after.is_some() {
@@ -169,7 +172,7 @@ impl Db {
     pub(super) fn arm(&mut self, hash: u64, due_ms: u64) {
         self.arm_item(due_ms, hash);
         if self.is_stale() {
-            // The background looks at shards whose next deadline has passed.
+            // 0 makes the background visit this shard: it looks at shards whose next deadline has passed.
             self.published.next_deadline_ms.set(0);
         }
         if due_ms < self.published.next_deadline_ms.get() {
@@ -185,9 +188,9 @@ impl Db {
         }
     }
 
-    /// Removes the item of a key from the wheel, if it is still where the key's deadline put it: the key at `place`
-    /// is about to be removed, perhaps long before its deadline. An item elsewhere fires in vain, or is dropped by
-    /// a sweep.
+    /// Removes a key's item from the wheel, if the item is still at the slot of the key's deadline: the key at
+    /// `place` is about to be removed, perhaps long before its deadline. An item in another slot fires without
+    /// effect, or is dropped by a sweep.
     pub(crate) fn disarm(&mut self, place: Place) {
         let entry = self.table.at(place);
         let Some(deadline_ms) = entry.deadline() else {
@@ -258,7 +261,7 @@ mod tests {
         let now_ms = 1_795_816_832_000;
         let mut deadlines = Deadlines::new(now_ms);
         assert_eq!(deadlines.mean_ms(), 0);
-        // Far deadlines and past ones leave no residue.
+        // Deadlines in the far future and in the past must leave no rounding error in the sum.
         let odd = [0, u64::MAX, 1 << 62, now_ms - 5_000, now_ms];
         for ms in odd {
             deadlines.change(None, Some(ms));

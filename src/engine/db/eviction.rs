@@ -6,13 +6,14 @@ use crate::value::hash::HashRef;
 use crate::value::object::entry_bytes;
 use basalt_core::structures::table::Place;
 
-/// Approximate bytes of a lock's fence, beside the lock.
+/// Approximate bytes of a lock's fence, in addition to the lock's entry.
 const FENCE_BYTES: usize = 96;
 
-/// Maximum bytes of a held lock. A larger one, by the names of its key and its owner, is evictable like other keys.
+/// Maximum bytes of a held lock. A lock that is larger, because of the names of its key and its owner, is evictable
+/// like other keys.
 pub(crate) const LOCK_BYTES_MAX: usize = 4096;
 
-/// Returns the bytes of a lock beside its entry, by the length of its key.
+/// Returns the approximate bytes that a lock with a key of this length uses in addition to its entry.
 pub(crate) fn beside_lock(key_len: usize) -> usize {
     2 * key_len + FENCE_BYTES
 }
@@ -60,7 +61,7 @@ impl Db {
         if bits == before {
             return;
         }
-        // It is new among the keys with deadlines.
+        // The key is new among the keys with deadlines.
         if let Some(order) = &mut self.order
             && order.is_volatile_only()
             && is_volatile
@@ -75,9 +76,9 @@ impl Db {
         }
     }
 
-    /// Returns the bytes of the lock at `place` if it may be held, otherwise 0: it must have the form that LOCK
-    /// creates, a small hash whose only field is its owner with the hold count, with a deadline, the owner's fence
-    /// and nothing else. So a held lock cannot grow under another command.
+    /// Returns the bytes of the lock at `place` if it may be held, otherwise 0. To be held, a key must have the form
+    /// that LOCK creates: a small hash whose only field is the owner's name with the hold count, with a deadline and
+    /// the owner's fence. So a held lock cannot grow under another command.
     fn lock_bytes(&self, place: Place) -> usize {
         let entry = self.table.at(place);
         let bytes = entry_bytes(entry) + beside_lock(entry.key().len());
@@ -100,8 +101,9 @@ impl Db {
         if is_lock { bytes } else { 0 }
     }
 
-    /// Updates the bytes of a held, and so never evicted, lock that has changed, as they reduce the memory of all
-    /// others. If it no longer has the form that LOCK creates, it is an ordinary key from now on.
+    /// Updates the recorded bytes of a held lock that has changed; they count because held locks, which are never
+    /// evicted, reduce the memory of all other keys. If the lock no longer has the form that LOCK creates, it is an
+    /// ordinary key from now on.
     #[cold]
     pub(super) fn settle_hold(&mut self, place: Place) {
         let is_held = self.table.bits(place) & HELD_BIT != 0;
@@ -109,7 +111,8 @@ impl Db {
         self.set_hold(place, bytes);
     }
 
-    /// Holds the lock under a key from now on, if it is a lock and takes no more than `room`, or is held already.
+    /// Marks the lock under a key as held (never evicted), if it is a lock and takes no more than `room` bytes, or is
+    /// held already.
     pub(crate) fn begin_hold(&mut self, key: &[u8], room: u64) {
         let Some(place) = self.table.find(self.seed.hash(key), key) else {
             return;
@@ -120,7 +123,8 @@ impl Db {
         self.set_hold(place, if has_room { bytes } else { 0 });
     }
 
-    /// Restores the held state of a key whose fence is as it was before an attempt.
+    /// Restores the held state of a key after an attempt was undone: its fence is already as it was before the
+    /// attempt.
     pub(super) fn restore_hold(&mut self, key: &[u8]) {
         if let Some(place) = self.table.find(self.seed.hash(key), key) {
             let was_held = self.fences.is_held(key);

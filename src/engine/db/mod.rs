@@ -1,4 +1,4 @@
-//! One database of one shard: the table of keys and the wheel of deadlines.
+//! One database of one shard: the hash table of keys and the timer wheel of deadlines.
 
 mod deadlines;
 pub(super) mod eviction;
@@ -40,7 +40,7 @@ pub struct Db {
     index: usize,
     pub(super) table: Table<Entry<Object>>,
     pub(super) wheel: Wheel,
-    /// Deadlines set by clients here although there is a primary, which may not know of them.
+    /// Deadlines that clients set on this replica; the primary may not know of them.
     pub(super) own_deadlines: Option<Box<OwnDeadlines>>,
     sweep: Option<Sweep>,
     seed: Seed,
@@ -57,10 +57,10 @@ pub struct Db {
     pub(super) sizes: Arc<Sizes>,
     /// Bytes of this database, which are charged to the shard too.
     used_bytes: i64,
-    /// True if this database is the one published under its number.
+    /// True if this database is the one published under its number, and not one being freed or assembled.
     is_shown: bool,
-    /// Flags of the work to do before an entry changes, [`KEEPS_IMAGES`] and [`IS_SAVING`], combined so that
-    /// usually one test is enough; and when one is added or removed: [`IS_BY_SLOT`].
+    /// Flags of the work to do before an entry changes ([`KEEPS_IMAGES`] and [`IS_SAVING`]) and when an entry is
+    /// added or removed ([`IS_BY_SLOT`]), combined so that usually one test is enough.
     hooks: u8,
     log: Option<Box<Log>>,
     saving: Option<Box<Saving>>,
@@ -72,7 +72,7 @@ pub struct Db {
     tags: Option<Box<Tags>>,
 }
 
-/// Changes may have to be undone.
+/// A transaction or script may have to be rolled back: changes record pre-images.
 const KEEPS_IMAGES: u8 = 1;
 /// Entries may have to be saved for a snapshot, see [`super::snapshot`].
 const IS_SAVING: u8 = 2;
@@ -80,7 +80,7 @@ const IS_SAVING: u8 = 2;
 const IS_BY_SLOT: u8 = 4;
 /// Some keys are locks with fences.
 const HAS_FENCES: u8 = 8;
-/// An entry has to be examined before it is changed in place.
+/// Some hook must run before an entry is changed in place.
 const WANTS_CHANGES: u8 = KEEPS_IMAGES | IS_SAVING;
 
 impl Db {
@@ -132,7 +132,8 @@ impl Db {
         (self.hooks & HAS_FENCES != 0).then(|| self.fences.at_cut())
     }
 
-    /// Gives a fence to the lock under a key, which must exist; the lock is held if it takes no more than `room`.
+    /// Gives a fence to the lock under a key, which must exist; the lock becomes held if it takes no more than `room`
+    /// bytes.
     pub(super) fn put_fence(&mut self, key: &[u8], fence: Fence, room: u64) {
         self.hooks |= HAS_FENCES;
         if self.keeps_images() {
@@ -161,12 +162,12 @@ impl Db {
         }
     }
 
-    /// Keeps the changes of an attempt to fences.
+    /// Commits the changes to fences that the current attempt made.
     pub(super) fn commit_fences(&mut self) {
         self.fences.forget_changes();
     }
 
-    /// Restores the fences of before the attempt.
+    /// Rolls fences back to their state before the attempt.
     pub(super) fn undo_fences(&mut self) {
         let changed = self.charged(|db| db.fences.undo());
         self.settle_fences();
@@ -196,7 +197,7 @@ impl Db {
         self.log.get_or_insert_with(Log::in_kept_room)
     }
 
-    /// Prepares for a change of the value at `place`, made in place.
+    /// Runs the hooks (undo image, snapshot) that must precede a change made in place to the value at `place`.
     #[inline]
     pub(super) fn save(&mut self, place: Place, sharing: Sharing) {
         if self.hooks & WANTS_CHANGES != 0 {
@@ -228,7 +229,7 @@ impl Db {
         }
     }
 
-    /// Prepares for an edit of the value at `place`. Returns the state to pass to [`end_edit`].
+    /// Runs the hooks that must precede an edit of the value at `place`. Returns the state to pass to [`end_edit`].
     #[cold]
     #[inline(never)]
     fn begin_edit(&mut self, place: Place) -> Option<Kept> {
@@ -247,7 +248,7 @@ impl Db {
                 from: None,
             });
         }
-        // With an image its changes are recorded already, behind those of earlier edits.
+        // If there is an image, its journal already records changes, after those of earlier edits.
         if image.is_none()
             && let Some(object) = self.table.edit(place).object_mut()
         {
@@ -259,8 +260,8 @@ impl Db {
         })
     }
 
-    /// Begins to record an image for undo: a collection records its own undo journal if it can; then this returns
-    /// the index of its image and the bytes of changes so far.
+    /// Begins to record an image for undo. A collection that can records its own undo journal; then returns the index
+    /// of its image and the bytes of journal recorded so far.
     fn begin_image(&mut self, place: Place) -> Option<(usize, usize)> {
         let hash = self.seed.hash(self.table.at(place).key());
         let _ = self.log();
@@ -334,16 +335,16 @@ impl Db {
         log.is_some_and(|log| log.has_value(key.hash, key.bytes))
     }
 
-    /// Returns the bytes of the undo journal of a collection under a key so far.
+    /// Returns the bytes recorded so far in the undo journal of the collection under a key.
     pub(super) fn journal_bytes(&self, key: &Key<'_>) -> usize {
         let log = self.log.as_deref();
         log.map_or(0, |log| log.journal_bytes(key.hash, key.bytes))
     }
 
-    /// Returns the part of a removed entry that must be freed: nothing if it is kept for undo.
+    /// Returns the part of a removed entry that must be freed: None if the entry is kept for undo.
     fn discard(&mut self, hash: u64, entry: Entry<Object>) -> Option<Trash> {
         if self.keeps_images() && !self.log().has_value(hash, entry.view().key()) {
-            // It moves from the shard's account to the log, which is charged to no account.
+            // The entry moves from the shard's account to the undo log, which is charged to no account.
             self.add_used(-(entry_bytes(entry.view()) as i64));
             let was_moved = true;
             self.log().keep(hash, Before::Present { entry, was_moved });
@@ -374,7 +375,7 @@ impl Db {
             }
             return None;
         }
-        // The image itself must not be freed inside, as the shard was never charged for it.
+        // The image itself must not be freed inside `charged`, as the shard was never charged for it.
         let mut kept = None;
         let gone = self.charged(|db| match (before, found) {
             (absent @ Before::Absent(_), found) => {
@@ -424,7 +425,7 @@ impl Db {
         self.seed
     }
 
-    /// True if an attempt may have to be undone here.
+    /// True if a transaction or script is running whose changes to this database may be undone.
     #[inline]
     pub(super) fn keeps_images(&self) -> bool {
         self.hooks & KEEPS_IMAGES != 0
@@ -436,7 +437,7 @@ impl Db {
         self.hooks & IS_SAVING != 0
     }
 
-    /// Begins or ends this database's part in a snapshot. Returns its previous part.
+    /// Sets or clears this database's progress in a snapshot. Returns the previous progress.
     pub(super) fn set_saving(&mut self, saving: Option<Box<Saving>>) -> Option<Box<Saving>> {
         match saving {
             Some(_) => self.hooks |= IS_SAVING,
@@ -450,7 +451,7 @@ impl Db {
         self.index
     }
 
-    /// Returns the table and the part in a snapshot.
+    /// Returns the table and the progress in a snapshot.
     pub(super) fn table_and_saving(&mut self) -> (&mut Table<Entry<Object>>, Option<&mut Saving>) {
         (&mut self.table, self.saving.as_deref_mut())
     }
@@ -506,12 +507,12 @@ impl Db {
         self.table.at(place)
     }
 
-    /// Reserves capacity for `keys` keys, if there is none yet.
+    /// Reserves capacity for `keys` keys, if the table is empty.
     pub(super) fn reserve(&mut self, keys: usize) {
         self.charged(|db| db.table.reserve_all(keys));
     }
 
-    /// Resizes the table for `keys` keys, or for the existing ones if they are more.
+    /// Resizes the table for `keys` keys, or for the existing keys if there are more of them.
     pub(super) fn refit(&mut self, keys: usize) {
         self.charged(|db| db.table.refit(keys));
     }
@@ -626,7 +627,7 @@ impl Db {
         self.discard(hash, entry)
     }
 
-    /// Removes the entry at `place` in order to store it elsewhere.
+    /// Removes and returns the entry at `place`, to be stored elsewhere.
     pub(super) fn take(&mut self, place: Place) -> Entry<Object> {
         self.save(place, Sharing::Forbidden);
         self.remove_entry(place)
@@ -709,7 +710,7 @@ impl Db {
         })
     }
 
-    /// Returns the size class of an entry, see [`super::evict::order`].
+    /// Returns the bucket of an entry's size relative to the average, see [`super::evict::order`].
     fn class_of(&self, entry: EntryRef<'_, Object>) -> u8 {
         self.class_of_bytes(entry_bytes(entry))
     }
@@ -718,7 +719,8 @@ impl Db {
         size_class(bytes, self.published.used_bytes(), self.table.len())
     }
 
-    /// Updates the size class of a changed entry, if eviction needs it.
+    /// Updates the stored size bucket of a changed entry, if eviction uses it; `class` is the bucket before the
+    /// change.
     fn reclass(&mut self, place: Place, class: u8) {
         if self.order.as_ref().is_some_and(|order| order.is_by_size()) {
             let bits = self.table.bits(place);
@@ -730,7 +732,7 @@ impl Db {
         self.seed.hash(entry.key())
     }
 
-    /// Frees some segments. Returns false once nothing is left.
+    /// Frees up to `segments` segments of the table. Returns false once nothing is left.
     pub(super) fn drain_some(&mut self, segments: usize) -> bool {
         self.wheel = Wheel::new(0);
         self.own_deadlines = None;
@@ -745,14 +747,14 @@ impl Db {
 
 /// State kept while a collection is edited.
 struct Kept {
-    /// The image that its changes belong to.
+    /// Index of the undo image that the changes belong to.
     image: Option<usize>,
     /// Set while the collection is being saved in pieces: the offset in the journal at which this edit's changes
     /// begin.
     from: Option<usize>,
 }
 
-/// Stores the undo journal of an edit that began with [`Db::begin_edit`] where it is needed.
+/// Moves the undo journal of an edit that began with [`Db::begin_edit`] to the undo log, the snapshot, or both.
 #[cold]
 #[inline(never)]
 fn end_edit(entry: &mut Entry<Object>, kept: Kept, log: Option<&mut Log>) {

@@ -28,9 +28,9 @@ type Row = Parted<u32>;
 
 /// The keys of each slot, see the module.
 pub(crate) struct SlotKeys {
-    /// Number of the lowest bits of a slot that select the shard: they are equal for all slots here.
+    /// Number of low bits of a slot number that select the shard: they are equal for all slots of this shard.
     shard_bits: u32,
-    /// Rows indexed by the other bits of the slot.
+    /// Rows indexed by the remaining bits of the slot number.
     pages: Box<[Option<Box<[Row; PAGE]>>]>,
 }
 
@@ -90,7 +90,7 @@ impl SlotKeys {
         });
         for (number, keys) in rows {
             if !keys.is_empty() {
-                // The bits that select the shard do not matter.
+                // The low bits, which select the shard, do not matter.
                 let slot = (number << self.shard_bits) as u16;
                 published.slots_in_use.note(slot, true);
             }
@@ -142,7 +142,7 @@ impl Db {
         }
     }
 
-    /// Publishes which slots have keys, for a database that has got its number.
+    /// Publishes which slots have keys, after the database has been given a number.
     pub(super) fn publish_slots(&self) {
         self.published_of_own().slots_in_use.clear();
         if let Some(by_slot) = &self.by_slot {
@@ -156,7 +156,7 @@ impl Db {
         row.map_or(0, |row| row.len() as u64)
     }
 
-    /// Walks over a slot, see [`Keyspace::walk_slot`](crate::keyspace::Keyspace::walk_slot).
+    /// Walks over the keys of a slot, see [`Keyspace::walk_slot`](crate::keyspace::Keyspace::walk_slot).
     pub(crate) fn walk_slot(
         &self,
         slot: u16,

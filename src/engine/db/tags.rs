@@ -11,10 +11,10 @@
 //! keys are deleted in slices afterwards, and the number is reused once nothing refers to it any more: no key, and
 //! no image that may be restored ([`Db::sweep_tags`]).
 //!
-//! Invariant: a key is in the row of a tag if and only if its entry has the number. [`Db::insert`] and its kin, the
-//! only ways into the table and out of it, ensure that. A database that is dropped, swapped, or put in place of
+//! Invariant: a key is in the row of a tag if and only if its entry has the number. [`Db::insert`] and the other
+//! methods that add or remove table entries ensure that. A database that is dropped, swapped, or put in place of
 //! another one takes its tags with it. Without tags nothing is allocated, and only a bit of an entry's header is
-//! ever tested.
+//! tested.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -37,7 +37,8 @@ pub(crate) type Ids = SmallVec<[u32; 8]>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     InForce,
-    /// The keys are invisible, and yet to be deleted. A snapshot with an earlier cut still has them.
+    /// The tag was invalidated: its keys are invisible and yet to be deleted. A snapshot whose cut came before that
+    /// still contains them.
     Void {
         since_cut: bool,
     },
@@ -90,7 +91,7 @@ impl Tags {
             }
         };
         self.ids.insert(name, id);
-        // Possibly no key will get it.
+        // Listed as idle for now, in case that no key gets the tag after all.
         self.idle.push(id);
         id
     }
@@ -122,7 +123,7 @@ impl Tags {
             .is_some_and(|tag| matches!(tag.state, State::Void { .. }))
     }
 
-    /// Releases the numbers that no key has.
+    /// Frees the numbers of tags without keys.
     fn sweep(&mut self) {
         for id in std::mem::take(&mut self.idle) {
             let Some(tag) = self.tags.get_mut(id as usize) else {
@@ -166,7 +167,7 @@ pub(crate) fn marks_at_cut<'t>(
     Some(marks)
 }
 
-/// Some keys of an invalidated tag.
+/// Some keys of an invalidated tag, to be deleted.
 pub(crate) struct VoidKeys {
     pub(crate) id: u32,
     pub(crate) shorts: SmallVec<[u32; 64]>,
@@ -185,7 +186,7 @@ impl Db {
         tags.is_some_and(|tags| !tags.void.is_empty() && tag_ids(entry).any(|id| tags.is_void(id)))
     }
 
-    /// Notes the cut of a snapshot: keys invalidated so far are not in it.
+    /// Records the cut of a snapshot: keys whose tag was invalidated before the cut are not in the snapshot.
     pub(crate) fn cut_tags(&mut self) {
         if let Some(tags) = &mut self.tags {
             for id in &tags.void {
@@ -227,8 +228,8 @@ impl Db {
             .collect()
     }
 
-    /// Releases numbers and names of tags without keys, unless images are kept: a restored image could have such a
-    /// tag.
+    /// Frees numbers and names of tags without keys, except while undo images are kept: a restored image could have
+    /// such a tag.
     pub(crate) fn sweep_tags(&mut self) {
         if self.keeps_images() {
             return;
@@ -241,7 +242,7 @@ impl Db {
         }
     }
 
-    /// Returns the table, the part in a snapshot, and the tags.
+    /// Returns the table, the progress in a snapshot, and the tags.
     pub(crate) fn saving_parts(
         &mut self,
     ) -> (
@@ -253,7 +254,7 @@ impl Db {
         (&mut self.table, self.saving.as_deref_mut(), tags)
     }
 
-    /// Replaces the words of an entry.
+    /// Replaces the metadata words (stale window and tag numbers) of an entry.
     pub(crate) fn set_words(&mut self, place: Place, words: &[u32]) {
         let entry = self.at(place);
         if entry.words().eq(words.iter().copied()) {
@@ -267,7 +268,7 @@ impl Db {
         });
     }
 
-    /// Adds an entry, which is new or has got words, to its tags.
+    /// Adds an entry, which is new or has just been given tags, to the rows of its tags.
     #[cold]
     #[inline(never)]
     pub(super) fn note_tagged(&mut self, hash: u64, ids: &[u32]) {
@@ -277,7 +278,7 @@ impl Db {
         debug_assert!(ids.is_empty() || self.tags.is_some());
     }
 
-    /// Removes an entry, which was removed or has other words, from its tags.
+    /// Removes an entry, which was removed or has just been given other tags, from the rows of its former tags.
     #[cold]
     #[inline(never)]
     pub(super) fn note_untagged(&mut self, hash: u64, ids: &[u32]) {
@@ -289,12 +290,12 @@ impl Db {
             any_idle |= tags.remove(*id, shorten(hash));
         }
         if any_idle {
-            // The background releases the name.
+            // 0 makes the background run, which frees the tag's name.
             self.published.next_deadline_ms.set(0);
         }
     }
 
-    /// Returns the numbers in an entry's words.
+    /// Returns the tag numbers in an entry's metadata words.
     pub(super) fn ids_of(entry: EntryRef<'_, Object>) -> Ids {
         tag_ids(entry).collect()
     }
@@ -336,7 +337,7 @@ impl Db {
         });
     }
 
-    /// Returns at most `count` keys to delete; None if there are none left.
+    /// Returns at most `count` keys of an invalidated tag to delete; None if no such keys are left.
     pub(crate) fn void_keys(&mut self, count: usize) -> Option<VoidKeys> {
         loop {
             let tags = self.tags.as_deref_mut()?;
@@ -371,8 +372,8 @@ impl Db {
         }
     }
 
-    /// Visits `count` keys of a tag, or slightly more, from a position on. Returns the next position, 0 at the end.
-    /// A key that has the tag from the first call to the last is visited exactly once.
+    /// Visits `count` keys of a tag, or slightly more, starting at a position. Returns the next position, 0 at the
+    /// end. A key that has the tag from the first call to the last is visited exactly once.
     pub(crate) fn walk_tag(
         &self,
         name: &[u8],

@@ -1,5 +1,5 @@
-//! The choice of a database's next key to evict under an ordering policy: from the front of the queue, or by the
-//! hand. See [`order`](super::order).
+//! The choice of a database's next key to evict under an LRU or LFU policy: from the front of the queue of new keys,
+//! or by the clock hand. See [`order`](super::order).
 
 use super::order::{
     FRONT_MAX, Order, ROUNDS_MAX, Rules, SETTLED_PER_INSERT, SLOTS_PER_EVICTION, SMALL_BIT, USES,
@@ -12,7 +12,7 @@ use basalt_core::structures::ghost::Ghost;
 use basalt_core::structures::table::Place;
 
 impl Db {
-    /// Orders keys by other rules from now on, or not at all.
+    /// Orders keys by other rules from now on; None: stops ordering them.
     pub(crate) fn set_order(&mut self, rules: Option<Rules>) {
         match (&mut self.order, rules) {
             (Some(order), rules) => {
@@ -32,7 +32,8 @@ impl Db {
         }
     }
 
-    /// Keeps the queue from growing without bounds while nothing is evicted; called for each insertion.
+    /// Removes keys from an overlong queue, so that it stays bounded while nothing is evicted; called for each
+    /// insertion.
     pub(crate) fn settle_queue(&mut self) {
         for _ in 0..SETTLED_PER_INSERT {
             let keys = self.table.len();
@@ -49,11 +50,11 @@ impl Db {
         }
     }
 
-    /// Returns the key in the queue with a partially known hash, with its bits and the whole hash, if it is still
-    /// in the queue.
+    /// Finds the key in the table that a queue entry's short hash refers to. Returns the key's place, access bits and
+    /// whole hash; None if the key is no longer in the queue.
     ///
-    /// Two indistinguishable keys, each with a word in the queue, are found in any order. One that has left the
-    /// queue must not hide one that has not, which would stay forever.
+    /// Two keys with the same short hash are found in any order. A key that has left the queue must not hide one that
+    /// is still in the queue, which would then stay forever.
     fn queued(&self, known: u64) -> Option<(Place, u8, u64)> {
         let seed = self.seed();
         for passed in 0.. {
@@ -74,14 +75,14 @@ impl Db {
         None
     }
 
-    /// Returns the next key to evict; None if there is no order, or no candidate was found.
+    /// Returns the next key to evict; None if keys are not ordered, or no candidate was found.
     pub(super) fn choose_by_order(&mut self, published: &Published) -> Option<Place> {
         let keys = self.table.len();
         let order = self.order.as_mut()?;
         let rules = order.rules?;
         order.fit_ghosts(keys);
         let candidates = self.evictable_count(rules.volatile_only);
-        // With few keys, the newest must not be evicted for the next one either.
+        // In a database with few keys, the newest key must still not be evicted for the next one.
         let small_max = (candidates * rules.share_percent / 100).max(1);
         let found = self.choose_from_queue(rules, published, |queue| {
             queue > small_max || queue >= candidates
@@ -113,7 +114,7 @@ impl Db {
         }
     }
 
-    /// Takes the key at the front out of the queue. Returns its place, its bits and its hash.
+    /// Removes the key at the front of the queue. Returns its place, its access bits and its hash.
     fn pop_queued(&mut self) -> Option<(Place, u8, u64)> {
         let word = self.order.as_mut()?.small.pop()?;
         let (place, bits, hash) = self.queued(short_hash::known(word))?;
@@ -122,7 +123,7 @@ impl Db {
         Some((place, bits, hash))
     }
 
-    /// Examines the front of the queue while `is_due` holds for its length.
+    /// Examines keys at the front of the queue while `is_due` returns true for the queue's length.
     fn choose_from_queue(
         &mut self,
         rules: Rules,
@@ -163,7 +164,8 @@ impl Db {
         None
     }
 
-    /// Advances the hand to a key of the main part to evict; the least useful on the way, if all are in use.
+    /// Advances the clock hand to a key of the main part that may be evicted; if all keys on the way are in use,
+    /// returns the least used of them.
     fn choose_by_hand(&mut self, rules: Rules) -> Option<Place> {
         let order = self.order.as_mut()?;
         let mut found = None;

@@ -8,7 +8,7 @@ use basalt_core::base::random::Random;
 use basalt_core::structures::table::Place;
 use basalt_core::structures::wheel;
 
-/// Random keys sampled to find an evictable one, before the table is searched.
+/// Random keys sampled to find an evictable one, before the table is searched in order.
 const DRAWS_MAX: usize = 32;
 
 /// Items of one wheel slot that are compared.
@@ -41,7 +41,7 @@ impl Db {
         }
     }
 
-    /// Returns any key that is no held lock and has the `wanted` bits.
+    /// Returns any key that is not a held lock and has the `wanted` access bits.
     fn draw(&mut self, random: &mut Random, wanted: u8) -> Option<Place> {
         if self.evictable_count(wanted & VOLATILE_BIT != 0) == 0 {
             return None;
@@ -55,7 +55,7 @@ impl Db {
             }
             first.get_or_insert(place);
         }
-        // They are so rare that going round the table from a random key is the way to find one.
+        // Keys with these bits are so rare that going round the table from a random key is the way to find one.
         let hash = self.hash_of(self.table.at(first?));
         let (cursor, mut found) = (self.table.cursor_at(hash), None);
         self.table.sweep(cursor, self.table.len(), |place, bits| {
@@ -68,7 +68,7 @@ impl Db {
     /// Takes a key whose deadline is sooner than most others', and removes its item from the wheel.
     ///
     /// The item found may have been armed for another deadline, of a former key with the same name or of this key
-    /// before its deadline was extended. Then it is armed again and says nothing about how soon the key expires.
+    /// before its deadline was extended. Then the item is armed again and does not make the key a candidate.
     fn take_soonest(&mut self, random: &mut Random) -> Option<Place> {
         let mut kept = Vec::new();
         let mut found = None;
@@ -87,7 +87,7 @@ impl Db {
                 }
                 next_ms = next_due(entry);
                 let due_ms = [entry.deadline().map(gone_at), next_ms];
-                // Field deadlines are no reason to evict the key.
+                // The deadline of a field is no reason to evict the whole key.
                 is_due = entry.deadline().is_some()
                     && (due_ms.into_iter().flatten())
                         .any(|due_ms| self.wheel.was_armed_for(&taken, due_ms));

@@ -1,13 +1,15 @@
 //! Eviction: which keys are evicted when memory is full, and when.
 //!
-//! A shard that has used up its part of the [`budget`] pays at once for what it added: a few evictions for each
-//! entry that a command made, more for large ones, so that no command takes long. The rest of its debt is paid with
-//! the following commands and by the background, in slices. Expired keys are deleted first.
+//! A shard that has used up its part of the [`budget`] is in debt and pays, that is, evicts keys, at once for what it
+//! added: a few evictions for each entry that a command made, more for large ones, so that no command takes long. The
+//! rest of its debt is paid with the following commands and by the background, in slices. Expired keys are deleted
+//! first.
 //!
 //! The database chooses the key to evict, by [`Policy`].
 //!
-//! A database with a share of memory (`maxmemory-db`) is paid for in the same way, from its own keys and before
-//! anything else: each shard's usage for it is compared with the shard's grant of that share.
+//! The share of memory of a database (`maxmemory-db`) is enforced in the same way, by evicting that database's own
+//! keys, before the limit of all memory: each shard's usage for the database is compared with the shard's grant of
+//! the share.
 //!
 //! Invariants: a key is evicted only while its shard exceeds its grant, of all memory or of the key's database's
 //! share; nothing is evicted for the limit of all memory while flushed databases are still being freed; a command
@@ -82,7 +84,7 @@ impl Policy {
             .unwrap_or_default()
     }
 
-    /// True if anything may be evicted at all.
+    /// True if the policy evicts anything.
     pub fn evicts(self) -> bool {
         self != Policy::NoEviction
     }
@@ -99,16 +101,16 @@ impl Policy {
     }
 }
 
-/// Evictions for each key that a command names.
+/// Evictions that a command pays for each key that it names.
 const EVICTIONS_PER_KEY: usize = 3;
 
-/// Bytes of debt for which a command pays one more eviction.
+/// A command pays one more eviction for each of these bytes of debt.
 const BYTES_PER_EVICTION: i64 = 1024;
 
 /// Maximum number of evictions paid by one command.
 const EVICTIONS_PER_COMMAND_MAX: usize = 1024;
 
-/// Keys whose lines are prefetched before the first of them is read.
+/// Keys whose cache lines are prefetched before the first of them is read.
 const FETCHED_AHEAD: usize = 12;
 
 /// Evictions in one slice of the background.
@@ -133,14 +135,14 @@ impl Engine {
         self.published.account(whose).debt_bytes()
     }
 
-    /// Draws free bytes from a pool, for the shard's debt and `more` bytes.
+    /// Draws free bytes from a pool to cover the shard's debt and `more` bytes.
     fn draw(&self, whose: Whose, more: i64) {
         let needed = self.debt(whose) + more;
         self.pool(whose).draw(&self.published, needed);
     }
 
     /// True if the shard has no unused grant left for a command that may allocate in this database, so that memory
-    /// has to be found first.
+    /// must be granted or freed first.
     #[inline]
     pub fn lacks_room(&self, db: usize) -> bool {
         self.published.debt_bytes() >= 0 || self.lacks_share(db)
@@ -151,7 +153,7 @@ impl Engine {
         self.published.is_sharing() && self.published.dbs[db].debt_bytes() >= 0
     }
 
-    /// Frees memory before a command that may allocate in this database. Errs if there is none and none can be
+    /// Frees memory before a command that may allocate in this database. Errs if no memory is free and none can be
     /// freed.
     #[inline]
     pub fn make_room(&mut self, db: usize, now: Now) -> Result<(), Full> {
@@ -164,8 +166,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Checks a running command that is about to add to another database than its client's: errs if that has used
-    /// up its share and nothing can be evicted from it. Nothing is evicted yet, as the command is not done.
+    /// Checks a running command that is about to add to another database than the one that its client selected. Errs
+    /// if that database has used up its share and nothing can be evicted from it. Nothing is evicted yet, as the
+    /// command is not done.
     pub fn check_share(&self, db: usize) -> Result<(), Full> {
         if !self.lacks_share(db) || self.rest.is_loading() {
             return Ok(());
@@ -187,7 +190,7 @@ impl Engine {
         self.published.owes()
     }
 
-    /// Pays for what such a command, which named `keys` keys, has added.
+    /// Evicts keys to pay for what a command that may allocate, and that named `keys` keys, has added.
     #[inline]
     pub fn pay(&mut self, now: Now, keys: usize) {
         if self.published.owes() {
@@ -214,12 +217,12 @@ impl Engine {
         self.draw(whose, 1);
         self.keep_order();
         if self.debt(whose) < 0 {
-            // Memory that is free because a buffer was just freed is needed for the next buffer: while the data
-            // alone exceeds the limit and nothing can be evicted, it does not count.
+            // Memory that is free because a client buffer was just freed is needed for the next buffer: while the
+            // data alone exceeds the limit and nothing can be evicted, such memory does not count.
             return !self.budget.policy().evicts() || !self.budget.is_full(whose);
         }
         if whose.is_none() && self.budget.is_freeing() {
-            // If that is not enough, the next commands wait.
+            // If the spread debts are still too large, the next commands wait.
             self.budget.note_debts();
             return true;
         }
@@ -235,10 +238,10 @@ impl Engine {
         self.debt(whose) < 0 || !self.budget.is_full(whose)
     }
 
-    /// Starts recording the order in which keys arrive once that matters, or stops it.
+    /// Starts recording the order in which keys arrive once memory is scarce, or stops recording it.
     pub fn keep_order(&mut self) {
         let wanted = Rules::of(self.budget.policy(), self.budget.is_by_size());
-        // An order, once begun, is kept as long as its policy and the limit stay.
+        // An order, once begun, is kept as long as its policy and the limit stay the same.
         let is_due =
             self.budget.limits_anything() && (self.order.is_some() || self.budget.is_scarce());
         let rules = wanted.filter(|_| is_due);
@@ -262,8 +265,8 @@ impl Engine {
 
     fn pay_to(&mut self, whose: Whose, now: Now, keys: usize) {
         if self.debt(whose) > 0 && self.must_evict(whose, now) {
-            // Spread first: a command that adds something large would evict just that, if its shard has little
-            // else.
+            // Spread the debt first: a command that adds something large would evict just that, if its shard has
+            // little else.
             self.budget.spread(self.pool(whose), &self.published);
             self.evict_some(whose, now, keys);
         }
@@ -284,12 +287,12 @@ impl Engine {
         }
         self.budget.note_unsettled(pool);
         self.budget.assess_at(now.unix_ms);
-        // Memory that other shards had in excess may be free by now.
+        // Memory that other shards had in excess may have been returned by now.
         pool.draw(&self.published, debt);
         true
     }
 
-    /// Pays a fair amount for a command that named `keys` keys.
+    /// Pays a part of the debt that is fair for a command that named `keys` keys.
     fn evict_some(&mut self, whose: Whose, now: Now, keys: usize) {
         let debt = self.debt(whose);
         if debt <= 0 {
@@ -301,7 +304,7 @@ impl Engine {
         self.evict(whose, now, evictions.min(EVICTIONS_PER_COMMAND_MAX));
     }
 
-    /// Pays some of the shard's debt. Returns true if it is still in debt and can pay.
+    /// Evicts some keys to reduce the shard's debt. Returns true if the shard is still in debt and has keys to evict.
     pub fn evict_slice(&mut self, now: Now) -> bool {
         let mut more = false;
         for db in self.dbs_in_debt() {
@@ -324,14 +327,15 @@ impl Engine {
     }
 
     /// Evicts up to `evictions_max` keys, of all databases or of one, until the shard is within its grant. Returns
-    /// false if there are none. A few are evicted ahead of need, so that the cache misses for them are waited for
-    /// once. If the last one was so large that far more is freed than was owed, other shards in debt get the rest.
+    /// false if there are no evictable keys. A few keys are evicted beyond the debt, so that several cache misses are
+    /// waited for together. If the last key was so large that far more is freed than was owed, other shards in debt
+    /// get the rest.
     fn evict(&mut self, whose: Whose, now: Now, evictions_max: usize) -> bool {
         let waits = whose.is_none() && self.budget.is_freeing();
         if waits || self.rest.is_loading() {
             return false;
         }
-        // 0 asks the background to clean up, which takes too long here.
+        // A deadline of 0 is a request to the background to clean up, which takes too long here.
         let due_ms = self.published.next_deadline_ms.get();
         if due_ms != 0 && due_ms <= now.unix_ms && self.debt(whose) > 0 {
             self.expire_slice(now);
@@ -349,7 +353,7 @@ impl Engine {
         }
         for _ in 0..evictions_max {
             let debt = self.debt(whose);
-            // Large ones are not worth evicting ahead of need.
+            // Large keys are not worth evicting beyond the debt.
             if debt <= -ahead || (debt <= 0 && freed > ahead) {
                 break;
             }
@@ -375,13 +379,14 @@ impl Engine {
         true
     }
 
-    /// Moves grants to where keys are evicted, `trade` bytes for as many evicted. Not for a key that is larger than
-    /// a few trades: the other shard would evict an equally large one for a small part of it, and so on from shard
-    /// to shard. Such an amount was asked of shards by their size.
+    /// Moves `trade` bytes of other shards' grants to this shard for each `trade` bytes that it has evicted. Does
+    /// nothing for a key that is larger than a few trades: the other shard would evict an equally large one for a
+    /// small part of it, and so on from shard to shard. So large an amount has been spread over all shards by their
+    /// size.
     fn trade(&mut self, whose: Whose, freed: i64, trade: i64) {
         let at = whose.map_or(0, |db| db + 1);
         if self.untraded_bytes.len() <= at {
-            // Needed for databases with shares; not charged to the data.
+            // The list is only needed for databases with shares, and is not charged to the data.
             account::apart(|| self.untraded_bytes.resize(at + 1, 0));
         }
         let untraded = &mut self.untraded_bytes[at];

@@ -23,22 +23,23 @@
 //! bits 0-1 uses, counted by the table | 2 in the small queue | 3 has a deadline | 4-5 size class | 6 held lock
 //! ```
 //!
-//! and in addition 4 bytes for each key in the queue, a tenth or a fifth of all, and a byte for each of the ghosts,
-//! which are half as many as keys. The [`Queue`] knows which of its words refer to keys that are gone. The hand
-//! reads seven slots in a line, and no entry except the one that is evicted.
+//! In addition, each key in the queue takes 4 bytes (a tenth or a fifth of all keys are in the queue), and each
+//! ghost, a remembered eviction, a byte; there are half as many ghosts as keys. The [`Queue`] knows which of its
+//! entries refer to keys that are gone. The clock hand reads seven slots in one cache line, and no entry except the
+//! one that is evicted.
 //!
 //! With the size rule, a key that is larger than twice, eight times, 32 times the average counts one, two, three
 //! uses less: more keys fit, at the cost of some bytes that would have been hit.
 //!
-//! An order begins when memory becomes scarce. Keys already in the table belong to the main part, which is what the
-//! bits mean if they were never written.
+//! An order begins when memory becomes scarce. Keys already in the table belong to the main part, because access bits
+//! that were never written mean just that.
 
 use super::Policy;
 use super::queue::Queue;
 use crate::published::Published;
 use basalt_core::structures::ghost::Ghost;
 
-/// Uses since the hand last passed.
+/// The access bits that count uses since the clock hand last passed.
 pub(super) const USES: u8 = 3;
 /// The key is in the small queue.
 pub(crate) const SMALL_BIT: u8 = 1 << 2;
@@ -49,10 +50,10 @@ pub(crate) const HELD_BIT: u8 = 1 << 6;
 const CLASS_SHIFT: u32 = 4;
 const CLASS: u8 = 3 << CLASS_SHIFT;
 
-/// Slots that the hand passes for one eviction before the best candidate so far is evicted.
+/// Slots that the clock hand passes for one eviction before the best candidate so far is evicted.
 pub(super) const SLOTS_PER_EVICTION: usize = 256;
 
-/// Number of such rounds if there is no candidate.
+/// Number of rounds of [`SLOTS_PER_EVICTION`] slots, while no candidate is found, before giving up.
 pub(super) const ROUNDS_MAX: usize = 4;
 
 /// Keys examined from the front of the queue for one eviction.
@@ -64,27 +65,27 @@ const QUEUE_SLACK: usize = 256;
 /// Keys that leave an overlong queue, for each insertion.
 pub(super) const SETTLED_PER_INSERT: usize = 2;
 
-/// Ghosts per 100 keys.
+/// Remembered evictions (ghosts) per 100 keys.
 const GHOSTS_PERCENT: usize = 50;
 
 /// The parameters of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
-    /// Only keys with a deadline are evicted.
+    /// True if only keys with a deadline are evicted.
     pub(super) volatile_only: bool,
     /// Percentage of keys in the small queue.
     pub(super) share_percent: usize,
-    /// Larger values are evicted earlier.
+    /// True if larger values are evicted earlier.
     pub(super) by_size: bool,
 }
 
 impl Rules {
-    /// True if a key with these bits may be evicted.
+    /// True if a key with these access bits may be evicted.
     pub(super) fn may_go(self, bits: u8) -> bool {
         bits & HELD_BIT == 0 && (!self.volatile_only || bits & VOLATILE_BIT != 0)
     }
 
-    /// Returns the rules of a policy, if it is an ordering one.
+    /// Returns the rules of a policy; None if the policy does not order keys (it is neither LRU nor LFU).
     pub(super) fn of(policy: Policy, by_size: bool) -> Option<Rules> {
         let share_percent = match policy {
             Policy::AllkeysLru | Policy::VolatileLru => 20,
@@ -102,7 +103,7 @@ impl Rules {
 /// The eviction order of a database, see the module.
 #[derive(Default)]
 pub(crate) struct Order {
-    /// None: the policy has changed, and the queue is being emptied.
+    /// The rules of the policy; None after the policy has changed, while the queue is being emptied.
     pub(super) rules: Option<Rules>,
     /// New keys, the oldest at the front.
     pub(super) small: Queue,
@@ -154,7 +155,7 @@ impl Order {
         self.ghost.prefetch(hash);
     }
 
-    /// Returns the maximum length of the queue for a number of keys; beyond it some of them leave.
+    /// Returns the maximum length of the queue for a number of keys; beyond that length some keys leave the queue.
     pub(super) fn queue_max(&self, keys: usize) -> usize {
         match self.rules {
             Some(_) => keys / 2 + QUEUE_SLACK,
@@ -162,13 +163,13 @@ impl Order {
         }
     }
 
-    /// Returns the position of the hand.
+    /// Returns the position of the clock hand, as a hash.
     #[cfg(test)]
     pub(super) fn hand(&self) -> u64 {
         self.hand
     }
 
-    /// True if the size of values matters.
+    /// True if larger values are evicted earlier.
     pub(crate) fn is_by_size(&self) -> bool {
         self.rules.is_some_and(|rules| rules.by_size)
     }
@@ -176,14 +177,15 @@ impl Order {
     pub(super) fn fit_ghosts(&mut self, keys: usize) {
         let wanted = keys * GHOSTS_PERCENT / 100;
         let has = self.ghost.capacity();
-        // Within a quarter, or a bucket, is close enough.
+        // A size within a quarter, or a bucket, of the wanted one is close enough.
         if wanted.abs_diff(has) > has / 4 + 8 {
             self.ghost.resize(wanted);
         }
     }
 }
 
-/// Returns the size class of an entry of `bytes` bytes in a shard that uses `used` bytes for `keys` keys.
+/// Returns the size bucket (0 to 3, by the ratio to the average) of an entry of `bytes` bytes in a shard that uses
+/// `used` bytes for `keys` keys.
 pub(crate) fn size_class(bytes: usize, used: i64, keys: usize) -> u8 {
     let (whole, average) = (
         (bytes as u64).saturating_mul(keys as u64),
@@ -197,12 +199,12 @@ pub(crate) fn size_class(bytes: usize, used: i64, keys: usize) -> u8 {
     }
 }
 
-/// Returns the bits with another size class.
+/// Returns the access bits with another size bucket.
 pub(crate) fn with_class(bits: u8, class: u8) -> u8 {
     bits & !CLASS | class << CLASS_SHIFT
 }
 
-/// Returns the uses, reduced by the size class.
+/// Returns the number of uses in the access bits, reduced by the size bucket.
 pub(super) fn worth(bits: u8) -> i8 {
     (bits & USES) as i8 - ((bits & CLASS) >> CLASS_SHIFT) as i8
 }

@@ -1,9 +1,9 @@
 //! The queue of new keys: a [short hash](crate::short_hash) for each, the oldest at the front.
 //!
-//! A key that is deleted or expires leaves its word behind, as its position in the queue is not known. A new key of
-//! the same name has a word of its own, further behind, and must not be evicted when the first word reaches the
-//! front. So the hash of a key that leaves is recorded as *departed*, and the front skips the oldest word of each
-//! departed hash:
+//! A key that is deleted or expires leaves its entry (its *word*) in the queue, as its position in the queue is not
+//! known. A new key of the same name has a word of its own, further back, and must not be evicted when the first word
+//! reaches the front. So the hash of a key that leaves is recorded as *departed*, and the front skips the oldest word
+//! of each departed hash:
 //!
 //! ```text
 //! SET a, DEL a, SET a     front ▶ a b c a      departed: a      the first word of a refers to no key
@@ -29,18 +29,18 @@ use basalt_core::structures::parted::Parted;
 /// Sifting begins at one departure for this many keys in the queue.
 const KEYS_PER_DEPARTURE: usize = 4;
 
-/// Departures allowed beyond that.
+/// Departures allowed in addition to those per key.
 const DEPARTED_SLACK: usize = 64;
 
 /// Words sifted for each departure.
 const SIFTED_PER_DEPARTURE: usize = 8;
 
-/// Words of departed keys that are skipped in one call.
+/// Maximum words of departed keys that are skipped in one call.
 const PASSED_MAX: usize = 1024;
 
 /// The queue of new keys, see the module.
 pub(super) struct Queue {
-    /// The oldest words; while sifting, those that are done.
+    /// The oldest words; during sifting, the words that have been sifted.
     sifted: Fifo,
     /// Words that have yet to be sifted, older than all in `words`.
     rest: Fifo,
@@ -81,7 +81,8 @@ impl Queue {
         self.unsifted > 0 || !self.rest.is_empty()
     }
 
-    /// Returns the word at an index from the front, whether or not it refers to a key.
+    /// Returns the word at an index counted from the front, whether or not the word refers to a key; None beyond the
+    /// end.
     pub(super) fn get(&self, index: usize) -> Option<u32> {
         let mut index = index;
         for part in [&self.sifted, &self.rest, &self.words] {
@@ -98,7 +99,7 @@ impl Queue {
         self.words.push(shorten(hash));
     }
 
-    /// Notes that a key leaves the table, or the queue, before its turn.
+    /// Records that a key leaves the table, or the queue, before it reaches the front.
     pub(super) fn depart(&mut self, hash: u64) {
         match self.is_sifting() {
             true => self.departed_since.push(shorten(hash)),
@@ -143,8 +144,8 @@ impl Queue {
         }
     }
 
-    /// Removes the word of the key that has been in the queue longest. None may also mean that a great many keys
-    /// departed from the front: the next call continues behind them.
+    /// Removes and returns the word of the key that has been in the queue longest. None means that the queue is
+    /// empty, or that a great many departed keys were skipped at the front: the next call continues after them.
     pub(super) fn pop(&mut self) -> Option<u32> {
         for _ in 0..PASSED_MAX {
             let is_sifting = self.is_sifting();
@@ -153,7 +154,7 @@ impl Queue {
                 None if is_sifting => (self.pop_unsifted()?, false),
                 None => (self.words.pop()?, false),
             };
-            // Of equal words the oldest is the one that departed first.
+            // Of equal words, the oldest belongs to the key that departed first.
             let has_departed = !is_sifted && self.departed.remove(word)
                 || is_sifting && self.departed_since.remove(word);
             self.end_sifting();
@@ -176,8 +177,8 @@ mod tests {
         u64::from(name >> 16) << 48 | u64::from(name & 0xffff)
     }
 
-    /// Adds, removes and re-adds random names, and takes out the oldest from time to time, next to a model list
-    /// that is searched for each key that leaves.
+    /// Adds, removes and re-adds random names, and removes the oldest from time to time, in parallel with a model
+    /// list that is searched for each key that leaves.
     fn compare(names: u64, keys_max: usize, leaving_percent: u64, seed: u64) -> usize {
         let mut random = Random::new(seed);
         let (mut queue, mut model) = (Queue::default(), Vec::<(u32, u32)>::new());
@@ -227,7 +228,7 @@ mod tests {
                 compare(50, 20, leaving_percent, seed);
                 compare(100_000, 700, leaving_percent, seed);
                 let mut rounds = compare(3_000, 1_000, leaving_percent, seed);
-                // Nothing is taken out before the end.
+                // With fewer names than `keys_max`, nothing is taken from the queue before the end.
                 rounds += compare(50, 60, leaving_percent, seed);
                 rounds += compare(3_000, 4_000, leaving_percent, seed);
                 assert!(rounds > 3 || cfg!(miri), "{rounds} rounds of sifting");

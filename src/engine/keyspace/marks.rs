@@ -1,4 +1,4 @@
-//! Stale windows and tags of keys, as handlers access them.
+//! Marks of keys (stale windows and tags), as handlers access them.
 
 use smallvec::SmallVec;
 
@@ -39,7 +39,7 @@ impl Keyspace<'_> {
         self.db().is_invalidated(self.entry(place))
     }
 
-    /// True if the key at `place` is past its fresh time.
+    /// True if the key at `place` is within its stale window.
     #[inline]
     pub fn is_stale(&self, place: Place) -> bool {
         let entry = self.entry(place);
@@ -96,7 +96,7 @@ impl Keyspace<'_> {
         self.db_mut().set_words(place, &words);
     }
 
-    /// Adds tags to the key at `place`. Returns how many it did not have.
+    /// Adds tags to the key at `place`. Returns how many of these tags the key did not have.
     pub fn add_tags<'n>(
         &mut self,
         place: Place,
@@ -124,7 +124,7 @@ impl Keyspace<'_> {
         Ok(added)
     }
 
-    /// Removes tags from the key at `place`. Returns how many it had.
+    /// Removes tags from the key at `place`. Returns how many of these tags the key had.
     pub fn remove_tags<'n>(
         &mut self,
         place: Place,
@@ -174,7 +174,7 @@ impl Keyspace<'_> {
         inherit(self.entry(place), entry, Kept::All);
     }
 
-    /// Gives a key that was stored under another name or elsewhere the tags that it had there.
+    /// Gives a key the tags that it had before it was stored under this name or in this database.
     pub fn restore_tags(&mut self, key: &Key<'_>, tags: &[Box<[u8]>]) {
         if tags.is_empty() {
             return;
@@ -187,7 +187,7 @@ impl Keyspace<'_> {
     }
 }
 
-/// Copies marks of another entry in the same database to an entry.
+/// Copies marks of an entry to another entry in the same database.
 #[cold]
 pub(super) fn inherit(from: EntryRef<'_, Object>, to: &mut Entry<Object>, kept: Kept) {
     let mut words: SmallVec<[u32; 8]> = from.words().collect();

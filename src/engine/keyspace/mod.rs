@@ -71,8 +71,8 @@ impl<'e> Keyspace<'e> {
         self.now
     }
 
-    /// True if a deadline to be set has passed, so that the key is deleted at once. Never true during loading, as
-    /// later records may remove the deadline, nor with a primary, which decides about deletion.
+    /// True if a deadline to be set has passed already, so that the key is deleted at once. Never true during
+    /// loading, as later records may remove the deadline, nor on a replica, where the primary decides about deletion.
     pub fn is_past(&self, deadline_ms: u64) -> bool {
         let rest = &self.engine.rest;
         deadline_ms <= self.now.unix_ms && !rest.is_loading() && !rest.follows()
@@ -118,7 +118,7 @@ impl<'e> Keyspace<'e> {
         Some(place)
     }
 
-    /// Finds a key whether or not it has expired, for DEBUG.
+    /// Finds a key whether or not it has expired, for DEBUG; nothing is deleted or counted.
     pub fn find_as_it_lies(&self, key: &Key<'_>) -> Option<Place> {
         self.engine.dbs[self.db].as_deref()?.find(key)
     }
@@ -142,8 +142,8 @@ impl<'e> Keyspace<'e> {
         Some(place)
     }
 
-    /// Deletes a key with an invalidated tag. With a primary, a command that only reads leaves it to the
-    /// background.
+    /// Deletes a key with an invalidated tag, and returns None. On a replica, a command that only reads leaves the
+    /// deletion to the background.
     #[cold]
     fn drop_invalidated(&mut self, place: Place) -> Option<Place> {
         let engine = &*self.engine;
@@ -153,8 +153,8 @@ impl<'e> Keyspace<'e> {
         None
     }
 
-    /// Deletes the expired part of the entry at `place`, or some of it. Returns the place if anything unexpired is
-    /// left. While expiry is suspended, a command that only reads leaves it where it is.
+    /// Deletes the expired part of the entry at `place`, or a bounded number of its expired elements. Returns the
+    /// place if anything unexpired is left. While expiry is suspended, a command that only reads deletes nothing.
     #[cold]
     fn expire(&mut self, place: Place) -> Option<Place> {
         let now_ms = self.now.unix_ms;
@@ -167,7 +167,7 @@ impl<'e> Keyspace<'e> {
             if is_over(self.entry(place), now_ms) {
                 return None;
             }
-            // Some of its fields have expired and are not shown.
+            // Some elements of the entry have expired and are hidden from readers.
             if rest.follows() {
                 return Some(place);
             }
@@ -178,7 +178,7 @@ impl<'e> Keyspace<'e> {
         (!gone).then_some(place)
     }
 
-    /// Looks a key up for a command that reads it; counts a hit or a miss.
+    /// Looks up a key for a command that reads the key; counts a hit or a miss.
     pub fn find_read(&mut self, key: &Key<'_>) -> Option<Place> {
         let place = self.find_unnoticed(key);
         if place.is_none() {
@@ -188,7 +188,7 @@ impl<'e> Keyspace<'e> {
         place
     }
 
-    /// Looks a key up and counts a hit or a miss; a miss raises no event (OBJECT).
+    /// Looks up a key and counts a hit or a miss; a miss raises no event (OBJECT).
     pub fn find_unnoticed(&mut self, key: &Key<'_>) -> Option<Place> {
         let place = self.find(key);
         self.engine.note_look_ups(self.db);
@@ -206,7 +206,7 @@ impl<'e> Keyspace<'e> {
         place
     }
 
-    /// Looks a key up for a command that may change it.
+    /// Looks up a key for a command that may change the key.
     pub fn find_write(&mut self, key: &Key<'_>) -> Option<Place> {
         let place = self.find(key);
         if let Some(place) = place
@@ -243,7 +243,7 @@ impl<'e> Keyspace<'e> {
         Text::of(self.entry(place)).ok_or(WrongType)
     }
 
-    /// Returns the length of a string that was looked up; 0 without one.
+    /// Returns the length in bytes of a string that was looked up; 0 if the key does not exist.
     #[inline]
     pub fn text_len(&self, found: Option<Place>) -> Result<usize, WrongType> {
         match found {
@@ -252,7 +252,7 @@ impl<'e> Keyspace<'e> {
         }
     }
 
-    /// Looks up a string for reading.
+    /// Looks up a string for reading; None if the key does not exist.
     pub fn read_text(&mut self, key: &Key<'_>) -> Result<Option<Text<'_>>, WrongType> {
         match self.find_read(key) {
             Some(place) => self.text(place).map(Some),
@@ -260,7 +260,7 @@ impl<'e> Keyspace<'e> {
         }
     }
 
-    /// Looks up a string that is about to change.
+    /// Looks up a string that is about to change; None if the key does not exist.
     pub fn find_text(&mut self, key: &Key<'_>) -> Result<Option<Place>, WrongType> {
         self.find_typed(key, DataType::String)
     }
@@ -322,7 +322,7 @@ impl<'e> Keyspace<'e> {
         place
     }
 
-    /// Notifies interested clients that a key is new.
+    /// Notifies interested clients that a key is new, with the event `new`.
     #[inline]
     fn note_new(&mut self, key: &Key<'_>) {
         self.engine.published.used_at_ms.set(self.now.unix_ms);
@@ -386,7 +386,7 @@ impl<'e> Keyspace<'e> {
         });
     }
 
-    /// Stores a long string as the block that it came in, which is not charged to any shard yet.
+    /// Stores a long string in the block that it was received in; the block is not charged to any shard yet.
     #[cold]
     #[inline(never)]
     fn put_block(
@@ -441,7 +441,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Changes a string's bytes in place, after extending it with zeros to at least `len_min` bytes. A missing key
-    /// counts as an empty string, and the result reports `raw`. The deadline stays.
+    /// counts as an empty string, and the result reports the encoding `raw`. The deadline stays.
     pub fn edit_text<R>(
         &mut self,
         key: &Key<'_>,
@@ -454,7 +454,7 @@ impl<'e> Keyspace<'e> {
             let place = found.unwrap_or_else(|| {
                 db.insert(key.hash, Entry::bytes(Kind::RAW.0, key.bytes, b"", None))
             });
-            // The image may share a block, which the next lines unshare.
+            // The undo image may share the value's block, which the next lines unshare.
             db.save(place, Sharing::Allowed);
             let len_before = db.text_len(place);
             let mut entry = db.table.edit(place);
@@ -471,13 +471,13 @@ impl<'e> Keyspace<'e> {
             self.note_new(key);
         }
         if let Some(block) = shared {
-            // The last other owner of the old block frees it: it is no longer this shard's.
+            // The last other owner of the old block frees it: the block is no longer charged to this shard.
             self.add_used(-(block.memory_bytes() as i64));
         }
         result
     }
 
-    /// Returns the string under a key that was looked up before in this command, without counting or touching.
+    /// Returns the string under a key that was just looked up; nothing is counted or touched.
     pub fn peek_text(&self, key: &Key<'_>) -> Option<Text<'_>> {
         let db = self.engine.db(self.db)?;
         Text::of(db.at(db.find(key)?))
@@ -505,7 +505,7 @@ impl<'e> Keyspace<'e> {
         self.put_with(key, found, deadline, move |_| entry);
     }
 
-    /// Stores a value that replaces another one, see [`Keyspace::put_keeping`].
+    /// Stores an entry that replaces another one or creates the key, see [`Keyspace::put_keeping`].
     fn put_with(
         &mut self,
         key: &Key<'_>,
@@ -516,7 +516,7 @@ impl<'e> Keyspace<'e> {
         self.put_keeping(key, found, deadline, Kept::Window, make);
     }
 
-    /// Stores an entry. Where the deadline is kept, `marks` are kept as well.
+    /// Stores an entry under a key. `marks` tells which marks the key keeps if its deadline is kept.
     fn put_keeping(
         &mut self,
         key: &Key<'_>,
@@ -554,7 +554,7 @@ impl<'e> Keyspace<'e> {
         self.engine.discard(self.db, trash);
     }
 
-    /// Notes that a client may have set a deadline: on a replica its origin matters.
+    /// Records that a client may have set a deadline, for which a replica is responsible itself.
     #[inline]
     fn note_deadline(&mut self, key: &Key<'_>, deadline: Deadline) {
         if let Deadline::At(at_ms) = deadline
@@ -575,7 +575,7 @@ impl<'e> Keyspace<'e> {
         self.note_deadline(key, deadline.map_or(Deadline::Clear, Deadline::At));
     }
 
-    /// Deletes the entry at a place.
+    /// Deletes the entry at a place; no event is recorded.
     pub fn delete(&mut self, place: Place) {
         self.engine.leaves(self.db, place);
         let db = self
@@ -586,8 +586,8 @@ impl<'e> Keyspace<'e> {
         self.engine.discard(self.db, trash);
     }
 
-    /// Removes the entry at `place` from the database, to store it elsewhere; its memory is no longer charged here,
-    /// and [`Keyspace::adopt`] charges it to the shard that gets it. Its tags stay with the database: see
+    /// Removes and returns the entry at `place`, to be stored elsewhere; the entry's memory is no longer charged
+    /// here, and [`Keyspace::adopt`] charges it to the shard that gets it. Its tags stay with the database: see
     /// [`Keyspace::tags`].
     pub fn take(&mut self, place: Place) -> Entry<Object> {
         self.engine.leaves(self.db, place);
@@ -611,14 +611,14 @@ impl<'e> Keyspace<'e> {
         self.engine.db_or_create(self.db, self.now).add_used(bytes);
     }
 
-    /// Returns a copy of the entry at `place` for [`Keyspace::adopt`], with key and deadline; not charged yet.
+    /// Returns a copy of the entry at `place`, with key and deadline, for [`Keyspace::adopt`]; charged to no shard yet.
     pub fn duplicate(&self, place: Place) -> Entry<Object> {
         let entry = self.entry(place);
         let (kind, key, deadline) = (entry.kind(), entry.key(), entry.deadline());
         let mut copy = match entry.value() {
             Value::Integer(number) => Entry::integer(kind, key, number, deadline),
             Value::Bytes(bytes) => Entry::bytes(kind, key, bytes, deadline),
-            // Shared memory would be charged to both and freed once.
+            // A shared block would be charged to both entries and freed once.
             Value::Block(block) => Entry::block(kind, key, Block::new(block), deadline),
             Value::Object(object) => Entry::object(kind, key, object.duplicate(), deadline),
         };
@@ -647,7 +647,7 @@ impl<'e> Keyspace<'e> {
             .saturating_sub(self.engine.published.used_at_ms.get())
     }
 
-    /// Stores another server's access data of a key, until the key is used here.
+    /// Keeps the access data (idle time or frequency) of a key from another server, until the key is used here.
     pub fn restore_access(&mut self, key: &Key<'_>, access: Access) {
         let Some(db) = self.engine.db_mut(self.db) else {
             return;
@@ -661,7 +661,7 @@ impl<'e> Keyspace<'e> {
         }
     }
 
-    /// Returns the access data from [`Keyspace::restore_access`] of a key that has not been used since.
+    /// Returns the access data stored by [`Keyspace::restore_access`], if the key has not been used since.
     pub fn restored_access(&self, key: &Key<'_>, place: Place) -> Option<Access> {
         let db = self.engine.db(self.db)?;
         db.restored_access
@@ -698,7 +698,7 @@ impl<'e> Keyspace<'e> {
         }
     }
 
-    /// Deletes a collection that a change has left without an unexpired element.
+    /// Deletes a collection that a change has left with expired elements only.
     pub fn delete_over(&mut self, place: Place) {
         self.engine.log_left_due(self.db, place, self.now);
         self.delete(place);
@@ -710,7 +710,8 @@ impl<'e> Keyspace<'e> {
         self.followed(key.bytes, Event::DEL);
     }
 
-    /// Notes a client's deletion of a missing key: a loader must not store data read before.
+    /// Records that a client tried to delete a missing key: a client that is loading the key must not store data that
+    /// it read before.
     #[inline]
     pub fn missed_deletion(&mut self, key: &[u8]) {
         self.engine.waiters.key_changed(self.db, key);
@@ -729,14 +730,14 @@ impl<'e> Keyspace<'e> {
         self.key_changed(key);
     }
 
-    /// Records a change beside a key's data: in the read state of a stream's groups. As in Redis, clients that
-    /// watch or cache the key are not notified.
+    /// Records a change beside a key's data: a change of the read state of a stream's groups. As in Redis, clients
+    /// that watch or cache the key are not notified.
     pub fn wrote_beside(&mut self, key: &[u8], event: Event) {
         self.engine.published.dirty.add(1);
         self.noted_beside(key, event);
     }
 
-    /// Records a change beside a key's data that does not count for snapshots: a pending entry's redelivery.
+    /// Like [`Keyspace::wrote_beside`], but does not count as a change for snapshots: a pending entry's redelivery.
     pub fn noted_beside(&mut self, key: &[u8], event: Event) {
         self.engine.effects.wrote_beside(self.db, key, event);
         self.engine.waiters.key_changed(self.db, key);
@@ -770,15 +771,15 @@ impl<'e> Keyspace<'e> {
         }
     }
 
-    /// Returns the number of keys visible to clients: without those of slots that are being imported.
+    /// Returns the number of keys visible to clients: keys of slots that are being imported do not count.
     pub fn shown_len(&self) -> usize {
         let coming = self.engine.coming.iter();
         let hidden: u64 = coming.map(|slot| self.keys_in_slot(*slot)).sum();
         self.len().saturating_sub(hidden as usize)
     }
 
-    /// Visits `budget` keys of a hash slot, or slightly more, from a position on. Returns the next position, 0 at
-    /// the end: a walk begins with 0, and any number is safe. Expired keys are included, as in Redis.
+    /// Visits `budget` keys of a hash slot, or slightly more, starting at a position. Returns the next position, 0 at
+    /// the end: a walk begins with 0, and any number is a valid position. Expired keys are included, as in Redis.
     ///
     /// Keys come in the order of their [short hashes](super::short_hash), whatever happens to the table meanwhile:
     /// a key that exists from the first call to the last is visited exactly once. Of other slots' keys only those

@@ -1,5 +1,4 @@
-//! Notifications about a change in addition to the change itself: which hash fields changed, and that a value was
-//! replaced.
+//! Additional notifications about a change: which hash fields changed, and that a value was replaced as a whole.
 
 use super::Keyspace;
 use crate::Key;
@@ -23,7 +22,7 @@ impl Keyspace<'_> {
         }
     }
 
-    /// True if [`Keyspace::wrote_fields`] uses the names.
+    /// True if the names passed to [`Keyspace::wrote_fields`] are wanted.
     pub fn wants_fields(&self) -> bool {
         self.engine.effects.interest().wants_elements()
     }

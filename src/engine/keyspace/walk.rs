@@ -1,4 +1,4 @@
-//! Access to keys without names: walks over a database, and random keys. Expired keys are not shown.
+//! Access to keys without names: walks over a database, and random keys. Expired keys are left out.
 
 use super::Keyspace;
 use crate::Engine;
@@ -9,7 +9,8 @@ use basalt_core::structures::entry::EntryRef;
 use basalt_core::structures::table::Place;
 
 impl Keyspace<'_> {
-    /// Visits a bounded number of entries from a cursor on; expired ones are left out. Returns the next cursor.
+    /// Visits a bounded number of entries, starting at a cursor; expired entries are left out. Returns the next
+    /// cursor, 0 at the end.
     pub fn scan(
         &mut self,
         cursor: u64,
@@ -23,8 +24,8 @@ impl Keyspace<'_> {
             .scan(cursor, budget, unless_gone(db, self.now.unix_ms, visit))
     }
 
-    /// Visits some entries from a position on, and each entry that exists from the first call to the last exactly
-    /// once; expired ones are left out. Returns the next position, 0 at the end.
+    /// Visits some entries, starting at a position; expired entries are left out. An entry that exists from the first
+    /// call to the last is visited exactly once. Returns the next position, 0 at the end.
     pub fn scan_once(
         &mut self,
         position: u64,
@@ -99,7 +100,7 @@ impl Keyspace<'_> {
         next
     }
 
-    /// Returns a random key, nearly uniformly sampled; expired ones are skipped.
+    /// Returns a random key, sampled nearly uniformly; expired keys are skipped. None if no key is found.
     pub fn random(&mut self) -> Option<Vec<u8>> {
         const TRIES_MAX: usize = 100;
         for _ in 0..TRIES_MAX {

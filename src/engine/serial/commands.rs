@@ -140,7 +140,7 @@ pub fn entry(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
     deadline(out, key, entry.deadline());
 }
 
-/// Appends a note, see [`note`](mod@crate::note).
+/// Appends a note (a record that other servers ignore), see [`note`](mod@crate::note).
 pub fn note(out: &mut Vec<u8>, words: &[&[u8]]) {
     command(out, &note::words(words));
 }
@@ -191,7 +191,8 @@ pub fn takes_pieces(entry: EntryRef<'_, Object>) -> bool {
     }
 }
 
-/// Appends a piece of a large collection, after `written` elements. Returns its number of elements.
+/// Appends the commands for a piece of a large collection, of which `written` elements were appended before. Returns
+/// the number of elements in the piece.
 pub fn piece(out: &mut Vec<u8>, key: &[u8], piece: &Piece<'_>, shape: &Shape, written: u64) -> u64 {
     let left = shape.count.saturating_sub(written);
     match piece {
@@ -218,7 +219,7 @@ pub fn piece(out: &mut Vec<u8>, key: &[u8], piece: &Piece<'_>, shape: &Shape, wr
     }
 }
 
-/// Appends the commands after the last piece.
+/// Appends the commands that follow the last piece.
 pub fn behind_pieces(out: &mut Vec<u8>, key: &[u8], shape: &Shape) {
     deadline(out, key, shape.deadline);
 }
@@ -251,7 +252,7 @@ fn element(
             argument(out, piece.name);
             piece.value.with_bytes(|bytes| argument(out, bytes));
         }
-        // One command per element, as its deadline follows.
+        // One command per element, as a command with the field's deadline follows.
         pieces::Form::VolatileHash(_) => {
             head(out, 4, b"HSET", key);
             argument(out, piece.name);
@@ -282,7 +283,7 @@ fn element(
 struct Run<'a> {
     name: &'static [u8],
     key: &'a [u8],
-    /// Arguments per element.
+    /// Number of arguments per element.
     arguments: u64,
     left: u64,
     in_command: u64,
@@ -336,7 +337,7 @@ fn member_deadline(out: &mut Vec<u8>, key: &[u8], name: &[u8], at_ms: u64) {
 fn hash(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
     let key = entry.key();
     let live = HashRef::of(entry, now_ms).filter(|hash| !hash.is_empty());
-    // A hash with only expired fields is about to be deleted, but until then it exists.
+    // A hash with only expired fields is about to be deleted, but exists until then.
     let Some(hash) = live.or_else(|| HashRef::of(entry, 0)) else {
         unreachable!("a hash is one");
     };
@@ -395,7 +396,8 @@ fn stream(out: &mut Vec<u8>, key: &[u8], stream: &Stream) {
     }
 }
 
-/// Appends a piece of a stream without pending entries or producers. Returns its number of nodes.
+/// Appends the commands for a piece of a stream without pending entries or producers. Returns the number of nodes in
+/// the piece.
 fn stream_piece(out: &mut Vec<u8>, key: &[u8], piece: &StreamPiece<'_>) -> u64 {
     match piece {
         StreamPiece::Node(master, node) => {
@@ -411,7 +413,7 @@ fn stream_piece(out: &mut Vec<u8>, key: &[u8], piece: &StreamPiece<'_>) -> u64 {
         }
         StreamPiece::Facts(facts, _) => {
             if facts.length == 0 {
-                // A stream without entries is made from one whose only entry is trimmed away.
+                // A stream without entries is recreated by adding one entry and trimming it away.
                 head(out, 7, b"XADD", key);
                 for bytes in [&b"MAXLEN"[..], b"0", b"0-1", b"x", b"y"] {
                     argument(out, bytes);

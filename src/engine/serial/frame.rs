@@ -21,7 +21,7 @@ pub fn skip_checksums(skips: bool) {
     SKIPS_CHECKSUMS.store(skips, Ordering::Relaxed);
 }
 
-/// Appends the frame to a value.
+/// Appends the version and the checksum to a value.
 pub fn seal(mut value: Vec<u8>, version: u16) -> Vec<u8> {
     value.reserve_exact(VERSION_BYTES + CHECKSUM_BYTES);
     value.extend_from_slice(&version.to_le_bytes());
@@ -30,14 +30,14 @@ pub fn seal(mut value: Vec<u8>, version: u16) -> Vec<u8> {
     value
 }
 
-/// Returns the value in a frame and its origin; `None` if its version is unknown or its checksum is wrong.
+/// Returns the value in a frame and its origin; `None` if the version is unknown or the checksum is wrong.
 pub fn open(payload: &[u8]) -> Option<(&[u8], Origin)> {
     let (summed, checksum) = payload.split_last_chunk::<CHECKSUM_BYTES>()?;
     let (value, version) = summed.split_last_chunk::<VERSION_BYTES>()?;
     let version = u16::from_le_bytes(*version);
     let is_valkey = VALKEY_VERSIONS.contains(&version);
     let is_known = version <= REDIS_VERSION_MAX || is_valkey;
-    // Redis 8.10 logs imported hashes in this way, without a checksum.
+    // Redis 8.10 logs imported hashes in this frame without a checksum.
     let may_lack_sum = version > V12 && !is_valkey;
     let expected = u64::from_le_bytes(*checksum);
     let is_whole = || {

@@ -17,7 +17,7 @@
 //! 32  TEMPLATE_REF     the template's number | value …
 //! ```
 //!
-//! A template is a list of field names that many hashes share; a file contains it once, in front of them.
+//! A template is a list of field names that many hashes share; a file contains it once, before these hashes.
 
 use super::packed::{Packed, distinct};
 use super::reader::Reader;
@@ -32,7 +32,7 @@ use basalt_core::structures::item::Item;
 use basalt_core::structures::listpack::{self, Element, Listpack, ListpackMut};
 use basalt_core::structures::zipmap::Zipmap;
 
-/// Writes a hash, behind its type, without expired fields.
+/// Writes a hash after its type byte, without expired fields.
 pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
     if let Value::Bytes(pairs) = entry.value()
         && Kind(entry.kind()) == LISTPACK
@@ -41,7 +41,7 @@ pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Write
         return writer.string(pairs);
     }
     let live = HashRef::of(entry, now_ms).filter(|hash| !hash.is_empty());
-    // A hash with only expired fields is about to be deleted, but until then it exists.
+    // A hash with only expired fields is about to be deleted, but exists until then.
     let Some(hash) = live.or_else(|| HashRef::of(entry, 0)) else {
         unreachable!("a hash is one");
     };
@@ -179,7 +179,7 @@ pub(super) fn read(
         types::HASH_LISTPACK => read_pack::<2>(LISTPACK, key, reader, rules),
         _ => {
             if form == types::HASH_LISTPACK_EX {
-                // The earliest deadline serves readers that do not parse the listpack.
+                // The earliest deadline, repeated here for readers that do not parse the listpack.
                 reader.millis()?;
             }
             read_pack::<3>(LISTPACKEX, key, reader, rules)
@@ -317,7 +317,7 @@ impl Fields {
         }
         let rules = HashRules {
             fields_max: rules.fields_max.min(SEARCHED_MAX),
-            // Nothing is expired yet: expired fields are deleted when the hash is in its place.
+            // While the hash is built no field counts as expired: expired fields are deleted once the hash is stored.
             now_ms: 0,
             ..*rules
         };

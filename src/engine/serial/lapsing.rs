@@ -4,8 +4,8 @@
 //! 7   MODULE_2   name and version, as of sketches | ( 2 | 1 + deadline or 0 | 5 | string ) … | 0
 //! ```
 //!
-//! No format of Redis before 8.12 has such deadlines, and that of 8.12 is not documented; tools that read files can
-//! skip the value of a module.
+//! No format of Redis before 8.12 has such deadlines, and that of 8.12 is not documented; this server writes them as
+//! a module value, which tools that read snapshot files can skip.
 
 use super::pages::{self, STRING};
 use super::types;
@@ -17,18 +17,18 @@ const NAME: &str = "set-lapse";
 /// Opcode: a number follows.
 pub(super) const NUMBER: u64 = 2;
 
-/// Returns the number of the format.
+/// Returns the module number that identifies the format.
 pub(super) fn number() -> u64 {
     pages::number_named(NAME)
 }
 
-/// Writes the head of a set, whose members follow one by one.
+/// Writes the head of a set; its members follow one by one.
 pub(super) fn begin(writer: &mut Writer) {
     writer.kind(types::MODULE_2);
     writer.length(number());
 }
 
-/// Writes a member.
+/// Writes a member and its deadline.
 pub(super) fn member(member: &[u8], deadline: Option<u64>, writer: &mut Writer) {
     writer.length(NUMBER);
     writer.length(deadline.map_or(0, |at_ms| at_ms + 1));

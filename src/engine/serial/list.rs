@@ -18,7 +18,7 @@ use basalt_core::structures::entry::{Entry, EntryRef, Value};
 use basalt_core::structures::listpack::{Element, Listpack};
 use basalt_core::structures::quicklist::{End, Limits, NodeView, Quicklist};
 
-/// Writes a list as nodes, behind its type.
+/// Writes a list as nodes, after its type byte.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     match (
         ListRef::of(entry).and_then(ListRef::as_quicklist),

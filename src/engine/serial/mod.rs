@@ -40,33 +40,34 @@ use basalt_core::structures::quicklist;
 use reader::Reader;
 use writer::Writer;
 
-/// The version that every server from 7.0 on can read.
+/// The format version that every server from 7.0 on can read.
 pub const V10: u16 = 10;
-/// Version from 7.2 on: small sets of anything, packed.
+/// Format version of 7.2: sets of a few members of any kind are one listpack.
 pub const V11: u16 = 11;
-/// Version from 7.4 on: deadlines of hash fields.
+/// Format version of 7.4: hash fields may have deadlines.
 pub const V12: u16 = 12;
-/// The newest readable version of Redis, that of 8.10.
+/// The newest readable format version of Redis, that of 8.10.
 pub const REDIS_VERSION_MAX: u16 = 16;
-/// The readable versions of Valkey: its own format begins with the first, which is also written for its replicas.
+/// The readable format versions of Valkey: its own format begins with the first of these, which is also written for
+/// Valkey replicas.
 pub const VALKEY_VERSIONS: std::ops::RangeInclusive<u16> = 80..=81;
 
-/// The form to write.
+/// The form in which values are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The oldest that can represent the value, as far as commands of that age could see it.
+    /// The oldest form that can represent the value, as far as commands of servers of that age could see it.
     Oldest,
-    /// The form of servers of 7.2: small sets packed, and activity times of stream consumers. Deadlines of fields
-    /// are written all the same.
+    /// The form of servers of 7.2: small sets as listpacks, and activity times of stream consumers. Deadlines of hash
+    /// fields are written all the same.
     Newer,
-    /// The lossless form, for reading it back here.
+    /// The lossless form, for values that this server reads back.
     Whole,
     /// Like [`Form::Newer`], but deadlines of fields are written in the form of Valkey 9.
     Valkey,
 }
 
 impl Form {
-    /// Returns the form of a version of the format.
+    /// Returns the form to write for a reader of a version of the format.
     pub fn of_version(version: u16) -> Form {
         match version {
             ..=V10 => Form::Oldest,
@@ -77,7 +78,7 @@ impl Form {
     }
 }
 
-/// Error: the bytes are no valid value. The reason is for the log, as clients get the same reply for all of them.
+/// Error: the bytes are no valid value. The reason is for the log; clients get the same reply whatever the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
@@ -109,7 +110,7 @@ pub mod types {
     pub const HASH: u8 = 4;
     /// A sorted set with binary scores.
     pub const ZSET_2: u8 = 5;
-    /// A value of a module of before 4.0, whose end is known only to the module.
+    /// A module value from before 4.0, whose end only the module can find.
     pub const MODULE: u8 = 6;
     /// A value of a module.
     pub const MODULE_2: u8 = 7;
@@ -139,9 +140,9 @@ pub mod types {
     pub const SET_LISTPACK: u8 = 20;
     /// A stream of 7.2.
     pub const STREAM_LISTPACKS_3: u8 = 21;
-    /// A hash with deadlines, in a release candidate.
+    /// A hash with deadlines, as written by a release candidate of 7.4.
     pub const HASH_METADATA_RC: u8 = 22;
-    /// A small hash with deadlines, in a release candidate.
+    /// A small hash with deadlines, as written by a release candidate of 7.4.
     pub const HASH_LISTPACK_EX_RC: u8 = 23;
     /// A hash with deadlines.
     pub const HASH_METADATA: u8 = 24;
@@ -153,7 +154,7 @@ pub mod types {
     pub const STREAM_LISTPACKS_5: u8 = 27;
     /// An array of Redis 8.8.
     pub const ARRAY: u8 = 28;
-    /// A small hash of Redis 8.10, with its fields separate from its values.
+    /// A small hash of Redis 8.10: a listpack of values whose field names are stored separately.
     pub const HASH_TEMPLATE_LISTPACK: u8 = 29;
     /// A small hash whose fields were written earlier, once for many hashes.
     pub const HASH_TEMPLATE_LISTPACK_REF: u8 = 30;
@@ -161,7 +162,7 @@ pub mod types {
     pub const HASH_TEMPLATE_ARRAY: u8 = 31;
     /// A hash whose fields were written earlier, once for many hashes.
     pub const HASH_TEMPLATE_ARRAY_REF: u8 = 32;
-    /// A rate limiter, in Redis 8 if built with it.
+    /// A rate limiter of Redis 8, in builds that have it.
     pub const GCRA: u8 = 33;
     /// A hash with deadlines of Valkey 9, with the number that release candidates of Redis 7.4 had.
     pub const VALKEY_HASH_2: u8 = HASH_METADATA_RC;
@@ -211,21 +212,22 @@ mod form {
 pub struct Limits {
     /// Maximum length of a string.
     pub string_bytes_max: usize,
-    /// For lists.
+    /// Limits of list nodes.
     pub list: quicklist::Limits,
-    /// For sets.
+    /// Limits of small sets.
     pub set: value::set::Limits,
-    /// For sorted sets.
+    /// Limits of small sorted sets.
     pub sorted_set: value::sorted_set::Limits,
-    /// For hashes.
+    /// Limits of small hashes.
     pub hash: value::hash::HashRules,
 }
 
-/// Members that are added one by one to a small collection, which is searched for each of them. Larger collections
-/// begin in the large encoding, unless they come packed: with very high thresholds this would take forever.
+/// Maximum elements that are added one by one to a small collection, which is searched for each of them. Larger
+/// collections begin in the large encoding, unless they come as a listpack: with very high thresholds the searches
+/// would take forever.
 const SEARCHED_MAX: usize = 4096;
 
-/// Writes an entry's value, behind its type, in its state at a time: expired elements are left out.
+/// Writes an entry's value after its type byte, in its state at a time: expired elements are left out.
 pub fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
     match Kind(entry.kind()).data_type() {
         DataType::String => {
@@ -249,7 +251,7 @@ pub fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
     }
 }
 
-/// Reads a value, from its type to its last byte, into an entry with its size recorded.
+/// Reads a value, from its type byte to its last byte, into an entry whose size is recorded.
 pub fn read(
     key: &[u8],
     deadline: Option<u64>,
@@ -260,7 +262,7 @@ pub fn read(
     read_as(form, key, deadline, reader, limits)
 }
 
-/// Reads a value behind its type, where the key is between the two.
+/// Reads a value whose type byte has been read already, as in snapshots, where the key follows the type.
 pub fn read_as(
     form: u8,
     key: &[u8],

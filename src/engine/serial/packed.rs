@@ -41,7 +41,7 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// Calls `visit` with each group of `N` elements in order; an incomplete last group is an error.
+    /// Calls `visit` with each group of `N` elements in order; errs if the last group is incomplete.
     pub(super) fn each_group<const N: usize>(
         &self,
         mut visit: impl FnMut([Element<'a>; N]) -> Result<(), Malformed>,
@@ -103,16 +103,17 @@ pub(super) fn distinct(pack: Listpack<'_>, step: usize) -> Result<Cow<'_, [u8]>,
     Ok(Cow::Owned(copy))
 }
 
-/// Up to this number, members are distinguished by a part of their hashes, as long as these differ.
+/// Up to this number of members, duplicates are searched by parts of the members' hashes, as long as the parts
+/// differ.
 const FEW: usize = 128;
 
-/// Slots for these parts, half of which stay free.
+/// Slots for the parts of hashes; half of them stay free.
 const SLOTS: usize = 2 * FEW;
 
-/// Parts of the hashes of a few members.
+/// A part of the hash of each of a few members.
 struct Fingerprints {
     slots: [u32; SLOTS],
-    /// True if a part occurred twice, or there are too many members: then the members have to be compared.
+    /// True if a part occurred twice, or there are too many members: then the members themselves have to be compared.
     is_unsure: bool,
 }
 
@@ -144,7 +145,7 @@ impl Fingerprints {
     }
 }
 
-/// True if a member occurs twice.
+/// True if a member occurs more than once.
 #[cold]
 fn has_twins(pack: Listpack<'_>, step: usize) -> bool {
     let mut members = HashSet::with_capacity(pack.len() / step);
@@ -152,12 +153,12 @@ fn has_twins(pack: Listpack<'_>, step: usize) -> bool {
     !firsts.all(|element| members.insert(as_member(element)))
 }
 
-/// Normalizes a member: a number stored as text is the same member.
+/// Normalizes a member: a number stored as text becomes the integer, as both are the same member.
 fn as_member(element: Element<'_>) -> Element<'_> {
     element.integer().map_or(element, Element::Integer)
 }
 
-/// Returns an unkeyed hash.
+/// Returns an unkeyed hash of a member.
 fn mix(member: Element<'_>) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     let step = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(MULTIPLIER);
@@ -177,7 +178,7 @@ fn mix(member: Element<'_>) -> u64 {
     hash ^ hash >> 29
 }
 
-/// Returns the last bytes, up to eight of them; of fewer all, some twice.
+/// Returns the last eight bytes as a number; of fewer than eight bytes all, some of them twice.
 #[inline]
 fn last_word(bytes: &[u8]) -> u64 {
     let half = |four: &[u8; 4]| u64::from(u32::from_le_bytes(*four));

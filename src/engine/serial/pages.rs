@@ -1,4 +1,4 @@
-//! Sketches, in the form of module values.
+//! Sketches (probabilistic types), in the form of module values.
 //!
 //! ```text
 //! 7   MODULE_2   name and version of the type, 9 letters of 6 bits and 10 bits | ( opcode | value ) … | 0
@@ -6,8 +6,8 @@
 //! strings        the parameters of the sketch, then all its data, in pieces
 //! ```
 //!
-//! The names are those of TYPE. No module of Redis uses this version, because the strings differ from theirs: their
-//! servers reject such a value, and theirs are rejected here.
+//! The names are those of TYPE. No module of Redis uses this version, because the strings differ from theirs: servers
+//! with such a module reject values written here, and their values are rejected here.
 
 use super::types;
 use super::writer::Writer;
@@ -22,12 +22,12 @@ pub(super) const END: u64 = 0;
 
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Returns the number of a type.
+/// Returns the module number for a data type.
 pub(super) fn number_of(data_type: DataType) -> u64 {
     number_named(data_type.name())
 }
 
-/// Returns the number of a name.
+/// Returns the module number for a module name of nine characters.
 pub(super) fn number_named(name: &str) -> u64 {
     let letter = |byte: u8| LETTERS.iter().position(|letter| *letter == byte);
     let number = name.bytes().fold(0, |number, byte| {
@@ -36,14 +36,14 @@ pub(super) fn number_named(name: &str) -> u64 {
     number << 10 | VERSION
 }
 
-/// Writes the head of a sketch, behind its type; the pages follow.
+/// Writes the head of a sketch after its type byte; the pages follow.
 pub(super) fn begin(data_type: DataType, head: &[u8], writer: &mut Writer) {
     writer.kind(types::MODULE_2);
     writer.length(number_of(data_type));
     page(head, writer);
 }
 
-/// Writes some of a sketch's data.
+/// Writes one page of a sketch's data.
 pub(super) fn page(page: &[u8], writer: &mut Writer) {
     writer.length(STRING);
     writer.string(page);

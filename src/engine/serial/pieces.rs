@@ -9,7 +9,7 @@ use basalt_core::structures::entry::{EntryRef, Value};
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub(super) form: Form,
-    /// Number of elements to write; for a stream, nodes; for a sketch, pages.
+    /// Number of elements to write; nodes for a stream, pages for a sketch.
     pub(super) count: u64,
     /// Deadline of the whole collection.
     pub(super) deadline: Option<u64>,
@@ -24,7 +24,7 @@ pub(super) enum Form {
     VolatileSet,
     SortedSet,
     Hash,
-    /// A hash whose earliest field deadline is not before this.
+    /// A hash with field deadlines, the earliest of which is not before this time.
     VolatileHash(u64),
     /// A list with this number of nodes.
     List(u64),
@@ -42,12 +42,12 @@ fn head(entry: EntryRef<'_, Object>) -> Vec<u8> {
 }
 
 impl Shape {
-    /// Returns the number of elements that follow; for a stream, nodes; for a sketch, pages.
+    /// Returns the number of elements that follow; of nodes for a stream, of pages for a sketch.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Describes a collection at a time.
+    /// Describes a collection in its state at a time.
     pub fn of(entry: EntryRef<'_, Object>, now_ms: u64) -> Shape {
         let Value::Object(object) = entry.value() else {
             unreachable!("only large collections are written by the piece")
@@ -62,7 +62,7 @@ impl Shape {
             Collection::SortedSet(_) => shape.form = Form::SortedSet,
             Collection::Hash(table) => {
                 match table.len(now_ms) {
-                    // A collection with only expired elements is about to be deleted, but until then it exists.
+                    // A collection with only expired elements is about to be deleted, but exists until then.
                     0 => shape.now_ms = 0,
                     live => shape.count = live as u64,
                 }
@@ -97,7 +97,7 @@ impl Shape {
         shape
     }
 
-    /// Writes the head of a collection, behind its type, in its state at a time.
+    /// Writes the head of a collection after its type byte, in its state at a time.
     pub fn begin(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) -> Shape {
         let shape = Shape::of(entry, now_ms);
         match shape.form {
@@ -132,7 +132,7 @@ impl Shape {
         shape
     }
 
-    /// True if an element is left out because it had expired.
+    /// True if an element is left out because it had expired at the cut.
     pub(super) fn leaves_out(&self, piece: &ElementRef<'_>) -> bool {
         let has_deadline = !matches!(self.form, Form::SortedSet);
         has_deadline && piece.number <= self.now_ms

@@ -1,6 +1,6 @@
 //! Reads lengths, strings and numbers in the form shared by snapshots and DUMP.
 //!
-//! Every claimed length is checked against the remaining bytes before any memory is allocated for it. Independent
+//! Every claimed length is checked against the remaining bytes before any memory is allocated for it. Knows nothing
 //! of values and frames.
 
 use std::borrow::Cow;
@@ -10,10 +10,10 @@ use super::{Malformed, form};
 use basalt_core::base::number;
 use basalt_core::structures::lzf;
 
-/// Maximum bytes represented by one byte of compressed text: three bytes copy up to 264.
+/// Maximum bytes that one byte of compressed text can expand to: three bytes copy up to 264.
 const EXPANSION_MAX: usize = 88;
 
-/// The context of values: their writer, and definitions in front of them.
+/// The context in which values are read: the server that wrote them, and definitions that precede them.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
     /// True for Valkey of version 9 or later, whose type numbers differ from those of Redis from 7.4 on.
@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads a length, or any number in that form.
+    /// Reads a length, or another number encoded like a length.
     pub fn length(&mut self) -> Result<u64, Malformed> {
         match self.head()? {
             Head::Length(length) => Ok(length),
@@ -112,7 +112,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a number of items of at least `bytes_each` bytes each, so that memory may be reserved for them.
+    /// Reads a number of items of at least `bytes_each` bytes each. Errs if the remaining bytes cannot hold them, so
+    /// that memory may be reserved for them.
     pub(super) fn count(&mut self, bytes_each: usize) -> Result<usize, Malformed> {
         let count = usize::try_from(self.length()?).map_err(|_| Malformed::SHORT)?;
         if count > self.rest.len() / bytes_each {

@@ -25,7 +25,8 @@ use basalt_core::structures::listpack::{Element, Listpack};
 const INTSET: Kind = Kind::new(DataType::Set, Encoding::Intset);
 const LISTPACK: Kind = Kind::new(DataType::Set, Encoding::Listpack);
 
-/// Returns a set at a time. A set with only expired members is about to be deleted, but until then it exists.
+/// Returns a set at a time; including its expired members if all have expired, because the set exists until it is
+/// deleted.
 pub(super) fn live(entry: EntryRef<'_, Object>, now_ms: u64) -> SetRef<'_> {
     let live = SetRef::of(entry, now_ms);
     match live.is_empty() {
@@ -34,7 +35,7 @@ pub(super) fn live(entry: EntryRef<'_, Object>, now_ms: u64) -> SetRef<'_> {
     }
 }
 
-/// Writes a set, behind its type, without expired members.
+/// Writes a set after its type byte, without expired members.
 pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
     match live(entry, now_ms) {
         set if set.next_deadline().is_some() => {
@@ -105,14 +106,14 @@ pub(super) fn read(
     }
 }
 
-/// Reads a set whose members may have deadlines, behind the number of the format.
+/// Reads a set whose members may have deadlines, after the number of the format.
 pub(super) fn read_lapsing(
     key: &[u8],
     reader: &mut Reader<'_>,
     limits: &Limits,
 ) -> Result<Entry<Object>, Malformed> {
     let limits = Limits {
-        // Nothing is expired yet: expired members are deleted when the set is in its place.
+        // While the set is built no member counts as expired: expired members are deleted once the set is stored.
         now_ms: 0,
         ..*limits
     };

@@ -24,7 +24,7 @@ const SKETCHES: [DataType; 5] = [
     DataType::TDigest,
 ];
 
-/// Writes a sketch, behind its type.
+/// Writes a sketch after its type byte.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     let (head, data) = parts(entry);
     pages::begin(Kind(entry.kind()).data_type(), &head, writer);
@@ -33,7 +33,7 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     pages::end(writer);
 }
 
-/// Returns the parameters and the data of a sketch.
+/// Returns the parameters and the data of a sketch, both encoded.
 pub fn parts(entry: EntryRef<'_, Object>) -> (Vec<u8>, Vec<u8>) {
     fn both<S: Sketch + Parts>(entry: EntryRef<'_, Object>) -> (Vec<u8>, Vec<u8>) {
         let sketch = view::<S>(entry);
@@ -49,7 +49,7 @@ pub fn parts(entry: EntryRef<'_, Object>) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-/// Reads a sketch behind the number of its type.
+/// Reads a sketch whose module number has been read.
 pub(super) fn read(
     number: u64,
     key: &[u8],
@@ -82,7 +82,7 @@ pub(super) fn read(
     entry.ok_or(Malformed("a sketch with inconsistent parts"))
 }
 
-/// Reads the next string; None at the end.
+/// Reads the next string of a module value; None at its end marker.
 fn piece<'a>(reader: &mut Reader<'a>) -> Result<Option<Cow<'a, [u8]>>, Malformed> {
     match reader.length()? {
         STRING => reader.string().map(Some),

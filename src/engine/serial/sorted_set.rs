@@ -18,7 +18,7 @@ use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::listpack::{Element, Listpack};
 use basalt_core::structures::ordered::Direction;
 
-/// Writes a sorted set, behind its type.
+/// Writes a sorted set after its type byte.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     match SortedSet::of(entry) {
         SortedSet::Small(pack) => {
@@ -28,7 +28,8 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
         set => {
             writer.kind(types::ZSET_2);
             writer.length(set.len() as u64);
-            // In the order used by other servers, for which insertion at the front is fastest.
+            // Other servers write and load members in descending order, in which each insertion is at the front and
+            // fastest.
             for (member, score) in set.range(0, set.len(), Direction::Descending) {
                 writer.element(member);
                 writer.double(score);
@@ -87,7 +88,7 @@ pub(super) fn read(
     }
 }
 
-/// Checks the order of a listpack of member, score …, without copies.
+/// Checks that a listpack of members, each followed by its score, is in order, without copies.
 fn check_order_of(pack: Listpack<'_>) -> Result<(), Malformed> {
     let mut last: Option<(f64, Element<'_>)> = None;
     Packed::Listpack(pack).each_group(|[member, text]| {
@@ -126,7 +127,7 @@ fn entry_of<M: AsRef<[u8]>>(
         ..*limits
     };
     let entry = SortedSetMut::entry_of(key, &mut members, limits);
-    // A duplicate member overwrote the first one.
+    // If a member occurs twice, the second occurrence overwrote the first.
     if SortedSet::of(entry.view()).len() < members.len() {
         return Err(Malformed::TWICE);
     }

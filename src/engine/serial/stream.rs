@@ -16,11 +16,11 @@
 //!             ids added | duplicate ids
 //! ```
 //!
-//! A stream that tracks no producers is written in the form from before them, unless entries were returned to a
+//! A stream that tracks no producers is written in the form older than producers, unless entries were returned to a
 //! group.
 //!
-//! A pending entry is in its group's list with its times and counts, and in exactly one other: that of a consumer,
-//! or that of the entries returned to the group.
+//! A pending entry is in its group's list with its times and counts, and in exactly one other list: that of a
+//! consumer, or that of the entries returned to the group.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ use crate::value::stream::{Stream, stream_entry, stream_of};
 use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::listpack::Listpack;
 
-/// Writes a stream, behind its type.
+/// Writes a stream after its type byte.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     let Some(stream) = stream_of(entry) else {
         unreachable!("a stream is one");
@@ -86,7 +86,7 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
 /// The features that determine the form in which a stream is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Has {
-    /// True if it tracks producers.
+    /// True if the stream tracks producers.
     producers: bool,
     /// True if entries were returned to a group.
     returned: bool,
@@ -106,7 +106,7 @@ impl Has {
     }
 }
 
-/// Writes the type.
+/// Writes the type byte.
 pub(super) fn kind(has: Has, writer: &mut Writer) {
     let (version, kind) = match has {
         Has { returned: true, .. } => (V12, types::STREAM_LISTPACKS_5),
@@ -226,7 +226,7 @@ pub(super) fn read(
     Ok(stream_entry(key, stream))
 }
 
-/// Reads the producer records of a stream; keeps none if they are the defaults of every stream of Redis.
+/// Reads the producer records of a stream; stores none if they are the defaults that Redis writes for every stream.
 fn read_producers(reader: &mut Reader<'_>, stream: &mut Stream) -> Result<(), Malformed> {
     let rules = Rules {
         seconds: reader.length()?,
@@ -258,8 +258,8 @@ fn read_producers(reader: &mut Reader<'_>, stream: &mut Stream) -> Result<(), Ma
     Ok(())
 }
 
-/// Reads the metadata. Servers store a length beside the entries, and some files have a length that differs from
-/// the number of entries: XLEN keeps returning it, as it does there.
+/// Reads the metadata. Servers store a length separately from the entries, and in some files it differs from the
+/// number of entries: XLEN returns the stored length, as on those servers.
 fn read_facts(form: u8, reader: &mut Reader<'_>, stream: &mut Stream) -> Result<(), Malformed> {
     let mut facts = stream.counted_facts();
     let (length, last_id) = (reader.length()?, read_id(reader)?);
@@ -277,11 +277,11 @@ fn read_facts(form: u8, reader: &mut Reader<'_>, stream: &mut Stream) -> Result<
     facts.last_id = last_id;
     facts.entries_added = length;
     if form != types::STREAM_LISTPACKS {
-        // The first ID is derived from the entries.
+        // The first ID is not stored here: it follows from the entries.
         read_id(reader)?;
         facts.max_deleted_id = read_id(reader)?;
         facts.entries_added = reader.length()?;
-        // Commands limit it to the range of signed numbers.
+        // Commands limit this count to the range of signed numbers.
         if i64::try_from(facts.entries_added).is_err() {
             return Err(Malformed(
                 "a stream with an impossible number of added entries",
@@ -323,7 +323,7 @@ fn read_group(form: u8, reader: &mut Reader<'_>, stream: &Stream) -> Result<Grou
         group.consumer_mut(consumer).active_ms = if form >= types::STREAM_LISTPACKS_3 {
             reader.millis()? as i64
         } else {
-            // The best available estimate.
+            // The last-seen time is the best available estimate.
             seen_ms
         };
         let active_ms = group.consumer(consumer).active_ms;

@@ -9,14 +9,14 @@ use super::writer::Writer;
 use super::{Malformed, VALKEY_VERSIONS, types};
 use basalt_core::structures::entry::DEADLINE_MAX;
 
-/// Writes the head in front of the fields.
+/// Writes the head; the fields follow.
 pub(super) fn begin_hash(fields: u64, writer: &mut Writer) {
     writer.needs(*VALKEY_VERSIONS.start());
     writer.kind(types::VALKEY_HASH_2);
     writer.length(fields);
 }
 
-/// Writes the deadline behind a field and its value.
+/// Writes the deadline that follows a field and its value.
 pub(super) fn deadline(deadline: Option<u64>, writer: &mut Writer) {
     writer.millis(deadline.unwrap_or(u64::MAX));
 }

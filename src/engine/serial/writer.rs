@@ -1,4 +1,4 @@
-//! Writes lengths, strings and numbers in the form shared by snapshots and DUMP. Independent of values and frames.
+//! Writes lengths, strings and numbers in the form shared by snapshots and DUMP. Knows nothing of values and frames.
 
 use super::{Form, V10, form};
 use basalt_core::base::number;
@@ -19,10 +19,10 @@ pub struct Writer {
     version: u16,
     compresses: bool,
     form: Form,
-    /// Position reserved for the type of the next value, if it precedes the key.
+    /// Position reserved for the type byte of the next value, if the type precedes the key, as in snapshots.
     kind_at: Option<usize>,
-    /// Long strings that are shared instead of written, if enabled: each belongs before the byte at its position,
-    /// behind its length.
+    /// Long strings that are shared instead of copied, if enabled: each belongs before the byte at its position,
+    /// where its length has been written already.
     shared: Option<Vec<(usize, Block)>>,
 }
 
@@ -39,7 +39,7 @@ impl Writer {
         }
     }
 
-    /// Makes long string blocks be returned by [`Writer::take_shared`] instead of being written.
+    /// Makes the writer share long strings that are blocks: [`Writer::take_shared`] returns them.
     pub fn share(mut self) -> Writer {
         self.shared = Some(Vec::new());
         self
@@ -50,7 +50,7 @@ impl Writer {
         self.shared.take().unwrap_or_default()
     }
 
-    /// Continues behind existing bytes.
+    /// Creates a writer that appends to existing bytes.
     pub fn behind(bytes: Vec<u8>, form: Form, compresses: bool) -> Writer {
         Writer {
             bytes,
@@ -58,7 +58,7 @@ impl Writer {
         }
     }
 
-    /// Returns the written bytes, and the lowest version that supports them.
+    /// Returns the written bytes, and the lowest format version that can represent them.
     pub fn finish(self) -> (Vec<u8>, u16) {
         (self.bytes, self.version)
     }
@@ -74,7 +74,7 @@ impl Writer {
         self.version = V10;
     }
 
-    /// Returns the form to write.
+    /// Returns the form in which values are written.
     pub(super) fn form(&self) -> Form {
         self.form
     }
@@ -89,7 +89,7 @@ impl Writer {
         self.bytes.push(byte);
     }
 
-    /// Reserves the position for the type of the next value, and writes its key: in snapshots both precede the
+    /// Reserves the position for the type byte of the next value, and writes its key: in snapshots both precede the
     /// value.
     pub fn key(&mut self, key: &[u8]) {
         self.kind_at = Some(self.bytes.len());
@@ -129,7 +129,8 @@ impl Writer {
         }
     }
 
-    /// Writes a string: as an integer if it is one of 32 bits, else compressed if that helps, else unchanged.
+    /// Writes a string: as an integer if it is the text of a 32-bit integer, else compressed if that makes it
+    /// shorter, else unchanged.
     pub fn string(&mut self, text: &[u8]) {
         if text.len() <= PACKED_TEXT_BYTES_MAX
             && let Some(number) = number::parse_i64(text)
@@ -148,8 +149,8 @@ impl Writer {
         self.bytes.extend_from_slice(text);
     }
 
-    /// Writes a long string compressed, if that helps, and returns true; otherwise writes only its length and
-    /// returns false.
+    /// Writes a long string compressed, if that makes it shorter, and returns true; otherwise writes only its length
+    /// and returns false.
     pub fn long_string(&mut self, text: &[u8]) -> bool {
         if self.compresses
             && let Some(packed) = lzf::compress(text)

@@ -17,35 +17,36 @@ use crate::{Engine, Key};
 use basalt_core::alloc::account;
 use basalt_core::structures::entry::{EntryRef, Value};
 
-/// Keys written between two checks of the size.
+/// Keys written between two checks of the output's size.
 const WRITTEN_TOGETHER: usize = 16;
 
 /// The treatment of large collections.
 #[derive(Clone, Copy)]
 pub enum Larges<'a> {
-    /// The first one is begun in pieces, sent to this outlet; keys behind it wait.
+    /// The first large collection is begun in pieces, sent to this outlet; the keys after it wait.
     ByPiece(&'a Arc<dyn Outlet>),
-    /// The first one waits, and so do the keys behind it.
+    /// The walk stops before the first large collection, so that this and the keys after it wait.
     Wait,
-    /// All of them are written whole.
+    /// Large collections are written whole, like all others.
     Whole,
 }
 
-/// The result of writing.
+/// The result of writing keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// The position at which the walk over the slot continues, 0 at the end; for named keys, how many are written.
+    /// The position at which the walk over the slot continues, 0 at the end; for named keys, how many have been
+    /// written.
     pub next: u64,
     /// Keys visited, including a large one that was begun.
     pub keys: u64,
-    /// True if a large collection has begun; [`Engine::save_slice`] continues it.
+    /// True if a large collection has been begun; [`Engine::save_slice`] continues it.
     pub has_begun: bool,
-    /// True if a large collection waits.
+    /// True if the walk stopped before a large collection that waits.
     pub waits: bool,
 }
 
 impl Chunk {
-    /// Appends the commands that recreate an entry; a long string is shared.
+    /// Appends the commands that recreate an entry; a long string is shared instead of copied.
     pub fn push_commands(&mut self, entry: EntryRef<'_, Object>, now_ms: u64) {
         let Value::Block(block) = entry.value() else {
             return commands::entry(&mut self.bytes, entry, now_ms);
@@ -57,9 +58,9 @@ impl Chunk {
 }
 
 impl Larges<'_> {
-    /// True if an entry is not to be written whole.
+    /// True if an entry is a large collection that is not to be written whole.
     fn include(self, entry: EntryRef<'_, Object>) -> bool {
-        // Tags can only be given to an existing key, so they come after all of it.
+        // Tags can only be given to an existing key, so their commands follow those that recreate the key.
         if entry.has_words() {
             return false;
         }
@@ -72,7 +73,7 @@ impl Larges<'_> {
 }
 
 impl Db {
-    /// True if an entry is no longer visible.
+    /// True if an entry has expired or one of its tags was invalidated.
     fn is_over(&self, entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
         let deadline = entry.deadline();
         deadline.is_some_and(|deadline| deadline <= now_ms) || self.is_invalidated(entry)
@@ -133,7 +134,7 @@ impl Engine {
                 written.next = 0;
                 return written;
             };
-            // Keys at the same position come together.
+            // Keys at the same position are written together.
             let mut before = None;
             let next = db.walk_slot(wanted, written.next, WRITTEN_TOGETHER, |entry| {
                 let at = walk_position(seed.hash(entry.key()));
@@ -179,8 +180,8 @@ impl Engine {
         }
     }
 
-    /// Appends the commands that recreate keys of a database elsewhere in their current state, whatever the
-    /// destination has, up to a large collection; keys that do not exist here are deleted there.
+    /// Appends the commands that recreate named keys of a database elsewhere in their current state, replacing what
+    /// the destination has, up to a large collection. Keys that do not exist here are deleted there.
     pub fn write_keys(
         &mut self,
         index: usize,

@@ -1,16 +1,16 @@
-//! Large collections are saved in pieces: some pieces at a time, and elements that change before the walk reaches
-//! them are kept as they were.
+//! Large collections are saved in pieces: some pieces at a time, and elements that change before they are saved are
+//! kept in their state at the cut.
 //!
 //! The state of the save is stored in the object ([`Object::saving`](Object)), so that it moves with the
 //! collection: under another key, into another database or shard, or aside, if the collection was deleted or
 //! replaced.
 //!
 //! Lists, streams and sketches have an order and keep their state at the cut themselves ([`Body::begin_cut`]).
-//! Elements of sets, sorted sets and hashes are saved in the order of their hashes: such a collection is edited
-//! with its undo journal on while it is being saved ([`Body::keep_changes`]), so that each edit reports which
-//! elements it touched and their previous state. Elements that lie before the walk's position have been saved, and
-//! nothing is kept of them; of others the first change keeps the previous state, and the walk saves that when it
-//! reaches it. So a write costs as much as the element costs, and memory grows with what was changed.
+//! Elements of sets, sorted sets and hashes are saved in the order of their hashes: such a collection records an undo
+//! journal of every edit while it is being saved ([`Body::keep_changes`]), so that each edit reports which elements
+//! it touched and their previous state. Elements that lie before the walk's position have been saved, and nothing is
+//! kept of them; the first change of an element after the position keeps its previous state, which the walk saves
+//! when it reaches the element. So a write costs as much as its elements, and memory grows with what was changed.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -24,8 +24,8 @@ use basalt_core::alloc::account;
 use basalt_core::base::sizes::usual_or_small;
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 
-/// Minimum number of elements of a collection that is saved in pieces; a smaller one takes less time to save than
-/// to track.
+/// Minimum number of elements of a collection that is saved in pieces; a smaller collection takes less time to save
+/// than to track.
 fn elements_min() -> usize {
     usual_or_small(1024, 12)
 }
@@ -69,9 +69,10 @@ impl Kept {
 
 /// Progress of saving the elements of a collection without an order.
 struct Elements {
-    /// The least hash that the walk has not seen; None when it has seen all.
+    /// The least hash that the walk has not reached; None at the end.
     position: Option<u64>,
-    /// Elements that changed, by their hashes. (A hash table would grow all at once.)
+    /// Elements that changed before the walk reached them, by their hashes. (A hash table would have to grow all at
+    /// once.)
     before: BTreeMap<u64, Kept>,
 }
 
@@ -84,7 +85,7 @@ impl Elements {
         kept.is_some_and(|kept| kept.has(name))
     }
 
-    /// Returns a changed element that the walk has already passed.
+    /// Removes and returns a changed element that the walk has already passed.
     fn next_kept(&mut self) -> Option<Kept> {
         let first = self.before.first_entry()?;
         let is_seen = self.position.is_none_or(|position| *first.key() < position);
@@ -102,9 +103,9 @@ pub(crate) struct Large {
     shape: Shape,
     /// Elements written so far.
     written: u64,
-    /// None if the collection itself tracks the progress.
+    /// The changed elements; None if the collection itself keeps its state at the cut.
     elements: Option<Elements>,
-    /// Encoded data that was not handed on yet.
+    /// Encoded data that has not been passed to the outlet yet.
     chunk: Chunk,
     is_ended: bool,
 }
@@ -158,22 +159,23 @@ impl Large {
         }));
     }
 
-    /// Returns the outlet that it is sent to.
+    /// Returns the outlet that the collection is sent to.
     pub(super) fn outlet(&self) -> &Arc<dyn Outlet> {
         &self.outlet
     }
 
-    /// True if a part of it was encoded.
+    /// True if a part of the collection has been encoded.
     pub(crate) fn is_partly_saved(&self) -> bool {
         self.written > 0
     }
 
-    /// True if it must be notified of changes, see [`Large::note`].
+    /// True if changes must be reported by [`Large::note`].
     pub(crate) fn follows_changes(&self) -> bool {
         self.elements.is_some()
     }
 
-    /// Notes changed elements: `changes` is the undo journal, whose older part ends at `from`.
+    /// Records elements that an edit changed: `changes` is the undo journal; its part from the offset `from` on
+    /// belongs to this edit.
     pub(crate) fn note(&mut self, body: &Collection, changes: &Journal, from: usize) {
         let Some(elements) = &mut self.elements else {
             return;
@@ -181,7 +183,8 @@ impl Large {
         let Some(position) = elements.position else {
             return;
         };
-        // From the last change to the first: the original state of an element counts.
+        // The journal is read from the last change to the first: the state before the first change of an element
+        // counts.
         let mut first: HashMap<Box<[u8]>, Option<Before>> = HashMap::new();
         body.each_before(changes, from, &mut |name, was| {
             let hash = body.element_hash(name);
@@ -204,7 +207,7 @@ impl Large {
         }
     }
 
-    /// Continues saving. Returns true while anything is left.
+    /// Continues saving. Returns true while anything is left. Checks `goes_on` between steps.
     pub(crate) fn go_on(
         &mut self,
         body: &mut Collection,
@@ -300,7 +303,7 @@ impl Large {
         }
     }
 
-    /// Ends the save: all is encoded, or nothing is wanted any more.
+    /// Ends the save: all is encoded, or the snapshot was aborted.
     pub(crate) fn end(mut self: Box<Self>) {
         self.is_ended = true;
         if self.outlet.is_given_up() {

@@ -10,17 +10,17 @@
 //! ```
 //!
 //! Every entry of the cut is saved exactly once, in its state at the cut. The parity is stored in the entry's slot
-//! and moves with the slot, so growth, splits, merges and defragmentation between two slices change nothing; the
-//! walk over the table may visit an entry twice, which the parity reveals, but leaves none out. A swapped database
-//! keeps the number that it had; a flushed one is kept until the walker is done with it. Rolled back changes were
-//! saved when they were first made.
+//! and moves with the slot, so growth, splits, merges and defragmentation between two slices change nothing; the walk
+//! over the table may visit an entry twice, which the parity reveals, but leaves none out. A swapped database is
+//! saved under the number that it had at the cut; a flushed one is kept until the snapshot has saved it. Rolled back
+//! changes were saved when they were first made.
 //!
 //! A large collection is saved in pieces ([`large`]), so that neither the walk nor a write holds the shard for
 //! long. The rest to be saved moves with it: a database that receives one in progress takes part in the snapshot
 //! until it is saved, and one that was deleted or replaced is kept aside.
 //!
-//! Independent of formats and files: an [`Outlet`] encodes entries and takes the result. An aborted snapshot still
-//! has to mark its entries, without encoding them, as the next cut assumes that all entries are saved.
+//! This module knows no formats and no files: an [`Outlet`] encodes entries and takes the result. An aborted snapshot
+//! still has to mark its entries, without encoding them, as the next cut assumes that all entries are saved.
 
 pub mod alone;
 pub(crate) mod large;
@@ -38,27 +38,28 @@ use basalt_core::structures::block::Block;
 use basalt_core::structures::entry::{Entry, EntryRef};
 use large::{Large, is_large};
 
-/// Encoded entries are handed on when there are this many bytes of them, including strings in blocks.
+/// Encoded entries are passed to the outlet once there are this many bytes of them, including strings in blocks.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// A chunk is full when less than one part in this many of it is free, and may waste at most such a part.
+/// A chunk counts as full when less than this fraction of it is free, and its unused capacity may be at most this
+/// fraction.
 const FULL_PARTS: usize = 16;
 
-/// The initial capacity of a chunk: doubled repeatedly, it is exactly a chunk.
+/// The initial capacity of a chunk: repeated doubling leads exactly to the size of a chunk.
 const ROOM_BYTES: usize = CHUNK_BYTES / FULL_PARTS;
 
-/// Slots examined by the walker between two checks of the time. The entries of a step are prefetched together.
+/// Slots that the walk examines between two checks of the time. The entries of a step are prefetched together.
 const STEP_SLOTS: usize = 16;
 
-/// Bytes encoded between two checks of the time, where entries are large.
+/// Bytes encoded between two checks of the time, in case that entries are large.
 const LOOK_BYTES: usize = 4 * 1024;
 
-/// Identifies the chunks of one large collection, which belong together, in order.
+/// Identifies the chunks of one large collection: they must be written together, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// Unique among the collections of this snapshot.
     pub id: u64,
-    /// True for the last chunk.
+    /// True for the last chunk of the collection.
     pub is_last: bool,
 }
 
@@ -73,7 +74,7 @@ pub struct Chunk {
     pub bytes: Vec<u8>,
     /// Strings that are shared instead of copied: each belongs before the byte at its position.
     pub blocks: Vec<(usize, Block)>,
-    /// Bytes of these strings.
+    /// Bytes of the strings in `blocks`.
     block_bytes: usize,
     /// Set for a part of a large collection.
     pub stream: Option<Stream>,
@@ -92,7 +93,7 @@ impl Chunk {
         self.put_block(self.bytes.len(), block.clone());
     }
 
-    /// Inserts a string at a position of the encoded bytes, behind all other strings.
+    /// Inserts a string at a position of the encoded bytes, after all other strings.
     pub fn put_block(&mut self, position: usize, block: Block) {
         self.block_bytes += block.len();
         self.blocks.push((position, block));
@@ -103,20 +104,20 @@ impl Chunk {
         self.bytes.is_empty() && self.blocks.is_empty()
     }
 
-    /// True if it is to be handed on. A vector doubles its capacity, so a chunk is full a little before that would
-    /// exceed its size: chunks waiting for a slow sink use no more memory than was encoded.
+    /// True if the chunk is to be passed on. A vector doubles its capacity, so a chunk counts as full a little before
+    /// that would exceed its size: chunks waiting for a slow sink use no more memory than was encoded.
     fn is_full(&self) -> bool {
         self.len_bytes() >= CHUNK_BYTES - CHUNK_BYTES / FULL_PARTS
     }
 
-    /// Releases unused capacity of more than the permitted part of its contents.
+    /// Releases unused capacity if it is more than the permitted fraction of the chunk.
     pub fn shrink(&mut self) {
         if self.bytes.capacity() - self.bytes.len() > self.len_bytes() / FULL_PARTS {
             self.bytes.shrink_to_fit();
         }
     }
 
-    /// Returns the bytes that it holds, copied or not.
+    /// Returns the bytes of the chunk, with those of shared strings.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len() + self.block_bytes
     }
@@ -129,16 +130,17 @@ pub struct Begun<'a> {
     pub key: &'a [u8],
     /// Shape of the collection at the cut.
     pub shape: &'a Shape,
-    /// Elements written so far; for a stream, nodes.
+    /// Elements written so far; nodes for a stream.
     pub written: u64,
 }
 
-/// The sink of a snapshot. It is called with a shard's token held, by one thread for each shard, and never waits.
+/// The sink of a snapshot. Its methods are called with a shard locked, by at most one thread for each shard, and must
+/// never block.
 pub trait Outlet: Send + Sync {
     /// Appends an entry to a chunk in its saved form.
     fn encode(&self, entry: EntryRef<'_, Object>, marks: &Marks<'_>, chunk: &mut Chunk);
 
-    /// True if a large collection can be taken in pieces.
+    /// True if a large collection may be saved in pieces.
     fn takes_pieces(&self, entry: EntryRef<'_, Object>) -> bool;
 
     /// Begins a large collection, whose pieces follow.
@@ -149,29 +151,29 @@ pub trait Outlet: Send + Sync {
         chunk: &mut Chunk,
     ) -> Shape;
 
-    /// Appends a further piece of a large collection. Returns its number of elements, without expired ones, which
-    /// are left out.
+    /// Appends a further piece of a large collection. Returns its number of elements; expired ones are left out and
+    /// do not count.
     fn encode_piece(&self, piece: &Piece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64;
 
     /// Appends the trailer after the last piece.
     fn end_large(&self, at: &Begun<'_>, chunk: &mut Chunk);
 
-    /// Begins a large collection. Returns a number for its chunks.
+    /// Begins a large collection's series of chunks. Returns a number that identifies it.
     fn begin_stream(&self) -> u64;
 
-    /// Notes that a large collection is no longer in progress.
+    /// Records that a large collection is no longer in progress.
     fn end_stream(&self);
 
     /// Takes a chunk. The order of chunks does not matter, except within one stream.
     fn give(&self, chunk: Chunk);
 
-    /// Notes that an entry of `bytes` bytes was saved out of turn, as it was about to change.
+    /// Records that an entry of `bytes` bytes was saved before its turn, as it was about to change.
     fn note_copied(&self, bytes: usize);
 
     /// Marks the whole snapshot as failed.
     fn fail(&self, why: &'static str);
 
-    /// True if the snapshot was aborted, so that nothing needs to be encoded any more.
+    /// True if the snapshot was aborted, so that nothing needs to be encoded.
     fn is_given_up(&self) -> bool;
 }
 
@@ -188,7 +190,7 @@ pub struct DbAtCut {
     pub fences: Vec<Arc<ByKey>>,
 }
 
-/// State of a database that takes part in a snapshot.
+/// Progress of a database's part in a snapshot.
 pub(super) struct Saving {
     outlet: Arc<dyn Outlet>,
     /// The position at which the walk continues.
@@ -200,7 +202,7 @@ pub(super) struct Saving {
     is_walked: bool,
     /// The keys of large collections that are being saved in pieces.
     larges: BTreeSet<Box<[u8]>>,
-    /// The one that is being written.
+    /// The key of the collection whose chunks are being written.
     open: Option<Box<[u8]>>,
 }
 

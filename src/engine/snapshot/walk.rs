@@ -16,7 +16,7 @@ use basalt_core::structures::entry::EntryRef;
 use basalt_core::structures::table::Place;
 
 impl Db {
-    /// Makes the cut: the current contents are to be saved.
+    /// Makes the cut: the current contents are to be saved, and passed to this outlet.
     fn begin_saving(&mut self, number: usize, outlet: Arc<dyn Outlet>) {
         debug_assert!(!self.is_saving(), "one snapshot at a time");
         self.table.flip_parity();
@@ -25,7 +25,7 @@ impl Db {
         self.set_saving(Some(saving));
     }
 
-    /// Saves the entry at `place` unless it is saved already, as it is about to be changed or removed.
+    /// Saves the entry at `place`, which is about to be changed or removed, unless it has been saved already.
     #[cold]
     #[inline(never)]
     pub(crate) fn save_unsaved(&mut self, place: Place) {
@@ -49,7 +49,7 @@ impl Db {
         table.mark_saved(place);
     }
 
-    /// Continues with collections saved in pieces. Returns true while anything is left.
+    /// Continues with collections that are saved in pieces. Returns true while anything is left.
     fn save_larges(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
         loop {
             let (table, Some(saving)) = self.table_and_saving() else {
@@ -89,7 +89,8 @@ impl Db {
         }
     }
 
-    /// Notes that an entry has left the table, so that it is no longer looked up there.
+    /// Records that an entry whose save is in progress has left the table, so that the save no longer looks it up
+    /// there.
     #[cold]
     #[inline(never)]
     pub(crate) fn forget_under_way(&mut self, entry: EntryRef<'_, Object>) {
@@ -100,7 +101,7 @@ impl Db {
         }
     }
 
-    /// Notes a new entry: if its save is in progress, it continues here.
+    /// Records a new entry: if the save of its collection is in progress, the save continues in this database.
     pub(crate) fn note_under_way(&mut self, place: Place) {
         let entry = self.at(place);
         let Some(large) = under_way(entry) else {
@@ -112,7 +113,7 @@ impl Db {
         });
         if !self.is_saving() {
             let mut saving = account::apart(|| Box::new(Saving::new(self.number(), outlet)));
-            // This database has nothing of its own to save.
+            // The database was not part of the cut: it has no entries of its own to save.
             saving.is_walked = true;
             self.set_saving(Some(saving));
         }
@@ -156,7 +157,7 @@ impl Db {
                 if saving.encoded_bytes - looked_at_bytes > LOOK_BYTES && index + 1 < places.len() {
                     looked_at_bytes = saving.encoded_bytes;
                     if !goes_on() {
-                        // The walk visits this position again, and recognizes entries that are saved.
+                        // The walk visits this position again, and recognizes entries that have been saved.
                         return true;
                     }
                 }
@@ -169,7 +170,7 @@ impl Db {
         }
     }
 
-    /// Ends the save, as everything is saved.
+    /// Ends the save, as every entry has been saved.
     fn end_saving(&mut self) {
         account::apart(|| {
             if let Some(saving) = self.set_saving(None) {
@@ -212,7 +213,7 @@ impl Engine {
         captured
     }
 
-    /// True if anything of the last cut is not saved yet.
+    /// True if anything of the last cut is still to be saved.
     pub fn is_in_snapshot(&self) -> bool {
         let mut dbs = self.dbs[..self.dbs_end].iter().flatten();
         !self.left_unsaved.is_empty()
@@ -223,7 +224,7 @@ impl Engine {
     /// Continues saving. Returns true while anything is left. `goes_on` is called every few entries to check the
     /// time, and at least a few entries are saved.
     pub fn save_slice(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
-        // These come first, because their memory is freed then.
+        // Deleted collections come first, because their memory is freed then.
         while let Some(trash) = self.left_unsaved.front_mut() {
             if trash.save_some(goes_on) {
                 return true;
@@ -282,13 +283,13 @@ impl Engine {
     /// Keeps a collection that was deleted or replaced until it is saved.
     pub(crate) fn keep_left(&mut self, trash: Trash) {
         account::apart(|| match trash.is_partly_saved() {
-            // Partly saved: other collections must not come between its parts.
+            // Partly saved collections go first: other collections must not come between their parts.
             true => self.left_unsaved.push_front(trash),
             false => self.left_unsaved.push_back(trash),
         });
     }
 
-    /// Keeps a released database until the walker is done with it.
+    /// Keeps a released database until the snapshot has saved it.
     pub(crate) fn keep_unsaved(&mut self, db: Box<Db>) {
         account::apart(|| self.flushed_unsaved.push(db));
     }

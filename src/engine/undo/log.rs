@@ -2,9 +2,9 @@
 //!
 //! Independent of the engine and of accounts; images are charged to no account. For a collection in nodes or tables
 //! no copy is kept, only a journal that undoes its changes ([`Before::Changed`]); that is no full image, as a later
-//! image may hold the collection itself, once it is deleted or overwritten. Invariants: the first full image of a
-//! key is kept, later ones change nothing; applying the images from the newest to the oldest leads back to the
-//! start.
+//! image may hold the collection itself, once it is deleted or overwritten. Invariants: the first full image of a key
+//! is kept, later ones change nothing; applying the images from the newest to the oldest restores the state at the
+//! start of the attempt.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -22,21 +22,21 @@ pub(crate) enum Before {
     Present {
         /// The entry with key, value and deadline.
         entry: Entry<Object>,
-        /// True if this is the database's own entry and no copy.
+        /// True if this is the database's own entry, moved here, and not a copy.
         was_moved: bool,
     },
-    /// The value stayed and had this deadline, or none.
+    /// The value did not change; the key had this deadline, or none.
     Deadline(Box<[u8]>, Option<u64>),
-    /// A collection before some changes, and its deadline.
+    /// A collection that was changed in place, with the journal that undoes the changes, and its deadline.
     Changed {
         /// The key.
         key: Box<[u8]>,
         /// Previous deadline of the key.
         deadline: Option<u64>,
-        /// The previous words of the entry.
+        /// Previous metadata words (stale window and tags) of the entry.
         words: Box<[u32]>,
-        /// The journal that undoes the changes; None while the collection is being edited, as it holds the journal
-        /// itself then.
+        /// The journal that undoes the changes; None while the collection is being edited and records the journal
+        /// itself.
         journal: Option<Journal>,
     },
 }
@@ -62,7 +62,7 @@ pub(super) fn drop_room() {
 }
 
 thread_local! {
-    /// A log kept for reuse: most units change a key or two.
+    /// An empty log kept for reuse: most transactions and scripts change a key or two.
     static SPARE: Cell<Option<Box<Log>>> = const { Cell::new(None) };
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Image {
     pub(crate) before: Before,
 }
 
-/// Up to this number, images are searched linearly; beyond it, an index is kept.
+/// Up to this number, images are searched linearly; beyond it, an index by hash is kept.
 const INDEX_FROM: usize = 16;
 
 /// The images of an attempt, see the module.
@@ -91,7 +91,7 @@ impl Log {
         self.newest(hash, key).is_some_and(Before::is_full)
     }
 
-    /// True if an image of the key exists, so that its deadline need not be kept on its own.
+    /// True if an image of the key exists, so that its deadline need not be saved separately.
     pub(crate) fn has_deadline(&self, hash: u64, key: &[u8]) -> bool {
         self.newest(hash, key).is_some()
     }
@@ -107,8 +107,8 @@ impl Log {
         }
     }
 
-    /// Takes out the journal of a collection so far. Returns it with the index at which [`Log::put_journal`] puts
-    /// it back; None if the key has no such image, or a newer one.
+    /// Takes the journal that a collection has recorded so far. Returns it with the index for [`Log::put_journal`];
+    /// None if the key has no such image, or has a newer one.
     pub(crate) fn take_journal(
         &mut self,
         hash: u64,

@@ -1,18 +1,18 @@
-//! Attempts: an engine can return to the state at which an attempt began.
+//! Attempts: an engine can be rolled back to its state at the start of an attempt to run a script or transaction.
 //!
-//! A script may turn out to need shards that are not locked, or more time than a connection's thread has. Then its
-//! effects are undone, and it runs again. During an attempt, the first change of each key saves the key's previous
-//! state ([`log`]); deleted or overwritten values move there instead of being freed, and for large collections that
-//! change in place only the changes are saved. Flushed and swapped databases are recorded as such.
+//! A script may turn out to need shards that are not locked, or more time than a connection's thread can spend. Then
+//! its effects are undone, and the script runs again. During an attempt, the first change of each key saves the key's
+//! previous state ([`log`]); deleted or overwritten values move there instead of being freed, and for large
+//! collections that change in place only the changes are saved. Flushed and swapped databases are recorded as such.
 //! [`Engine::undo_attempt`] restores all that, newest first; [`Engine::commit_attempt`] drops it.
 //!
-//! Restored: keys, values, deadlines, the memory charged for them, and the counters of commands. Effects made
-//! meanwhile vanish; the caller hands out none before the attempt commits. Not restored, as no client can see it:
-//! stamps (they only ever grow), the capacity of tables, trees and wheels, the order of members in a table's
-//! buckets, access bits, the state of the random numbers. Clients that cache keys touched by an undone attempt get
-//! an unnecessary invalidation.
+//! Restored: keys, values, deadlines, the memory charged for them, and the counters of commands. Recorded effects are
+//! discarded; the caller delivers none before the attempt commits. Not restored, as no client can see it: stamps
+//! (they only ever grow), the capacity of tables, trees and wheels, the order of members in a table's buckets, access
+//! bits, the state of the random numbers. Clients that cache keys touched by an undone attempt get an unnecessary
+//! invalidation.
 //!
-//! Keys that expired during an attempt come back with the rest, and expire again.
+//! Keys that expired during an attempt are restored too, and expire again.
 
 pub(super) mod log;
 
@@ -34,12 +34,12 @@ use smallvec::SmallVec;
 pub enum Change {
     /// The value changes in place.
     InPlace(Part),
-    /// The value is moved elsewhere.
+    /// The value is moved to another key, database or shard.
     Taken,
 }
 
-/// Maximum bytes of a collection's undo journal in an attempt that may be undone: beyond that, the journal would
-/// soon be larger than the collection.
+/// Maximum bytes of a collection's undo journal in an attempt: beyond that, the journal would soon be larger than a
+/// copy of the collection.
 const JOURNAL_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A change of a whole database during an attempt.
@@ -64,8 +64,8 @@ pub(super) struct Attempt {
 }
 
 thread_local! {
-    /// An attempt kept for reuse. If it were in the engine, it would be lines that move from core to core with each
-    /// unit.
+    /// An attempt kept for reuse by this thread. In the engine it would be further cache lines that move from core to
+    /// core with each transaction.
     static SPARE: Cell<Option<Box<Attempt>>> = const { Cell::new(None) };
 }
 
@@ -83,7 +83,7 @@ const COUNTS: usize = 20;
 const LAGS: usize = super::published::LAG_BOUNDS_MS.len() + 3;
 
 impl Attempt {
-    /// Records a change of a whole database.
+    /// Records a change of a whole database, for undo.
     pub(super) fn note(&mut self, change: DbChange) {
         self.changes.push(change);
     }
@@ -166,8 +166,7 @@ impl Engine {
             .for_each(|db| db.keep_images());
     }
 
-    /// True if more bytes than these would have to be kept to undo a change of a collection, or a string, under a
-    /// key.
+    /// True if undoing a change of the value under a key would require keeping more than `bytes_max` bytes.
     pub fn needs_large_image(
         &self,
         db: usize,
@@ -198,7 +197,7 @@ impl Engine {
         bytes > bytes_max && !db.has_image(key)
     }
 
-    /// Keeps the changes. The caller handles effects, waiters and memory, as after any command.
+    /// Ends the attempt and keeps its changes. The caller handles effects, waiters and memory, as after any command.
     pub fn commit_attempt(&mut self) {
         let Some(mut attempt) = self.attempt.take() else {
             return;
@@ -247,7 +246,7 @@ impl Engine {
         }
     }
 
-    /// Returns to the state at the start of the attempt.
+    /// Rolls back to the state at the start of the attempt.
     pub fn undo_attempt(&mut self) {
         let Some(attempt) = self.attempt.take() else {
             return;

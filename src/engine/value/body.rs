@@ -6,7 +6,7 @@ use basalt_core::structures::item::Item;
 use basalt_core::structures::quicklist::{End, Limits, NodeView};
 use basalt_core::structures::undo_log::{Record, UndoLog};
 
-/// A journal that undoes the changes of a collection, without a copy of all of it. Charged to no account.
+/// A journal that undoes the changes of a collection, without a full copy. Charged to no account.
 pub enum Journal {
     /// For a collection with named members or fields.
     Changes(UndoLog),
@@ -14,7 +14,7 @@ pub enum Journal {
     List {
         /// Changes of the list.
         changes: UndoLog,
-        /// Needed if the list has become too small for nodes.
+        /// The limits needed to restore the nodes if the list has become a listpack since.
         limits: Limits,
     },
     /// For a stream.
@@ -54,12 +54,12 @@ impl Journal {
 pub enum Part {
     /// Any part.
     Any,
-    /// The entries of a stream, not its read state; of other collections any part.
+    /// The entries of a stream, not the state of its groups; in other collections any part.
     Entries,
 }
 
-/// A position in a walk over the memory of a collection; the default is the start, and the end. Its interpretation
-/// is up to the type.
+/// A position in a walk over the memory of a collection. The default stands for the start and for the end. Each type
+/// interprets the numbers in its own way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// Index of the structure within the collection.
@@ -91,7 +91,8 @@ pub struct ElementRef<'a> {
     pub name: &'a [u8],
     /// The value of a field.
     pub value: Item<'a>,
-    /// The bits of a member's score; the deadline of a field, or [`u64::MAX`].
+    /// The bits of a sorted set member's score; the deadline of a hash field or set member, or [`u64::MAX`] without
+    /// one.
     pub number: u64,
 }
 
@@ -158,7 +159,7 @@ pub trait Body {
         self.undo_log()?.take().map(Journal::Changes)
     }
 
-    /// Returns the place where changes are recorded, if an undo log suffices.
+    /// Returns the field that holds the undo log, if the type records its changes in one.
     fn undo_log(&mut self) -> Option<&mut Option<UndoLog>> {
         None
     }
@@ -168,8 +169,8 @@ pub trait Body {
         let _ = journal;
     }
 
-    /// Returns the bytes to be copied before this part changes: 0 where a journal records elements; None for
-    /// collections without a journal.
+    /// Returns the bytes that have to be copied before this part changes: 0 where a journal records single elements;
+    /// None for collections without a journal.
     fn copied_bytes(&self, part: Part) -> Option<usize> {
         let _ = part;
         self.elements().map(|_| 0)
@@ -180,7 +181,7 @@ pub trait Body {
         None
     }
 
-    /// Returns the state of a sketch beside its pages.
+    /// Returns a sketch's encoded state, without its pages.
     fn head(&self) -> Vec<u8> {
         Vec::new()
     }
@@ -190,14 +191,14 @@ pub trait Body {
         0
     }
 
-    /// Returns the hash by which an element of this name is placed.
+    /// Returns the hash that determines the position of an element of this name.
     fn element_hash(&self, name: &[u8]) -> u64 {
         let _ = name;
         0
     }
 
-    /// Visits about `budget` elements from a position on, and each element that exists from the first call to the
-    /// last once. Returns the next position, which is the least hash that was not seen, 0 at the end.
+    /// Visits about `budget` elements, starting at a position; each element that exists from the first call to the
+    /// last is visited once. Returns the next position, the least hash that was not visited; 0 at the end.
     fn show_some(
         &self,
         position: u64,
@@ -214,8 +215,8 @@ pub trait Body {
         let _ = (changes, from, show);
     }
 
-    /// Makes a cut: [`Body::show_cut`] will return the current state, in order and regardless of later changes.
-    /// Returns false if the pieces are elements, which have no order.
+    /// Makes a cut: [`Body::show_cut`] will return the state at this time, in order and regardless of later changes.
+    /// Returns false if the collection is saved element by element instead.
     fn begin_cut(&mut self) -> bool {
         false
     }
@@ -232,19 +233,19 @@ pub trait Body {
         0
     }
 
-    /// Drops the cut, and about `budget` pieces that were kept for it. Returns true while more are left.
+    /// Drops the cut, freeing about `budget` pieces that were kept for it. Returns true while more are left.
     fn forget_cut(&mut self, budget: usize) -> bool {
         let _ = budget;
         false
     }
 
-    /// Frees a bounded part, about `budget` elements. Returns true while more is left. The rest is no valid
+    /// Frees a bounded part, about `budget` elements. Returns true while more is left. What is left is no valid
     /// collection.
     fn free_some(&mut self, budget: usize) -> bool;
 
-    /// Moves allocations in sparse slabs of the allocator, among about `budget` allocations, from `from` on, where
-    /// the previous call stopped. Returns where this one stops, the default at the end. Allocations with outside
-    /// references stay.
+    /// Moves allocations out of sparse slabs of the allocator, examining about `budget` allocations, starting at
+    /// `from`, where the previous call stopped. Returns the position where this call stops, the default at the end.
+    /// Allocations that are referenced from outside stay.
     fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
         let _ = (from, budget, mover);
         Standing::default()

@@ -1,7 +1,7 @@
 //! The data types and their encodings, under the names known to clients.
 //!
-//! A kind is the type and encoding that a value reports. The actual layout in memory follows from the entry's form:
-//! a small collection is bytes of its entry, a large one an object.
+//! A kind is the type and encoding that a value reports to clients. The layout in memory follows from the entry's
+//! form: a small collection is bytes of its entry, a large one an object.
 
 /// The data types, as TYPE names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum DataType {
     TDigest = 11,
 }
 
-/// Upper bound of the data type numbers, for arrays.
+/// One more than the largest number of a data type, for arrays indexed by it.
 pub const TYPES: usize = 12;
 
 impl DataType {

@@ -6,8 +6,8 @@ use super::{hash, set};
 use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::listpack::Element;
 
-/// Returns the soonest deadline of an element, if the entry is a collection with such; otherwise costs next to
-/// nothing.
+/// Returns the soonest deadline of an element, if the entry is a collection with element deadlines, otherwise None at
+/// next to no cost.
 #[inline(always)]
 pub fn next_element_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
     match Kind(entry.kind()) {
@@ -17,7 +17,7 @@ pub fn next_element_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
     }
 }
 
-/// Returns the number of expired elements, if the entry is a collection without any unexpired element.
+/// Returns the number of expired elements if the entry is a collection without any unexpired element, otherwise None.
 pub fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Option<usize> {
     match Kind(entry.kind()) {
         set::HASHTABLE => set::is_empty_or_over(entry, now_ms),
@@ -32,8 +32,8 @@ pub fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
         && is_empty_or_over(entry, now_ms).is_some()
 }
 
-/// Deletes expired elements of a collection, `budget` at most if it is large, and shows the name and the deadline
-/// of each. Returns their number. The collection may be empty afterwards.
+/// Deletes expired elements of a collection, at most `budget` of them if it is large, and passes the name and the
+/// deadline of each to `show`. Returns their number. The collection may be empty afterwards.
 pub fn expire_some(
     entry: &mut Entry<Object>,
     now_ms: u64,

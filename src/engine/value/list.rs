@@ -1,8 +1,8 @@
 //! Lists as handlers access them: a listpack inside the entry while small, a quicklist when large.
 //!
-//! A list becomes a quicklist when the listpack with the elements to be added would exceed the limit of a node, and
-//! a listpack again when one node of half that size is left, as in Redis 7.2. The limits are passed in with every
-//! change; a quicklist keeps the ones that it was made with for its nodes.
+//! A list becomes a quicklist when the listpack with the elements to be added would exceed the limit of a node, and a
+//! listpack again when one node of half that size is left, as in Redis 7.2. The limits are passed in with every
+//! change; a quicklist keeps the limits of its creation for its nodes.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,11 +23,11 @@ pub const LISTPACK: Kind = Kind::new(DataType::List, Encoding::Listpack);
 /// A list of many nodes.
 pub const QUICKLIST: Kind = Kind::new(DataType::List, Encoding::Quicklist);
 
-/// Elements of at least this length have a node for themselves in lists that are made from now on; set only by
-/// DEBUG.
+/// Elements of at least this many bytes have a node for themselves, in lists that are created from now on; set only
+/// by DEBUG.
 static PLAIN_BYTES_MIN: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// Sets a lower length for elements with nodes of their own; 0 restores the default.
+/// Sets the minimum bytes of elements with nodes of their own; 0 restores the default.
 pub fn set_plain_bytes_min(bytes: u32) {
     PLAIN_BYTES_MIN.store(if bytes == 0 { u32::MAX } else { bytes }, Ordering::Relaxed);
 }
@@ -41,7 +41,7 @@ pub fn limits(fill: i32, compress_depth: u32) -> Limits {
     }
 }
 
-/// Bytes of a node that take as long to save as a small element.
+/// Saving a node takes as long as saving a small element for each of these bytes.
 const BYTES_PER_ELEMENT: usize = 64;
 
 impl Body for Quicklist {
@@ -131,7 +131,7 @@ impl<'a> ListRef<'a> {
         }
     }
 
-    /// Returns the quicklist, if it is one.
+    /// Returns the quicklist; None if the list is a listpack.
     pub fn as_quicklist(self) -> Option<&'a Quicklist> {
         match self.0 {
             Form::Listpack(_) => None,
@@ -148,12 +148,12 @@ impl<'a> ListRef<'a> {
         }
     }
 
-    /// Never true of a list that is a key's value.
+    /// True if the list has no elements; never true of a list that is a key's value.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// Reads the element at an index.
+    /// Passes the element at an index to `read` and returns the result; None if the index is not in the list.
     pub fn get<R>(self, index: usize, read: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         match self.0 {
             Form::Listpack(pack) => {
@@ -164,7 +164,7 @@ impl<'a> ListRef<'a> {
         }
     }
 
-    /// Visits elements from one end towards the other, without the first `skipped`, until told to stop.
+    /// Visits elements from one end towards the other, skipping the first `skipped`, until `visit` returns a break.
     pub fn walk<B>(
         self,
         from: End,
@@ -183,7 +183,7 @@ impl<'a> ListRef<'a> {
         }
     }
 
-    /// Visits `count` elements, or as many as there are.
+    /// Visits `count` elements, or fewer if the list ends before.
     pub fn visit(self, from: End, skipped: usize, count: usize, mut visit: impl FnMut(Item<'_>)) {
         if count == 0 {
             return;
@@ -228,7 +228,7 @@ impl<'a> ListRef<'a> {
         });
     }
 
-    /// Returns the index of the first element that equals this.
+    /// Returns the index of the first element equal to `element`.
     pub fn position(self, element: &[u8]) -> Option<usize> {
         let mut found = None;
         self.positions(element, End::Front, usize::MAX, |index| {
@@ -244,12 +244,13 @@ fn equals(candidate: Item<'_>, bytes: &[u8], integer: Option<i64>) -> bool {
     candidate.equals(bytes, integer)
 }
 
-/// Creates a list without elements, which must not stay empty.
+/// Creates a list without elements; the caller must add one, as keys have no empty lists.
 pub fn empty_entry(key: &[u8]) -> Entry<Object> {
     Entry::bytes(LISTPACK.0, key, &listpack::EMPTY, None)
 }
 
-/// Creates an entry from a quicklist, or from its listpack if it is small; for lists that come from elsewhere.
+/// Creates an entry from a quicklist, or from its listpack if it is small; for lists that were not built by commands
+/// here.
 pub fn entry_of(
     key: &[u8],
     list: Quicklist,
@@ -374,7 +375,7 @@ pub fn push_contents<'v, I: Iterator<Item = Content<'v>>>(
     push(entry, end, || elements().map(Content::bytes), limits)
 }
 
-/// Adds an element at an end that was removed from another list; a long one keeps its block.
+/// Adds an element that was removed from another list at an end; a long element keeps its block.
 pub fn push_element(entry: &mut Entry<Object>, end: End, element: Item<'_>, limits: &Limits) {
     match element {
         Item::Block(block) => {
@@ -410,7 +411,7 @@ pub fn pop<R>(
     Some((result, len - 1))
 }
 
-/// Removes elements, from an index on. Returns the remaining length.
+/// Removes elements, starting at an index. Returns the remaining length.
 pub fn remove_range(
     entry: &mut Entry<Object>,
     first: usize,
@@ -450,7 +451,7 @@ pub fn set(entry: &mut Entry<Object>, index: usize, element: Content<'_>, limits
     }
 }
 
-/// Inserts an element in front of the one at an index, or behind all. Returns the new length.
+/// Inserts an element before the one at an index, or at the end. Returns the new length.
 pub fn insert(
     entry: &mut Entry<Object>,
     index: usize,
@@ -473,8 +474,8 @@ pub fn insert(
     pack.as_listpack().len()
 }
 
-/// Removes elements that equal this, at most `count_max`, the first ones from an end. Returns their number and the
-/// remaining length.
+/// Removes at most `count_max` elements equal to `element`, the first ones counted from an end. Returns their number
+/// and the remaining length.
 pub fn remove_equal(
     entry: &mut Entry<Object>,
     element: &[u8],
@@ -514,7 +515,7 @@ pub fn remove_equal(
             ),
         }
     }
-    // From the back to the front, so that the remaining positions stay valid.
+    // From the back to the front, so that the positions that remain stay valid.
     found.sort_unstable();
     for at in found.iter().rev() {
         mutable.remove(*at);

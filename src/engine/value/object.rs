@@ -1,4 +1,4 @@
-//! Collections that outgrew their entry, and values that are freed after the token is released.
+//! Collections that outgrew their entry, and values that are freed after the shard is released.
 //!
 //! An object knows its allocated size to the byte, because [`Keyspace::edit`] measures every change; so MEMORY
 //! USAGE, RENAME to another shard and deletion cost the same whatever a collection's size.
@@ -167,18 +167,19 @@ collections! {
     Set(super::set::Members);
 }
 
-/// A large collection in an entry, see the module.
+/// A large collection that an entry refers to, see the module.
 pub struct Object {
     /// The collection itself.
     pub body: Collection,
-    /// Bytes allocated by it beyond its own box.
+    /// Bytes allocated by the collection beyond the box of this struct.
     bytes: usize,
-    /// State of a snapshot that is saving it in pieces. It moves with the collection; charged to no account.
+    /// State of a snapshot that is saving the collection in pieces. It moves with the collection; charged to no
+    /// account.
     pub(crate) saving: Option<Box<Large>>,
 }
 
 impl Object {
-    /// Continues saving it in pieces. Returns true while more is left.
+    /// Continues saving the collection in pieces. Returns true while more is left.
     pub(crate) fn save_some(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
         let Object {
             body,
@@ -198,7 +199,7 @@ impl Object {
         more
     }
 
-    /// Moves some of its allocations out of sparse slabs; see [`Body::relocate_some`].
+    /// Moves some of the collection's allocations out of sparse slabs; see [`Body::relocate_some`].
     pub(crate) fn relocate_some(
         &mut self,
         from: Standing,
@@ -225,12 +226,12 @@ impl Object {
         })
     }
 
-    /// Returns the bytes allocated by it beyond its own box.
+    /// Returns the bytes allocated by the collection beyond its own box.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns a copy with its own size.
+    /// Returns a copy, with the size of the copy recorded.
     pub fn duplicate(&self) -> Box<Object> {
         let before = account::thread_bytes();
         let body = self.body.duplicate();
@@ -273,7 +274,7 @@ pub(crate) fn note_entry_bytes(entry: &mut Entry<Object>, total: i64) {
     }
 }
 
-/// Returns the state of saving an entry in pieces, if that is in progress.
+/// Returns the progress of saving an entry in pieces, if a snapshot is doing so.
 pub(crate) fn under_way(entry: EntryRef<'_, Object>) -> Option<&Large> {
     match entry.value() {
         Value::Object(object) => object.saving.as_deref(),
@@ -281,26 +282,26 @@ pub(crate) fn under_way(entry: EntryRef<'_, Object>) -> Option<&Large> {
     }
 }
 
-/// A value too large to be freed while the token is held.
+/// A value too large to be freed while the shard is locked.
 pub struct Trash {
     entry: Entry<Object>,
 }
 
-/// Entries with more memory than this are freed after the token is released.
+/// Entries with more bytes than this are freed after the shard is released.
 const TRASH_BYTES_MIN: usize = 64 * 1024;
 
-/// Collections with more memory than this, in many small pieces, are freed after the token is released.
+/// Collections with more bytes than this, in many small pieces, are freed after the shard is released.
 const TRASH_COLLECTION_BYTES_MIN: usize = 8 * 1024;
 
-/// Collections with more memory than this are freed in slices by the background, because the thread that released
-/// the token has other clients to serve.
+/// Collections with more bytes than this are freed in slices by the background, because the thread that released the
+/// shard has other clients to serve.
 const DOOMED_BYTES_MIN: usize = 1024 * 1024;
 
 impl Trash {
-    /// Frees a small entry at once, keeps a large one for later.
+    /// Frees a small entry at once; returns a large one for later.
     ///
-    /// Blocks are always kept: a reply may share one and free it elsewhere, so that the shard would never be
-    /// credited for its memory. Entries that are still being saved are kept, too.
+    /// Entries with blocks are always returned: a reply may share the block and free it elsewhere, so that the shard
+    /// would never be credited for its memory. Entries that are still being saved are returned, too.
     pub fn from_entry(entry: Entry<Object>) -> Option<Trash> {
         let view = entry.view();
         let keep = match view.value() {
@@ -313,22 +314,22 @@ impl Trash {
         keep.then_some(Trash { entry })
     }
 
-    /// True if it is a collection.
+    /// True if the value is a collection.
     pub fn is_collection(&self) -> bool {
         matches!(self.entry.view().value(), Value::Object(_))
     }
 
-    /// True if a snapshot still has to save some of it.
+    /// True if a snapshot still has to save some of the value.
     pub(crate) fn is_under_way(&self) -> bool {
         under_way(self.entry.view()).is_some()
     }
 
-    /// True if a snapshot has saved some of it.
+    /// True if a snapshot has saved some of the value.
     pub(crate) fn is_partly_saved(&self) -> bool {
         under_way(self.entry.view()).is_some_and(Large::is_partly_saved)
     }
 
-    /// Continues saving it. Returns true while more is left.
+    /// Continues saving the value. Returns true while more is left.
     pub(crate) fn save_some(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
         let object = self.entry.object_mut();
         object.is_some_and(|object| object.save_some(goes_on))
@@ -339,13 +340,13 @@ impl Trash {
         entry_bytes(self.entry.view()) as i64
     }
 
-    /// True if freeing it at once would take too long.
+    /// True if freeing the value at once would take too long.
     pub fn is_huge(&self) -> bool {
         let view = self.entry.view();
         matches!(view.value(), Value::Object(_)) && entry_bytes(view) > DOOMED_BYTES_MIN
     }
 
-    /// Frees a bounded part. Returns true while more is left.
+    /// Frees a bounded part of the value. Returns true while more is left.
     pub fn free_some(&mut self, budget: usize) -> bool {
         self.entry
             .object_mut()

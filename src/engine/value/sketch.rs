@@ -1,4 +1,5 @@
-//! The sketches as collections: filters, counters, digests. Each is one object, however small.
+//! The sketches as collections: filters, counters, digests. Each is one object, never inside its entry, however
+//! small.
 
 use super::body::{Body, Piece, ShowPiece};
 use super::object::{Collection, Object};
@@ -60,7 +61,7 @@ sketches! {
     TDigest;
 }
 
-/// Elements that take as long to save as a page.
+/// Elements of another collection that take as long to save as a page of a sketch.
 const ELEMENTS_PER_PAGE: usize = 16;
 
 macro_rules! bodies {
@@ -116,13 +117,13 @@ bodies! {
     TDigest: at_once;
 }
 
-/// Creates an entry with a sketch; call where its memory is counted.
+/// Creates an entry with a sketch; to be called where allocations are charged to the shard.
 pub fn entry_of<S: Sketch>(key: &[u8], sketch: S) -> Entry<Object> {
     let kind = Kind::new(S::DATA_TYPE, Encoding::Raw);
     Entry::object(kind.0, key, Object::boxed(sketch.wrap()), None)
 }
 
-/// Returns the sketch in an entry whose type was checked.
+/// Returns the sketch in an entry whose type has been checked.
 pub fn view<'e, S: Sketch + 'e>(entry: EntryRef<'e, Object>) -> &'e S {
     match entry.value() {
         Value::Object(object) => S::of(&object.body),

@@ -4,7 +4,7 @@ use super::{DataType, Kind, Object};
 use basalt_core::structures::block::Block;
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 
-/// Longest text reported as `embstr`.
+/// Maximum bytes of a string reported as `embstr`.
 pub const EMBSTR_BYTES_MAX: usize = 44;
 
 /// Strings of at least this length are stored in a shared block, which replies and snapshots reference without
@@ -36,7 +36,7 @@ impl<'a> Text<'a> {
         })
     }
 
-    /// Returns the length of the text.
+    /// Returns the length of the text in bytes.
     pub fn len(&self) -> usize {
         match self {
             Text::Integer(number) => {
@@ -129,7 +129,7 @@ pub fn overwrite_text(entry: &mut Entry<Object>, value: &[u8]) {
     entry.set_bytes(value);
 }
 
-/// Gives a string with a shared block a block of its own. Returns the old handle.
+/// Gives a string whose block is shared a block of its own. Returns the old block; None if there was none to replace.
 pub fn unshare_text(entry: &mut Entry<Object>) -> Option<Block> {
     let block = entry.block_mut().filter(|block| !block.is_unique())?;
     let copy = Block::new(block);
@@ -138,7 +138,7 @@ pub fn unshare_text(entry: &mut Entry<Object>) -> Option<Block> {
 
 /// Returns a string's bytes for writing, extended with zeros to at least `len_min`: it reports `raw` from now on.
 ///
-/// Growth is amortized: inside the entry by the steps of the allocator's classes, in a block by doubling.
+/// Growth is amortized: inside the entry by the allocator's size classes, in a block by doubling.
 pub fn writable_text(entry: &mut Entry<Object>, len_min: usize) -> &mut [u8] {
     entry.set_kind(Kind::RAW.0);
     if let Value::Integer(number) = entry.view().value() {

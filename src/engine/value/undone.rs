@@ -5,7 +5,8 @@ use super::list;
 use super::object::Object;
 use basalt_core::structures::entry::Entry;
 
-/// Takes the journal of an object after an edit; the object may be small again by now.
+/// Takes the journal of the last edit from an entry's object; None if the value is not an object any more, or
+/// recorded none.
 pub(crate) fn take_journal(entry: &mut Entry<Object>) -> Option<Journal> {
     let journal = entry.object_mut()?.body.take_changes();
     list::settle_late(entry);

@@ -1,4 +1,4 @@
-//! Clients that wait for a key to be loaded, and those that load it: see [`leases`](crate::leases).
+//! Clients that wait for a key to be loaded, and clients that load one: see [`leases`](crate::leases).
 
 use super::Waiters;
 use crate::holders::Lease;
@@ -25,7 +25,8 @@ impl Waiters {
         }
     }
 
-    /// True if the user of a connection may store what it loads for a key, and so may get a lease of it.
+    /// True if the user of a connection may store the value that it loads for a key, and so may get a lease of the
+    /// key.
     pub fn may_load(&self, (db, connection): (usize, u64), key: &Key<'_>) -> bool {
         let connections = self.connections.as_deref();
         connections.is_none_or(|connections| connections.may_load(connection, db, key.bytes))
@@ -40,7 +41,8 @@ impl Waiters {
         random: &mut Random,
     ) -> u64 {
         let token = loop {
-            // 53 bits: JavaScript numbers are exact up to there, and clients round larger ones silently.
+            // 53 bits: JavaScript numbers are exact up to that, and clients in that language round larger ones
+            // silently.
             match random.next_u64() >> (64 - TOKEN_BITS) {
                 0 => {}
                 token => break token,
@@ -78,7 +80,7 @@ impl Waiters {
         token
     }
 
-    /// Ends the lease of a key if the token matches and it has not expired. Returns whether it did so.
+    /// Ends the lease of a key if the token matches and the lease has not expired. Returns whether it ended.
     fn redeem(&mut self, db: usize, key: &Key<'_>, token: u64, now: Now, end: End) -> bool {
         let lease = self.leases.by_key.get(&(db, key.hash));
         let is_valid =
@@ -91,7 +93,7 @@ impl Waiters {
     }
 
     /// Ends the lease of a key whose value is about to be stored, if the token matches, the lease has not expired,
-    /// and none of the key's new tags was invalidated meanwhile. Returns whether all that held.
+    /// and none of the key's new tags was invalidated meanwhile. Returns whether all these conditions were met.
     pub fn fill_lease<'t>(
         &mut self,
         db: usize,
@@ -120,7 +122,8 @@ impl Waiters {
         self.leases.note_invalidated(db, tag);
     }
 
-    /// Ends the lease of a key whose loader gives up, if the token is valid. The first waiting client is next.
+    /// Ends the lease of a key whose loader gives up, if the token matches. Returns whether it ended. The first
+    /// waiting client gets the next lease.
     pub fn drop_lease(&mut self, db: usize, key: &Key<'_>, token: u64, now: Now) -> bool {
         let is_dropped = self.redeem(db, key, token, now, End::Dropped);
         if is_dropped {

@@ -31,30 +31,30 @@ pub trait Waiter: Send + Sync {
     /// Returns a number that no other waiter ever has; later waiters have larger ones.
     fn id(&self) -> u64;
 
-    /// True if it still waits; otherwise it is dropped from the queues.
+    /// True if the request is still blocked; otherwise the waiter is dropped from the queues.
     fn is_waiting(&self) -> bool;
 
     /// Returns the waiter as its concrete type, for the layer that made it.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
-/// Sends waiters to all shards that they need.
+/// Sends waiters to all shards whose keys they wait for.
 pub trait Dispatcher: Send + Sync {
-    /// Sends a waiter to its shards; the calling thread holds none.
+    /// Sends a waiter to its shards; the calling thread has no shard locked.
     fn call(&self, waiter: Arc<dyn Waiter>);
 }
 
-/// The condition under which a key is examined for a waiter.
+/// The condition under which a key is examined for a waiter; any of `data_type` and `when_gone` suffices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
-    /// The key holds this type.
+    /// The key holds a value of this type.
     pub data_type: DataType,
-    /// Or it is gone, or holds another type.
+    /// True if the key is also examined once it is deleted, or holds another type.
     pub when_gone: bool,
     /// The client waits for the key to be loaded: while another client loads it, the key is examined only if it
     /// exists.
     pub when_loaded: bool,
-    /// If an earlier waiter in turn could not be served, this one cannot be either.
+    /// True if this waiter cannot be served either once an earlier waiter in turn could not be served.
     pub in_turn: bool,
 }
 
@@ -71,12 +71,12 @@ impl Interest {
 pub struct Held {
     /// The type of its value, if it exists.
     pub data_type: Option<DataType>,
-    /// Whether a client has a lease of it.
+    /// True if a client has a lease of the key.
     pub is_leased: bool,
 }
 
 impl Held {
-    /// True if there is nothing yet for clients that wait for the key to be loaded.
+    /// True if the key is still being loaded: it does not exist and a client has a lease of it.
     pub fn is_loading(self) -> bool {
         self.data_type.is_none() && self.is_leased
     }
@@ -104,7 +104,7 @@ struct Queue {
     /// Number of waiters that also wait for the key to be deleted.
     when_gone: usize,
     when_loaded: usize,
-    /// Number of waiters in turn.
+    /// Number of waiters that are served in turn.
     in_turn: usize,
 }
 
@@ -127,14 +127,14 @@ pub struct Waiters {
     pub(super) leases: Leases,
     /// True if changes of keys must be examined: some client waits, or has a lease.
     is_attentive: bool,
-    /// The times at which keys are examined again.
+    /// The alarms of keys to examine again at a time.
     alarms: Alarms,
     ready: Vec<Place>,
-    /// Sends waiters to further shards, once this shard is released.
+    /// Sends waiters to the shards of their other keys, once this shard is released.
     pub caller: Option<Arc<dyn Dispatcher>>,
     /// Connections and users of leases; none in tests of one shard.
     pub connections: Option<Arc<dyn Connections>>,
-    /// True if a waiter is to be sent to further shards.
+    /// True if a waiter must be sent to the shards of its other keys.
     calls: bool,
     published: Option<Arc<Published>>,
 }
@@ -149,8 +149,8 @@ impl Waiters {
         }
     }
 
-    /// Publishes the counts after a change of a queue; `before` and `after` hold its number of waiters for deletion
-    /// and for loading.
+    /// Publishes the counts after a change of a queue; `before` and `after` are the numbers of its waiters for
+    /// deletion and for loading.
     fn publish(&self, before: (usize, usize), after: (usize, usize)) {
         if let Some(published) = &self.published {
             published.waited_keys.set(self.queues.len() as u64);
@@ -178,7 +178,7 @@ impl Waiters {
         self.queues.is_empty()
     }
 
-    /// Adds a waiter to the end of a key's queue, unless it is in it already.
+    /// Adds a waiter to the end of a key's queue, unless it is in the queue already.
     pub fn add(&mut self, db: usize, key: &[u8], waiting: Waiting) {
         let queue = self.queues.entry((db, key.into())).or_default();
         let before = (queue.when_gone, queue.when_loaded);
@@ -195,7 +195,7 @@ impl Waiters {
         self.note_attention();
     }
 
-    /// Removes a waiter from a key's queue. Returns true if it was in it.
+    /// Removes a waiter from a key's queue. Returns true if it was in the queue.
     pub fn remove(&mut self, db: usize, key: &[u8], id: u64) -> bool {
         // The standard map requires a key of the stored type.
         let place: Place = (db, key.into());
@@ -239,7 +239,7 @@ impl Waiters {
         !self.leases.is_empty() && self.leases.are_in_force(place.0, &place.1, now)
     }
 
-    /// Returns the next waiter of a key behind the one with a number; the first one if there is no number.
+    /// Returns the first waiter of a key whose number is larger than `behind`; the first of all if that is None.
     pub fn next(&self, place: &Place, behind: Option<u64>) -> Option<&Waiting> {
         let from = behind.map_or(Unbounded, Excluded);
         let mut rest = self.queues.get(place)?.waiters.range((from, Unbounded));
@@ -273,7 +273,8 @@ impl Waiters {
         queue.waiters.values().any(waits)
     }
 
-    /// Schedules a new look at a key at a Unix time in milliseconds, if a client waits for it then.
+    /// Schedules an alarm at which a key is examined again, at a Unix time in milliseconds, if a client waits for the
+    /// key then.
     pub fn look_again(&mut self, db: usize, key: &[u8], at_ms: u64) {
         self.alarms.set(&Arc::new((db, key.into())), at_ms);
         if let Some(published) = &self.published {
@@ -311,7 +312,7 @@ impl Waiters {
         self.wake(db, key);
     }
 
-    /// Schedules a look at the waiters of a key, if there are any, without a change of the key.
+    /// Schedules an examination of a key for its waiters, without a change of the key. Returns true if there are any.
     pub fn wake(&mut self, db: usize, key: &[u8]) -> bool {
         if self.queues.is_empty() {
             return false;
@@ -334,12 +335,12 @@ impl Waiters {
         }
     }
 
-    /// Notes that a waiter is to be sent to further shards once this one is released, which should be soon.
+    /// Records that a waiter is to be sent to further shards once this shard is released, which should be soon.
     pub fn note_call(&mut self) {
         self.calls = true;
     }
 
-    /// True if [`Waiters::note_call`] was called since the last time.
+    /// True if [`Waiters::note_call`] was called since the last call of this method.
     #[inline]
     pub fn take_call(&mut self) -> bool {
         self.calls && std::mem::take(&mut self.calls)
@@ -497,7 +498,7 @@ mod tests {
             };
             waiters.add(0, b"k", Waiting { waiter, interest });
         }
-        // A step without the factors 2 and 5 visits each number once.
+        // A step that has neither 2 nor 5 as a factor visits each number once.
         for step in 0..COUNT {
             assert!(waiters.remove(0, b"k", step * 7_919 % COUNT));
         }

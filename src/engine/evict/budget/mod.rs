@@ -1,42 +1,44 @@
-//! The memory limit for all shards together, and its division among them.
+//! The memory limit for all shards together, and its division among them. Each shard has a *grant*: the bytes of the
+//! limit that it may use. A shard *draws* when its grant is raised from the free bytes; its *debt* is its usage above
+//! its grant; a *pool* is a limit with its free bytes and the grants made from them.
 //!
 //! ```text
 //! limit = elsewhere + granted to shard 0 + granted to shard 1 + … + free
 //! ```
 //!
-//! A shard compares its usage with its grant: two words on one published line. Only when it has used up its grant
-//! does it come here, for a chunk of the free bytes. The chunk shrinks with what is left, so that a limit of 8 MiB
-//! works with 64 shards. Once nothing is free a shard lives within its grant: it evicts as much as it adds (see
-//! [`super`]), and grants move between shards in small trades, so that a shard that is written more grows at the
-//! cost of those that are written less, as if all keys were in one place.
+//! A shard compares its usage with its grant: two integers on one published cache line. Only when the shard has used
+//! up its grant does it draw a chunk of the free bytes here. The chunk shrinks with what is left, so that a limit of
+//! 8 MiB works with 64 shards. Once nothing is free a shard lives within its grant: it evicts as much as it adds (see
+//! [`super`]), and grants move between shards in small trades, so that a shard that is written more grows at the cost
+//! of those that are written less, as if all keys were in one place.
 //!
 //! Only data evicts data, so `elsewhere` comprises the usage beside the shards that counts, each with a bound: the
-//! server itself ([`Budget::set_base`]), and the buffers of clients within a bound ([`Budget::bound_clients`]).
-//! Data waiting for the disk, for replicas or for a snapshot never counts: it has bounds of its own, at which
-//! writers wait. `elsewhere` is measured from time to time ([`Budget::assess`]). While clients use tracking, its
-//! recent minimum counts: invalidations that leave within a few milliseconds would otherwise evict more keys, whose
-//! invalidations would evict more again. Clients' buffers count when keys are evicted, as in Redis; but a command
-//! is refused for lack of memory only if the data, with the server's own usage without clients, is above the limit.
+//! server itself ([`Budget::set_base`]), and the buffers of clients within a bound ([`Budget::bound_clients`]). Data
+//! waiting for the disk, for replicas or for a snapshot never counts: such buffers have limits of their own, at which
+//! writers wait. `elsewhere` is measured from time to time ([`Budget::assess`]). While clients use tracking, only the
+//! recent minimum of `elsewhere` counts: invalidations that leave within a few milliseconds would otherwise evict
+//! more keys, whose invalidations would evict more again. Clients' buffers count when keys are evicted, as in Redis;
+//! but a command is refused for lack of memory only if the data, with the server's own usage without clients, is
+//! above the limit.
 //!
 //! A command may add far more than a few evictions remove. The debt of its shard is then spread over all shards by
 //! their size ([`Budget::spread`]), so that no other shard fills a grant that it has not used yet. As a debt of one
-//! byte costs a whole key, each shard is asked for at least the average size of a key; and memory that a shard
-//! frees far beyond its debt becomes free again ([`Pool::give_back`]), and shards in debt draw from there first.
-//! While all debts together are more than a sixty-fourth of the limit, commands that may allocate are held back,
-//! and pay ([`Budget::is_behind`]). So usage never exceeds the limit, plus twice that sixty-fourth, plus what the
+//! byte costs a whole key, each shard is asked for at least the average size of a key; and memory that a shard frees
+//! far beyond its debt becomes free again ([`Pool::give_back`]), and shards in debt draw from there first. While all
+//! debts together are more than a sixty-fourth of the limit, commands that may allocate wait, and evict keys for the
+//! debts first ([`Budget::is_behind`]). So usage never exceeds the limit, plus twice that sixty-fourth, plus what the
 //! commands in flight add, as long as anything can be evicted.
 //!
 //! With a limit of a few MiB the debts of 64 shards would be a notable part of it. There nothing is freed ahead of
-//! need, and a thread that paid something makes all shards pay to the byte once it holds no shard any more
-//! ([`Budget::takes_settling`]).
+//! need, and a thread that evicted keys to reduce a debt makes all shards pay their whole debts once it has released
+//! its shard ([`Budget::takes_settling`]).
 //!
 //! The share of a database ([`Budget::share_out`]) is memory that shards divide in the same way, among their usage
-//! for that database: it is a [`pool`] like that of all memory. So a database that has used up its share lives
-//! within it, and the others are not affected. A shard that exceeds a share pays to that first, from the database's
-//! keys.
+//! for that database: it is a [`pool`] like that of all memory. So a database that has used up its share lives within
+//! it, and the others are not affected. A shard that exceeds its grant of a share evicts that database's keys first.
 //!
 //! Everything is a plain atomic number: a thread that reads an old value uses a little too much, which the next
-//! assessment finds. Nothing here waits, and lowering a shard's grant needs no token.
+//! assessment finds. Nothing here waits, and lowering a shard's grant needs no lock of the shard.
 
 mod pool;
 
@@ -49,46 +51,47 @@ use crate::tracking::TrackedCount;
 use basalt_core::alloc::account;
 pub(super) use pool::{Pool, Whose, is_beyond_trades};
 
-/// Bytes by which the server itself may grow between two measurements, where the limit is enforced to the byte.
+/// Bytes by which the server's own usage (without data) may grow between two measurements, where the limit is
+/// enforced to the byte.
 const EXACT_GROWTH_BYTES: i64 = 16 * 1024;
 
 /// Interval at which the background measures the usage elsewhere.
 const BACKGROUND_PAUSE_MS: u64 = 10;
 
-/// While clients are notified of evicted keys, usage elsewhere counts once it has lasted this long, or twice as
-/// long.
+/// While clients are notified of evicted keys, usage outside the shards counts only once it has lasted this long, or
+/// up to twice as long.
 const LASTING_MS: u64 = 10;
 
-/// Bytes used elsewhere that count at once, however briefly they are used.
+/// Bytes used outside the shards that count at once, however briefly they are used.
 const PASSING_BYTES_COUNTED: i64 = 6 * 1024;
 
 /// Shards whose published counters are read for an assessment, per millisecond.
 const SHARDS_PER_MS: u64 = 64;
 
-/// The server's own growth since the limit was set counts up to this fraction of the limit, so that usage that
-/// cannot be told apart from it can never evict more.
+/// The server's own growth since the limit was set counts against the limit only up to this fraction of it: usage
+/// that looks like growth of the server but is not (allocator noise) then evicts no more than that.
 const GROWTH_PARTS: i64 = 128;
-/// The bound of that growth for small limits.
+/// The bound on counted growth of the server for small limits.
 const GROWTH_BYTES_MIN: i64 = 256 * 1024;
-/// The bound of that growth for large limits.
+/// The bound on counted growth of the server for large limits.
 const GROWTH_BYTES_MAX: i64 = 16 * 1024 * 1024;
 
 /// Fraction of the limit up to which the server's own growth since its start counts when a limit is set, however
 /// often that happens: a change of the settings, or of the role, evicts no data on that account.
 const AT_LIMIT_PARTS: i64 = 8;
-/// The bound of that for small limits, so that a limit just below the usage evicts keys.
+/// The bound on counted growth since the start for small limits, so that a limit just below the usage evicts keys.
 const AT_LIMIT_BYTES_MIN: i64 = 8 * 1024 * 1024;
-/// The bound of that for large limits.
+/// The bound on counted growth since the start for large limits.
 const AT_LIMIT_BYTES_MAX: i64 = 256 * 1024 * 1024;
 
-/// The counted usage of the server itself rises by this fraction of its bound at a time, as its parts are not
-/// measured at one moment.
+/// The counted usage of the server itself rises by at most this fraction of its bound per measurement, as the parts
+/// of the measurement are not taken at the same moment.
 const RISES: i64 = 8;
 
 /// The memory budget of a server, see the module.
 #[derive(Debug, Default)]
 pub struct Budget {
-    /// The pool of all memory for data.
+    /// The pool of all memory available for data.
     pool: Pool,
     /// The shares of databases, by number.
     shares: Box<[Pool]>,
@@ -97,7 +100,7 @@ pub struct Budget {
     elsewhere: AtomicI64,
     /// Bytes of held locks, which are never evicted.
     held: Arc<Held>,
-    /// The minimum measured elsewhere since [`Budget::low_since_ms`], and in the period before.
+    /// The minimum usage outside the shards since [`Budget::low_since_ms`], and in the period before.
     lows: [AtomicI64; 2],
     low_since_ms: AtomicU64,
     /// True if clients are notified of evicted keys.
@@ -110,9 +113,9 @@ pub struct Budget {
     base_at_limit: AtomicI64,
     /// True if data waited for the disk, for replicas or for a snapshot at the last measurement.
     is_anything_waiting: AtomicBool,
-    /// The server's apparent usage at that measurement.
+    /// The server's apparent usage at the last measurement.
     base_seen: AtomicI64,
-    /// Returns the bytes used by clients.
+    /// The function that returns the bytes used by clients.
     clients_bytes: OnceLock<fn() -> i64>,
     /// Size of the tracking tables of client-side caching, which counts as usage of clients.
     tracked: OnceLock<Arc<TrackedCount>>,
@@ -122,9 +125,10 @@ pub struct Budget {
     /// True if larger values are evicted earlier.
     by_size: AtomicBool,
     went_on_ms: AtomicU64,
-    /// Flushed databases that are being freed and are still charged to their shards.
+    /// Number of flushed databases that are being freed and are still charged to their shards.
     freeing: AtomicI64,
-    /// Keys of those, and huge values, which no lookup finds any more but that still use memory.
+    /// Number of keys of databases being freed, and of huge values, which no lookup finds any more but that still use
+    /// memory.
     pending: AtomicI64,
     /// True if a limit enforced to the byte was reached: threads that hold no shard collect all debts.
     is_unsettled: AtomicBool,
@@ -133,7 +137,7 @@ pub struct Budget {
     /// Bytes of large values that are being freed, charged to no shard.
     leaving: AtomicI64,
     assessed_ms: AtomicU64,
-    /// Time at which the limit was exceeded, in Unix milliseconds; 0: it is not.
+    /// Unix time in milliseconds at which the limit was exceeded; 0 while it is not exceeded.
     exceeded_since_ms: AtomicU64,
     exceeded_ms: AtomicU64,
 }
@@ -167,7 +171,7 @@ impl Budget {
         }
     }
 
-    /// Returns the pools of databases' shares that have a limit.
+    /// Returns the pools of the databases' shares, of those that have a limit.
     fn limited_shares(&self) -> impl Iterator<Item = &Pool> {
         let shares = match self.has_shares() {
             true => &self.shares[..],
@@ -182,12 +186,12 @@ impl Budget {
         self.base_at_start.store(base, Relaxed);
         self.base_at_limit.store(base, Relaxed);
         self.base.store(base, Relaxed);
-        // A second server of a process, in tests, counts the same clients.
+        // In tests a process may have a second server, which counts the same clients.
         let _ = self.clients_bytes.set(clients_bytes);
         let _ = self.tracked.set(tracked);
     }
 
-    /// Returns the bytes used by clients, with the tracking tables; None if only the shards count.
+    /// Returns the bytes used by clients, with the tracking tables; None if only the shards' data counts.
     pub fn clients_bytes(&self) -> Option<i64> {
         let clients = self.clients_bytes.get()?();
         let tracked = self.tracked.get().map_or(0, |tracked| tracked.bytes());
@@ -222,8 +226,8 @@ impl Budget {
         self.assess();
     }
 
-    /// Gives databases shares of memory, in bytes; 0, as for databases that are not named: none. Must not be called
-    /// concurrently.
+    /// Gives databases shares of memory, in bytes; 0 means no share, and so does a database's absence from `shares`.
+    /// Must not be called concurrently.
     pub fn share_out(&self, shares: &[(usize, u64)]) {
         for (db, pool) in self.shares.iter().enumerate() {
             let of_db = shares.iter().find(|(number, _)| *number == db);
@@ -253,12 +257,12 @@ impl Budget {
         self.limited_shares().map(Pool::debt_bytes).sum()
     }
 
-    /// True if there is a limit, or a share.
+    /// True if there is a memory limit, or any database has a share.
     pub fn limits_anything(&self) -> bool {
         self.is_limited() || self.has_shares()
     }
 
-    /// True if there is a limit.
+    /// True if there is a memory limit.
     #[inline]
     pub fn is_limited(&self) -> bool {
         self.pool.is_limited()
@@ -301,13 +305,13 @@ impl Budget {
         self.pool.used_bytes()
     }
 
-    /// Returns the current usage beside the shards that counts.
+    /// Returns the current usage outside the shards, as far as it counts against the limit.
     fn measure_elsewhere(&self) -> i64 {
         let Some(bytes) = self.clients_bytes() else {
             return 0;
         };
         let clients = match self.policy() {
-            // Nothing can be evicted for them, and no command is refused because of them.
+            // Nothing can be evicted for clients, and no command is refused because of them.
             Policy::NoEviction => 0,
             _ => bytes.clamp(0, self.clients_max.load(Relaxed)),
         };
@@ -325,16 +329,16 @@ impl Budget {
         now.clamp(base, base + EXACT_GROWTH_BYTES)
     }
 
-    /// Notes that a large value was released, or finally freed (negative).
+    /// Adds the bytes of a large value that was released; subtracts them (negative) once it is freed.
     pub(crate) fn add_leaving(&self, bytes: i64) {
         self.leaving.fetch_add(bytes, Relaxed);
     }
 
-    /// Notes that flushed databases are about to be freed, or have been freed (negative). Nothing is evicted
-    /// meanwhile.
+    /// Adds to the number of flushed databases being freed; negative once they have been freed. Nothing is evicted
+    /// while the number is positive.
     pub(crate) fn add_freeing(&self, databases: i64) {
         if databases < 0 {
-            // Their memory counts as free before any shard pays again.
+            // Count their memory as free before any shard evicts again.
             self.assess();
         }
         self.freeing.fetch_add(databases, Relaxed);
@@ -345,7 +349,7 @@ impl Budget {
         self.freeing.load(Relaxed) > 0
     }
 
-    /// Notes that objects wait to be freed, or are finally freed (negative).
+    /// Adds to the number of objects that wait to be freed; negative once they are freed.
     pub(crate) fn add_pending(&self, objects: i64) {
         self.pending.fetch_add(objects, Relaxed);
     }
@@ -355,9 +359,9 @@ impl Budget {
         self.pending.load(Relaxed).max(0).unsigned_abs()
     }
 
-    /// Updates the measurements; called periodically by the background, which knows whether clients are notified of
-    /// evicted keys. It evicts for usage elsewhere only from time to time: notifications of evicted keys fill
-    /// clients' buffers, for which more would be evicted.
+    /// Updates the measurements; called periodically by the background thread, which knows whether clients are
+    /// notified of evicted keys (`is_telling`). Usage outside the shards causes evictions only from time to time:
+    /// notifications of evicted keys fill clients' buffers, for which more keys would be evicted.
     pub fn go_on(&self, now_ms: u64, is_telling: bool) {
         self.is_telling.store(is_telling, Relaxed);
         if now_ms.abs_diff(self.went_on_ms.load(Relaxed)) >= BACKGROUND_PAUSE_MS {
@@ -375,7 +379,7 @@ impl Budget {
         self.lows[1].store(low, Relaxed);
     }
 
-    /// Returns the part of the current usage elsewhere that counts.
+    /// Returns the part of the measured usage outside the shards that counts.
     fn lasting(&self, measured: i64) -> i64 {
         if !self.is_telling.load(Relaxed) {
             return measured;
@@ -385,9 +389,9 @@ impl Budget {
         measured.min(low + PASSING_BYTES_COUNTED)
     }
 
-    /// Sets the current usage of the server itself. Whatever it seems to be, it counts within bounds, and rises
-    /// slowly, by what two measurements agree on. `is_waiting` tells that data waits for the disk, for replicas or
-    /// for a snapshot.
+    /// Sets the current usage of the server itself. However large the measurement is, the counted usage stays within
+    /// bounds, and rises slowly, by what two measurements agree on. `is_waiting` tells that data waits for the disk,
+    /// for replicas or for a snapshot.
     pub fn set_base(&self, bytes: i64, is_waiting: bool) {
         self.is_anything_waiting.store(is_waiting, Relaxed);
         let bytes = bytes.min(self.base_seen.swap(bytes, Relaxed));
@@ -399,7 +403,7 @@ impl Budget {
         self.base.store(base, Relaxed);
     }
 
-    /// Sets the usage of the server itself when a limit in bytes is about to be set: it counts at once, within
+    /// Sets the usage of the server itself when a limit in bytes is about to be set: the usage counts at once, within
     /// bounds.
     pub fn set_base_at_limit(&self, bytes: i64, is_waiting: bool, limit: u64) {
         self.is_anything_waiting.store(is_waiting, Relaxed);
@@ -417,7 +421,7 @@ impl Budget {
         self.used_bytes() + self.measure_elsewhere()
     }
 
-    /// Returns the bytes used beside the shards now, for any purpose, whether or not they count.
+    /// Returns the bytes used outside the shards now, for any purpose, whether or not they count against the limit.
     pub fn beside_data_bytes(&self) -> i64 {
         account::total_bytes() - self.used_bytes() - self.leaving.load(Relaxed)
     }
@@ -427,7 +431,7 @@ impl Budget {
         self.pool.is_exact()
     }
 
-    /// Notes that a shard paid something, if the limit of a pool is enforced to the byte.
+    /// Records that a shard reduced its debt, if the limit of the pool is enforced to the byte.
     pub(super) fn note_unsettled(&self, pool: &Pool) {
         if pool.is_exact() {
             self.ask_to_settle();
@@ -439,21 +443,21 @@ impl Budget {
         self.is_unsettled.store(true, Relaxed);
     }
 
-    /// True if the caller, which holds no shard, must ask all shards for their debts now.
+    /// True if the caller, which has no shard locked, must make all shards pay their debts now.
     #[inline]
     pub fn takes_settling(&self) -> bool {
         self.is_unsettled.load(Relaxed) && self.is_unsettled.swap(false, Relaxed)
     }
 
-    /// Grants a shard what it has used already, though nothing is free: from now on no shard grows without a
-    /// refusal.
+    /// Raises a shard's grant to what the shard has used already, though nothing is free: from now on no shard grows
+    /// without a refusal.
     pub(super) fn overdraw(&self, pool: &Pool, published: &Published, needed: i64) {
         pool.overdraw(published, needed);
         self.assess();
     }
 
-    /// Spreads the debt of a shard over all shards, if it is more than the next few commands will pay: unused
-    /// grants of others go first, and the rest is asked of them by their size.
+    /// Spreads the debt of a shard over all shards, if it is more than the next few commands will pay: unused grants
+    /// of other shards are taken first, and the rest becomes debt of all shards in proportion to their size.
     pub(super) fn spread(&self, pool: &Pool, published: &Published) {
         let debt = pool.account(published).debt_bytes();
         if is_beyond_trades(debt, pool.trade_bytes()) {
@@ -473,27 +477,27 @@ impl Budget {
         }
     }
 
-    /// True if so much is owed that commands that may allocate pay first: of all memory, or of the share of some
-    /// database.
+    /// True if the debts are so large that commands that may allocate must reduce them first: debts of all memory, or
+    /// of the share of some database.
     #[inline]
     pub fn is_behind(&self) -> bool {
         self.is_behind.load(Relaxed)
     }
 
-    /// True if that applies to a command that adds to this database.
+    /// True if the debts are so large that a command that adds to this database must reduce them first.
     #[cold]
     pub fn holds_back(&self, db: usize) -> bool {
         self.pool.is_behind() || self.shares.get(db).is_some_and(Pool::is_behind)
     }
 
-    /// Stops holding back writers, as no shard can pay now.
+    /// Stops making writers wait, as no shard can reduce its debt now.
     pub fn give_up_debts(&self) {
         self.pool.give_up_debts();
         self.shares.iter().for_each(Pool::give_up_debts);
         self.is_behind.store(false, Relaxed);
     }
 
-    /// Returns the shard with which to begin when all are asked: a different one each time.
+    /// Returns the shard with which to begin when all shards are asked to pay: a different one each time.
     pub fn next_asked(&self) -> usize {
         self.pool.next_asked()
     }
@@ -510,8 +514,8 @@ impl Budget {
         }
     }
 
-    /// Measures the usage outside of the shards, takes back unused grants if memory is scarce, and, if the limit is
-    /// exceeded, lowers the grants of all shards alike. Does likewise for the shares of databases.
+    /// Measures the usage outside the shards, takes back unused grants if memory is scarce, and, if the limit is
+    /// exceeded, lowers the grants of all shards in proportion. Does likewise for the shares of databases.
     pub fn assess(&self) {
         let policy = self.policy();
         for share in self.limited_shares() {
@@ -527,13 +531,13 @@ impl Budget {
             .assess(policy, policy.evicts() && !self.is_freeing());
     }
 
-    /// Returns the sum of all debts, including a shortage that no shard could be asked to pay.
+    /// Returns the sum of all debts in bytes, including a shortage that no shard could be asked to pay.
     pub fn debt_bytes(&self) -> i64 {
         self.pool.debt_bytes()
     }
 
-    /// True if a shard in debt has to be refused more: the data uses all memory, or its database's share, and
-    /// nothing can be evicted.
+    /// True if a shard in debt has to be refused more memory: the data uses all of the pool, and nothing can be
+    /// evicted.
     pub(super) fn is_full(&self, whose: Whose) -> bool {
         match whose {
             None => self.is_out_of_memory(0),
@@ -554,7 +558,7 @@ impl Budget {
         taken > limit && !self.is_any_evictable()
     }
 
-    /// True if `bytes` more bytes of data are within the limit, without any eviction.
+    /// True if `bytes` more bytes of data fit the limit without any eviction.
     pub fn has_room(&self, bytes: usize) -> bool {
         let taken = self.base.load(Relaxed) + self.used_bytes();
         !self.is_limited() || taken.saturating_add_unsigned(bytes as u64) <= self.limit_bytes()
@@ -582,7 +586,7 @@ impl Budget {
         self.pool.is_any_evictable(self.policy())
     }
 
-    /// Notes whether the limit is exceeded now, for INFO.
+    /// Records whether the limit is exceeded now, for INFO.
     pub fn note_exceeded(&self, now_ms: u64) {
         let limit = self.limit_bytes();
         let is_exceeded = limit != 0 && {
@@ -599,7 +603,7 @@ impl Budget {
         }
     }
 
-    /// Returns for how long the limit has been exceeded now, and in total, in milliseconds.
+    /// Returns for how many milliseconds the limit has been exceeded now, and in total.
     pub fn exceeded_ms(&self, now_ms: u64) -> (u64, u64) {
         let current_ms = match self.exceeded_since_ms.load(Relaxed) {
             0 => 0,

@@ -4,7 +4,8 @@
 //! limit = granted to shard 0 + granted to shard 1 + … + free
 //! ```
 //!
-//! See [`Budget`](super::Budget) for how it is drawn, traded and reclaimed.
+//! See [`Budget`](super::Budget) for the terms (grant, draw, debt) and for how memory is granted, traded and
+//! reclaimed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -12,10 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed, Ord
 use super::super::Policy;
 use crate::published::{Account, Published};
 
-/// Maximum bytes that a shard draws at once beyond what it needs.
+/// Maximum bytes by which a shard's grant is raised at once beyond what the shard needs.
 const CHUNK_BYTES_MAX: i64 = 256 * 1024;
 
-/// Divisor of the free bytes per shard for one draw.
+/// A shard draws at most its even part of the free bytes, divided by this.
 const CHUNK_PARTS: i64 = 4;
 
 /// Below this fraction of the limit, free memory is scarce: shards return what they do not use, and begin to record
@@ -28,45 +29,46 @@ const TRADE_BYTES_MAX: i64 = 64 * 1024;
 /// Minimum bytes exchanged by two shards in one trade, except for tiny limits.
 const TRADE_BYTES_MIN: i64 = 512;
 
-/// Divisor of an even share of the limit for the size of a trade.
+/// A trade moves an even share of the limit divided by this.
 const TRADE_PARTS: i64 = 256;
 
-/// Maximum bytes that a shard frees ahead of its need.
+/// Maximum bytes that an evicting shard frees beyond its debt.
 const AHEAD_BYTES_MAX: i64 = 1024;
-/// Divisor of a trade for the bytes that a shard frees ahead of its need.
+/// An evicting shard frees at most a trade divided by this beyond its debt.
 const AHEAD_PARTS: i64 = 4;
 
 /// A limit below this is enforced to the byte, if there are at most [`EXACT_SHARDS_MAX`] shards.
 const EXACT_BELOW_BYTES: i64 = 16 * 1024 * 1024;
-/// Maximum number of shards for a limit that is enforced to the byte, as each is asked each time.
+/// Maximum number of shards for which a limit is enforced to the byte, as every shard is asked for its debt each
+/// time.
 const EXACT_SHARDS_MAX: usize = 128;
 
-/// Minimum bytes asked of each shard in a shortage; determines how many shards are asked.
+/// Minimum bytes that each shard is asked to free in a shortage; determines how many shards are asked.
 const PART_BYTES_MIN: i64 = 4 * 1024;
 
-/// A shard that owes this many trades is not asked for more.
+/// A shard whose debt is this many trades is not asked for more.
 const DEBT_TRADES_MAX: i64 = 4;
 
-/// While all shards together owe more than this fraction of the limit, commands that may allocate pay first.
+/// While all shards together owe more than this fraction of the limit, commands that may allocate evict keys first.
 const BEHIND_PARTS: i64 = 64;
 
 /// The golden ratio as a fraction of 2^64: its multiples are evenly distributed, however many there are.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The owner of a pool: all databases, or one, by its number.
+/// The owner of a pool: None for all databases together, or the number of one database.
 pub(crate) type Whose = Option<usize>;
 
-/// True if an amount of bytes is too large for trades.
+/// True if an amount of bytes is too large to be moved between shards by trades.
 pub(in crate::evict) fn is_beyond_trades(bytes: i64, trade: i64) -> bool {
     bytes > DEBT_TRADES_MAX * trade
 }
 
-/// A counter on a line of its own, because all shards write it.
+/// A counter on a cache line of its own, because all shards write it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shared(AtomicI64);
 
-/// A pool of memory, see the module.
+/// A pool of memory: a limit, its free bytes, and the shards that draw from them; see the module.
 #[derive(Debug, Default)]
 pub(in crate::evict) struct Pool {
     whose: Whose,
@@ -103,8 +105,8 @@ impl Pool {
         self.account(published).debt_bytes()
     }
 
-    /// Sets the pool's limit, in bytes; 0: none. `measure_elsewhere` returns the part of it used outside of the
-    /// shards.
+    /// Sets the pool's limit in bytes; 0: none. `measure_elsewhere` returns the bytes of the limit that are used
+    /// outside the shards.
     pub(super) fn configure(&self, limit: i64, measure_elsewhere: impl FnOnce() -> i64) {
         let before = self.limit.swap(limit, SeqCst);
         if limit == 0 {
@@ -116,7 +118,7 @@ impl Pool {
         } else if before != 0 {
             self.free.0.fetch_add(limit - before, SeqCst);
         } else {
-            // The free bytes are known before any shard has a grant that could be used up.
+            // Set the free bytes before any shard has a grant that it could use up.
             let used = self.used_bytes();
             let elsewhere = measure_elsewhere();
             self.free.0.store(limit - elsewhere - used, SeqCst);
@@ -166,7 +168,7 @@ impl Pool {
         self.limit_bytes() < EXACT_BELOW_BYTES && self.all_published().len() <= EXACT_SHARDS_MAX
     }
 
-    /// Moves free bytes to a shard that needs `needed` bytes more; fewer if there are fewer.
+    /// Moves free bytes to the grant of a shard that needs `needed` bytes more; fewer if fewer are free.
     pub(in crate::evict) fn draw(&self, published: &Published, needed: i64) {
         let free = self.free.0.load(Relaxed);
         if free <= 0 {
@@ -180,14 +182,14 @@ impl Pool {
         granted.fetch_add(drawn, Relaxed);
     }
 
-    /// Grants a shard what it has used already, though nothing is free.
+    /// Raises a shard's grant to what the shard has used already, though nothing is free.
     pub(super) fn overdraw(&self, published: &Published, needed: i64) {
         self.free.0.fetch_sub(needed, Relaxed);
         let granted = self.account(published).granted();
         granted.fetch_add(needed, Relaxed);
     }
 
-    /// Takes back what a shard has freed far beyond its debt: a shard in debt draws it before it evicts.
+    /// Takes back what a shard has freed far beyond its debt: shards in debt draw these bytes before they evict.
     pub(in crate::evict) fn give_back(&self, published: &Published, trade: i64) {
         let unused = -self.debt(published);
         if is_beyond_trades(unused, trade) {
@@ -201,7 +203,7 @@ impl Pool {
         self.free.0.fetch_add(unused, Relaxed);
     }
 
-    /// Sums up the debts of all shards. Returns whether they are too large.
+    /// Sums up the debts of all shards. Returns whether the sum is so large that writers must wait.
     pub(super) fn note_debts(&self) -> bool {
         let is_behind = self.is_limited() && self.debt_bytes() > self.limit_bytes() / BEHIND_PARTS;
         if is_behind != self.is_behind.load(Relaxed) {
@@ -218,13 +220,13 @@ impl Pool {
         self.is_behind.store(false, Relaxed);
     }
 
-    /// Returns the shard with which to begin when all are asked: a different one each time.
+    /// Returns the shard with which to begin when all shards are asked to pay: a different one each time.
     pub(super) fn next_asked(&self) -> usize {
         self.asked_first.fetch_add(1, Relaxed) as usize
     }
 
-    /// Takes back unused grants if memory is scarce, and, if more is used than the limit and keys may be evicted
-    /// for it, lowers the grants of all shards alike.
+    /// Takes back unused grants if memory is scarce, and, if usage exceeds the limit and keys may be evicted for it
+    /// (`may_ask`), lowers the grants of all shards in proportion.
     pub(super) fn assess(&self, policy: Policy, may_ask: bool) {
         let limit = self.limit_bytes();
         if limit == 0 {
@@ -252,10 +254,11 @@ impl Pool {
         }
     }
 
-    /// Asks shards, by their size, for the missing bytes. Returns how many were obtained.
+    /// Lowers the grants of shards, by their size, to obtain `short` missing bytes. Returns how many bytes were
+    /// obtained.
     ///
-    /// As a shard that owes a byte evicts a key, a small shortage is asked of a few shards: of each as much as a
-    /// key takes. The first one is chosen at random by size, so that all keys compete.
+    /// As a shard with a debt of one byte evicts a whole key, a small shortage is asked of a few shards: of each
+    /// about the size of a key. The first shard is chosen at random by size, so that all keys compete.
     fn ask(&self, short: i64, used: i64) -> i64 {
         let all_published = self.all_published();
         let keys: u64 = all_published
@@ -279,7 +282,7 @@ impl Pool {
             if taken <= 0 || returned >= short {
                 continue;
             }
-            // Rounded up, or a few bytes would be asked of no shard.
+            // Rounded up, or a shortage of a few bytes would be asked of no shard.
             let part = (i128::from(short) * i128::from(taken) / i128::from(used)) as i64 + 1;
             let part = part.max(part_min.min(taken)).min(short - returned);
             account.granted().fetch_sub(part, Relaxed);
@@ -317,14 +320,14 @@ impl Pool {
         }
     }
 
-    /// Returns the bytes that two shards exchange at once.
+    /// Returns the bytes that two shards exchange in one trade.
     pub(in crate::evict) fn trade_bytes(&self) -> i64 {
         let shards = self.all_published().len().max(1) as i64;
         let even = self.limit_bytes() / (shards * TRADE_PARTS);
         even.clamp(TRADE_BYTES_MIN, TRADE_BYTES_MAX)
     }
 
-    /// Returns the bytes that an evicting shard frees ahead of its need.
+    /// Returns the bytes that an evicting shard frees beyond its debt.
     pub(in crate::evict) fn ahead_bytes(&self, trade: i64) -> i64 {
         if self.is_exact() {
             return 0;
@@ -332,8 +335,8 @@ impl Pool {
         (trade / AHEAD_PARTS).min(AHEAD_BYTES_MAX)
     }
 
-    /// Moves a trade's worth to this shard from another one, chosen at random with a probability proportional to
-    /// its size.
+    /// Moves one trade's bytes of grant to this shard from another shard, chosen at random with a probability
+    /// proportional to its size.
     pub(in crate::evict) fn trade(
         &self,
         published: &Published,
@@ -364,7 +367,8 @@ impl Pool {
         to.granted().fetch_add(bytes, Relaxed);
     }
 
-    /// Moves what a shard without evictable keys needs from shards that have some. Returns the bytes obtained.
+    /// Moves the grant that a shard without evictable keys needs from shards that have such keys. Returns the bytes
+    /// obtained.
     pub(in crate::evict) fn beg(
         &self,
         published: &Published,
@@ -420,7 +424,7 @@ mod tests {
                 pool.assess(Policy::VolatileLru, true);
                 assert_eq!(pool.debt_bytes(), 100_000 - 40_000 * round);
                 assert_eq!(pool.free_bytes(), 0);
-                // All others are unchanged: no shard can draw anything.
+                // All other shards are unchanged: no shard can draw anything.
                 let debts = pool.all_published().iter();
                 let debts: Vec<i64> = debts.map(|published| pool.debt(published)).collect();
                 assert_eq!(debts, [0, 0, pool.debt_bytes(), 0]);

@@ -1,11 +1,11 @@
 //! Elements with their own deadlines: the fields of hashes and the members of sets.
 //!
-//! A large collection is a table whose records may have deadlines, with an index of these, soonest first
+//! A large collection is a table whose records may have deadlines, with an index of the deadlines, soonest first
 //! (`ElementDeadlines`); small collections keep them in their own way. An element whose deadline has passed is
 //! invisible to readers; the engine deletes it a little later, see [`lapse`](super::lapse).
 //!
-//! Invariant: the index contains exactly the records that have deadlines. Two with one deadline and nearly equal
-//! hashes share one item, see [`pages`].
+//! Invariant: the index contains exactly the records that have deadlines. Two records with the same deadline and
+//! nearly equal hashes share one item of the index, see [`pages`].
 
 pub(super) mod pages;
 
@@ -124,7 +124,7 @@ impl ElementDeadlines {
         self.next_ms = self.index.first().map_or(u64::MAX, Due::deadline_ms);
     }
 
-    /// Deletes expired records, `budget` at most, and shows each before its deletion. Returns their number.
+    /// Deletes at most `budget` expired records, and passes each to `show` before its deletion. Returns their number.
     pub(super) fn expire_some<O: Send + 'static>(
         &mut self,
         table: &mut Table<Entry<O>>,
@@ -150,12 +150,12 @@ impl ElementDeadlines {
         count
     }
 
-    /// Moves some of the index out of sparse slabs, see [`Deadlines::relocate_some`].
+    /// Moves a part of the index out of sparse slabs of the allocator, see [`Deadlines::relocate_some`].
     pub(super) fn relocate_some(&mut self, from: u128, budget: usize, mover: &mut Mover) -> u128 {
         self.index.relocate_some(from, budget, mover)
     }
 
-    /// Frees a bounded part of the index. Returns false if nothing was left. The rest is no valid index.
+    /// Frees a bounded part of the index. Returns false if nothing was left. What is left is no valid index.
     pub(super) fn free_some(&mut self, budget: usize) -> bool {
         if self.index.is_empty() {
             return false;
@@ -166,7 +166,7 @@ impl ElementDeadlines {
         true
     }
 
-    /// True if there is no item.
+    /// True if the index has no items.
     pub(super) fn is_empty(&self) -> bool {
         self.index.is_empty()
     }

@@ -11,19 +11,19 @@ use std::collections::BTreeMap;
 
 use basalt_core::alloc::slabs::Mover;
 
-/// Items of a full page. Moving half of them takes some ten nanoseconds.
+/// Items of a full page. Inserting moves half of them on average, which takes some ten nanoseconds.
 const PAGE_ITEMS_MAX: usize = 128;
 
 /// Number of items by which a page grows.
 const PAGE_ITEMS_STEP: usize = 8;
 
-/// Pages with fewer items are merged with the next one if both fit half a page.
+/// A page with fewer items is merged with the next one if both fit half a page.
 const PAGE_ITEMS_MIN: usize = PAGE_ITEMS_MAX / 8;
 
 /// Pages are moved together if at least this fraction of their allocations is in sparse slabs.
 const SPARSE_PART: usize = 4;
 
-/// The latest deadline that is kept.
+/// The latest deadline that an item can store, in Unix milliseconds.
 pub(in crate::value) const DEADLINE_MAX: u64 = (1 << 46) - 1;
 
 /// The bits of a hash that are stored in an item.
@@ -34,13 +34,13 @@ const HASH: u64 = !(0x3_ffff << 16);
 pub(in crate::value) struct Due([u32; 3]);
 
 impl Due {
-    /// Returns a number from which the item can be recovered.
+    /// Encodes the item as a number, see [`Due::at`].
     fn position(self) -> u128 {
         let [high, middle, low] = self.0.map(u128::from);
         high << 64 | middle << 32 | low
     }
 
-    /// Returns the item with this number.
+    /// Decodes the number from [`Due::position`].
     fn at(position: u128) -> Due {
         Due([64, 32, 0].map(|shift| (position >> shift) as u32))
     }
@@ -68,7 +68,7 @@ impl Due {
         kept >> 16 << 34 | kept & 0xffff
     }
 
-    /// True if an item of this hash would be equal in its hash bits.
+    /// True if an item of this hash would have the same stored bits.
     pub(in crate::value) fn is_of(self, hash: u64) -> bool {
         self.hash() == hash & HASH
     }
@@ -120,7 +120,7 @@ impl Deadlines {
     pub(in crate::value) fn insert(&mut self, due: Due) {
         let before = self.pages.range(..=due).next_back().map(|(name, _)| *name);
         let name = before.unwrap_or_else(|| {
-            // It precedes all others, so the first page takes it as its key.
+            // The item precedes all others, so the first page gets it as its key.
             let first = self.pages.pop_first().map(|(_, page)| page);
             self.pages.insert(due, first.unwrap_or_default());
             due
@@ -131,7 +131,7 @@ impl Deadlines {
         };
         self.len += 1;
         if page.len() == PAGE_ITEMS_MAX {
-            // Deadlines mostly come in rising order: then pages stay full.
+            // Deadlines mostly come in rising order: then the full page stays full and the item begins a new one.
             let split = if at == PAGE_ITEMS_MAX {
                 PAGE_ITEMS_MAX
             } else {
@@ -153,8 +153,8 @@ impl Deadlines {
         }
     }
 
-    /// Moves some pages, and the tree nodes that hold them, out of sparse slabs of the allocator, from a position
-    /// on: 0, or the result of the last call. Returns 0 at the end.
+    /// Moves some pages, and the tree nodes that hold them, out of sparse slabs of the allocator, starting at a
+    /// position: 0, or the result of the last call. Returns the next position, 0 at the end.
     pub(in crate::value) fn relocate_some(
         &mut self,
         from: u128,
@@ -203,7 +203,7 @@ impl Deadlines {
         self.tidy(name);
     }
 
-    /// Removes and returns the soonest item.
+    /// Removes and returns the soonest item; None if there is none.
     pub(in crate::value) fn pop_first(&mut self) -> Option<Due> {
         let (&name, page) = self.pages.iter_mut().next()?;
         let due = page.remove(0);
@@ -324,7 +324,7 @@ mod tests {
         }
         assert_eq!(slices, before.len().div_ceil(10));
         assert_eq!(mover.moved, before.len() as u64);
-        // Nearly all: a page may get the address that another one had.
+        // Nearly all pages: a page may get the address that another page had.
         let moved = before.iter().zip(places(&deadlines));
         let stayed = moved.filter(|(before, now)| **before == *now).count();
         assert!(stayed * 10 < before.len(), "{stayed} of {}", before.len());

@@ -18,14 +18,14 @@ pub(super) type Record = Entry<Kept>;
 /// A borrowed [`Record`].
 pub(super) type RecordRef<'a> = EntryRef<'a, Kept>;
 
-/// Records have no kinds.
+/// The kind byte of records, which is not used.
 const KIND: u8 = 0;
 
 /// A large hash, see the module.
 pub struct HashTable {
     fields: Table<Record>,
     deadlines: ElementDeadlines,
-    /// Undo log, while changes are recorded: for each field, its previous state.
+    /// Undo log with the previous state of each changed field; None while changes are not recorded.
     changes: Option<UndoLog>,
 }
 
@@ -88,7 +88,7 @@ impl HashTable {
         HashTable::with_room(seed, 0)
     }
 
-    /// Creates an empty hash with capacity for about `count` fields.
+    /// Creates an empty hash with capacity for about `count` fields;
     pub fn with_room(seed: Seed, count: usize) -> HashTable {
         let mut fields = Table::new(seed);
         fields.reserve(count);
@@ -221,7 +221,8 @@ impl HashTable {
         true
     }
 
-    /// Deletes expired fields, `budget` at most, and shows the name and the deadline of each. Returns their number.
+    /// Deletes at most `budget` expired fields, and passes the name and the deadline of each to `show`. Returns their
+    /// number.
     pub fn expire_some(
         &mut self,
         now_ms: u64,

@@ -140,8 +140,8 @@ pub(super) fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Opti
     }
 }
 
-/// Deletes expired fields of a hash, `budget` at most if it is large, and shows the name and the deadline of each.
-/// Returns their number. The hash may be empty afterwards.
+/// Deletes expired fields of a hash, at most `budget` of them if it is large, and passes the name and the deadline of
+/// each to `show`. Returns their number. The hash may be empty afterwards.
 pub(super) fn expire_some(
     entry: &mut Entry<Object>,
     now_ms: u64,
@@ -276,14 +276,15 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// Visits `count` different random fields, or all if there are no more.
+    /// Visits `count` different random fields, or all if there are no more than that.
     pub fn draw_distinct(
         self,
         random: &mut Random,
         count: usize,
         mut visit: impl FnMut(Field<'_>),
     ) {
-        /// From this share of a hash on, a walk over all of it is cheaper than sampling until enough differ.
+        /// If more than this fraction of a hash is wanted, a walk over all of it is cheaper than sampling until
+        /// enough fields differ.
         const WALK_SHARE: usize = 3;
         let len = self.len();
         if count < len / WALK_SHARE
@@ -300,7 +301,8 @@ impl<'a> HashRef<'a> {
             }
             return;
         }
-        // Selection sampling: each field is taken with a probability of the wanted divided by the remaining ones.
+        // Selection sampling: each field is taken with a probability of the number still wanted divided by the number
+        // of remaining fields.
         let (mut wanted, mut left) = (count.min(len), len);
         self.for_each(|field| {
             if wanted > 0 && random.index(left) < wanted {
@@ -311,7 +313,7 @@ impl<'a> HashRef<'a> {
         });
     }
 
-    /// Samples until an unexpired field is found.
+    /// Samples until an unexpired field is found; None if there is none.
     fn draw_record(self, table: &'a HashTable, random: &mut Random) -> Option<RecordRef<'a>> {
         const TRIES_MAX: usize = 1000;
         for _ in 0..TRIES_MAX {
@@ -325,7 +327,7 @@ impl<'a> HashRef<'a> {
     }
 }
 
-/// Creates a hash with these fields, of which there is at least one; the last value of a name counts.
+/// Creates a hash with these fields, at least one; if a name occurs more than once, its last value counts.
 pub fn new_hash<'f, V: Into<Content<'f>>>(
     key: &[u8],
     fields: impl Iterator<Item = (&'f [u8], V)> + Clone,
@@ -385,7 +387,7 @@ impl<'e> HashMut<'e> {
         }
     }
 
-    /// Makes the hash large if setting these fields one after the other would do so.
+    /// Makes the hash large if it would become large by setting these fields one after the other.
     pub fn expect<'f>(&mut self, fields: impl ExactSizeIterator<Item = (&'f [u8], Content<'f>)>) {
         if fields.len() > self.rules.fields_max || { fields }
             .any(|(name, value)| !self.rules.fits(name, &value))

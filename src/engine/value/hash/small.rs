@@ -120,7 +120,7 @@ pub(super) fn push_triple<B: Splice>(
     };
     match place_for(triples.as_listpack(), deadline_ms) {
         Some(before) => {
-            // The last element first: each goes in front of the one before it.
+            // The last element is inserted first, and each of the others before the previous one.
             for element in field.into_iter().rev() {
                 triples.insert_element_before(before, element);
             }
@@ -129,7 +129,7 @@ pub(super) fn push_triple<B: Splice>(
     }
 }
 
-/// Returns the first field with a later deadline.
+/// Returns the first field with a later deadline, before which a field with this deadline belongs; None at the end.
 fn place_for(triples: Listpack<'_>, deadline_ms: u64) -> Option<At> {
     let mut at = triples.first();
     while let Some(place) = at {

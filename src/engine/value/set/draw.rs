@@ -9,7 +9,7 @@ use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::intset::{self, IntsetMut};
 use basalt_core::structures::listpack::{self, Element, ListpackMut};
 
-/// Chooses `wanted` out of `unseen` items, which are presented one after the other.
+/// Chooses `wanted` items at random out of `unseen` items, which are presented one after the other.
 struct Choice {
     unseen: usize,
     wanted: usize,
@@ -50,7 +50,7 @@ pub fn random_many(
         && count > 1
         && !pack.is_empty()
     {
-        // Walking to each one separately would take as long as walking over all.
+        // Walking to each sampled position separately would take as long as walking over the whole listpack.
         let all: Vec<Element<'_>> = pack.iter().collect();
         for _ in 0..count {
             f(all[random.index(all.len())]);
@@ -64,9 +64,10 @@ pub fn random_many(
     }
 }
 
-/// Calls `f` with `count` different random members, or with all if there are no more.
+/// Calls `f` with `count` different random members, or with all if there are no more than that.
 pub fn sample(set: SetRef<'_>, count: usize, random: &mut Random, mut f: impl FnMut(Element<'_>)) {
-    /// A walk over all members costs about as much as randomly sampling one in this many, including repeated draws.
+    /// A walk over all members costs about as much as sampling one member in this many, including samples that
+    /// repeat.
     const WALK_COSTS_DRAWS: usize = 3;
     let len = set.len();
     if count >= len {
@@ -97,18 +98,19 @@ pub fn sample(set: SetRef<'_>, count: usize, random: &mut Random, mut f: impl Fn
     });
 }
 
-/// True if taking `count` members leaves so few in a table that moving these is cheaper than removing the others.
+/// True if taking `count` members leaves so few in a table that moving the remaining ones to a new set is cheaper
+/// than removing the others.
 pub fn leaves_few(set: SetRef<'_>, count: usize) -> bool {
-    /// Taken members per remaining one.
+    /// Number of taken members per remaining one.
     const TAKEN_PER_LEFT_MAX: usize = 5;
     let left = set.len().saturating_sub(count);
-    // A new set would have no deadlines.
+    // Moving would lose deadlines, which the new set does not have.
     let can_move = matches!(set, SetRef::Table(members, _) if members.deadline_count() == 0);
     can_move && left.saturating_mul(TAKEN_PER_LEFT_MAX) <= count
 }
 
-/// Returns a set of all but `count` random members of another one, with its key and deadline, in the encoding of a
-/// new one. Calls `f` with each of the others.
+/// Returns a new set, in its appropriate encoding, of all but `count` random members of a set, with its key and
+/// deadline. Calls `f` with each of the members left out.
 pub fn left_of(
     entry: EntryRef<'_, Object>,
     count: usize,
@@ -133,7 +135,7 @@ pub fn left_of(
     left
 }
 
-/// Removes `count` random members, fewer than there are, and calls `f` with each.
+/// Removes `count` random members, fewer than the set has, and calls `f` with each.
 pub fn take_many(
     entry: &mut Entry<Object>,
     count: usize,
@@ -174,7 +176,7 @@ pub fn take_many(
                 }
                 return;
             }
-            // Random draws would hit expired members, perhaps most of the time.
+            // Random sampling would hit expired members, perhaps most of the time.
             let mut chosen = Vec::with_capacity(count);
             members.for_each(now_ms, |member| {
                 if choice.takes(random) {

@@ -1,4 +1,4 @@
-//! The members of a large set: a table with one allocation per member, and an index of their deadlines. Independent
+//! The members of a large set: a table with one allocation per member, and an index of their deadlines. Knows nothing
 //! of entries, limits and smaller encodings.
 
 use crate::value::deadlines::{ELEMENT_DEADLINE_MAX, ElementDeadlines, is_live};
@@ -28,11 +28,11 @@ const PRESENT: u8 = 1;
 /// Larger than all deadlines.
 const NO_DEADLINE: u64 = u64::MAX;
 
-/// Members freed in the time of one segment of the table.
+/// Members that are freed in the time that one segment of the table takes.
 const MEMBERS_PER_SEGMENT: usize = 256;
 
 impl Members {
-    /// Creates an empty set of members; takes no memory until there is one.
+    /// Creates an empty set of members; takes no memory until a member is added.
     pub fn new(seed: Seed) -> Members {
         Members {
             table: Table::new(seed),
@@ -41,7 +41,7 @@ impl Members {
         }
     }
 
-    /// Reserves capacity for `count` members, if there are none yet.
+    /// Reserves capacity for `count` members, if the set is empty.
     pub fn reserve(&mut self, count: usize) {
         self.table.reserve(count);
     }
@@ -72,21 +72,22 @@ impl Members {
         self.deadlines.count()
     }
 
-    /// True if this is an unexpired member.
+    /// True if `member` is an unexpired member.
     #[inline]
     pub fn contains(&self, member: &[u8], now_ms: u64) -> bool {
         let place = self.table.find(self.table.hash(member), member);
         place.is_some_and(|place| is_live(self.table.at(place), now_ms))
     }
 
-    /// Returns the optional deadline of a member; None if there is no such member.
+    /// Returns the optional deadline of a member; the outer None if there is no such member.
     pub fn deadline(&self, member: &[u8], now_ms: u64) -> Option<Option<u64>> {
         let place = self.table.find(self.table.hash(member), member)?;
         let record = self.table.at(place);
         is_live(record, now_ms).then(|| record.deadline())
     }
 
-    /// Adds a member, unless it exists already. An expired one counts as absent, and loses its deadline.
+    /// Adds a member, unless it exists already. An expired member counts as absent: it is added again, without its
+    /// deadline. Returns whether the member was added.
     #[inline]
     pub fn insert(&mut self, member: &[u8], now_ms: u64) -> bool {
         let hash = self.table.hash(member);
@@ -140,7 +141,8 @@ impl Members {
         true
     }
 
-    /// Removes a member, if it exists. An expired one stays until its expiry is logged.
+    /// Removes a member, if it exists. An expired member stays until its expiry is logged. Returns whether it was
+    /// removed.
     #[inline]
     pub fn remove(&mut self, member: &[u8], now_ms: u64) -> bool {
         let place = self.table.find(self.table.hash(member), member);
@@ -151,7 +153,7 @@ impl Members {
         place.is_some()
     }
 
-    /// Removes the member at `place`, and shows it to `f`.
+    /// Removes the member at `place`, and passes it to `f`.
     #[inline]
     fn take(&mut self, place: Place, f: impl FnOnce(&[u8])) {
         let taken = self.table.remove(place);
@@ -174,7 +176,7 @@ impl Members {
         }
     }
 
-    /// Deletes expired members, `budget` at most, and shows each and its deadline. Returns their number.
+    /// Deletes at most `budget` expired members, and passes each with its deadline to `show`. Returns their number.
     pub fn expire_some(
         &mut self,
         now_ms: u64,
@@ -195,12 +197,12 @@ impl Members {
         })
     }
 
-    /// Calls `f` with every member.
+    /// Calls `f` with every unexpired member.
     pub fn for_each(&self, now_ms: u64, mut f: impl FnMut(&[u8])) {
         self.for_each_with_deadline(now_ms, |member, _| f(member));
     }
 
-    /// Calls `f` with every member and its deadline.
+    /// Calls `f` with every unexpired member and its deadline.
     pub fn for_each_with_deadline(&self, now_ms: u64, mut f: impl FnMut(&[u8], Option<u64>)) {
         self.table.for_each(|member| {
             if is_live(member, now_ms) {
@@ -224,7 +226,7 @@ impl Members {
         Some(self.table.at(place).key())
     }
 
-    /// Removes a random member, and shows it to `f`.
+    /// Removes a random member, and passes it to `f`.
     pub fn take_random(&mut self, random: &mut Random, now_ms: u64, f: impl FnOnce(&[u8])) {
         if let Some(place) = self.place(random, now_ms) {
             self.take(place, f);
@@ -238,7 +240,7 @@ impl Members {
             return self.table.random(&mut || random.next_u64());
         }
         if live > total / 2 {
-            // At least every second draw hits.
+            // At least every second sample hits an unexpired member.
             loop {
                 let place = self.table.random(&mut || random.next_u64())?;
                 if is_live(self.table.at(place), now_ms) {

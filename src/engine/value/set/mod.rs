@@ -53,7 +53,7 @@ pub(super) fn next_member_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
     members_of(entry)?.next_deadline()
 }
 
-/// Returns the number of expired members, if a large set has no unexpired one.
+/// Returns the number of expired members, if a large set has no unexpired one, otherwise None.
 pub(super) fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Option<usize> {
     let members = members_of(entry)?;
     members.is_over(now_ms).then(|| members.total())
@@ -86,7 +86,7 @@ pub enum SetRef<'a> {
     Intset(Intset<'a>),
     /// Few and short members.
     Listpack(Listpack<'a>),
-    /// All others, and the time.
+    /// All other sets, and the time at which their members are read.
     Table(&'a Members, u64),
 }
 
@@ -134,7 +134,7 @@ impl<'a> SetRef<'a> {
         }
     }
 
-    /// True if a member of another set is also in this one.
+    /// True if `member`, which comes from another set, is also in this one.
     #[inline]
     pub fn has(self, member: Element<'_>) -> bool {
         match (self, member) {
@@ -143,7 +143,7 @@ impl<'a> SetRef<'a> {
         }
     }
 
-    /// Returns the optional deadline of a member; None if there is no such member.
+    /// Returns the optional deadline of a member; the outer None if there is no such member.
     pub fn deadline(self, member: &[u8]) -> Option<Option<u64>> {
         match self {
             SetRef::Table(members, now_ms) => members.deadline(member, now_ms),
@@ -185,7 +185,7 @@ impl<'a> SetRef<'a> {
         }
     }
 
-    /// Calls `f` with one member after the other as long as it returns true.
+    /// Calls `f` with one member after the other as long as `f` returns true.
     pub fn while_each(self, mut f: impl FnMut(Element<'_>) -> bool) {
         const SLICE: usize = 64;
         match self {
@@ -207,7 +207,8 @@ impl<'a> SetRef<'a> {
         }
     }
 
-    /// Calls `f` with about `budget` members from a cursor on, with all of a small set. Returns the next cursor.
+    /// Calls `f` with about `budget` members, starting at a cursor, and with all members of a small set. Returns the
+    /// next cursor, 0 at the end.
     pub fn scan(self, cursor: u64, budget: usize, mut f: impl FnMut(Element<'_>)) -> u64 {
         match self {
             SetRef::Table(members, now_ms) => {
@@ -221,7 +222,7 @@ impl<'a> SetRef<'a> {
     }
 }
 
-/// Creates an empty set in the encoding that suits its first member and an estimate of their number.
+/// Creates an empty set in the encoding that suits its first member and the expected number of members.
 pub fn new_entry(key: &[u8], first: &[u8], count: usize, limits: &Limits) -> Entry<Object> {
     if count <= limits.intset_entries && number::parse_i64(first).is_some() {
         empty_intset(key)
@@ -249,7 +250,7 @@ pub fn expect_members(entry: &mut Entry<Object>, count: usize, limits: &Limits) 
     }
 }
 
-/// Reserves capacity for `count` members in an empty set that is large by its kind.
+/// Reserves capacity for `count` members in an empty set whose encoding is already that of large sets.
 pub fn reserve(entry: &mut Entry<Object>, count: usize) {
     if Kind(entry.view().kind()) == HASHTABLE {
         members_mut(entry).reserve(count);
@@ -289,7 +290,7 @@ fn add_to_intset(entry: &mut Entry<Object>, member: &[u8], limits: &Limits) -> b
     is_new
 }
 
-/// Returns the digits of the longest number in an intset.
+/// Returns the number of characters of the longest number in an intset.
 fn widest(numbers: SetRef<'_>) -> usize {
     let SetRef::Intset(numbers) = numbers else {
         return 0;

@@ -24,7 +24,7 @@ impl<'e> SortedSetMut<'e> {
         SortedSetMut { entry, limits }
     }
 
-    /// Creates an empty set, which must not stay empty.
+    /// Creates an empty set; the caller must add a member, as keys have no empty sets.
     pub fn empty_entry(key: &[u8]) -> Entry<Object> {
         Entry::bytes(LISTPACK.0, key, &listpack::EMPTY, None)
     }
@@ -134,7 +134,7 @@ impl<'e> SortedSetMut<'e> {
     /// Inserts an absent member at its position in a listpack.
     fn insert_packed(&mut self, member: &[u8], score: f64) {
         let mut buffer = F64Buffer::default();
-        // Whole numbers are stored as integers, among which there is no -0.
+        // Whole numbers are stored as integers, which have no -0.
         let text = buffer.format(if score == 0.0 { 0.0 } else { score });
         let pack = Listpack::new(Splice::bytes(self.entry));
         let is_behind = |other: Element<'_>, other_score: f64| {

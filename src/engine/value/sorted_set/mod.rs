@@ -1,4 +1,4 @@
-//! Sorted sets: a listpack of members and scores in order while small, then a ranking.
+//! Sorted sets: a listpack of members and scores in order while small, then a ranking (hash table and ordered index).
 //!
 //! ```text
 //! small   listpack    member score member score …    bytes of the entry, as in Redis's dumps
@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Members are ordered by score, then by bytes. Ranks count from 0. An insertion that exceeds a limit makes a small
-//! set large, and it never goes back. Ranges of scores or members are interpreted by the commands: here everything
-//! is accessed by rank, and ranks are found with a predicate that is true up to some point of the order.
+//! set large, and a large set never becomes small again. Ranges of scores or members are interpreted by the commands:
+//! here everything is accessed by rank, and ranks are found with a predicate that is true up to some point of the
+//! order.
 //!
 //! Invariants: a listpack has a score behind each member, and is ascending; scores are never NaN. The command that
 //! empties a set deletes it.
@@ -42,9 +43,9 @@ pub struct Limits {
     pub members: usize,
     /// Maximum bytes of a small set's member.
     pub member_bytes: usize,
-    /// The index type of a large one.
+    /// The index type of a large set: skip list or tree.
     pub form: Form,
-    /// Hash key of a large one.
+    /// Hash key of a large set's table.
     pub seed: Seed,
 }
 
@@ -166,7 +167,7 @@ impl<'a> SortedSet<'a> {
         }
     }
 
-    /// Returns the number of members, from the least on, whose score satisfies `before`.
+    /// Returns the number of members at the low end whose score satisfies `before`.
     pub fn rank_by_score(self, before: impl Fn(f64) -> bool) -> usize {
         match self {
             SortedSet::Small(pack) => {
@@ -177,7 +178,7 @@ impl<'a> SortedSet<'a> {
         }
     }
 
-    /// Returns the number of members, from the least on, that satisfy `before`.
+    /// Returns the number of members at the low end that satisfy `before`.
     pub fn rank_by_member(self, before: impl Fn(&[u8]) -> bool) -> usize {
         match self {
             SortedSet::Small(pack) => {
@@ -221,8 +222,8 @@ impl<'a> SortedSet<'a> {
         }
     }
 
-    /// Visits some members from a cursor on. Returns the next cursor; a walk begins and ends with 0. A small set is
-    /// visited whole.
+    /// Visits some members, starting at a cursor. Returns the next cursor; a walk begins and ends with 0. A small set
+    /// is visited whole.
     pub fn scan(self, cursor: u64, budget: usize, mut f: impl FnMut(Element<'_>, f64)) -> u64 {
         match self {
             SortedSet::Small(_) => {
@@ -244,7 +245,7 @@ pub enum Range<'a> {
         pack: Listpack<'a>,
         /// The next member.
         at: Option<At>,
-        /// Members left.
+        /// Number of members still to return.
         left: usize,
         /// Direction of the walk.
         direction: Direction,

@@ -17,16 +17,16 @@ use crate::value::body::{Journal, Part, Piece, ShowPiece, Standing};
 use basalt_core::alloc::account;
 use basalt_core::alloc::slabs::Mover;
 
-/// The groups of a stream by name.
+/// The groups of a stream, by name.
 pub(super) type ByName = BTreeMap<Box<[u8]>, Group>;
 
-/// Whether the groups must be copied before they change.
+/// Whether the groups must be copied before they change, and the copy.
 #[derive(Default)]
 pub(super) enum Kept {
-    /// Not requested.
+    /// A copy was not requested.
     #[default]
     Unasked,
-    /// Requested, and they have not changed so far.
+    /// A copy was requested, and the groups have not changed so far.
     Asked,
     /// The copy of the groups.
     Copied(ByName),
@@ -45,7 +45,7 @@ impl Kept {
 pub struct Before {
     facts: Facts,
     groups: Option<ByName>,
-    /// If a node occurs more than once, the first copy counts. Nodes without a copy did not exist.
+    /// Copies of nodes; if a node occurs more than once, the first copy counts. None for a node that did not exist.
     nodes: Vec<(StreamId, Option<Node>)>,
     producers: Option<ProducerFacts>,
     /// Changes of the producers' ids, in order.
@@ -53,7 +53,7 @@ pub struct Before {
     bytes: usize,
 }
 
-/// The most recently changed nodes, among which a node that changes again is searched.
+/// Number of most recently changed nodes that are searched for a node that changes again.
 const LOOKED_AT_MAX: usize = 4;
 
 impl Before {
@@ -137,7 +137,7 @@ impl Body for Box<Stream> {
         if let Some(groups) = &before.groups {
             let undone = std::mem::replace(&mut self.groups.by_name, groups.clone());
             for (name, mut group) in undone {
-                // The group keeps its state for a cut in progress.
+                // The group keeps its state for a snapshot's cut in progress.
                 if let Some(cut) = group.cut.take()
                     && let Some(restored) = self.groups.by_name.get_mut(&name)
                 {
@@ -148,7 +148,7 @@ impl Body for Box<Stream> {
     }
 
     fn copied_bytes(&self, part: Part) -> Option<usize> {
-        /// Typical maximum bytes of a pending entry, or a consumer.
+        /// Maximum bytes that a pending entry, or a consumer, typically takes.
         const PENDING_BYTES: usize = 100;
         let pending = |group: &Group| group.pending_count() + group.consumers().len() + 1;
         Some(match part {

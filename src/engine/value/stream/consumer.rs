@@ -14,12 +14,12 @@ pub struct Pending {
     pub delivered_ms: i64,
     /// Number of deliveries.
     pub deliveries: u64,
-    /// The consumer that owns it.
+    /// The consumer that owns the entry.
     pub consumer: ConsumerId,
 }
 
-/// The delivery time of the first entry returned to its group: before all real times. Each further one is a
-/// millisecond later, so that returned entries are pending for longest, in the order of their return.
+/// The delivery time of the first entry returned to its group: before all real times. Each entry returned later gets
+/// a time one millisecond later, so that returned entries are pending for longest, in the order of their return.
 const RETURNED_FIRST_MS: i64 = i64::MIN / 2;
 
 /// Maximum number of deliveries that can be reported.
@@ -35,7 +35,7 @@ impl Pending {
         }
     }
 
-    /// True if it was returned to its group, so that no consumer owns it.
+    /// True if the entry was returned to its group, so that no consumer owns it.
     pub fn is_returned(&self) -> bool {
         self.consumer == ConsumerId::NOBODY
     }
@@ -45,19 +45,19 @@ impl Pending {
         self.delivered_ms.max(0)
     }
 
-    /// Returns the number of deliveries after `more` further ones.
+    /// Returns the number of deliveries plus `more`, at most [`DELIVERIES_MAX`].
     pub fn deliveries_with(&self, more: u64) -> u64 {
         let most = self.deliveries.max(DELIVERIES_MAX);
         self.deliveries.saturating_add(more).min(most)
     }
 }
 
-/// A consumer's slot in its group, valid until the consumer is deleted.
+/// The number of a consumer's slot in its group, valid until the consumer is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConsumerId(pub(super) u32);
 
 impl ConsumerId {
-    /// No consumer: the entry was returned to the group.
+    /// Stands for no consumer: the entry was returned to the group.
     pub const NOBODY: ConsumerId = ConsumerId(u32::MAX);
 }
 
@@ -74,12 +74,12 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// Returns the number of entries that it owns.
+    /// Returns the number of pending entries that the consumer owns.
     pub fn pending_count(&self) -> usize {
         self.pending.len()
     }
 
-    /// Returns the IDs of the entries that it owns, ascending.
+    /// Returns the IDs of the pending entries that the consumer owns, ascending.
     pub fn pending_ids(&self) -> impl Iterator<Item = StreamId> {
         self.pending.iter().copied()
     }

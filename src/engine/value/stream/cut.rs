@@ -1,12 +1,13 @@
-//! The state of a stream at one moment, the cut, delivered in pieces while the stream continues to change.
+//! The state of a stream at one moment, the cut, passed to the snapshot in pieces while the stream continues to
+//! change.
 //!
-//! Nodes come first, in order, then the facts, then one group after the other. Before a node changes that existed
-//! at the cut and has not been shown, it is reported here, and a copy is kept; a removed node is kept itself.
-//! Groups do the same on their own ([`group::cut`](super::group)); a destroyed group is kept until it was shown.
-//! Producers come last; one that is about to change is copied.
+//! Nodes come first, in order, then the facts (the stream's metadata), then one group after the other. Before a node
+//! changes that existed at the cut and has not been saved, it is reported here, and a copy is kept; a removed node
+//! itself is kept. Groups do the same on their own ([`group::cut`](super::group)); a destroyed group is kept until it
+//! has been saved. Producers come last; one that is about to change is copied.
 //!
-//! Copies are charged to no account (see [`account::apart`]). Parts that left the stream stay charged to its
-//! account until they were shown.
+//! Copies are charged to no account (see [`account::apart`]). Parts that left the stream stay charged to its account
+//! until they have been saved.
 
 use std::collections::BTreeMap;
 
@@ -18,18 +19,18 @@ use super::producers::{Producer, ProducerFacts, Producers};
 use super::{Facts, Groups, Stream};
 use basalt_core::alloc::account;
 
-/// The next part to show.
+/// The next part to pass to the snapshot.
 enum Stage {
     /// The next node is the first from this ID on.
     Nodes(StreamId),
     Facts,
-    /// The next group is the first of this name, or behind it.
+    /// The next group is the one with this name, or the first after it.
     Groups(Box<[u8]>),
     /// The facts common to all producers.
     Producers,
-    /// The next producer is the first of this name, or behind it.
+    /// The next producer is the one with this name, or the first after it.
     Producer(Box<[u8]>),
-    /// Everything was shown; the kept parts are freed.
+    /// Everything has been saved; the kept parts are being freed.
     Over,
 }
 
@@ -46,7 +47,7 @@ pub(super) struct Cut {
     stage: Stage,
     facts: Facts,
     groups: usize,
-    /// The first ID of the last node; nodes behind it did not exist.
+    /// The first ID of the last node at the cut; nodes after it did not exist.
     last: StreamId,
     /// The previous states of changed nodes.
     nodes: BTreeMap<StreamId, Before>,
@@ -67,7 +68,7 @@ impl Cut {
         !is_shown && master <= self.last && !self.nodes.contains_key(&master)
     }
 
-    /// Keeps a copy of a node that is about to change, or notes its absence if it is about to be created.
+    /// Keeps a copy of a node that is about to change, or records its absence if it is about to be created.
     #[cold]
     #[inline(never)]
     pub(super) fn note(&mut self, master: StreamId, node: Option<&Node>) {
@@ -89,7 +90,7 @@ impl Cut {
         }
     }
 
-    /// Keeps a copy of a producer that is about to change, or notes its absence if it is about to be created.
+    /// Keeps a copy of a producer that is about to change, or records its absence if it is about to be created.
     #[cold]
     #[inline(never)]
     pub(super) fn note_producer(&mut self, name: &[u8], producer: Option<&Producer>) {
@@ -105,7 +106,7 @@ impl Cut {
         account::apart(|| self.changed.insert(name.into(), producer.cloned()));
     }
 
-    /// Shows the next producer. Returns false if there are no more.
+    /// Passes the next producer to the snapshot. Returns false if there are no more.
     fn show_producer(
         &mut self,
         producers: Option<&Producers>,
@@ -149,7 +150,7 @@ impl Cut {
         true
     }
 
-    /// Shows the next node. Returns false if there are no more.
+    /// Passes the next node to the snapshot. Returns false if there are no more.
     fn show_node(
         &mut self,
         nodes: &BTreeMap<StreamId, Node>,
@@ -199,11 +200,11 @@ impl Cut {
     }
 }
 
-/// Bytes of a node that take as long as a small piece.
+/// Saving a node takes as long as saving a small piece for each of these bytes.
 const BYTES_PER_PIECE: usize = 64;
 
 impl Stream {
-    /// Makes a cut: [`Stream::show_cut`] will show the current state, regardless of later changes.
+    /// Makes a cut: [`Stream::show_cut`] will return the current state, regardless of later changes.
     pub fn begin_cut(&mut self) {
         account::apart(|| {
             let last = self.nodes.last_key_value().map(|(master, _)| *master);
@@ -223,7 +224,7 @@ impl Stream {
         });
     }
 
-    /// Shows about `budget` small pieces in their state at the cut. Returns true while more are left.
+    /// Passes about `budget` small pieces in their state at the cut to `show`. Returns true while more are left.
     pub fn show_cut(&mut self, budget: usize, show: &mut ShowPiece<'_>) -> bool {
         let Stream {
             nodes,
@@ -314,12 +315,12 @@ impl Stream {
         cut.map_or(0, |cut| std::mem::take(&mut cut.copied_bytes))
     }
 
-    /// True if a part of the cut has not been shown yet.
+    /// True if a part of the cut has not been saved yet.
     pub fn is_cut(&self) -> bool {
         self.cut.is_some()
     }
 
-    /// Returns the number of entries that are pending in any of its groups.
+    /// Returns the number of entries that are pending in any of the stream's groups.
     pub fn pending_count(&self) -> usize {
         let groups = self.groups.iter();
         groups.map(|(_, group)| group.pending_count()).sum()
@@ -334,7 +335,7 @@ impl Groups {
         self.gone = Some(Box::default());
     }
 
-    /// Keeps a group that was destroyed, if it existed at the cut and was not shown yet.
+    /// Keeps a group that was destroyed, if it existed at the cut and has not been saved yet.
     pub(super) fn keep_gone(&mut self, name: &[u8], group: Group) {
         if let Some(gone) = &mut self.gone
             && group.is_cut()
@@ -343,7 +344,8 @@ impl Groups {
         }
     }
 
-    /// Continues with the first group from a name on. Returns the name to continue from, None after the last.
+    /// Continues saving with the group of this name, or the first after it. Returns the name to continue from, None
+    /// after the last group.
     fn show_cut(
         &mut self,
         from: &[u8],
@@ -363,7 +365,7 @@ impl Groups {
                 here = Some((name, group));
                 break;
             }
-            // It was created after the cut.
+            // The group was created after the cut: skip it.
             *left = left.saturating_sub(1);
             if *left == 0 {
                 return Some(account::apart(|| behind(name)));
@@ -381,7 +383,7 @@ impl Groups {
         if group.show_cut(&name, left, show) {
             return Some(name);
         }
-        // Freed in pieces, too.
+        // A destroyed group is freed in pieces, too.
         if is_gone && group.free_some(left) {
             return Some(name);
         }
@@ -391,7 +393,7 @@ impl Groups {
                 drop(group);
                 account::apart(|| drop(key));
             }
-            // A later group of the same name may exist.
+            // A group of the same name may have been created since.
         }
         let next = account::apart(|| behind(&name));
         account::apart(|| drop(name));
@@ -422,7 +424,7 @@ impl Groups {
     }
 }
 
-/// Returns the first name behind another one.
+/// Returns the smallest name greater than this one.
 fn behind(name: &[u8]) -> Box<[u8]> {
     let mut next = Vec::with_capacity(name.len() + 1);
     next.extend_from_slice(name);

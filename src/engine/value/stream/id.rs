@@ -1,6 +1,6 @@
 //! IDs of stream entries: a time in milliseconds and a sequence number, ordered as one number of 128 bits.
 //!
-//! Arithmetic on them never wraps: without a successor or predecessor the result is None.
+//! Arithmetic on IDs never wraps: without a successor or predecessor the result is None.
 
 /// The ID of a stream entry, see the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,7 +41,7 @@ impl StreamId {
         }
     }
 
-    /// Returns the ID with both parts moved by signed distances, as stored in a node.
+    /// Returns the ID whose time and sequence number differ from this one's by signed distances, as stored in a node.
     pub(super) fn moved(self, ms: i64, seq: i64) -> StreamId {
         StreamId {
             ms: self.ms.wrapping_add_signed(ms),
@@ -49,7 +49,7 @@ impl StreamId {
         }
     }
 
-    /// Returns the distances with which [`StreamId::moved`] leads from `origin` to this ID.
+    /// Returns the distances that [`StreamId::moved`] needs to get from `origin` to this ID.
     pub(super) fn distance_from(self, origin: StreamId) -> (i64, i64) {
         (
             self.ms.wrapping_sub(origin.ms) as i64,
@@ -57,7 +57,7 @@ impl StreamId {
         )
     }
 
-    /// Parses `ms-seq`, or `ms` alone, which `seq_missing` completes.
+    /// Parses `ms-seq`, or `ms` alone, in which case `seq_missing` is the sequence number.
     pub fn parse(text: &[u8], seq_missing: u64) -> Option<StreamId> {
         match ParsedId::parse(text)? {
             ParsedId::Whole(id) => Some(id),
@@ -88,16 +88,16 @@ impl StreamId {
 /// An ID as given by a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParsedId {
-    /// `ms-seq`
+    /// A complete ID, `ms-seq`.
     Whole(StreamId),
-    /// `ms`
+    /// A time alone, `ms`; its meaning depends on the command.
     Time(u64),
-    /// `ms-*`
+    /// A time with any free sequence number, `ms-*`.
     AnySequence(u64),
 }
 
 impl ParsedId {
-    /// Parses an ID in any of its forms.
+    /// Parses an ID in any of these forms; None if the text has no such form.
     pub fn parse(text: &[u8]) -> Option<ParsedId> {
         if text.len() > GIVEN_ID_MAX {
             return None;
@@ -114,10 +114,11 @@ impl ParsedId {
     }
 }
 
-/// Longer texts are no IDs, as in Redis.
+/// Maximum bytes of an ID; longer texts are rejected, as in Redis.
 const GIVEN_ID_MAX: usize = 127;
 
-/// Parses digits. Redis uses the C library for that, so leading blanks, zeros and a plus are accepted.
+/// Parses the digits of a number. Redis uses the C library for that, so leading blanks, zeros and a plus sign are
+/// accepted.
 fn parse_part(text: &[u8]) -> Option<u64> {
     let start = text
         .iter()

@@ -14,9 +14,9 @@
 //! radix        the figures that XINFO reports for a tree that does not exist here
 //! ```
 //!
-//! Invariants: nodes are in the order of their IDs and do not overlap; `length` is the number of entries that are
-//! not deleted, except in a stream that was restored with another length; `first_id` is the first of these entries,
-//! 0-0 if there is none; no entry is greater than `last_id`.
+//! Invariants: nodes are in the order of their IDs and do not overlap; `length` is the number of entries that are not
+//! deleted, except in a stream that was restored with another length; `first_id` is the ID of the first of these
+//! entries, 0-0 without any; no entry's ID is greater than `last_id`.
 
 mod before;
 pub mod consumer;
@@ -49,21 +49,21 @@ use producers::Producers;
 /// The metadata of a stream, beside its entries and groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Entries that are not deleted; if a stream was restored with another length, that length, adjusted by each
-    /// change.
+    /// Number of entries that are not deleted; in a stream that was restored with another length, that length,
+    /// adjusted by each change.
     pub length: u64,
-    /// The first entry that is not deleted, 0-0 if there is none.
+    /// The ID of the first entry that is not deleted, 0-0 without any.
     pub first_id: StreamId,
-    /// The greatest ID that was ever added, or set.
+    /// The greatest ID that was ever added, or set by XSETID.
     pub last_id: StreamId,
-    /// The greatest ID that was ever deleted by name.
+    /// The greatest ID that was ever deleted by XDEL or similar, not by trimming.
     pub max_deleted_id: StreamId,
-    /// Entries ever added.
+    /// Number of entries ever added.
     pub entries_added: u64,
 }
 
 impl Facts {
-    /// Returns the ID of an entry that is added now, if there are any left.
+    /// Returns the ID of an entry that is added now; None if all IDs are used up.
     pub fn next_id(&self, now_ms: u64) -> Option<StreamId> {
         if now_ms > self.last_id.ms {
             Some(StreamId::new(now_ms, 0))
@@ -72,7 +72,8 @@ impl Facts {
         }
     }
 
-    /// True if an entry from `start` on was deleted by name, so that counting cannot tell how far a group has read.
+    /// True if an entry at or after `start` was deleted by its ID, so that counting cannot tell how far a group has
+    /// read.
     fn has_deleted_from(&self, start: StreamId) -> bool {
         self.first_id != StreamId::MIN
             && self.max_deleted_id != StreamId::MIN
@@ -80,8 +81,8 @@ impl Facts {
             && start <= self.max_deleted_id
     }
 
-    /// Returns how many entries were ever added up to this ID, where that is known without a search: at the ends of
-    /// the stream, if no entry between was deleted.
+    /// Returns how many entries were ever added up to this ID, if that is known without a search, which is so at the
+    /// ends of the stream, if no entry between was deleted; otherwise None.
     pub fn entries_before(&self, id: StreamId) -> Option<i64> {
         let added = self.entries_added as i64;
         if self.entries_added == 0 {
@@ -112,7 +113,7 @@ pub struct NodeLimits {
     pub entries_max: u64,
 }
 
-/// Maximum bytes of an entry's names and values together, and of a node.
+/// Maximum bytes of an entry's names and values together, and maximum bytes of a node.
 pub const ENTRY_BYTES_MAX: u64 = 1 << 30;
 
 /// The groups of a stream, by name.
@@ -120,7 +121,7 @@ pub const ENTRY_BYTES_MAX: u64 = 1 << 30;
 pub struct Groups {
     by_name: ByName,
     kept: Kept,
-    /// Groups of a cut that were destroyed and not shown yet; None if no cut is in progress.
+    /// Groups that were destroyed since the cut and have not been saved yet; None if no cut is in progress.
     gone: Option<Box<ByName>>,
 }
 
@@ -158,7 +159,7 @@ impl Groups {
         Some(group)
     }
 
-    /// Adds a group, or replaces the one of this name.
+    /// Adds a group, or replaces the group of this name.
     pub fn insert(&mut self, name: &[u8], group: Group) {
         self.kept.note(&self.by_name);
         self.remove(name);
@@ -197,7 +198,8 @@ impl Groups {
         }
     }
 
-    /// Returns the ID behind which entries were not yet read by every group.
+    /// Returns the least ID that some group has read last: entries after it have not been read by every group. None
+    /// without groups.
     pub fn needed_from(&self) -> Option<StreamId> {
         self.by_name.values().map(|group| group.last_id).min()
     }
@@ -219,11 +221,11 @@ pub struct Stream {
     facts: Facts,
     /// Consumer groups of the stream.
     pub groups: Groups,
-    /// Records of its producers, once one has identified itself.
+    /// Records of the stream's producers; None until one has identified itself.
     producers: Option<Box<Producers>>,
-    /// The undo state, while changes are recorded.
+    /// The undo state; None while changes are not recorded.
     before: Option<Box<Before>>,
-    /// The state at a cut that was not completely shown yet.
+    /// The state at a cut of which some part has not been saved yet.
     cut: Option<Box<Cut>>,
     /// True if the stream was restored with another length than the number of its entries.
     has_claimed_length: bool,
@@ -249,25 +251,25 @@ impl Stream {
         self.facts
     }
 
-    /// True if it was restored with another length than the number of its entries.
+    /// True if the stream was restored with another length than the number of its entries.
     pub fn has_claimed_length(&self) -> bool {
         self.has_claimed_length
     }
 
-    /// For RESTORE: notes that the claimed length differs from the number of entries.
+    /// For RESTORE: records that the stored length differs from the number of entries.
     pub fn note_claimed_length(&mut self) {
         self.has_claimed_length = true;
     }
 
-    /// Sets the metadata, for XSETID and RESTORE. Values that contradict the entries break the invariants; the
-    /// caller checks.
+    /// Sets the metadata, for XSETID and RESTORE. Values that contradict the entries break the invariants; the caller
+    /// must check them.
     pub fn set_facts(&mut self, facts: Facts) {
         self.facts = facts;
     }
 
     // Adding and deleting ------------------------------------------------------------------------------
 
-    /// Adds an entry, whose ID is greater than the last one's. `part` returns its names and values in turn.
+    /// Adds an entry; its ID must be greater than all before. `part` returns its names and values, alternating.
     pub fn append<'p>(
         &mut self,
         id: StreamId,
@@ -316,7 +318,7 @@ impl Stream {
         }
     }
 
-    /// Deletes an entry. Returns whether it existed. The groups are not notified.
+    /// Deletes an entry. Returns whether it existed. It stays pending in the groups.
     pub fn delete(&mut self, id: StreamId) -> bool {
         let Some((&master, node)) = self.nodes.range_mut(..=id).next_back() else {
             return false;
@@ -378,7 +380,7 @@ impl Stream {
         Range::new(&self.nodes, from, start, end, true)
     }
 
-    /// Returns the ID of the last existing entry.
+    /// Returns the ID of the last entry that is not deleted; None without any.
     pub fn last_entry_id(&self) -> Option<StreamId> {
         let mut entries = self.range_reverse(StreamId::MIN, StreamId::MAX);
         entries.next().map(|item| item.id)
@@ -391,7 +393,7 @@ impl Stream {
         self.nodes.iter().map(|(master, node)| (*master, node))
     }
 
-    /// Adds a node behind all others, for RESTORE. Returns false if it does not belong behind them. The metadata is
+    /// Adds a node after all others, for RESTORE. Returns false if its ID is not greater than theirs. The metadata is
     /// not changed: see [`Stream::set_facts`] and [`Stream::counted_facts`].
     pub fn push_node(&mut self, master: StreamId, node: Node) -> bool {
         let is_behind = self.last_written_id().is_none_or(|last| last < master);
@@ -401,7 +403,7 @@ impl Stream {
         is_behind
     }
 
-    /// Returns the last entry in the nodes, whether or not it is deleted.
+    /// Returns the ID of the last entry in the nodes, whether or not it is deleted.
     pub fn last_written_id(&self) -> Option<StreamId> {
         let (master, node) = self.nodes.last_key_value()?;
         let last = node.items(*master, true).next();
@@ -423,8 +425,8 @@ impl Stream {
         self.nodes.len()
     }
 
-    /// Returns the number of nodes that Redis's tree would have. Beyond some thousand nodes it is extrapolated from
-    /// the first.
+    /// Returns the number of nodes that Redis's radix tree would have. Beyond some thousand nodes the number is
+    /// extrapolated from the first ones.
     pub fn tree_node_count(&self) -> u64 {
         const EXACT_MAX: usize = 8192;
         let counted = self.nodes.len().min(EXACT_MAX);
@@ -465,7 +467,7 @@ impl<'a> Range<'a> {
         end: StreamId,
         is_reverse: bool,
     ) -> Range<'a> {
-        // An empty range of the map, as its bounds must not cross.
+        // The bounds of a range of the map must not cross, so an empty range is handled separately.
         let nodes = if start <= end {
             nodes.range(from..=end)
         } else {

@@ -7,19 +7,20 @@
 //! flags | ms | seq | fields | name | value | … | count                   an entry with names of its own
 //! ```
 //!
-//! `ms` and `seq` are distances from the node's ID, which is its first entry's. `count` is the number of the
-//! entry's elements in front of it, for walking backwards; the zero behind the master ends such a walk. A deleted
-//! entry stays, with a flag, until its node is removed. A node is independent of other nodes and of consumer
+//! `ms` and `seq` are distances from the node's ID, which is that of its first entry. `count` is the number of the
+//! entry's elements before `count` itself, for walking backwards; the zero after the master ends such a walk. A
+//! deleted entry stays, with a flag, until its node is removed. A node knows nothing of other nodes and of consumer
 //! groups.
 //!
-//! A node from outside is accepted only after [`Node::check`]; all the same, nothing here panics on an invalid one.
+//! A node from a dump or a file is accepted only after [`Node::check`]; all the same, nothing here panics on an
+//! invalid one.
 
 use super::id::StreamId;
 use basalt_core::structures::listpack::{At, EMPTY, Element, Listpack, ListpackMut};
 
 /// The entry is deleted.
 const DELETED: i64 = 1;
-/// The entry has the master's names.
+/// The entry has the field names of the master entry, and does not store them.
 const SAME_FIELDS: i64 = 2;
 
 /// A packed node, see the module.
@@ -28,7 +29,7 @@ pub struct Node {
     bytes: Vec<u8>,
 }
 
-/// The parsed head of a node, in front of its entries.
+/// The parsed head of a node, before its entries.
 #[derive(Clone, Copy)]
 struct Head {
     live: i64,
@@ -48,9 +49,9 @@ pub struct Item<'a> {
     flags_at: At,
     flags: i64,
     field_count: usize,
-    /// The position of the first name, if the names are the master's.
+    /// The position of the first name in the master, if the entry has the master's names.
     names: Option<At>,
-    /// The position of the first value, or of the first name of its own.
+    /// The position of the entry's first value, or of its first name if it has names of its own.
     body: At,
 }
 
@@ -60,12 +61,12 @@ impl<'a> Item<'a> {
         self.field_count
     }
 
-    /// True if it is deleted and remains only until its node is removed.
+    /// True if the entry is deleted and remains only until its node is removed.
     pub(super) fn is_deleted(&self) -> bool {
         self.flags & DELETED != 0
     }
 
-    /// Returns names and values.
+    /// Returns an iterator over the names and values.
     pub fn fields(&self) -> Fields<'a> {
         Fields {
             pack: self.pack,
@@ -75,7 +76,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Returns the argument of [`Node::delete`].
+    /// Returns the entry's flags and their position, the argument of [`Node::delete`].
     pub(super) fn mark(&self) -> Mark {
         Mark {
             flags_at: self.flags_at,
@@ -83,7 +84,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Returns the position of its `count`.
+    /// Returns the position of the entry's `count`.
     fn count_at(&self) -> Option<At> {
         let elements = match self.names {
             Some(_) => self.field_count,
@@ -140,7 +141,7 @@ pub(super) struct Items<'a> {
     pack: Listpack<'a>,
     master: StreamId,
     head: Option<Head>,
-    /// Forwards the position of the next entry's flags, backwards that of the `count` behind it.
+    /// The position to read next: of an entry's flags forwards, of the `count` at an entry's end backwards.
     at: Option<At>,
     is_reverse: bool,
 }
@@ -201,7 +202,7 @@ fn integer(pack: Listpack<'_>, at: At) -> Option<i64> {
 }
 
 impl Node {
-    /// Creates a node without entries, whose master has the names of the first entry to come. `part` returns the
+    /// Creates a node without entries, whose master has the names of the first entry to be added. `part` returns the
     /// names and values of that entry: even indexes are names.
     pub(super) fn new<'p>(field_count: usize, part: &impl Fn(usize) -> &'p [u8]) -> Node {
         let mut node = Node {
@@ -214,7 +215,7 @@ impl Node {
         node
     }
 
-    /// Moves into newly allocated memory of the same size.
+    /// Moves the bytes to newly allocated memory of the same size.
     pub(super) fn relocate(&mut self) {
         let mut fresh = Vec::with_capacity(self.bytes.capacity());
         fresh.extend_from_slice(&self.bytes);
@@ -226,7 +227,7 @@ impl Node {
         &self.bytes
     }
 
-    /// Creates a node from packed bytes that came from outside, if they are a node whose first ID is `master`.
+    /// Creates a node from bytes of a dump or file; None unless they are a valid node for the first ID `master`.
     pub fn check(bytes: Vec<u8>, master: StreamId) -> Option<Node> {
         Listpack::check(&bytes)?;
         let node = Node { bytes };
@@ -319,7 +320,7 @@ impl Node {
         }
     }
 
-    /// Adds an entry behind all others. `part` returns its names and values.
+    /// Adds an entry after all others. `part` returns its names and values, alternating.
     pub(super) fn append<'p>(
         &mut self,
         master: StreamId,
@@ -345,7 +346,7 @@ impl Node {
         self.add_to_counts(1, 0);
     }
 
-    /// True if these are the master's names.
+    /// True if an entry has the same names as the master.
     fn has_names<'p>(&self, field_count: usize, part: &impl Fn(usize) -> &'p [u8]) -> bool {
         let pack = self.pack();
         let Some(head) = self.head() else {
@@ -363,10 +364,10 @@ impl Node {
         })
     }
 
-    /// Marks live entries as deleted, given in the order of their positions.
+    /// Marks live entries as deleted; `marks` are in the order of their positions.
     pub(super) fn delete(&mut self, marks: &[Mark]) {
         let mut pack = ListpackMut::new(&mut self.bytes);
-        // From the last to the first: a change invalidates the positions behind it.
+        // From the last to the first: a change invalidates the positions after it.
         for mark in marks.iter().rev() {
             pack.replace_element(mark.flags_at, Element::Integer(mark.flags | DELETED));
         }
@@ -534,7 +535,7 @@ mod tests {
             .expect("not empty")
     }
 
-    /// Reading ends, whatever the bytes are.
+    /// Reading comes to an end, whatever the bytes are.
     #[test]
     fn any_bytes_can_be_read() {
         let good = sample();

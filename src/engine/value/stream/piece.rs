@@ -1,4 +1,4 @@
-//! The pieces in which a stream is delivered and saved.
+//! The pieces in which a stream is passed to a snapshot.
 
 use super::Facts;
 use super::consumer::{Consumer, Pending};
@@ -7,8 +7,8 @@ use super::node::Node;
 use super::producers::{Producer, ProducerFacts};
 
 /// A piece of a stream, in order of delivery: nodes; metadata; for each group its head, its pending entries, the
-/// number of its consumers; for each of these its head and the entries that it owns; the entries returned to the
-/// group; if the stream tracks producers, their common facts, each of them, and an end marker.
+/// number of its consumers; for each consumer its head and the entries that it owns; the entries returned to the
+/// group; if the stream tracks producers, their common facts, each producer, and an end marker.
 #[derive(Clone, Copy)]
 pub enum StreamPiece<'a> {
     /// A node with its first ID.
@@ -19,11 +19,11 @@ pub enum StreamPiece<'a> {
     Group(&'a GroupHead),
     /// An entry pending in the group.
     Pending(StreamId, Pending),
-    /// The number of the group's consumers that follow.
+    /// The number of the group's consumers, which follow.
     Consumers(usize),
     /// A consumer, with its group first.
     Consumer(&'a GroupHead, &'a ConsumerHead),
-    /// An entry that the consumer owns, or that was returned to the group.
+    /// The ID of an entry that the consumer owns, or that was returned to the group.
     Owned(StreamId),
     /// The number of following entries that were returned to the group, in the order of their return.
     Returned(usize),
@@ -40,9 +40,9 @@ pub enum StreamPiece<'a> {
 pub struct GroupHead {
     /// Name of the group.
     pub name: Box<[u8]>,
-    /// The last delivered entry.
+    /// The ID of the last delivered entry.
     pub last_id: StreamId,
-    /// Number of entries read.
+    /// Number of entries read, or [`UNKNOWN_READ`](super::group::UNKNOWN_READ).
     pub entries_read: i64,
     /// Number of pending entries.
     pub pending_count: usize,
@@ -53,11 +53,11 @@ pub struct GroupHead {
 pub struct ConsumerHead {
     /// Name of the consumer.
     pub name: Box<[u8]>,
-    /// Time of its last request.
+    /// Time of its last request, in Unix milliseconds.
     pub seen_ms: i64,
-    /// Time of its last successful delivery.
+    /// Time of its last successful delivery, in Unix milliseconds; -1 before the first.
     pub active_ms: i64,
-    /// Number of entries that it owns.
+    /// Number of pending entries that the consumer owns.
     pub pending_count: usize,
 }
 

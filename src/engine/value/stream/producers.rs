@@ -1,26 +1,27 @@
 //! Deduplication of producers: the stream remembers which entries were added under which ids of their producers, so
 //! that an entry sent twice is added once.
 //!
-//! An id is remembered for some seconds, counted from the time in the entry's ID, and only the newest ids of a
-//! producer are. An older id is not found any more. The memory of expired ids is freed when a producer adds an
-//! entry: its own go, and those of the next producers in turn. A stream without additions keeps them.
+//! An id is remembered for some seconds, counted from the time in the entry's ID, and only a limited number of each
+//! producer's newest ids is remembered. The memory of expired ids is freed when a producer adds an entry: its own
+//! expired ids are freed, and those of the next producers in turn. A stream without additions keeps expired ids in
+//! memory.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::id::StreamId;
 use basalt_core::base::hash;
 
-/// The time for which ids are remembered, and their maximum number.
+/// For how long ids are remembered, and how many of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Seconds since the entry was added.
+    /// Seconds for which an id is remembered, from the addition of its entry.
     pub seconds: u64,
     /// Maximum number of ids per producer.
     pub each_max: u64,
 }
 
 impl Rules {
-    /// The default of Redis.
+    /// The default rules of Redis.
     pub const USUAL: Rules = Rules {
         seconds: 100,
         each_max: 100,
@@ -38,11 +39,11 @@ impl Rules {
 /// Facts common to all producers of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducerFacts {
-    /// The time for which ids are remembered, and their maximum number.
+    /// For how long ids are remembered, and how many of them.
     pub rules: Rules,
     /// Number of ids ever added.
     pub added: u64,
-    /// Number of entries that were not added, as their ids were remembered.
+    /// Number of entries that were not added because their ids were remembered.
     pub duplicates: u64,
 }
 
@@ -70,9 +71,9 @@ pub struct Producers {
 #[derive(Clone, Debug, Default)]
 pub struct Producer {
     ids: VecDeque<(Box<[u8]>, StreamId)>,
-    /// The sequence number of the first id; ids are numbered in order of addition.
+    /// The sequence number of the oldest remembered id; ids are numbered in order of addition.
     first: u64,
-    /// The hash of each id with its number.
+    /// The hash of each id with the id's sequence number, for lookups.
     numbers: BTreeSet<(u64, u64)>,
 }
 
@@ -139,14 +140,14 @@ impl Producer {
 pub(super) enum Step {
     /// The producer's newest id was added.
     Added(Box<[u8]>),
-    /// The producer's oldest id was dropped.
+    /// The producer's oldest id was dropped: the producer, the id, and the ID of its entry.
     Dropped(Box<[u8]>, Box<[u8]>, StreamId),
     /// All ids were dropped.
     Cleared(BTreeMap<Box<[u8]>, Producer>),
 }
 
 impl Step {
-    /// Returns the approximate bytes beside the step itself.
+    /// Returns the approximate bytes that the step refers to, without the step itself.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Step::Added(name) => name.len(),
@@ -156,7 +157,7 @@ impl Step {
     }
 }
 
-/// A receiver of changes.
+/// A receiver of changes: undo state and cuts.
 pub(super) trait Watch {
     /// Called before a producer changes, or is added.
     fn changes(&mut self, name: &[u8], producer: Option<&Producer>);
@@ -165,7 +166,7 @@ pub(super) trait Watch {
 }
 
 impl Producer {
-    /// Drops expired ids, and the oldest ones until at most `count_max` are left.
+    /// Drops a producer's expired ids, and its oldest ids until at most `count_max` are left.
     pub(super) fn drop_old(
         &mut self,
         name: &[u8],
@@ -181,7 +182,7 @@ impl Producer {
         }
     }
 
-    /// Drops the oldest id.
+    /// Drops a producer's oldest id.
     pub(super) fn drop_oldest(&mut self, name: &[u8], watch: &mut impl Watch) {
         if let Some((id, entry)) = self.pop_oldest() {
             watch.step(|| Step::Dropped(name.into(), id.clone(), entry));
@@ -221,7 +222,7 @@ impl Producers {
 
     /// Drops expired ids of the next producers in turn.
     pub(super) fn sweep(&mut self, watch: &mut impl Watch, now_ms: u64) {
-        /// More than are added, so that all are examined in the end.
+        /// Producers swept per addition. One producer at most is added at a time, so that all are swept in the end.
         const PRODUCERS_EACH: usize = 2;
         use std::ops::Bound::{Excluded, Unbounded};
         for _ in 0..PRODUCERS_EACH {

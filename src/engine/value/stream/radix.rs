@@ -1,8 +1,8 @@
 //! The number of nodes that Redis's radix tree would have over the same keys: XINFO STREAM reports it, and clients
 //! use it as a measure of memory. There is no such tree here.
 //!
-//! In that tree the keys are 16 bytes, big-endian. Every branching is a node, so is every key's end, and so is each
-//! stretch of bytes without a branching between two of them.
+//! In that tree the keys are 16 bytes, big-endian. Every branching is a node, every key's end is a node, and each
+//! stretch of bytes without a branching between two such nodes is one node more.
 
 use super::id::StreamId;
 

@@ -19,8 +19,8 @@ const KEYS_PER_NODE: usize = 6;
 /// A stretch is rebuilt when at least this fraction of its keys lies in sparse slabs.
 const SPARSE_PART: usize = 3;
 
-/// Part 0 of a [`Standing`] is the stream's own tree. Behind it comes each group's, followed by those of its
-/// consumers.
+/// Part 0 of a [`Standing`] is the stream's own tree. The parts after it are, for each group, its tree and those of
+/// its consumers.
 const FIRST_GROUP: u64 = 1;
 
 fn number(id: StreamId) -> u128 {
@@ -31,7 +31,7 @@ fn id(number: u128) -> StreamId {
     StreamId::new((number >> 64) as u64, number as u64)
 }
 
-/// Adjacent keys of a tree, the key behind them, and whether the stretch should be rebuilt.
+/// Adjacent keys of a tree, the key after them, and whether the stretch should be rebuilt.
 struct Stretch {
     keys: Vec<StreamId>,
     next: Option<u128>,

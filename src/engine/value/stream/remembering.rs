@@ -6,7 +6,7 @@ use super::cut::Cut;
 use super::id::StreamId;
 use super::producers::{Producer, ProducerFacts, Producers, Rules, Step, Watch};
 
-/// The parts that must be notified of changes.
+/// The undo state and the cut, which must be notified of changes.
 struct Watching<'a> {
     before: Option<&'a mut Box<Before>>,
     cut: Option<&'a mut Box<Cut>>,
@@ -27,27 +27,27 @@ impl Watch for Watching<'_> {
 }
 
 impl Stream {
-    /// Returns its producer records, if any producer ever identified itself or rules were set.
+    /// Returns the stream's producer records; None until a producer has identified itself or rules were set.
     pub fn producers(&self) -> Option<&Producers> {
         self.producers.as_deref()
     }
 
-    /// Returns the entry that a producer added under an id, if that is remembered.
+    /// Returns the ID of the entry that a producer added under an id, if that is remembered.
     pub fn added_before(&self, producer: &[u8], id: &[u8], now_ms: u64) -> Option<StreamId> {
         let producers = self.producers.as_deref()?;
         let found = producers.by_name.get(producer)?.find(id);
         found.filter(|entry| !producers.facts.rules.are_over(*entry, now_ms))
     }
 
-    /// Counts an entry that was not added, as its id is remembered.
+    /// Counts an entry that was not added because its id is remembered.
     pub fn note_duplicate(&mut self) {
         if let Some(producers) = &mut self.producers {
             producers.facts.duplicates = producers.facts.duplicates.saturating_add(1);
         }
     }
 
-    /// Records that a producer added an entry under an id that is not remembered; `usual` are the rules for a
-    /// stream that has none yet.
+    /// Records that a producer added an entry under an id that is not remembered; `usual` are the rules for a stream
+    /// that has no rules yet.
     pub fn remember(
         &mut self,
         producer: &[u8],
@@ -65,7 +65,7 @@ impl Stream {
         };
         let beside_max = usize::try_from(rules.each_max.saturating_sub(1)).unwrap_or(usize::MAX);
         one.drop_old(producer, rules, beside_max, now_ms, &mut watching);
-        // An expired one that is not the oldest, as records may come in any order.
+        // Drop an expired record of this id that is not the oldest, as restored records may be in any order.
         while one.find(id).is_some() {
             one.drop_oldest(producer, &mut watching);
         }
@@ -87,7 +87,7 @@ impl Stream {
         (producers, watching)
     }
 
-    /// Sets the rules; if they differ from the current ones, all ids are dropped. Returns whether they differ.
+    /// Sets the rules; if they differ from the current rules, all ids are dropped. Returns whether they differ.
     pub fn set_rules(&mut self, rules: Rules, usual: Rules) -> bool {
         let known = self.producers.as_deref();
         if known.map_or(usual, |producers| producers.facts.rules) == rules {
@@ -116,7 +116,7 @@ impl Stream {
         }
     }
 
-    /// For RESTORE: adds an id of a producer, behind its older ones. Returns false if it is known already.
+    /// For RESTORE: adds an id of a producer, after its older ones. Returns false if the id is known already.
     pub fn restore_id(&mut self, producer: &[u8], id: &[u8], entry: StreamId) -> bool {
         let Some(producers) = &mut self.producers else {
             return false;

@@ -1,22 +1,22 @@
 //! Trimming: removes old entries, by whole nodes where possible.
 //!
 //! Exact trimming marks the entries of the last node that it reaches as deleted; approximate trimming stops before
-//! that node. It is independent of the commands that use it.
+//! that node. The module knows nothing of the commands that use it.
 
 use super::id::StreamId;
 use super::node::{Mark, Node};
 use super::{Groups, Stream};
 
-/// The bound to which a stream is trimmed.
+/// The bound to which a stream is trimmed (`MAXLEN` or `MINID`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// At most this many entries stay.
     Length(u64),
-    /// Entries from this ID on stay.
+    /// Entries with this ID and greater ones stay.
     Id(StreamId),
 }
 
-/// The treatment of pending entries whose entries are deleted.
+/// The treatment of groups in which a deleted entry is pending (`KEEPREF`, `DELREF`, `ACKED`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum References {
     /// The entries stay pending.
@@ -42,7 +42,7 @@ pub struct Trimming {
 }
 
 impl Stream {
-    /// Trims. Returns the number of deleted entries.
+    /// Removes entries beyond the bound. Returns the number of deleted entries.
     pub fn trim(&mut self, trimming: Trimming) -> u64 {
         let mut deleted = 0;
         let mut from = StreamId::MIN;
@@ -80,7 +80,7 @@ impl Stream {
             self.facts.length = self.facts.length.saturating_sub(gone);
             deleted += gone;
             let is_whole = reaches_on && gone == live;
-            // A node that keeps entries which groups still need does not end the search.
+            // A node that stays because groups still need its entries does not end the search.
             let goes_on = reaches_on || trimming.references == References::Acknowledged;
             if is_whole
                 && let Some(node) = self.nodes.remove(&master)
@@ -100,7 +100,7 @@ impl Stream {
     }
 }
 
-/// Returns the last entry of a node, deleted or not.
+/// Returns the ID of the last entry of a node, deleted or not.
 fn last_id(node: &Node, master: StreamId) -> StreamId {
     node.items(master, true)
         .next()

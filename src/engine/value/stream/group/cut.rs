@@ -1,8 +1,9 @@
-//! The state of a consumer group at one moment, the cut, delivered in pieces while the group continues to change.
+//! The state of a consumer group at one moment, the cut, passed to the snapshot in pieces while the group continues
+//! to change.
 //!
-//! The heads of the group and its consumers are copied when the group first changes, or is first shown. Pending
-//! entries are not: when one changes, its previous state is kept, if it was pending. As consumers are identified by
-//! slot, a slot reused by another consumer does no harm: all its owned entries have changed.
+//! The heads of the group and its consumers are copied when the group first changes, or is first saved. Pending
+//! entries are not copied: when one changes, its previous state is kept, if it was pending. As consumers are
+//! identified by slot, a slot reused by another consumer does no harm: all entries of its former owner have changed.
 //!
 //! Everything here is charged to no account.
 
@@ -14,20 +15,20 @@ use crate::value::stream::id::StreamId;
 use crate::value::stream::piece::{ConsumerHead, GroupHead, ShowPiece, StreamPiece};
 use basalt_core::alloc::account;
 
-/// The next part to show.
+/// The next part to pass to the snapshot.
 #[derive(Clone, Copy, Debug, Default)]
 enum Stage {
     #[default]
     Head,
-    /// Pending entries from this one on.
+    /// The pending entries, starting at this ID.
     Pending(StreamId),
     /// The head of a consumer, by its index.
     Consumer(usize),
-    /// The entries owned by a consumer, from this one on.
+    /// The entries owned by the consumer at an index, starting at this ID.
     Owned(usize, StreamId),
-    /// The entries owned by no consumer, from this one on.
+    /// The entries owned by no consumer, starting at this index.
     Returned(usize),
-    /// Everything was shown; the kept parts are freed.
+    /// Everything has been saved; the kept parts are being freed.
     Over,
 }
 
@@ -65,9 +66,9 @@ pub(in crate::value::stream) struct GroupCut {
     before: BTreeMap<StreamId, Option<Pending>>,
     /// Entries of `before` that were pending, by the slots of their owners.
     owned: BTreeSet<(ConsumerId, StreamId)>,
-    /// Entries shown as pending that no consumer owns, with the times of their return.
+    /// Entries saved as pending that no consumer owns, with the times of their return.
     returned: Vec<(i64, StreamId)>,
-    /// Entries shown as pending, or as owned by the current consumer.
+    /// Number of entries saved so far: as pending, or as owned by the current consumer.
     shown: usize,
 }
 
@@ -110,17 +111,18 @@ fn first_of(here: Option<StreamId>, kept: Option<StreamId>) -> Option<StreamId> 
 }
 
 impl Group {
-    /// Makes a cut: [`Group::show_cut`] will show the current state, regardless of later changes.
+    /// Makes a cut: [`Group::show_cut`] will return the current state, regardless of later changes.
     pub(in crate::value::stream) fn begin_cut(&mut self) {
         self.cut = Some(account::apart(Box::default));
     }
 
-    /// True if a part of the cut has not been shown yet.
+    /// True if a part of the cut has not been saved yet.
     pub(in crate::value::stream) fn is_cut(&self) -> bool {
         self.cut.is_some()
     }
 
-    /// Copies the heads of the group, named `name`, and its consumers, unless that was done, as the group changes.
+    /// Copies the metadata of the group, named `name`, and of its consumers, unless that was done, as the group is
+    /// about to change.
     pub(in crate::value::stream) fn keep_heads(&mut self, name: &[u8]) {
         if self.cut.as_ref().is_some_and(|cut| cut.heads.is_none()) {
             let heads = account::apart(|| self.heads(name));
@@ -130,7 +132,7 @@ impl Group {
         }
     }
 
-    /// Returns the head of the group, which is named `name`.
+    /// Returns the metadata of the group, which is named `name`.
     pub fn head(&self, name: &[u8]) -> GroupHead {
         GroupHead {
             name: name.into(),
@@ -151,7 +153,7 @@ impl Group {
         }
     }
 
-    /// Shows pieces in their state at the cut. Returns true while more are left.
+    /// Passes pieces in their state at the cut to `show`. Returns true while more are left.
     pub(in crate::value::stream) fn show_cut(
         &mut self,
         name: &[u8],
@@ -170,8 +172,8 @@ impl Group {
         more
     }
 
-    /// Returns the first entry from one on that is or was pending, and its state at the cut, if it was pending
-    /// then.
+    /// Returns the first entry, starting at an ID, that is or was pending, and its state at the cut, if it was
+    /// pending then.
     fn pending_at_cut(
         &self,
         before: &BTreeMap<StreamId, Option<Pending>>,

@@ -1,8 +1,8 @@
 //! Consumer groups: how far a group has read, which entries were delivered and not acknowledged yet, and to whom.
 //!
-//! A pending entry is recorded once in its group, with the consumer that owns it, and once in that consumer's own
-//! list; both always agree. An entry returned to the group has no owner. A group does not know whether the entries
-//! still exist in the stream.
+//! A pending entry is recorded once in its group, with the consumer that owns it, which is the one that it was last
+//! delivered to, and once in that consumer's own list; both always agree. An entry returned to the group has no
+//! owner. A group does not know whether the entries still exist in the stream.
 
 mod cut;
 
@@ -19,7 +19,7 @@ pub const UNKNOWN_READ: i64 = -1;
 /// A consumer group, see the module.
 #[derive(Debug)]
 pub struct Group {
-    /// The last entry delivered to any of its consumers.
+    /// The ID of the last entry delivered to any of the group's consumers.
     pub last_id: StreamId,
     /// Number of entries read since the stream began, or [`UNKNOWN_READ`].
     pub entries_read: i64,
@@ -30,7 +30,7 @@ pub struct Group {
     returned: usize,
     /// The sequence number of the next returned entry.
     returned_next: u64,
-    /// The state at a cut that was not completely shown yet.
+    /// The state at a cut of which some part has not been saved yet.
     pub(super) cut: Option<Box<GroupCut>>,
 }
 
@@ -61,7 +61,7 @@ impl Group {
         }
     }
 
-    /// Keeps the pending state of an entry for the cut, as it is about to change.
+    /// Keeps the pending state of an entry for the cut, as the state is about to change.
     #[inline]
     fn keep(&mut self, id: StreamId) {
         if let Some(cut) = &mut self.cut {
@@ -76,14 +76,14 @@ impl Group {
         self.by_name.get(name).copied()
     }
 
-    /// Returns a consumer by its slot.
+    /// Returns the consumer in a slot, which must exist.
     pub fn consumer(&self, id: ConsumerId) -> &Consumer {
         self.consumers[id.0 as usize]
             .as_ref()
             .expect("ids of deleted consumers are not kept")
     }
 
-    /// Returns a consumer, for changing its times.
+    /// Returns the consumer in a slot, for changing its times.
     pub fn consumer_mut(&mut self, id: ConsumerId) -> &mut Consumer {
         self.consumers[id.0 as usize]
             .as_mut()
@@ -100,7 +100,7 @@ impl Group {
         self.by_name.values().map(|id| (*id, self.consumer(*id)))
     }
 
-    /// Returns the first entry from one on that the consumer in a slot owns now, if there is one.
+    /// Returns the first entry, starting at an ID, that the consumer in a slot owns now; None if there is none.
     pub(super) fn owned_from(&self, place: ConsumerId, from: StreamId) -> Option<StreamId> {
         let consumer = self.consumers.get(place.0 as usize)?.as_ref()?;
         consumer.pending.range(from..).next().copied()
@@ -122,7 +122,7 @@ impl Group {
             active_ms: NEVER,
             pending: BTreeSet::new(),
         };
-        // Most groups have no free slots; then none is searched for, however many consumers there are.
+        // Most groups have no free slots, so that no search for one is needed, however many consumers there are.
         let free = if self.by_name.len() == self.consumers.len() {
             None
         } else {
@@ -138,7 +138,7 @@ impl Group {
         id
     }
 
-    /// Deletes a consumer with the entries that it owns. Returns their number.
+    /// Deletes a consumer with the pending entries that it owns. Returns the number of these entries.
     pub fn remove_consumer(&mut self, id: ConsumerId) -> usize {
         let Some(consumer) = self.consumers[id.0 as usize].take() else {
             return 0;
@@ -158,7 +158,7 @@ impl Group {
         self.pending.len()
     }
 
-    /// Returns how many of the pending entries no consumer owns.
+    /// Returns the number of pending entries that no consumer owns.
     pub fn returned_count(&self) -> usize {
         self.returned
     }
@@ -174,7 +174,7 @@ impl Group {
         returned
     }
 
-    /// Returns an entry to the group: makes it pending without an owner, behind all other returned ones.
+    /// Returns an entry to the group: makes it pending without an owner, after all other returned entries.
     pub fn give_back(&mut self, id: StreamId, deliveries: u64) {
         let pending = Pending::returned(self.returned_next, deliveries);
         self.returned_next += 1;
@@ -218,7 +218,7 @@ impl Group {
         })
     }
 
-    /// Makes an entry pending as stated, whichever consumer owned it before.
+    /// Sets the pending state of an entry, whichever consumer owned it before.
     pub fn set_pending(&mut self, id: StreamId, pending: Pending) {
         self.keep(id);
         let before = self.pending.insert(id, pending);
@@ -255,8 +255,8 @@ impl Group {
         true
     }
 
-    /// Notes that a consumer requested entries; creates it if there is none of this name. Returns whether it is
-    /// new.
+    /// Records that a consumer requested entries, and creates the consumer if it does not exist. Returns its slot and
+    /// whether it is new.
     pub fn see_consumer(&mut self, name: &[u8], now_ms: i64) -> (ConsumerId, bool) {
         match self.find_consumer(name) {
             Some(id) => {
@@ -267,7 +267,7 @@ impl Group {
         }
     }
 
-    /// Notes that a pending entry was delivered to its owner again.
+    /// Records that a pending entry was delivered to its owner again.
     pub fn deliver_again(&mut self, id: StreamId, now_ms: i64) {
         self.keep(id);
         if let Some(pending) = self.pending.get_mut(&id) {
@@ -276,7 +276,7 @@ impl Group {
         }
     }
 
-    /// Notes that a consumer received entries behind the last one that the group read.
+    /// Records that a consumer received entries after the last one that the group read.
     pub fn deliver(
         &mut self,
         facts: Facts,
