@@ -22,16 +22,16 @@ fn bucket_of(duration_ns: u64) -> usize {
     (64 - (duration_ns >> 10).leading_zeros() as usize).min(BUCKETS - 1)
 }
 
-/// The outcome of a command.
+/// Duration and outcome of one run of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Spent {
     /// Duration of the run.
     pub duration_ns: u64,
-    /// Whether it returned an error.
+    /// Whether the command returned an error.
     pub failed: bool,
 }
 
-/// Kinds of units.
+/// Kinds of units. A unit is a transaction (MULTI … EXEC) or a script, which locks all its shards at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// EVAL, EVALSHA or FCALL outside a transaction.
@@ -52,7 +52,7 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// Returns the extent of `in_hand` shards of `count`.
+    /// Returns the extent of a unit that has locked `in_hand` of `count` shards.
     pub fn of(in_hand: usize, count: u16) -> Extent {
         match in_hand {
             0 | 1 => Extent::One,
@@ -62,7 +62,7 @@ impl Extent {
     }
 }
 
-/// Runs of units, by [`Extent`].
+/// Number of finished units, by the number of shards that they had locked ([`Extent`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extents {
     /// Runs on at most one shard.
@@ -73,19 +73,19 @@ pub struct Extents {
     pub all: u64,
 }
 
-/// Runs that a [`Tally`] keeps individually.
+/// Command runs that a [`Tally`] keeps individually before it aggregates them by command.
 const RUNS_MAX: usize = 4_096;
 
-/// Counts that take effect when a unit commits, and never if it is rolled back. Its memory is bounded by a few
-/// hundred bytes per distinct command.
+/// Command counts of a unit, which are added to the thread's counters when the unit commits and discarded if it
+/// is rolled back. The tally's memory is bounded by a few hundred bytes per distinct command.
 #[derive(Default)]
 pub struct Tally {
     runs: Vec<(&'static Command, Spent)>,
-    /// Aggregated runs, which few units need.
+    /// Runs beyond [`RUNS_MAX`], aggregated by command; only long units have any.
     sums: Option<BTreeMap<usize, Box<Sum>>>,
 }
 
-/// Maximum capacity of a buffer kept for reuse.
+/// Largest capacity, in runs, of a buffer that a thread keeps for reuse.
 const SPARE_MAX: usize = 64;
 
 thread_local! {
@@ -104,7 +104,7 @@ struct Sum {
 }
 
 impl Tally {
-    /// Records a run.
+    /// Records one run of a command.
     #[inline]
     pub fn ran(&mut self, command: &'static Command, spent: Spent) {
         if self.runs.capacity() == 0 {
@@ -137,7 +137,7 @@ impl Tally {
         }
     }
 
-    /// Adds everything to the thread's counters.
+    /// Adds all recorded counts to the thread's counters.
     pub fn count(&mut self, counters: &ThreadCounters) {
         for (command, spent) in self.runs.drain(..) {
             counters
@@ -175,7 +175,7 @@ pub struct CommandCounters {
 }
 
 impl CommandCounters {
-    /// Counts a run.
+    /// Counts one run of the command.
     #[inline]
     pub fn ran(&self, duration_ns: u64, failed: bool) {
         self.calls.add(1);
@@ -195,7 +195,7 @@ impl CommandCounters {
         }
     }
 
-    /// Returns the runs by duration, if there were any.
+    /// Returns the number of runs per duration bucket, or `None` if the command never ran.
     pub fn histogram(&self) -> Option<&[Counter; BUCKETS]> {
         self.histogram.get().map(|buckets| &**buckets)
     }
@@ -223,11 +223,11 @@ pub struct ThreadCounters {
     pub bytes_in: Counter,
     /// Bytes sent.
     pub bytes_out: Counter,
-    /// Reads that returned data.
+    /// Socket reads that returned data.
     pub reads: Counter,
-    /// Number of writes.
+    /// Socket writes.
     pub writes: Counter,
-    /// Most commands run between two reads.
+    /// The largest number of commands that a connection ran between two socket reads.
     pub most_commands: Counter,
     /// Units by [`Kind`] and [`Extent`].
     units: [[Counter; 3]; 2],
@@ -235,7 +235,7 @@ pub struct ThreadCounters {
 
 impl ThreadCounters {
     fn new() -> ThreadCounters {
-        // The first countdown begins before the first command
+        // Sampling starts with a countdown that is drawn before the first command
         // ([`HotKeys::prepare`](super::hotkeys::HotKeys::prepare)). Otherwise that command would stand for many
         // that were never run.
         let until_sample = Counter::new();
@@ -257,7 +257,7 @@ impl ThreadCounters {
         }
     }
 
-    /// Records the number of commands run between two reads.
+    /// Records the number of commands that a connection ran between two socket reads.
     #[inline]
     pub fn note_turn(&self, commands: usize) {
         let commands = commands as u64;

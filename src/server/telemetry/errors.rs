@@ -15,12 +15,12 @@ const CODES_MAX: usize = 128;
 /// Bytes kept of a word.
 const CODE_BYTES_MAX: usize = 64;
 
-/// Shown in place of the words once there were too many.
+/// Shown by INFO errorstats in place of the error words after their number exceeded [`CODES_MAX`].
 const DISABLED: &str = "ERRORSTATS_DISABLED";
 
 static ALL: Errors = Errors::new();
 
-/// Counts by word, and the total.
+/// Error counts by first word, and the total.
 #[derive(Debug)]
 struct Errors {
     total: AtomicU64,
@@ -30,7 +30,7 @@ struct Errors {
 #[derive(Debug, Default)]
 struct Counts {
     by_word: BTreeMap<Box<str>, u64>,
-    /// Words discarded.
+    /// Error words discarded because there were too many.
     dropped: u64,
 }
 
@@ -87,7 +87,7 @@ impl Errors {
     }
 }
 
-/// Counts an error reply by its text, with or without the minus sign in front.
+/// Counts an error reply. `text` may begin with the protocol's minus sign.
 #[cold]
 pub fn note(text: &[u8]) {
     ALL.note(text);
@@ -113,7 +113,7 @@ pub fn reset() {
     ALL.reset();
 }
 
-/// Returns the first word, with characters replaced that are special in INFO and in labels.
+/// Returns the first word of an error text, with characters replaced that are special in INFO and in labels.
 fn code(text: &[u8]) -> String {
     let text = text.strip_prefix(b"-").unwrap_or(text);
     let word = text

@@ -21,13 +21,13 @@ pub struct Rounds {
 /// Sums since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoundFigures {
-    /// Runs of the cron.
+    /// Runs of the cron, the background's periodic work.
     pub cron_rounds: u64,
     /// Nanoseconds spent by the background.
     pub cron_ns: u64,
     /// The longest iteration of the background, in nanoseconds.
     pub cron_ns_max: u64,
-    /// Busy time of all threads, including the background.
+    /// Busy nanoseconds of all threads, including the background.
     pub busy_ns: u64,
 }
 
@@ -74,7 +74,7 @@ impl Rounds {
     }
 }
 
-/// Returns how long the threads of a runtime were busy.
+/// Returns the busy time of a runtime's threads, in nanoseconds.
 fn busy_ns(runtime: &Handle) -> u64 {
     let metrics = runtime.metrics();
     (0..metrics.num_workers())

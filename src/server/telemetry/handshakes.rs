@@ -7,7 +7,7 @@ use crate::tls::handshake::REASONS;
 /// Figures of TLS handshakes.
 #[derive(Debug, Default)]
 pub struct Handshakes {
-    /// Handshakes that succeeded.
+    /// Handshakes of clients that succeeded.
     pub done: AtomicU64,
     /// Failed handshakes, by the reasons in [`REASONS`].
     pub failed: [AtomicU64; REASONS.len()],

@@ -1,4 +1,4 @@
-//! Reading the commands' latency buckets, each twice as wide as the one before.
+//! Percentiles and rows from the commands' latency buckets, each twice as wide as the one before.
 //!
 //! Bucket `i` holds durations below 2^(i + 10) ns that are not in a smaller bucket; the last one holds all the
 //! rest. Percentiles are interpolated inside a bucket, as in Prometheus, so they are within a factor of two of the

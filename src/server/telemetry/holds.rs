@@ -1,4 +1,5 @@
-//! Shards that were held for long: how long their holders ran, and how long they waited for a core.
+//! Shards that were locked for long ("holds"): how long the locking thread ran, and how long it waited for a
+//! core.
 //!
 //! A thread that holds a shard but is not scheduled holds it just as long as one with a long command; only the
 //! scheduler can tell the two apart. It keeps two sums per thread: how long it ran, and how long it was runnable
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::clock::Ticks;
 
-/// Duration from which on a hold has delayed others.
+/// A shard lock of at least this duration counts as long: it delayed other clients.
 pub const LONG_HOLD_NS: u64 = 100_000_000;
 
 /// Samples kept of each thread, about one per second.
@@ -22,10 +23,10 @@ const READINGS_MAX: usize = 4;
 /// Maximum number of threads read; far more than a server has.
 const THREADS_MAX: usize = 1024;
 
-/// A hold of a shard.
+/// One period during which a thread kept a shard locked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hold {
-    /// From the take to the release, in nanoseconds.
+    /// Time from locking to releasing the shard, in nanoseconds.
     pub ns: u64,
     /// Approximate part of it that the thread waited for a core; 0 if the system does not report it.
     pub waited_ns: u64,
@@ -58,7 +59,7 @@ impl Longest {
     }
 }
 
-/// The scheduler's accounting of a thread since it began.
+/// The scheduler's accounting of a thread since the thread began: running and waiting nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Scheduled {
     ran_ns: u64,
@@ -197,9 +198,9 @@ mod tests {
         };
         // A long command on a previously idle thread, with free cores.
         assert_eq!(waited(662, 1_500, 670, 1), 0);
-        // The same hold without a core: the thread ran for 30 ms in total.
+        // A hold of the same length whose thread got no core: the thread ran for 30 ms in total.
         assert_eq!(waited(662, 1_500, 30, 640), 632);
-        // A busy thread that shares its core with another.
+        // A busy thread that shares its core with another thread.
         assert_eq!(waited(600, 1_500, 750, 750), 300);
         // Before the hold, it waited for all of the window except the hold's own time.
         assert_eq!(waited(600, 700, 100, 600), 514);
@@ -229,7 +230,7 @@ mod tests {
         if Scheduled::read(Path::new("/proc/self")).is_none() {
             return;
         }
-        // With eight threads per core, each runs for an eighth of the time.
+        // With eight busy threads per core, each runs for an eighth of the time.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let ends = Instant::now() + Duration::from_secs(60);
         let found = std::sync::atomic::AtomicBool::new(false);

@@ -27,7 +27,7 @@ use basalt_engine::Key;
 /// more accurate.
 const PLACES_PER_KEY: usize = 4;
 
-/// Protocol overhead of an argument in bytes, besides its own.
+/// Protocol overhead of a request's argument, in bytes, besides the argument itself.
 const FRAME_BYTES: usize = 5;
 
 /// Interval at which the weight of old samples is halved.
@@ -97,7 +97,7 @@ pub struct HotKeys {
     always: AtomicU32,
     /// The interval in force.
     interval: AtomicU32,
-    /// Countdowns above this predate the current interval.
+    /// The largest countdown under the current interval; a thread's higher countdown predates the interval.
     countdown_max: AtomicU64,
     /// The number of the running session, 0 for none.
     running: AtomicU64,
@@ -154,7 +154,8 @@ impl HotKeys {
         }
     }
 
-    /// Returns the indices of the commands, out of `count` that run together, that the thread's countdown selects.
+    /// Returns the indices of the commands that the thread's countdown selects for sampling, among `count`
+    /// commands that run together.
     pub fn choose(&self, thread: &ThreadCounters, count: usize) -> Vec<usize> {
         let mut chosen = Vec::new();
         let mut at = 0;
@@ -171,7 +172,7 @@ impl HotKeys {
         }
     }
 
-    /// Starts the countdown to the thread's next sample.
+    /// Restarts the thread's countdown to its next sample.
     pub fn count_anew(&self, thread: &ThreadCounters) {
         let interval = u64::from(self.interval.load(Relaxed));
         if interval == 0 {
@@ -221,7 +222,7 @@ impl HotKeys {
         let (reads, writes) = match (flags.has(Flags::WRITE), flags.has(Flags::READONLY)) {
             (true, _) => (0, weight),
             (false, true) => (weight, 0),
-            // A script may do either.
+            // A script may read and write.
             (false, false) => return,
         };
         let mut lists = thread.hot.lock();
@@ -406,7 +407,8 @@ impl HotKeys {
         };
         let uses_min = KNOWN_SAMPLES_MIN * u64::from(self.interval.load(Relaxed));
         let (by_commands, commands) = sum(|lists| &lists.by_commands, &|own, _| own >= uses_min);
-        // The number of samples behind the bytes is unknown, so require that most bytes are the key's own.
+        // The number of samples that make up the bytes is unknown, so require that at least half of them are
+        // certainly the key's own.
         let (by_bytes, bytes) = sum(|lists| &lists.by_bytes, &|own, excess| own >= excess);
         HotKeysTop {
             interval: self.interval.load(Relaxed),

@@ -1,8 +1,8 @@
 //! LATENCY: events that took longer than `latency-monitor-threshold`, at most one sample per second, the latest 160
 //! kept.
 //!
-//! Independent of commands: the code that notices a slow event names it. Time is passed in. HISTOGRAM is elsewhere:
-//! it reads the commands' own buckets.
+//! This module knows no commands: the code that notices a slow event names the event and passes the time.
+//! LATENCY HISTOGRAM is implemented elsewhere, from the commands' own latency buckets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -31,7 +31,7 @@ pub const EXPIRE_CYCLE: &str = "expire-cycle";
 pub const DEFRAG_CYCLE: &str = "active-defrag-cycle";
 /// A slice of background eviction.
 pub const EVICTION_CYCLE: &str = "eviction-cycle";
-/// The freeing of what such a slice evicted.
+/// The freeing of the values that a slice of background eviction removed.
 pub const EVICTION_DEL: &str = "eviction-del";
 
 /// Whether something that took `duration_ns` is an event.
@@ -49,7 +49,7 @@ pub fn is_slow(config: &Config, duration_ns: u64) -> bool {
 pub struct Pass {
     began_s: Option<u64>,
     spent_ns: u64,
-    /// Whether a slice ran since the last pause.
+    /// Whether a slice has run since the last recorded pause.
     has_worked: bool,
 }
 
@@ -69,7 +69,7 @@ impl Pass {
         (began_s, self.spent_ns / 1_000_000)
     }
 
-    /// Ends the pass, as nothing is left to do.
+    /// Ends the pass; call when no work is left.
     pub fn end(&mut self) {
         *self = Pass::default();
     }
@@ -100,7 +100,7 @@ struct Figures {
 }
 
 impl Latency {
-    /// Records a sample if it reaches the threshold.
+    /// Records a sample of an event if `duration_ms` reaches `latency-monitor-threshold`.
     pub fn note(&self, config: &Config, event: &'static str, at_s: u64, duration_ms: u64) {
         let threshold_ms = config.latency_monitor_threshold;
         if threshold_ms > 0 && duration_ms >= threshold_ms.unsigned_abs() {

@@ -31,16 +31,16 @@ pub fn used_bytes() -> u64 {
 /// Memory buffered for slower consumers. It never causes eviction; each part has its own bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NotCounted {
-    /// The log's ring, and data not yet written to the append-only file.
+    /// The command log's ring buffer, and data not yet written to the append-only file.
     pub log: u64,
-    /// The replication stream: the backlog, and what is kept beyond it for slow replicas.
+    /// The replication stream: the backlog, and data kept beyond the backlog for slow replicas.
     pub replicas: u64,
     /// Data encoded by a snapshot but not accepted by its sink.
     pub snapshot: u64,
 }
 
 impl NotCounted {
-    /// Returns the sum.
+    /// Returns the sum of all parts, in bytes.
     #[must_use]
     pub fn total(self) -> u64 {
         self.log + self.replicas + self.snapshot
@@ -69,7 +69,7 @@ pub struct Used {
 }
 
 impl Used {
-    /// Reads both figures consistently, although the bytes kept for replicas may change meanwhile.
+    /// Reads both figures so that they agree, even if the bytes kept for replicas change during the call.
     pub fn now(telemetry: &Telemetry) -> Used {
         const LOOKS_MAX: usize = 100;
         let kept = || {
@@ -143,7 +143,7 @@ pub fn client_figures(service: &dyn Observed) -> ClientFigures {
 
 /// Returns memory figures for MEMORY STATS, INFO and the metrics.
 ///
-/// `used` was read before figures were gathered, because gathering takes memory too.
+/// `used` was read before figures were gathered, because gathering the figures takes memory, too.
 pub fn report(
     service: &dyn Observed,
     telemetry: &Telemetry,
@@ -270,8 +270,8 @@ pub fn set_decay(decay: Decay) {
 
 /// Returns unused pages to the system: MEMORY PURGE. Returns false if the allocator refused.
 ///
-/// The `purge` control takes no value, which the safe interface cannot express. A decay time of zero has the same
-/// effect: jemalloc purges as soon as it is set. Then the old time is restored.
+/// The `purge` control takes no value, which the safe interface cannot express. A decay time of zero has the
+/// same effect: jemalloc purges as soon as it is set. The previous decay time is then restored.
 pub fn purge() -> bool {
     let Ok(count) = arenas::narenas::read() else {
         return false;

@@ -1,4 +1,5 @@
-//! The miss-ratio curve of the whole server: the hit ratio that the same lookups would have at other memory sizes.
+//! The miss-ratio curve ("curve") of the whole server: the hit ratio that the same lookups would have at other
+//! memory sizes.
 //!
 //! Each shard keeps its own curve ([`reuse_distance`](basalt_core::structures::reuse_distance)), and its size here
 //! is what its data currently takes; a server with twice the memory has twice as much in each shard. No figures
@@ -18,7 +19,7 @@ const PRESENT: usize = 2;
 /// Miss-ratio figures of the server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CurveFigures {
-    /// Whether curves are enabled.
+    /// Whether shards keep miss-ratio curves.
     pub is_kept: bool,
     /// Bytes that the data currently takes.
     pub memory_bytes: u64,
@@ -26,9 +27,9 @@ pub struct CurveFigures {
     pub samples: u64,
     /// Keys that the samples stand for, evicted ones included.
     pub stands_for: u64,
-    /// Lookups behind the figures; older ones are discounted.
+    /// Lookups from which the figures are estimated; older lookups count less.
     pub reads: u64,
-    /// Hit ratio measured over the same time.
+    /// Measured hit ratio of the same lookups; `None` before the first lookup.
     pub measured: Option<f64>,
     /// Hit ratios of an LRU cache at each of the sizes.
     pub lru: Option<[f64; PERCENT.len()]>,
@@ -39,7 +40,7 @@ pub struct CurveFigures {
     pub unseen: Option<f64>,
 }
 
-/// Returns the bytes that a shard's keys and values take. Some bytes are there before the first key, which matters
+/// Returns the bytes that a shard's keys and values take. An empty shard already uses some bytes, which matters
 /// only in small caches.
 pub fn bytes_of_keys(used: u64) -> u64 {
     const SHARD_BYTES: u64 = 4 * 1024;

@@ -11,13 +11,13 @@
 //! hotkeys                    the keys with the most commands, bytes and time
 //! prefix_uses                uses of prefixes, as one thread samples them
 //! prefixes                   memory and usage of keys by their prefix
-//! rounds                     iterations of the event loops
+//! event_loop                 iterations and busy time of the event loops
 //! handshakes                 figures of TLS handshakes
 //! persistence                figures of snapshots, the append-only file and loading
 //! replication                replication figures
 //! slot_moves                 figures of slots that are migrating between nodes
 //! scrapes                    how often the metrics were requested
-//! curve                      the estimated hit ratio at other memory sizes
+//! miss_ratio                 the estimated hit ratio at other memory sizes
 //! history                    an hour of seconds and a day of minutes of the published figures
 //! observed snapshot          what telemetry reads from a server; all its figures at one moment, summed
 //! holds                      how long shards were locked, and how much of that the scheduler caused
@@ -136,7 +136,7 @@ pub struct Telemetry {
     evict_ns: AtomicU64,
     /// Figures of `activedefrag`.
     pub defrag: DefragFigures,
-    /// Connections to other servers that MIGRATE keeps open for its next call.
+    /// Connections to other servers that MIGRATE keeps open for its next use.
     pub migrate_links: AtomicU64,
     baseline: Mutex<Baseline>,
     ready: AtomicBool,
@@ -145,7 +145,7 @@ pub struct Telemetry {
 /// Figures of `activedefrag`.
 #[derive(Debug, Default)]
 pub struct DefragFigures {
-    /// Percent of a core that it may use now; 0 while idle.
+    /// Percent of a core that defragmentation may use now; 0 while idle.
     pub percent: AtomicU64,
     /// Allocations moved.
     pub moved: AtomicU64,
@@ -155,11 +155,11 @@ pub struct DefragFigures {
     pub keys_moved: AtomicU64,
     /// Keys without a moved allocation.
     pub keys_left_alone: AtomicU64,
-    /// Nanoseconds during which it was active, pauses included.
+    /// Nanoseconds during which defragmentation was active, pauses included.
     pub active_ns: AtomicU64,
     /// Nanoseconds since the current run began, pauses included; 0 while idle.
     pub current_ns: AtomicU64,
-    /// Nanoseconds spent, pauses excluded.
+    /// Nanoseconds that defragmentation ran, pauses excluded.
     pub spent_ns: AtomicU64,
 }
 
@@ -257,7 +257,7 @@ impl Telemetry {
         before.max(used)
     }
 
-    /// Returns the Unix time of that peak, in seconds.
+    /// Returns the Unix time of the memory peak, in seconds.
     fn peak_at_s(&self) -> u64 {
         self.peak_at_s.load(Relaxed)
     }
@@ -278,7 +278,7 @@ impl Telemetry {
             .note(config, latency::EVICTION_CYCLE, now_ms / 1_000, spent_ms);
     }
 
-    /// Records the time spent freeing the values evicted by such a slice.
+    /// Records the time spent freeing the values that a slice of background eviction removed.
     pub fn note_evicted_freed(&self, config: &Config, now_ms: u64, spent_ns: u64) {
         let spent_ms = spent_ns / 1_000_000;
         self.latency

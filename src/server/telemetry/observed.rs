@@ -29,7 +29,7 @@ pub trait Observed: Send + Sync {
     fn clients(&self) -> &Registry;
     /// Returns all users with their counts of denials.
     fn users(&self) -> &Users;
-    /// Returns the number of subscriptions.
+    /// Returns the figures of channel and pattern subscriptions.
     fn pubsub(&self) -> pubsub::Figures;
     /// Returns the number and memory of scripts and functions.
     fn scripts(&self) -> ScriptFigures;
@@ -39,10 +39,11 @@ pub trait Observed: Send + Sync {
     fn config(&self) -> Arc<Config>;
     /// Returns the cluster that this server is a node of.
     fn cluster(&self) -> Option<&dyn Cluster>;
-    /// Returns both sides of replication.
+    /// Returns the replication figures: of the primary's link if this server is a replica, and of its own
+    /// replicas.
     fn replication(&self) -> Facts;
-    /// Returns the bytes of the log, including its ring, that wait for the disk, and those that a snapshot's sink
-    /// has not accepted yet.
+    /// Returns two numbers of bytes: those of the command log that wait for the disk, including the log's ring
+    /// buffer, and those of a running snapshot that its sink has not accepted yet.
     fn held_back_bytes(&self) -> (u64, u64);
     /// Returns the largest values with their keys, except those of currently locked shards. Unlike other methods it
     /// locks shards, for readers who want key names (`metrics-key-names`).
@@ -61,7 +62,7 @@ pub trait Observed: Send + Sync {
 /// A large value with its key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BigKey {
-    /// Bytes that it takes.
+    /// Bytes that the value takes.
     pub bytes: u64,
     /// Name of its type.
     pub type_name: &'static str,
@@ -76,9 +77,9 @@ pub struct BigKey {
 pub struct Drawn {
     /// Number of keys in the database.
     pub keys: u64,
-    /// Keys sampled at random, except tracked large ones: the key, the name of its type, its bytes.
+    /// Entries sampled at random, except tracked large ones: each entry's key, type name and bytes.
     pub drawn: Vec<(Vec<u8>, &'static str, u64)>,
-    /// Sample size, including tracked large keys.
+    /// Number of random draws, including those that hit a tracked large key.
     pub draws: u64,
     /// Tracked large keys.
     pub large: Vec<BigKey>,
@@ -97,27 +98,27 @@ pub struct ScriptFigures {
     pub libraries: u64,
     /// Functions of the libraries.
     pub functions: u64,
-    /// Functions deleted by flushes.
+    /// Functions deleted by FUNCTION FLUSH.
     pub flushed_functions: u64,
-    /// Bytes of their sources.
+    /// Bytes of the libraries' sources.
     pub functions_bytes: u64,
     /// Mean bytes of an interpreter, without garbage.
     pub interpreter_bytes: u64,
     /// Bytes of all interpreters.
     pub interpreters_bytes: u64,
-    /// Bytes of compiled libraries among them.
+    /// The part of `interpreters_bytes` that compiled libraries take.
     pub interpreted_functions_bytes: u64,
-    /// Runs by the number of shards locked.
+    /// Script runs by the number of shards locked.
     pub runs: Extents,
     /// Transactions, with or without scripts, by the number of shards locked.
     pub transactions: Extents,
-    /// Shards that scripts acquired while running.
+    /// Shards that scripts locked while running, because they accessed keys that they had not declared.
     pub extended: u64,
     /// Times that scripts were rolled back and rerun.
     pub reruns: u64,
-    /// Runs that were rolled back because they took too long.
+    /// Script runs that were rolled back because they took too long.
     pub slow: u64,
-    /// Runs on dedicated threads.
+    /// Script runs on dedicated threads.
     pub apart: u64,
 }
 
@@ -130,9 +131,9 @@ pub struct TokenFigures {
     pub takes_found_held: u64,
     /// Commands that had to queue.
     pub queued: u64,
-    /// Multi-shard operations whose lowest shard was this one.
+    /// Operations on several shards of which this shard has the lowest index.
     pub multi_shard_runs: u64,
-    /// Times the token was handed over together with a command.
+    /// Times the token was passed to another thread together with a queued command.
     pub handed_over: u64,
     /// Times the token was handed to the shard's worker.
     pub worker_handovers: u64,

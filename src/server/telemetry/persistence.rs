@@ -18,7 +18,7 @@ pub struct Persistence {
     pub loading: LoadingFigures,
     /// Figures of the command log, as of a moment ago.
     pub log: LogFigures,
-    /// Number of times that writers waited.
+    /// Number of times that write commands waited for slower consumers.
     pub writer_waits: WriterWaits,
 }
 
@@ -52,11 +52,11 @@ pub struct WriterWaits {
 /// Figures of snapshots.
 #[derive(Debug)]
 pub struct RdbFigures {
-    /// Change counter at the cut of the last successful snapshot.
+    /// The change counter (`dirty`) at the moment that the last successful snapshot captured.
     pub dirty_at_save: AtomicU64,
     /// Whether a background snapshot to a file is running.
     pub in_progress: AtomicBool,
-    /// When the last successful snapshot ended.
+    /// Unix second when the last successful snapshot ended.
     pub last_save_s: AtomicU64,
     /// Whether the last background snapshot succeeded.
     pub last_ok: AtomicBool,
@@ -72,11 +72,11 @@ pub struct RdbFigures {
     pub keys_total: AtomicU64,
     /// Bytes of the running snapshot that wait to be written.
     pub waiting_bytes: AtomicU64,
-    /// Bytes of entries that the running snapshot saved out of turn because they were about to change.
+    /// Bytes of entries that the running snapshot saved early because a command was about to change them.
     pub copied_bytes: AtomicU64,
-    /// Bytes of entries that the last file snapshot saved out of turn.
+    /// Bytes of entries that the last file snapshot saved early because a command was about to change them.
     pub last_copied_bytes: AtomicU64,
-    /// Snapshots begun, whether for files, bases of the append-only file or replicas.
+    /// Snapshots begun: for snapshot files, for base files of the append-only file, or for replicas.
     pub cuts: AtomicU64,
     /// Keys per second of the last successful snapshot.
     pub last_keys_per_s: AtomicU64,
@@ -99,7 +99,7 @@ pub struct AofFigures {
     pub rewrite_began_s: AtomicU64,
     /// Whether the last rewrite succeeded.
     pub last_rewrite_ok: AtomicBool,
-    /// Bytes of entries that the last rewrite saved out of turn because they were about to change.
+    /// Bytes of entries that the last rewrite saved early because a command was about to change them.
     pub last_copied_bytes: AtomicU64,
     /// Number of rewrites.
     pub rewrites: AtomicU64,
@@ -123,7 +123,7 @@ pub struct AofFigures {
     pub fsync: Durations,
 }
 
-/// Upper bounds of the duration classes, in microseconds.
+/// Upper bounds of the duration buckets, in microseconds.
 pub const DURATION_BOUNDS_US: [u64; 10] = [
     50, 100, 250, 500, 1_000, 2_500, 10_000, 50_000, 250_000, 1_000_000,
 ];
@@ -131,7 +131,7 @@ pub const DURATION_BOUNDS_US: [u64; 10] = [
 /// A histogram of durations.
 #[derive(Debug, Default)]
 pub struct Durations {
-    /// Counts per class; the last class has no bound.
+    /// Counts by bucket; the last bucket has no upper bound.
     pub counts: [AtomicU64; DURATION_BOUNDS_US.len() + 1],
     /// Total microseconds.
     pub total_us: AtomicU64,
@@ -184,7 +184,7 @@ impl LoadingFigures {
         }
     }
 
-    /// Cancels an announced load.
+    /// Clears the loading state after [`LoadingFigures::announce`], if no load follows.
     pub fn end(&self) {
         self.is_loading.store(false, Relaxed);
     }

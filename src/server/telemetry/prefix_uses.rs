@@ -28,7 +28,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns the uses of both kinds.
+    /// Returns the sum of reads and writes.
     pub fn all(&self) -> u64 {
         self.reads + self.writes
     }
@@ -48,8 +48,8 @@ impl Counts {
     }
 }
 
-/// Prefix usage seen by one thread; see the module. A slot counts from when its prefix took it, so a count is never
-/// too large.
+/// Prefix usage seen by one thread; see the module. A slot's counts begin when its prefix takes the slot, so
+/// they may be too low but never too high.
 #[derive(Debug)]
 pub struct Uses {
     generation: u64,
@@ -91,12 +91,12 @@ impl Uses {
         self.counts.iter_mut().for_each(Counts::halve);
     }
 
-    /// Returns the most uses that a prefix outside the list may have.
+    /// Returns an upper bound of the uses of any prefix that is not in the list.
     pub(super) fn least(&self) -> u64 {
         self.list.least()
     }
 
-    /// Returns the prefixes with their counts, and the most that these may lack.
+    /// Returns the prefixes with their counts, and an upper bound of the uses missing from these counts.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Box<[u8]>, Counts, u64)> {
         let places = self.list.iter().zip(&self.counts);
         places.map(|(heavy, counts)| (heavy.name, *counts, heavy.excess))

@@ -20,11 +20,11 @@ pub struct CpuSeconds {
 /// CPU time of the process, its exited children, and its main thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cpu {
-    /// All threads.
+    /// CPU time of all threads of the process.
     pub own: CpuSeconds,
-    /// Children that were waited for.
+    /// CPU time of exited child processes.
     pub children: CpuSeconds,
-    /// The thread that started first.
+    /// CPU time of the process's main thread.
     pub main_thread: CpuSeconds,
 }
 
@@ -48,7 +48,7 @@ pub fn virtual_bytes_max() -> Option<u64> {
 
 /// Returns the number of open file descriptors, including sockets.
 pub fn open_files() -> u64 {
-    // One of them is the directory's own.
+    // One of the descriptors belongs to the directory that is being read.
     let entries = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     entries.saturating_sub(1) as u64
 }

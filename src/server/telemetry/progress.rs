@@ -26,7 +26,7 @@ const MIB: f64 = 1024.0 * 1024.0;
 /// The progress of some work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Bytes that are done.
+    /// Bytes processed so far.
     pub done_bytes: u64,
     /// Total bytes; 0 if unknown.
     pub total_bytes: u64,
@@ -72,12 +72,12 @@ impl fmt::Display for Span {
     }
 }
 
-/// Determines when the next progress line is due.
+/// Schedule that determines when the next progress line is due.
 #[derive(Debug)]
 pub struct Rhythm {
     began: Ticks,
     is_rewritten: bool,
-    /// When the next line is due, since the beginning.
+    /// When the next line is due, as time since the work began.
     due: Duration,
 }
 
@@ -185,12 +185,12 @@ impl Meter {
         }
     }
 
-    /// Reports that `done_bytes` are done.
+    /// Reports that `done_bytes` have been processed, if a progress line is due.
     pub fn reached(&mut self, done_bytes: u64) {
         self.reached_with(done_bytes, &"");
     }
 
-    /// Reports that `done_bytes` are done, followed by `more`.
+    /// Reports that `done_bytes` have been processed, if a line is due, with the text `more` after the figures.
     pub fn reached_with(&mut self, done_bytes: u64, more: &dyn fmt::Display) {
         self.reached_at(done_bytes, self.rhythm.spent(), more);
     }

@@ -29,7 +29,7 @@ pub struct Replication {
     pub partial_syncs: AtomicU64,
     /// Partial resynchronizations refused.
     pub partial_syncs_refused: AtomicU64,
-    /// Deadline until which shutdown waits for replicas, in Unix milliseconds; 0 if it does not.
+    /// Deadline until which shutdown waits for replicas, in Unix milliseconds; 0 if shutdown is not waiting.
     pub ends_at_ms: AtomicU64,
     /// Bytes sent to replicas.
     pub sent_bytes: AtomicU64,
@@ -116,14 +116,14 @@ fn die(why: &str) -> ! {
     panic!("{why}");
 }
 
-/// Both sides of replication at one moment.
+/// Replication figures at one moment: of this server as a primary, and as a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// The replication stream.
     pub stream: StreamFacts,
     /// The connected replicas.
     pub replicas: Vec<ReplicaFacts>,
-    /// Replicas that have not reconnected yet for the stream after their snapshot.
+    /// Number of replicas that received their snapshot but have not yet connected again to receive the stream.
     pub awaited: usize,
     /// The primary being followed; `None` on a primary.
     pub upstream: Option<Upstream>,

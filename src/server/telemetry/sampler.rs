@@ -1,6 +1,6 @@
 //! The `instantaneous_*` figures: rates over the last second and a half, from samples taken ten times a second.
 //!
-//! Independent of any source: totals and the time are passed in.
+//! The totals and the time are passed in.
 
 use parking_lot::Mutex;
 
@@ -10,7 +10,7 @@ const SAMPLES: usize = 16;
 /// Totals at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Commands run.
+    /// Number of commands run.
     pub commands: u64,
     /// Bytes received.
     pub bytes_in: u64,

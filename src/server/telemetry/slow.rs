@@ -1,4 +1,5 @@
-//! Slow commands for the slow log and the latency monitor: recorded while a unit runs, reported when it has ended.
+//! Slow commands for the slow log and the latency monitor: recorded while a unit (a transaction or a script)
+//! runs, and reported when the unit has ended.
 
 use std::collections::VecDeque;
 
@@ -27,7 +28,7 @@ pub struct SlowStep {
     pub step: usize,
     /// Nanoseconds that it took.
     pub duration_ns: u64,
-    /// When it finished.
+    /// When the command finished, in the slow log's order.
     pub moment: SlowlogMoment,
 }
 
@@ -68,12 +69,12 @@ pub struct SlowNotes {
 }
 
 impl SlowNotes {
-    /// Whether nothing was slow.
+    /// Whether no slow command was recorded.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.calls.is_empty()
     }
 
-    /// Inserts a step in order.
+    /// Inserts a slow step, keeping the steps in ascending order.
     pub fn note(&mut self, step: SlowStep) {
         let at = self.steps.partition_point(|other| other.step < step.step);
         self.steps.insert(at, step);
@@ -168,7 +169,7 @@ impl Reporter<'_> {
         log.add(len_max, log.moment(), self.entry(bytes as u64, arguments));
     }
 
-    /// Reports the slow calls of the script that was this step of the unit.
+    /// Reports the slow commands that the script at index `step` of the unit called.
     pub fn tell_calls(&self, notes: &SlowNotes, step: usize) {
         let mut calls = notes.calls.iter().peekable();
         if calls.peek().is_some_and(|first| first.slow.step == step) {

@@ -1,8 +1,8 @@
 //! SLOWLOG and COMMANDLOG: the slowest commands, and those with large requests or replies, newest first.
 //!
-//! Independent of commands: the session states what ran, how long, and for which client. The length limit is passed
-//! with each addition, so that a lower limit takes effect with the next such command, as in Redis. Arguments are
-//! truncated before they are kept, so an entry takes a few KiB at most.
+//! This module knows no commands: the session states what ran, how long, and for which client. The length limit
+//! is passed with each addition, so that a lower limit takes effect with the next such command, as in Redis.
+//! Arguments are truncated before they are kept, so an entry takes a few KiB at most.
 
 use std::collections::VecDeque;
 
@@ -83,8 +83,8 @@ impl Slowlog {
     /// Adds an entry, assigns its id, and drops the oldest entries beyond the limit. An entry from before the
     /// latest reset is dropped.
     ///
-    /// Entries served by a transaction may be reported before the transaction itself: then ids are reassigned, so
-    /// that they descend in the list as always.
+    /// A command that ran inside a transaction may be reported after a later entry. Its entry is then inserted
+    /// at its moment, and ids are reassigned so that they still descend in the list.
     pub fn add(&self, len_max: u64, moment: SlowlogMoment, entry: SlowlogEntry) {
         let mut inner = self.inner.lock();
         if inner.resets != moment.resets {
@@ -104,7 +104,8 @@ impl Slowlog {
         inner.entries.truncate(kept);
     }
 
-    /// Counts commands that are not kept because too many others of the same unit follow.
+    /// Counts slow commands of a unit that are not kept, because too many slow commands of the same unit follow
+    /// them.
     pub fn skip(&self, count: u64) {
         self.inner.lock().next_id += count;
     }
@@ -183,7 +184,8 @@ fn shorten<'a>(arguments: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
         }
     }
     if count > ARGUMENTS_MAX {
-        // The note replaces the last kept argument, which therefore counts as left out.
+        // The note "... (n more arguments)" replaces the last kept argument, so that argument counts as left
+        // out.
         let left_out = count - ARGUMENTS_MAX + 1;
         kept[ARGUMENTS_MAX - 1] = format!("... ({left_out} more arguments)").into_bytes();
     }

@@ -1,7 +1,7 @@
 //! All figures at one moment, summed over shards and threads: the source of INFO, the metrics and MEMORY STATS.
 //!
 //! Gathering only reads published counters: no token is taken, so scrapes and shards never wait for each other.
-//! Each figure is consistent, though not all are from the same instant.
+//! Each figure is correct by itself, but the figures are not all from the same instant.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -100,8 +100,8 @@ impl DatabaseFigures {
     }
 }
 
-/// Values that figures have been relative to since CONFIG RESETSTAT: shards' figures and registries are written by
-/// others and cannot be reset.
+/// Values at the last CONFIG RESETSTAT, which are subtracted from later figures: shards' figures and registries
+/// are written by others and cannot be reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Baseline {
     /// Counts by database.
@@ -183,7 +183,7 @@ pub struct Snapshot {
     pub most_commands: u64,
     /// Event-loop iterations other than the reads of connections.
     pub rounds: RoundFigures,
-    /// Rates per second.
+    /// Rates per second over the last second and a half (INFO's `instantaneous_*`).
     pub rates: Rates,
     /// Figures by shard.
     pub shards: Vec<ShardFigures>,
@@ -207,7 +207,7 @@ pub struct Snapshot {
     pub leases: LeaseFigures,
     /// Keys watched for transactions.
     pub watched_keys: u64,
-    /// Keys that clients are blocked on which also want to wake when the key is deleted.
+    /// Keys that clients are blocked on that must also be woken when the key is deleted.
     pub waited_keys_when_gone: u64,
     /// Figures of locks, rate limits and queues of due work.
     pub locks: Locks,
@@ -227,7 +227,7 @@ pub struct Snapshot {
     pub clients_cut: u64,
     /// Connections closed because one request or transaction was too large.
     pub overfed: u64,
-    /// Both sides of replication.
+    /// Replication figures, as a primary and as a replica.
     pub replication: Facts,
     /// Figures of subscriptions.
     pub pubsub: pubsub::Figures,
@@ -294,7 +294,7 @@ pub struct Eviction {
     pub from_main: u64,
     /// Keys evicted at random or by their deadline.
     pub otherwise: u64,
-    /// Keys promoted because they were used while new.
+    /// Keys promoted from the queue of new keys to the main queue because they were used.
     pub promoted: u64,
     /// Keys that were set again soon after their eviction.
     pub ghost_hits: u64,

@@ -20,7 +20,7 @@ use crate::telemetry::metrics;
 use crate::telemetry::observed::Observed;
 use basalt_core::base::{base64, hex, lossless};
 
-/// Size in bytes from which on a page is compressed.
+/// Minimum size, in bytes, of a page that is compressed.
 const COMPRESSED_BYTES_MIN: usize = 1024;
 
 /// Returns the response to a request for one of the endpoint's own pages, or 404.
@@ -75,8 +75,8 @@ pub(super) fn own(request: &Request<Incoming>, service: &dyn Observed) -> Respon
     }
 }
 
-/// Returns why clients should not be routed to this server, if so: it is starting or stopping, or it refuses writes
-/// because of the disk. On a replica refused writes do not count.
+/// Returns why clients should not be routed to this server, if so: it is starting or stopping, or it refuses
+/// writes because of the disk. A replica stays ready even if it refuses writes.
 fn unready(service: &dyn Observed) -> Option<String> {
     let telemetry = service.telemetry();
     if !telemetry.is_ready() {
@@ -105,7 +105,7 @@ const GUARDS: [(HeaderName, &str); 6] = [
     (CACHE_CONTROL, "no-store"),
 ];
 
-/// Adds the common headers to a response.
+/// Adds the security headers [`GUARDS`] to a response.
 pub(super) fn guarded(mut response: Response<Body>) -> Response<Body> {
     let headers = response.headers_mut();
     for (name, value) in GUARDS {
@@ -133,7 +133,8 @@ pub fn page(asked: &HeaderMap, page: Vec<u8>) -> Response<Body> {
 }
 
 fn gzip(page: &[u8]) -> io::Result<Vec<u8>> {
-    // Recurring numbers and names shrink to a tenth at the fastest level; better levels take several times as long.
+    // The page's recurring numbers and names shrink to a tenth at the fastest level; better levels take several
+    // times as long.
     let mut encoder = GzEncoder::new(Vec::with_capacity(page.len() / 4), Compression::fast());
     encoder.write_all(page)?;
     encoder.finish()

@@ -13,12 +13,12 @@ use hyper::{Request, body::Incoming};
 
 use basalt_commands::config::Config;
 
-/// Response to a client that used a foreign name.
+/// Response to a browser whose request names a host that is not this server.
 pub const FOREIGN: &str =
     "Unknown host name. Use the address of the server, or add the name to console-hosts.
 ";
 
-/// Whether a request used one of this server's names.
+/// Whether a request's host name is one of this server's names.
 pub fn has_own_host(request: &Request<Incoming>, config: &Config) -> bool {
     let mut named = request.headers().get_all(HOST).iter();
     let host = match (request.uri().authority(), named.next(), named.next()) {
@@ -59,7 +59,8 @@ fn is_ours(host: &str, config: &Config, own_name: &str) -> bool {
     is("localhost") || is(own_name) || listed.any(is)
 }
 
-/// Returns the part before the port, without the brackets of an IPv6 address; `None` if the rest is not a port.
+/// Returns the host of `host[:port]`, without the brackets of an IPv6 address; `None` if the text after the
+/// host is not a port.
 fn without_port(host: &str) -> Option<&str> {
     let (name, port) = match host.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,

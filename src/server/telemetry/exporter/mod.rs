@@ -1,9 +1,9 @@
 //! The HTTP endpoint: `/metrics`, `/health` and `/ready`, on its own thread with a small runtime. A [`Site`] adds
 //! the other pages.
 //!
-//! The endpoint only reads published counters, so a scrape waits for no shard, and even a slow scrape takes no time
-//! from threads that serve clients. Connections, headers and the time to send and receive are bounded. No client
-//! waits for a slot, so probes are answered whatever slots others hold.
+//! The endpoint only reads published counters, so a scrape waits for no shard, and even a slow scrape takes no
+//! time from threads that serve clients. Connections, headers and the time to send and receive are bounded. No
+//! client waits for a connection slot, so probes are answered even if other clients hold all slots.
 //!
 //! ```text
 //! places     connection slots and their eviction
@@ -73,8 +73,8 @@ pub struct Visit {
 }
 
 impl Visit {
-    /// Keeps the connection's slot for a streaming response, until the returned guard is dropped; `None` if there
-    /// are too many.
+    /// Keeps the connection's slot for a streaming response, until the returned guard is dropped; `None` if too
+    /// many connections have streaming responses.
     pub fn stay(&self) -> Option<Stay> {
         Places::stay(&self.places, self.number)
     }
@@ -108,7 +108,8 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Returns the addresses it listens on, with the ports that the system chose.
+    /// Returns the addresses on which the endpoint listens; a configured port of 0 appears as the port that the
+    /// system chose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -116,7 +117,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // There is no receiver left if the thread has ended.
+        // Sending fails if the thread has already ended, which is fine.
         let _ = self.stop.send(true);
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was reported where it occurred.
@@ -161,8 +162,8 @@ async fn serve(
     let places = Arc::<Places>::default();
     let turns = Arc::new(Semaphore::new(1));
     for listener in listeners {
-        // The socket was created on this machine a moment ago; a runtime that cannot register sockets can serve
-        // nothing.
+        // The socket was created on this machine a moment ago; if the runtime cannot register it, skip this
+        // address.
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
             continue;
         };
@@ -173,7 +174,7 @@ async fn serve(
         };
         tokio::spawn(accept(listener, shared, Arc::clone(&places)));
     }
-    // An error means that the handle is gone, which has the same effect.
+    // An error means that the handle was dropped, which stops the endpoint, too.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
@@ -208,7 +209,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Served, places: Arc<P
             let _ = tokio::time::timeout(CONNECTION_TIMEOUT, served).await;
             own_places.leave(number);
         });
-        // The endpoint has one thread, so the task has not run yet.
+        // The endpoint has one thread, so the spawned task cannot have run (and left) yet.
         places.take(number, address, task.abort_handle());
     }
 }
@@ -229,8 +230,9 @@ async fn serve_one(stream: TcpStream, shared: &Served, visit: &Visit) {
     }
 }
 
-/// Answers a connection's requests. Scrapes and the site's pages are produced one at a time, and other ready work
-/// runs in between; so a probe waits for at most one or two of them, however many are requested.
+/// Answers a connection's requests. Scrapes and the site's pages are produced one at a time, and other ready
+/// work runs in between; so a probe of `/health` waits for at most one or two pages, however many are
+/// requested.
 async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, shared: &Served, visit: &Visit) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -27,7 +27,7 @@ impl<S> Impatient<S> {
         }
     }
 
-    /// Returns the result of a write, or a timeout error.
+    /// Returns the result of a write, or a timeout error if the socket accepted no bytes for [`WRITE_TIMEOUT`].
     fn within<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,10 +1,10 @@
 //! Connection slots and their eviction.
 //!
 //! A new connection always gets a slot. If none is free, the address with the most connections loses its oldest
-//! one; so an address with many requests takes slots from itself. A connection with a streaming response, such as
-//! an open page, stays: no request evicts it. The number of staying connections is limited, so that slots remain
-//! for requests. Beyond the limit a connection may not stay, unless another address has more of them, which then
-//! loses one.
+//! one; so an address with many requests takes slots from itself. A connection with a streaming response, such
+//! as an open console page, is a "staying" connection: no ordinary request evicts it. The number of staying
+//! connections is limited, so that slots remain for requests. Beyond the limit a connection may not stay,
+//! unless another address has more of them, which then loses one.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ const _: () = assert!(STAYING_OF_ONE_MAX < STAYING_MAX && STAYING_MAX + 16 <= CO
 /// Connection slots; see the module.
 #[derive(Default)]
 pub(super) struct Places {
-    /// Connections in order of arrival.
+    /// Open connections in order of arrival.
     taken: Mutex<Vec<Place>>,
     last_number: AtomicU64,
 }
@@ -84,7 +84,7 @@ impl Places {
         self.taken.lock().retain(|place| place.number != number);
     }
 
-    /// Makes a connection stay, if the limits allow it.
+    /// Marks a connection as staying and returns its guard, or `None` if the limits do not allow it.
     pub(super) fn stay(places: &Arc<Places>, number: u64) -> Option<Stay> {
         let mut taken = places.taken.lock();
         let address = taken.iter().find(|place| place.number == number)?.address;
@@ -100,7 +100,7 @@ impl Places {
         let leaves = match all >= STAYING_MAX {
             true => {
                 let (first, count) = most(&taken, true)?;
-                // The address that loses one would not have fewer afterwards.
+                // Do not evict if that only moves the imbalance: the other address must have at least two more.
                 if count <= own + 1 {
                     return None;
                 }
@@ -122,8 +122,8 @@ impl Places {
     }
 }
 
-/// Finds the address with the most staying (or other) connections. Returns the index of its oldest one, and their
-/// number.
+/// Finds the address with the most connections, among the staying ones if `stay`, else among the others.
+/// Returns the index of its oldest connection, and the number of its connections.
 fn most(taken: &[Place], stay: bool) -> Option<(usize, usize)> {
     let of_kind = || taken.iter().filter(|place| place.stays == stay);
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
@@ -188,7 +188,7 @@ mod tests {
             come(&places, 1);
         }
         assert_eq!(count(&places, 1, true), STAYING_OF_ONE_MAX);
-        // A client that closes a page can open another one.
+        // An address at its limit may open a page again after closing one.
         first.pop();
         first.push(open(1));
         assert!(first.iter().all(Option::is_some));

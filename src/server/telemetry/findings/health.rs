@@ -1,5 +1,6 @@
-//! Findings about current failures: writes refused because of the disk, a broken link to the primary, certificates,
-//! the cluster. Failed slot migrations are reported for as long as other findings.
+//! Findings about current failures: writes refused because of the disk, a broken link to the primary,
+//! certificates, the cluster. A failed slot migration is reported for the same number of minutes as other
+//! recent events.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use basalt_commands::config::Config;
 use basalt_commands::config::values::system_text;
 use basalt_core::base::text::visible;
 
-/// Days before its expiry from which on a certificate is reported. ACME certificates are renewed thirty days
+/// A certificate is reported from this many days before its expiry. ACME certificates are renewed thirty days
 /// before.
 const CERTIFICATE_DAYS: i64 = 14;
 
@@ -74,7 +75,8 @@ impl Situation {
     }
 }
 
-/// Returns the first part of MEMORY DOCTOR, which operators consult when something is wrong.
+/// Returns the first part of MEMORY DOCTOR's text: current failures, because operators consult it when
+/// something is wrong.
 pub fn text(situation: &Situation) -> String {
     let mut text = String::new();
     for (_, finding) in findings(situation) {
@@ -147,14 +149,14 @@ fn replication(situation: &Situation, findings: &mut Vec<Finding>) {
     let Some(upstream) = &situation.upstream else {
         return;
     };
-    // While a snapshot is being received, the link is up.
+    // While the replica receives a snapshot, the link to the primary is up.
     if matches!(upstream.state, LinkState::Connected | LinkState::Sync) {
         return;
     }
     let mut facts = upstream.info.iter();
     let down_s = facts.find(|(name, _)| *name == "master_link_down_since_seconds");
     let since = match down_s.and_then(|(_, seconds)| seconds.parse::<i64>().ok()) {
-        // The link was never up.
+        // The link to the primary was never up.
         None | Some(..0) => String::new(),
         Some(seconds) => format!(" (for {seconds} s)"),
     };
@@ -349,7 +351,7 @@ fn lonely_primaries(map: &ClusterMap, findings: &mut Vec<Finding>) {
         .filter(|(at, node)| !node.flags.any(NodeFlags::FAILED) && !has_replica(*at))
         .map(|(_, node)| &node.id.as_str()[..8])
         .collect();
-    // A cluster without any replica was set up that way on purpose.
+    // Assume that a cluster without any replica was set up that way on purpose.
     let has_any = map.nodes.iter().any(|node| !node.is_primary());
     if !lonely.is_empty() && has_any {
         findings.push(Finding::new(

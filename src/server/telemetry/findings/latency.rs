@@ -14,23 +14,25 @@ use basalt_commands::command::host::LatencyEvent;
 use basalt_commands::config::Config;
 use basalt_commands::config::values::Appendfsync;
 
-/// Percentage of attempts to lock a shard that find it locked from which on contention is reported.
+/// Contention is reported if at least this percentage of attempts to lock a shard found it locked.
 const HELD_PERCENT: f64 = 1.0;
 
-/// Fewer attempts than this are too few to judge.
+/// Contention is judged only after this many attempts to lock a shard.
 const TRIES_MIN: u64 = 100_000;
 
-/// A command over a whole value of this size locks its shard for long.
+/// Values of at least this many bytes are reported, because a command that processes such a value as a whole
+/// keeps its shard locked for long.
 const SLOW_BYTES: u64 = 8 << 20;
 
-/// Mean sync duration in microseconds from which on writers are delayed.
+/// Syncs of the append-only file are reported as slow if they take at least this long on average, in
+/// microseconds.
 const SLOW_SYNC_US: u64 = 5_000;
 
 /// The state to be diagnosed.
 #[derive(Clone, Debug, Default)]
 pub struct Situation {
     pub(super) config: Arc<Config>,
-    /// Recent events, with their worst milliseconds.
+    /// Recent latency events (LATENCY LATEST), each with its longest duration in milliseconds.
     pub(super) events: Vec<(String, u64)>,
     pub(super) hot_key: Option<HotKey>,
     /// Size of the largest value of each type.
@@ -187,7 +189,7 @@ fn shards(situation: &Situation, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reports a command that held a shard for long.
+/// Reports a command that kept a shard locked for long.
 fn long_run(hold: Hold) -> Finding {
     let waited = match hold.waited_ns >= hold.ns / 10 {
         true => format!(
@@ -206,7 +208,7 @@ fn long_run(hold: Hold) -> Finding {
     )
 }
 
-/// Reports a shard held for long by a thread that was not scheduled.
+/// Reports a shard that stayed locked for long because the thread that had locked it was not scheduled.
 fn long_wait(hold: Hold) -> Finding {
     Finding::new(
         "threads",
@@ -326,7 +328,8 @@ mod tests {
             shown.contains("4.0 % of all accesses") && shown.contains("busy for 250 ms without"),
             "{shown}"
         );
-        // The same hold by a thread that got no core is not due to commands.
+        // A thread that waited for a core while it had locked the shard is reported differently: no command is
+        // to blame.
         situation.late.holds.by_run = Hold::default();
         situation.late.holds.by_wait.waited_ns = 240_000_000;
         assert_eq!(remedies(&situation), ["shards", "threads"]);

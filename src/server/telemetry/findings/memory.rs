@@ -16,22 +16,22 @@ use basalt_commands::config::values::MaxmemoryPolicy;
 /// Memory use below which it is too early to judge.
 const LITTLE_BYTES: u64 = 5 << 20;
 
-/// Difference in bytes from which on it is reported.
+/// Minimum difference between two memory figures, in bytes, that is reported.
 const NOTABLE_BYTES: u64 = 10 << 20;
 
-/// Memory of a process for its program and threads, beyond the data.
+/// Bytes that a process needs for its program and threads, in addition to the data.
 const PROGRAM_BYTES: u64 = 24 << 20;
 
-/// Mean memory of a client from which on it is reported.
+/// Clients are reported if they take at least this many bytes on average.
 const CLIENT_BYTES: u64 = 200 << 10;
 
-/// Share of all data from which on a single value is reported.
+/// A single value is reported if it takes at least this share of all data.
 const LARGE_PART: f64 = 0.1;
 
-/// Share of a limit from which on it counts as reached.
+/// A limit counts as reached from this share of it.
 const CLOSE: f64 = 0.95;
 
-/// Difference in hit ratio from which on other memory sizes are reported.
+/// Another memory size is suggested only if it changes the hit ratio by at least this much.
 const NOTABLE_POINTS: f64 = 0.02;
 
 /// The state to be diagnosed.
@@ -176,7 +176,7 @@ fn limit(situation: &Situation, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Checks what the process takes beyond the memory in use.
+/// Checks the process's memory beyond the bytes in use: fragmentation, free pages that the allocator keeps.
 fn resident(situation: &Situation, findings: &mut Vec<Finding>) {
     let Situation { report, config, .. } = situation;
     let exceeds = |part: u64, whole: u64, ratio: f64| {
@@ -339,7 +339,7 @@ mod tests {
             "a small limit is one"
         );
         assert!(text(&situation).contains("commands that need memory are refused"));
-        // A program with little data takes more than these limits allow.
+        // The memory of the program itself must not be reported as fragmentation when there is little data.
         let mut situation = quiet();
         situation.report.used = 8 << 20;
         situation.report.peak = situation.report.used;

@@ -4,8 +4,8 @@
 //! Findings about failures come before suggestions for improvement ([`health`]), and MEMORY DOCTOR begins with
 //! them.
 //!
-//! A finding is about the current state or the last minutes ([`recent`]), or states since when it applies; once
-//! fixed, it disappears by itself.
+//! A finding is about the current state or the last minutes ([`recent`]), or states since when it applies. A
+//! finding disappears by itself once its cause is fixed.
 
 pub mod health;
 pub mod latency;
@@ -19,9 +19,9 @@ use super::observed::Observed;
 pub struct Finding {
     /// The diagnosis with figures, and its fix.
     pub text: String,
-    /// The text for viewers who may not see key names, if it contains one.
+    /// The text without the key's name, for viewers who may not see key names; `None` if the text names no key.
     pub unnamed: Option<String>,
-    /// The key that is named.
+    /// The key that the text names, if any.
     pub key: Option<Vec<u8>>,
     /// The directive or command that fixes it; empty if the server has none.
     pub remedy: &'static str,
@@ -46,7 +46,7 @@ impl Finding {
     }
 }
 
-/// Returns all findings by the name of their subject; failures come first.
+/// Returns all findings, each with the name of its subject; failures come first.
 pub fn all(service: &dyn Observed) -> Vec<(&'static str, Finding)> {
     let broken = health::findings(&health::Situation::of(service));
     let memory = memory::findings(&memory::Situation::of(service));

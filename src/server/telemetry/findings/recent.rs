@@ -1,5 +1,5 @@
-//! Recent events. Findings are based on them, so that fixed problems and old events disappear: a sum counts by its
-//! recent growth, a longest duration by the longest of each minute.
+//! Events of the last minutes, on which findings are based so that old problems disappear from the reports. Of
+//! a sum, only its growth in these minutes counts; of a longest duration, only the longest of these minutes.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,15 +19,15 @@ pub struct Sums {
     pub takes: u64,
     /// Attempts that found shards locked.
     pub takes_found_held: u64,
-    /// Syncs of the append-only file.
+    /// Syncs (fsync) of the append-only file.
     pub syncs: u64,
     /// Microseconds that these syncs took.
     pub sync_total_us: u64,
-    /// Writes that did not wait for the previous sync.
+    /// Writes of the append-only file that did not wait for the previous sync.
     pub delayed_syncs: u64,
-    /// Times that writers waited for the disk.
+    /// Times that write commands waited for the append-only file.
     pub waits_for_disk: u64,
-    /// Times that writers waited for a replica.
+    /// Times that write commands waited for a replica.
     pub waits_for_replica: u64,
     /// Keys evicted.
     pub evicted: u64,
@@ -76,9 +76,9 @@ impl Sums {
 /// Recent events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfLate {
-    /// Recent growth of the sums.
+    /// Growth of the sums in the last minutes.
     pub sums: Sums,
-    /// The longest holds of shards.
+    /// The longest times that threads kept shards locked.
     pub holds: Longest,
 }
 
@@ -92,9 +92,9 @@ pub struct Recent {
 struct Minutes {
     /// Number of the current minute, since 1970.
     number: u64,
-    /// Second in which the threads were last read.
+    /// Unix second in which the threads' scheduling times were last read.
     read_s: u64,
-    /// State at the end of each minute, oldest first: the sums, and the longest holds of the minute.
+    /// State at the end of each minute, oldest first: the sums, and the longest shard locks of the minute.
     ended: VecDeque<(Sums, Longest)>,
 }
 
@@ -109,7 +109,7 @@ impl Minutes {
     }
 
     fn of_late(&self, now: Sums, holds: Longest) -> OfLate {
-        // A server that started recently began with zero.
+        // A server that started only recently: its sums began at zero.
         let (before, counted) = match self.ended.len() > MINUTES {
             true => (self.ended[0].0, 1),
             false => (Sums::default(), 0),

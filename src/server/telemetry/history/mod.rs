@@ -1,9 +1,9 @@
 //! History of all rows of [`series`]: the last hour by seconds, and the last day by minutes.
 //!
-//! The background samples the published figures once a second, so that a page opened after an incident shows it.
-//! Rates, shares and percentiles are those of the second between two samples. A minute keeps the mean of its
-//! seconds, or the worst of them where that is more useful. Memory is bounded and allocated in blocks of 60 points,
-//! so that a server which has just started uses none:
+//! The background samples the published figures once a second, so that a page opened after an incident shows
+//! it. Rates, shares and percentiles are those of the second between two samples. The point of a minute is the
+//! mean of its seconds, or the worst second where that is more useful. Memory is bounded and allocated in
+//! blocks of 60 points, so that a server which has just started uses none:
 //!
 //! ```text
 //! seconds   block | block | … 60 + 1 blocks of 60 points      point: the time, a value per series,
@@ -38,12 +38,14 @@ const SECONDS_BLOCKS: usize = 61;
 /// Blocks of the last day.
 const MINUTES_BLOCKS: usize = 25;
 
-/// Bytes of a block: its values, its times, and its entry in the queue, of which up to half may be empty.
+/// Bytes of a block: its values, its times, and its entry in the queue of blocks, whose capacity may be up to
+/// twice its length.
 const BLOCK_BYTES: usize = allocated(BLOCK_POINTS * WIDTH * size_of::<f32>())
     + allocated(BLOCK_POINTS * size_of::<u64>())
     + 2 * size_of::<Block>();
 
-/// Returns the bytes that the allocator uses for `bytes`; it has four size classes per power of two.
+/// Returns the bytes that the allocator uses for `bytes`; sizes are rounded up to one of four size classes per
+/// power of two.
 const fn allocated(bytes: usize) -> usize {
     bytes.next_multiple_of(bytes.next_power_of_two() / 8)
 }
@@ -77,7 +79,7 @@ pub struct Point<'a> {
 
 impl Point<'_> {
     /// Returns the value of the row at index `series` of [`SERIES`]; `None` where it is undefined, such as a
-    /// percentile of nothing.
+    /// percentile in a second without commands.
     pub fn value(&self, series: usize) -> Option<f64> {
         let value = *self.values[..SERIES.len()].get(series)?;
         (!value.is_nan()).then_some(f64::from(value))
@@ -93,7 +95,7 @@ impl Point<'_> {
 /// A sample of the figures; sums and gauges are unprocessed.
 #[derive(Clone, Debug)]
 pub struct Reading {
-    /// Up to [`READ_EACH`] figures per row.
+    /// For each row, the up to [`READ_EACH`] figures from which its value is computed.
     figures: Vec<[f64; READ_EACH]>,
     /// Runs of all commands by duration.
     buckets: Buckets,
@@ -177,11 +179,12 @@ impl Inner {
     }
 }
 
-/// Returns the values of the time between two samples. If statistics were reset in between, the growth of sums is
-/// unknown and reported as such: a drop to zero would look like an outage.
+/// Returns the values of one point: of the time between two samples, `interval_s` seconds apart. If statistics
+/// were reset in between, the growth of sums is unknown and reported as such: a drop to zero would look like an
+/// outage.
 fn values(before: &Reading, now: &Reading, interval_s: f64) -> [f32; WIDTH] {
     let is_reset = before.resets != now.resets;
-    // A sum that shrinks was reset, too.
+    // A sum that shrank was also reset.
     let growth = |then: f64, now: f64| match is_reset || now < then {
         true => f64::NAN,
         false => now - then,

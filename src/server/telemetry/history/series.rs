@@ -37,7 +37,7 @@ impl Source<'_> {
     }
 }
 
-/// The unit of a row's values.
+/// The unit of a row's values, as shown by the console's API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A count.
@@ -71,7 +71,7 @@ impl Unit {
     }
 }
 
-/// The combination of a minute's seconds.
+/// How the seconds of a minute are combined into the minute's point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fold {
     /// The mean.
@@ -80,7 +80,7 @@ pub enum Fold {
     Max,
 }
 
-/// The source of a row's values.
+/// How a row's value is computed from samples.
 pub(super) enum Read {
     /// A figure, unchanged.
     Gauge(fn(&Source<'_>) -> f64),
@@ -88,7 +88,7 @@ pub(super) enum Read {
     Field(&'static str),
     /// A monotonic sum, recorded as its growth per second.
     Rate(fn(&Source<'_>) -> f64),
-    /// A field of INFO that is such a sum.
+    /// A field of INFO that only grows, recorded as its growth per second.
     FieldRate(&'static str),
     /// The growth of the first field of INFO, in percent of the growth of both.
     Share([&'static str; READ_EACH]),
@@ -106,7 +106,7 @@ pub struct Series {
     pub unit: Unit,
     /// A short description.
     pub says: &'static str,
-    /// The combination of a minute's seconds.
+    /// How the seconds of a minute are combined.
     pub fold: Fold,
     pub(super) read: Read,
 }
@@ -165,7 +165,7 @@ const fn percentile(name: &'static str, says: &'static str, percent: f64) -> Ser
     Series::new(name, Unit::Microseconds, says, Read::Percentile(percent)).worst()
 }
 
-/// Returns a figure of the worst replica.
+/// Returns the largest value of `figure` among all replicas.
 fn worst_replica(source: &Source<'_>, figure: fn(&ReplicaFacts) -> u64) -> f64 {
     let replicas = source.snapshot.replication.replicas.iter();
     replicas.map(figure).max().unwrap_or(0) as f64

@@ -63,7 +63,7 @@ fn rates_shares_and_percentiles_are_those_of_the_time_between_two_readings() {
     );
     assert!(value("latency_max") > 1e9 / 1e3 * 500.0);
     assert_eq!(found[SERIES.len() + 3], 50.0);
-    // Durations beyond the classes count in the last one.
+    // Durations beyond all latency classes count in the last class.
     assert_eq!(found[SERIES.len() + CLASSES - 1], 0.5);
 }
 
@@ -75,7 +75,7 @@ fn nothing_is_said_where_nothing_ran_and_a_reset_is_no_negative_rate() {
     }
     assert!(found[at("ops")].is_nan(), "nothing is known of that second");
     assert_eq!(found[SERIES.len() + 3], 0.0);
-    // The same holds for sums that had already grown beyond their previous values.
+    // After a reset, growth is unknown even if a sum has already exceeded its value before the reset.
     let mut later = reading(110.0, &[(3, 90)]);
     later.resets = 1;
     let found = values(&reading(100.0, &[(3, 5)]), &later, 1.0);
@@ -115,7 +115,7 @@ fn an_hour_of_seconds_and_a_day_of_minutes_are_kept_and_no_more() {
         minutes.len()
     );
     assert_eq!(minutes.last(), Some(&(end_s - 60, Some(29.5))));
-    // A minute keeps its worst second of a latency.
+    // A minute's latency is that of its worst second.
     let worst = collect(&inner, Step::Minute, "latency_p99");
     assert_eq!(worst.last(), Some(&(end_s - 60, Some(59.0))));
 }

@@ -23,7 +23,7 @@ use basalt_engine::sizes::{BINS, Sizes, TYPES_COUNTED};
 /// The Redis version claimed towards clients.
 pub const REDIS_VERSION: &str = "7.4.0";
 
-/// Returns the Redis version reported to clients: the true one, unless the configuration overrides it.
+/// Returns the Redis version reported to clients: [`REDIS_VERSION`], unless the configuration overrides it.
 pub fn told_version(config: &Config) -> &str {
     match config.version_override.as_str() {
         "" => REDIS_VERSION,
@@ -199,7 +199,7 @@ impl Lines {
     }
 }
 
-/// Returns part/whole, or zero if `whole` is zero.
+/// Returns `part` divided by `whole`, or zero if `whole` is zero.
 pub(super) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         0.0

@@ -10,7 +10,7 @@ fn service(config: Config) -> Service {
     crate::start::build(Arc::new(config), 4, Telemetry::new(None, 2))
 }
 
-/// Returns the titles in order and the fields by name, after checking the format of every line.
+/// Returns the section titles in order and the fields by name, after checking the format of every line.
 fn parse(text: &str) -> (Vec<&str>, HashMap<&str, &str>) {
     let mut titles = Vec::new();
     let mut fields = HashMap::new();
@@ -83,7 +83,7 @@ fn sections_are_chosen_by_name_and_unknown_ones_are_empty() {
     assert_eq!(parse(&two).0, ["Clients", "Keyspace"]);
     for word in ["all", "everything"] {
         let all = text(&service, &names(&[word, "cpu"]));
-        // All but the sections that must be named.
+        // INFO all shows all sections except those shown only when named.
         assert_eq!(parse(&all).0.len(), SECTIONS.len() - ON_DEMAND.len());
     }
 }

@@ -59,10 +59,10 @@ static FORMAT: AtomicU8 = AtomicU8::new(0);
 /// The code of the [`LogTimestampFormat`] in force.
 static TIMESTAMP: AtomicU8 = AtomicU8::new(0);
 
-/// Whether lines name the server a replica.
+/// Whether log lines show the role of a replica.
 static IS_REPLICA: AtomicBool = AtomicBool::new(false);
 
-/// Whether user data are kept out of the log.
+/// Whether user data are redacted in the log (`hide-user-data-from-log`).
 static HIDES: AtomicBool = AtomicBool::new(false);
 
 /// Whether the terminal's current line is one that [`rewrite`] overwrites.
@@ -80,7 +80,7 @@ const SYSLOG_PATH: &str = "/dev/log";
 /// Placeholder for hidden user data.
 pub const HIDDEN: &str = "*redacted*";
 
-/// Destination of lines.
+/// Destination of log lines.
 #[derive(Debug)]
 enum Output {
     Stdout { is_terminal: bool },
@@ -101,7 +101,7 @@ pub fn start(config: &Config) -> io::Result<()> {
         Output::File(path)
     };
     if OUTPUT.set(output).is_ok() {
-        // Another subscriber exists only in tests, and may stay.
+        // Setting the subscriber fails only in tests that already set another one, which may stay.
         let _ = tracing::subscriber::set_global_default(Registry::default().with(Lines));
     }
     if config.syslog_enabled {
@@ -154,7 +154,8 @@ pub fn is_on_terminal() -> bool {
     matches!(OUTPUT.get(), Some(Output::Stdout { is_terminal: true }))
 }
 
-/// Whether a startup error must also go to standard error, because the operator does not see the log there.
+/// Whether a startup error must also go to standard error, because the log does not go to the operator's
+/// terminal.
 fn needs_word() -> bool {
     match OUTPUT.get() {
         Some(Output::Stdout { is_terminal }) => !is_terminal && io::stderr().is_terminal(),
@@ -172,7 +173,7 @@ pub fn refusal(text: &str) {
     }
 }
 
-/// Writes a line on the terminal that the next such line, or the next line of the log, overwrites.
+/// Writes a progress line on the terminal. The next progress line, or the next line of the log, overwrites it.
 pub fn rewrite(text: &str) {
     if is_on_terminal() && LEVEL.load(Relaxed) <= 2 {
         let mut stdout = io::stdout().lock();

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-/// Lines kept.
+/// Number of log lines kept.
 pub const LINES_MAX: usize = 200;
 
-/// Bytes kept of a line.
+/// Bytes kept of each line's message.
 const LINE_BYTES_MAX: usize = 400;
 
 /// A line of the log.

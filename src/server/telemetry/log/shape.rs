@@ -57,7 +57,7 @@ impl Line<'_> {
             match letter {
                 '"' | '\\' if is_quoted => text.extend(['\\', letter]),
                 '\n' | '\r' | '\t' => text.extend(letter.escape_default()),
-                // Escapes characters that could make a terminal or a reader mistake the line for something else.
+                // Escapes characters that a terminal would interpret or that would disguise the text.
                 letter if !letter.is_control() && !is_invisible(letter) => text.push(letter),
                 letter if format == LogFormat::Json => {
                     for unit in letter.encode_utf16(&mut [0; 2]) {

@@ -15,10 +15,11 @@ use parking_lot::Mutex;
 use basalt_commands::config::values::SyslogFacility;
 use basalt_core::base::text::is_invisible;
 
-/// Maximum wait of a line for a log that does not read, or for another thread's line.
+/// Maximum time that a line waits for a syslog daemon that does not read, or for another thread that sends a
+/// line.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Longer lines are truncated.
+/// Maximum bytes of a line; longer lines are truncated.
 const LINE_BYTES_MAX: usize = 8 * 1024;
 
 /// Syslog severities of our levels: debug, info, notice, warning.
@@ -54,7 +55,7 @@ impl Syslog {
         }
     }
 
-    /// Connects. Otherwise the first line connects.
+    /// Connects to syslog's socket now. If not called, the first line connects.
     pub(super) fn open(&self) -> io::Result<()> {
         let socket = self.connect()?;
         *self.socket.lock() = Some(socket);
@@ -68,8 +69,8 @@ impl Syslog {
         Ok(socket)
     }
 
-    /// Sends a line; `rank` is its level, from 0 for debug to 3 for warning. The line is lost if syslog is down,
-    /// but a restarted syslog receives it.
+    /// Sends a line; `rank` is its level, from 0 for debug to 3 for warning. The line is lost if syslog is
+    /// down; later lines reach a restarted syslog.
     pub(super) fn send(&self, rank: u8, message: &str) {
         let severity = SEVERITIES[usize::from(rank).min(SEVERITIES.len() - 1)];
         let priority = self.facility * 8 + severity;

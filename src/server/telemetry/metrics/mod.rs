@@ -246,7 +246,7 @@ fn keyspace(page: &mut Page, source: &Source<'_>) {
     expiry_lag(page, snapshot);
 }
 
-/// A family of per-database figures.
+/// One metric of databases: its name, its help text, and the function that reads the figure.
 type DatabaseRow = (&'static str, &'static str, fn(&DbCounts) -> u64);
 
 static DATABASE_COUNTERS: [DatabaseRow; 4] = [
@@ -497,7 +497,8 @@ fn commands(page: &mut Page, snapshot: &Snapshot) {
             Series {
                 labels,
                 buckets: buckets.collect(),
-                // Sum the buckets themselves, so that the count agrees with them even while commands run.
+                // Sum the buckets instead of reading `calls`, so that the count agrees with them even while
+                // commands run.
                 count: command.buckets.iter().sum(),
                 sum: command.duration_ns as f64 / 1e3,
             }
@@ -510,7 +511,7 @@ fn commands(page: &mut Page, snapshot: &Snapshot) {
     );
 }
 
-/// A family of per-shard figures.
+/// One metric of shards: its name, its help text, and the function that reads the figure.
 type ShardRow = (&'static str, &'static str, fn(&ShardFigures) -> u64);
 
 static SHARD_GAUGES: [ShardRow; 2] = [

@@ -1,9 +1,9 @@
 //! Builder for the metrics page.
 //!
-//! Whole numbers go through the `metrics` facade into a registry of `metrics-exporter-prometheus` that lives for
-//! one scrape, so nothing is global and nothing can go stale. What that registry cannot hold is written here, in
-//! the same format: counters of seconds (its counters are integers) and histograms whose buckets are already
-//! counted.
+//! Whole numbers go through the `metrics` facade into a registry of `metrics-exporter-prometheus` that lives
+//! for one scrape, so nothing is global and nothing can go stale. Metrics that the registry cannot hold are
+//! written by this module, in the same format: counters of seconds (its counters are integers) and histograms
+//! whose buckets are already counted.
 
 use std::fmt::Write;
 
@@ -25,7 +25,7 @@ pub(super) struct Series<'a> {
 /// One labelled summary.
 pub(super) struct Quantiles<'a> {
     pub(super) labels: &'a [(&'a str, &'a str)],
-    /// The value of the label `quantile`, and the quantile.
+    /// Pairs of a value of the label `quantile` and the figure at that quantile.
     pub(super) quantiles: Vec<(String, f64)>,
     pub(super) count: u64,
     pub(super) sum: f64,

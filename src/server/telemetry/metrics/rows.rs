@@ -548,7 +548,7 @@ pub(super) static LEASES: &[Row] = &[
     ),
 ];
 
-/// Unusual runs of scripts.
+/// Script runs that were slow, rolled back or moved to dedicated threads.
 pub(super) static SCRIPTS: &[Row] = &[
     counter(
         "basalt_script_apart_runs_total",

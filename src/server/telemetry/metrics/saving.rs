@@ -10,7 +10,7 @@ use super::super::snapshot::Snapshot;
 use super::page::{Page, Series};
 use basalt_commands::config::Config;
 
-/// A name, a help text, and the value.
+/// A metric: its name, its help text, and its value.
 type Row = (&'static str, &'static str, f64);
 
 /// Writes all persistence metrics.
@@ -135,7 +135,8 @@ fn schedule(page: &mut Page, figures: &Persistence, config: &Config, dirty: u64,
     );
 }
 
-/// Writes the figures of the append-only file and its rewrites. Sizes date from when it was last enabled.
+/// Writes the figures of the append-only file and its rewrites. While the append-only file is disabled, its
+/// sizes are those of the time when it was last enabled.
 fn append_only(page: &mut Page, aof: &AofFigures) {
     gauges(
         page,
@@ -204,7 +205,7 @@ fn syncs(page: &mut Page, aof: &AofFigures) {
                 "Background fsyncs of the append-only file in progress.",
                 count(&aof.pending_fsync),
             ),
-            // redis_exporter uses a gauge, too.
+            // A gauge, as in redis_exporter, although the value only grows.
             (
                 "redis_aof_delayed_fsync",
                 "Fsyncs of the append-only file that took longer than two seconds.",
@@ -234,7 +235,8 @@ fn series(durations: &Durations) -> Series<'_> {
     }
 }
 
-/// Writes the figures of the command log. Nothing is logged while there is no reader.
+/// Writes the figures of the command log. Nothing is logged while no reader (append-only file or replica)
+/// exists.
 fn log(page: &mut Page, log: &LogFigures) {
     let (used, ring) = (count(&log.used_bytes), count(&log.ring_bytes));
     gauges(

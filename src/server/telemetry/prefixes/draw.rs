@@ -15,7 +15,7 @@ const DRAWS: u64 = 4_096;
 /// Entries sampled per lock of a shard.
 const DRAWS_AT_ONCE: u64 = 64;
 
-/// Attempts at a shard that other threads have locked.
+/// Attempts to lock a shard that other threads have locked, before it is left out.
 const TRIES: usize = 3;
 
 /// Sampled figures of one prefix.
@@ -70,7 +70,7 @@ impl Held {
 pub struct Drawn {
     /// Number of entries sampled.
     pub draws: u64,
-    /// Figures by prefix.
+    /// Sampled figures by prefix.
     pub of: HashMap<Vec<u8>, Held>,
 }
 

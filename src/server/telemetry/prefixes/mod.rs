@@ -33,7 +33,7 @@ const DEVIATIONS: f64 = 3.0;
 /// The definition of a prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// The delimiter behind each part of a key. If empty, prefixes are disabled.
+    /// The delimiter that ends each part of a key's prefix. If empty, prefixes are disabled.
     pub delimiter: Vec<u8>,
     /// Maximum number of parts in a prefix.
     pub depth: u32,
@@ -172,7 +172,7 @@ impl Prefixes {
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
     counts: Counts,
-    /// The most that the counts may lack.
+    /// An upper bound of the uses missing from the counts.
     excess: u64,
     listed: u64,
 }

@@ -106,7 +106,7 @@ fn what_planted_prefixes_take_lies_within_the_errors() {
         assert!((4_096..=4_096 + 8).contains(&report.drawn), "{report:?}");
         assert_eq!(report.prefixes.len(), truth.len());
     }
-    // All large values are tracked, so none is left to random sampling.
+    // All large values are tracked and counted exactly, so their figures have no sampling error.
     let blobs = reports[0]
         .prefixes
         .iter()

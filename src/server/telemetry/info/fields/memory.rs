@@ -51,7 +51,7 @@ fn muzzy_bytes() -> u64 {
     number("stats.arenas.4096.pmuzzy") * number("arenas.page")
 }
 
-/// Returns the difference of two figures.
+/// Formats by how much the first figure exceeds the second.
 fn more(one: u64, other: u64) -> Option<String> {
     shown(one as i64 - other as i64)
 }
@@ -168,7 +168,7 @@ pub(in crate::telemetry::info) static MEMORY: &[Field] = &[
         }
     }),
     text("mem_allocator", |_| shown(memory::allocator_name())),
-    // Tables grow one segment at a time.
+    // Always zero: hash tables grow one segment at a time, so no second table exists while rehashing.
     zero("mem_overhead_db_hashtable_rehashing"),
     count("active_defrag_running", |s| defrag(s, |d| &d.percent)),
     count("lazyfree_pending_objects", |s| {

@@ -40,7 +40,7 @@ enum Read {
     Bytes(fn(&Source<'_>) -> u64),
     /// A percentage with two decimals, from a part and the whole.
     Percent(fn(&Source<'_>) -> (u64, u64)),
-    /// A text; the line is omitted if there is none.
+    /// A text; the line is omitted if the function returns `None`.
     Text(fn(&Source<'_>) -> Option<String>),
     /// A value known at build time.
     Constant(&'static str),
@@ -160,7 +160,7 @@ fn link(source: &Source<'_>, figure: fn(&Replication) -> &AtomicU64) -> u64 {
     figure(&source.telemetry.replication).load(Relaxed)
 }
 
-/// Returns the slot migrations in progress, outgoing and incoming.
+/// Returns the number of slot migrations in progress, outgoing and incoming.
 fn moves(source: &Source<'_>) -> MovesInProgress {
     let cluster = source.service.cluster();
     cluster.map_or_else(MovesInProgress::default, |cluster| {
@@ -290,7 +290,7 @@ pub(super) static STATS: &[Field] = &[
     }),
     count("expired_keys", |s| s.snapshot.counts.expired),
     count("expired_subkeys", |s| s.snapshot.expired_fields),
-    // Valkey's name.
+    // The field's name in Valkey; Redis has another.
     count("expired_fields", |s| s.snapshot.expired_fields),
     decimal("expired_stale_perc", |_| 0.0),
     zero("expired_time_cap_reached_count"),
@@ -413,7 +413,7 @@ pub(super) static CLUSTER: &[Field] = &[count("cluster_enabled", |s| {
     u64::from(s.config.cluster_enabled != ClusterMode::No)
 })];
 
-/// Rows of that section about slot migrations, shown if there are other nodes.
+/// Rows of the section `cluster` about slot migrations, shown if the cluster has other nodes.
 pub(super) static SLOT_MOVES: &[Field] = &[
     count("slot_exports_in_progress", |s| moves(s).exports),
     count("slot_exports_finished", |s| {

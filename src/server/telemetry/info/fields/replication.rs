@@ -6,7 +6,7 @@ use basalt_commands::command::host::primary::{Channel, ReplicaFacts, ReplicaStat
 use basalt_commands::command::host::replica::Upstream;
 use basalt_core::base::text::visible;
 
-/// Writes the section: its rows, in between the state of the link to a primary, and a line for each replica.
+/// Writes the section: the role, the link to the primary (if any), one line for each replica, and the stream.
 pub(in crate::telemetry::info) fn section(source: &Source<'_>, lines: &mut Lines) {
     let facts = &source.snapshot.replication;
     write(ROLE, source, lines);
