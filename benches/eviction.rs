@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use basalt_core::base::hash::{Seed, slot};
+use basalt_core::base::hash::{HashSeed, slot};
 use basalt_core::base::random::Random;
 use basalt_engine::evict::Policy;
 use basalt_engine::evict::budget::Budget;
@@ -149,7 +149,7 @@ fn traces(requests: usize) -> Vec<Trace> {
     traces
 }
 
-const SEED: Seed = Seed { k0: 11, k1: 22 };
+const SEED: HashSeed = HashSeed { k0: 11, k1: 22 };
 
 struct Cache {
     engines: Vec<Engine>,

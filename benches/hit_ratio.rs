@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 mod support;
 
-use basalt_core::base::hash::{Seed, slot};
+use basalt_core::base::hash::{HashSeed, slot};
 use basalt_core::structures::reuse_distance::Estimate;
 use basalt_engine::evict::Policy;
 use basalt_engine::evict::budget::Budget;
@@ -416,7 +416,7 @@ struct Cell {
 }
 
 fn engines(workload: &Workload, policy: &str, bytes: usize, shards: usize) -> Cell {
-    let seed = Seed { k0: 11, k1: 13 };
+    let seed = HashSeed { k0: 11, k1: 13 };
     let mut engines: Vec<Engine> = (0..shards)
         .map(|shard| Engine::new(1, seed, workload.seed + shard as u64))
         .collect();

@@ -15,14 +15,14 @@ use std::thread;
 
 use basalt_server::shard::ownership::engines::HeldEngines;
 use basalt_server::shard::ownership::queued::QueuedMessage;
-use basalt_server::shard::ownership::{Message, Shards};
+use basalt_server::shard::ownership::{ShardMessage, ShardSet};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 struct Add {
     shards: Vec<u16>,
 }
 
-impl Message<u64> for Add {
+impl ShardMessage<u64> for Add {
     fn shards(&self) -> &[u16] {
         &self.shards
     }
@@ -42,8 +42,8 @@ fn add(shards: &[u16]) -> Box<QueuedMessage<Add>> {
     })
 }
 
-fn shards(count: usize) -> Arc<Shards<u64, Add>> {
-    Arc::new(Shards::new(vec![0; count]))
+fn shards(count: usize) -> Arc<ShardSet<u64, Add>> {
+    Arc::new(ShardSet::new(vec![0; count]))
 }
 
 fn alone(c: &mut Criterion) {

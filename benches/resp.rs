@@ -8,7 +8,7 @@ use basalt_core::base::extended::Extended;
 use basalt_core::base::glob::{Case, matches};
 use basalt_core::base::number::{F64Buffer, parse_f64, parse_i64};
 use basalt_core::resp::reply::{Out, Protocol};
-use basalt_core::resp::request::{Limits, Parser, Requests};
+use basalt_core::resp::request::{Parser, RequestLimits, Requests};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
 /// Encodes `count` requests, GET and SET alternately, with keys and values of 16 bytes.
@@ -42,7 +42,7 @@ fn inlines(count: usize) -> Vec<u8> {
 
 fn parse(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("parse");
-    let limits = Limits::default();
+    let limits = RequestLimits::default();
     for (name, make) in [
         ("get_set", gets_and_sets as fn(usize) -> Vec<u8>),
         ("inline", inlines),

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use basalt_commands::client::connection::Connection;
 use basalt_commands::client::shared::Shared;
 use basalt_commands::config::Config;
-use basalt_core::resp::request::Limits;
+use basalt_core::resp::request::RequestLimits;
 use basalt_server::session::batch::Batch;
 use basalt_server::session::{Session, Step};
 use basalt_server::shard::job::Ticket;
@@ -136,7 +136,7 @@ impl Client {
         let (session, batch) = (&mut self.session, &mut self.batch);
         batch.input.extend_from_slice(&self.encoded[self.next]);
         self.next = (self.next + 1) % self.encoded.len();
-        let limits = Limits {
+        let limits = RequestLimits {
             bulk_len_max: self.config.proto_max_bulk_len,
             query_bytes_max: self.config.client_query_buffer_limit,
             inline_len_max: 65_536,

@@ -10,10 +10,10 @@
 
 use std::hint::black_box;
 
-use basalt_core::base::hash::{SLOTS, Seed, slot};
+use basalt_core::base::hash::{HashSeed, SLOTS, slot};
 use basalt_core::structures::entry::Entry;
 use basalt_core::structures::ordered::ranking::Ranking;
-use basalt_core::structures::ordered::{Direction, Form};
+use basalt_core::structures::ordered::{Direction, OrderedIndexType};
 use basalt_core::structures::table::Table;
 use basalt_core::structures::wheel::Wheel;
 use basalt_engine::keyspace::Deadline;
@@ -21,7 +21,7 @@ use basalt_engine::{Engine, Key, Now};
 use criterion::{BatchSize, Criterion, Throughput};
 use rustix::time::{ClockId, clock_gettime};
 
-const SEED: Seed = Seed {
+const SEED: HashSeed = HashSeed {
     k0: 0x0123_4567_89ab_cdef,
     k1: 0xfedc_ba98_7654_3210,
 };
@@ -36,7 +36,7 @@ fn main() {
         for count in [1000, if small { 10_000 } else { 1_000_000 }] {
             lookups(&mut criterion, count);
             changes(&mut criterion, count);
-            for form in [Form::Tree, Form::Skip] {
+            for form in [OrderedIndexType::Tree, OrderedIndexType::Skip] {
                 rankings(&mut criterion, count, form);
             }
             slots(&mut criterion, count);
@@ -251,7 +251,7 @@ fn timers(criterion: &mut Criterion) {
 }
 
 /// Sorted sets of members with random scores, over either index.
-fn rankings(criterion: &mut Criterion, count: usize, form: Form) {
+fn rankings(criterion: &mut Criterion, count: usize, form: OrderedIndexType) {
     let mut ranking = Ranking::new(form, SEED);
     let mut draw = Draw(4);
     for number in 0..count {

@@ -15,17 +15,17 @@ use std::sync::Arc;
 use basalt_core::base::maps;
 
 /// A database and a key in it.
-type Place = (usize, Box<[u8]>);
+type DbKey = (usize, Box<[u8]>);
 
 /// The alarms of a shard, see the module.
 #[derive(Debug, Default)]
 pub(super) struct Alarms {
-    by_place: HashMap<Arc<Place>, u64>,
-    by_time: BTreeSet<(u64, Arc<Place>)>,
+    by_place: HashMap<Arc<DbKey>, u64>,
+    by_time: BTreeSet<(u64, Arc<DbKey>)>,
 }
 
 impl Alarms {
-    pub(super) fn set(&mut self, place: &Arc<Place>, at_ms: u64) {
+    pub(super) fn set(&mut self, place: &Arc<DbKey>, at_ms: u64) {
         if let Some(before) = self.by_place.insert(Arc::clone(place), at_ms) {
             self.by_time.remove(&(before, Arc::clone(place)));
         }
@@ -33,7 +33,7 @@ impl Alarms {
     }
 
     /// Removes the alarm of a key without waiters.
-    pub(super) fn clear(&mut self, place: &Place) {
+    pub(super) fn clear(&mut self, place: &DbKey) {
         if self.by_place.is_empty() {
             return;
         }
@@ -44,7 +44,7 @@ impl Alarms {
     }
 
     /// Removes and returns the database and key of the next alarm that is due by `now_ms`.
-    pub(super) fn pop_due(&mut self, now_ms: u64) -> Option<Arc<Place>> {
+    pub(super) fn pop_due(&mut self, now_ms: u64) -> Option<Arc<DbKey>> {
         let (at_ms, _) = self.by_time.first()?;
         if *at_ms > now_ms {
             return None;

@@ -6,7 +6,7 @@
 //! be left out of this walk.
 
 use super::{Engine, Key};
-use crate::value::{Object, Standing};
+use crate::value::{CollectionCursor, Object};
 use basalt_core::alloc::account;
 use basalt_core::alloc::slabs::Mover;
 use basalt_core::structures::entry::{EntryRef, Value};
@@ -21,7 +21,7 @@ pub struct Walk {
     position: u64,
     is_table_done: bool,
     /// Large collections of the segments walked last, and the progress in each.
-    collections: Vec<(Box<[u8]>, Standing)>,
+    collections: Vec<(Box<[u8]>, CollectionCursor)>,
     /// Keys of which some allocation was moved.
     pub keys_moved: u64,
     /// Keys that were examined and not moved.
@@ -39,7 +39,7 @@ impl Engine {
             let moved = mover.moved;
             let next = self.relocate_collection(walk.db, &name, from, mover);
             walk.keys_moved += u64::from(mover.moved > moved);
-            if next != Standing::default() {
+            if next != CollectionCursor::default() {
                 walk.collections.push((name, next));
             }
             return true;
@@ -58,7 +58,7 @@ impl Engine {
                     .relocate_some(walk.position, ENTRIES_PER_SLICE, mover, |entry| {
                         if is_collection(entry) {
                             account::apart(|| {
-                                collections.push((entry.key().into(), Standing::default()))
+                                collections.push((entry.key().into(), CollectionCursor::default()))
                             });
                         }
                     })
@@ -78,19 +78,19 @@ impl Engine {
         &mut self,
         index: usize,
         name: &[u8],
-        from: Standing,
+        from: CollectionCursor,
         mover: &mut Mover,
-    ) -> Standing {
+    ) -> CollectionCursor {
         let key = Key::new(name, self.seed);
         let Some(db) = self.dbs.get_mut(index).and_then(|db| db.as_deref_mut()) else {
-            return Standing::default();
+            return CollectionCursor::default();
         };
         let Some(place) = db.find(&key) else {
-            return Standing::default();
+            return CollectionCursor::default();
         };
         db.charged(|db| match db.table.edit(place).object_mut() {
             Some(object) => object.relocate_some(from, ENTRIES_PER_SLICE, mover),
-            None => Standing::default(),
+            None => CollectionCursor::default(),
         })
     }
 }
@@ -100,11 +100,11 @@ mod tests {
     use super::*;
     use crate::Now;
     use crate::keyspace::Deadline;
-    use crate::value::sorted_set::{Limits, SortedSetMut};
-    use basalt_core::base::hash::Seed;
-    use basalt_core::structures::ordered::Form;
+    use crate::value::sorted_set::{SortedSetLimits, SortedSetMut};
+    use basalt_core::base::hash::HashSeed;
+    use basalt_core::structures::ordered::OrderedIndexType;
 
-    const SEED: Seed = Seed { k0: 1, k1: 2 };
+    const SEED: HashSeed = HashSeed { k0: 1, k1: 2 };
     const NOW: Now = Now { unix_ms: 1_000 };
 
     fn name(index: usize) -> String {
@@ -158,10 +158,10 @@ mod tests {
     #[test]
     fn collections_of_which_everything_moves_are_paid_for_to_the_byte() {
         let mut engine = Engine::new(1, SEED, 1);
-        let limits = Limits {
+        let limits = SortedSetLimits {
             members: 10,
             member_bytes: 64,
-            form: Form::Tree,
+            form: OrderedIndexType::Tree,
             seed: SEED,
         };
         let key = |name: &'static str| Key::new(name.as_bytes(), SEED);

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::Key;
 use super::record::{Audience, Head, Log, Records};
 use super::tracking::{Forgotten, InvalidatedKey, Invalidations, Tracked, TrackedCount, Written};
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::base::random::Random;
 use basalt_core::structures::block::Content;
 
@@ -619,7 +619,7 @@ impl Effects {
         &mut self,
         key: &Key<'_>,
         client: u64,
-        seed: Seed,
+        seed: HashSeed,
         keys_max: u64,
         random: &mut Random,
     ) {

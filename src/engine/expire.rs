@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use super::db::{Db, gone_at, next_due};
 use super::effect::Event;
 use super::own_deadlines::OwnDeadlines;
-use super::value::{DataType, Kind, Object, Trash, lapse};
+use super::value::{DataType, Object, Trash, TypeEncoding, lapse};
 use super::{Engine, Leaving, Now};
 use basalt_core::alloc::account;
 use basalt_core::structures::entry::EntryRef;
-use basalt_core::structures::table::Place;
+use basalt_core::structures::table::TablePosition;
 use basalt_core::structures::wheel;
 
 /// Wheel items examined per database and slice; keeps a slice well under 100 µs.
@@ -93,7 +93,7 @@ pub(super) fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
 
 /// Returns the event of elements deleted by expiry, and the command that deletes them elsewhere.
 fn said_of_lapsed(entry: EntryRef<'_, Object>) -> (Event, &'static [u8]) {
-    match Kind(entry.kind()).data_type() {
+    match TypeEncoding(entry.kind()).data_type() {
         DataType::Set => (Event::SEXPIRED, b"SREM"),
         _ => (Event::HEXPIRED, b"HDEL"),
     }
@@ -313,7 +313,7 @@ impl Engine {
     pub(super) fn expire_due(
         &mut self,
         index: usize,
-        place: Place,
+        place: TablePosition,
         now: Now,
         fields_max: usize,
     ) -> bool {
@@ -349,7 +349,13 @@ impl Engine {
     }
 
     /// Deletes some expired elements of a collection and records it. Returns true if the key is gone.
-    fn expire_elements(&mut self, index: usize, place: Place, now: Now, fields_max: usize) -> bool {
+    fn expire_elements(
+        &mut self,
+        index: usize,
+        place: TablePosition,
+        now: Now,
+        fields_max: usize,
+    ) -> bool {
         let now_ms = now.unix_ms;
         let Some(db) = self.dbs[index].as_deref_mut() else {
             return false;
@@ -410,7 +416,7 @@ impl Engine {
     /// Logs that the key of a collection is about to be deleted, as a change left only expired elements in it. If
     /// such elements remain, an expiry of the key is logged, because the logged change does not remove them
     /// elsewhere.
-    pub(super) fn log_left_due(&mut self, index: usize, place: Place, now: Now) {
+    pub(super) fn log_left_due(&mut self, index: usize, place: TablePosition, now: Now) {
         if let Some(db) = self.dbs[index].as_deref()
             && is_over(db.at(place), now.unix_ms)
         {
@@ -454,9 +460,9 @@ mod tests {
     use crate::Key;
     use crate::db::Db;
     use crate::keyspace::Deadline;
-    use basalt_core::base::hash::Seed;
+    use basalt_core::base::hash::HashSeed;
 
-    const SEED: Seed = Seed { k0: 1, k1: 2 };
+    const SEED: HashSeed = HashSeed { k0: 1, k1: 2 };
 
     fn set(engine: &mut Engine, name: &str, now_ms: u64, deadline: Deadline) {
         let key = Key::new(name.as_bytes(), SEED);

@@ -135,14 +135,14 @@ pub(super) struct Fences {
     /// Shared with a snapshot that has not yet written the fences: the first change after its cut makes a copy.
     by_key: Arc<ByKey>,
     /// Previous fences, for undo: one entry per change since the current attempt began.
-    before: Option<Vec<Change>>,
+    before: Option<Vec<FenceChange>>,
     /// Number of locks that are held.
     held_keys: usize,
     held_bytes: usize,
 }
 
 /// A key and its previous fence.
-pub(super) type Change = (Box<[u8]>, Option<Fenced>);
+pub(super) type FenceChange = (Box<[u8]>, Option<Fenced>);
 
 impl Fences {
     pub(super) fn is_empty(&self) -> bool {
@@ -253,7 +253,7 @@ impl Fences {
 
     /// Reverts to the fences at the time when recording began and returns the changes. The caller must
     /// [set](Fences::hold) the bytes of each key that is held again.
-    pub(super) fn undo(&mut self) -> Vec<Change> {
+    pub(super) fn undo(&mut self) -> Vec<FenceChange> {
         let before = self.before.take().unwrap_or_default();
         for (key, fenced) in before.iter().rev() {
             let gone = match fenced {

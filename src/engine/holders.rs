@@ -68,7 +68,7 @@ pub(super) const LEASES_PER_LOOK: usize = 512;
 const CLOSED: u64 = 0;
 
 /// Leases by their keys.
-pub(super) type ByKey = HashMap<Leased, Lease>;
+pub(super) type LeasesByKey = HashMap<Leased, Lease>;
 
 /// A user's number and a connection's id.
 type Holder = (u64, u64);
@@ -83,7 +83,7 @@ struct Queue {
 /// Ended entries of a queue, beyond twice those in force, at which it is compacted.
 const ENDED_MAX: usize = 16;
 
-fn is_in_force(by_key: &ByKey, (number, leased): (u64, Leased)) -> bool {
+fn is_in_force(by_key: &LeasesByKey, (number, leased): (u64, Leased)) -> bool {
     let lease = by_key.get(&leased);
     lease.is_some_and(|lease| lease.number == number)
 }
@@ -95,7 +95,7 @@ impl Queue {
     }
 
     /// Counts one ended lease. Returns whether the queue has leases in force.
-    fn ended(&mut self, by_key: &ByKey) -> bool {
+    fn ended(&mut self, by_key: &LeasesByKey) -> bool {
         self.count -= 1;
         if self.items.len() > 2 * self.count + ENDED_MAX {
             self.items.retain(|item| is_in_force(by_key, *item));
@@ -105,7 +105,7 @@ impl Queue {
     }
 
     /// Returns the oldest lease in force.
-    fn oldest(&mut self, by_key: &ByKey) -> Option<Leased> {
+    fn oldest(&mut self, by_key: &LeasesByKey) -> Option<Leased> {
         while let Some(item) = self.items.front() {
             if is_in_force(by_key, *item) {
                 return Some(item.1);
@@ -147,7 +147,7 @@ impl Holders {
     }
 
     /// Removes a lease that has ended and is no longer in `by_key`.
-    pub(super) fn went(&mut self, lease: &Lease, by_key: &ByKey) {
+    pub(super) fn went(&mut self, lease: &Lease, by_key: &LeasesByKey) {
         if let Some(user) = self.users.get_mut(&lease.user) {
             self.sizes.remove(&(user.count, lease.user));
             match user.ended(by_key) {
@@ -182,7 +182,7 @@ impl Holders {
     pub(super) fn victim(
         &mut self,
         asker: u64,
-        by_key: &mut ByKey,
+        by_key: &mut LeasesByKey,
         connections: Option<&dyn Connections>,
     ) -> Option<Leased> {
         if let Some(connections) = connections {
@@ -208,7 +208,7 @@ impl Holders {
 
     /// Assigns the leases of closed connections to [`CLOSED`].
     #[cold]
-    fn look_for_closed(&mut self, by_key: &mut ByKey, connections: &dyn Connections) {
+    fn look_for_closed(&mut self, by_key: &mut LeasesByKey, connections: &dyn Connections) {
         let all = self.connections.keys().copied();
         let is_closed = |of: &Holder| of.1 != CLOSED && !connections.is_open(of.1);
         let closed: Vec<Holder> = all.filter(is_closed).collect();
@@ -242,10 +242,10 @@ mod tests {
 
     use super::*;
     use crate::{Engine, Key, Now};
-    use basalt_core::base::hash::Seed;
+    use basalt_core::base::hash::HashSeed;
     use basalt_core::base::random::Random;
 
-    const SEED: Seed = Seed { k0: 1, k1: 2 };
+    const SEED: HashSeed = HashSeed { k0: 1, k1: 2 };
     const HOUR_MS: u64 = 3_600_000;
 
     /// Connections whose user number is the digits before the last six.

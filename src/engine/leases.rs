@@ -24,7 +24,7 @@ use super::holders::{Connections, Holders, LEASES_MAX, Lease, Leased};
 use super::published::Published;
 use super::{Engine, Now};
 use basalt_core::alloc::account;
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::base::maps;
 
 /// Random bits of a token. A guess hits one of 2^53: a million guesses a second, for as long as a lease of a minute
@@ -70,13 +70,13 @@ pub(super) struct Leases {
     forgotten: u64,
     /// Undo records of the current attempt.
     pub(super) undo: Option<Vec<Undo>>,
-    seed: Option<Seed>,
+    seed: Option<HashSeed>,
     pub(super) published: Option<Arc<Published>>,
 }
 
 /// The reason for the end of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum LeaseEndReason {
     Filled,
     Dropped,
     Time,
@@ -85,7 +85,7 @@ pub(super) enum End {
 
 impl Leases {
     /// Creates an empty set of leases that publishes its counts in `published`.
-    pub(super) fn published_in(published: Arc<Published>, seed: Seed) -> Leases {
+    pub(super) fn published_in(published: Arc<Published>, seed: HashSeed) -> Leases {
         Leases {
             seed: Some(seed),
             published: Some(published),
@@ -130,14 +130,14 @@ impl Leases {
     }
 
     /// Ends a lease. Returns the key if clients wait for it.
-    pub(super) fn end(&mut self, leased: Leased, end: End) -> Option<Box<[u8]>> {
+    pub(super) fn end(&mut self, leased: Leased, end: LeaseEndReason) -> Option<Box<[u8]>> {
         if let (Some(published), true) = (&self.published, self.by_key.contains_key(&leased)) {
             let figures = &published.leases;
             match end {
-                End::Filled => figures.filled.add(1),
-                End::Dropped => figures.dropped.add(1),
-                End::Time => figures.void_by_time.add(1),
-                End::Change => figures.void_by_change.add(1),
+                LeaseEndReason::Filled => figures.filled.add(1),
+                LeaseEndReason::Dropped => figures.dropped.add(1),
+                LeaseEndReason::Time => figures.void_by_time.add(1),
+                LeaseEndReason::Change => figures.void_by_change.add(1),
             }
         }
         self.charged(|leases| {
@@ -188,14 +188,14 @@ impl Leases {
     /// Ends the lease of a key that changed, if there is one.
     pub(super) fn void(&mut self, db: usize, key: &[u8]) {
         let leased = (db, self.hash(key));
-        self.end(leased, End::Change);
+        self.end(leased, LeaseEndReason::Change);
     }
 
     /// Ends all leases of a database; the caller handles the keys that clients wait for.
     pub(super) fn void_db(&mut self, db: usize) {
         let all: Vec<Leased> = self.by_key.keys().copied().collect();
         for leased in all.into_iter().filter(|leased| leased.0 == db) {
-            self.end(leased, End::Change);
+            self.end(leased, LeaseEndReason::Change);
         }
     }
 
@@ -266,7 +266,7 @@ impl Engine {
             if until_ms > now.unix_ms {
                 return (false, until_ms);
             }
-            let waited = self.waiters.leases.end((db, hash), End::Time);
+            let waited = self.waiters.leases.end((db, hash), LeaseEndReason::Time);
             self.waiters.note_attention();
             if let Some(key) = waited {
                 self.waiters.wake(db, &key);
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
     use crate::Key;
 
-    const SEED: Seed = Seed { k0: 1, k1: 2 };
+    const SEED: HashSeed = HashSeed { k0: 1, k1: 2 };
 
     fn now(unix_ms: u64) -> Now {
         Now { unix_ms }

@@ -47,7 +47,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::base::random::Random;
 use basalt_core::structures::entry::EntryRef;
 use basalt_core::structures::reuse_distance::ReuseDistance;
@@ -68,7 +68,7 @@ pub struct Key<'a> {
 
 impl<'a> Key<'a> {
     /// Hashes a key that did not come with a request.
-    pub fn new(bytes: &'a [u8], seed: Seed) -> Key<'a> {
+    pub fn new(bytes: &'a [u8], seed: HashSeed) -> Key<'a> {
         Key {
             bytes,
             hash: seed.hash(bytes),
@@ -240,7 +240,7 @@ pub struct Engine {
     /// One more than the index of the last database that was ever written or read: most clients use only the first
     /// database.
     dbs_end: usize,
-    seed: Seed,
+    seed: HashSeed,
     published: Arc<Published>,
     /// Random numbers for RANDOMKEY, eviction and the like.
     pub random: Random,
@@ -276,7 +276,7 @@ pub struct Engine {
     attempt: Option<Box<undo::Attempt>>,
     budget: Arc<Budget>,
     /// The rules that order keys for eviction; None if keys are not ordered.
-    order: Option<evict::order::Rules>,
+    order: Option<evict::order::EvictionParams>,
     /// The number of shards, if keys are indexed by slot, as in a cluster.
     slot_shards: Option<u16>,
     /// Resources used by requests per slot, if counted.
@@ -300,7 +300,7 @@ pub fn engine_of<'e>(engines: &'e mut [&mut Engine], shard: u16) -> Option<&'e m
 
 impl Engine {
     /// Creates an engine with `database_count` databases, all empty and without memory of their own.
-    pub fn new(database_count: usize, seed: Seed, random_seed: u64) -> Engine {
+    pub fn new(database_count: usize, seed: HashSeed, random_seed: u64) -> Engine {
         #[cfg(test)]
         basalt_core::base::sizes::shrink();
         let published = Arc::new(Published::new(database_count));
@@ -406,7 +406,7 @@ impl Engine {
     }
 
     /// Returns the hash key of all tables.
-    pub fn seed(&self) -> Seed {
+    pub fn seed(&self) -> HashSeed {
         self.seed
     }
 

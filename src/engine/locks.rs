@@ -110,9 +110,9 @@ mod tests {
     use crate::evict::Policy;
     use crate::evict::budget::Budget;
     use crate::value::hash::{FieldDeadline, HashMut, HashRules, new_hash};
-    use basalt_core::base::hash::Seed;
+    use basalt_core::base::hash::HashSeed;
 
-    const SEED: Seed = Seed { k0: 3, k1: 4 };
+    const SEED: HashSeed = HashSeed { k0: 3, k1: 4 };
     const NOW: Now = Now {
         unix_ms: 1_700_000_000_000,
     };

@@ -41,7 +41,7 @@ pub enum State {
 
 /// The step to run with the shards locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Task {
+enum MigrationStep {
     Collect,
     Settle,
 }
@@ -55,13 +55,13 @@ pub struct Transfer {
     pub requests: Vec<u8>,
     /// The largest stamp seen so far.
     pub stamp: u64,
-    task: Task,
-    options: Options,
+    task: MigrationStep,
+    options: MigrateDumpOptions,
 }
 
 /// Options of dumping.
 #[derive(Clone, Copy, Debug)]
-struct Options {
+struct MigrateDumpOptions {
     is_moving: bool,
     replaces: bool,
     compresses: bool,
@@ -77,8 +77,8 @@ impl Transfer {
             keys,
             requests: Vec::new(),
             stamp: 0,
-            task: Task::Collect,
-            options: Options {
+            task: MigrationStep::Collect,
+            options: MigrateDumpOptions {
                 is_moving,
                 replaces,
                 compresses,
@@ -106,13 +106,13 @@ impl Transfer {
     /// Makes the next [`Transfer::run`] dump wanted keys as RESTORE requests. A second dump replaces what arrived
     /// first, and also deletes keys at the destination that no longer exist here.
     pub fn collect(&mut self) {
-        self.task = Task::Collect;
+        self.task = MigrationStep::Collect;
     }
 
     /// Makes the next [`Transfer::run`] delete keys that arrived, except those that have changed, which are wanted
     /// again. Ends all watches.
     pub fn settle(&mut self) {
-        self.task = Task::Settle;
+        self.task = MigrationStep::Settle;
     }
 
     /// Returns the number of keys in a state.
@@ -132,17 +132,17 @@ impl Transfer {
                 continue;
             };
             match (self.task, moving.state) {
-                (Task::Collect, State::Wanted) => {
+                (MigrationStep::Collect, State::Wanted) => {
                     moving.state = dump(engine, &moving.watched, now, self.options, &mut requests);
                 }
-                (Task::Settle, State::Arrived) => {
+                (MigrationStep::Settle, State::Arrived) => {
                     let was_there;
                     (moving.state, was_there) = settle(engine, &moving.watched, now);
                     if was_there {
                         gone.push((moving.watched.db, moving.watched.key.clone()));
                     }
                 }
-                (Task::Settle, State::Dumped) if self.options.is_moving => {
+                (MigrationStep::Settle, State::Dumped) if self.options.is_moving => {
                     moving.watched.forget(engine);
                     moving.state = State::Settled;
                 }
@@ -151,7 +151,7 @@ impl Transfer {
         }
         self.agree(engines);
         log_deletions(engines, &gone);
-        if self.task == Task::Collect {
+        if self.task == MigrationStep::Collect {
             // Later changes of any of the keys get a larger stamp than this.
             for moving in &mut self.keys {
                 moving.watched.stamp = self.stamp;
@@ -177,7 +177,7 @@ fn dump(
     engine: &mut Engine,
     watched: &Watched,
     now: Now,
-    options: Options,
+    options: MigrateDumpOptions,
     requests: &mut Vec<u8>,
 ) -> State {
     let key = watched.key();
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
     use crate::Key;
     use crate::keyspace::Deadline;
-    use basalt_core::base::hash::Seed;
+    use basalt_core::base::hash::HashSeed;
 
     const NOW: Now = Now { unix_ms: 1_000 };
 
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_key_that_changed_on_its_way_is_sent_again_and_one_that_went_is_deleted_there() {
-        let seed = Seed { k0: 1, k1: 2 };
+        let seed = HashSeed { k0: 1, k1: 2 };
         let mut engine = Engine::new(1, seed, 3);
         engine
             .effects

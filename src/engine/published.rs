@@ -107,9 +107,9 @@ impl PublishedDb {
 /// Bytes of the held locks of all shards; on a line of its own, as all shards write it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct Held(AtomicU64);
+pub(super) struct HeldLockBytes(AtomicU64);
 
-impl Held {
+impl HeldLockBytes {
     /// Returns the bytes of all shards' held locks.
     pub(super) fn bytes(&self) -> u64 {
         self.0.load(Relaxed)
@@ -360,7 +360,7 @@ pub struct Published {
     /// Tag counters.
     pub tags: PublishedTags,
     /// Bytes of held locks, shared by all shards on one budget.
-    held: OnceLock<Arc<Held>>,
+    held: OnceLock<Arc<HeldLockBytes>>,
     /// Number of keys that a client watches.
     pub watched_keys: Counter,
     /// Lower bound of the armed deadlines (Unix ms); `u64::MAX` when none is armed.
@@ -514,7 +514,7 @@ impl Published {
 
     /// Adds the bytes of this shard's held locks to the total of all shards, and keeps the total up to date from now
     /// on.
-    pub(super) fn join_held(&self, held: &Arc<Held>) {
+    pub(super) fn join_held(&self, held: &Arc<HeldLockBytes>) {
         let own = self.dbs.iter().map(|db| db.held_bytes.get()).sum();
         if self.held.set(Arc::clone(held)).is_ok() {
             held.change(0, own);

@@ -14,7 +14,7 @@
 //! [`Interest::is_logging`]: super::effect::Interest::is_logging
 
 use super::Engine;
-use basalt_core::structures::block::{Block, Content, LONG_BYTES_MIN};
+use basalt_core::structures::block::{Content, LONG_BYTES_MIN, SharedBlock};
 
 /// Buffer capacity for records, in bytes, that a shard keeps when it is unlocked.
 const ROOM_BYTES_MAX: usize = 64 * 1024;
@@ -98,7 +98,7 @@ pub enum Piece<'a> {
     /// Bytes that the reader must copy.
     Bytes(&'a [u8]),
     /// A long argument, which can be shared.
-    Block(&'a Block),
+    Block(&'a SharedBlock),
 }
 
 impl<'a> Piece<'a> {
@@ -117,7 +117,7 @@ pub struct Pieces<'a> {
     text: &'a [u8],
     /// Offset of `text` in the text of all records of the section.
     at: usize,
-    blocks: &'a [(usize, Block)],
+    blocks: &'a [(usize, SharedBlock)],
 }
 
 impl<'a> Pieces<'a> {
@@ -163,7 +163,7 @@ impl<'a> Iterator for Pieces<'a> {
 
 /// The end of a record in the text of all records.
 #[derive(Clone, Copy)]
-struct End {
+struct RecordEnd {
     head: Head,
     text: usize,
     blocks: usize,
@@ -175,8 +175,8 @@ pub struct Records {
     /// RESP of all records, without arguments that are blocks.
     text: Vec<u8>,
     /// Long arguments, each with the position in `text` before which it belongs.
-    blocks: Vec<(usize, Block)>,
-    ends: Vec<End>,
+    blocks: Vec<(usize, SharedBlock)>,
+    ends: Vec<RecordEnd>,
 }
 
 impl Records {
@@ -209,7 +209,8 @@ impl Records {
                 self.blocks.push((self.text.len(), block.clone()));
             }
             None if argument.len() >= LONG_BYTES_MIN => {
-                self.blocks.push((self.text.len(), Block::new(&argument)));
+                self.blocks
+                    .push((self.text.len(), SharedBlock::new(&argument)));
             }
             _ => self.text.extend_from_slice(&argument),
         }
@@ -218,7 +219,7 @@ impl Records {
 
     /// Ends the current command.
     pub fn end(&mut self, head: Head) {
-        self.ends.push(End {
+        self.ends.push(RecordEnd {
             head,
             text: self.text.len(),
             blocks: self.blocks.len(),
@@ -427,7 +428,7 @@ mod tests {
 
     #[test]
     fn long_arguments_are_shared() {
-        let block = Block::new(&[b'x'; LONG_BYTES_MIN]);
+        let block = SharedBlock::new(&[b'x'; LONG_BYTES_MIN]);
         let mut records = Records::default();
         records.push_bytes(head(1), &[b"PING"]);
         let arguments = [

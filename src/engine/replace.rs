@@ -45,7 +45,7 @@ mod tests {
     use super::*;
     use crate::Now;
     use crate::keyspace::Deadline;
-    use basalt_core::base::hash::Seed;
+    use basalt_core::base::hash::HashSeed;
 
     fn put(engine: &mut Engine, db: usize, name: &[u8], value: &[u8]) {
         let key = Key::new(name, engine.seed());
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn data_and_accounts_are_those_of_the_other() {
-        let seed = Seed { k0: 1, k1: 2 };
+        let seed = HashSeed { k0: 1, k1: 2 };
         let mut engines = [Engine::new(4, seed, 1), Engine::new(4, seed, 1)];
         let [here, aside] = &mut engines;
         put(here, 0, b"old", &[b'x'; 5000]);

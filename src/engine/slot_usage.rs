@@ -72,9 +72,9 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use basalt_core::base::hash::Seed;
+    use basalt_core::base::hash::HashSeed;
 
-    const SEED: Seed = Seed { k0: 1, k1: 2 };
+    const SEED: HashSeed = HashSeed { k0: 1, k1: 2 };
 
     fn engine(shard: u16) -> Engine {
         let mut engine = Engine::new(1, SEED, 1);

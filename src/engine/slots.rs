@@ -132,10 +132,10 @@ mod tests {
     use crate::snapshot::Chunk;
     use crate::snapshot::alone::Larges;
     use crate::{Key, Now};
-    use basalt_core::base::hash::{SLOTS, Seed};
+    use basalt_core::base::hash::{HashSeed, SLOTS};
     use basalt_core::base::random::Random;
 
-    const SEED: Seed = Seed { k0: 1, k1: 2 };
+    const SEED: HashSeed = HashSeed { k0: 1, k1: 2 };
 
     /// Creates the second of four shards, or the only one.
     fn engine(shard_count: u16) -> Engine {

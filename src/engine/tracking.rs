@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::Key;
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 use basalt_core::structures::table::Table;
 
@@ -199,7 +199,7 @@ impl Tracked {
 
     /// Records that a connection read a key. If the key has too many readers, removes and returns it: its readers
     /// must be notified.
-    pub fn add(&mut self, key: &Key<'_>, client: u64, seed: Seed) -> Option<InvalidatedKey> {
+    pub fn add(&mut self, key: &Key<'_>, client: u64, seed: HashSeed) -> Option<InvalidatedKey> {
         let table = self.table.get_or_insert_with(|| Box::new(Table::new(seed)));
         let reader = client as u32;
         let fresh = |key: &Key<'_>| Entry::bytes(0, key.bytes, &reader.to_le_bytes(), None);
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
     use basalt_core::base::random::Random;
 
-    const SEED: Seed = Seed { k0: 1, k1: 2 };
+    const SEED: HashSeed = HashSeed { k0: 1, k1: 2 };
 
     #[test]
     fn a_key_is_told_once_to_all_who_read_it() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Arg, Command};
 
-use crate::top::wire::{Connection, Place};
+use crate::top::wire::{RespConnection, ServerEndpoint};
 use basalt_core::base::base64;
 use basalt_core::base::text::visible;
 use basalt_server::tls::asking::{self, Asking};
@@ -44,7 +44,7 @@ pub fn run(arguments: &[OsString]) -> Result<String, String> {
     let fetch_at = |port| fetch((&host, port), &path, user.as_deref(), tls.as_ref());
     let page = fetch_at(port).or_else(|why| {
         // Users mostly know the port for clients; the server there reports its metrics port.
-        let place = Place {
+        let place = ServerEndpoint {
             host: host.clone(),
             port,
             socket: None,
@@ -67,14 +67,14 @@ pub fn run(arguments: &[OsString]) -> Result<String, String> {
 
 /// Returns a server's metrics port, given its port for clients; `None` if nothing there speaks the Redis protocol,
 /// or it does not tell.
-fn metrics_port(place: &Place) -> Option<u16> {
+fn metrics_port(place: &ServerEndpoint) -> Option<u16> {
     // The user may be that of metrics-auth, which only the metrics port knows.
-    let anonymous = Place {
+    let anonymous = ServerEndpoint {
         user: None,
         password: None,
         ..place.clone()
     };
-    let mut opened = [place, &anonymous].into_iter().map(Connection::open);
+    let mut opened = [place, &anonymous].into_iter().map(RespConnection::open);
     let mut connection = opened.find_map(Result::ok)?;
     let told = connection.ask(&["CONFIG", "GET", "metrics-port"]).ok()?;
     let port = told.elements().get(1)?.text();
@@ -152,7 +152,7 @@ fn fetch(
     let place = format!("{host}:{port}");
     let failed = |error: io::Error| format!("{place}: {error}");
     let socket = connect(host, port).map_err(failed)?;
-    let mut stream: Box<dyn Stream> = match tls {
+    let mut stream: Box<dyn ReportStream> = match tls {
         None => Box::new(socket),
         Some(tls) => Box::new(tls.open(host, socket).map_err(failed)?),
     };
@@ -176,9 +176,9 @@ fn fetch(
     body(&answer).map_err(|why| format!("{place}: {why}"))
 }
 
-trait Stream: Read + Write {}
-impl Stream for TcpStream {}
-impl Stream for asking::Stream {}
+trait ReportStream: Read + Write {}
+impl ReportStream for TcpStream {}
+impl ReportStream for asking::TlsClientStream {}
 
 /// Formats a Host header; IPv6 addresses need brackets.
 fn host_header(host: &str) -> String {

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use basalt_commands::cluster::flags::NodeFlags;
 use basalt_commands::cluster::node_id::NodeId;
-use basalt_commands::cluster::packet::{Body, Gossip, Header, Message, News, Packet, WirePorts};
+use basalt_commands::cluster::packet::{
+    Body, Gossip, Header, Message, Packet, PingBody, WirePorts,
+};
 use basalt_commands::cluster::slot_set::SlotSet;
 use basalt_commands::cluster::wire::decode::decode;
 use basalt_commands::cluster::wire::encode::encode;
@@ -106,7 +108,7 @@ impl Node {
                 let still = Arc::clone(&still);
                 std::thread::spawn(move || {
                     while receive(&mut stream).is_some() {
-                        let pong = packet(at, bus, Body::Pong(News::default()));
+                        let pong = packet(at, bus, Body::Pong(PingBody::default()));
                         if still.load(Relaxed) {
                             let _ = stream.write_all(&encode(&pong));
                         }
@@ -197,7 +199,7 @@ impl Judged {
         });
         let mark = Packet {
             header: sent.header.clone(),
-            body: Body::Ping(News::default()),
+            body: Body::Ping(PingBody::default()),
         };
         let mut bytes = encode(&sent);
         let expected = match sent.body {
@@ -316,7 +318,7 @@ fn one_of<T: Clone>(random: &mut Random, of: &[T]) -> T {
     of[random.index(of.len())].clone()
 }
 
-fn news(random: &mut Random) -> News {
+fn news(random: &mut Random) -> PingBody {
     let gossip = (0..random.below(3)).map(|_| Gossip {
         node: name(one_of(random, &[0, 1, 2, 3, 3, 8])),
         ping_sent_s: 0,
@@ -339,7 +341,7 @@ fn news(random: &mut Random) -> News {
             ],
         ),
     });
-    News {
+    PingBody {
         gossip: gossip.collect(),
         extensions: Vec::new(),
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use basalt_commands::cluster::flags::NodeFlags;
 use basalt_commands::cluster::node_id::NodeId;
-use basalt_commands::cluster::packet::{Body, Gossip, Header, News, Packet, WirePorts};
+use basalt_commands::cluster::packet::{Body, Gossip, Header, Packet, PingBody, WirePorts};
 use basalt_commands::cluster::slot_set::SlotSet;
 use basalt_commands::cluster::wire::encode::encode;
 
@@ -113,7 +113,7 @@ fn nodes_that_a_stranger_makes_up_are_not_known() {
                 flags: NodeFlags::PRIMARY,
             }
         });
-        let news = News {
+        let news = PingBody {
             gossip: gossip.collect(),
             extensions: Vec::new(),
         };
@@ -206,7 +206,7 @@ fn silent_links_cost_little() {
     // Each has been busy for a moment: a buffer of its own would be full of its input.
     let ping = encode(&packet(
         NodeId::from_random([8; 20]),
-        Body::Ping(News::default()),
+        Body::Ping(PingBody::default()),
     ));
     let pings = ping.repeat(PINGS_TOGETHER);
     let answer = |stream: &mut TcpStream| {

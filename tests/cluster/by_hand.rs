@@ -1,6 +1,6 @@
 //! Manual failovers of a replica that has not received the latest ownership claims.
 
-use basalt_commands::cluster::change::{Change, Failover};
+use basalt_commands::cluster::change::{ClusterChange, Failover};
 
 use super::world::World;
 use super::{MILD, NODE_TIMEOUT};
@@ -15,7 +15,7 @@ fn behind(seed: u64) -> World {
     world.settle(20_000).expect("all agree");
     world.cut.insert((1, 3));
     world.drops_updates = true;
-    let change = Change::TakeSlots {
+    let change = ClusterChange::TakeSlots {
         slots: (290..=294).collect(),
         from: world.machine(0).id(),
     };
@@ -31,7 +31,7 @@ fn behind(seed: u64) -> World {
 }
 
 fn fail_over(world: &mut World) {
-    world.change(3, Change::Failover(Failover::Agreed));
+    world.change(3, ClusterChange::Failover(Failover::Agreed));
 }
 
 #[test]

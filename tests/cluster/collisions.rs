@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use basalt_commands::cluster::Millis;
-use basalt_commands::cluster::change::{Change, Failover};
+use basalt_commands::cluster::change::{ClusterChange, Failover};
 use basalt_commands::cluster::flags::NodeFlags;
 use basalt_commands::cluster::machine::Machine;
 use basalt_commands::cluster::node_id::NodeId;
-use basalt_commands::cluster::packet::{Body, Header, News, Packet, WirePorts};
+use basalt_commands::cluster::packet::{Body, Header, Packet, PingBody, WirePorts};
 use basalt_commands::cluster::saved::{Saved, SavedNode};
-use basalt_commands::cluster::settings::{Local, PrimaryLink, Settings};
+use basalt_commands::cluster::settings::{ClusterSettings, Local, PrimaryLink};
 use basalt_commands::cluster::slot_set::SlotSet;
 
 use super::world::World;
@@ -52,10 +52,10 @@ fn collide(seed: u64, winner: usize) -> Option<bool> {
     } else {
         isolate(&mut world, REPLICA);
         write(&mut world);
-        world.change(REPLICA, Change::Failover(Failover::Takeover));
+        world.change(REPLICA, ClusterChange::Failover(Failover::Takeover));
         REPLICA
     };
-    world.change(PRIMARY, Change::BumpEpoch);
+    world.change(PRIMARY, ClusterChange::BumpEpoch);
     let epochs = [PRIMARY, REPLICA].map(|at| world.machine(at).own_view().config_epoch);
     if epochs[0] != epochs[1] {
         return None;
@@ -140,9 +140,9 @@ fn epochs(mine: u8, other: u8, shares_shard: bool, offsets: (u64, u64)) -> Vec<u
         migrating: BTreeMap::new(),
         importing: BTreeMap::new(),
     };
-    let settings = Settings {
+    let settings = ClusterSettings {
         node_timeout: NODE_TIMEOUT,
-        ..Settings::default()
+        ..ClusterSettings::default()
     };
     let machine = Machine::new(settings, Some(saved), 1, BEGIN);
     let mut machine = machine.expect("one of the nodes is this one");
@@ -166,7 +166,7 @@ fn epochs(mine: u8, other: u8, shares_shard: bool, offsets: (u64, u64)) -> Vec<u
             is_paused: false,
             is_forced: false,
         },
-        body: Body::Ping(News::default()),
+        body: Body::Ping(PingBody::default()),
     };
     let times = [0, NODE_TIMEOUT / 2, NODE_TIMEOUT + 1];
     let seen = times.into_iter().map(|after| {

@@ -4,20 +4,20 @@
 use std::collections::BTreeMap;
 
 use basalt_commands::cluster::Millis;
-use basalt_commands::cluster::change::Change;
+use basalt_commands::cluster::change::ClusterChange;
 use basalt_commands::cluster::flags::NodeFlags;
 use basalt_commands::cluster::machine::Machine;
 use basalt_commands::cluster::node_id::NodeId;
 use basalt_commands::cluster::output::{LinkId, Output};
 use basalt_commands::cluster::packet::{
-    Body, Extension, Gossip, Header, Message, News, Packet, WirePorts,
+    Body, Extension, Gossip, Header, Message, Packet, PingBody, WirePorts,
 };
 use basalt_commands::cluster::saved::{Saved, SavedNode};
-use basalt_commands::cluster::settings::{Local, PrimaryLink, Settings};
+use basalt_commands::cluster::settings::{ClusterSettings, Local, PrimaryLink};
 use basalt_commands::cluster::slot_set::SlotSet;
 use basalt_commands::cluster::wire::decode::decode;
 use basalt_commands::cluster::wire::encode::encode;
-use basalt_commands::cluster::wire::reader::Reader;
+use basalt_commands::cluster::wire::reader::ClusterPacketReader;
 use basalt_core::base::random::Random;
 
 const BEGIN: Millis = 1_000_000;
@@ -91,13 +91,13 @@ fn machine(seed: u64) -> Machine {
         migrating: BTreeMap::new(),
         importing: BTreeMap::new(),
     };
-    let settings = Settings {
+    let settings = ClusterSettings {
         node_timeout: 2_000,
         manual_failover_timeout: 5_000,
         forgotten_for: 60_000,
         gossip_percent: 10,
         allow_replica_migration: true,
-        ..Settings::default()
+        ..ClusterSettings::default()
     };
     let machine = Machine::new(settings, Some(saved), seed, BEGIN);
     machine.expect("one of the nodes is this one")
@@ -129,7 +129,7 @@ fn packet(sender: u8, body: Body) -> Packet {
 
 fn bodies(random: &mut Random) -> Vec<Body> {
     let node = |random: &mut Random| name(random.below(u64::from(STRANGER) + 1) as u8);
-    let news = |random: &mut Random| News {
+    let news = |random: &mut Random| PingBody {
         gossip: (0..random.below(4))
             .map(|_| Gossip {
                 node: node(random),
@@ -198,7 +198,7 @@ fn state(machine: &Machine) -> (String, Saved) {
 
 /// Passes bytes to a machine as a link would. Returns the number of packets, and of refused ones.
 fn feed(machine: &mut Machine, link: LinkId, bytes: &[u8], now: Millis) -> (usize, usize) {
-    let (mut taken, mut refused, mut reader) = (0, 0, Reader::default());
+    let (mut taken, mut refused, mut reader) = (0, 0, ClusterPacketReader::default());
     let is_known = |id: &NodeId| (0..KNOWN).any(|at| name(at) == *id);
     let mut packets = Vec::new();
     // A stream that can not go on is closed by the driver.
@@ -362,7 +362,7 @@ fn whatever_nodes_send_the_machine_stands() {
 }
 
 /// Returns gossip about `count` nodes that do not exist, numbered from `first` on.
-fn hearsay(first: u32, count: u32) -> News {
+fn hearsay(first: u32, count: u32) -> PingBody {
     let gossip = (first..first + count).map(|at| {
         let mut name = [0xAA; 20];
         name[..4].copy_from_slice(&at.to_be_bytes());
@@ -379,7 +379,7 @@ fn hearsay(first: u32, count: u32) -> News {
             flags: NodeFlags::PRIMARY,
         }
     });
-    News {
+    PingBody {
         gossip: gossip.collect(),
         extensions: Vec::new(),
     }
@@ -420,7 +420,7 @@ fn a_stranger_that_does_not_answer_leaves_nothing_behind() {
     assert_eq!(machine.map().nodes.len(), usize::from(KNOWN) + 5);
     // As many handshakes as it likes do not add up.
     for port in 1..5_000 {
-        let mut meet = packet(STRANGER, Body::Meet(News::default()));
+        let mut meet = packet(STRANGER, Body::Meet(PingBody::default()));
         meet.header.ports.main = port;
         machine.receive(link, &meet, BEGIN, &Empty);
     }
@@ -446,7 +446,7 @@ fn nodes_that_are_only_told_of_are_not_saved_nor_told_on_and_forgotten() {
     assert!((4_000..=5_000).contains(&known), "{known}");
     assert_eq!(kept(&machine), before);
     // True nodes still fit into the table.
-    let met = Change::Meet {
+    let met = ClusterChange::Meet {
         ip: "10.0.0.50".to_owned(),
         port: 1,
         bus_port: 2,
@@ -481,7 +481,7 @@ fn a_node_that_answers_has_others_known() {
     let outbound = outputs.iter().find_map(is_to("10.0.0.99"));
     let outbound = outbound.expect("it is got to know");
     machine.opened(outbound, "10.0.0.99", "10.0.0.0", BEGIN, &Empty);
-    let pong = packet(STRANGER, Body::Pong(News::default()));
+    let pong = packet(STRANGER, Body::Pong(PingBody::default()));
     machine.receive(outbound, &pong, BEGIN, &Empty);
     let saved = |machine: &Machine| machine.saved().nodes.len();
     assert_eq!(saved(&machine), usize::from(KNOWN) + 1);
@@ -495,7 +495,7 @@ fn a_node_that_answers_has_others_known() {
     let outbound = outputs.iter().find_map(is_to("10.9.0.0"));
     let outbound = outbound.expect("it is gone to");
     machine.opened(outbound, "10.9.0.0", "10.0.0.0", BEGIN + 100, &Empty);
-    let mut pong = packet(STRANGER, Body::Pong(News::default()));
+    let mut pong = packet(STRANGER, Body::Pong(PingBody::default()));
     pong.header.sender = hearsay(0, 1).gossip[0].node;
     machine.receive(outbound, &pong, BEGIN + 100, &Empty);
     assert_eq!(saved(&machine), usize::from(KNOWN) + 2);

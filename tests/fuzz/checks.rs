@@ -6,14 +6,14 @@ use basalt_commands::acl::{User, file};
 use basalt_commands::cluster::packet::Packet;
 use basalt_commands::cluster::wire::decode::{Refused, decode};
 use basalt_commands::cluster::wire::encode::encode;
-use basalt_commands::cluster::wire::reader::{Broken, Reader as BusReader};
+use basalt_commands::cluster::wire::reader::{ClusterPacketReader as BusReader, PacketStreamError};
 use basalt_commands::command::catalogue::Commands;
 use basalt_core::base::extended::Extended;
 use basalt_core::base::glob::{Case, is_literal, matches};
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::base::number::{F64Buffer, parse_f64, parse_i64, parse_memory, parse_u64};
 use basalt_core::base::text::{quote, split_arguments};
-use basalt_core::resp::request::{Limits, Parser, ProtocolError, Requests};
+use basalt_core::resp::request::{Parser, ProtocolError, RequestLimits, Requests};
 use basalt_engine::serial::reader::Reader;
 use basalt_engine::serial::writer::Writer;
 use basalt_engine::serial::{self, Form};
@@ -25,7 +25,12 @@ pub(crate) type Outcome = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
 /// Feeds `bytes` to a parser in pieces that end at the ascending `cuts`. Arguments of `block_len_min` bytes and more
 /// that come in several pieces are gathered in blocks: their odd pieces through the buffer, the others straight.
-pub(crate) fn feed(bytes: &[u8], cuts: &[usize], block_len_min: usize, limits: &Limits) -> Outcome {
+pub(crate) fn feed(
+    bytes: &[u8],
+    cuts: &[usize],
+    block_len_min: usize,
+    limits: &RequestLimits,
+) -> Outcome {
     let (mut parser, mut requests) = (Parser::default(), Requests::default());
     let (mut commands, mut buf, mut fed) = (Vec::new(), Vec::new(), 0);
     for (number, cut) in cuts.iter().copied().chain([bytes.len()]).enumerate() {
@@ -65,11 +70,14 @@ pub(crate) fn feed(bytes: &[u8], cuts: &[usize], block_len_min: usize, limits: &
 /// same error behind them.
 ///
 /// The first bytes choose the limits and the cuts, the rest is what the client sends.
-pub(crate) fn request(data: &[u8], feed: impl Fn(&[u8], &[usize], usize, &Limits) -> Outcome) {
+pub(crate) fn request(
+    data: &[u8],
+    feed: impl Fn(&[u8], &[usize], usize, &RequestLimits) -> Outcome,
+) {
     let [flags, first, second, third, bytes @ ..] = data else {
         return;
     };
-    let limits = Limits {
+    let limits = RequestLimits {
         authenticated: flags & 1 == 0,
         inline_len_max: if flags & 2 == 0 { 64 << 10 } else { 16 },
         bulk_len_max: if flags & 4 == 0 { 512 << 20 } else { 1000 },
@@ -181,18 +189,18 @@ pub(crate) fn glob(data: &[u8]) {
 
 /// Thresholds so low that short inputs reach both the packed and the large encodings.
 fn limits() -> serial::Limits {
-    let seed = Seed { k0: 1, k1: 2 };
+    let seed = HashSeed { k0: 1, k1: 2 };
     serial::Limits {
         string_bytes_max: 1 << 20,
         list: value::list::limits(4, 1),
-        set: value::set::Limits {
+        set: value::set::SetLimits {
             intset_entries: 4,
             listpack_entries: 4,
             listpack_value: 16,
             seed,
             now_ms: 0,
         },
-        sorted_set: value::sorted_set::Limits {
+        sorted_set: value::sorted_set::SortedSetLimits {
             members: 4,
             member_bytes: 16,
             form: Default::default(),
@@ -282,7 +290,7 @@ pub(crate) fn rules(data: &[u8]) {
 }
 
 /// What came out of a stream of the cluster bus.
-type BusOutcome = (Vec<Result<Packet, Refused>>, Result<(), Broken>);
+type BusOutcome = (Vec<Result<Packet, Refused>>, Result<(), PacketStreamError>);
 
 fn read_bus(bytes: &[u8], piece: usize) -> BusOutcome {
     let (mut reader, mut packets) = (BusReader::default(), Vec::new());

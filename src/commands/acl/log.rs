@@ -15,7 +15,7 @@ const NAME_BYTES_MAX: usize = 4096;
 
 /// The context of a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum AclLogContext {
     /// A request.
     TopLevel,
     /// In a transaction.
@@ -24,26 +24,26 @@ pub enum Place {
     Lua,
 }
 
-impl Place {
+impl AclLogContext {
     /// Returns the name in ACL LOG.
     pub fn name(self) -> &'static str {
         match self {
-            Place::TopLevel => "toplevel",
-            Place::Multi => "multi",
-            Place::Lua => "lua",
+            AclLogContext::TopLevel => "toplevel",
+            AclLogContext::Multi => "multi",
+            AclLogContext::Lua => "lua",
         }
     }
 }
 
 /// A denial, once or several times.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct AclLogEntry {
     /// Number of times.
     pub count: u64,
     /// The kind of denial.
     pub denied: Denied,
     /// The context.
-    pub place: Place,
+    pub place: AclLogContext,
     /// The command, key or channel.
     pub object: Vec<u8>,
     /// The user's name.
@@ -60,17 +60,17 @@ pub struct Entry {
 
 /// The log of denials, see the module.
 #[derive(Debug, Default)]
-pub struct Log {
-    entries: VecDeque<Entry>,
+pub struct AclLog {
+    entries: VecDeque<AclLogEntry>,
     next_id: u64,
 }
 
-impl Log {
+impl AclLog {
     /// Adds a denial; at most `entries_max` entries are kept. The ID of the entry is assigned here.
-    pub fn add(&mut self, mut entry: Entry, entries_max: usize) {
+    pub fn add(&mut self, mut entry: AclLogEntry, entries_max: usize) {
         entry.object.truncate(NAME_BYTES_MAX);
         entry.user.truncate(NAME_BYTES_MAX);
-        let is_same = |known: &Entry| {
+        let is_same = |known: &AclLogEntry| {
             known.denied == entry.denied
                 && known.place == entry.place
                 && known.updated_ms.abs_diff(entry.updated_ms) <= SAME_MS
@@ -79,7 +79,7 @@ impl Log {
         };
         let known = self.entries.iter().take(LOOKED_AT).position(is_same);
         let entry = match known.and_then(|at| self.entries.remove(at)) {
-            Some(known) => Entry {
+            Some(known) => AclLogEntry {
                 count: known.count + 1,
                 client: entry.client,
                 updated_ms: entry.updated_ms,
@@ -96,7 +96,7 @@ impl Log {
     }
 
     /// Returns the latest entries.
-    pub fn latest(&self, count: usize) -> Vec<Entry> {
+    pub fn latest(&self, count: usize) -> Vec<AclLogEntry> {
         self.entries.iter().take(count).cloned().collect()
     }
 
@@ -110,11 +110,11 @@ impl Log {
 mod tests {
     use super::*;
 
-    fn entry(object: &str, at_ms: u64) -> Entry {
-        Entry {
+    fn entry(object: &str, at_ms: u64) -> AclLogEntry {
+        AclLogEntry {
             count: 1,
             denied: Denied::Key,
-            place: Place::TopLevel,
+            place: AclLogContext::TopLevel,
             object: object.as_bytes().to_vec(),
             user: b"somebody".to_vec(),
             client: format!("at {at_ms}"),
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_same_within_a_minute_is_one_entry_that_comes_first_again() {
-        let mut log = Log::default();
+        let mut log = AclLog::default();
         for (object, at_ms) in [
             ("a", 0),
             ("b", 10),
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_name_is_kept_in_part_however_long_it_is() {
-        let mut log = Log::default();
+        let mut log = AclLog::default();
         log.add(entry(&"x".repeat(1 << 20), 1), 128);
         assert_eq!(log.latest(1)[0].object.len(), NAME_BYTES_MAX);
     }

@@ -29,6 +29,6 @@ pub mod users;
 
 pub use catalogue::{Catalogue, Entry};
 pub use denied::Denied;
-pub use selector::Access;
+pub use selector::KeyAccess;
 pub use user::User;
 pub use users::{Handle, Users};

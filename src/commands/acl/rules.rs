@@ -2,7 +2,7 @@
 
 use super::catalogue::Catalogue;
 use super::rule_error::RuleError;
-use super::selector::{Access, KeyPattern, Pattern, Selector};
+use super::selector::{KeyAccess, KeyPattern, Pattern, Selector};
 use super::user::{Hash, User, hash};
 use basalt_core::base::{hex, lossless, text};
 
@@ -214,7 +214,7 @@ impl Selector {
         }
         let (access, text) = match word.split_first() {
             Some((b'%', rest)) => key_access(rest).ok_or(RuleError::Syntax)?,
-            _ => (Access::ALL, &word[1..]),
+            _ => (KeyAccess::ALL, &word[1..]),
         };
         if has_blanks(text) {
             return Err(RuleError::Syntax);
@@ -342,18 +342,18 @@ fn split(line: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Parses the letters between `%` and `~`; returns the access and the rest.
-fn key_access(letters: &[u8]) -> Option<(Access, &[u8])> {
-    let mut access = Access::default();
+fn key_access(letters: &[u8]) -> Option<(KeyAccess, &[u8])> {
+    let mut access = KeyAccess::default();
     for (at, byte) in letters.iter().enumerate() {
         match byte.to_ascii_uppercase() {
             b'R' if !access.reads => access.reads = true,
             b'W' if !access.writes => access.writes = true,
-            b'~' if access != Access::default() => return Some((access, &letters[at + 1..])),
+            b'~' if access != KeyAccess::default() => return Some((access, &letters[at + 1..])),
             _ => return None,
         }
     }
     // Letters without a tilde are followed by an empty pattern, as in Redis.
-    (access != Access::default()).then_some((access, &[]))
+    (access != KeyAccess::default()).then_some((access, &[]))
 }
 
 /// Parses a hash from 64 lower-case digits.

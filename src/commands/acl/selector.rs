@@ -9,31 +9,31 @@ use basalt_core::base::glob::{self, Case};
 
 /// The use of a key by a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Access {
+pub struct KeyAccess {
     /// Reads its value.
     pub reads: bool,
     /// Changes its value.
     pub writes: bool,
 }
 
-impl Access {
+impl KeyAccess {
     /// Reading only.
-    pub const READ: Access = Access {
+    pub const READ: KeyAccess = KeyAccess {
         reads: true,
         writes: false,
     };
     /// Writing only.
-    pub const WRITE: Access = Access {
+    pub const WRITE: KeyAccess = KeyAccess {
         reads: false,
         writes: true,
     };
     /// Reading and writing.
-    pub const ALL: Access = Access {
+    pub const ALL: KeyAccess = KeyAccess {
         reads: true,
         writes: true,
     };
 
-    fn covers(self, wanted: Access) -> bool {
+    fn covers(self, wanted: KeyAccess) -> bool {
         (self.reads || !wanted.reads) && (self.writes || !wanted.writes)
     }
 }
@@ -42,11 +42,11 @@ impl Access {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     pub(super) text: Vec<u8>,
-    kind: Kind,
+    kind: PatternKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum PatternKind {
     /// No byte is special.
     Literal,
     /// Only the last byte is special, which is a star; matching texts begin with these bytes, under the mask.
@@ -75,15 +75,15 @@ fn start_of(text: &[u8]) -> u64 {
 impl Pattern {
     pub(super) fn new(text: &[u8]) -> Pattern {
         let kind = match text.split_last() {
-            _ if glob::is_literal(text) => Kind::Literal,
-            Some((b'*', before)) if glob::is_literal(before) => Kind::Prefix {
+            _ if glob::is_literal(text) => PatternKind::Literal,
+            Some((b'*', before)) if glob::is_literal(before) => PatternKind::Prefix {
                 start: start_of(before),
                 mask: match before.len() {
                     short @ ..8 => (1 << (8 * short)) - 1,
                     _ => u64::MAX,
                 },
             },
-            _ => Kind::Glob,
+            _ => PatternKind::Glob,
         };
         Pattern {
             text: text.to_vec(),
@@ -99,37 +99,37 @@ impl Pattern {
     #[inline]
     fn matches_with(&self, text: &[u8], first: u64) -> bool {
         match self.kind {
-            Kind::Literal => self.text == text,
-            Kind::Prefix { start, mask } => {
+            PatternKind::Literal => self.text == text,
+            PatternKind::Prefix { start, mask } => {
                 let len = self.text.len() - 1;
                 // In Redis a pattern of a single star does not match the empty text either.
                 first & mask == start
                     && text.len() >= len.max(1)
                     && (len <= 8 || text.starts_with(&self.text[..len]))
             }
-            Kind::Glob => glob::matches(&self.text, text, Case::Sensitive),
+            PatternKind::Glob => glob::matches(&self.text, text, Case::Sensitive),
         }
     }
 }
 
 /// The key patterns that are prefixes of up to eight bytes, by kind of access: most keys are matched by these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Prefixes {
-    read: Vec<Prefix>,
-    written: Vec<Prefix>,
-    both: Vec<Prefix>,
+struct AclKeyPrefixes {
+    read: Vec<AclKeyPrefix>,
+    written: Vec<AclKeyPrefix>,
+    both: Vec<AclKeyPrefix>,
 }
 
 /// The first bytes of a key, under a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Prefix {
+struct AclKeyPrefix {
     start: u64,
     mask: u64,
 }
 
-impl Prefixes {
+impl AclKeyPrefixes {
     fn add(&mut self, one: &KeyPattern) {
-        let Kind::Prefix { start, mask } = one.pattern.kind else {
+        let PatternKind::Prefix { start, mask } = one.pattern.kind else {
             return;
         };
         // The star is the last byte.
@@ -137,13 +137,13 @@ impl Prefixes {
             return;
         }
         let lists = [
-            (&mut self.read, Access::READ),
-            (&mut self.written, Access::WRITE),
-            (&mut self.both, Access::ALL),
+            (&mut self.read, KeyAccess::READ),
+            (&mut self.written, KeyAccess::WRITE),
+            (&mut self.both, KeyAccess::ALL),
         ];
         for (list, wanted) in lists {
             if one.access.covers(wanted) {
-                list.push(Prefix { start, mask });
+                list.push(AclKeyPrefix { start, mask });
             }
         }
     }
@@ -151,7 +151,7 @@ impl Prefixes {
     /// Whether a key has one of the prefixes with this access. Patterns have no zero bytes, so a key shorter than a
     /// prefix does not match it; an empty key is left to the patterns.
     #[inline]
-    fn have(&self, key: &[u8], first: u64, access: Access) -> bool {
+    fn have(&self, key: &[u8], first: u64, access: KeyAccess) -> bool {
         let prefixes = match (access.reads, access.writes) {
             (true, false) => &self.read,
             (false, true) => &self.written,
@@ -166,7 +166,7 @@ impl Prefixes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeyPattern {
     pub(super) pattern: Pattern,
-    pub(super) access: Access,
+    pub(super) access: KeyAccess,
 }
 
 /// A rule on commands as given, in lower case, without its sign: a command, a subcommand, a command with its first
@@ -189,7 +189,7 @@ pub struct Selector {
     pub(super) rules: Vec<CommandRule>,
     pub(super) all_keys: bool,
     pub(super) keys: Vec<KeyPattern>,
-    prefixes: Prefixes,
+    prefixes: AclKeyPrefixes,
     pub(super) all_channels: bool,
     pub(super) channels: Vec<Pattern>,
     /// The indexes of the databases that may be used, in order; none: all of them.
@@ -221,7 +221,7 @@ pub struct Wanted<'w, 'a> {
     /// The argument after its name, or after its subcommand's.
     pub first_argument: Option<&'a [u8]>,
     /// The command's keys in order, with the positions of their arguments.
-    pub keys: &'w [(usize, &'a [u8], Access)],
+    pub keys: &'w [(usize, &'a [u8], KeyAccess)],
     /// The command's channels in order, with the positions of their arguments.
     pub channels: &'w [(usize, &'a [u8])],
     /// The channels are patterns.
@@ -374,7 +374,7 @@ impl Selector {
     /// Whether a command with one key and no channel is certainly allowed: with any first argument and in any
     /// database.
     #[inline]
-    pub(super) fn has_plainly(&self, id: usize, key: &[u8], access: Access) -> bool {
+    pub(super) fn has_plainly(&self, id: usize, key: &[u8], access: KeyAccess) -> bool {
         self.databases.is_none() && self.has(id) && (self.all_keys || self.has_key(key, access))
     }
 
@@ -388,13 +388,13 @@ impl Selector {
     }
 
     #[inline]
-    fn has_key(&self, key: &[u8], access: Access) -> bool {
+    fn has_key(&self, key: &[u8], access: KeyAccess) -> bool {
         let first = start_of(key);
         self.prefixes.have(key, first, access) || self.has_pattern(key, first, access)
     }
 
     #[inline(never)]
-    fn has_pattern(&self, key: &[u8], first: u64, access: Access) -> bool {
+    fn has_pattern(&self, key: &[u8], first: u64, access: KeyAccess) -> bool {
         let is_match =
             |one: &KeyPattern| one.pattern.matches_with(key, first) && one.access.covers(access);
         self.keys.iter().any(is_match)
@@ -404,11 +404,11 @@ impl Selector {
     pub(super) fn set_all_keys(&mut self, allows: bool) {
         self.all_keys = allows;
         self.keys.clear();
-        self.prefixes = Prefixes::default();
+        self.prefixes = AclKeyPrefixes::default();
     }
 
     /// Allows more keys, or more access to those of a pattern.
-    pub(super) fn add_keys(&mut self, text: &[u8], access: Access) {
+    pub(super) fn add_keys(&mut self, text: &[u8], access: KeyAccess) {
         let known = self.keys.iter_mut().find(|one| one.pattern.text == text);
         let Some(known) = known else {
             let added = KeyPattern {
@@ -422,8 +422,8 @@ impl Selector {
         if known.access.covers(access) {
             return;
         }
-        known.access = Access::ALL;
-        self.prefixes = Prefixes::default();
+        known.access = KeyAccess::ALL;
+        self.prefixes = AclKeyPrefixes::default();
         self.keys.iter().for_each(|one| self.prefixes.add(one));
     }
 
@@ -447,12 +447,12 @@ impl Selector {
     /// Whether a key in a database, or in any if none is given, may be read by some command.
     pub(super) fn reads_key(&self, key: &[u8], db: Option<usize>) -> bool {
         let used = db.map_or(Used::All, Used::number);
-        self.has_database(used) && (self.all_keys || self.has_key(key, Access::READ))
+        self.has_database(used) && (self.all_keys || self.has_key(key, KeyAccess::READ))
     }
 
     /// Whether all keys may be read.
     pub(super) fn reads_all_keys(&self) -> bool {
-        let reads = Access::READ;
+        let reads = KeyAccess::READ;
         let is_all = |one: &KeyPattern| one.access.covers(reads) && one.pattern.text == b"*";
         self.all_keys || self.keys.iter().any(is_all)
     }

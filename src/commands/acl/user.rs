@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 
 use super::catalogue::Catalogue;
 use super::denied::Denied;
-use super::selector::{Access, Pattern, Selector, Wanted};
+use super::selector::{KeyAccess, Pattern, Selector, Wanted};
 
 /// The name of the user of connections that name none.
 pub const DEFAULT: &[u8] = b"default";
@@ -141,7 +141,7 @@ impl User {
     /// Whether its permissions without parentheses certainly allow a command with one key and no channel. Otherwise
     /// it may still be allowed, see [`User::refusal`].
     #[inline]
-    pub fn has_plainly(&self, id: usize, key: &[u8], access: Access) -> bool {
+    pub fn has_plainly(&self, id: usize, key: &[u8], access: KeyAccess) -> bool {
         self.root.has_plainly(id, key, access)
     }
 

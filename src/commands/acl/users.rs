@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use super::attempts::Attempts;
 use super::catalogue::Catalogue;
 use super::denied::Denied;
-use super::log::{self, Log};
+use super::log::{self, AclLog};
 use super::user::{DEFAULT, User};
 
 /// A connection's reference to a user, whose permissions may change at any time.
@@ -56,11 +56,11 @@ impl Handle {
 
 /// Numbers of denials since the start.
 #[derive(Debug, Default)]
-pub struct Figures {
+pub struct DenialCounts {
     counts: [AtomicU64; 6],
 }
 
-impl Figures {
+impl DenialCounts {
     /// Returns the number of denials of this kind.
     pub fn of(&self, denied: Denied) -> u64 {
         self.counts[denied as usize].load(Relaxed)
@@ -72,10 +72,10 @@ pub struct Users {
     catalogue: &'static dyn Catalogue,
     all: RwLock<BTreeMap<Vec<u8>, Arc<Handle>>>,
     default: Arc<Handle>,
-    log: Mutex<Log>,
+    log: Mutex<AclLog>,
     attempts: Mutex<Attempts>,
     /// Numbers of denials.
-    pub figures: Figures,
+    pub figures: DenialCounts,
 }
 
 impl Users {
@@ -89,7 +89,7 @@ impl Users {
             default,
             log: Mutex::default(),
             attempts: Mutex::default(),
-            figures: Figures::default(),
+            figures: DenialCounts::default(),
         }
     }
 
@@ -123,7 +123,7 @@ impl Users {
         name: &[u8],
         opens_channels: bool,
         change: impl FnOnce(&User) -> Result<User, E>,
-    ) -> Result<Change, E> {
+    ) -> Result<UserChange, E> {
         let mut all = self.all.write();
         match all.entry(name.to_vec()) {
             Entry::Occupied(known) => {
@@ -133,7 +133,7 @@ impl Users {
                 base.opens_channels = opens_channels;
                 let user = change(&base)?;
                 handle.set(user, self.catalogue);
-                Ok(Change {
+                Ok(UserChange {
                     handle,
                     before: Some(before),
                 })
@@ -142,7 +142,7 @@ impl Users {
                 let user = change(&User::new(name, opens_channels))?;
                 let handle = Arc::new(Handle::new(user, self.catalogue));
                 place.insert(Arc::clone(&handle));
-                Ok(Change {
+                Ok(UserChange {
                     handle,
                     before: None,
                 })
@@ -178,7 +178,7 @@ impl Users {
     }
 
     /// Counts a denial and adds it to the log.
-    pub fn note(&self, entry: log::Entry, entries_max: usize) {
+    pub fn note(&self, entry: log::AclLogEntry, entries_max: usize) {
         self.figures.counts[entry.denied as usize].fetch_add(1, Relaxed);
         self.log.lock().add(entry, entries_max);
     }
@@ -189,7 +189,7 @@ impl Users {
     }
 
     /// Returns the latest denials.
-    pub fn log(&self, count: usize) -> Vec<log::Entry> {
+    pub fn log(&self, count: usize) -> Vec<log::AclLogEntry> {
         self.log.lock().latest(count)
     }
 
@@ -206,7 +206,7 @@ impl std::fmt::Debug for Users {
 }
 
 /// A change of a user.
-pub struct Change {
+pub struct UserChange {
     /// The user.
     pub handle: Arc<Handle>,
     /// The previous state.

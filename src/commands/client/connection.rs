@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::fieldsets::{Fieldset, Fieldsets};
 use super::shared::Shared;
-use super::shared::tracking::Options;
+use super::shared::tracking::TrackingOptions;
 use crate::acl::Handle;
 use crate::cluster::route::RoutingFlags;
 use basalt_core::resp::reply::Protocol;
@@ -79,7 +79,7 @@ pub struct Connection {
     /// CLIENT CACHING: the next command or transaction is an exception.
     pub is_caching: bool,
     /// CLIENT TRACKING.
-    pub tracking: Options,
+    pub tracking: TrackingOptions,
     /// Whether a script of this client is running, which called the current command.
     pub is_in_script: bool,
     /// Stamp of the last effect it has seen.
@@ -111,7 +111,7 @@ impl Connection {
             reply_mode: ReplyMode::On,
             tracks: false,
             is_caching: false,
-            tracking: Options::OFF,
+            tracking: TrackingOptions::OFF,
             stamp: 0,
             position: 0,
             routing: RoutingFlags::default(),
@@ -154,7 +154,7 @@ impl Connection {
     }
 
     /// Applies CLIENT TRACKING and CLIENT CACHING, and with them whether reads are remembered.
-    pub fn set_tracking(&mut self, tracking: Options, is_caching: bool) {
+    pub fn set_tracking(&mut self, tracking: TrackingOptions, is_caching: bool) {
         self.tracking = tracking;
         self.is_caching = is_caching;
         self.tracks = tracking.remembers(is_caching);
@@ -168,7 +168,7 @@ impl Connection {
     /// Whether invalidations follow the reply of the very request that caused them.
     #[inline]
     pub fn hears_between_replies(&self) -> bool {
-        self.tracking != Options::OFF && self.protocol == Protocol::Resp3
+        self.tracking != TrackingOptions::OFF && self.protocol == Protocol::Resp3
     }
 
     /// RESET: restores the state of a fresh connection, with the default user.
@@ -180,7 +180,7 @@ impl Connection {
         self.fieldsets = None;
         self.routing = self.own_routing;
         self.set_reply_mode(ReplyMode::On);
-        self.set_tracking(Options::OFF, false);
+        self.set_tracking(TrackingOptions::OFF, false);
         self.shared.reset();
     }
 }

@@ -11,11 +11,11 @@ type WhenOver = Box<dyn FnOnce() + Send>;
 
 /// A period. Each batch of a connection and each job holds the one in which it began.
 #[derive(Default)]
-pub struct UnderWay(Mutex<Ended>);
+pub struct UnderWay(Mutex<EpochCompletion>);
 
 /// The action at the end of a period.
 #[derive(Default)]
-struct Ended {
+struct EpochCompletion {
     done: Option<WhenOver>,
     /// The next period, which must not end before this one.
     _next: Option<Arc<UnderWay>>,
@@ -26,7 +26,7 @@ impl UnderWay {
     pub fn when_over(current: &ArcSwap<UnderWay>, done: impl FnOnce() + Send + 'static) {
         let next = Arc::<UnderWay>::default();
         let ended = current.swap(Arc::clone(&next));
-        *ended.0.lock() = Ended {
+        *ended.0.lock() = EpochCompletion {
             done: Some(Box::new(done)),
             _next: Some(next),
         };

@@ -6,7 +6,7 @@ use super::slot_set::SlotSet;
 /// A change of the cluster that a client requests; arguments have been checked as far as that is possible without the
 /// cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ClusterChange {
     /// `CLUSTER MEET`: introduces a node.
     Meet {
         /// Numeric address of the node.

@@ -58,11 +58,11 @@ pub struct WirePorts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A request for a sign of life, with gossip.
-    Ping(News),
+    Ping(PingBody),
     /// The reply to a ping, with gossip.
-    Pong(News),
+    Pong(PingBody),
     /// Like a ping, and a request to be accepted into the cluster.
-    Meet(News),
+    Meet(PingBody),
     /// A node has failed, according to the majority.
     Fail(NodeId),
     /// A message for the subscribers of a channel, on all nodes.
@@ -90,7 +90,7 @@ pub enum Body {
 
 /// The body of pings, pongs and MEETs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct News {
+pub struct PingBody {
     /// The sender's knowledge of others.
     pub gossip: Vec<Gossip>,
     /// Further properties of the sender. Unknown ones are skipped when parsing.

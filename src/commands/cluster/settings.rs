@@ -4,7 +4,7 @@ use super::Millis;
 
 /// Directives as needed by the machine. The driver passes in new ones after CONFIG SET.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct ClusterSettings {
     /// `cluster-node-timeout`.
     pub node_timeout: Millis,
     /// `cluster-ping-interval`; 0: half of the node timeout.

@@ -199,14 +199,14 @@ pub const BYTES_HERE_MAX: usize = 512 * 1024;
 mod tests {
     use super::*;
     use crate::command::registry::registry;
-    use basalt_core::structures::block::Block;
+    use basalt_core::structures::block::SharedBlock;
 
     fn are_long(name: &str, buffered: &[usize], blocks: &[usize]) -> bool {
         let buffer = vec![b'x'; buffered.iter().sum()];
         let (mut arena, mut at) = (Arena::default(), 0);
         let mut spans = vec![Span::in_buffer(0, 0), Span::in_buffer(0, 0)];
         for len in blocks {
-            spans.push(arena.push(Block::new(&vec![b'x'; *len])));
+            spans.push(arena.push(SharedBlock::new(&vec![b'x'; *len])));
         }
         for len in buffered {
             spans.push(Span::in_buffer(at, *len));

@@ -2,13 +2,13 @@
 
 use super::acl::check::{self, Asker};
 use super::client;
-use super::context::{After, Block, Look, SessionCx, Wanted};
+use super::context::{After, Block, Look, RequiredCopies, SessionCx};
 use super::declaration::{Command, CommandResult, Flags, Group};
 use super::error::{CommandError, shown};
 use super::pubsub;
 use super::{Args, Out};
 use crate::acl::Denied;
-use crate::acl::log::Place;
+use crate::acl::log::AclLogContext;
 use crate::acl::user::DEFAULT;
 use basalt_core::base::number;
 use basalt_core::resp::reply::Protocol;
@@ -75,7 +75,7 @@ fn refuse(cx: &mut SessionCx<'_>, error: CommandError) -> CommandResult {
         on_timeout: Out::null,
         look: Some(Look {
             has_come: |_, _, _, is_over, _| is_over.then(|| Err(WRONG.into())),
-            wanted: Wanted::default(),
+            wanted: RequiredCopies::default(),
         }),
         holds: false,
     });
@@ -99,8 +99,8 @@ fn authenticate(
         server: cx.server,
         config: cx.config,
         place: match cx.outbox.is_of_transaction() {
-            true => Place::Multi,
-            false => Place::TopLevel,
+            true => AclLogContext::Multi,
+            false => AclLogContext::TopLevel,
         },
         db: cx.client.db,
         now_ms: cx.now.unix_ms,

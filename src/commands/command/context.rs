@@ -18,7 +18,7 @@ use crate::client::connection::{Connection, Origin};
 use crate::client::shared::Shared;
 use crate::config::Config;
 use crate::pubsub::outgoing::Outgoing;
-use basalt_core::base::hash::{Seed, slot};
+use basalt_core::base::hash::{HashSeed, slot};
 use basalt_core::resp::reply::Bulks;
 use basalt_core::structures::entry::EntryRef;
 use basalt_engine::effect::{Event, Publication};
@@ -465,7 +465,7 @@ impl<'a> ShardCx<'a> {
     }
 
     /// Returns the seed of all key hashes.
-    pub fn seed(&self) -> Seed {
+    pub fn seed(&self) -> HashSeed {
         match &self.engines {
             Engines::One(engine) => engine.seed(),
             Engines::Many(engines) => engines[0].seed(),
@@ -612,15 +612,20 @@ pub enum After {
 pub struct Look {
     /// Whether the condition holds: called when the wait begins and after each nudge. Writes the reply if so. On
     /// timeout (the flag) it must write one, in place of [`Block::on_timeout`].
-    pub has_come:
-        fn(&dyn Server, &Connection, Wanted, bool, &mut super::Out) -> Option<CommandResult>,
+    pub has_come: fn(
+        &dyn Server,
+        &Connection,
+        RequiredCopies,
+        bool,
+        &mut super::Out,
+    ) -> Option<CommandResult>,
     /// The copies that are waited for.
-    pub wanted: Wanted,
+    pub wanted: RequiredCopies,
 }
 
 /// The copies that must have what a connection wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct RequiredCopies {
     /// The local append-only file.
     pub local: bool,
     /// Number of replicas.

@@ -1,7 +1,7 @@
 //! An element of a collection as a reply.
 
 use super::Out;
-use basalt_core::structures::block::Block;
+use basalt_core::structures::block::SharedBlock;
 use basalt_core::structures::item::Item;
 use basalt_core::structures::listpack::Element;
 
@@ -25,6 +25,6 @@ pub fn reply_element(element: Element<'_>, out: &mut Out) {
 
 #[cold]
 #[inline(never)]
-fn reply_block(block: &Block, out: &mut Out) {
+fn reply_block(block: &SharedBlock, out: &mut Out) {
     out.bulk_shared(block.clone().into_bytes());
 }

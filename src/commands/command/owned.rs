@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::Args;
 use super::args::RoutedKey;
 use basalt_core::resp::request::{Arena, Span};
-use basalt_core::structures::block::{Block, Content, LONG_BYTES_MIN};
+use basalt_core::structures::block::{Content, LONG_BYTES_MIN, SharedBlock};
 
 /// Returns the bytes of a request's arguments that are copied, not shared.
 pub fn short_bytes(args: &Args<'_>) -> usize {
@@ -69,7 +69,7 @@ impl OwnedArgs {
     pub fn push(&mut self, content: Content<'_>) {
         let span = match content.block() {
             Some(block) => self.push_block(block.clone()),
-            None if content.len() >= LONG_BYTES_MIN => self.push_block(Block::new(&content)),
+            None if content.len() >= LONG_BYTES_MIN => self.push_block(SharedBlock::new(&content)),
             None => {
                 let start = self.data.len();
                 self.data.extend_from_slice(&content);
@@ -80,7 +80,7 @@ impl OwnedArgs {
     }
 
     #[cold]
-    fn push_block(&mut self, block: Block) -> Span {
+    fn push_block(&mut self, block: SharedBlock) -> Span {
         self.blocks_bytes += block.memory_bytes();
         self.arena.push(block)
     }
@@ -129,7 +129,7 @@ impl OwnedArgs {
     /// Returns the allocated bytes, including all of the blocks.
     pub fn memory_bytes(&self) -> usize {
         self.data.capacity()
-            + self.arena.blocks.capacity() * size_of::<Block>()
+            + self.arena.blocks.capacity() * size_of::<SharedBlock>()
             + self.blocks_bytes
             + self.spans.capacity() * size_of::<Span>()
             + self.keys.capacity() * size_of::<RoutedKey>()
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     /// Returns a request of these arguments, with a block for the last one.
-    fn request(short: &[u8], last: &Block) -> (Vec<Span>, Arena) {
+    fn request(short: &[u8], last: &SharedBlock) -> (Vec<Span>, Arena) {
         let mut arena = Arena::default();
         let spans = vec![Span::in_buffer(0, short.len()), arena.push(last.clone())];
         (spans, arena)
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn blocks_are_shared_and_everything_else_is_copied() {
-        let block = Block::new(&[7; LONG_BYTES_MIN]);
+        let block = SharedBlock::new(&[7; LONG_BYTES_MIN]);
         let (spans, arena) = request(b"short", &block);
         let key = RoutedKey {
             hash: 1,
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn several_requests_lie_one_behind_the_other() {
-        let blocks = [1, 2].map(|byte| Block::new(&[byte; LONG_BYTES_MIN]));
+        let blocks = [1, 2].map(|byte| SharedBlock::new(&[byte; LONG_BYTES_MIN]));
         let mut all = OwnedArgs::default();
         for (short, block) in [&b"one"[..], b"two"].into_iter().zip(&blocks) {
             let (spans, arena) = request(short, block);

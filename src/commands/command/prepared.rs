@@ -8,7 +8,7 @@ use super::Args;
 use super::error::CommandError;
 use crate::client::fieldsets::Fieldset;
 use crate::config::Config;
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::structures::entry::Entry;
 use basalt_engine::Now;
 use basalt_engine::value::Object;
@@ -17,7 +17,7 @@ use basalt_engine::value::Object;
 pub type Built = Result<Entry<Object>, CommandError>;
 
 /// Builds a value from the arguments alone.
-pub type Builder = fn(&Args<'_>, &Config, Seed, Now) -> Built;
+pub type Builder = fn(&Args<'_>, &Config, HashSeed, Now) -> Built;
 
 /// Prepared data of a command, see the module.
 pub enum Prepared {

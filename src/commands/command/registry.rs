@@ -7,7 +7,7 @@ use super::declaration::{Command, Flags, Run};
 use super::{families, notes};
 
 /// All commands and subcommands; a command's ID is its index in `all`.
-pub struct Registry {
+pub struct CommandRegistry {
     /// Commands that clients have, followed by those that only the log has.
     all: Vec<&'static Command>,
     /// Number of commands that clients have.
@@ -21,14 +21,14 @@ pub struct Registry {
     gone: Vec<&'static str>,
 }
 
-static REGISTRY: OnceLock<Registry> = OnceLock::new();
+static REGISTRY: OnceLock<CommandRegistry> = OnceLock::new();
 
 /// Returns the registry; built at the first call.
 #[inline]
-pub fn registry() -> &'static Registry {
+pub fn registry() -> &'static CommandRegistry {
     REGISTRY.get_or_init(|| {
-        let (names, renamed) = (Names::all(), HashMap::new());
-        Registry::build(names, renamed)
+        let (names, renamed) = (CommandTable::all(), HashMap::new());
+        CommandRegistry::build(names, renamed)
     })
 }
 
@@ -38,7 +38,7 @@ pub fn rename(pairs: &[(String, String)]) -> Result<(), String> {
     if pairs.is_empty() {
         return Ok(());
     }
-    let (mut names, mut renamed) = (Names::all(), HashMap::new());
+    let (mut names, mut renamed) = (CommandTable::all(), HashMap::new());
     for (old, new) in pairs {
         let (old, new) = (old.to_ascii_lowercase(), new.to_ascii_lowercase());
         let command = match names.0.remove(old.as_str()) {
@@ -60,24 +60,24 @@ pub fn rename(pairs: &[(String, String)]) -> Result<(), String> {
             renamed.insert(new.into_bytes(), command);
         }
     }
-    let registry = Registry::build(names, renamed);
+    let registry = CommandRegistry::build(names, renamed);
     let is_first = REGISTRY.set(registry).is_ok();
     assert!(is_first, "commands get their names before they are used");
     Ok(())
 }
 
 /// Commands by their original names.
-struct Names(HashMap<&'static str, &'static Command>);
+struct CommandTable(HashMap<&'static str, &'static Command>);
 
-impl Names {
-    fn all() -> Names {
+impl CommandTable {
+    fn all() -> CommandTable {
         let commands = families().iter().flat_map(|family| family.iter());
-        Names(commands.map(|command| (command.name, *command)).collect())
+        CommandTable(commands.map(|command| (command.name, *command)).collect())
     }
 }
 
-impl Registry {
-    fn build(names: Names, renamed: HashMap<Vec<u8>, &'static Command>) -> Registry {
+impl CommandRegistry {
+    fn build(names: CommandTable, renamed: HashMap<Vec<u8>, &'static Command>) -> CommandRegistry {
         let mut all = Vec::new();
         let mut by_name = vec![None; PLACES].into_boxed_slice();
         let mut by_full_name = HashMap::new();
@@ -115,7 +115,7 @@ impl Registry {
             command.set_id(all.len() as u16, needed.id() as u16);
             all.push(command);
         }
-        Registry {
+        CommandRegistry {
             all,
             of_clients,
             by_name,
@@ -255,7 +255,7 @@ mod tests {
     use super::super::testing::Terminal;
     use super::super::{keys, syntax};
     use super::{registry, resolve};
-    use basalt_core::structures::block::{Block, Content};
+    use basalt_core::structures::block::{Content, SharedBlock};
 
     fn all() -> impl Iterator<Item = &'static Command> {
         registry().all().iter().copied()
@@ -411,7 +411,7 @@ mod tests {
     fn long_arguments_are_kept_as_they_came_and_charged_as_copies_are() {
         let bytes = vec![b'v'; 20_000];
         for (setup, line) in KEEPS_BLOCKS {
-            let block = Block::new(&bytes);
+            let block = SharedBlock::new(&bytes);
             let line = &with_token(setup, line);
             let kept = request(line, Content::from(&block));
             let copied = request(line, Content::from(&bytes));

@@ -11,7 +11,7 @@ use super::declaration::{BeginSearch, Command, FindKeys, KeyFlags, KeySpec};
 /// The type of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are Redis's own")]
-pub enum Kind {
+pub enum ArgumentType {
     String,
     Integer,
     Double,
@@ -23,17 +23,17 @@ pub enum Kind {
     Block,
 }
 
-impl Kind {
-    const ALL: [(Kind, &'static str); 9] = [
-        (Kind::String, "string"),
-        (Kind::Integer, "integer"),
-        (Kind::Double, "double"),
-        (Kind::Key, "key"),
-        (Kind::Pattern, "pattern"),
-        (Kind::UnixTime, "unix-time"),
-        (Kind::PureToken, "pure-token"),
-        (Kind::OneOf, "oneof"),
-        (Kind::Block, "block"),
+impl ArgumentType {
+    const ALL: [(ArgumentType, &'static str); 9] = [
+        (ArgumentType::String, "string"),
+        (ArgumentType::Integer, "integer"),
+        (ArgumentType::Double, "double"),
+        (ArgumentType::Key, "key"),
+        (ArgumentType::Pattern, "pattern"),
+        (ArgumentType::UnixTime, "unix-time"),
+        (ArgumentType::PureToken, "pure-token"),
+        (ArgumentType::OneOf, "oneof"),
+        (ArgumentType::Block, "block"),
     ];
 
     /// Returns the name in COMMAND DOCS.
@@ -41,7 +41,7 @@ impl Kind {
         Self::ALL[self as usize].1
     }
 
-    fn named(text: &str) -> Option<Kind> {
+    fn named(text: &str) -> Option<ArgumentType> {
         Self::ALL
             .iter()
             .find(|(_, name)| *name == text)
@@ -49,21 +49,21 @@ impl Kind {
     }
 
     /// Returns the type of placeholders of this name, unless the line gives another one.
-    fn of_placeholder(name: &str) -> Kind {
+    fn of_placeholder(name: &str) -> ArgumentType {
         match name {
-            "pattern" => Kind::Pattern,
-            "unix-time-seconds" | "unix-time-milliseconds" => Kind::UnixTime,
+            "pattern" => ArgumentType::Pattern,
+            "unix-time-seconds" | "unix-time-milliseconds" => ArgumentType::UnixTime,
             "height" | "latitude" | "longitude" | "max" | "min" | "radius" | "score"
-            | "timeout" | "width" => Kind::Double,
+            | "timeout" | "width" => ArgumentType::Double,
             "bit" | "bits" | "client-id" | "count" | "cursor" | "db" | "decrement"
             | "destination-db" | "end" | "end-slot" | "entries-added" | "entries-read"
             | "frequency" | "increment" | "index" | "index1" | "index2" | "len" | "limit"
             | "maxage" | "milliseconds" | "min-match-len" | "ms" | "num-matches" | "numkeys"
             | "numlocal" | "numreplicas" | "offset" | "port" | "protover" | "rank" | "seconds"
             | "slot" | "start" | "start-slot" | "stop" | "ttl" | "version" | "weight" => {
-                Kind::Integer
+                ArgumentType::Integer
             }
-            _ => Kind::String,
+            _ => ArgumentType::String,
         }
     }
 }
@@ -74,7 +74,7 @@ pub struct Argument {
     /// Placeholder of the argument, or its topic.
     pub name: String,
     /// Type of the argument.
-    pub kind: Kind,
+    pub kind: ArgumentType,
     /// The literal word before it, or the word itself.
     pub token: Option<&'static str>,
     /// Index of the key specification that finds it.
@@ -90,7 +90,7 @@ pub struct Argument {
 }
 
 impl Argument {
-    fn new(name: impl Into<String>, kind: Kind) -> Argument {
+    fn new(name: impl Into<String>, kind: ArgumentType) -> Argument {
         Argument {
             name: name.into(),
             kind,
@@ -120,7 +120,7 @@ impl Argument {
             "\"\"" => "empty-string".into(),
             _ => word.to_ascii_lowercase(),
         };
-        let mut argument = Argument::new(name, Kind::PureToken);
+        let mut argument = Argument::new(name, ArgumentType::PureToken);
         argument.token = Some(word);
         argument
     }
@@ -132,8 +132,8 @@ impl Argument {
         };
         let typed = word
             .rsplit_once(':')
-            .and_then(|(name, kind)| Some((name, Kind::named(kind)?)));
-        let (name, kind) = typed.unwrap_or((word, Kind::of_placeholder(word)));
+            .and_then(|(name, kind)| Some((name, ArgumentType::named(kind)?)));
+        let (name, kind) = typed.unwrap_or((word, ArgumentType::of_placeholder(word)));
         let mut argument = Argument::new(name, kind);
         argument.key_spec = key_spec;
         argument
@@ -144,7 +144,7 @@ impl Argument {
         if members.len() == 1 {
             return members.remove(0);
         }
-        let mut argument = Argument::new("data", Kind::Block);
+        let mut argument = Argument::new("data", ArgumentType::Block);
         argument.parts = members;
         argument
     }
@@ -162,7 +162,7 @@ impl Argument {
             Some("=") => "operator",
             _ => "choice",
         };
-        let mut argument = Argument::new(name, Kind::OneOf);
+        let mut argument = Argument::new(name, ArgumentType::OneOf);
         argument.parts = choices;
         argument
     }
@@ -171,8 +171,8 @@ impl Argument {
     pub fn width(&self) -> (usize, Option<usize>) {
         let token = usize::from(self.token.is_some());
         let (mut least, mut most) = match self.kind {
-            Kind::PureToken => (1, Some(1)),
-            Kind::OneOf => {
+            ArgumentType::PureToken => (1, Some(1)),
+            ArgumentType::OneOf => {
                 let widths = || self.parts.iter().map(Argument::width);
                 let least = widths().map(|width| width.0).min().unwrap_or(0);
                 let most = widths()
@@ -180,7 +180,7 @@ impl Argument {
                     .try_fold(0, |most, width| Some(width?.max(most)));
                 (token + least, most.map(|most| token + most))
             }
-            Kind::Block => {
+            ArgumentType::Block => {
                 let (least, most) = width(&self.parts);
                 (token + least, most.map(|most| token + most))
             }
@@ -218,7 +218,7 @@ pub fn arguments(command: &Command) -> Result<Vec<Argument>, String> {
 
 /// Parses the arguments of a syntax line.
 pub fn parse(syntax: &'static str) -> Result<Vec<Argument>, String> {
-    let mut reader = Reader { rest: syntax };
+    let mut reader = SyntaxParser { rest: syntax };
     let (mut choices, end) = reader.choices()?;
     match (end, choices.len()) {
         (None, 1) => sequence(&choices.remove(0)),
@@ -229,22 +229,22 @@ pub fn parse(syntax: &'static str) -> Result<Vec<Argument>, String> {
 
 /// A node of the notation as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Node {
+enum SyntaxNode {
     Word(&'static str),
     /// Brackets, and the alternatives between the bars in them.
     Group {
         optional: bool,
         repeated: bool,
-        choices: Vec<Vec<Node>>,
+        choices: Vec<Vec<SyntaxNode>>,
     },
     Dots,
 }
 
-struct Reader {
+struct SyntaxParser {
     rest: &'static str,
 }
 
-impl Reader {
+impl SyntaxParser {
     /// Returns the next bracket, bar or word.
     fn next(&mut self) -> Option<&'static str> {
         const MARKS: [char; 5] = ['[', ']', '<', '>', '|'];
@@ -262,7 +262,7 @@ impl Reader {
     }
 
     /// Returns the alternatives between the bars, up to the closing bracket or the end.
-    fn choices(&mut self) -> Result<(Vec<Vec<Node>>, Option<&'static str>), String> {
+    fn choices(&mut self) -> Result<(Vec<Vec<SyntaxNode>>, Option<&'static str>), String> {
         let mut choices = vec![Vec::new()];
         while let Some(word) = self.next() {
             let node = match word {
@@ -279,8 +279,8 @@ impl Reader {
                     }
                     group(word == "[", inner)
                 }
-                "..." => Node::Dots,
-                _ => Node::Word(word),
+                "..." => SyntaxNode::Dots,
+                _ => SyntaxNode::Word(word),
             };
             choices.last_mut().expect("begins with one").push(node);
         }
@@ -289,7 +289,7 @@ impl Reader {
 }
 
 /// Makes a group; `[x [x ...]]` is one that repeats.
-fn group(optional: bool, mut choices: Vec<Vec<Node>>) -> Node {
+fn group(optional: bool, mut choices: Vec<Vec<SyntaxNode>>) -> SyntaxNode {
     let repetition = choices
         .last()
         .and_then(|choice| choice.last())
@@ -302,7 +302,7 @@ fn group(optional: bool, mut choices: Vec<Vec<Node>>) -> Node {
     if repeated {
         choices.last_mut().expect("it has the repetition").pop();
     }
-    Node::Group {
+    SyntaxNode::Group {
         optional,
         repeated,
         choices,
@@ -310,8 +310,8 @@ fn group(optional: bool, mut choices: Vec<Vec<Node>>) -> Node {
 }
 
 /// Returns the x of `[x ...]` as a text.
-fn repeats(node: &Node) -> Option<String> {
-    let Node::Group {
+fn repeats(node: &SyntaxNode) -> Option<String> {
+    let SyntaxNode::Group {
         optional: true,
         choices,
         ..
@@ -321,15 +321,15 @@ fn repeats(node: &Node) -> Option<String> {
     };
     let mut once = choices.clone();
     let dots = once.last_mut()?.pop()?;
-    (dots == Node::Dots).then(|| flat_choices(&once))
+    (dots == SyntaxNode::Dots).then(|| flat_choices(&once))
 }
 
 /// Returns the same text for the same notation; brackets that only group are left out.
-fn flat(nodes: &[Node]) -> String {
-    let one = |node: &Node| match node {
-        Node::Word(word) => (*word).to_owned(),
-        Node::Dots => "...".to_owned(),
-        Node::Group {
+fn flat(nodes: &[SyntaxNode]) -> String {
+    let one = |node: &SyntaxNode| match node {
+        SyntaxNode::Word(word) => (*word).to_owned(),
+        SyntaxNode::Dots => "...".to_owned(),
+        SyntaxNode::Group {
             optional,
             repeated,
             choices,
@@ -346,7 +346,7 @@ fn flat(nodes: &[Node]) -> String {
     nodes.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
-fn flat_choices(choices: &[Vec<Node>]) -> String {
+fn flat_choices(choices: &[Vec<SyntaxNode>]) -> String {
     let choices: Vec<String> = choices.iter().map(|choice| flat(choice)).collect();
     choices.join(" | ")
 }
@@ -357,7 +357,7 @@ fn is_token(word: &str) -> bool {
 }
 
 /// Converts a sequence of nodes to arguments.
-fn sequence(nodes: &[Node]) -> Result<Vec<Argument>, String> {
+fn sequence(nodes: &[SyntaxNode]) -> Result<Vec<Argument>, String> {
     // Each argument with the position of its first node.
     let mut done: Vec<(usize, Argument)> = Vec::new();
     let mut at = 0;
@@ -368,14 +368,14 @@ fn sequence(nodes: &[Node]) -> Result<Vec<Argument>, String> {
             continue;
         }
         let (argument, taken) = match node {
-            Node::Dots => return Err("dots repeat nothing".into()),
-            Node::Group {
+            SyntaxNode::Dots => return Err("dots repeat nothing".into()),
+            SyntaxNode::Group {
                 optional,
                 repeated,
                 choices,
             } => (bracketed(*optional, *repeated, choices)?, 1),
-            Node::Word(word) if is_token(word) => said(word, &nodes[at + 1..])?,
-            Node::Word(word) => (Argument::placeholder(word), 1),
+            SyntaxNode::Word(word) if is_token(word) => said(word, &nodes[at + 1..])?,
+            SyntaxNode::Word(word) => (Argument::placeholder(word), 1),
         };
         done.push((at, argument));
         at += taken;
@@ -384,9 +384,9 @@ fn sequence(nodes: &[Node]) -> Result<Vec<Argument>, String> {
 }
 
 /// Returns a token with the arguments that it introduces, and the number of nodes that they take.
-fn said(token: &'static str, after: &[Node]) -> Result<(Argument, usize), String> {
+fn said(token: &'static str, after: &[SyntaxNode]) -> Result<(Argument, usize), String> {
     match after.first() {
-        Some(Node::Group {
+        Some(SyntaxNode::Group {
             optional: false,
             repeated,
             choices,
@@ -394,15 +394,15 @@ fn said(token: &'static str, after: &[Node]) -> Result<(Argument, usize), String
             let argument = bracketed(false, *repeated, choices)?;
             return Ok((argument.with_token(token), 2));
         }
-        Some(Node::Word(word)) if !is_token(word) => {}
+        Some(SyntaxNode::Word(word)) if !is_token(word) => {}
         _ => return Ok((Argument::pure_token(token), 1)),
     }
-    let is_word = |node: &Node| matches!(node, Node::Word(word) if !is_token(word));
+    let is_word = |node: &SyntaxNode| matches!(node, SyntaxNode::Word(word) if !is_token(word));
     let mut words = after.iter().take_while(|node| is_word(node)).count();
     // `BYBOX width height <M | …>`: the members differ too much for the token to introduce them all.
     if matches!(
         after.get(words),
-        Some(Node::Group {
+        Some(SyntaxNode::Group {
             optional: false,
             ..
         })
@@ -412,16 +412,16 @@ fn said(token: &'static str, after: &[Node]) -> Result<(Argument, usize), String
     let mut end = words;
     if words > 1 {
         // `STREAMS key [key ...] id [id ...]`: repetitions of single members belong to the block.
-        let is_member = |node: &Node| {
+        let is_member = |node: &SyntaxNode| {
             is_word(node) || repeats(node).is_some_and(|body| !body.starts_with(token))
         };
         end = after.iter().take_while(|node| is_member(node)).count();
-    } else if let Some(Node::Word(word)) = after.first()
+    } else if let Some(SyntaxNode::Word(word)) = after.first()
         && after.get(1).and_then(repeats).as_deref() == Some(word)
     {
         let members = after[2..].iter().take_while(|node| is_word(node)).count();
         end = if members > 0 {
-            let is_member = |node: &Node| is_word(node) || repeats(node).is_some();
+            let is_member = |node: &SyntaxNode| is_word(node) || repeats(node).is_some();
             after.iter().take_while(|node| is_member(node)).count()
         } else {
             1
@@ -432,7 +432,11 @@ fn said(token: &'static str, after: &[Node]) -> Result<(Argument, usize), String
 }
 
 /// Converts the contents of brackets to one argument.
-fn bracketed(optional: bool, repeated: bool, choices: &[Vec<Node>]) -> Result<Argument, String> {
+fn bracketed(
+    optional: bool,
+    repeated: bool,
+    choices: &[Vec<SyntaxNode>],
+) -> Result<Argument, String> {
     let mut all = choices
         .iter()
         .map(|choice| Ok(Argument::block(sequence(choice)?)))
@@ -450,7 +454,7 @@ fn bracketed(optional: bool, repeated: bool, choices: &[Vec<Node>]) -> Result<Ar
 /// Marks as repeated what `[body ...]` at a node repeats: the argument before it, or several as a block.
 fn repeat(
     done: &mut Vec<(usize, Argument)>,
-    nodes: &[Node],
+    nodes: &[SyntaxNode],
     at: usize,
     body: &str,
 ) -> Result<(), String> {
@@ -505,8 +509,8 @@ fn assign(arguments: &mut [Argument], index: usize, spec: &KeySpec, first: usize
             };
             if found {
                 argument.key_spec = Some(index);
-                if argument.kind == Kind::String {
-                    argument.kind = Kind::Key;
+                if argument.kind == ArgumentType::String {
+                    argument.kind = ArgumentType::Key;
                 }
             }
         },
@@ -527,18 +531,18 @@ fn walk(
             *at = at.map(|at| at + 1);
         }
         match argument.kind {
-            Kind::PureToken => {}
-            Kind::OneOf => {
+            ArgumentType::PureToken => {}
+            ArgumentType::OneOf => {
                 let inner = *at;
                 for choice in &mut argument.parts {
                     let one = std::slice::from_mut(choice);
                     walk(one, &mut inner.clone(), before, visit);
                 }
             }
-            Kind::Block => walk(&mut argument.parts, &mut at.clone(), before, visit),
+            ArgumentType::Block => walk(&mut argument.parts, &mut at.clone(), before, visit),
             _ => visit(argument, *at, before),
         }
-        if argument.kind != Kind::PureToken {
+        if argument.kind != ArgumentType::PureToken {
             before = None;
         }
         // The position of what follows is fixed only if the argument always takes the same number of words.
@@ -557,9 +561,9 @@ mod tests {
     fn show(arguments: &[Argument]) -> String {
         let one = |argument: &Argument| {
             let mut text = match argument.kind {
-                Kind::PureToken => argument.token.expect("pure").to_owned(),
-                Kind::OneOf | Kind::Block => {
-                    let brackets = if argument.kind == Kind::OneOf {
+                ArgumentType::PureToken => argument.token.expect("pure").to_owned(),
+                ArgumentType::OneOf | ArgumentType::Block => {
+                    let brackets = if argument.kind == ArgumentType::OneOf {
                         "<>"
                     } else {
                         "{}"

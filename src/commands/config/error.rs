@@ -8,7 +8,7 @@ use crate::config::values;
 
 /// The location of a directive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum DirectiveLocation {
     /// A line of a file; standard input is the file `-`.
     File {
         /// The file's path.
@@ -27,10 +27,10 @@ pub enum Place {
 pub enum ConfigError {
     /// A directive that is unknown, has a bad value or requests an unsupported feature. Formatted as by redis-server,
     /// so that tools that look for its block find ours.
-    #[error("{header}{place}\n>>> '{text}'\n{reason}", header = Header)]
+    #[error("{header}{place}\n>>> '{text}'\n{reason}", header = ConfigErrorHeader)]
     Directive {
         /// Location of the directive.
-        place: Place,
+        place: DirectiveLocation,
         /// The line, without surrounding blanks.
         text: String,
         /// The reason.
@@ -40,7 +40,7 @@ pub enum ConfigError {
     #[error("{}", several(.0))]
     Several(Vec<ConfigError>),
     /// An error that concerns the configuration as a whole.
-    #[error("{header}{0}", header = Header)]
+    #[error("{header}{0}", header = ConfigErrorHeader)]
     Whole(String),
     /// A file cannot be read.
     #[error("Fatal error, can't open config file '{}': {reason}", path.display())]
@@ -80,9 +80,9 @@ pub fn directory_failure(config: &Config, error: &std::io::Error) -> ConfigError
 }
 
 /// The first line of the block.
-struct Header;
+struct ConfigErrorHeader;
 
-impl fmt::Display for Header {
+impl fmt::Display for ConfigErrorHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -92,7 +92,7 @@ impl fmt::Display for Header {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DirectiveLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, line } => {

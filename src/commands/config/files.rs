@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use config::{Map, Value, ValueKind};
 
-use crate::config::error::{ConfigError, Place};
+use crate::config::error::{ConfigError, DirectiveLocation};
 use crate::config::redis_conf::Directive;
 use crate::config::table::Config;
 use crate::config::{find, pattern, similar, values, words};
@@ -74,7 +74,7 @@ pub(super) fn toml_directives(
     let mut found = Vec::new();
     for (key, value) in table {
         let (line, text) = line_of(text, &key);
-        let place = Place::File {
+        let place = DirectiveLocation::File {
             path: path.to_owned(),
             line,
         };
@@ -180,7 +180,7 @@ pub(super) fn toml_error(
         .rfind(|line| !line.trim().is_empty())
         .unwrap_or("not TOML");
     ConfigError::Directive {
-        place: Place::File {
+        place: DirectiveLocation::File {
             path: path.to_owned(),
             line,
         },

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 use config::{FileFormat, Format, Map, Source, Value, ValueKind};
 
-use crate::config::error::{ConfigError, Place};
-use crate::config::parameter::{Kind, Mode, Parameter, Support};
+use crate::config::error::{ConfigError, DirectiveLocation};
+use crate::config::parameter::{Mode, Parameter, ParameterKind, Support};
 use crate::config::redis_conf::{self, Directive, RedisConf};
 use crate::config::table::{Config, PARAMETERS};
 use crate::config::{files, find, foreign, shares, similar, values, words};
@@ -354,7 +354,7 @@ impl EnvironmentLayer {
                 continue;
             };
             let text = format!("BASALT_{name}={}", value.to_string_lossy());
-            let place = Place::Environment;
+            let place = DirectiveLocation::Environment;
             let value = lossless::text_of(value.as_bytes()).into_owned();
             if value.starts_with("tcp://") {
                 warnings.push(format!(
@@ -428,7 +428,8 @@ impl Source for ArgumentsLayer {
     fn collect(&self) -> Result<Map<String, Value>, config::ConfigError> {
         let mut found = Vec::new();
         for line in &self.lines {
-            let directive = redis_conf::parse_line(line, Place::Arguments).map_err(boxed)?;
+            let directive =
+                redis_conf::parse_line(line, DirectiveLocation::Arguments).map_err(boxed)?;
             let Some(directive) = directive else { continue };
             match (directive.name.as_str(), directive.words.as_slice()) {
                 ("include", [pattern]) => {
@@ -580,11 +581,12 @@ fn asks_for_something(parameter: &Parameter, config: &Config, default: &Config) 
     let shown = parameter.show(config);
     let is_off = match parameter.kind {
         // Core 0 is a valid core.
-        Kind::Text { .. } => shown.is_empty(),
+        ParameterKind::Text { .. } => shown.is_empty(),
         _ => matches!(shown.as_str(), "" | "no" | "0"),
     };
     !is_off
-        && (matches!(parameter.kind, Kind::Special(_)) || !parameter.is_default(config, default))
+        && (matches!(parameter.kind, ParameterKind::Special(_))
+            || !parameter.is_default(config, default))
 }
 
 /// Checks at the start that the log file can be opened, and not only when the first line is lost.

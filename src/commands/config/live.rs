@@ -18,7 +18,7 @@ const IMMUTABLE: &str = "can't set immutable config";
 
 /// The location of the client that sets a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Peer {
+pub enum ClientLocality {
     /// On this machine: the loopback address or the unix socket.
     Local,
     /// Any other address.
@@ -27,11 +27,11 @@ pub enum Peer {
 
 impl Protected {
     /// Whether a client at this location may use the protected facility.
-    pub fn allows(self, peer: Peer) -> bool {
+    pub fn allows(self, peer: ClientLocality) -> bool {
         match self {
             Self::No => false,
             Self::Yes => true,
-            Self::Local => peer == Peer::Local,
+            Self::Local => peer == ClientLocality::Local,
         }
     }
 }
@@ -133,7 +133,7 @@ fn parameter_name(name: &[u8]) -> Cow<'_, str> {
 pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(
     config: &mut Config,
     pairs: &[(N, V)],
-    peer: Peer,
+    peer: ClientLocality,
 ) -> Result<Vec<&'static str>, SetError> {
     let rows = rows_of(config, pairs, peer)?;
     let mut changed = config.clone();
@@ -190,7 +190,7 @@ pub fn is_denied_while_loading(name: &[u8]) -> bool {
 fn rows_of<N: AsRef<[u8]>, V>(
     config: &Config,
     pairs: &[(N, V)],
-    peer: Peer,
+    peer: ClientLocality,
 ) -> Result<Vec<(&'static Parameter, &'static str)>, SetError> {
     let mut rows: Vec<(&Parameter, &str)> = Vec::with_capacity(pairs.len());
     for (name, _) in pairs {

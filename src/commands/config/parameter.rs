@@ -16,7 +16,7 @@ pub struct Parameter {
     /// The name in files and commands, lower-case.
     pub name: &'static str,
     /// The values that it accepts, and the field that holds them.
-    pub kind: Kind,
+    pub kind: ParameterKind,
     /// Whether it may change while the server runs, and how it is shown.
     pub traits: Traits,
     /// One sentence for `--help` and the documentation.
@@ -97,7 +97,7 @@ pub enum Mode {
 }
 
 /// The values that a parameter accepts, and the access to its field.
-pub enum Kind {
+pub enum ParameterKind {
     /// `yes` or `no`.
     Flag {
         /// The default value.
@@ -257,7 +257,7 @@ impl Traits {
     }
 }
 
-impl std::fmt::Debug for Kind {
+impl std::fmt::Debug for ParameterKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Flag { .. } => "flag",
@@ -286,8 +286,8 @@ impl Parameter {
     /// Whether a directive may have several words after its name.
     pub fn takes_many(&self) -> bool {
         match &self.kind {
-            Kind::Choice { many, .. } => *many,
-            Kind::Special(special) => special.many,
+            ParameterKind::Choice { many, .. } => *many,
+            ParameterKind::Special(special) => special.many,
             _ => false,
         }
     }
@@ -295,17 +295,17 @@ impl Parameter {
     /// Returns the value as CONFIG GET shows it.
     pub fn show(&self, config: &Config) -> String {
         match &self.kind {
-            Kind::Flag { read, .. } => yes_or_no(read(config)).to_owned(),
-            Kind::Number { unit, read, .. } => match (unit, read(config)) {
+            ParameterKind::Flag { read, .. } => yes_or_no(read(config)).to_owned(),
+            ParameterKind::Number { unit, read, .. } => match (unit, read(config)) {
                 (Unit::MemoryOrPercent, share) if share < 0 => format!("{}%", -share),
                 (Unit::Octal, mode) => format!("{mode:o}"),
                 (_, number) => number.to_string(),
             },
-            Kind::Text { read, .. } => read(config).to_owned(),
-            Kind::Choice {
+            ParameterKind::Text { read, .. } => read(config).to_owned(),
+            ParameterKind::Choice {
                 names, many, read, ..
             } => choice_words(names, *many, read(config)),
-            Kind::Special(special) => (special.show)(config),
+            ParameterKind::Special(special) => (special.show)(config),
         }
     }
 
@@ -315,7 +315,7 @@ impl Parameter {
             return Err("wrong number of arguments".to_owned());
         }
         match &self.kind {
-            Kind::Flag { write, .. } => {
+            ParameterKind::Flag { write, .. } => {
                 let value = match words[0].to_ascii_lowercase().as_str() {
                     "yes" => true,
                     "no" => false,
@@ -323,7 +323,7 @@ impl Parameter {
                 };
                 write(config, value);
             }
-            Kind::Number {
+            ParameterKind::Number {
                 lower,
                 upper,
                 unit,
@@ -334,11 +334,11 @@ impl Parameter {
                 check_bounds(number, *lower, *upper, *unit)?;
                 write(config, number);
             }
-            Kind::Text { check, write, .. } => {
+            ParameterKind::Text { check, write, .. } => {
                 check(&words[0])?;
                 write(config, words[0].clone());
             }
-            Kind::Choice {
+            ParameterKind::Choice {
                 names,
                 many,
                 check,
@@ -349,7 +349,7 @@ impl Parameter {
                 check(code)?;
                 write(config, code);
             }
-            Kind::Special(special) => (special.set)(config, words, mode)?,
+            ParameterKind::Special(special) => (special.set)(config, words, mode)?,
         }
         Ok(())
     }
@@ -357,11 +357,11 @@ impl Parameter {
     /// Sets the field to the default.
     pub fn reset(&self, config: &mut Config) {
         match &self.kind {
-            Kind::Flag { default, write, .. } => write(config, *default),
-            Kind::Number { default, write, .. } => write(config, *default),
-            Kind::Text { default, write, .. } => write(config, (*default).to_owned()),
-            Kind::Choice { default, write, .. } => write(config, *default),
-            Kind::Special(special) => {
+            ParameterKind::Flag { default, write, .. } => write(config, *default),
+            ParameterKind::Number { default, write, .. } => write(config, *default),
+            ParameterKind::Text { default, write, .. } => write(config, (*default).to_owned()),
+            ParameterKind::Choice { default, write, .. } => write(config, *default),
+            ParameterKind::Special(special) => {
                 let words: Vec<String> = special.default.iter().map(|&word| word.into()).collect();
                 (special.set)(config, &words, Mode::Default)
                     .expect("the table's defaults are valid");
@@ -377,10 +377,10 @@ impl Parameter {
     /// Returns the lines that CONFIG REWRITE writes; empty if the parameter must not appear in a file.
     pub fn lines(&self, config: &Config) -> Vec<String> {
         match &self.kind {
-            Kind::Flag { .. } | Kind::Choice { .. } => {
+            ParameterKind::Flag { .. } | ParameterKind::Choice { .. } => {
                 vec![format!("{} {}", self.name, self.show(config))]
             }
-            Kind::Number { unit, read, .. } => {
+            ParameterKind::Number { unit, read, .. } => {
                 let number = read(config);
                 let value = match unit {
                     Unit::Memory | Unit::MemoryOrPercent | Unit::MemoryOfMachine if number >= 0 => {
@@ -391,7 +391,7 @@ impl Parameter {
                 vec![format!("{} {value}", self.name)]
             }
             // For most texts empty and unset are the same: the line would only repeat the default.
-            Kind::Text { default, read, .. } => match read(config) {
+            ParameterKind::Text { default, read, .. } => match read(config) {
                 "" if default.is_empty() => vec![],
                 text => vec![format!(
                     "{} {}",
@@ -399,7 +399,7 @@ impl Parameter {
                     text::quoted(&lossless::bytes_of(text))
                 )],
             },
-            Kind::Special(special) => {
+            ParameterKind::Special(special) => {
                 let values = (special.lines)(config);
                 values
                     .into_iter()
@@ -411,14 +411,15 @@ impl Parameter {
 
     /// Whether CONFIG REWRITE adds the lines to a file that lacks them.
     pub fn must_be_written(&self, config: &Config, default: &Config) -> bool {
-        let always = matches!(&self.kind, Kind::Special(special) if special.always_written);
+        let always =
+            matches!(&self.kind, ParameterKind::Special(special) if special.always_written);
         always || !self.is_default(config, default)
     }
 
     /// Returns the default as text; the working directory is `.` until the server starts.
     pub fn default_text(&self) -> String {
         match &self.kind {
-            Kind::Special(special) => special.default.join(" "),
+            ParameterKind::Special(special) => special.default.join(" "),
             _ => self.show(&Config::default()),
         }
     }
@@ -426,8 +427,8 @@ impl Parameter {
     /// Describes the values that it accepts, for `--help`.
     pub fn values(&self) -> String {
         match &self.kind {
-            Kind::Flag { .. } => "yes|no".to_owned(),
-            Kind::Number {
+            ParameterKind::Flag { .. } => "yes|no".to_owned(),
+            ParameterKind::Number {
                 lower, upper, unit, ..
             } => match unit {
                 Unit::Octal => format!("{lower:o}..{upper:o} (octal)"),
@@ -437,13 +438,13 @@ impl Parameter {
                 Unit::Plain if *upper >= i128::from(i32::MAX) => format!("{lower}.."),
                 Unit::Plain => format!("{lower}..{upper}"),
             },
-            Kind::Text { .. } => "text".to_owned(),
-            Kind::Choice { names, .. } => names
+            ParameterKind::Text { .. } => "text".to_owned(),
+            ParameterKind::Choice { names, .. } => names
                 .iter()
                 .map(|(name, _)| *name)
                 .collect::<Vec<_>>()
                 .join("|"),
-            Kind::Special(_) => "words".to_owned(),
+            ParameterKind::Special(_) => "words".to_owned(),
         }
     }
 }

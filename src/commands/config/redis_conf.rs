@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use config::{Format, Map, Value, ValueKind};
 
-use crate::config::error::{ConfigError, Place};
+use crate::config::error::{ConfigError, DirectiveLocation};
 use crate::config::words;
 
 /// The format of redis.conf.
@@ -27,7 +27,7 @@ pub struct Directive {
     /// The original line, for errors.
     pub text: String,
     /// Location of the directive.
-    pub place: Place,
+    pub place: DirectiveLocation,
 }
 
 impl Format for RedisConf {
@@ -39,7 +39,7 @@ impl Format for RedisConf {
         let path = PathBuf::from(uri.map_or("-", String::as_str));
         let mut map = Map::new();
         for (index, line) in text.split('\n').enumerate() {
-            let place = Place::File {
+            let place = DirectiveLocation::File {
                 path: path.clone(),
                 line: index + 1,
             };
@@ -52,7 +52,7 @@ impl Format for RedisConf {
 }
 
 /// Parses one line; none for a blank line or a comment.
-pub fn parse_line(line: &str, place: Place) -> Result<Option<Directive>, ConfigError> {
+pub fn parse_line(line: &str, place: DirectiveLocation) -> Result<Option<Directive>, ConfigError> {
     let text = line.trim_matches([' ', '\t', '\r', '\n']);
     if text.is_empty() || text.starts_with('#') {
         return Ok(None);
@@ -114,9 +114,9 @@ impl Directive {
 
     fn to_value(&self, order: usize) -> Value {
         let (origin, line) = match &self.place {
-            Place::File { path, line } => (path.display().to_string(), *line as i64),
-            Place::Environment => (String::new(), ENVIRONMENT),
-            Place::Arguments => (String::new(), ARGUMENTS),
+            DirectiveLocation::File { path, line } => (path.display().to_string(), *line as i64),
+            DirectiveLocation::Environment => (String::new(), ENVIRONMENT),
+            DirectiveLocation::Arguments => (String::new(), ARGUMENTS),
         };
         let words: Vec<Value> = self
             .words
@@ -150,9 +150,9 @@ impl Directive {
             .ok()?;
         let path = PathBuf::from(take("path")?.into_string().ok()?);
         let place = match take("line")?.into_int().ok()? {
-            ENVIRONMENT => Place::Environment,
-            ARGUMENTS => Place::Arguments,
-            line => Place::File {
+            ENVIRONMENT => DirectiveLocation::Environment,
+            ARGUMENTS => DirectiveLocation::Arguments,
+            line => DirectiveLocation::File {
                 path,
                 line: usize::try_from(line).ok()?,
             },

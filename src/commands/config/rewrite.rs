@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use config::{FileFormat, Format};
 
-use crate::config::parameter::{Kind, Mode, Parameter, Unit};
+use crate::config::parameter::{Mode, Parameter, ParameterKind, Unit};
 use crate::config::table::{Config, PARAMETERS};
 use crate::config::{files, find, foreign, values, words};
 use basalt_core::base::lossless;
@@ -75,18 +75,18 @@ pub fn rewrite(config: &Config, old: &str, adding: Adding) -> String {
     for line in old.lines() {
         let line = line.trim_matches([' ', '\t', '\r']);
         match owner(line) {
-            Owner::Parameter(parameter) => {
+            ConfigLineOwner::Parameter(parameter) => {
                 places
                     .entry(parameter.name)
                     .or_default()
                     .push_back(lines.len());
                 lines.push(line.to_owned());
             }
-            Owner::Kept => lines.push(line.to_owned()),
-            Owner::Users if config.user_lines.is_none() => lines.push(line.to_owned()),
-            Owner::Users => {}
+            ConfigLineOwner::Kept => lines.push(line.to_owned()),
+            ConfigLineOwner::Users if config.user_lines.is_none() => lines.push(line.to_owned()),
+            ConfigLineOwner::Users => {}
             // A line that is not understood must not prevent the next start.
-            Owner::Nobody => lines.push(format!("# ??? {line}")),
+            ConfigLineOwner::Nobody => lines.push(format!("# ??? {line}")),
         }
     }
 
@@ -114,7 +114,7 @@ pub fn rewrite(config: &Config, old: &str, adding: Adding) -> String {
 }
 
 /// The owner of a line of redis.conf.
-enum Owner {
+enum ConfigLineOwner {
     Parameter(&'static Parameter),
     /// A `user` line.
     Users,
@@ -122,20 +122,20 @@ enum Owner {
     Nobody,
 }
 
-fn owner(line: &str) -> Owner {
+fn owner(line: &str) -> ConfigLineOwner {
     if line.is_empty() || line.starts_with('#') {
-        return Owner::Kept;
+        return ConfigLineOwner::Kept;
     }
     let words = words::split_text(line).unwrap_or_default();
     let Some(name) = words.first() else {
-        return Owner::Nobody;
+        return ConfigLineOwner::Nobody;
     };
     match (find(name), name.to_ascii_lowercase().as_str()) {
-        (Some(parameter), _) => Owner::Parameter(parameter),
-        (None, "include" | "rename-command" | "loadmodule" | "sentinel") => Owner::Kept,
-        (None, "user") => Owner::Users,
-        (None, name) if foreign::reason(name).is_some() => Owner::Kept,
-        (None, _) => Owner::Nobody,
+        (Some(parameter), _) => ConfigLineOwner::Parameter(parameter),
+        (None, "include" | "rename-command" | "loadmodule" | "sentinel") => ConfigLineOwner::Kept,
+        (None, "user") => ConfigLineOwner::Users,
+        (None, name) if foreign::reason(name).is_some() => ConfigLineOwner::Kept,
+        (None, _) => ConfigLineOwner::Nobody,
     }
 }
 
@@ -210,12 +210,12 @@ fn said_by(assignment: &str, parameter: &Parameter) -> Option<String> {
 fn toml_line(parameter: &Parameter, config: &Config) -> Option<String> {
     let lines = parameter.lines(config);
     let value = match &parameter.kind {
-        Kind::Flag { read, .. } => read(config).to_string(),
-        Kind::Number {
+        ParameterKind::Flag { read, .. } => read(config).to_string(),
+        ParameterKind::Number {
             unit: Unit::Plain, ..
         } => parameter.show(config),
-        Kind::Text { read, .. } => toml_text(read(config)),
-        Kind::Special(special) if special.many => {
+        ParameterKind::Text { read, .. } => toml_text(read(config)),
+        ParameterKind::Special(special) if special.many => {
             if lines.is_empty() {
                 return None;
             }
@@ -230,8 +230,8 @@ fn toml_line(parameter: &Parameter, config: &Config) -> Option<String> {
                 format!("[{}]", items.join(", "))
             }
         }
-        Kind::Special(_) => toml_text(&parameter.show(config)),
-        Kind::Number { .. } | Kind::Choice { .. } => {
+        ParameterKind::Special(_) => toml_text(&parameter.show(config)),
+        ParameterKind::Number { .. } | ParameterKind::Choice { .. } => {
             let line = lines.first()?;
             toml_text(line.split_once(' ')?.1)
         }

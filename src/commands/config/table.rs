@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::parameter::{IMMUTABLE, Kind, MUTABLE, Parameter, Unit};
+use crate::config::parameter::{IMMUTABLE, MUTABLE, Parameter, ParameterKind, Unit};
 use crate::config::seeds::{self, Seed};
 use crate::config::shares::{self, Share};
 use crate::config::values::{
@@ -26,7 +26,7 @@ macro_rules! kind {
     (type special($special:ty, $($rest:tt)*)) => { $special };
 
     (row $field:ident flag($default:expr)) => {
-        Kind::Flag {
+        ParameterKind::Flag {
             default: $default,
             read: |config| config.$field,
             write: |config, value| config.$field = value,
@@ -36,7 +36,7 @@ macro_rules! kind {
         kind!(row $field number($number, $default, $lower, $upper, Unit::Plain))
     };
     (row $field:ident number($number:ty, $default:expr, $lower:expr, $upper:expr, $unit:expr)) => {
-        Kind::Number {
+        ParameterKind::Number {
             default: $default as i128,
             lower: $lower as i128,
             upper: $upper as i128,
@@ -49,7 +49,7 @@ macro_rules! kind {
         kind!(row $field text($default, values::any_text))
     };
     (row $field:ident text($default:expr, $check:expr)) => {
-        Kind::Text {
+        ParameterKind::Text {
             default: $default,
             check: $check,
             read: |config| &config.$field,
@@ -57,7 +57,7 @@ macro_rules! kind {
         }
     };
     (row $field:ident choice($choice:ty, $default:expr)) => {
-        Kind::Choice {
+        ParameterKind::Choice {
             names: <$choice>::NAMES,
             many: false,
             default: $default as u32,
@@ -67,7 +67,7 @@ macro_rules! kind {
         }
     };
     (row $field:ident words($choice:ty, $default:expr, $check:expr)) => {
-        Kind::Choice {
+        ParameterKind::Choice {
             names: <$choice>::NAMES,
             many: true,
             default: $default,
@@ -76,7 +76,7 @@ macro_rules! kind {
             write: |config, code| config.$field = <$choice>::decode(code),
         }
     };
-    (row $field:ident special($special:ty, $functions:expr)) => { Kind::Special($functions) };
+    (row $field:ident special($special:ty, $functions:expr)) => { ParameterKind::Special($functions) };
 }
 
 macro_rules! parameters {

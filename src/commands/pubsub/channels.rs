@@ -30,9 +30,9 @@ pub(super) fn take_out(subscribers: &mut Subscribers, id: u64) {
 
 /// Names under one lock.
 #[derive(Default)]
-struct Names(RwLock<HashMap<Arc<[u8]>, Subscribers>>);
+struct ChannelPartition(RwLock<HashMap<Arc<[u8]>, Subscribers>>);
 
-impl Names {
+impl ChannelPartition {
     /// Adds a subscriber to a name; returns the name, to be shared, and whether it is new.
     fn add(&self, name: &[u8], client: &Arc<Shared>) -> (Arc<[u8]>, bool) {
         let mut names = self.0.write();
@@ -74,23 +74,23 @@ impl Names {
 const PARTS: usize = 64;
 
 /// Channels.
-pub(super) struct Channels {
-    parts: [Names; PARTS],
+pub(super) struct ChannelTable {
+    parts: [ChannelPartition; PARTS],
     count: AtomicUsize,
 }
 
-impl Default for Channels {
-    fn default() -> Channels {
-        Channels {
-            parts: std::array::from_fn(|_| Names::default()),
+impl Default for ChannelTable {
+    fn default() -> ChannelTable {
+        ChannelTable {
+            parts: std::array::from_fn(|_| ChannelPartition::default()),
             count: AtomicUsize::new(0),
         }
     }
 }
 
-impl Channels {
+impl ChannelTable {
     /// Returns the part of a name; names that differ in their last bytes, as most do, have different locks.
-    fn part(&self, name: &[u8]) -> &Names {
+    fn part(&self, name: &[u8]) -> &ChannelPartition {
         const LOOKED_AT: usize = 16;
         let tail = &name[name.len().saturating_sub(LOOKED_AT)..];
         let mixed = tail.iter().fold(name.len() as u64, |mixed, byte| {
@@ -132,7 +132,7 @@ impl Channels {
         wanted
     }
 
-    /// See [`Names::relocate`].
+    /// See [`ChannelPartition::relocate`].
     pub(super) fn relocate(&self, name: &[u8]) -> Option<(Arc<[u8]>, Subscribers)> {
         self.part(name).relocate(name)
     }
@@ -149,7 +149,7 @@ impl Channels {
 /// Patterns.
 #[derive(Default)]
 pub(super) struct Patterns {
-    by_text: Names,
+    by_text: ChannelPartition,
     count: AtomicUsize,
 }
 
@@ -178,7 +178,7 @@ impl Patterns {
         self.by_text.0.read().keys().cloned().collect()
     }
 
-    /// See [`Names::relocate`].
+    /// See [`ChannelPartition::relocate`].
     pub(super) fn relocate(&self, text: &[u8]) -> Option<(Arc<[u8]>, Subscribers)> {
         self.by_text.relocate(text)
     }

@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker};
 use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
-use super::message::Run;
+use super::message::MessageBatch;
 use super::sequence::{Consumer, Left, Sequence};
 use super::{Posting, PubSub};
 use crate::client::shared::mailbox::Topic;
@@ -148,7 +148,7 @@ impl PubSub {
         let publisher = Publisher {
             pubsub: self,
             posting: Posting::new(0, &mut wakes),
-            run: Run::default(),
+            run: MessageBatch::default(),
             run_of: None,
         };
         let left = self.events.sequence.consume(publisher);
@@ -189,7 +189,7 @@ impl PubSub {
 struct Publisher<'p> {
     pubsub: &'p PubSub,
     posting: Posting<'p>,
-    run: Run,
+    run: MessageBatch,
     /// The database and name of the run's events.
     run_of: Option<(usize, &'static str)>,
 }

@@ -14,7 +14,7 @@ const RUN_BYTES_MAX: usize = 32 * 1024;
 const FRAME_BYTES: usize = 80;
 
 /// An encoded message, see the module.
-pub(super) struct Message<'m> {
+pub(super) struct EncodedMessage<'m> {
     channel: &'m [u8],
     payload: &'m [u8],
     /// The complete push for clients that subscribed to the channel by name, in RESP2; RESP3 differs in its first
@@ -24,9 +24,13 @@ pub(super) struct Message<'m> {
     shared: Option<Bytes>,
 }
 
-impl<'m> Message<'m> {
+impl<'m> EncodedMessage<'m> {
     /// Encodes a message for a channel, or for a shard channel.
-    pub(super) fn new(is_sharded: bool, channel: &'m [u8], payload: &'m [u8]) -> Message<'m> {
+    pub(super) fn new(
+        is_sharded: bool,
+        channel: &'m [u8],
+        payload: &'m [u8],
+    ) -> EncodedMessage<'m> {
         let shared = (payload.len() >= SHARED_LEN_MIN).then(|| Bytes::copy_from_slice(payload));
         let own_bytes = channel.len() + if shared.is_none() { payload.len() } else { 0 };
         let mut whole = Out::with_room(Protocol::Resp2, own_bytes + FRAME_BYTES);
@@ -36,7 +40,7 @@ impl<'m> Message<'m> {
         if shared.is_none() {
             whole.bulk(payload);
         }
-        Message {
+        EncodedMessage {
             channel,
             payload,
             whole,
@@ -75,7 +79,7 @@ impl<'m> Message<'m> {
 
 /// Consecutive small messages of one channel.
 #[derive(Default)]
-pub(super) struct Run {
+pub(super) struct MessageBatch {
     is_sharded: bool,
     channel: Vec<u8>,
     /// The beginning of each push, up to the payload, in RESP2; RESP3 differs in its first byte.
@@ -83,16 +87,16 @@ pub(super) struct Run {
     /// Complete pushes, in RESP2.
     pushes: Vec<u8>,
     /// The positions of the pushes in `pushes`.
-    places: Vec<Place>,
+    places: Vec<PushPosition>,
 }
 
 /// The position of a push.
-struct Place {
+struct PushPosition {
     start: usize,
     payload: Range<usize>,
 }
 
-impl Run {
+impl MessageBatch {
     /// Begins a run in a channel, whose name is the concatenation of the parts. The previous run must be empty.
     pub(super) fn begin(&mut self, is_sharded: bool, channel: &[&[u8]]) {
         self.is_sharded = is_sharded;
@@ -113,7 +117,7 @@ impl Run {
             .reserve(FRAME_BYTES + self.head.len() + payload.len());
         self.pushes.extend_from_slice(&self.head);
         let payload = write_bulk(payload, &mut self.pushes);
-        self.places.push(Place { start, payload });
+        self.places.push(PushPosition { start, payload });
     }
 
     /// Whether a message is small enough for any run.
@@ -128,7 +132,7 @@ impl Run {
 
     /// Whether a message can be added.
     pub(super) fn has_room(&self, payload: &[u8]) -> bool {
-        Run::fits(&self.channel, payload) && self.bytes_with(payload) < RUN_BYTES_MAX
+        MessageBatch::fits(&self.channel, payload) && self.bytes_with(payload) < RUN_BYTES_MAX
     }
 
     /// Whether it is in this channel.

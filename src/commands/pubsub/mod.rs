@@ -27,19 +27,19 @@ use basalt_core::base::glob::{self, Case};
 use basalt_core::base::maps;
 use basalt_core::resp::reply::Out;
 use basalt_engine::effect::Interest;
-use channels::{Channels, Patterns};
+use channels::{ChannelTable, Patterns};
 use events::Events;
-use message::{Message, Run};
+use message::{EncodedMessage, MessageBatch};
 use monitor::Monitors;
 use tracking::Caches;
 
 /// All subscriptions, see the module.
 #[derive(Default)]
 pub struct PubSub {
-    channels: Channels,
-    shard_channels: Channels,
+    channels: ChannelTable,
+    shard_channels: ChannelTable,
     patterns: Patterns,
-    bounds: Bounds,
+    bounds: SharedOutputLimits,
     events: Events,
     monitors: Monitors,
     caches: Caches,
@@ -273,7 +273,7 @@ impl PubSub {
         if self.has_nobody(is_sharded) {
             return 0;
         }
-        let message = Message::new(is_sharded, channel, payload);
+        let message = EncodedMessage::new(is_sharded, channel, payload);
         self.post_to_all(&message, is_sharded, None, posting)
     }
 
@@ -288,7 +288,7 @@ impl PubSub {
     /// Writes a message for all its subscribers, except one client; returns the number of subscriptions.
     fn post_to_all(
         &self,
-        message: &Message<'_>,
+        message: &EncodedMessage<'_>,
         is_sharded: bool,
         but: Option<u64>,
         posting: &mut Posting<'_>,
@@ -318,7 +318,7 @@ impl PubSub {
     }
 
     /// Writes a run of messages for all subscribers to its channel.
-    fn post_run(&self, run: &Run, posting: &mut Posting<'_>) {
+    fn post_run(&self, run: &MessageBatch, posting: &mut Posting<'_>) {
         let is_sharded = run.is_sharded();
         if !is_sharded && !self.patterns.is_empty() {
             // A client subscribed to the channel and to patterns gets each message by all of them before the next
@@ -350,7 +350,7 @@ impl PubSub {
             .with(name, |_| {})
     }
 
-    fn channels(&self, is_sharded: bool) -> &Channels {
+    fn channels(&self, is_sharded: bool) -> &ChannelTable {
         match is_sharded {
             true => &self.shard_channels,
             false => &self.channels,
@@ -392,15 +392,15 @@ fn counted(client: &Shared, topic: Topic) -> usize {
 
 /// `client-output-buffer-limit` for clients to which others write, readable by all threads.
 #[derive(Default)]
-struct Bounds {
-    normal: Bound,
-    pubsub: Bound,
+struct SharedOutputLimits {
+    normal: AtomicOutputLimit,
+    pubsub: AtomicOutputLimit,
 }
 
 #[derive(Default)]
-struct Bound([AtomicU64; 3]);
+struct AtomicOutputLimit([AtomicU64; 3]);
 
-impl Bound {
+impl AtomicOutputLimit {
     fn set(&self, limit: OutputLimit) {
         self.0[0].store(limit.hard_bytes, Relaxed);
         self.0[1].store(limit.soft_bytes, Relaxed);
@@ -417,7 +417,7 @@ impl Bound {
     }
 }
 
-impl Bounds {
+impl SharedOutputLimits {
     /// Sets the limits. Ordinary clients get pushes too (MONITOR, invalidations), and have no limit by default. Then
     /// that of subscribers applies: data that others write for a client must be limited.
     fn set(&self, config: &Config) {

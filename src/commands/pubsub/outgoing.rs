@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::task::Waker;
 
-use super::message::Run;
+use super::message::MessageBatch;
 use super::{Posting, PubSub};
 
 /// Messages to others, see the module.
@@ -29,7 +29,7 @@ const POSTED_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 #[derive(Default)]
 struct Gathered {
-    run: Run,
+    run: MessageBatch,
     /// Number of subscribers to the channel when the first message was published.
     receivers: usize,
     /// The log position that the publisher reflects.
@@ -96,7 +96,7 @@ impl PubSub {
             return receivers;
         }
         self.post_gathered(outgoing);
-        if hear_by_pattern || !outgoing.more_follow || !Run::fits(channel, payload) {
+        if hear_by_pattern || !outgoing.more_follow || !MessageBatch::fits(channel, payload) {
             let mut posting = Posting::new(log_seen, &mut outgoing.wakes);
             return self.publish(is_sharded, channel, payload, &mut posting);
         }

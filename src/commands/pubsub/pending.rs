@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::message::Message;
+use super::message::EncodedMessage;
 use super::{Posting, PubSub};
 use crate::client::connection::Connection;
 use crate::client::shared::Shared;
@@ -96,7 +96,7 @@ impl PubSub {
         if own.count() == 0 && self.has_nobody(*is_sharded) {
             return;
         }
-        let message = Message::new(*is_sharded, channel, payload);
+        let message = EncodedMessage::new(*is_sharded, channel, payload);
         // The log position that the publisher reflects, which may be beyond the effects delivered with this message.
         let log_seen = posting.log_seen.max(publisher.log_seen.load(Relaxed));
         let posting = &mut Posting::new(log_seen, posting.wakes);

@@ -80,7 +80,7 @@ pub enum Left {
     Some,
 }
 
-type Places<T> = Box<[Cell<Option<Box<T>>>]>;
+type RingSlots<T> = Box<[Cell<Option<Box<T>>>]>;
 
 /// A consumer of records, which may combine several of them.
 pub trait Consumer<T> {
@@ -100,7 +100,7 @@ impl<T, F: FnMut(Box<T>)> Consumer<T> for F {
 /// A sequence of records, see the module.
 pub struct Sequence<T> {
     /// Created with the first record: a server in which no client listens has none.
-    places: std::sync::OnceLock<Places<T>>,
+    places: std::sync::OnceLock<RingSlots<T>>,
     /// Number of slots allocated so far.
     tail: CachePadded<AtomicU64>,
     /// Number of records consumed so far.

@@ -15,7 +15,7 @@ use parking_lot::RwLock;
 use super::channels::{Subscribers, insert, take_out};
 use super::{Posting, PubSub};
 use crate::client::shared::Shared;
-use crate::client::shared::tracking::{Options, Tracking};
+use crate::client::shared::tracking::{Tracking, TrackingOptions};
 use basalt_core::resp::reply::{Out, Protocol};
 use basalt_engine::tracking::{InvalidatedKey, TrackedCount, Written};
 
@@ -75,7 +75,7 @@ impl PubSub {
     pub fn start_tracking(
         &self,
         client: &Arc<Shared>,
-        options: Options,
+        options: TrackingOptions,
         redirect: Option<Arc<Shared>>,
         prefixes: &[&[u8]],
     ) {
@@ -85,8 +85,8 @@ impl PubSub {
             clients.insert(client.id as u32, Arc::clone(client));
             self.caches.client_count.store(clients.len(), Relaxed);
         }
-        tracking.set(options.or(Options::ON), redirect);
-        if !options.any(Options::BCAST) {
+        tracking.set(options.or(TrackingOptions::ON), redirect);
+        if !options.any(TrackingOptions::BCAST) {
             return;
         }
         let mut all = self.caches.prefixes.write();
@@ -104,10 +104,10 @@ impl PubSub {
         let Some(tracking) = client.tracking() else {
             return;
         };
-        if !tracking.options().any(Options::ON) {
+        if !tracking.options().any(TrackingOptions::ON) {
             return;
         }
-        tracking.set(Options::OFF, None);
+        tracking.set(TrackingOptions::OFF, None);
         {
             let mut clients = self.caches.clients.write();
             clients.remove(&(client.id as u32));
@@ -171,8 +171,11 @@ impl PubSub {
                     continue;
                 };
                 let options = client.tracking_options();
-                let is_own = options.any(Options::NOLOOP) && client.id == invalidated.by;
-                if options.any(Options::ON) && !options.any(Options::BCAST) && !is_own {
+                let is_own = options.any(TrackingOptions::NOLOOP) && client.id == invalidated.by;
+                if options.any(TrackingOptions::ON)
+                    && !options.any(TrackingOptions::BCAST)
+                    && !is_own
+                {
                     self.tell(client, Void::Keys(bytes(&keys)), posting);
                 }
             }
@@ -202,7 +205,7 @@ impl PubSub {
             let mut all = Out::new(Protocol::Resp2);
             write_keys(&mut all, names.into_iter());
             for client in clients {
-                let skips_own = client.tracking_options().any(Options::NOLOOP);
+                let skips_own = client.tracking_options().any(TrackingOptions::NOLOOP);
                 // A user cannot have cached keys that it may not read, and must not learn of them.
                 let user = client.user().filter(|_| client.is_checked());
                 let user = user.map(|user| user.user());

@@ -21,13 +21,13 @@ pub const BYTES_MIN: usize = 1 << 20;
 /// Above this backlog, a block is freed on the spot: a thread that frees faster than this has to bear the delay.
 const BACKLOG_BYTES_MAX: usize = 1 << 30;
 
-struct Link {
-    next: *mut Link,
+struct DeferredFreeNode {
+    next: *mut DeferredFreeNode,
     layout: Layout,
 }
 
 static IS_SERVED: AtomicBool = AtomicBool::new(false);
-static TOP: AtomicPtr<Link> = AtomicPtr::new(ptr::null_mut());
+static TOP: AtomicPtr<DeferredFreeNode> = AtomicPtr::new(ptr::null_mut());
 static WAITING_BYTES: AtomicUsize = AtomicUsize::new(0);
 static WAITING_PIECES: AtomicUsize = AtomicUsize::new(0);
 
@@ -67,8 +67,8 @@ pub(super) unsafe fn defer(pointer: *mut u8, layout: Layout) -> bool {
     if !IS_SERVED.load(Relaxed) || FREES.get() || backlog > BACKLOG_BYTES_MAX {
         return false;
     }
-    let link = pointer.cast::<Link>();
-    if !link.is_aligned() || layout.size() < size_of::<Link>() {
+    let link = pointer.cast::<DeferredFreeNode>();
+    if !link.is_aligned() || layout.size() < size_of::<DeferredFreeNode>() {
         return false;
     }
     WAITING_BYTES.fetch_add(layout.size(), Relaxed);
@@ -76,7 +76,7 @@ pub(super) unsafe fn defer(pointer: *mut u8, layout: Layout) -> bool {
     let mut next = TOP.load(Relaxed);
     loop {
         // SAFETY: the caller's promise; large and aligned enough, as was just checked.
-        unsafe { link.write(Link { next, layout }) };
+        unsafe { link.write(DeferredFreeNode { next, layout }) };
         // Release: the thread that takes the stack sees the links written in the blocks.
         match TOP.compare_exchange_weak(next, link, Release, Relaxed) {
             Ok(_) => return true,
@@ -86,7 +86,7 @@ pub(super) unsafe fn defer(pointer: *mut u8, layout: Layout) -> bool {
 }
 
 /// Blocks taken off the stack for freeing.
-pub struct DeferredFrees(*mut Link);
+pub struct DeferredFrees(*mut DeferredFreeNode);
 
 // SAFETY: the blocks belong to the thread that has taken them, whichever it is.
 unsafe impl Send for DeferredFrees {}

@@ -12,14 +12,14 @@ use super::hex;
 
 /// The secret key of a table's hash function. Two tables with equal seeds hash alike.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Seed {
+pub struct HashSeed {
     /// First half of the key.
     pub k0: u64,
     /// Second half of the key.
     pub k1: u64,
 }
 
-impl Seed {
+impl HashSeed {
     /// Returns SipHash-1-3 of `bytes`.
     #[inline]
     #[must_use]
@@ -233,8 +233,8 @@ mod tests {
 
     #[test]
     fn the_table_hash_is_keyed() {
-        let one = Seed { k0: 1, k1: 2 };
-        let two = Seed { k0: 1, k1: 3 };
+        let one = HashSeed { k0: 1, k1: 2 };
+        let two = HashSeed { k0: 1, k1: 3 };
         assert_eq!(one.hash(b"key"), one.hash(b"key"));
         assert_ne!(one.hash(b"key"), two.hash(b"key"));
     }

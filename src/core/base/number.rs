@@ -187,7 +187,7 @@ impl F64Buffer {
         let digits = number.text();
         let count = digits.len() as i32;
         let exponent = number.scale + count - 1; // of the first digit
-        let mut text = Cursor {
+        let mut text = FloatTextCursor {
             bytes: &mut self.0,
             len: 0,
         };
@@ -225,12 +225,12 @@ impl F64Buffer {
     }
 }
 
-struct Cursor<'a> {
+struct FloatTextCursor<'a> {
     bytes: &'a mut [u8; F64_TEXT_LEN_MAX],
     len: usize,
 }
 
-impl Cursor<'_> {
+impl FloatTextCursor<'_> {
     fn put(&mut self, text: &[u8]) {
         self.bytes[self.len..][..text.len()].copy_from_slice(text);
         self.len += text.len();

@@ -30,17 +30,17 @@ pub enum Answer {
 /// Error: the received bytes are no reply, or longer than any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the other server does not speak the Redis protocol")]
-pub struct Malformed;
+pub struct MalformedReply;
 
 impl Answer {
     /// Removes the first reply from the received bytes and returns it; None if it is incomplete.
-    pub fn take(input: &mut Vec<u8>) -> Result<Option<Answer>, Malformed> {
+    pub fn take(input: &mut Vec<u8>) -> Result<Option<Answer>, MalformedReply> {
         if input.starts_with(b"*") && memmem::find_iter(input, b"\r\n*").count() > ARRAYS_MAX {
-            return Err(Malformed);
+            return Err(MalformedReply);
         }
-        let Some((frame, len)) = decode(input).map_err(|_| Malformed)? else {
+        let Some((frame, len)) = decode(input).map_err(|_| MalformedReply)? else {
             return match input.len() > BYTES_MAX {
-                true => Err(Malformed),
+                true => Err(MalformedReply),
                 false => Ok(None),
             };
         };
@@ -103,19 +103,19 @@ mod tests {
     fn what_is_no_answer_or_has_no_end_is_refused() {
         assert_eq!(
             Answer::take(&mut b"HTTP/1.1 400\r\n".to_vec()),
-            Err(Malformed)
+            Err(MalformedReply)
         );
-        assert_eq!(Answer::take(&mut b"*-7\r\n".to_vec()), Err(Malformed));
+        assert_eq!(Answer::take(&mut b"*-7\r\n".to_vec()), Err(MalformedReply));
         let mut endless = b"+".to_vec();
         endless.resize(BYTES_MAX, b'x');
         assert_eq!(Answer::take(&mut endless), Ok(None));
         endless.extend_from_slice(b"xx");
-        assert_eq!(Answer::take(&mut endless), Err(Malformed));
+        assert_eq!(Answer::take(&mut endless), Err(MalformedReply));
         let nested = b"*1\r\n".repeat(BYTES_MAX / 4);
-        assert_eq!(Answer::take(&mut nested.clone()), Err(Malformed));
+        assert_eq!(Answer::take(&mut nested.clone()), Err(MalformedReply));
         let mut behind_another = b"*2\r\n$1\r\na\r\n".to_vec();
         behind_another.extend_from_slice(&nested);
-        assert_eq!(Answer::take(&mut behind_another), Err(Malformed));
+        assert_eq!(Answer::take(&mut behind_another), Err(MalformedReply));
         // Nothing is allocated for what is only announced.
         assert_eq!(
             Answer::take(&mut b"*1000000000\r\n$1000000000\r\n".to_vec()),

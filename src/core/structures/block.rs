@@ -32,24 +32,24 @@ const GROWTH_MAX: usize = 1 << 20;
 pub const LONG_BYTES_MIN: usize = 16 * 1024;
 
 /// A reference-counted buffer of bytes. Eight bytes wide, never null.
-pub struct Block(NonNull<Head>);
+pub struct SharedBlock(NonNull<BlockHeader>);
 
-const _: () = assert!(size_of::<Option<Block>>() == 8);
+const _: () = assert!(size_of::<Option<SharedBlock>>() == 8);
 
 /// The header in front of the bytes.
 #[repr(C)]
-struct Head {
+struct BlockHeader {
     owners: AtomicU32,
     len: usize,
     cap: usize,
 }
 
 // SAFETY: the bytes are plain, only written by a sole owner, and the count is atomic.
-unsafe impl Send for Block {}
+unsafe impl Send for SharedBlock {}
 // SAFETY: as above; a shared reference only reads bytes or changes the count.
-unsafe impl Sync for Block {}
+unsafe impl Sync for SharedBlock {}
 
-impl Block {
+impl SharedBlock {
     /// Creates a block with a copy of `bytes`, without capacity beyond the allocator's class.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
@@ -63,12 +63,12 @@ impl Block {
     pub fn with_capacity(cap: usize) -> Self {
         let (layout, cap) = layout_for(cap);
         // SAFETY: the layout's size is not zero, as it holds at least the header.
-        let Some(head) = NonNull::new(unsafe { alloc::alloc(layout) }.cast::<Head>()) else {
+        let Some(head) = NonNull::new(unsafe { alloc::alloc(layout) }.cast::<BlockHeader>()) else {
             alloc::handle_alloc_error(layout)
         };
         // SAFETY: fresh memory of the right size and alignment.
         unsafe {
-            head.write(Head {
+            head.write(BlockHeader {
                 owners: AtomicU32::new(1),
                 len: 0,
                 cap,
@@ -183,7 +183,7 @@ impl Block {
             self.head_mut().len = kept;
             // SAFETY: allocated with the layout of its capacity, by the same allocator; sole owner.
             let moved = unsafe { alloc::realloc(self.0.as_ptr().cast(), old, new.size()) };
-            let Some(head) = NonNull::new(moved.cast::<Head>()) else {
+            let Some(head) = NonNull::new(moved.cast::<BlockHeader>()) else {
                 alloc::handle_alloc_error(new)
             };
             self.0 = head;
@@ -204,13 +204,13 @@ impl Block {
     }
 
     #[inline]
-    fn head(&self) -> &Head {
+    fn head(&self) -> &BlockHeader {
         // SAFETY: the header lives as long as any handle.
         unsafe { self.0.as_ref() }
     }
 
     #[inline]
-    fn head_mut(&mut self) -> &mut Head {
+    fn head_mut(&mut self) -> &mut BlockHeader {
         debug_assert!(self.is_unique());
         // SAFETY: callers are sole owners.
         unsafe { self.0.as_mut() }
@@ -225,12 +225,13 @@ impl Block {
 
 /// Returns the layout of a block with capacity for at least `cap` bytes, and its actual capacity.
 fn layout_for(cap: usize) -> (Layout, usize) {
-    let size = size_class(size_of::<Head>() + cap);
-    let layout = Layout::from_size_align(size, align_of::<Head>()).expect("no value is that large");
-    (layout, size - size_of::<Head>())
+    let size = size_class(size_of::<BlockHeader>() + cap);
+    let layout =
+        Layout::from_size_align(size, align_of::<BlockHeader>()).expect("no value is that large");
+    (layout, size - size_of::<BlockHeader>())
 }
 
-impl Deref for Block {
+impl Deref for SharedBlock {
     type Target = [u8];
 
     #[inline]
@@ -240,27 +241,27 @@ impl Deref for Block {
     }
 }
 
-impl AsRef<[u8]> for Block {
+impl AsRef<[u8]> for SharedBlock {
     fn as_ref(&self) -> &[u8] {
         self
     }
 }
 
-impl PartialEq for Block {
+impl PartialEq for SharedBlock {
     fn eq(&self, other: &Self) -> bool {
         self[..] == other[..]
     }
 }
 
-impl Eq for Block {}
+impl Eq for SharedBlock {}
 
-impl fmt::Debug for Block {
+impl fmt::Debug for SharedBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Block({} bytes)", self.len())
     }
 }
 
-impl Clone for Block {
+impl Clone for SharedBlock {
     #[inline]
     fn clone(&self) -> Self {
         let owners = self.head().owners.fetch_add(1, Ordering::Relaxed);
@@ -270,7 +271,7 @@ impl Clone for Block {
     }
 }
 
-impl Block {
+impl SharedBlock {
     /// Releases this handle. Returns whether it was the last one, in which case the block is freed.
     ///
     /// # Safety
@@ -289,7 +290,7 @@ impl Block {
     }
 }
 
-impl Block {
+impl SharedBlock {
     /// Releases the handle of a structure that was charged for the block, and no longer is, whichever owner frees
     /// it.
     ///
@@ -305,7 +306,7 @@ impl Block {
     }
 }
 
-impl Drop for Block {
+impl Drop for SharedBlock {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: dropped once, and never used afterwards.
@@ -317,7 +318,7 @@ impl Drop for Block {
 #[derive(Clone, Copy)]
 pub struct Content<'a> {
     bytes: &'a [u8],
-    block: Option<&'a Block>,
+    block: Option<&'a SharedBlock>,
 }
 
 impl<'a> Content<'a> {
@@ -331,7 +332,7 @@ impl<'a> Content<'a> {
     /// Returns the block, if the bytes are in one.
     #[inline]
     #[must_use]
-    pub fn block(self) -> Option<&'a Block> {
+    pub fn block(self) -> Option<&'a SharedBlock> {
         self.block
     }
 }
@@ -355,9 +356,9 @@ impl<'a, const N: usize> From<&'a [u8; N]> for Content<'a> {
     }
 }
 
-impl<'a> From<&'a Block> for Content<'a> {
+impl<'a> From<&'a SharedBlock> for Content<'a> {
     #[inline]
-    fn from(block: &'a Block) -> Content<'a> {
+    fn from(block: &'a SharedBlock) -> Content<'a> {
         Content {
             bytes: block,
             block: Some(block),
@@ -375,7 +376,7 @@ impl Deref for Content<'_> {
 }
 
 /// A block that belongs to a structure, which is charged for it: see the module.
-pub struct Kept(ManuallyDrop<Block>);
+pub struct Kept(ManuallyDrop<SharedBlock>);
 
 impl Kept {
     /// Keeps the block of the bytes, for which no other account is charged, or a copy of them.
@@ -383,23 +384,23 @@ impl Kept {
     pub fn new(content: Content<'_>) -> Self {
         match content.block {
             Some(block) => Self::adopt(block.clone()),
-            None => Self(ManuallyDrop::new(Block::new(content.bytes))),
+            None => Self(ManuallyDrop::new(SharedBlock::new(content.bytes))),
         }
     }
 
     /// Keeps a block for which no other account is charged.
     #[must_use]
-    pub fn adopt(block: Block) -> Self {
+    pub fn adopt(block: SharedBlock) -> Self {
         account::take_in(layout_for(block.head().cap).0);
         Self(ManuallyDrop::new(block))
     }
 }
 
 impl Deref for Kept {
-    type Target = Block;
+    type Target = SharedBlock;
 
     #[inline]
-    fn deref(&self) -> &Block {
+    fn deref(&self) -> &SharedBlock {
         &self.0
     }
 }
@@ -417,7 +418,7 @@ mod tests {
 
     #[test]
     fn a_write_to_a_shared_block_copies_first() {
-        let mut one = Block::new(b"abc");
+        let mut one = SharedBlock::new(b"abc");
         let two = one.clone();
         assert!(!one.is_unique());
         one.make_mut()[0] = b'x';
@@ -430,7 +431,7 @@ mod tests {
     fn a_kept_block_is_paid_for_as_long_as_it_is_kept_whoever_frees_it() {
         use crate::alloc::account::{charged_bytes, thread_bytes};
         let bytes = [7; 20_000];
-        let size = Block::new(&bytes).memory_bytes() as i64;
+        let size = SharedBlock::new(&bytes).memory_bytes() as i64;
         let (charged, own) = (charged_bytes(), thread_bytes());
         let paid = || (charged_bytes() - charged, thread_bytes() - own);
         // Freed with the structure.
@@ -454,7 +455,7 @@ mod tests {
 
     #[test]
     fn growth_doubles_up_to_a_mebibyte_and_then_adds_one() {
-        let mut block = Block::new(b"");
+        let mut block = SharedBlock::new(b"");
         block.resize(1000);
         assert_eq!(block.memory_bytes(), size_class(2000 + 24));
         block.resize(1500);
@@ -476,8 +477,8 @@ mod tests {
             (state >> 33) % bound
         };
         let mut model: Vec<u8> = Vec::new();
-        let mut block = Block::new(&[]);
-        let mut others: Vec<(Vec<u8>, Block)> = Vec::new();
+        let mut block = SharedBlock::new(&[]);
+        let mut others: Vec<(Vec<u8>, SharedBlock)> = Vec::new();
         for _ in 0..if cfg!(miri) { 200 } else { 2000 } {
             match next(4) {
                 0 => {
@@ -500,7 +501,7 @@ mod tests {
 
     #[test]
     fn a_network_buffer_shares_the_bytes() {
-        let block = Block::new(&[5; 40_000]);
+        let block = SharedBlock::new(&[5; 40_000]);
         let address = block.as_ptr();
         let bytes = block.clone().into_bytes();
         assert_eq!(bytes.as_ptr(), address);

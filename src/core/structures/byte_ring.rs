@@ -230,7 +230,7 @@ mod memory {
 }
 
 /// A record to append: a tag chosen by the caller, and the contents.
-pub enum Record<'a, T> {
+pub enum RingRecord<'a, T> {
     /// Bytes, which are copied; at most [`BYTES_MAX`].
     Bytes(u64, &'a [u8]),
     /// A reference to large data.
@@ -321,17 +321,17 @@ impl<T: Send> ByteRing<T> {
     }
 
     /// Returns the total bytes of records, to be passed to [`ByteRing::append`].
-    pub fn bytes_for(records: &[Record<'_, T>]) -> u64 {
-        let one = |record: &Record<'_, T>| match record {
-            Record::Bytes(_, bytes) => frame_bytes(bytes.len()),
-            Record::Boxed(..) => frame_bytes(size_of::<usize>()),
+    pub fn bytes_for(records: &[RingRecord<'_, T>]) -> u64 {
+        let one = |record: &RingRecord<'_, T>| match record {
+            RingRecord::Bytes(_, bytes) => frame_bytes(bytes.len()),
+            RingRecord::Boxed(..) => frame_bytes(size_of::<usize>()),
         };
         records.iter().map(one).sum()
     }
 
     /// Appends records one behind the other, of at most half the ring in total. Returns the position behind them.
     /// Waits for the consumer if there is no space.
-    pub fn append<'a>(&self, bytes: u64, records: impl Iterator<Item = Record<'a, T>>) -> u64
+    pub fn append<'a>(&self, bytes: u64, records: impl Iterator<Item = RingRecord<'a, T>>) -> u64
     where
         T: 'a,
     {
@@ -359,13 +359,13 @@ impl<T: Send> ByteRing<T> {
             let header;
             let mut inside = at + HEADER_BYTES as u64;
             let tag = match record {
-                Record::Bytes(tag, bytes) => {
+                RingRecord::Bytes(tag, bytes) => {
                     self.copy((inside, end), bytes);
                     inside += bytes.len() as u64;
                     header = KIND_BYTES | bytes.len() as u64;
                     tag
                 }
-                Record::Boxed(tag, boxed) => {
+                RingRecord::Boxed(tag, boxed) => {
                     let address = Box::into_raw(boxed).expose_provenance();
                     self.copy((inside, end), &address.to_ne_bytes());
                     inside += size_of::<usize>() as u64;
@@ -528,7 +528,7 @@ mod tests {
     use super::*;
 
     fn put(ring: &ByteRing<String>, tag: u64, bytes: &[u8]) -> u64 {
-        let record = || Record::Bytes(tag, bytes);
+        let record = || RingRecord::Bytes(tag, bytes);
         ring.append(ByteRing::bytes_for(&[record()]), std::iter::once(record()))
     }
 
@@ -563,9 +563,9 @@ mod tests {
         let records = || {
             let boxed = Box::new("large".to_owned());
             [
-                Record::Bytes(1, b"SET a 1"),
-                Record::Boxed(2, boxed),
-                Record::Bytes(3, &[]),
+                RingRecord::Bytes(1, b"SET a 1"),
+                RingRecord::Boxed(2, boxed),
+                RingRecord::Bytes(3, &[]),
             ]
         };
         let bytes = ByteRing::bytes_for(&records());
@@ -616,7 +616,7 @@ mod tests {
                         let text = format!("{thread}:{number}");
                         match number % 5 {
                             0 => {
-                                let boxed = Record::Boxed(thread, Box::new(text));
+                                let boxed = RingRecord::Boxed(thread, Box::new(text));
                                 ring.append(frame_bytes(8), std::iter::once(boxed))
                             }
                             _ => put(&ring, thread, text.as_bytes()),
@@ -650,12 +650,15 @@ mod models {
     fn put(ring: &ByteRing<u64>, mark: u64) {
         match mark % 2 {
             0 => {
-                let boxed = Record::Boxed(mark, Box::new(mark));
+                let boxed = RingRecord::Boxed(mark, Box::new(mark));
                 ring.append(frame_bytes(8), std::iter::once(boxed))
             }
             _ => {
                 let text = [mark as u8; 3];
-                ring.append(frame_bytes(3), std::iter::once(Record::Bytes(mark, &text)))
+                ring.append(
+                    frame_bytes(3),
+                    std::iter::once(RingRecord::Bytes(mark, &text)),
+                )
             }
         };
     }

@@ -14,21 +14,21 @@ use std::fmt;
 use bytes::BufMut;
 use bytes::buf::UninitSlice;
 
-use crate::structures::block::Block;
+use crate::structures::block::SharedBlock;
 
 /// A block being filled, see the module.
-pub struct Filling {
-    block: Block,
+pub struct BlockBuilder {
+    block: SharedBlock,
     /// Number of bytes when it is full.
     len: usize,
 }
 
-impl Filling {
+impl BlockBuilder {
     /// Creates an empty filling of `len` bytes, with capacity for `room` of them.
     #[must_use]
-    pub fn new(len: usize, room: usize) -> Filling {
-        Filling {
-            block: Block::with_capacity(room.min(len)),
+    pub fn new(len: usize, room: usize) -> BlockBuilder {
+        BlockBuilder {
+            block: SharedBlock::with_capacity(room.min(len)),
             len,
         }
     }
@@ -83,7 +83,7 @@ impl Filling {
 
     /// Returns the block, once no byte is missing.
     #[must_use]
-    pub fn finish(self) -> Block {
+    pub fn finish(self) -> SharedBlock {
         assert_eq!(self.missing(), 0, "the block is full");
         self.block
     }
@@ -91,7 +91,7 @@ impl Filling {
 
 // SAFETY: the block has one owner; its capacity is exclusively borrowed with `self`; bytes count as initialised
 // only after the caller of `advance_mut` has promised that they are.
-unsafe impl BufMut for Filling {
+unsafe impl BufMut for BlockBuilder {
     fn remaining_mut(&self) -> usize {
         self.room()
     }
@@ -109,7 +109,7 @@ unsafe impl BufMut for Filling {
     }
 }
 
-impl fmt::Debug for Filling {
+impl fmt::Debug for BlockBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Filling({} of {} bytes)", self.received(), self.len)
     }
@@ -123,21 +123,24 @@ mod tests {
     fn bytes_that_arrive_in_pieces_become_one_block_of_the_usual_size() {
         let bytes: Vec<u8> = (0..50_000_u32).map(|at| at as u8).collect();
         for (piece, room) in [(1, 0), (999, 20_000), (17_000, 1), (50_000, 60_000)] {
-            let mut filling = Filling::new(bytes.len(), room);
-            assert!(filling.memory_bytes() <= Block::new(&bytes).memory_bytes());
+            let mut filling = BlockBuilder::new(bytes.len(), room);
+            assert!(filling.memory_bytes() <= SharedBlock::new(&bytes).memory_bytes());
             for part in bytes.chunks(piece) {
                 assert_eq!(filling.take_in(part), part.len());
             }
             assert_eq!(filling.take_in(b"not ours"), 0);
             let block = filling.finish();
             assert!(block[..] == bytes && block.is_unique());
-            assert_eq!(block.memory_bytes(), Block::new(&bytes).memory_bytes());
+            assert_eq!(
+                block.memory_bytes(),
+                SharedBlock::new(&bytes).memory_bytes()
+            );
         }
     }
 
     #[test]
     fn room_is_made_for_no_more_than_was_asked_for_and_is_missing() {
-        let mut filling = Filling::new(100_000, 20_000);
+        let mut filling = BlockBuilder::new(100_000, 20_000);
         assert!((20_000..25_000).contains(&filling.room()));
         filling.take_in(&[1; 30_000]);
         assert!(filling.memory_bytes() < 70_000, "{filling:?}");
@@ -152,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_reader_writes_behind_what_is_there() {
-        let mut filling = Filling::new(10, 10);
+        let mut filling = BlockBuilder::new(10, 10);
         filling.put_slice(b"abc");
         filling.chunk_mut()[..2].copy_from_slice(b"de");
         // SAFETY: two bytes were just written there.

@@ -62,7 +62,7 @@ pub struct Shape {
 
 /// The bounds of an area, in degrees.
 #[derive(Clone, Copy, Debug)]
-struct Bounds {
+struct GeoBounds {
     west: f64,
     east: f64,
     south: f64,
@@ -121,11 +121,11 @@ impl Cell {
         spread(self.column) << 1 | spread(self.row)
     }
 
-    fn bounds(self) -> Bounds {
+    fn bounds(self) -> GeoBounds {
         let cells = f64::from(1_u32 << self.steps);
         let at = |index: f64, max: f64| -max + (index / cells) * (max + max);
         let (column, row) = (f64::from(self.column), f64::from(self.row));
-        Bounds {
+        GeoBounds {
             west: at(column, LONGITUDE_MAX),
             east: at(column + 1.0, LONGITUDE_MAX),
             south: at(row, LATITUDE_MAX),
@@ -253,7 +253,7 @@ impl Shape {
 
     /// Returns the bounds of the shape. Parallels are shorter towards the poles, so the side that is nearer to one
     /// determines the width in degrees.
-    fn bounds(&self) -> Bounds {
+    fn bounds(&self) -> GeoBounds {
         let (half_width_m, half_height_m) = match self.extent {
             Extent::Circle { radius_m } => (radius_m, radius_m),
             Extent::Box { width_m, height_m } => (width_m / 2.0, height_m / 2.0),
@@ -269,7 +269,7 @@ impl Shape {
             latitude + up
         };
         let across = degrees(half_width_m / EARTH_RADIUS_M / radians(nearer_pole).cos());
-        Bounds {
+        GeoBounds {
             west: longitude - across,
             east: longitude + across,
             south: latitude - up,
@@ -392,7 +392,7 @@ impl Polygon {
     /// including its second, without overlap.
     #[must_use]
     pub fn ranges(&self) -> Vec<(u64, u64)> {
-        let mut bounds = Bounds {
+        let mut bounds = GeoBounds {
             west: f64::INFINITY,
             east: f64::NEG_INFINITY,
             south: f64::INFINITY,

@@ -1,7 +1,7 @@
 //! An element of a collection that may be large: from a listpack, or in a block of its own.
 
 use crate::base::number;
-use crate::structures::block::Block;
+use crate::structures::block::SharedBlock;
 use crate::structures::listpack::Element;
 
 /// An element of a collection, see the module. (Listpacks are independent of it: with a third form, passing their
@@ -11,7 +11,7 @@ pub enum Item<'a> {
     /// Any element.
     Element(Element<'a>),
     /// A long one, which can be shared.
-    Block(&'a Block),
+    Block(&'a SharedBlock),
 }
 
 impl<'a> Item<'a> {

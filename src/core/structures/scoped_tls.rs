@@ -51,11 +51,11 @@ impl<S: Scoped> ScopedTls<S> {
         let pointer: NonNull<S::With<'a>> = NonNull::from(value);
         // SAFETY: both types are pointers to one type that differ in a lifetime only, hence of one size and layout.
         // No caller can use the false longer lifetime: `with` passes the value to closures that must work for any
-        // lifetime, and `Restore` takes the pointer out before the true one ends.
+        // lifetime, and `ScopedTlsGuard` takes the pointer out before the true one ends.
         let pointer = unsafe {
             std::mem::transmute_copy::<NonNull<S::With<'a>>, NonNull<S::With<'static>>>(&pointer)
         };
-        let _restore = Restore {
+        let _restore = ScopedTlsGuard {
             scoped: self,
             before: self.pointer.replace(Some(pointer)),
         };
@@ -65,7 +65,7 @@ impl<S: Scoped> ScopedTls<S> {
     /// Passes the value that is set to `run`; returns None if there is none, or if a closure has it already.
     pub fn with<R>(&self, run: impl for<'a> FnOnce(&mut S::With<'a>) -> R) -> Option<R> {
         let mut pointer = self.pointer.take()?;
-        let _restore = Restore {
+        let _restore = ScopedTlsGuard {
             scoped: self,
             before: Some(pointer),
         };
@@ -85,12 +85,12 @@ impl<S: Scoped> ScopedTls<S> {
 }
 
 /// Restores the previous value, also when a panic passes.
-struct Restore<'p, S: Scoped> {
+struct ScopedTlsGuard<'p, S: Scoped> {
     scoped: &'p ScopedTls<S>,
     before: Option<NonNull<S::With<'static>>>,
 }
 
-impl<S: Scoped> Drop for Restore<'_, S> {
+impl<S: Scoped> Drop for ScopedTlsGuard<'_, S> {
     fn drop(&mut self) {
         self.scoped.pointer.set(self.before);
     }

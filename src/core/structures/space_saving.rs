@@ -151,7 +151,7 @@ mod tests {
     use std::collections::HashMap;
 
     fn hash(name: &[u8]) -> u64 {
-        crate::base::hash::Seed { k0: 1, k1: 2 }.hash(name)
+        crate::base::hash::HashSeed { k0: 1, k1: 2 }.hash(name)
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub struct UndoLog {
 
 /// A record.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Record<'a> {
+pub struct UndoRecord<'a> {
     /// Any bytes.
     pub bytes: &'a [u8],
     /// Any number.
@@ -60,12 +60,12 @@ impl UndoLog {
     }
 
     /// Returns the records from the last to the first.
-    pub fn backwards(&self) -> impl Iterator<Item = Record<'_>> {
+    pub fn backwards(&self) -> impl Iterator<Item = UndoRecord<'_>> {
         self.backwards_to(0)
     }
 
     /// Returns the records from the last back to the first written after the log had `from` bytes.
-    pub fn backwards_to(&self, from: usize) -> impl Iterator<Item = Record<'_>> {
+    pub fn backwards_to(&self, from: usize) -> impl Iterator<Item = UndoRecord<'_>> {
         let mut left = self.bytes.get(from..).unwrap_or_default();
         std::iter::from_fn(move || {
             let (before, tail) = left.split_last_chunk::<TAIL_BYTES>()?;
@@ -76,7 +76,7 @@ impl UndoLog {
             };
             let start = before.len().checked_sub(number(0) as usize)?;
             left = &before[..start];
-            Some(Record {
+            Some(UndoRecord {
                 bytes: &before[start..],
                 number: number(8),
                 mark: tail[16],
@@ -100,7 +100,7 @@ mod tests {
         assert!(!log.is_empty() && log.len() == 100 * TAIL_BYTES + 4_950);
         let mut records = log.backwards();
         for (number, text) in texts.iter().enumerate().rev() {
-            let record = Record {
+            let record = UndoRecord {
                 bytes: text.as_bytes(),
                 number: number as u64 * 3,
                 mark: number as u8,

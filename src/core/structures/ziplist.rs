@@ -29,7 +29,7 @@ pub struct Ziplist<'a> {
 }
 
 /// One entry: the length of the preceding one, its element, and its own length.
-struct Entry<'a> {
+struct ZiplistEntry<'a> {
     before_bytes: usize,
     element: Element<'a>,
     bytes: usize,
@@ -87,7 +87,7 @@ impl<'a> Ziplist<'a> {
 }
 
 /// Returns the first entry of `bytes`; `None` if it is invalid, or longer than they are.
-fn decode(bytes: &[u8]) -> Option<Entry<'_>> {
+fn decode(bytes: &[u8]) -> Option<ZiplistEntry<'_>> {
     let (&first, rest) = bytes.split_first()?;
     let (before_bytes, rest) = match first {
         END => return None,
@@ -116,7 +116,7 @@ fn decode(bytes: &[u8]) -> Option<Entry<'_>> {
         0xf1..=0xfd => (Element::Integer(i64::from(code & 0x0f) - 1), rest),
         _ => return None,
     };
-    Some(Entry {
+    Some(ZiplistEntry {
         before_bytes,
         element,
         bytes: bytes.len() - rest.len(),

@@ -17,17 +17,17 @@ use super::published::Published;
 use super::restored_access::RestoredAccess;
 use super::sizes::{SizeOf, Sizes};
 use super::snapshot::Saving;
-use super::snapshot::large::Large;
-use super::undo::log::{Before, Image, Log, Sharing, copy};
+use super::snapshot::large::LargeCollectionSave;
+use super::undo::log::{Image, KeyBeforeImage, Sharing, UndoImages, copy};
 use super::value::lapse::next_element_deadline;
 use super::value::object::{entry_bytes, note_entry_bytes, under_way};
 use super::value::undone::{take_journal, undo};
-use super::value::{Body, Journal, Object, Part, Trash};
+use super::value::{CollectionBody, Journal, Object, Part, Trash};
 use basalt_core::alloc::account;
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 use basalt_core::structures::quicklist::End;
-use basalt_core::structures::table::{Place, Table};
+use basalt_core::structures::table::{Table, TablePosition};
 use basalt_core::structures::wheel::Wheel;
 
 use deadlines::{Deadlines, Sweep};
@@ -43,7 +43,7 @@ pub struct Db {
     /// Deadlines that clients set on this replica; the primary may not know of them.
     pub(super) own_deadlines: Option<Box<OwnDeadlines>>,
     sweep: Option<Sweep>,
-    seed: Seed,
+    seed: HashSeed,
     deadlines: Deadlines,
     /// Hashes with field deadlines.
     field_volatile_count: usize,
@@ -62,7 +62,7 @@ pub struct Db {
     /// Flags of the work to do before an entry changes ([`KEEPS_IMAGES`] and [`IS_SAVING`]) and when an entry is
     /// added or removed ([`IS_BY_SLOT`]), combined so that usually one test is enough.
     hooks: u8,
-    log: Option<Box<Log>>,
+    log: Option<Box<UndoImages>>,
     saving: Option<Box<Saving>>,
     /// In a cluster: the keys of each slot.
     by_slot: Option<Box<SlotKeys>>,
@@ -84,7 +84,7 @@ const HAS_FENCES: u8 = 8;
 const WANTS_CHANGES: u8 = KEEPS_IMAGES | IS_SAVING;
 
 impl Db {
-    pub(super) fn new(index: usize, seed: Seed, published: Arc<Published>, now_ms: u64) -> Db {
+    pub(super) fn new(index: usize, seed: HashSeed, published: Arc<Published>, now_ms: u64) -> Db {
         let directory = Arc::clone(&published.dbs[index].directory);
         let sizes = Arc::<Sizes>::default();
         published.dbs[index].set_sizes(Some(Arc::clone(&sizes)));
@@ -188,25 +188,25 @@ impl Db {
 
     /// Stops recording images and returns their log, if there is any.
     #[inline]
-    pub(super) fn take_log(&mut self) -> Option<Box<Log>> {
+    pub(super) fn take_log(&mut self) -> Option<Box<UndoImages>> {
         self.hooks &= !KEEPS_IMAGES;
         self.log.take()
     }
 
-    fn log(&mut self) -> &mut Log {
-        self.log.get_or_insert_with(Log::in_kept_room)
+    fn log(&mut self) -> &mut UndoImages {
+        self.log.get_or_insert_with(UndoImages::in_kept_room)
     }
 
     /// Runs the hooks (undo image, snapshot) that must precede a change made in place to the value at `place`.
     #[inline]
-    pub(super) fn save(&mut self, place: Place, sharing: Sharing) {
+    pub(super) fn save(&mut self, place: TablePosition, sharing: Sharing) {
         if self.hooks & WANTS_CHANGES != 0 {
             self.save_slowly(place, sharing);
         }
     }
 
     #[cold]
-    fn save_slowly(&mut self, place: Place, sharing: Sharing) {
+    fn save_slowly(&mut self, place: TablePosition, sharing: Sharing) {
         if self.is_saving() {
             self.save_unsaved(place);
         }
@@ -215,7 +215,7 @@ impl Db {
         }
     }
 
-    fn save_copy(&mut self, place: Place, sharing: Sharing) {
+    fn save_copy(&mut self, place: TablePosition, sharing: Sharing) {
         let hash = self.seed.hash(self.table.at(place).key());
         let _ = self.log();
         let Db { table, log, .. } = self;
@@ -225,25 +225,26 @@ impl Db {
         if !log.has_value(hash, entry.key()) {
             let was_moved = false;
             let entry = copy(entry, sharing);
-            log.keep(hash, Before::Present { entry, was_moved });
+            log.keep(hash, KeyBeforeImage::Present { entry, was_moved });
         }
     }
 
     /// Runs the hooks that must precede an edit of the value at `place`. Returns the state to pass to [`end_edit`].
     #[cold]
     #[inline(never)]
-    fn begin_edit(&mut self, place: Place) -> Option<Kept> {
+    fn begin_edit(&mut self, place: TablePosition) -> Option<EditState> {
         let mut is_followed = false;
         if self.is_saving() {
             self.save_unsaved(place);
-            is_followed = under_way(self.table.at(place)).is_some_and(Large::follows_changes);
+            is_followed =
+                under_way(self.table.at(place)).is_some_and(LargeCollectionSave::follows_changes);
         }
         let image = match self.keeps_images() {
             true => self.begin_image(place),
             false => None,
         };
         if !is_followed {
-            return image.map(|(at, _)| Kept {
+            return image.map(|(at, _)| EditState {
                 image: Some(at),
                 from: None,
             });
@@ -254,7 +255,7 @@ impl Db {
         {
             object.body.keep_changes(None);
         }
-        Some(Kept {
+        Some(EditState {
             image: image.map(|(at, _)| at),
             from: Some(image.map_or(0, |(_, bytes)| bytes)),
         })
@@ -262,7 +263,7 @@ impl Db {
 
     /// Begins to record an image for undo. A collection that can records its own undo journal; then returns the index
     /// of its image and the bytes of journal recorded so far.
-    fn begin_image(&mut self, place: Place) -> Option<(usize, usize)> {
+    fn begin_image(&mut self, place: TablePosition) -> Option<(usize, usize)> {
         let hash = self.seed.hash(self.table.at(place).key());
         let _ = self.log();
         let Db { table, log, .. } = self;
@@ -280,7 +281,7 @@ impl Db {
                 Some(found) => found,
                 None => {
                     let (key, deadline) = (account::apart(|| view.key().into()), view.deadline());
-                    let before = Before::Changed {
+                    let before = KeyBeforeImage::Changed {
                         key,
                         deadline,
                         words: account::apart(|| view.words().collect()),
@@ -297,12 +298,12 @@ impl Db {
         }
         let was_moved = false;
         let entry = copy(view, Sharing::Forbidden);
-        log.keep(hash, Before::Present { entry, was_moved });
+        log.keep(hash, KeyBeforeImage::Present { entry, was_moved });
         None
     }
 
     #[cold]
-    fn save_deadline(&mut self, place: Place, hash: u64) {
+    fn save_deadline(&mut self, place: TablePosition, hash: u64) {
         if self.is_saving() {
             self.save_unsaved(place);
         }
@@ -316,7 +317,7 @@ impl Db {
         };
         if !log.has_deadline(hash, entry.key()) {
             let key = account::apart(|| entry.key().into());
-            log.keep(hash, Before::Deadline(key, entry.deadline()));
+            log.keep(hash, KeyBeforeImage::Deadline(key, entry.deadline()));
         }
     }
 
@@ -325,7 +326,7 @@ impl Db {
         let log = self.log();
         if !log.has_value(hash, key) {
             let key = account::apart(|| key.into());
-            log.keep(hash, Before::Absent(key));
+            log.keep(hash, KeyBeforeImage::Absent(key));
         }
     }
 
@@ -347,7 +348,8 @@ impl Db {
             // The entry moves from the shard's account to the undo log, which is charged to no account.
             self.add_used(-(entry_bytes(entry.view()) as i64));
             let was_moved = true;
-            self.log().keep(hash, Before::Present { entry, was_moved });
+            self.log()
+                .keep(hash, KeyBeforeImage::Present { entry, was_moved });
             return None;
         }
         Trash::from_entry(entry)
@@ -359,7 +361,7 @@ impl Db {
         let Image { hash, before } = image;
         debug_assert!(!self.keeps_images());
         let found = self.table.find(hash, before.key());
-        if let Before::Changed {
+        if let KeyBeforeImage::Changed {
             deadline,
             words,
             journal,
@@ -378,11 +380,11 @@ impl Db {
         // The image itself must not be freed inside `charged`, as the shard was never charged for it.
         let mut kept = None;
         let gone = self.charged(|db| match (before, found) {
-            (absent @ Before::Absent(_), found) => {
+            (absent @ KeyBeforeImage::Absent(_), found) => {
                 kept = Some(absent);
                 found.map(|place| db.remove_entry(place))
             }
-            (Before::Present { entry, .. }, found) => {
+            (KeyBeforeImage::Present { entry, .. }, found) => {
                 db.add_used(entry_bytes(entry.view()) as i64);
                 let is_under_way = under_way(entry.view()).is_some();
                 let (place, gone) = match found {
@@ -394,14 +396,14 @@ impl Db {
                 }
                 gone
             }
-            (Before::Deadline(key, deadline), found) => {
-                kept = Some(Before::Absent(key));
+            (KeyBeforeImage::Deadline(key, deadline), found) => {
+                kept = Some(KeyBeforeImage::Absent(key));
                 if let Some(place) = found {
                     db.set_deadline(place, hash, deadline);
                 }
                 None
             }
-            (Before::Changed { .. }, _) => None,
+            (KeyBeforeImage::Changed { .. }, _) => None,
         });
         drop(kept);
         if let Some(entry) = &gone {
@@ -421,7 +423,7 @@ impl Db {
     }
 
     /// Returns the hash key of the table.
-    pub(super) fn seed(&self) -> Seed {
+    pub(super) fn seed(&self) -> HashSeed {
         self.seed
     }
 
@@ -499,11 +501,11 @@ impl Db {
         }
     }
 
-    pub(super) fn find(&self, key: &Key<'_>) -> Option<Place> {
+    pub(super) fn find(&self, key: &Key<'_>) -> Option<TablePosition> {
         self.table.find(key.hash, key.bytes)
     }
 
-    pub(super) fn at(&self, place: Place) -> EntryRef<'_, Object> {
+    pub(super) fn at(&self, place: TablePosition) -> EntryRef<'_, Object> {
         self.table.at(place)
     }
 
@@ -517,7 +519,7 @@ impl Db {
         self.charged(|db| db.table.refit(keys));
     }
 
-    pub(super) fn insert(&mut self, hash: u64, entry: Entry<Object>) -> Place {
+    pub(super) fn insert(&mut self, hash: u64, entry: Entry<Object>) -> TablePosition {
         if self.hooks & (KEEPS_IMAGES | IS_BY_SLOT) != 0 {
             self.note_entering(hash, entry.view().key());
         }
@@ -559,7 +561,7 @@ impl Db {
     /// Replaces the entry at `place`. Returns the part of the old one that must be freed.
     pub(super) fn replace(
         &mut self,
-        place: Place,
+        place: TablePosition,
         hash: u64,
         entry: Entry<Object>,
     ) -> Option<Trash> {
@@ -567,7 +569,12 @@ impl Db {
         self.discard(hash, old)
     }
 
-    fn replace_entry(&mut self, place: Place, hash: u64, entry: Entry<Object>) -> Entry<Object> {
+    fn replace_entry(
+        &mut self,
+        place: TablePosition,
+        hash: u64,
+        entry: Entry<Object>,
+    ) -> Entry<Object> {
         if self.is_saving() {
             self.save_unsaved(place);
         }
@@ -618,7 +625,7 @@ impl Db {
     }
 
     /// Deletes the entry at `place`. Returns the part of it that must be freed.
-    pub(super) fn delete(&mut self, place: Place) -> Option<Trash> {
+    pub(super) fn delete(&mut self, place: TablePosition) -> Option<Trash> {
         let entry = self.remove_entry(place);
         let hash = match self.keeps_images() {
             true => self.seed.hash(entry.view().key()),
@@ -628,12 +635,12 @@ impl Db {
     }
 
     /// Removes and returns the entry at `place`, to be stored elsewhere.
-    pub(super) fn take(&mut self, place: Place) -> Entry<Object> {
+    pub(super) fn take(&mut self, place: TablePosition) -> Entry<Object> {
         self.save(place, Sharing::Forbidden);
         self.remove_entry(place)
     }
 
-    fn remove_entry(&mut self, place: Place) -> Entry<Object> {
+    fn remove_entry(&mut self, place: TablePosition) -> Entry<Object> {
         if self.is_saving() {
             self.save_unsaved(place);
         }
@@ -664,7 +671,7 @@ impl Db {
     /// deadlines up to date.
     pub(super) fn edit<R>(
         &mut self,
-        place: Place,
+        place: TablePosition,
         change: impl FnOnce(&mut Entry<Object>) -> R,
     ) -> R {
         let image = match self.hooks & WANTS_CHANGES {
@@ -721,7 +728,7 @@ impl Db {
 
     /// Updates the stored size bucket of a changed entry, if eviction uses it; `class` is the bucket before the
     /// change.
-    fn reclass(&mut self, place: Place, class: u8) {
+    fn reclass(&mut self, place: TablePosition, class: u8) {
         if self.order.as_ref().is_some_and(|order| order.is_by_size()) {
             let bits = self.table.bits(place);
             self.table.set_bits(place, with_class(bits, class));
@@ -746,7 +753,7 @@ impl Db {
 }
 
 /// State kept while a collection is edited.
-struct Kept {
+struct EditState {
     /// Index of the undo image that the changes belong to.
     image: Option<usize>,
     /// Set while the collection is being saved in pieces: the offset in the journal at which this edit's changes
@@ -757,7 +764,7 @@ struct Kept {
 /// Moves the undo journal of an edit that began with [`Db::begin_edit`] to the undo log, the snapshot, or both.
 #[cold]
 #[inline(never)]
-fn end_edit(entry: &mut Entry<Object>, kept: Kept, log: Option<&mut Log>) {
+fn end_edit(entry: &mut Entry<Object>, kept: EditState, log: Option<&mut UndoImages>) {
     let journal = take_journal(entry);
     debug_assert!(
         journal.is_some(),

@@ -29,13 +29,13 @@ use crate::value::Object;
 use basalt_core::base::maps;
 use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::parted::Parted;
-use basalt_core::structures::table::{Place, Table};
+use basalt_core::structures::table::{Table, TablePosition};
 
 /// The numbers of a key's tags.
 pub(crate) type Ids = SmallVec<[u32; 8]>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum TagState {
     InForce,
     /// The tag was invalidated: its keys are invisible and yet to be deleted. A snapshot whose cut came before that
     /// still contains them.
@@ -46,17 +46,17 @@ enum State {
     Free,
 }
 
-struct Tag {
+struct KeyTag {
     name: Arc<[u8]>,
     keys: Parted<u32>,
-    state: State,
+    state: TagState,
 }
 
 /// The tags of a database, see the module.
 #[derive(Default)]
 pub(crate) struct Tags {
     ids: HashMap<Arc<[u8]>, u32>,
-    tags: Vec<Tag>,
+    tags: Vec<KeyTag>,
     free: Vec<u32>,
     /// Numbers of tags whose keys are to be deleted.
     void: VecDeque<u32>,
@@ -65,7 +65,7 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
-    fn get(&self, id: u32) -> Option<&Tag> {
+    fn get(&self, id: u32) -> Option<&KeyTag> {
         self.tags.get(id as usize)
     }
 
@@ -75,10 +75,10 @@ impl Tags {
             return *id;
         }
         let name: Arc<[u8]> = name.into();
-        let tag = Tag {
+        let tag = KeyTag {
             name: Arc::clone(&name),
             keys: Parted::EMPTY,
-            state: State::InForce,
+            state: TagState::InForce,
         };
         let id = match self.free.pop() {
             Some(id) => {
@@ -120,7 +120,7 @@ impl Tags {
 
     fn is_void(&self, id: u32) -> bool {
         self.get(id)
-            .is_some_and(|tag| matches!(tag.state, State::Void { .. }))
+            .is_some_and(|tag| matches!(tag.state, TagState::Void { .. }))
     }
 
     /// Frees the numbers of tags without keys.
@@ -129,10 +129,10 @@ impl Tags {
             let Some(tag) = self.tags.get_mut(id as usize) else {
                 continue;
             };
-            if !tag.keys.is_empty() || tag.state == State::Free {
+            if !tag.keys.is_empty() || tag.state == TagState::Free {
                 continue;
             }
-            tag.state = State::Free;
+            tag.state = TagState::Free;
             let name = std::mem::take(&mut tag.name);
             if self.ids.get(&name) == Some(&id) {
                 self.ids.remove(&name);
@@ -159,7 +159,7 @@ pub(crate) fn marks_at_cut<'t>(
     }
     marks.stale_ms = stale_ms(entry);
     for tag in tag_ids(entry).filter_map(|id| tags?.get(id)) {
-        if tag.state == (State::Void { since_cut: false }) {
+        if tag.state == (TagState::Void { since_cut: false }) {
             return None;
         }
         marks.tags.push(&tag.name);
@@ -190,7 +190,7 @@ impl Db {
     pub(crate) fn cut_tags(&mut self) {
         if let Some(tags) = &mut self.tags {
             for id in &tags.void {
-                tags.tags[*id as usize].state = State::Void { since_cut: false };
+                tags.tags[*id as usize].state = TagState::Void { since_cut: false };
             }
         }
     }
@@ -255,7 +255,7 @@ impl Db {
     }
 
     /// Replaces the metadata words (stale window and tag numbers) of an entry.
-    pub(crate) fn set_words(&mut self, place: Place, words: &[u32]) {
+    pub(crate) fn set_words(&mut self, place: TablePosition, words: &[u32]) {
         let entry = self.at(place);
         if entry.words().eq(words.iter().copied()) {
             return;
@@ -306,7 +306,7 @@ impl Db {
         tag.map_or(0, |tag| tag.keys.len())
     }
 
-    fn tag(&self, name: &[u8]) -> Option<&Tag> {
+    fn tag(&self, name: &[u8]) -> Option<&KeyTag> {
         let tags = self.tags.as_deref()?;
         tags.get(*tags.ids.get(name)?)
     }
@@ -317,7 +317,7 @@ impl Db {
             let tags = db.tags.as_deref_mut()?;
             let id = tags.ids.remove(name)?;
             let tag = &mut tags.tags[id as usize];
-            tag.state = State::Void { since_cut: true };
+            tag.state = TagState::Void { since_cut: true };
             let count = tag.keys.len();
             tags.void.push_back(id);
             Some((id, count))
@@ -332,7 +332,7 @@ impl Db {
             };
             tags.void.retain(|void| *void != id);
             let tag = &mut tags.tags[id as usize];
-            tag.state = State::InForce;
+            tag.state = TagState::InForce;
             tags.ids.insert(Arc::clone(&tag.name), id);
         });
     }
@@ -353,7 +353,7 @@ impl Db {
     }
 
     /// Finds a key with this short hash and this tag.
-    pub(crate) fn find_tagged(&self, short: u32, id: u32) -> Option<Place> {
+    pub(crate) fn find_tagged(&self, short: u32, id: u32) -> Option<TablePosition> {
         let depth = self.table.depth();
         places(short_hash::known(short), depth).find_map(|at| {
             self.table.find_by_hash(at, |entry| {

@@ -29,9 +29,9 @@ use super::db::{Db, gone_at};
 use super::effect::Event;
 use super::{Engine, Now};
 use basalt_core::alloc::account;
-use basalt_core::structures::table::Place;
-use budget::{Budget, Pool, Whose};
-use order::Rules;
+use basalt_core::structures::table::TablePosition;
+use budget::{Budget, MemoryPool, Whose};
+use order::EvictionParams;
 
 /// The reason why a command that may allocate is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +127,7 @@ impl Engine {
         &self.budget
     }
 
-    fn pool(&self, whose: Whose) -> &Pool {
+    fn pool(&self, whose: Whose) -> &MemoryPool {
         self.budget.pool(whose)
     }
 
@@ -240,7 +240,7 @@ impl Engine {
 
     /// Starts recording the order in which keys arrive once memory is scarce, or stops recording it.
     pub fn keep_order(&mut self) {
-        let wanted = Rules::of(self.budget.policy(), self.budget.is_by_size());
+        let wanted = EvictionParams::of(self.budget.policy(), self.budget.is_by_size());
         // An order, once begun, is kept as long as its policy and the limit stay the same.
         let is_due =
             self.budget.limits_anything() && (self.order.is_some() || self.budget.is_scarce());
@@ -402,7 +402,7 @@ impl Engine {
     }
 
     /// Returns the database and the place of the next key to evict, of all databases or of one.
-    fn choose(&mut self, whose: Whose, policy: Policy) -> Option<(usize, Place)> {
+    fn choose(&mut self, whose: Whose, policy: Policy) -> Option<(usize, TablePosition)> {
         let index = match whose {
             Some(db) => db,
             None => self.draw_db(policy)?,
@@ -449,7 +449,7 @@ impl Engine {
     }
 
     /// Evicts the key at a place.
-    fn evict_at(&mut self, index: usize, place: Place, now: Now) {
+    fn evict_at(&mut self, index: usize, place: TablePosition, now: Now) {
         let Some(db) = self.dbs[index].as_deref_mut() else {
             return;
         };

@@ -24,7 +24,7 @@
 //! ```
 //!
 //! In addition, each key in the queue takes 4 bytes (a tenth or a fifth of all keys are in the queue), and each
-//! ghost, a remembered eviction, a byte; there are half as many ghosts as keys. The [`Queue`] knows which of its
+//! ghost, a remembered eviction, a byte; there are half as many ghosts as keys. The [`NewKeyQueue`] knows which of its
 //! entries refer to keys that are gone. The clock hand reads seven slots in one cache line, and no entry except the
 //! one that is evicted.
 //!
@@ -35,7 +35,7 @@
 //! that were never written mean just that.
 
 use super::Policy;
-use super::queue::Queue;
+use super::queue::NewKeyQueue;
 use crate::published::Published;
 use basalt_core::structures::ghost::Ghost;
 
@@ -70,7 +70,7 @@ const GHOSTS_PERCENT: usize = 50;
 
 /// The parameters of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rules {
+pub(crate) struct EvictionParams {
     /// True if only keys with a deadline are evicted.
     pub(super) volatile_only: bool,
     /// Percentage of keys in the small queue.
@@ -79,20 +79,20 @@ pub(crate) struct Rules {
     pub(super) by_size: bool,
 }
 
-impl Rules {
+impl EvictionParams {
     /// True if a key with these access bits may be evicted.
     pub(super) fn may_go(self, bits: u8) -> bool {
         bits & HELD_BIT == 0 && (!self.volatile_only || bits & VOLATILE_BIT != 0)
     }
 
     /// Returns the rules of a policy; None if the policy does not order keys (it is neither LRU nor LFU).
-    pub(super) fn of(policy: Policy, by_size: bool) -> Option<Rules> {
+    pub(super) fn of(policy: Policy, by_size: bool) -> Option<EvictionParams> {
         let share_percent = match policy {
             Policy::AllkeysLru | Policy::VolatileLru => 20,
             Policy::AllkeysLfu | Policy::VolatileLfu => 10,
             _ => return None,
         };
-        Some(Rules {
+        Some(EvictionParams {
             volatile_only: policy.is_volatile_only(),
             share_percent,
             by_size,
@@ -104,9 +104,9 @@ impl Rules {
 #[derive(Default)]
 pub(crate) struct Order {
     /// The rules of the policy; None after the policy has changed, while the queue is being emptied.
-    pub(super) rules: Option<Rules>,
+    pub(super) rules: Option<EvictionParams>,
     /// New keys, the oldest at the front.
-    pub(super) small: Queue,
+    pub(super) small: NewKeyQueue,
     pub(super) hand: u64,
     pub(super) ghost: Ghost,
 }
@@ -127,7 +127,7 @@ impl Order {
     /// Returns the access bits for a key that is not in the queue and may be new to the order. Adds it to the
     /// queue, if the policy may evict it at all.
     pub(crate) fn enter(&mut self, hash: u64, bits: u8, published: &Published) -> u8 {
-        let may_go = |rules: Rules| !rules.volatile_only || bits & VOLATILE_BIT != 0;
+        let may_go = |rules: EvictionParams| !rules.volatile_only || bits & VOLATILE_BIT != 0;
         if !self.rules.is_some_and(may_go) {
             return bits;
         }

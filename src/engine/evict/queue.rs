@@ -39,7 +39,7 @@ const SIFTED_PER_DEPARTURE: usize = 8;
 const PASSED_MAX: usize = 1024;
 
 /// The queue of new keys, see the module.
-pub(super) struct Queue {
+pub(super) struct NewKeyQueue {
     /// The oldest words; during sifting, the words that have been sifted.
     sifted: Fifo,
     /// Words that have yet to be sifted, older than all in `words`.
@@ -54,9 +54,9 @@ pub(super) struct Queue {
     departed_since: Parted<u32>,
 }
 
-impl Default for Queue {
-    fn default() -> Queue {
-        Queue {
+impl Default for NewKeyQueue {
+    fn default() -> NewKeyQueue {
+        NewKeyQueue {
             sifted: Fifo::default(),
             rest: Fifo::default(),
             words: Fifo::default(),
@@ -67,7 +67,7 @@ impl Default for Queue {
     }
 }
 
-impl Queue {
+impl NewKeyQueue {
     /// Returns the number of keys in the queue.
     pub(super) fn len(&self) -> usize {
         self.words() - self.departed.len() - self.departed_since.len()
@@ -181,7 +181,7 @@ mod tests {
     /// list that is searched for each key that leaves.
     fn compare(names: u64, keys_max: usize, leaving_percent: u64, seed: u64) -> usize {
         let mut random = Random::new(seed);
-        let (mut queue, mut model) = (Queue::default(), Vec::<(u32, u32)>::new());
+        let (mut queue, mut model) = (NewKeyQueue::default(), Vec::<(u32, u32)>::new());
         let mut lives = HashMap::<u32, u32>::new();
         let (mut departures, mut rounds_of_sifting, mut was_sifting) = (0, 0, false);
         for _ in 0..if cfg!(miri) { 2_000 } else { 30_000 } {

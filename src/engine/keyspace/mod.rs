@@ -15,14 +15,14 @@ use super::restored_access::Access;
 use super::undo::log::Sharing;
 use super::value::object::{detached, entry_bytes, note_entry_bytes, under_way};
 use super::value::{
-    BLOCK_BYTES_MIN, DataType, EMBSTR_BYTES_MAX, Kind, Object, Text, is_inline_text,
+    BLOCK_BYTES_MIN, DataType, EMBSTR_BYTES_MAX, Object, Text, TypeEncoding, is_inline_text,
     overwrite_text, raw_entry, string_entry, unshare_text, writable_text,
 };
 use super::{Engine, Key, Now};
-use basalt_core::structures::block::{Block, Content};
+use basalt_core::structures::block::{Content, SharedBlock};
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
-use basalt_core::structures::table::Place;
-use marks::{Kept, inherit, without_tags};
+use basalt_core::structures::table::TablePosition;
+use marks::{RetainedMarks, inherit, without_tags};
 
 /// Error: the key holds another type than the command works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl<'e> Keyspace<'e> {
         self.engine
     }
 
-    fn find(&mut self, key: &Key<'_>) -> Option<Place> {
+    fn find(&mut self, key: &Key<'_>) -> Option<TablePosition> {
         let db = self.engine.dbs[self.db].as_deref_mut()?;
         let mut found = db.table.find_mut(key.hash, key.bytes)?;
         let place = found.place();
@@ -119,14 +119,14 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Finds a key whether or not it has expired, for DEBUG; nothing is deleted or counted.
-    pub fn find_as_it_lies(&self, key: &Key<'_>) -> Option<Place> {
+    pub fn find_as_it_lies(&self, key: &Key<'_>) -> Option<TablePosition> {
         self.engine.dbs[self.db].as_deref()?.find(key)
     }
 
     /// Completes [`Keyspace::find`] for a key with a stale window or tags.
     #[cold]
     #[inline(never)]
-    fn find_marked(&mut self, key: &Key<'_>, place: Place) -> Option<Place> {
+    fn find_marked(&mut self, key: &Key<'_>, place: TablePosition) -> Option<TablePosition> {
         if self.is_invalidated(place) {
             return self.drop_invalidated(place);
         }
@@ -145,7 +145,7 @@ impl<'e> Keyspace<'e> {
     /// Deletes a key with an invalidated tag, and returns None. On a replica, a command that only reads leaves the
     /// deletion to the background.
     #[cold]
-    fn drop_invalidated(&mut self, place: Place) -> Option<Place> {
+    fn drop_invalidated(&mut self, place: TablePosition) -> Option<TablePosition> {
         let engine = &*self.engine;
         if !(engine.rest.holds(self.now.unix_ms) && engine.effects.only_reads()) {
             self.engine.delete_invalidated(self.db, place);
@@ -156,7 +156,7 @@ impl<'e> Keyspace<'e> {
     /// Deletes the expired part of the entry at `place`, or a bounded number of its expired elements. Returns the
     /// place if anything unexpired is left. While expiry is suspended, a command that only reads deletes nothing.
     #[cold]
-    fn expire(&mut self, place: Place) -> Option<Place> {
+    fn expire(&mut self, place: TablePosition) -> Option<TablePosition> {
         let now_ms = self.now.unix_ms;
         let engine = &*self.engine;
         let (rest, effects) = (&engine.rest, &engine.effects);
@@ -179,7 +179,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Looks up a key for a command that reads the key; counts a hit or a miss.
-    pub fn find_read(&mut self, key: &Key<'_>) -> Option<Place> {
+    pub fn find_read(&mut self, key: &Key<'_>) -> Option<TablePosition> {
         let place = self.find_unnoticed(key);
         if place.is_none() {
             let db = self.db;
@@ -189,7 +189,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Looks up a key and counts a hit or a miss; a miss raises no event (OBJECT).
-    pub fn find_unnoticed(&mut self, key: &Key<'_>) -> Option<Place> {
+    pub fn find_unnoticed(&mut self, key: &Key<'_>) -> Option<TablePosition> {
         let place = self.find(key);
         self.engine.note_look_ups(self.db);
         let published = &self.engine.published;
@@ -207,7 +207,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Looks up a key for a command that may change the key.
-    pub fn find_write(&mut self, key: &Key<'_>) -> Option<Place> {
+    pub fn find_write(&mut self, key: &Key<'_>) -> Option<TablePosition> {
         let place = self.find(key);
         if let Some(place) = place
             && self.engine.published.follows(key.hash)
@@ -220,7 +220,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Returns the entry at `place`.
-    pub fn entry(&self, place: Place) -> EntryRef<'_, Object> {
+    pub fn entry(&self, place: TablePosition) -> EntryRef<'_, Object> {
         self.engine.dbs[self.db]
             .as_deref()
             .expect("a place implies a database")
@@ -228,24 +228,24 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Returns the bytes of the entry at `place`, with its share of the table.
-    pub fn memory_bytes(&self, place: Place) -> usize {
+    pub fn memory_bytes(&self, place: TablePosition) -> usize {
         const TABLE_BYTES_PER_KEY: usize = 12;
         entry_bytes(self.entry(place)) + TABLE_BYTES_PER_KEY
     }
 
     /// Returns type and encoding of the entry at `place`.
-    pub fn kind(&self, place: Place) -> Kind {
-        Kind(self.entry(place).kind())
+    pub fn kind(&self, place: TablePosition) -> TypeEncoding {
+        TypeEncoding(self.entry(place).kind())
     }
 
     /// Returns the string at `place`.
-    pub fn text(&self, place: Place) -> Result<Text<'_>, WrongType> {
+    pub fn text(&self, place: TablePosition) -> Result<Text<'_>, WrongType> {
         Text::of(self.entry(place)).ok_or(WrongType)
     }
 
     /// Returns the length in bytes of a string that was looked up; 0 if the key does not exist.
     #[inline]
-    pub fn text_len(&self, found: Option<Place>) -> Result<usize, WrongType> {
+    pub fn text_len(&self, found: Option<TablePosition>) -> Result<usize, WrongType> {
         match found {
             Some(place) => Ok(self.text(place)?.len()),
             None => Ok(0),
@@ -261,7 +261,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Looks up a string that is about to change; None if the key does not exist.
-    pub fn find_text(&mut self, key: &Key<'_>) -> Result<Option<Place>, WrongType> {
+    pub fn find_text(&mut self, key: &Key<'_>) -> Result<Option<TablePosition>, WrongType> {
         self.find_typed(key, DataType::String)
     }
 
@@ -270,7 +270,7 @@ impl<'e> Keyspace<'e> {
         &mut self,
         key: &Key<'_>,
         data_type: DataType,
-    ) -> Result<Option<Place>, WrongType> {
+    ) -> Result<Option<TablePosition>, WrongType> {
         let found = self.find_read(key);
         self.check_type(found, data_type)
     }
@@ -280,16 +280,16 @@ impl<'e> Keyspace<'e> {
         &mut self,
         key: &Key<'_>,
         data_type: DataType,
-    ) -> Result<Option<Place>, WrongType> {
+    ) -> Result<Option<TablePosition>, WrongType> {
         let found = self.find_write(key);
         self.check_type(found, data_type)
     }
 
     fn check_type(
         &self,
-        found: Option<Place>,
+        found: Option<TablePosition>,
         data_type: DataType,
-    ) -> Result<Option<Place>, WrongType> {
+    ) -> Result<Option<TablePosition>, WrongType> {
         match found {
             Some(place) if self.kind(place).data_type() != data_type => Err(WrongType),
             found => Ok(found),
@@ -301,7 +301,11 @@ impl<'e> Keyspace<'e> {
     /// or the shard would be charged for it forever.
     ///
     /// [`account::apart`]: basalt_core::alloc::account::apart
-    pub fn edit<R>(&mut self, place: Place, change: impl FnOnce(&mut Entry<Object>) -> R) -> R {
+    pub fn edit<R>(
+        &mut self,
+        place: TablePosition,
+        change: impl FnOnce(&mut Entry<Object>) -> R,
+    ) -> R {
         self.engine
             .db_mut(self.db)
             .expect("a place implies a database")
@@ -309,7 +313,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Stores a new entry under a key that a lookup has just not found.
-    pub fn create(&mut self, key: &Key<'_>, make: impl FnOnce() -> Entry<Object>) -> Place {
+    pub fn create(&mut self, key: &Key<'_>, make: impl FnOnce() -> Entry<Object>) -> TablePosition {
         let db = self.engine.db_or_create(self.db, self.now);
         let place = db.charged(|db| {
             let reading = basalt_core::alloc::account::charged_bytes();
@@ -347,7 +351,7 @@ impl<'e> Keyspace<'e> {
     pub fn put_text<'v>(
         &mut self,
         key: &Key<'_>,
-        found: Option<Place>,
+        found: Option<TablePosition>,
         value: impl Into<Content<'v>>,
         deadline: Deadline,
     ) {
@@ -392,8 +396,8 @@ impl<'e> Keyspace<'e> {
     fn put_block(
         &mut self,
         key: &Key<'_>,
-        found: Option<Place>,
-        value: &Block,
+        found: Option<TablePosition>,
+        value: &SharedBlock,
         deadline: Deadline,
     ) {
         let kept = match (deadline, found) {
@@ -402,12 +406,12 @@ impl<'e> Keyspace<'e> {
             (Deadline::Keep, Some(place)) => self.entry(place).deadline(),
         };
         let entry = detached(|| {
-            let mut entry = Entry::block(Kind::RAW.0, key.bytes, value.clone(), kept);
+            let mut entry = Entry::block(TypeEncoding::RAW.0, key.bytes, value.clone(), kept);
             if deadline == Deadline::Keep
                 && let Some(place) = found
                 && self.entry(place).has_words()
             {
-                inherit(self.entry(place), &mut entry, Kept::Window);
+                inherit(self.entry(place), &mut entry, RetainedMarks::Window);
             }
             entry
         });
@@ -416,26 +420,26 @@ impl<'e> Keyspace<'e> {
 
     /// Stores an integer under a key that holds a string or nothing; the deadline stays.
     #[inline]
-    pub fn put_integer(&mut self, key: &Key<'_>, found: Option<Place>, value: i64) {
+    pub fn put_integer(&mut self, key: &Key<'_>, found: Option<TablePosition>, value: i64) {
         match found {
             Some(place) => self.edit(place, |entry| {
-                entry.set_kind(Kind::INT.0);
+                entry.set_kind(TypeEncoding::INT.0);
                 entry.set_integer(value);
             }),
             None => self.put_with(key, None, Deadline::Clear, |deadline| {
-                Entry::integer(Kind::INT.0, key.bytes, value, deadline)
+                Entry::integer(TypeEncoding::INT.0, key.bytes, value, deadline)
             }),
         }
     }
 
     /// Stores a short string that reports `embstr` or `raw` even if it is an integer; the deadline stays.
-    pub fn put_bytes(&mut self, key: &Key<'_>, found: Option<Place>, value: &[u8]) {
+    pub fn put_bytes(&mut self, key: &Key<'_>, found: Option<TablePosition>, value: &[u8]) {
         let kind = if value.len() <= EMBSTR_BYTES_MAX {
-            Kind::EMBSTR
+            TypeEncoding::EMBSTR
         } else {
-            Kind::RAW
+            TypeEncoding::RAW
         };
-        self.put_keeping(key, found, Deadline::Keep, Kept::All, |deadline| {
+        self.put_keeping(key, found, Deadline::Keep, RetainedMarks::All, |deadline| {
             Entry::bytes(kind.0, key.bytes, value, deadline)
         });
     }
@@ -445,14 +449,17 @@ impl<'e> Keyspace<'e> {
     pub fn edit_text<R>(
         &mut self,
         key: &Key<'_>,
-        found: Option<Place>,
+        found: Option<TablePosition>,
         len_min: usize,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
         let db = self.engine.db_or_create(self.db, self.now);
         let (result, shared) = db.charged(|db| {
             let place = found.unwrap_or_else(|| {
-                db.insert(key.hash, Entry::bytes(Kind::RAW.0, key.bytes, b"", None))
+                db.insert(
+                    key.hash,
+                    Entry::bytes(TypeEncoding::RAW.0, key.bytes, b"", None),
+                )
             });
             // The undo image may share the value's block, which the next lines unshare.
             db.save(place, Sharing::Allowed);
@@ -487,7 +494,7 @@ impl<'e> Keyspace<'e> {
     pub fn put_raw(
         &mut self,
         key: &Key<'_>,
-        found: Option<Place>,
+        found: Option<TablePosition>,
         value: &[u8],
         deadline: Deadline,
     ) {
@@ -497,7 +504,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Stores an entry made elsewhere (RENAME, COPY, MOVE, RESTORE) that already has its key and deadline.
-    pub fn put_entry(&mut self, key: &Key<'_>, found: Option<Place>, entry: Entry<Object>) {
+    pub fn put_entry(&mut self, key: &Key<'_>, found: Option<TablePosition>, entry: Entry<Object>) {
         let deadline = entry
             .view()
             .deadline()
@@ -509,20 +516,20 @@ impl<'e> Keyspace<'e> {
     fn put_with(
         &mut self,
         key: &Key<'_>,
-        found: Option<Place>,
+        found: Option<TablePosition>,
         deadline: Deadline,
         make: impl FnOnce(Option<u64>) -> Entry<Object>,
     ) {
-        self.put_keeping(key, found, deadline, Kept::Window, make);
+        self.put_keeping(key, found, deadline, RetainedMarks::Window, make);
     }
 
     /// Stores an entry under a key. `marks` tells which marks the key keeps if its deadline is kept.
     fn put_keeping(
         &mut self,
         key: &Key<'_>,
-        found: Option<Place>,
+        found: Option<TablePosition>,
         deadline: Deadline,
-        marks: Kept,
+        marks: RetainedMarks,
         make: impl FnOnce(Option<u64>) -> Entry<Object>,
     ) {
         let db = self.engine.db_or_create(self.db, self.now);
@@ -566,7 +573,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Sets or removes the deadline of a key.
-    pub fn set_deadline(&mut self, key: &Key<'_>, place: Place, deadline: Option<u64>) {
+    pub fn set_deadline(&mut self, key: &Key<'_>, place: TablePosition, deadline: Option<u64>) {
         let db = self
             .engine
             .db_mut(self.db)
@@ -576,7 +583,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Deletes the entry at a place; no event is recorded.
-    pub fn delete(&mut self, place: Place) {
+    pub fn delete(&mut self, place: TablePosition) {
         self.engine.leaves(self.db, place);
         let db = self
             .engine
@@ -589,7 +596,7 @@ impl<'e> Keyspace<'e> {
     /// Removes and returns the entry at `place`, to be stored elsewhere; the entry's memory is no longer charged
     /// here, and [`Keyspace::adopt`] charges it to the shard that gets it. Its tags stay with the database: see
     /// [`Keyspace::tags`].
-    pub fn take(&mut self, place: Place) -> Entry<Object> {
+    pub fn take(&mut self, place: TablePosition) -> Entry<Object> {
         self.engine.leaves(self.db, place);
         let db = self
             .engine
@@ -612,24 +619,24 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Returns a copy of the entry at `place`, with key and deadline, for [`Keyspace::adopt`]; charged to no shard yet.
-    pub fn duplicate(&self, place: Place) -> Entry<Object> {
+    pub fn duplicate(&self, place: TablePosition) -> Entry<Object> {
         let entry = self.entry(place);
         let (kind, key, deadline) = (entry.kind(), entry.key(), entry.deadline());
         let mut copy = match entry.value() {
             Value::Integer(number) => Entry::integer(kind, key, number, deadline),
             Value::Bytes(bytes) => Entry::bytes(kind, key, bytes, deadline),
             // A shared block would be charged to both entries and freed once.
-            Value::Block(block) => Entry::block(kind, key, Block::new(block), deadline),
+            Value::Block(block) => Entry::block(kind, key, SharedBlock::new(block), deadline),
             Value::Object(object) => Entry::object(kind, key, object.duplicate(), deadline),
         };
         if entry.has_words() {
-            inherit(entry, &mut copy, Kept::Window);
+            inherit(entry, &mut copy, RetainedMarks::Window);
         }
         copy
     }
 
     /// Returns how often the entry at `place` was used since eviction last aged it: 0 to 3.
-    pub fn uses(&self, place: Place) -> u8 {
+    pub fn uses(&self, place: TablePosition) -> u8 {
         let db = self.engine.db(self.db).expect("a place implies a database");
         db.table().bits(place) & USE_BITS
     }
@@ -662,7 +669,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Returns the access data stored by [`Keyspace::restore_access`], if the key has not been used since.
-    pub fn restored_access(&self, key: &Key<'_>, place: Place) -> Option<Access> {
+    pub fn restored_access(&self, key: &Key<'_>, place: TablePosition) -> Option<Access> {
         let db = self.engine.db(self.db)?;
         db.restored_access
             .of(key.hash, db.table.bits(place) & USE_BITS)
@@ -670,7 +677,7 @@ impl<'e> Keyspace<'e> {
 
     /// Stores an entry from [`Keyspace::take`] or [`Keyspace::duplicate`], perhaps under another key or in another
     /// shard. Eviction treats the key as new, also where it replaces another.
-    pub fn adopt(&mut self, key: &Key<'_>, found: Option<Place>, entry: Entry<Object>) {
+    pub fn adopt(&mut self, key: &Key<'_>, found: Option<TablePosition>, entry: Entry<Object>) {
         self.put_detached(key, found, entry);
         if let (Some(place), Some(db)) = (found, self.engine.db_mut(self.db)) {
             db.charged(|db| db.renew(place, key.hash));
@@ -678,7 +685,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Stores an entry that is not charged to any shard yet.
-    fn put_detached(&mut self, key: &Key<'_>, found: Option<Place>, entry: Entry<Object>) {
+    fn put_detached(&mut self, key: &Key<'_>, found: Option<TablePosition>, entry: Entry<Object>) {
         self.add_used(entry_bytes(entry.view()) as i64);
         let entry = if entry.view().key() == key.bytes {
             entry
@@ -699,13 +706,13 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Deletes a collection that a change has left with expired elements only.
-    pub fn delete_over(&mut self, place: Place) {
+    pub fn delete_over(&mut self, place: TablePosition) {
         self.engine.log_left_due(self.db, place, self.now);
         self.delete(place);
     }
 
     /// Deletes a collection that the most recently recorded change has emptied, and records that it is gone.
-    pub fn delete_emptied(&mut self, key: &Key<'_>, place: Place) {
+    pub fn delete_emptied(&mut self, key: &Key<'_>, place: TablePosition) {
         self.delete(place);
         self.followed(key.bytes, Event::DEL);
     }

@@ -12,7 +12,7 @@
 
 use super::Form;
 use super::frame;
-use super::pieces::{self, Shape};
+use super::pieces::{self, CollectionShape};
 use super::set;
 use super::writer::Writer;
 use crate::fences::Fence;
@@ -22,15 +22,17 @@ use crate::value::hash::HashRef;
 use crate::value::list::ListRef;
 use crate::value::sorted_set::SortedSet;
 use crate::value::stream::consumer::Pending;
-use crate::value::stream::group::Group;
+use crate::value::stream::group::ConsumerGroup;
 use crate::value::stream::id::StreamId;
 use crate::value::stream::piece::{ConsumerHead, StreamPiece};
-use crate::value::stream::{Stream, stream_of};
-use crate::value::{Body, DataType, ElementRef, Kind, Object, Piece, Text};
+use crate::value::stream::{StreamValue, stream_of};
+use crate::value::{
+    CollectionBody, CollectionPiece, DataType, ElementRef, Object, Text, TypeEncoding,
+};
 use basalt_core::base::number::F64Buffer;
 use basalt_core::structures::entry::{EntryRef, Value};
 use basalt_core::structures::listpack::Listpack;
-use basalt_core::structures::quicklist::{End, NodeView};
+use basalt_core::structures::quicklist::{End, QuicklistNodeView};
 
 /// Maximum number of elements in one command.
 const ELEMENTS_MAX: u64 = 64;
@@ -84,7 +86,7 @@ pub fn select_db(out: &mut Vec<u8>, db: usize) {
 /// Appends the commands that recreate an entry in its state at a time: expired elements are left out.
 pub fn entry(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
     let key = entry.key();
-    match Kind(entry.kind()).data_type() {
+    match TypeEncoding(entry.kind()).data_type() {
         DataType::String => {
             head(out, 3, b"SET", key);
             match Text::of(entry) {
@@ -96,7 +98,7 @@ pub fn entry(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
             let Some(list) = ListRef::of(entry) else {
                 unreachable!("a list is one")
             };
-            let mut run = Run::new(b"RPUSH", key, 1, list.len() as u64);
+            let mut run = CommandSplitter::new(b"RPUSH", key, 1, list.len() as u64);
             list.visit(End::Front, 0, list.len(), |element| {
                 run.next(out);
                 element.with_bytes(|bytes| argument(out, bytes));
@@ -104,7 +106,7 @@ pub fn entry(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
         }
         DataType::Set => {
             let set = set::live(entry, now_ms);
-            let mut run = Run::new(b"SADD", key, 1, set.len() as u64);
+            let mut run = CommandSplitter::new(b"SADD", key, 1, set.len() as u64);
             set.for_each(|member| {
                 run.next(out);
                 member.with_bytes(|bytes| argument(out, bytes));
@@ -119,7 +121,7 @@ pub fn entry(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
         }
         DataType::SortedSet => {
             let set = SortedSet::of(entry);
-            let mut run = Run::new(b"ZADD", key, 2, set.len() as u64);
+            let mut run = CommandSplitter::new(b"ZADD", key, 2, set.len() as u64);
             for (member, score) in set.iter() {
                 run.next(out);
                 argument(out, F64Buffer::default().format(score));
@@ -182,7 +184,7 @@ pub fn behind_text(out: &mut Vec<u8>, entry: EntryRef<'_, Object>) {
 
 /// True if a large collection can be recreated in pieces.
 pub fn takes_pieces(entry: EntryRef<'_, Object>) -> bool {
-    let can_be = |stream: &Stream| {
+    let can_be = |stream: &StreamValue| {
         !stream.has_claimed_length() && stream.pending_count() == 0 && stream.producers().is_none()
     };
     match entry.value() {
@@ -193,34 +195,40 @@ pub fn takes_pieces(entry: EntryRef<'_, Object>) -> bool {
 
 /// Appends the commands for a piece of a large collection, of which `written` elements were appended before. Returns
 /// the number of elements in the piece.
-pub fn piece(out: &mut Vec<u8>, key: &[u8], piece: &Piece<'_>, shape: &Shape, written: u64) -> u64 {
+pub fn piece(
+    out: &mut Vec<u8>,
+    key: &[u8],
+    piece: &CollectionPiece<'_>,
+    shape: &CollectionShape,
+    written: u64,
+) -> u64 {
     let left = shape.count.saturating_sub(written);
     match piece {
-        Piece::Element(piece) => element(out, key, piece, shape, written),
-        Piece::Node(node, count) => {
-            let mut run = Run::new(b"RPUSH", key, 1, left);
+        CollectionPiece::Element(piece) => element(out, key, piece, shape, written),
+        CollectionPiece::Node(node, count) => {
+            let mut run = CommandSplitter::new(b"RPUSH", key, 1, left);
             run.in_command = written % ELEMENTS_MAX;
             match node {
-                NodeView::Packed(pack) => {
+                QuicklistNodeView::Packed(pack) => {
                     for element in Listpack::new(pack).iter() {
                         run.next(out);
                         element.with_bytes(|bytes| argument(out, bytes));
                     }
                 }
-                NodeView::Plain(element) => {
+                QuicklistNodeView::Plain(element) => {
                     run.next(out);
                     element.with_bytes(|bytes| argument(out, bytes));
                 }
             }
             *count as u64
         }
-        Piece::Stream(piece) => stream_piece(out, key, piece),
-        Piece::Page(_) => unreachable!("no command adds a page"),
+        CollectionPiece::Stream(piece) => stream_piece(out, key, piece),
+        CollectionPiece::Page(_) => unreachable!("no command adds a page"),
     }
 }
 
 /// Appends the commands that follow the last piece.
-pub fn behind_pieces(out: &mut Vec<u8>, key: &[u8], shape: &Shape) {
+pub fn behind_pieces(out: &mut Vec<u8>, key: &[u8], shape: &CollectionShape) {
     deadline(out, key, shape.deadline);
 }
 
@@ -228,7 +236,7 @@ fn element(
     out: &mut Vec<u8>,
     key: &[u8],
     piece: &ElementRef<'_>,
-    shape: &Shape,
+    shape: &CollectionShape,
     written: u64,
 ) -> u64 {
     if shape.leaves_out(piece) {
@@ -236,24 +244,24 @@ fn element(
     }
     let left = shape.count.saturating_sub(written);
     let mut next = |name, arguments| {
-        let mut run = Run::new(name, key, arguments, left);
+        let mut run = CommandSplitter::new(name, key, arguments, left);
         run.in_command = written % ELEMENTS_MAX;
         run.next(out);
     };
     match shape.form {
-        pieces::Form::SortedSet => {
+        pieces::CollectionForm::SortedSet => {
             next(b"ZADD", 2);
             let score = f64::from_bits(piece.number);
             argument(out, F64Buffer::default().format(score));
             argument(out, piece.name);
         }
-        pieces::Form::Hash => {
+        pieces::CollectionForm::Hash => {
             next(b"HSET", 2);
             argument(out, piece.name);
             piece.value.with_bytes(|bytes| argument(out, bytes));
         }
         // One command per element, as a command with the field's deadline follows.
-        pieces::Form::VolatileHash(_) => {
+        pieces::CollectionForm::VolatileHash(_) => {
             head(out, 4, b"HSET", key);
             argument(out, piece.name);
             piece.value.with_bytes(|bytes| argument(out, bytes));
@@ -261,17 +269,17 @@ fn element(
                 field_deadline(out, key, piece.name, piece.number);
             }
         }
-        pieces::Form::VolatileSet => {
+        pieces::CollectionForm::VolatileSet => {
             head(out, 3, b"SADD", key);
             argument(out, piece.name);
             if piece.number != u64::MAX {
                 member_deadline(out, key, piece.name, piece.number);
             }
         }
-        pieces::Form::Set
-        | pieces::Form::List(_)
-        | pieces::Form::Stream(_)
-        | pieces::Form::Sketch => {
+        pieces::CollectionForm::Set
+        | pieces::CollectionForm::List(_)
+        | pieces::CollectionForm::Stream(_)
+        | pieces::CollectionForm::Sketch => {
             next(b"SADD", 1);
             argument(out, piece.name);
         }
@@ -280,7 +288,7 @@ fn element(
 }
 
 /// Splits elements into commands of a few elements each.
-struct Run<'a> {
+struct CommandSplitter<'a> {
     name: &'static [u8],
     key: &'a [u8],
     /// Number of arguments per element.
@@ -289,9 +297,9 @@ struct Run<'a> {
     in_command: u64,
 }
 
-impl<'a> Run<'a> {
-    fn new(name: &'static [u8], key: &'a [u8], arguments: u64, left: u64) -> Run<'a> {
-        Run {
+impl<'a> CommandSplitter<'a> {
+    fn new(name: &'static [u8], key: &'a [u8], arguments: u64, left: u64) -> CommandSplitter<'a> {
+        CommandSplitter {
             name,
             key,
             arguments,
@@ -341,7 +349,7 @@ fn hash(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
     let Some(hash) = live.or_else(|| HashRef::of(entry, 0)) else {
         unreachable!("a hash is one");
     };
-    let mut run = Run::new(b"HSET", key, 2, hash.len() as u64);
+    let mut run = CommandSplitter::new(b"HSET", key, 2, hash.len() as u64);
     hash.for_each(|field| {
         run.next(out);
         field.name.with_bytes(|name| argument(out, name));
@@ -358,9 +366,9 @@ fn hash(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
 
 /// True if commands can recreate a stream exactly: no deleted entry is pending, its length is the number of its
 /// entries, and it tracks no producers, whose ids the producers' commands would count anew.
-fn can_be_made(stream: &Stream) -> bool {
+fn can_be_made(stream: &StreamValue) -> bool {
     let is_counted = stream.counted_facts().length == stream.facts().length;
-    let are_there = |group: &Group| {
+    let are_there = |group: &ConsumerGroup| {
         let mut pending = group.pending_between(StreamId::MIN, StreamId::MAX);
         pending.all(|(id, _)| stream.contains(id))
     };
@@ -369,7 +377,7 @@ fn can_be_made(stream: &Stream) -> bool {
         && stream.groups.iter().all(|(_, group)| are_there(group))
 }
 
-fn stream(out: &mut Vec<u8>, key: &[u8], stream: &Stream) {
+fn stream(out: &mut Vec<u8>, key: &[u8], stream: &StreamValue) {
     for (master, node) in stream.nodes() {
         stream_piece(out, key, &StreamPiece::Node(master, node));
     }

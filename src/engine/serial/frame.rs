@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::reader::Origin;
+use super::reader::DecodeContext;
 use super::{REDIS_VERSION_MAX, V12, VALKEY_VERSIONS};
 use basalt_core::base::checksum::crc64;
 
@@ -31,7 +31,7 @@ pub fn seal(mut value: Vec<u8>, version: u16) -> Vec<u8> {
 }
 
 /// Returns the value in a frame and its origin; `None` if the version is unknown or the checksum is wrong.
-pub fn open(payload: &[u8]) -> Option<(&[u8], Origin)> {
+pub fn open(payload: &[u8]) -> Option<(&[u8], DecodeContext)> {
     let (summed, checksum) = payload.split_last_chunk::<CHECKSUM_BYTES>()?;
     let (value, version) = summed.split_last_chunk::<VERSION_BYTES>()?;
     let version = u16::from_le_bytes(*version);
@@ -45,9 +45,9 @@ pub fn open(payload: &[u8]) -> Option<(&[u8], Origin)> {
             || expected == 0 && may_lack_sum
             || SKIPS_CHECKSUMS.load(Ordering::Relaxed)
     };
-    let origin = Origin {
+    let origin = DecodeContext {
         is_valkey,
-        ..Origin::default()
+        ..DecodeContext::default()
     };
     (is_known && is_whole()).then_some((value, origin))
 }

@@ -26,7 +26,7 @@ use super::{Form, Malformed, SEARCHED_MAX, V12, types, valkey};
 use crate::value::hash::{
     FieldDeadline, HASHTABLE, HashMut, HashRef, HashRules, HashTable, LISTPACK, LISTPACKEX,
 };
-use crate::value::{Collection, Kind, Object};
+use crate::value::{Collection, Object, TypeEncoding};
 use basalt_core::structures::entry::{DEADLINE_MAX, Entry, EntryRef, Value};
 use basalt_core::structures::item::Item;
 use basalt_core::structures::listpack::{self, Element, Listpack, ListpackMut};
@@ -35,7 +35,7 @@ use basalt_core::structures::zipmap::Zipmap;
 /// Writes a hash after its type byte, without expired fields.
 pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
     if let Value::Bytes(pairs) = entry.value()
-        && Kind(entry.kind()) == LISTPACK
+        && TypeEncoding(entry.kind()) == LISTPACK
     {
         writer.kind(types::HASH_LISTPACK);
         return writer.string(pairs);
@@ -123,7 +123,7 @@ pub(super) fn read(
     match form {
         types::HASH => {
             let count = reader.count(2)?;
-            let mut fields = Fields::new(key, count, rules)?;
+            let mut fields = HashBuilder::new(key, count, rules)?;
             for _ in 0..count {
                 let field = reader.string()?;
                 let value = reader.string()?;
@@ -134,7 +134,7 @@ pub(super) fn read(
         types::HASH_ZIPMAP => {
             let bytes = reader.string()?;
             let map = Zipmap::check(&bytes).ok_or(Malformed::PACK)?;
-            let mut fields = Fields::new(key, map.len(), rules)?;
+            let mut fields = HashBuilder::new(key, map.len(), rules)?;
             for (field, value) in map.iter() {
                 fields.add(field, value, None)?;
             }
@@ -143,13 +143,13 @@ pub(super) fn read(
         types::HASH_ZIPLIST => {
             let bytes = reader.string()?;
             let packed = Packed::ziplist(&bytes)?;
-            let mut fields = Fields::new(key, packed.len() / 2, rules)?;
+            let mut fields = HashBuilder::new(key, packed.len() / 2, rules)?;
             packed.each_group(|[field, value]| fields.add_elements(field, value, None))?;
             Ok(fields.entry)
         }
         types::VALKEY_HASH_2 if reader.is_valkey() => {
             let count = reader.count(10)?;
-            let mut fields = Fields::new(key, count, rules)?;
+            let mut fields = HashBuilder::new(key, count, rules)?;
             for _ in 0..count {
                 let (field, value) = (reader.string()?, reader.string()?);
                 let deadline = valkey::read_deadline(reader)?;
@@ -164,7 +164,7 @@ pub(super) fn read(
                 1
             };
             let count = reader.count(3)?;
-            let mut fields = Fields::new(key, count, rules)?;
+            let mut fields = HashBuilder::new(key, count, rules)?;
             for _ in 0..count {
                 let deadline = match reader.length()? {
                     0 => None,
@@ -198,7 +198,7 @@ pub(super) fn read_template(
     match form {
         types::HASH_TEMPLATE_ARRAY => {
             let count = reader.count(2)?;
-            let mut fields = Fields::new(key, count, rules)?;
+            let mut fields = HashBuilder::new(key, count, rules)?;
             for _ in 0..count {
                 let (field, value) = (reader.string()?, reader.string()?);
                 fields.add(&field, &value, None)?;
@@ -208,7 +208,7 @@ pub(super) fn read_template(
         types::HASH_TEMPLATE_ARRAY_REF => {
             let number = reader.length()?;
             let names = reader.template(number)?;
-            let mut fields = Fields::new(key, names.len(), rules)?;
+            let mut fields = HashBuilder::new(key, names.len(), rules)?;
             for name in names {
                 fields.add(name, &reader.string()?, None)?;
             }
@@ -232,7 +232,7 @@ pub(super) fn read_template(
                     reader.template(number.ok_or(Malformed::PACK)?)?
                 }
             };
-            let mut fields = Fields::new(key, names.len(), rules)?;
+            let mut fields = HashBuilder::new(key, names.len(), rules)?;
             for name in names {
                 let value = values.next().ok_or(OTHER_COUNT)?;
                 value.with_bytes(|value| fields.add(name, value, None))?;
@@ -247,7 +247,7 @@ pub(super) fn read_template(
 
 /// Reads a listpack of groups of `N` elements: field, value, and optionally deadline.
 fn read_pack<const N: usize>(
-    kind: Kind,
+    kind: TypeEncoding,
     key: &[u8],
     reader: &mut Reader<'_>,
     rules: &HashRules,
@@ -261,7 +261,7 @@ fn read_pack<const N: usize>(
     }
     let mut large = None;
     if count == 0 || count > rules.fields_max {
-        large = Some(Fields::new(key, count, rules)?);
+        large = Some(HashBuilder::new(key, count, rules)?);
     }
     // Fields without a deadline come last.
     let mut last = Some(0);
@@ -304,14 +304,14 @@ fn checked_deadline(at_ms: Option<u64>) -> Result<u64, Malformed> {
 }
 
 /// A hash under construction.
-struct Fields {
+struct HashBuilder {
     entry: Entry<Object>,
     rules: HashRules,
 }
 
-impl Fields {
+impl HashBuilder {
     /// Prepares for `count` fields, at least one.
-    fn new(key: &[u8], count: usize, rules: &HashRules) -> Result<Fields, Malformed> {
+    fn new(key: &[u8], count: usize, rules: &HashRules) -> Result<HashBuilder, Malformed> {
         if count == 0 {
             return Err(Malformed::EMPTY);
         }
@@ -332,7 +332,7 @@ impl Fields {
         } else {
             Entry::bytes(LISTPACK.0, key, &listpack::EMPTY, None)
         };
-        Ok(Fields { entry, rules })
+        Ok(HashBuilder { entry, rules })
     }
 
     fn add(&mut self, field: &[u8], value: &[u8], deadline: Option<u64>) -> Result<(), Malformed> {

@@ -16,7 +16,7 @@ use crate::value::Object;
 use crate::value::list::{ListRef, entry_of};
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 use basalt_core::structures::listpack::{Element, Listpack};
-use basalt_core::structures::quicklist::{End, Limits, NodeView, Quicklist};
+use basalt_core::structures::quicklist::{End, Quicklist, QuicklistLimits, QuicklistNodeView};
 
 /// Writes a list as nodes, after its type byte.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
@@ -31,7 +31,7 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
         }
         (None, Value::Bytes(pack)) => {
             nodes::begin(1, writer);
-            nodes::node(&NodeView::Packed(pack.into()), writer);
+            nodes::node(&QuicklistNodeView::Packed(pack.into()), writer);
         }
         (None, _) => unreachable!("a list is a pack or nodes"),
     }
@@ -42,7 +42,7 @@ pub(super) fn read(
     form: u8,
     key: &[u8],
     reader: &mut Reader<'_>,
-    limits: &Limits,
+    limits: &QuicklistLimits,
 ) -> Result<Entry<Object>, Malformed> {
     let mut list = Quicklist::new(*limits);
     match form {

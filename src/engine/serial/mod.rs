@@ -33,7 +33,7 @@ mod valkey;
 pub mod writer;
 
 use super::value::{self, object::note_entry_bytes};
-use super::value::{DataType, Kind, Object, Text, string_entry};
+use super::value::{DataType, Object, Text, TypeEncoding, string_entry};
 use basalt_core::alloc::account;
 use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::quicklist;
@@ -213,11 +213,11 @@ pub struct Limits {
     /// Maximum length of a string.
     pub string_bytes_max: usize,
     /// Limits of list nodes.
-    pub list: quicklist::Limits,
+    pub list: quicklist::QuicklistLimits,
     /// Limits of small sets.
-    pub set: value::set::Limits,
+    pub set: value::set::SetLimits,
     /// Limits of small sorted sets.
-    pub sorted_set: value::sorted_set::Limits,
+    pub sorted_set: value::sorted_set::SortedSetLimits,
     /// Limits of small hashes.
     pub hash: value::hash::HashRules,
 }
@@ -229,7 +229,7 @@ const SEARCHED_MAX: usize = 4096;
 
 /// Writes an entry's value after its type byte, in its state at a time: expired elements are left out.
 pub fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
-    match Kind(entry.kind()).data_type() {
+    match TypeEncoding(entry.kind()).data_type() {
         DataType::String => {
             writer.kind(types::STRING);
             match Text::of(entry) {

@@ -2,7 +2,7 @@
 
 use super::types;
 use super::writer::Writer;
-use basalt_core::structures::quicklist::NodeView;
+use basalt_core::structures::quicklist::QuicklistNodeView;
 
 /// A node that is a single element.
 pub(super) const NODE_PLAIN: u64 = 1;
@@ -16,13 +16,13 @@ pub(super) fn begin(nodes: u64, writer: &mut Writer) {
 }
 
 /// Writes a node.
-pub(super) fn node(node: &NodeView<'_>, writer: &mut Writer) {
+pub(super) fn node(node: &QuicklistNodeView<'_>, writer: &mut Writer) {
     match node {
-        NodeView::Packed(pack) => {
+        QuicklistNodeView::Packed(pack) => {
             writer.length(NODE_PACKED);
             writer.string(pack);
         }
-        NodeView::Plain(element) => {
+        QuicklistNodeView::Plain(element) => {
             writer.length(NODE_PLAIN);
             writer.item(*element);
         }

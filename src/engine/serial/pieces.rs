@@ -2,13 +2,13 @@
 
 use super::writer::Writer;
 use super::{self as serial, V12, lapsing, nodes, pages, stream, types, valkey};
-use crate::value::{Body, Collection, ElementRef, Kind, Object, Piece};
+use crate::value::{Collection, CollectionBody, CollectionPiece, ElementRef, Object, TypeEncoding};
 use basalt_core::structures::entry::{EntryRef, Value};
 
 /// The description of a collection, and the form of its elements.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    pub(super) form: Form,
+pub struct CollectionShape {
+    pub(super) form: CollectionForm,
     /// Number of elements to write; nodes for a stream, pages for a sketch.
     pub(super) count: u64,
     /// Deadline of the whole collection.
@@ -18,7 +18,7 @@ pub struct Shape {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Form {
+pub(super) enum CollectionForm {
     Set,
     /// A set whose members have deadlines.
     VolatileSet,
@@ -41,25 +41,25 @@ fn head(entry: EntryRef<'_, Object>) -> Vec<u8> {
     }
 }
 
-impl Shape {
+impl CollectionShape {
     /// Returns the number of elements that follow; of nodes for a stream, of pages for a sketch.
     pub fn count(&self) -> u64 {
         self.count
     }
 
     /// Describes a collection in its state at a time.
-    pub fn of(entry: EntryRef<'_, Object>, now_ms: u64) -> Shape {
+    pub fn of(entry: EntryRef<'_, Object>, now_ms: u64) -> CollectionShape {
         let Value::Object(object) = entry.value() else {
             unreachable!("only large collections are written by the piece")
         };
-        let mut shape = Shape {
-            form: Form::Set,
+        let mut shape = CollectionShape {
+            form: CollectionForm::Set,
             count: object.body.elements().unwrap_or(0) as u64,
             deadline: entry.deadline(),
             now_ms,
         };
         match &object.body {
-            Collection::SortedSet(_) => shape.form = Form::SortedSet,
+            Collection::SortedSet(_) => shape.form = CollectionForm::SortedSet,
             Collection::Hash(table) => {
                 match table.len(now_ms) {
                     // A collection with only expired elements is about to be deleted, but exists until then.
@@ -67,13 +67,13 @@ impl Shape {
                     live => shape.count = live as u64,
                 }
                 shape.form = match table.next_deadline() {
-                    Some(earliest) => Form::VolatileHash(earliest),
-                    None => Form::Hash,
+                    Some(earliest) => CollectionForm::VolatileHash(earliest),
+                    None => CollectionForm::Hash,
                 };
             }
-            Collection::List(list) => shape.form = Form::List(list.nodes().len() as u64),
+            Collection::List(list) => shape.form = CollectionForm::List(list.nodes().len() as u64),
             Collection::Stream(stream) => {
-                shape.form = Form::Stream(stream::Has::of(stream));
+                shape.form = CollectionForm::Stream(stream::Has::of(stream));
                 shape.count = stream.node_count() as u64;
             }
             Collection::Set(members) => {
@@ -82,7 +82,7 @@ impl Shape {
                     live => shape.count = live as u64,
                 }
                 if members.next_deadline().is_some() {
-                    shape.form = Form::VolatileSet;
+                    shape.form = CollectionForm::VolatileSet;
                 }
             }
             Collection::Bloom(_)
@@ -90,7 +90,7 @@ impl Shape {
             | Collection::CountMin(_)
             | Collection::TopK(_)
             | Collection::TDigest(_) => {
-                shape.form = Form::Sketch;
+                shape.form = CollectionForm::Sketch;
                 shape.count = object.body.pages();
             }
         }
@@ -98,32 +98,32 @@ impl Shape {
     }
 
     /// Writes the head of a collection after its type byte, in its state at a time.
-    pub fn begin(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) -> Shape {
-        let shape = Shape::of(entry, now_ms);
+    pub fn begin(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) -> CollectionShape {
+        let shape = CollectionShape::of(entry, now_ms);
         match shape.form {
-            Form::Set => writer.kind(types::SET),
-            Form::VolatileSet => {
+            CollectionForm::Set => writer.kind(types::SET),
+            CollectionForm::VolatileSet => {
                 lapsing::begin(writer);
                 return shape;
             }
-            Form::SortedSet => writer.kind(types::ZSET_2),
-            Form::Hash => writer.kind(types::HASH),
-            Form::VolatileHash(_) if writer.form() == serial::Form::Valkey => {
+            CollectionForm::SortedSet => writer.kind(types::ZSET_2),
+            CollectionForm::Hash => writer.kind(types::HASH),
+            CollectionForm::VolatileHash(_) if writer.form() == serial::Form::Valkey => {
                 valkey::begin_hash(shape.count, writer);
                 return shape;
             }
-            Form::VolatileHash(earliest) => {
+            CollectionForm::VolatileHash(earliest) => {
                 writer.needs(V12);
                 writer.kind(types::HASH_METADATA);
                 writer.millis(earliest);
             }
-            Form::List(nodes) => {
+            CollectionForm::List(nodes) => {
                 nodes::begin(nodes, writer);
                 return shape;
             }
-            Form::Stream(has) => stream::kind(has, writer),
-            Form::Sketch => {
-                let data_type = Kind(entry.kind()).data_type();
+            CollectionForm::Stream(has) => stream::kind(has, writer),
+            CollectionForm::Sketch => {
+                let data_type = TypeEncoding(entry.kind()).data_type();
                 pages::begin(data_type, &head(entry), writer);
                 return shape;
             }
@@ -134,23 +134,23 @@ impl Shape {
 
     /// True if an element is left out because it had expired at the cut.
     pub(super) fn leaves_out(&self, piece: &ElementRef<'_>) -> bool {
-        let has_deadline = !matches!(self.form, Form::SortedSet);
+        let has_deadline = !matches!(self.form, CollectionForm::SortedSet);
         has_deadline && piece.number <= self.now_ms
     }
 
-    /// Writes a piece. Returns its number of elements, as counted by [`Shape::count`].
-    pub fn piece(&self, piece: &Piece<'_>, writer: &mut Writer) -> u64 {
+    /// Writes a piece. Returns its number of elements, as counted by [`CollectionShape::count`].
+    pub fn piece(&self, piece: &CollectionPiece<'_>, writer: &mut Writer) -> u64 {
         match piece {
-            Piece::Element(element) => self.element(element, writer),
-            Piece::Node(node, count) => {
+            CollectionPiece::Element(element) => self.element(element, writer),
+            CollectionPiece::Node(node, count) => {
                 nodes::node(node, writer);
                 *count as u64
             }
-            Piece::Stream(piece) => match self.form {
-                Form::Stream(has) => stream::piece(piece, has, writer),
+            CollectionPiece::Stream(piece) => match self.form {
+                CollectionForm::Stream(has) => stream::piece(piece, has, writer),
                 _ => 0,
             },
-            Piece::Page(page) => {
+            CollectionPiece::Page(page) => {
                 pages::page(page, writer);
                 1
             }
@@ -161,8 +161,8 @@ impl Shape {
     /// section (some streams); nothing for other types.
     pub fn end(&self, writer: &mut Writer) {
         match self.form {
-            Form::Sketch | Form::VolatileSet => pages::end(writer),
-            Form::Stream(has) => stream::end(has, writer),
+            CollectionForm::Sketch | CollectionForm::VolatileSet => pages::end(writer),
+            CollectionForm::Stream(has) => stream::end(has, writer),
             _ => {}
         }
     }
@@ -172,21 +172,21 @@ impl Shape {
             return 0;
         }
         match self.form {
-            Form::SortedSet => {
+            CollectionForm::SortedSet => {
                 writer.string(piece.name);
                 writer.double(f64::from_bits(piece.number));
             }
-            Form::Hash => {
+            CollectionForm::Hash => {
                 writer.string(piece.name);
                 writer.item(piece.value);
             }
-            Form::VolatileHash(_) if writer.form() == serial::Form::Valkey => {
+            CollectionForm::VolatileHash(_) if writer.form() == serial::Form::Valkey => {
                 writer.string(piece.name);
                 writer.item(piece.value);
                 let deadline = Some(piece.number).filter(|at_ms| *at_ms != u64::MAX);
                 valkey::deadline(deadline, writer);
             }
-            Form::VolatileHash(earliest) => {
+            CollectionForm::VolatileHash(earliest) => {
                 let behind = match piece.number {
                     u64::MAX => 0,
                     at_ms => at_ms.saturating_sub(earliest) + 1,
@@ -195,11 +195,14 @@ impl Shape {
                 writer.string(piece.name);
                 writer.item(piece.value);
             }
-            Form::VolatileSet => {
+            CollectionForm::VolatileSet => {
                 let deadline = Some(piece.number).filter(|at_ms| *at_ms != u64::MAX);
                 lapsing::member(piece.name, deadline, writer);
             }
-            Form::Set | Form::List(_) | Form::Stream(_) | Form::Sketch => {
+            CollectionForm::Set
+            | CollectionForm::List(_)
+            | CollectionForm::Stream(_)
+            | CollectionForm::Sketch => {
                 writer.string(piece.name);
             }
         }

@@ -15,7 +15,7 @@ const EXPANSION_MAX: usize = 88;
 
 /// The context in which values are read: the server that wrote them, and definitions that precede them.
 #[derive(Clone, Debug, Default)]
-pub struct Origin {
+pub struct DecodeContext {
     /// True for Valkey of version 9 or later, whose type numbers differ from those of Redis from 7.4 on.
     pub is_valkey: bool,
     /// Field names shared by hashes, by the number that replaces them.
@@ -26,11 +26,11 @@ pub struct Origin {
 pub struct Reader<'a> {
     rest: &'a [u8],
     string_bytes_max: usize,
-    origin: Option<&'a Origin>,
+    origin: Option<&'a DecodeContext>,
 }
 
 /// The start of a string: its length, or the code of a special form.
-enum Head {
+enum StringHeader {
     Length(u64),
     Form(u8),
 }
@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Sets the origin of the bytes.
-    pub fn from(self, origin: &'a Origin) -> Reader<'a> {
+    pub fn from(self, origin: &'a DecodeContext) -> Reader<'a> {
         let origin = Some(origin);
         Reader { origin, ..self }
     }
@@ -89,17 +89,17 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    fn head(&mut self) -> Result<Head, Malformed> {
+    fn head(&mut self) -> Result<StringHeader, Malformed> {
         let first = self.byte()?;
         Ok(match first {
-            0x00..=0x3f => Head::Length(u64::from(first)),
+            0x00..=0x3f => StringHeader::Length(u64::from(first)),
             0x40..=0x7f => {
                 let low = self.byte()?;
-                Head::Length(u64::from(first & 0x3f) << 8 | u64::from(low))
+                StringHeader::Length(u64::from(first & 0x3f) << 8 | u64::from(low))
             }
-            form::LENGTH_32 => Head::Length(u64::from(u32::from_be_bytes(self.array()?))),
-            form::LENGTH_64 => Head::Length(u64::from_be_bytes(self.array()?)),
-            0xc0.. => Head::Form(first),
+            form::LENGTH_32 => StringHeader::Length(u64::from(u32::from_be_bytes(self.array()?))),
+            form::LENGTH_64 => StringHeader::Length(u64::from_be_bytes(self.array()?)),
+            0xc0.. => StringHeader::Form(first),
             _ => return Err(Malformed("a length in an unknown format")),
         })
     }
@@ -107,8 +107,8 @@ impl<'a> Reader<'a> {
     /// Reads a length, or another number encoded like a length.
     pub fn length(&mut self) -> Result<u64, Malformed> {
         match self.head()? {
-            Head::Length(length) => Ok(length),
-            Head::Form(_) => Err(Malformed("a string instead of a length")),
+            StringHeader::Length(length) => Ok(length),
+            StringHeader::Form(_) => Err(Malformed("a string instead of a length")),
         }
     }
 
@@ -125,9 +125,9 @@ impl<'a> Reader<'a> {
     /// Reads a string in any of its forms.
     pub fn string(&mut self) -> Result<Cow<'a, [u8]>, Malformed> {
         let length = match self.head()? {
-            Head::Length(length) => length,
-            Head::Form(form::LZF) => return self.compressed().map(Cow::Owned),
-            Head::Form(code) => {
+            StringHeader::Length(length) => length,
+            StringHeader::Form(form::LZF) => return self.compressed().map(Cow::Owned),
+            StringHeader::Form(code) => {
                 let number = self.integer(code)?;
                 let digits = itoa::Buffer::new().format(number).as_bytes().to_vec();
                 return Ok(Cow::Owned(digits));

@@ -15,15 +15,15 @@ use super::writer::Writer;
 use super::{Form, Malformed, SEARCHED_MAX, V11, types};
 use crate::value::deadlines::ELEMENT_DEADLINE_MAX;
 use crate::value::set::{
-    Limits, SetRef, add, empty_intset, empty_table, expect_members, reserve, set_deadline,
+    SetLimits, SetRef, add, empty_intset, empty_table, expect_members, reserve, set_deadline,
 };
-use crate::value::{DataType, Encoding, Kind, Object};
+use crate::value::{DataType, Object, TypeEncoding, ValueEncoding};
 use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::intset::Intset;
 use basalt_core::structures::listpack::{Element, Listpack};
 
-const INTSET: Kind = Kind::new(DataType::Set, Encoding::Intset);
-const LISTPACK: Kind = Kind::new(DataType::Set, Encoding::Listpack);
+const INTSET: TypeEncoding = TypeEncoding::new(DataType::Set, ValueEncoding::Intset);
+const LISTPACK: TypeEncoding = TypeEncoding::new(DataType::Set, ValueEncoding::Listpack);
 
 /// Returns a set at a time; including its expired members if all have expired, because the set exists until it is
 /// deleted.
@@ -67,12 +67,12 @@ pub(super) fn read(
     form: u8,
     key: &[u8],
     reader: &mut Reader<'_>,
-    limits: &Limits,
+    limits: &SetLimits,
 ) -> Result<Entry<Object>, Malformed> {
     match form {
         types::SET => {
             let count = reader.count(1)?;
-            let mut members = Members::new(key, count, limits)?;
+            let mut members = SetBuilder::new(key, count, limits)?;
             for _ in 0..count {
                 members.add(&reader.string()?)?;
             }
@@ -84,7 +84,7 @@ pub(super) fn read(
             if !numbers.is_empty() && numbers.len() <= limits.intset_entries {
                 return Ok(Entry::bytes(INTSET.0, key, &bytes, None));
             }
-            let mut members = Members::new(key, numbers.len(), limits)?;
+            let mut members = SetBuilder::new(key, numbers.len(), limits)?;
             for number in numbers.iter() {
                 Element::Integer(number).with_bytes(|member| members.add(member))?;
             }
@@ -97,7 +97,7 @@ pub(super) fn read(
             if !pack.is_empty() && pack.len() <= limits.listpack_entries {
                 return Ok(Entry::bytes(LISTPACK.0, key, &distinct, None));
             }
-            let mut members = Members::new(key, pack.len(), limits)?;
+            let mut members = SetBuilder::new(key, pack.len(), limits)?;
             for member in pack.iter() {
                 member.with_bytes(|member| members.add(member))?;
             }
@@ -110,9 +110,9 @@ pub(super) fn read(
 pub(super) fn read_lapsing(
     key: &[u8],
     reader: &mut Reader<'_>,
-    limits: &Limits,
+    limits: &SetLimits,
 ) -> Result<Entry<Object>, Malformed> {
-    let limits = Limits {
+    let limits = SetLimits {
         // While the set is built no member counts as expired: expired members are deleted once the set is stored.
         now_ms: 0,
         ..*limits
@@ -144,18 +144,18 @@ pub(super) fn read_lapsing(
 }
 
 /// A set under construction.
-struct Members {
+struct SetBuilder {
     entry: Entry<Object>,
-    limits: Limits,
+    limits: SetLimits,
 }
 
-impl Members {
+impl SetBuilder {
     /// Prepares for `count` members, at least one.
-    fn new(key: &[u8], count: usize, limits: &Limits) -> Result<Members, Malformed> {
+    fn new(key: &[u8], count: usize, limits: &SetLimits) -> Result<SetBuilder, Malformed> {
         if count == 0 {
             return Err(Malformed::EMPTY);
         }
-        let limits = Limits {
+        let limits = SetLimits {
             intset_entries: limits.intset_entries.min(SEARCHED_MAX),
             listpack_entries: limits.listpack_entries.min(SEARCHED_MAX),
             ..*limits
@@ -163,7 +163,7 @@ impl Members {
         let mut entry = empty_intset(key);
         expect_members(&mut entry, count, &limits);
         reserve(&mut entry, count);
-        Ok(Members { entry, limits })
+        Ok(SetBuilder { entry, limits })
     }
 
     fn add(&mut self, member: &[u8]) -> Result<(), Malformed> {

@@ -6,15 +6,15 @@ use super::Malformed;
 use super::pages::{self, END, STRING, number_of};
 use super::reader::Reader;
 use super::writer::Writer;
-use crate::value::sketch::{Sketch, entry_of, view};
-use crate::value::{DataType, Kind, Object};
+use crate::value::sketch::{SketchType, entry_of, view};
+use crate::value::{DataType, Object, TypeEncoding};
 use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::sketch::bloom::Bloom;
 use basalt_core::structures::sketch::count_min::CountMin;
 use basalt_core::structures::sketch::cuckoo::Cuckoo;
 use basalt_core::structures::sketch::t_digest::TDigest;
 use basalt_core::structures::sketch::top_k::TopK;
-use basalt_core::structures::sketch::{BYTES_MAX, CHUNK_BYTES_MAX, Parts};
+use basalt_core::structures::sketch::{BYTES_MAX, CHUNK_BYTES_MAX, SketchCodec};
 
 const SKETCHES: [DataType; 5] = [
     DataType::Bloom,
@@ -27,7 +27,7 @@ const SKETCHES: [DataType; 5] = [
 /// Writes a sketch after its type byte.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     let (head, data) = parts(entry);
-    pages::begin(Kind(entry.kind()).data_type(), &head, writer);
+    pages::begin(TypeEncoding(entry.kind()).data_type(), &head, writer);
     data.chunks(CHUNK_BYTES_MAX)
         .for_each(|piece| pages::page(piece, writer));
     pages::end(writer);
@@ -35,11 +35,11 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
 
 /// Returns the parameters and the data of a sketch, both encoded.
 pub fn parts(entry: EntryRef<'_, Object>) -> (Vec<u8>, Vec<u8>) {
-    fn both<S: Sketch + Parts>(entry: EntryRef<'_, Object>) -> (Vec<u8>, Vec<u8>) {
+    fn both<S: SketchType + SketchCodec>(entry: EntryRef<'_, Object>) -> (Vec<u8>, Vec<u8>) {
         let sketch = view::<S>(entry);
         (sketch.head(), sketch.data())
     }
-    match Kind(entry.kind()).data_type() {
+    match TypeEncoding(entry.kind()).data_type() {
         DataType::Bloom => both::<Bloom>(entry),
         DataType::Cuckoo => both::<Cuckoo>(entry),
         DataType::CountMin => both::<CountMin>(entry),
@@ -68,7 +68,11 @@ pub(super) fn read(
         }
         data.extend_from_slice(&more);
     }
-    fn made<S: Sketch + Parts>(key: &[u8], head: &[u8], data: &[u8]) -> Option<Entry<Object>> {
+    fn made<S: SketchType + SketchCodec>(
+        key: &[u8],
+        head: &[u8],
+        data: &[u8],
+    ) -> Option<Entry<Object>> {
         S::from_parts(head, data).map(|sketch| entry_of(key, sketch))
     }
     let entry = match data_type {

@@ -13,7 +13,7 @@ use super::reader::Reader;
 use super::writer::Writer;
 use super::{Malformed, SEARCHED_MAX, types};
 use crate::value::Object;
-use crate::value::sorted_set::{LISTPACK, Limits, Members, SortedSet, SortedSetMut};
+use crate::value::sorted_set::{LISTPACK, ScoredMembers, SortedSet, SortedSetLimits, SortedSetMut};
 use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::listpack::{Element, Listpack};
 use basalt_core::structures::ordered::Direction;
@@ -43,7 +43,7 @@ pub(super) fn read(
     form: u8,
     key: &[u8],
     reader: &mut Reader<'_>,
-    limits: &Limits,
+    limits: &SortedSetLimits,
 ) -> Result<Entry<Object>, Malformed> {
     match form {
         types::ZSET | types::ZSET_2 => {
@@ -62,7 +62,7 @@ pub(super) fn read(
         }
         types::ZSET_ZIPLIST => {
             let bytes = reader.string()?;
-            let mut members = Members::new();
+            let mut members = ScoredMembers::new();
             Packed::ziplist(&bytes)?.each_group(|[member, text]| {
                 members.push((member.to_vec(), score(text)?));
                 Ok(())
@@ -78,7 +78,7 @@ pub(super) fn read(
             if !pack.is_empty() && pack.len() / 2 <= limits.members {
                 return Ok(Entry::bytes(LISTPACK.0, key, &distinct, None));
             }
-            let mut members = Members::with_capacity(pack.len() / 2);
+            let mut members = ScoredMembers::with_capacity(pack.len() / 2);
             Packed::Listpack(pack).each_group(|[member, text]| {
                 members.push((member.to_vec(), score(text)?));
                 Ok(())
@@ -105,7 +105,7 @@ fn check_order_of(pack: Listpack<'_>) -> Result<(), Malformed> {
     })
 }
 
-fn check_order(members: &Members) -> Result<(), Malformed> {
+fn check_order(members: &ScoredMembers) -> Result<(), Malformed> {
     let is_ascending = members.is_sorted_by(|(one, low), (two, high)| (low, one) < (high, two));
     if is_ascending {
         Ok(())
@@ -117,12 +117,12 @@ fn check_order(members: &Members) -> Result<(), Malformed> {
 fn entry_of<M: AsRef<[u8]>>(
     key: &[u8],
     mut members: Vec<(M, f64)>,
-    limits: &Limits,
+    limits: &SortedSetLimits,
 ) -> Result<Entry<Object>, Malformed> {
     if members.is_empty() {
         return Err(Malformed::EMPTY);
     }
-    let limits = Limits {
+    let limits = SortedSetLimits {
         members: limits.members.min(SEARCHED_MAX),
         ..*limits
     };

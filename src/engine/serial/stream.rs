@@ -29,12 +29,12 @@ use super::writer::Writer;
 use super::{Form, Malformed, V10, V11, V12, types};
 use crate::value::Object;
 use crate::value::stream::consumer::{ConsumerId, NEVER, Pending};
-use crate::value::stream::group::{Group, UNKNOWN_READ};
+use crate::value::stream::group::{ConsumerGroup, UNKNOWN_READ};
 use crate::value::stream::id::StreamId;
 use crate::value::stream::node::Node;
 use crate::value::stream::piece::{ConsumerHead, StreamPiece};
-use crate::value::stream::producers::{ProducerFacts, Rules};
-use crate::value::stream::{Stream, stream_entry, stream_of};
+use crate::value::stream::producers::{ProducerFacts, ProducerLimits};
+use crate::value::stream::{StreamValue, stream_entry, stream_of};
 use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::listpack::Listpack;
 
@@ -93,7 +93,7 @@ pub(super) struct Has {
 }
 
 impl Has {
-    pub(super) fn of(stream: &Stream) -> Has {
+    pub(super) fn of(stream: &StreamValue) -> Has {
         let mut groups = stream.groups.iter();
         Has {
             producers: stream.producers().is_some(),
@@ -123,7 +123,7 @@ pub(super) fn kind(has: Has, writer: &mut Writer) {
 /// Writes what follows the last piece: an empty producer section, if the form has one and the stream tracks none.
 pub(super) fn end(has: Has, writer: &mut Writer) {
     if has.returned && !has.producers {
-        let facts = ProducerFacts::under(Rules::USUAL);
+        let facts = ProducerFacts::under(ProducerLimits::USUAL);
         piece(&StreamPiece::Producers(facts, 0), has, writer);
         piece(&StreamPiece::ProducersEnd(facts), has, writer);
     }
@@ -198,7 +198,7 @@ pub(super) fn read(
     key: &[u8],
     reader: &mut Reader<'_>,
 ) -> Result<Entry<Object>, Malformed> {
-    let mut stream = Stream::default();
+    let mut stream = StreamValue::default();
     for _ in 0..reader.count(2)? {
         let master = id_of(&reader.string()?)?;
         let bytes = reader.string()?;
@@ -227,12 +227,14 @@ pub(super) fn read(
 }
 
 /// Reads the producer records of a stream; stores none if they are the defaults that Redis writes for every stream.
-fn read_producers(reader: &mut Reader<'_>, stream: &mut Stream) -> Result<(), Malformed> {
-    let rules = Rules {
+fn read_producers(reader: &mut Reader<'_>, stream: &mut StreamValue) -> Result<(), Malformed> {
+    let rules = ProducerLimits {
         seconds: reader.length()?,
         each_max: reader.length()?,
     };
-    if !Rules::SECONDS.contains(&rules.seconds) || !Rules::EACH_MAX.contains(&rules.each_max) {
+    if !ProducerLimits::SECONDS.contains(&rules.seconds)
+        || !ProducerLimits::EACH_MAX.contains(&rules.each_max)
+    {
         return Err(Malformed("producers with invalid limits"));
     }
     let mut facts = ProducerFacts::under(rules);
@@ -253,14 +255,19 @@ fn read_producers(reader: &mut Reader<'_>, stream: &mut Stream) -> Result<(), Ma
         }
     }
     (facts.added, facts.duplicates) = (reader.length()?, reader.length()?);
-    let is_usual = count == 0 && facts.added == 0 && facts.duplicates == 0 && rules == Rules::USUAL;
+    let is_usual =
+        count == 0 && facts.added == 0 && facts.duplicates == 0 && rules == ProducerLimits::USUAL;
     stream.restore_producers((!is_usual).then_some(facts));
     Ok(())
 }
 
 /// Reads the metadata. Servers store a length separately from the entries, and in some files it differs from the
 /// number of entries: XLEN returns the stored length, as on those servers.
-fn read_facts(form: u8, reader: &mut Reader<'_>, stream: &mut Stream) -> Result<(), Malformed> {
+fn read_facts(
+    form: u8,
+    reader: &mut Reader<'_>,
+    stream: &mut StreamValue,
+) -> Result<(), Malformed> {
     let mut facts = stream.counted_facts();
     let (length, last_id) = (reader.length()?, read_id(reader)?);
     let is_behind = stream.last_written_id().is_none_or(|last| last <= last_id);
@@ -292,14 +299,18 @@ fn read_facts(form: u8, reader: &mut Reader<'_>, stream: &mut Stream) -> Result<
     Ok(())
 }
 
-fn read_group(form: u8, reader: &mut Reader<'_>, stream: &Stream) -> Result<Group, Malformed> {
+fn read_group(
+    form: u8,
+    reader: &mut Reader<'_>,
+    stream: &StreamValue,
+) -> Result<ConsumerGroup, Malformed> {
     let last_id = read_id(reader)?;
     let read = if form == types::STREAM_LISTPACKS {
         stream.facts().entries_before(last_id)
     } else {
         i64::try_from(reader.length()?).ok()
     };
-    let mut group = Group::new(last_id, read.unwrap_or(UNKNOWN_READ));
+    let mut group = ConsumerGroup::new(last_id, read.unwrap_or(UNKNOWN_READ));
     // A pending entry occurs twice: its times and counts first, its owner later.
     let mut figures = BTreeMap::new();
     for _ in 0..reader.count(25)? {

@@ -2,7 +2,7 @@
 
 use super::{Form, V10, form};
 use basalt_core::base::number;
-use basalt_core::structures::block::Block;
+use basalt_core::structures::block::SharedBlock;
 use basalt_core::structures::item::Item;
 use basalt_core::structures::listpack::Element;
 use basalt_core::structures::lzf;
@@ -23,7 +23,7 @@ pub struct Writer {
     kind_at: Option<usize>,
     /// Long strings that are shared instead of copied, if enabled: each belongs before the byte at its position,
     /// where its length has been written already.
-    shared: Option<Vec<(usize, Block)>>,
+    shared: Option<Vec<(usize, SharedBlock)>>,
 }
 
 impl Writer {
@@ -46,7 +46,7 @@ impl Writer {
     }
 
     /// Returns the strings that were shared instead of written, with their positions.
-    pub fn take_shared(&mut self) -> Vec<(usize, Block)> {
+    pub fn take_shared(&mut self) -> Vec<(usize, SharedBlock)> {
         self.shared.take().unwrap_or_default()
     }
 

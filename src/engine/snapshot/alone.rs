@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::large::{Large, is_large};
+use super::large::{LargeCollectionSave, is_large};
 use super::{Chunk, Outlet};
 use crate::db::Db;
 use crate::marks::{Marks, stale_ms};
@@ -33,7 +33,7 @@ pub enum Larges<'a> {
 
 /// The result of writing keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct KeyWriteProgress {
     /// The position at which the walk over the slot continues, 0 at the end; for named keys, how many have been
     /// written.
     pub next: u64,
@@ -106,7 +106,7 @@ impl Db {
         let number = self.number();
         account::apart(|| {
             let entry = &mut self.table.edit(place);
-            Large::begin(entry, &Marks::default(), number, outlet);
+            LargeCollectionSave::begin(entry, &Marks::default(), number, outlet);
         });
         self.note_under_way(place);
     }
@@ -122,10 +122,10 @@ impl Engine {
         bytes: usize,
         (out, larges): (&mut Chunk, Larges<'_>),
         now_ms: u64,
-    ) -> Written {
-        let mut written = Written {
+    ) -> KeyWriteProgress {
+        let mut written = KeyWriteProgress {
             next: position,
-            ..Written::default()
+            ..KeyWriteProgress::default()
         };
         let seed = self.seed;
         let mut met: Option<(u64, Box<[u8]>)> = None;
@@ -188,8 +188,8 @@ impl Engine {
         keys: &[Vec<u8>],
         (out, larges): (&mut Chunk, Larges<'_>),
         now_ms: u64,
-    ) -> Written {
-        let mut written = Written::default();
+    ) -> KeyWriteProgress {
+        let mut written = KeyWriteProgress::default();
         for key in keys {
             let key = Key::new(key, self.seed);
             let mut begins = false;

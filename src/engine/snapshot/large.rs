@@ -5,9 +5,9 @@
 //! collection: under another key, into another database or shard, or aside, if the collection was deleted or
 //! replaced.
 //!
-//! Lists, streams and sketches have an order and keep their state at the cut themselves ([`Body::begin_cut`]).
+//! Lists, streams and sketches have an order and keep their state at the cut themselves ([`CollectionBody::begin_cut`]).
 //! Elements of sets, sorted sets and hashes are saved in the order of their hashes: such a collection records an undo
-//! journal of every edit while it is being saved ([`Body::keep_changes`]), so that each edit reports which elements
+//! journal of every edit while it is being saved ([`CollectionBody::keep_changes`]), so that each edit reports which elements
 //! it touched and their previous state. Elements that lie before the walk's position have been saved, and nothing is
 //! kept of them; the first change of an element after the position keeps its previous state, which the walk saves
 //! when it reaches the element. So a write costs as much as its elements, and memory grows with what was changed.
@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use super::{Begun, Chunk, Outlet, Stream};
 use crate::marks::Marks;
-use crate::serial::pieces::Shape;
-use crate::value::{Body, Collection, ElementRef, Journal, Object, Piece};
+use crate::serial::pieces::CollectionShape;
+use crate::value::{Collection, CollectionBody, CollectionPiece, ElementRef, Journal, Object};
 use basalt_core::alloc::account;
 use basalt_core::base::sizes::usual_or_small;
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
@@ -41,20 +41,20 @@ fn elements_per_step() -> usize {
 }
 
 /// The previous state of an element.
-struct Before {
+struct ElementBeforeImage {
     number: u64,
     value: Box<[u8]>,
 }
 
 /// An element that changed before the walk reached it; `was` is None if it did not exist.
-struct Kept {
+struct ChangedElement {
     name: Box<[u8]>,
-    was: Option<Before>,
+    was: Option<ElementBeforeImage>,
     /// The next element with the same hash.
-    other: Option<Box<Kept>>,
+    other: Option<Box<ChangedElement>>,
 }
 
-impl Kept {
+impl ChangedElement {
     fn has(&self, name: &[u8]) -> bool {
         let mut next = Some(self);
         while let Some(kept) = next {
@@ -73,7 +73,7 @@ struct Elements {
     position: Option<u64>,
     /// Elements that changed before the walk reached them, by their hashes. (A hash table would have to grow all at
     /// once.)
-    before: BTreeMap<u64, Kept>,
+    before: BTreeMap<u64, ChangedElement>,
 }
 
 impl Elements {
@@ -86,7 +86,7 @@ impl Elements {
     }
 
     /// Removes and returns a changed element that the walk has already passed.
-    fn next_kept(&mut self) -> Option<Kept> {
+    fn next_kept(&mut self) -> Option<ChangedElement> {
         let first = self.before.first_entry()?;
         let is_seen = self.position.is_none_or(|position| *first.key() < position);
         is_seen.then(|| first.remove())
@@ -94,13 +94,13 @@ impl Elements {
 }
 
 /// A large collection that is being saved.
-pub(crate) struct Large {
+pub(crate) struct LargeCollectionSave {
     outlet: Arc<dyn Outlet>,
     stream: u64,
     /// Key of the collection at the cut.
     key: Box<[u8]>,
     /// Shape of the collection at the cut.
-    shape: Shape,
+    shape: CollectionShape,
     /// Elements written so far.
     written: u64,
     /// The changed elements; None if the collection itself keeps its state at the cut.
@@ -120,7 +120,7 @@ pub(super) fn is_large(entry: EntryRef<'_, Object>) -> bool {
         || entry.memory_bytes() + object.bytes() >= bytes_min()
 }
 
-impl Large {
+impl LargeCollectionSave {
     /// Begins to save a collection in its current state.
     pub(super) fn begin(
         entry: &mut Entry<Object>,
@@ -147,7 +147,7 @@ impl Large {
                 before: BTreeMap::new(),
             }),
         };
-        object.saving = Some(Box::new(Large {
+        object.saving = Some(Box::new(LargeCollectionSave {
             outlet: Arc::clone(outlet),
             stream,
             key,
@@ -169,7 +169,7 @@ impl Large {
         self.written > 0
     }
 
-    /// True if changes must be reported by [`Large::note`].
+    /// True if changes must be reported by [`LargeCollectionSave::note`].
     pub(crate) fn follows_changes(&self) -> bool {
         self.elements.is_some()
     }
@@ -185,13 +185,13 @@ impl Large {
         };
         // The journal is read from the last change to the first: the state before the first change of an element
         // counts.
-        let mut first: HashMap<Box<[u8]>, Option<Before>> = HashMap::new();
+        let mut first: HashMap<Box<[u8]>, Option<ElementBeforeImage>> = HashMap::new();
         body.each_before(changes, from, &mut |name, was| {
             let hash = body.element_hash(name);
             if hash < position || elements.has(|| hash, name) {
                 return;
             }
-            let was = was.map(|element| Before {
+            let was = was.map(|element| ElementBeforeImage {
                 number: element.number,
                 value: element.value.to_vec().into(),
             });
@@ -201,9 +201,11 @@ impl Large {
             let hash = body.element_hash(&name);
             let other = elements.before.remove(&hash).map(Box::new);
             let value_bytes = was.as_ref().map_or(0, |was| was.value.len());
-            let bytes = size_of::<(u64, Kept)>() + name.len() + value_bytes;
+            let bytes = size_of::<(u64, ChangedElement)>() + name.len() + value_bytes;
             self.outlet.note_copied(bytes);
-            elements.before.insert(hash, Kept { name, was, other });
+            elements
+                .before
+                .insert(hash, ChangedElement { name, was, other });
         }
     }
 
@@ -243,7 +245,7 @@ impl Large {
             loop {
                 if let Some(was) = &kept.was {
                     let element = ElementRef::new(&kept.name, &was.value, was.number);
-                    self.encode(&Piece::Element(element));
+                    self.encode(&CollectionPiece::Element(element));
                 }
                 match kept.other {
                     Some(other) => kept = *other,
@@ -258,7 +260,7 @@ impl Large {
         if !is_behind && let Some(position) = elements.position {
             let next = body.show_some(position, elements_per_step(), &mut |element| {
                 if !elements.has(|| body.element_hash(element.name), element.name) {
-                    self.encode(&Piece::Element(element));
+                    self.encode(&CollectionPiece::Element(element));
                 }
             });
             elements.position = (next != 0).then_some(next);
@@ -283,7 +285,7 @@ impl Large {
         true
     }
 
-    fn encode(&mut self, piece: &Piece<'_>) {
+    fn encode(&mut self, piece: &CollectionPiece<'_>) {
         let begun = Begun {
             key: &self.key,
             shape: &self.shape,
@@ -335,7 +337,7 @@ impl Large {
     }
 }
 
-impl Drop for Large {
+impl Drop for LargeCollectionSave {
     fn drop(&mut self) {
         if !self.is_ended && !self.outlet.is_given_up() {
             self.outlet

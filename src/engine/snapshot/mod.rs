@@ -31,12 +31,12 @@ use std::sync::Arc;
 
 use super::fences::ByKey;
 use super::marks::Marks;
-use super::serial::pieces::Shape;
-use super::value::{Object, Piece};
+use super::serial::pieces::CollectionShape;
+use super::value::{CollectionPiece, Object};
 use basalt_core::alloc::account;
-use basalt_core::structures::block::Block;
+use basalt_core::structures::block::SharedBlock;
 use basalt_core::structures::entry::{Entry, EntryRef};
-use large::{Large, is_large};
+use large::{LargeCollectionSave, is_large};
 
 /// Encoded entries are passed to the outlet once there are this many bytes of them, including strings in blocks.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -73,7 +73,7 @@ pub struct Chunk {
     /// Encoded entries, without strings in blocks.
     pub bytes: Vec<u8>,
     /// Strings that are shared instead of copied: each belongs before the byte at its position.
-    pub blocks: Vec<(usize, Block)>,
+    pub blocks: Vec<(usize, SharedBlock)>,
     /// Bytes of the strings in `blocks`.
     block_bytes: usize,
     /// Set for a part of a large collection.
@@ -89,12 +89,12 @@ impl Chunk {
     }
 
     /// Appends a string without copying it.
-    pub fn push_block(&mut self, block: &Block) {
+    pub fn push_block(&mut self, block: &SharedBlock) {
         self.put_block(self.bytes.len(), block.clone());
     }
 
     /// Inserts a string at a position of the encoded bytes, after all other strings.
-    pub fn put_block(&mut self, position: usize, block: Block) {
+    pub fn put_block(&mut self, position: usize, block: SharedBlock) {
         self.block_bytes += block.len();
         self.blocks.push((position, block));
     }
@@ -129,7 +129,7 @@ pub struct Begun<'a> {
     /// Key of the collection.
     pub key: &'a [u8],
     /// Shape of the collection at the cut.
-    pub shape: &'a Shape,
+    pub shape: &'a CollectionShape,
     /// Elements written so far; nodes for a stream.
     pub written: u64,
 }
@@ -149,11 +149,11 @@ pub trait Outlet: Send + Sync {
         entry: EntryRef<'_, Object>,
         marks: &Marks<'_>,
         chunk: &mut Chunk,
-    ) -> Shape;
+    ) -> CollectionShape;
 
     /// Appends a further piece of a large collection. Returns its number of elements; expired ones are left out and
     /// do not count.
-    fn encode_piece(&self, piece: &Piece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64;
+    fn encode_piece(&self, piece: &CollectionPiece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64;
 
     /// Appends the trailer after the last piece.
     fn end_large(&self, at: &Begun<'_>, chunk: &mut Chunk);
@@ -228,7 +228,7 @@ impl Saving {
     #[cold]
     fn begin(&mut self, entry: &mut Entry<Object>, marks: &Marks<'_>) {
         account::apart(|| {
-            Large::begin(entry, marks, self.chunk.db, &self.outlet);
+            LargeCollectionSave::begin(entry, marks, self.chunk.db, &self.outlet);
             self.larges.insert(entry.view().key().into());
         });
     }

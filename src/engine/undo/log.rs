@@ -11,11 +11,11 @@ use std::collections::HashMap;
 
 use crate::value::{Journal, Object};
 use basalt_core::alloc::account;
-use basalt_core::structures::block::Block;
+use basalt_core::structures::block::SharedBlock;
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 
 /// The previous state of a key.
-pub(crate) enum Before {
+pub(crate) enum KeyBeforeImage {
     /// The key did not exist.
     Absent(Box<[u8]>),
     /// An entry that was removed from the database, or copied before it was changed in place.
@@ -41,17 +41,22 @@ pub(crate) enum Before {
     },
 }
 
-impl Before {
+impl KeyBeforeImage {
     /// Returns the key of the image.
     pub(crate) fn key(&self) -> &[u8] {
         match self {
-            Before::Absent(key) | Before::Deadline(key, _) | Before::Changed { key, .. } => key,
-            Before::Present { entry, .. } => entry.view().key(),
+            KeyBeforeImage::Absent(key)
+            | KeyBeforeImage::Deadline(key, _)
+            | KeyBeforeImage::Changed { key, .. } => key,
+            KeyBeforeImage::Present { entry, .. } => entry.view().key(),
         }
     }
 
     fn is_full(&self) -> bool {
-        !matches!(self, Before::Deadline(..) | Before::Changed { .. })
+        !matches!(
+            self,
+            KeyBeforeImage::Deadline(..) | KeyBeforeImage::Changed { .. }
+        )
     }
 }
 
@@ -63,7 +68,7 @@ pub(super) fn drop_room() {
 
 thread_local! {
     /// An empty log kept for reuse: most transactions and scripts change a key or two.
-    static SPARE: Cell<Option<Box<Log>>> = const { Cell::new(None) };
+    static SPARE: Cell<Option<Box<UndoImages>>> = const { Cell::new(None) };
 }
 
 /// One pre-image.
@@ -71,7 +76,7 @@ pub(crate) struct Image {
     /// Keyed hash of the key.
     pub(crate) hash: u64,
     /// The previous state.
-    pub(crate) before: Before,
+    pub(crate) before: KeyBeforeImage,
 }
 
 /// Up to this number, images are searched linearly; beyond it, an index by hash is kept.
@@ -79,16 +84,16 @@ const INDEX_FROM: usize = 16;
 
 /// The images of an attempt, see the module.
 #[derive(Default)]
-pub(crate) struct Log {
+pub(crate) struct UndoImages {
     images: Vec<Image>,
     /// The newest image of each hash, once there are many.
     index: HashMap<u64, usize>,
 }
 
-impl Log {
+impl UndoImages {
     /// True if the key's original value is known already, so that nothing more needs to be kept.
     pub(crate) fn has_value(&self, hash: u64, key: &[u8]) -> bool {
-        self.newest(hash, key).is_some_and(Before::is_full)
+        self.newest(hash, key).is_some_and(KeyBeforeImage::is_full)
     }
 
     /// True if an image of the key exists, so that its deadline need not be saved separately.
@@ -99,7 +104,7 @@ impl Log {
     /// Returns the bytes of the journal of the collection under a key, if there is one.
     pub(crate) fn journal_bytes(&self, hash: u64, key: &[u8]) -> usize {
         match self.newest(hash, key) {
-            Some(Before::Changed {
+            Some(KeyBeforeImage::Changed {
                 journal: Some(journal),
                 ..
             }) => journal.bytes(),
@@ -107,7 +112,7 @@ impl Log {
         }
     }
 
-    /// Takes the journal that a collection has recorded so far. Returns it with the index for [`Log::put_journal`];
+    /// Takes the journal that a collection has recorded so far. Returns it with the index for [`UndoImages::put_journal`];
     /// None if the key has no such image, or has a newer one.
     pub(crate) fn take_journal(
         &mut self,
@@ -116,21 +121,21 @@ impl Log {
     ) -> Option<(usize, Option<Journal>)> {
         let at = self.newest_at(hash, key)?;
         match &mut self.images[at].before {
-            Before::Changed { journal, .. } => Some((at, journal.take())),
+            KeyBeforeImage::Changed { journal, .. } => Some((at, journal.take())),
             _ => None,
         }
     }
 
-    /// Puts back a journal, see [`Log::take_journal`].
+    /// Puts back a journal, see [`UndoImages::take_journal`].
     pub(crate) fn put_journal(&mut self, at: usize, returned: Option<Journal>) {
         if let Some(image) = self.images.get_mut(at)
-            && let Before::Changed { journal, .. } = &mut image.before
+            && let KeyBeforeImage::Changed { journal, .. } = &mut image.before
         {
             *journal = returned;
         }
     }
 
-    fn newest(&self, hash: u64, key: &[u8]) -> Option<&Before> {
+    fn newest(&self, hash: u64, key: &[u8]) -> Option<&KeyBeforeImage> {
         self.newest_at(hash, key).map(|at| &self.images[at].before)
     }
 
@@ -144,7 +149,7 @@ impl Log {
     }
 
     /// Keeps an image and returns its index. It is charged to no account.
-    pub(crate) fn keep(&mut self, hash: u64, before: Before) -> usize {
+    pub(crate) fn keep(&mut self, hash: u64, before: KeyBeforeImage) -> usize {
         account::apart(|| {
             self.images.push(Image { hash, before });
             let count = self.images.len();
@@ -167,14 +172,14 @@ impl Log {
     }
 
     /// Returns an empty log, reusing the one kept on this thread if there is any.
-    pub(crate) fn in_kept_room() -> Box<Log> {
+    pub(crate) fn in_kept_room() -> Box<UndoImages> {
         SPARE
             .take()
-            .unwrap_or_else(|| account::apart(Box::<Log>::default))
+            .unwrap_or_else(|| account::apart(Box::<UndoImages>::default))
     }
 
     /// Keeps this empty log for reuse.
-    pub(crate) fn keep_room(self: Box<Log>) {
+    pub(crate) fn keep_room(self: Box<UndoImages>) {
         if self.images.is_empty() && self.images.capacity() <= INDEX_FROM {
             SPARE.set(Some(self));
         }
@@ -198,9 +203,9 @@ pub(crate) fn copy(entry: EntryRef<'_, Object>, sharing: Sharing) -> Entry<Objec
             Value::Integer(number) => Entry::integer(kind, key, number, deadline),
             Value::Bytes(bytes) => Entry::bytes(kind, key, bytes, deadline),
             Value::Block(block) if sharing == Sharing::Allowed => {
-                Entry::block(kind, key, Block::clone(block), deadline)
+                Entry::block(kind, key, SharedBlock::clone(block), deadline)
             }
-            Value::Block(block) => Entry::block(kind, key, Block::new(block), deadline),
+            Value::Block(block) => Entry::block(kind, key, SharedBlock::new(block), deadline),
             Value::Object(object) => Entry::object(kind, key, object.duplicate(), deadline),
         };
         copy.set_flag(entry.flags(), true);

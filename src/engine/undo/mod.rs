@@ -22,11 +22,11 @@ use super::db::Db;
 use super::effect;
 use super::published::{DbCounts, Published};
 use super::value::object::entry_bytes;
-use super::value::{Body, Part, Trash};
+use super::value::{CollectionBody, Part, Trash};
 use super::{Engine, Key};
 use basalt_core::alloc::account;
 use basalt_core::structures::entry::Value;
-use log::Before;
+use log::KeyBeforeImage;
 use smallvec::SmallVec;
 
 /// The effect of a command on the value of a key.
@@ -236,8 +236,8 @@ impl Engine {
     }
 
     /// Frees the contents of an image, which are charged to no account.
-    fn forget(&mut self, before: Before) {
-        if let Before::Present { entry, was_moved } = before
+    fn forget(&mut self, before: KeyBeforeImage) {
+        if let KeyBeforeImage::Present { entry, was_moved } = before
             && let Some(trash) = Trash::from_entry(entry)
         {
             let is_freed_late = was_moved && trash.is_collection();

@@ -3,8 +3,8 @@
 use super::stream::piece::StreamPiece;
 use basalt_core::alloc::slabs::Mover;
 use basalt_core::structures::item::Item;
-use basalt_core::structures::quicklist::{End, Limits, NodeView};
-use basalt_core::structures::undo_log::{Record, UndoLog};
+use basalt_core::structures::quicklist::{End, QuicklistLimits, QuicklistNodeView};
+use basalt_core::structures::undo_log::{UndoLog, UndoRecord};
 
 /// A journal that undoes the changes of a collection, without a full copy. Charged to no account.
 pub enum Journal {
@@ -15,7 +15,7 @@ pub enum Journal {
         /// Changes of the list.
         changes: UndoLog,
         /// The limits needed to restore the nodes if the list has become a listpack since.
-        limits: Limits,
+        limits: QuicklistLimits,
     },
     /// For a stream.
     Stream(Box<super::stream::Before>),
@@ -32,7 +32,7 @@ impl Journal {
 
     /// Returns the changes of a collection with named members or fields, from the last one back to the offset
     /// `from`.
-    pub(super) fn changes_to(&self, from: usize) -> impl Iterator<Item = Record<'_>> {
+    pub(super) fn changes_to(&self, from: usize) -> impl Iterator<Item = UndoRecord<'_>> {
         let changes = match self {
             Journal::Changes(changes) => Some(changes.backwards_to(from)),
             _ => None,
@@ -61,23 +61,23 @@ pub enum Part {
 /// A position in a walk over the memory of a collection. The default stands for the start and for the end. Each type
 /// interprets the numbers in its own way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct CollectionCursor {
     /// Index of the structure within the collection.
     pub part: u64,
     /// Position in that structure.
     pub at: u128,
 }
 
-impl Standing {
+impl CollectionCursor {
     /// Returns the position in a collection that is a single structure, whose positions begin and end at 0.
     pub fn single(&self) -> u64 {
         self.at as u64
     }
 }
 
-impl From<u64> for Standing {
-    fn from(position: u64) -> Standing {
-        Standing {
+impl From<u64> for CollectionCursor {
+    fn from(position: u64) -> CollectionCursor {
+        CollectionCursor {
             part: 0,
             at: position.into(),
         }
@@ -110,11 +110,11 @@ impl<'a> ElementRef<'a> {
 
 /// A piece of a collection that is saved in pieces.
 #[derive(Clone, Copy)]
-pub enum Piece<'a> {
+pub enum CollectionPiece<'a> {
     /// An element of a set, sorted set or hash.
     Element(ElementRef<'a>),
     /// A node of a list, and its number of elements.
-    Node(&'a NodeView<'a>, usize),
+    Node(&'a QuicklistNodeView<'a>, usize),
     /// A piece of a stream.
     Stream(StreamPiece<'a>),
     /// A page of a sketch.
@@ -122,13 +122,13 @@ pub enum Piece<'a> {
 }
 
 /// A callback that receives pieces.
-pub type ShowPiece<'f> = dyn for<'a> FnMut(Piece<'a>) + 'f;
+pub type ShowPiece<'f> = dyn for<'a> FnMut(CollectionPiece<'a>) + 'f;
 
 /// A callback that receives the name of a changed element and its previous state, if it existed.
 pub type ShowBefore<'f> = dyn for<'a> FnMut(&'a [u8], Option<ElementRef<'a>>) + 'f;
 
 /// Operations of all large collections, whatever their type.
-pub trait Body {
+pub trait CollectionBody {
     /// Returns a copy that shares nothing with the original.
     fn duplicate(&self) -> Self;
 
@@ -215,7 +215,7 @@ pub trait Body {
         let _ = (changes, from, show);
     }
 
-    /// Makes a cut: [`Body::show_cut`] will return the state at this time, in order and regardless of later changes.
+    /// Makes a cut: [`CollectionBody::show_cut`] will return the state at this time, in order and regardless of later changes.
     /// Returns false if the collection is saved element by element instead.
     fn begin_cut(&mut self) -> bool {
         false
@@ -246,8 +246,13 @@ pub trait Body {
     /// Moves allocations out of sparse slabs of the allocator, examining about `budget` allocations, starting at
     /// `from`, where the previous call stopped. Returns the position where this call stops, the default at the end.
     /// Allocations that are referenced from outside stay.
-    fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+    fn relocate_some(
+        &mut self,
+        from: CollectionCursor,
+        budget: usize,
+        mover: &mut Mover,
+    ) -> CollectionCursor {
         let _ = (from, budget, mover);
-        Standing::default()
+        CollectionCursor::default()
     }
 }

@@ -51,7 +51,7 @@ impl DataType {
 /// The layout of a value, as OBJECT ENCODING names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are Redis's own")]
-pub enum Encoding {
+pub enum ValueEncoding {
     Raw = 0,
     Int = 1,
     Embstr = 2,
@@ -64,18 +64,18 @@ pub enum Encoding {
     Listpackex = 9,
 }
 
-impl Encoding {
-    const ALL: [(Encoding, &'static str); 10] = [
-        (Encoding::Raw, "raw"),
-        (Encoding::Int, "int"),
-        (Encoding::Embstr, "embstr"),
-        (Encoding::Hashtable, "hashtable"),
-        (Encoding::Intset, "intset"),
-        (Encoding::Listpack, "listpack"),
-        (Encoding::Quicklist, "quicklist"),
-        (Encoding::Skiplist, "skiplist"),
-        (Encoding::Stream, "stream"),
-        (Encoding::Listpackex, "listpackex"),
+impl ValueEncoding {
+    const ALL: [(ValueEncoding, &'static str); 10] = [
+        (ValueEncoding::Raw, "raw"),
+        (ValueEncoding::Int, "int"),
+        (ValueEncoding::Embstr, "embstr"),
+        (ValueEncoding::Hashtable, "hashtable"),
+        (ValueEncoding::Intset, "intset"),
+        (ValueEncoding::Listpack, "listpack"),
+        (ValueEncoding::Quicklist, "quicklist"),
+        (ValueEncoding::Skiplist, "skiplist"),
+        (ValueEncoding::Stream, "stream"),
+        (ValueEncoding::Listpackex, "listpackex"),
     ];
 
     /// Returns the name as in replies of OBJECT ENCODING.
@@ -86,20 +86,20 @@ impl Encoding {
 
 /// Type and encoding in one byte, as stored in an entry's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kind(pub u8);
+pub struct TypeEncoding(pub u8);
 
-impl Kind {
+impl TypeEncoding {
     /// Combines a type and an encoding.
-    pub const fn new(data_type: DataType, encoding: Encoding) -> Kind {
-        Kind(((data_type as u8) << 4) | encoding as u8)
+    pub const fn new(data_type: DataType, encoding: ValueEncoding) -> TypeEncoding {
+        TypeEncoding(((data_type as u8) << 4) | encoding as u8)
     }
 
     /// A string stored as an integer.
-    pub const INT: Kind = Kind::new(DataType::String, Encoding::Int);
+    pub const INT: TypeEncoding = TypeEncoding::new(DataType::String, ValueEncoding::Int);
     /// A short string that was never edited.
-    pub const EMBSTR: Kind = Kind::new(DataType::String, Encoding::Embstr);
+    pub const EMBSTR: TypeEncoding = TypeEncoding::new(DataType::String, ValueEncoding::Embstr);
     /// Any other string.
-    pub const RAW: Kind = Kind::new(DataType::String, Encoding::Raw);
+    pub const RAW: TypeEncoding = TypeEncoding::new(DataType::String, ValueEncoding::Raw);
 
     /// Returns the type.
     pub fn data_type(self) -> DataType {
@@ -120,7 +120,7 @@ impl Kind {
     }
 
     /// Returns the encoding.
-    pub fn encoding(self) -> Encoding {
-        Encoding::ALL[usize::from(self.0 & 15)].0
+    pub fn encoding(self) -> ValueEncoding {
+        ValueEncoding::ALL[usize::from(self.0 & 15)].0
     }
 }

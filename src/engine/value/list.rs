@@ -7,21 +7,21 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::body::{Body, Journal, Piece, ShowPiece, Standing};
+use super::body::{CollectionBody, CollectionCursor, CollectionPiece, Journal, ShowPiece};
 use super::object::{Collection, Object};
-use super::{DataType, Encoding, Kind};
+use super::{DataType, TypeEncoding, ValueEncoding};
 use basalt_core::alloc::slabs::Mover;
 use basalt_core::base::number::parse_i64;
 use basalt_core::structures::block::Content;
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 use basalt_core::structures::item::Item;
 use basalt_core::structures::listpack::{self, Element, Listpack, ListpackMut};
-use basalt_core::structures::quicklist::{End, Limits, Quicklist};
+use basalt_core::structures::quicklist::{End, Quicklist, QuicklistLimits};
 
 /// A list inside its entry.
-pub const LISTPACK: Kind = Kind::new(DataType::List, Encoding::Listpack);
+pub const LISTPACK: TypeEncoding = TypeEncoding::new(DataType::List, ValueEncoding::Listpack);
 /// A list of many nodes.
-pub const QUICKLIST: Kind = Kind::new(DataType::List, Encoding::Quicklist);
+pub const QUICKLIST: TypeEncoding = TypeEncoding::new(DataType::List, ValueEncoding::Quicklist);
 
 /// Elements of at least this many bytes have a node for themselves, in lists that are created from now on; set only
 /// by DEBUG.
@@ -33,8 +33,8 @@ pub fn set_plain_bytes_min(bytes: u32) {
 }
 
 /// Returns the limits set by the parameters `list-max-listpack-size` and `list-compress-depth`.
-pub fn limits(fill: i32, compress_depth: u32) -> Limits {
-    Limits {
+pub fn limits(fill: i32, compress_depth: u32) -> QuicklistLimits {
+    QuicklistLimits {
         fill,
         compress_depth,
         plain_bytes_min: PLAIN_BYTES_MIN.load(Ordering::Relaxed),
@@ -44,7 +44,7 @@ pub fn limits(fill: i32, compress_depth: u32) -> Limits {
 /// Saving a node takes as long as saving a small element for each of these bytes.
 const BYTES_PER_ELEMENT: usize = 64;
 
-impl Body for Quicklist {
+impl CollectionBody for Quicklist {
     fn duplicate(&self) -> Quicklist {
         Quicklist::duplicate(self)
     }
@@ -53,10 +53,15 @@ impl Body for Quicklist {
         Quicklist::prefetch(self, end);
     }
 
-    fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+    fn relocate_some(
+        &mut self,
+        from: CollectionCursor,
+        budget: usize,
+        mover: &mut Mover,
+    ) -> CollectionCursor {
         let first = usize::try_from(from.single()).unwrap_or(usize::MAX);
         let next = Quicklist::relocate_nodes(self, first, budget, mover);
-        Standing::from(next as u64)
+        CollectionCursor::from(next as u64)
     }
 
     fn keep_changes(&mut self, journal: Option<Journal>) -> bool {
@@ -88,7 +93,7 @@ impl Body for Quicklist {
     fn show_cut(&mut self, budget: usize, show: &mut ShowPiece<'_>) -> bool {
         let bytes_max = budget.saturating_mul(BYTES_PER_ELEMENT);
         Quicklist::show_cut(self, bytes_max, &mut |node, count| {
-            show(Piece::Node(node, count))
+            show(CollectionPiece::Node(node, count))
         })
     }
 
@@ -107,10 +112,10 @@ impl Body for Quicklist {
 
 /// A list for reading.
 #[derive(Clone, Copy)]
-pub struct ListRef<'a>(Form<'a>);
+pub struct ListRef<'a>(ListRepr<'a>);
 
 #[derive(Clone, Copy)]
-enum Form<'a> {
+enum ListRepr<'a> {
     Listpack(Listpack<'a>),
     Nodes(&'a Quicklist),
 }
@@ -121,10 +126,10 @@ impl<'a> ListRef<'a> {
     pub fn of(entry: EntryRef<'a, Object>) -> Option<ListRef<'a>> {
         match entry.value() {
             Value::Bytes(bytes) if entry.kind() == LISTPACK.0 => {
-                Some(ListRef(Form::Listpack(Listpack::new(bytes))))
+                Some(ListRef(ListRepr::Listpack(Listpack::new(bytes))))
             }
             Value::Object(object) => match &object.body {
-                Collection::List(list) => Some(ListRef(Form::Nodes(list))),
+                Collection::List(list) => Some(ListRef(ListRepr::Nodes(list))),
                 _ => None,
             },
             _ => None,
@@ -134,8 +139,8 @@ impl<'a> ListRef<'a> {
     /// Returns the quicklist; None if the list is a listpack.
     pub fn as_quicklist(self) -> Option<&'a Quicklist> {
         match self.0 {
-            Form::Listpack(_) => None,
-            Form::Nodes(list) => Some(list),
+            ListRepr::Listpack(_) => None,
+            ListRepr::Nodes(list) => Some(list),
         }
     }
 
@@ -143,8 +148,8 @@ impl<'a> ListRef<'a> {
     #[inline]
     pub fn len(self) -> usize {
         match self.0 {
-            Form::Listpack(pack) => pack.len(),
-            Form::Nodes(list) => list.len(),
+            ListRepr::Listpack(pack) => pack.len(),
+            ListRepr::Nodes(list) => list.len(),
         }
     }
 
@@ -156,11 +161,11 @@ impl<'a> ListRef<'a> {
     /// Passes the element at an index to `read` and returns the result; None if the index is not in the list.
     pub fn get<R>(self, index: usize, read: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         match self.0 {
-            Form::Listpack(pack) => {
+            ListRepr::Listpack(pack) => {
                 let at = pack.nth(isize::try_from(index).ok()?)?;
                 Some(read(pack.get(at).into()))
             }
-            Form::Nodes(list) => list.get(index, read),
+            ListRepr::Nodes(list) => list.get(index, read),
         }
     }
 
@@ -172,14 +177,14 @@ impl<'a> ListRef<'a> {
         mut visit: impl FnMut(Item<'_>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         match self.0 {
-            Form::Listpack(pack) => match from {
+            ListRepr::Listpack(pack) => match from {
                 End::Front => {
                     { pack.iter().skip(skipped) }.try_for_each(|element| visit(element.into()))
                 }
                 End::Back => { pack.iter().rev().skip(skipped) }
                     .try_for_each(|element| visit(element.into())),
             },
-            Form::Nodes(list) => list.walk(from, skipped, &mut visit),
+            ListRepr::Nodes(list) => list.walk(from, skipped, &mut visit),
         }
     }
 
@@ -254,7 +259,7 @@ pub fn empty_entry(key: &[u8]) -> Entry<Object> {
 pub fn entry_of(
     key: &[u8],
     list: Quicklist,
-    limits: &Limits,
+    limits: &QuicklistLimits,
     deadline: Option<u64>,
 ) -> Entry<Object> {
     match list.single_listpack() {
@@ -279,7 +284,7 @@ fn nodes_mut(entry: &mut Entry<Object>) -> Option<&mut Quicklist> {
 
 /// Converts a listpack to a quicklist if it cannot take `count` more elements of `bytes` bytes in total.
 #[inline]
-fn make_room(entry: &mut Entry<Object>, bytes: usize, count: usize, limits: &Limits) {
+fn make_room(entry: &mut Entry<Object>, bytes: usize, count: usize, limits: &QuicklistLimits) {
     if let Value::Bytes(own) = entry.view().value() {
         let pack = Listpack::new(own);
         if !limits.allow(own.len().saturating_add(bytes), pack.len() + count) {
@@ -288,7 +293,7 @@ fn make_room(entry: &mut Entry<Object>, bytes: usize, count: usize, limits: &Lim
     }
 }
 
-fn to_nodes(entry: &mut Entry<Object>, limits: &Limits) {
+fn to_nodes(entry: &mut Entry<Object>, limits: &QuicklistLimits) {
     let mut list = Quicklist::new(*limits);
     if let Value::Bytes(own) = entry.view().value() {
         list.append_listpack(Listpack::new(own));
@@ -305,7 +310,7 @@ pub(crate) fn settle_late(entry: &mut Entry<Object>) {
 }
 
 /// Converts a listpack back to the quicklist that it was before [`settle_late`].
-pub(super) fn unsettle(entry: &mut Entry<Object>, limits: Limits) {
+pub(super) fn unsettle(entry: &mut Entry<Object>, limits: QuicklistLimits) {
     if nodes_mut(entry).is_none() {
         to_nodes(entry, &limits);
     }
@@ -314,7 +319,7 @@ pub(super) fn unsettle(entry: &mut Entry<Object>, limits: Limits) {
 /// Converts a quicklist to a listpack if it has become small; called after removals. While it records an undo
 /// journal, or keeps unsaved state for a snapshot, this is left to [`settle_late`].
 #[inline]
-fn settle(entry: &mut Entry<Object>, limits: &Limits) {
+fn settle(entry: &mut Entry<Object>, limits: &QuicklistLimits) {
     if let Some(list) = nodes_mut(entry)
         && !list.keeps_changes()
         && !list.is_cut()
@@ -332,7 +337,7 @@ pub fn push<'v, I: Iterator<Item = &'v [u8]>>(
     entry: &mut Entry<Object>,
     end: End,
     elements: impl Fn() -> I,
-    limits: &Limits,
+    limits: &QuicklistLimits,
 ) -> usize {
     if nodes_mut(entry).is_none() {
         let (mut bytes, mut count) = (0_usize, 0);
@@ -362,7 +367,7 @@ pub fn push_contents<'v, I: Iterator<Item = Content<'v>>>(
     entry: &mut Entry<Object>,
     end: End,
     elements: impl Fn() -> I,
-    limits: &Limits,
+    limits: &QuicklistLimits,
 ) -> usize {
     let bytes = elements().fold(0_usize, |bytes, element| {
         bytes.saturating_add(element.len())
@@ -376,7 +381,12 @@ pub fn push_contents<'v, I: Iterator<Item = Content<'v>>>(
 }
 
 /// Adds an element that was removed from another list at an end; a long element keeps its block.
-pub fn push_element(entry: &mut Entry<Object>, end: End, element: Item<'_>, limits: &Limits) {
+pub fn push_element(
+    entry: &mut Entry<Object>,
+    end: End,
+    element: Item<'_>,
+    limits: &QuicklistLimits,
+) {
     match element {
         Item::Block(block) => {
             push_contents(entry, end, || std::iter::once(block.into()), limits);
@@ -391,7 +401,7 @@ pub fn push_element(entry: &mut Entry<Object>, end: End, element: Item<'_>, limi
 pub fn pop<R>(
     entry: &mut Entry<Object>,
     end: End,
-    limits: &Limits,
+    limits: &QuicklistLimits,
     take: impl FnOnce(Item<'_>) -> R,
 ) -> Option<(R, usize)> {
     if let Some(list) = nodes_mut(entry) {
@@ -416,7 +426,7 @@ pub fn remove_range(
     entry: &mut Entry<Object>,
     first: usize,
     count: usize,
-    limits: &Limits,
+    limits: &QuicklistLimits,
 ) -> usize {
     if let Some(list) = nodes_mut(entry) {
         list.remove_range(first, count);
@@ -435,7 +445,12 @@ pub fn remove_range(
 }
 
 /// Replaces the element at an index, which must exist.
-pub fn set(entry: &mut Entry<Object>, index: usize, element: Content<'_>, limits: &Limits) {
+pub fn set(
+    entry: &mut Entry<Object>,
+    index: usize,
+    element: Content<'_>,
+    limits: &QuicklistLimits,
+) {
     make_room(entry, element.len(), 1, limits);
     if let Some(list) = nodes_mut(entry) {
         list.set(index, element);
@@ -456,7 +471,7 @@ pub fn insert(
     entry: &mut Entry<Object>,
     index: usize,
     element: Content<'_>,
-    limits: &Limits,
+    limits: &QuicklistLimits,
 ) -> usize {
     make_room(entry, element.len(), 1, limits);
     if let Some(list) = nodes_mut(entry) {
@@ -481,7 +496,7 @@ pub fn remove_equal(
     element: &[u8],
     from: End,
     count_max: usize,
-    limits: &Limits,
+    limits: &QuicklistLimits,
 ) -> (usize, usize) {
     if let Some(list) = nodes_mut(entry) {
         let removed = list.remove_equal(element, from, count_max);

@@ -15,7 +15,10 @@ pub mod stream;
 pub mod text;
 pub(super) mod undone;
 
-pub use body::{Body, ElementRef, Journal, Part, Piece, ShowBefore, ShowPiece, Standing};
-pub use kind::{DataType, Encoding, Kind, TYPES};
+pub use body::{
+    CollectionBody, CollectionCursor, CollectionPiece, ElementRef, Journal, Part, ShowBefore,
+    ShowPiece,
+};
+pub use kind::{DataType, TYPES, TypeEncoding, ValueEncoding};
 pub use object::{Collection, Object, Trash};
 pub use text::*;

@@ -5,9 +5,11 @@
 //!
 //! [`Keyspace::edit`]: crate::keyspace::Keyspace::edit
 
-use super::body::{Body, ElementRef, Journal, Part, ShowBefore, ShowPiece, Standing};
+use super::body::{
+    CollectionBody, CollectionCursor, ElementRef, Journal, Part, ShowBefore, ShowPiece,
+};
 use super::hash::large::HashTable;
-use crate::snapshot::large::Large;
+use crate::snapshot::large::LargeCollectionSave;
 use basalt_core::alloc::account;
 use basalt_core::alloc::slabs::Mover;
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
@@ -21,7 +23,7 @@ macro_rules! collections {
             $($(#[$doc])* $name($body),)*
         }
 
-        impl Body for Collection {
+        impl CollectionBody for Collection {
             fn duplicate(&self) -> Collection {
                 match *self {
                     $(Collection::$name(ref body) => Collection::$name(body.duplicate()),)*
@@ -30,31 +32,31 @@ macro_rules! collections {
 
             fn prefetch_end(&self, end: End) {
                 match *self {
-                    $(Collection::$name(ref body) => Body::prefetch_end(body, end),)*
+                    $(Collection::$name(ref body) => CollectionBody::prefetch_end(body, end),)*
                 }
             }
 
             fn prefetch_element(&self, name: &[u8], is_in_use: bool) {
                 match *self {
-                    $(Collection::$name(ref body) => Body::prefetch_element(body, name, is_in_use),)*
+                    $(Collection::$name(ref body) => CollectionBody::prefetch_element(body, name, is_in_use),)*
                 }
             }
 
             fn keep_changes(&mut self, journal: Option<Journal>) -> bool {
                 match *self {
-                    $(Collection::$name(ref mut body) => Body::keep_changes(body, journal),)*
+                    $(Collection::$name(ref mut body) => CollectionBody::keep_changes(body, journal),)*
                 }
             }
 
             fn take_changes(&mut self) -> Option<Journal> {
                 match *self {
-                    $(Collection::$name(ref mut body) => Body::take_changes(body),)*
+                    $(Collection::$name(ref mut body) => CollectionBody::take_changes(body),)*
                 }
             }
 
             fn undo(&mut self, journal: &Journal) {
                 match *self {
-                    $(Collection::$name(ref mut body) => Body::undo(body, journal),)*
+                    $(Collection::$name(ref mut body) => CollectionBody::undo(body, journal),)*
                 }
             }
 
@@ -66,25 +68,25 @@ macro_rules! collections {
 
             fn elements(&self) -> Option<usize> {
                 match *self {
-                    $(Collection::$name(ref body) => Body::elements(body),)*
+                    $(Collection::$name(ref body) => CollectionBody::elements(body),)*
                 }
             }
 
             fn head(&self) -> Vec<u8> {
                 match *self {
-                    $(Collection::$name(ref body) => Body::head(body),)*
+                    $(Collection::$name(ref body) => CollectionBody::head(body),)*
                 }
             }
 
             fn pages(&self) -> u64 {
                 match *self {
-                    $(Collection::$name(ref body) => Body::pages(body),)*
+                    $(Collection::$name(ref body) => CollectionBody::pages(body),)*
                 }
             }
 
             fn element_hash(&self, name: &[u8]) -> u64 {
                 match *self {
-                    $(Collection::$name(ref body) => Body::element_hash(body, name),)*
+                    $(Collection::$name(ref body) => CollectionBody::element_hash(body, name),)*
                 }
             }
 
@@ -95,37 +97,37 @@ macro_rules! collections {
                 show: &mut dyn for<'a> FnMut(ElementRef<'a>),
             ) -> u64 {
                 match *self {
-                    $(Collection::$name(ref body) => Body::show_some(body, position, budget, show),)*
+                    $(Collection::$name(ref body) => CollectionBody::show_some(body, position, budget, show),)*
                 }
             }
 
             fn each_before(&self, changes: &Journal, from: usize, show: &mut ShowBefore<'_>) {
                 match *self {
-                    $(Collection::$name(ref body) => Body::each_before(body, changes, from, show),)*
+                    $(Collection::$name(ref body) => CollectionBody::each_before(body, changes, from, show),)*
                 }
             }
 
             fn begin_cut(&mut self) -> bool {
                 match *self {
-                    $(Collection::$name(ref mut body) => Body::begin_cut(body),)*
+                    $(Collection::$name(ref mut body) => CollectionBody::begin_cut(body),)*
                 }
             }
 
             fn show_cut(&mut self, budget: usize, show: &mut ShowPiece<'_>) -> bool {
                 match *self {
-                    $(Collection::$name(ref mut body) => Body::show_cut(body, budget, show),)*
+                    $(Collection::$name(ref mut body) => CollectionBody::show_cut(body, budget, show),)*
                 }
             }
 
             fn take_copied(&mut self) -> usize {
                 match *self {
-                    $(Collection::$name(ref mut body) => Body::take_copied(body),)*
+                    $(Collection::$name(ref mut body) => CollectionBody::take_copied(body),)*
                 }
             }
 
             fn forget_cut(&mut self, budget: usize) -> bool {
                 match *self {
-                    $(Collection::$name(ref mut body) => Body::forget_cut(body, budget),)*
+                    $(Collection::$name(ref mut body) => CollectionBody::forget_cut(body, budget),)*
                 }
             }
 
@@ -135,9 +137,9 @@ macro_rules! collections {
                 }
             }
 
-            fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+            fn relocate_some(&mut self, from: CollectionCursor, budget: usize, mover: &mut Mover) -> CollectionCursor {
                 match *self {
-                    $(Collection::$name(ref mut body) => Body::relocate_some(body, from, budget, mover),)*
+                    $(Collection::$name(ref mut body) => CollectionBody::relocate_some(body, from, budget, mover),)*
                 }
             }
         }
@@ -160,7 +162,7 @@ collections! {
     /// A sorted set.
     SortedSet(Ranking);
     /// A stream.
-    Stream(Box<crate::value::stream::Stream>);
+    Stream(Box<crate::value::stream::StreamValue>);
     /// A list of many nodes.
     List(Quicklist);
     /// A set.
@@ -175,7 +177,7 @@ pub struct Object {
     bytes: usize,
     /// State of a snapshot that is saving the collection in pieces. It moves with the collection; charged to no
     /// account.
-    pub(crate) saving: Option<Box<Large>>,
+    pub(crate) saving: Option<Box<LargeCollectionSave>>,
 }
 
 impl Object {
@@ -199,13 +201,13 @@ impl Object {
         more
     }
 
-    /// Moves some of the collection's allocations out of sparse slabs; see [`Body::relocate_some`].
+    /// Moves some of the collection's allocations out of sparse slabs; see [`CollectionBody::relocate_some`].
     pub(crate) fn relocate_some(
         &mut self,
-        from: Standing,
+        from: CollectionCursor,
         budget: usize,
         mover: &mut Mover,
-    ) -> Standing {
+    ) -> CollectionCursor {
         let before = account::charged_bytes();
         let next = self.body.relocate_some(from, budget, mover);
         let grown = account::charged_bytes() - before;
@@ -275,7 +277,7 @@ pub(crate) fn note_entry_bytes(entry: &mut Entry<Object>, total: i64) {
 }
 
 /// Returns the progress of saving an entry in pieces, if a snapshot is doing so.
-pub(crate) fn under_way(entry: EntryRef<'_, Object>) -> Option<&Large> {
+pub(crate) fn under_way(entry: EntryRef<'_, Object>) -> Option<&LargeCollectionSave> {
     match entry.value() {
         Value::Object(object) => object.saving.as_deref(),
         _ => None,
@@ -326,7 +328,7 @@ impl Trash {
 
     /// True if a snapshot has saved some of the value.
     pub(crate) fn is_partly_saved(&self) -> bool {
-        under_way(self.entry.view()).is_some_and(Large::is_partly_saved)
+        under_way(self.entry.view()).is_some_and(LargeCollectionSave::is_partly_saved)
     }
 
     /// Continues saving the value. Returns true while more is left.

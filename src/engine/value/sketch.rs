@@ -1,11 +1,11 @@
 //! The sketches as collections: filters, counters, digests. Each is one object, never inside its entry, however
 //! small.
 
-use super::body::{Body, Piece, ShowPiece};
+use super::body::{CollectionBody, CollectionPiece, ShowPiece};
 use super::object::{Collection, Object};
-use super::{DataType, Encoding, Kind};
+use super::{DataType, TypeEncoding, ValueEncoding};
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
-use basalt_core::structures::sketch::Parts;
+use basalt_core::structures::sketch::SketchCodec;
 use basalt_core::structures::sketch::bloom::Bloom;
 use basalt_core::structures::sketch::count_min::CountMin;
 use basalt_core::structures::sketch::cuckoo::Cuckoo;
@@ -13,7 +13,7 @@ use basalt_core::structures::sketch::t_digest::TDigest;
 use basalt_core::structures::sketch::top_k::TopK;
 
 /// A type of sketch.
-pub trait Sketch: Sized {
+pub trait SketchType: Sized {
     /// Data type of the sketch.
     const DATA_TYPE: DataType;
 
@@ -29,7 +29,7 @@ pub trait Sketch: Sized {
 
 macro_rules! sketches {
     ($($name:ident;)*) => {
-        $(impl Sketch for $name {
+        $(impl SketchType for $name {
             const DATA_TYPE: DataType = DataType::$name;
 
             fn wrap(self) -> Collection {
@@ -66,35 +66,35 @@ const ELEMENTS_PER_PAGE: usize = 16;
 
 macro_rules! bodies {
     ($($name:ident: $free_some:expr;)*) => {
-        $(impl Body for $name {
+        $(impl CollectionBody for $name {
             fn duplicate(&self) -> $name {
                 self.clone()
             }
 
             fn head(&self) -> Vec<u8> {
-                Parts::head(self)
+                SketchCodec::head(self)
             }
 
             fn pages(&self) -> u64 {
-                Parts::pages(self)
+                SketchCodec::pages(self)
             }
 
             fn begin_cut(&mut self) -> bool {
-                Parts::begin_cut(self);
+                SketchCodec::begin_cut(self);
                 true
             }
 
             fn show_cut(&mut self, budget: usize, show: &mut ShowPiece<'_>) -> bool {
                 let count = (budget / ELEMENTS_PER_PAGE).max(1);
-                Parts::show_cut(self, count, &mut |page| show(Piece::Page(page)))
+                SketchCodec::show_cut(self, count, &mut |page| show(CollectionPiece::Page(page)))
             }
 
             fn take_copied(&mut self) -> usize {
-                Parts::take_copied(self)
+                SketchCodec::take_copied(self)
             }
 
             fn forget_cut(&mut self, budget: usize) -> bool {
-                Parts::forget_cut(self, budget)
+                SketchCodec::forget_cut(self, budget)
             }
 
             fn free_some(&mut self, budget: usize) -> bool {
@@ -118,13 +118,13 @@ bodies! {
 }
 
 /// Creates an entry with a sketch; to be called where allocations are charged to the shard.
-pub fn entry_of<S: Sketch>(key: &[u8], sketch: S) -> Entry<Object> {
-    let kind = Kind::new(S::DATA_TYPE, Encoding::Raw);
+pub fn entry_of<S: SketchType>(key: &[u8], sketch: S) -> Entry<Object> {
+    let kind = TypeEncoding::new(S::DATA_TYPE, ValueEncoding::Raw);
     Entry::object(kind.0, key, Object::boxed(sketch.wrap()), None)
 }
 
 /// Returns the sketch in an entry whose type has been checked.
-pub fn view<'e, S: Sketch + 'e>(entry: EntryRef<'e, Object>) -> &'e S {
+pub fn view<'e, S: SketchType + 'e>(entry: EntryRef<'e, Object>) -> &'e S {
     match entry.value() {
         Value::Object(object) => S::of(&object.body),
         _ => None,
@@ -133,7 +133,7 @@ pub fn view<'e, S: Sketch + 'e>(entry: EntryRef<'e, Object>) -> &'e S {
 }
 
 /// Returns the sketch in an entry for writing.
-pub fn view_mut<S: Sketch>(entry: &mut Entry<Object>) -> &mut S {
+pub fn view_mut<S: SketchType>(entry: &mut Entry<Object>) -> &mut S {
     entry
         .object_mut()
         .and_then(|object| S::of_mut(&mut object.body))

@@ -1,6 +1,6 @@
 //! Undo of an edit: restores entries from the edit's journal.
 
-use super::body::{Body, Journal};
+use super::body::{CollectionBody, Journal};
 use super::list;
 use super::object::Object;
 use basalt_core::structures::entry::Entry;

@@ -2,7 +2,7 @@
 
 use super::Waiters;
 use crate::holders::Lease;
-use crate::leases::{End, Standing, TOKEN_BITS, Undo};
+use crate::leases::{LeaseEndReason, Standing, TOKEN_BITS, Undo};
 use crate::{Key, Now};
 use basalt_core::alloc::account;
 use basalt_core::base::random::Random;
@@ -17,7 +17,7 @@ impl Waiters {
             Some(lease) if lease.until_ms > now.unix_ms => return Standing::Leased,
             Some(_) => {}
         }
-        self.leases.end(leased, End::Time);
+        self.leases.end(leased, LeaseEndReason::Time);
         self.note_attention();
         match self.wake(db, key.bytes) {
             true => Standing::Promised,
@@ -51,7 +51,7 @@ impl Waiters {
         let connections = self.connections.as_deref();
         let user = connections.map_or(0, |connections| connections.user_of(connection));
         if let Some(victim) = self.leases.victim(user, connections)
-            && let Some(waited) = self.leases.end(victim, End::Time)
+            && let Some(waited) = self.leases.end(victim, LeaseEndReason::Time)
         {
             self.wake(victim.0, &waited);
         }
@@ -81,7 +81,14 @@ impl Waiters {
     }
 
     /// Ends the lease of a key if the token matches and the lease has not expired. Returns whether it ended.
-    fn redeem(&mut self, db: usize, key: &Key<'_>, token: u64, now: Now, end: End) -> bool {
+    fn redeem(
+        &mut self,
+        db: usize,
+        key: &Key<'_>,
+        token: u64,
+        now: Now,
+        end: LeaseEndReason,
+    ) -> bool {
         let lease = self.leases.by_key.get(&(db, key.hash));
         let is_valid =
             lease.is_some_and(|lease| lease.token == token && lease.until_ms > now.unix_ms);
@@ -110,7 +117,7 @@ impl Waiters {
         if outdated {
             self.key_changed(db, key.bytes);
         }
-        let is_filled = !outdated && self.redeem(db, key, token, now, End::Filled);
+        let is_filled = !outdated && self.redeem(db, key, token, now, LeaseEndReason::Filled);
         if !is_filled && let Some(published) = &self.leases.published {
             published.leases.fills_refused.add(1);
         }
@@ -125,7 +132,7 @@ impl Waiters {
     /// Ends the lease of a key whose loader gives up, if the token matches. Returns whether it ended. The first
     /// waiting client gets the next lease.
     pub fn drop_lease(&mut self, db: usize, key: &Key<'_>, token: u64, now: Now) -> bool {
-        let is_dropped = self.redeem(db, key, token, now, End::Dropped);
+        let is_dropped = self.redeem(db, key, token, now, LeaseEndReason::Dropped);
         if is_dropped {
             self.wake(db, key.bytes);
         }

@@ -23,7 +23,7 @@ use super::holders::Connections;
 use super::leases::Leases;
 use super::published::Published;
 use super::value::DataType;
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::base::maps;
 
 /// A blocked request.
@@ -46,7 +46,7 @@ pub trait Dispatcher: Send + Sync {
 
 /// The condition under which a key is examined for a waiter; any of `data_type` and `when_gone` suffices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interest {
+pub struct WaitCondition {
     /// The key holds a value of this type.
     pub data_type: DataType,
     /// True if the key is also examined once it is deleted, or holds another type.
@@ -58,7 +58,7 @@ pub struct Interest {
     pub in_turn: bool,
 }
 
-impl Interest {
+impl WaitCondition {
     /// True if a key in this state should be examined.
     pub fn is_met_by(self, held: Held) -> bool {
         let is_awaited = held.data_type == Some(self.data_type) || self.when_gone;
@@ -88,7 +88,7 @@ pub struct Waiting {
     /// The blocked request.
     pub waiter: Arc<dyn Waiter>,
     /// The condition that it waits for.
-    pub interest: Interest,
+    pub interest: WaitCondition,
 }
 
 /// Alarms handled in one slice.
@@ -99,7 +99,7 @@ pub type Place = (usize, Box<[u8]>);
 
 /// Waiters of one key by their numbers, which are in order of arrival, with counts by what they wait for.
 #[derive(Default)]
-struct Queue {
+struct KeyWaitQueue {
     waiters: BTreeMap<u64, Waiting>,
     /// Number of waiters that also wait for the key to be deleted.
     when_gone: usize,
@@ -108,8 +108,8 @@ struct Queue {
     in_turn: usize,
 }
 
-impl Queue {
-    fn count(&mut self, interest: Interest, by: isize) {
+impl KeyWaitQueue {
+    fn count(&mut self, interest: WaitCondition, by: isize) {
         let step = |count: &mut usize, counts: bool| {
             *count = count.wrapping_add_signed(by * isize::from(counts));
         };
@@ -122,7 +122,7 @@ impl Queue {
 /// The waiters of a shard, see the module.
 #[derive(Default)]
 pub struct Waiters {
-    queues: HashMap<Place, Queue>,
+    queues: HashMap<Place, KeyWaitQueue>,
     /// Leases for loading missing keys.
     pub(super) leases: Leases,
     /// True if changes of keys must be examined: some client waits, or has a lease.
@@ -141,7 +141,7 @@ pub struct Waiters {
 
 impl Waiters {
     /// Creates an empty set of waiters that publishes the number of awaited keys in `published`.
-    pub fn published_in(published: Arc<Published>, seed: Seed) -> Waiters {
+    pub fn published_in(published: Arc<Published>, seed: HashSeed) -> Waiters {
         Waiters {
             leases: Leases::published_in(Arc::clone(&published), seed),
             published: Some(published),
@@ -386,7 +386,7 @@ mod tests {
     fn waiting(id: u64) -> Waiting {
         Waiting {
             waiter: Arc::new(Numbered(id)),
-            interest: Interest {
+            interest: WaitCondition {
                 data_type: DataType::List,
                 when_gone: false,
                 when_loaded: false,
@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn how_many_keys_somebody_waits_for_is_published() {
         let published = Arc::new(Published::new(1));
-        let mut waiters = Waiters::published_in(Arc::clone(&published), Seed { k0: 1, k1: 2 });
+        let mut waiters = Waiters::published_in(Arc::clone(&published), HashSeed { k0: 1, k1: 2 });
         let shown = || {
             (
                 published.waited_keys.get(),

@@ -10,7 +10,7 @@ use super::facts::{
 use super::view::View;
 use super::viewer::Sight;
 use crate::telemetry::history::series::{self, SERIES};
-use crate::telemetry::history::{CLASSES, Step, class_bound_ns};
+use crate::telemetry::history::{CLASSES, HistoryResolution, class_bound_ns};
 use crate::telemetry::log;
 use crate::telemetry::miss_ratio::{CurveFigures, PERCENT};
 use basalt_core::base::info;
@@ -114,7 +114,7 @@ pub(super) static ENDPOINTS: [Endpoint; 20] = [
     endpoint(
         "/api/v1/clients",
         "Connections: ?search=TEXT&sort=COLUMN&order=asc|desc&page=N&rows=N.",
-        |view| Ok(clients::find(view, clients::Asked::of(&view.query)).json()),
+        |view| Ok(clients::find(view, clients::ClientQuery::of(&view.query)).json()),
     ),
     endpoint(
         "/api/v1/persistence",
@@ -212,7 +212,7 @@ fn overview(view: &View<'_>) -> Answered {
     view.service
         .telemetry()
         .history
-        .each(Step::Second, since_s, |point| {
+        .each(HistoryResolution::Second, since_s, |point| {
             for (index, row) in SERIES.iter().enumerate() {
                 latest.insert(row.name.to_owned(), json!(point.value(index)));
             }
@@ -221,10 +221,10 @@ fn overview(view: &View<'_>) -> Answered {
 }
 
 /// Returns the requested step and start time.
-fn span(view: &View<'_>) -> Result<(Step, u64), (StatusCode, String)> {
+fn span(view: &View<'_>) -> Result<(HistoryResolution, u64), (StatusCode, String)> {
     let step = match view.query.get("step") {
-        None | Some("second") => Step::Second,
-        Some("minute") => Step::Minute,
+        None | Some("second") => HistoryResolution::Second,
+        Some("minute") => HistoryResolution::Minute,
         Some(other) => {
             return Err(bad(format!(
                 "unknown step {:?}: use second or minute",
@@ -278,10 +278,10 @@ fn history(view: &View<'_>) -> Answered {
     Ok(json!({ "step": seconds(step), "series": rows, "points": points }))
 }
 
-fn seconds(step: Step) -> u64 {
+fn seconds(step: HistoryResolution) -> u64 {
     match step {
-        Step::Second => 1,
-        Step::Minute => 60,
+        HistoryResolution::Second => 1,
+        HistoryResolution::Minute => 60,
     }
 }
 
@@ -339,7 +339,7 @@ fn lines(view: &View<'_>) -> Answered {
         ));
     }
     let count = view.query.count("lines", 100, log::recent::LINES_MAX);
-    let line = |line: &log::recent::Recent| json!({ "time": line.at_ms as f64 / 1e3, "level": line.level, "text": visible(line.text.as_bytes()) });
+    let line = |line: &log::recent::RecentLogLine| json!({ "time": line.at_ms as f64 / 1e3, "level": line.level, "text": visible(line.text.as_bytes()) });
     Ok(Value::Array(log::latest(count).iter().map(line).collect()))
 }
 

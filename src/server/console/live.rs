@@ -21,7 +21,7 @@ use super::query::Query;
 use super::view::{self, View};
 use super::viewer::{Credentials, Viewer};
 use crate::telemetry::clock;
-use crate::telemetry::exporter::Body;
+use crate::telemetry::exporter::ResponseBody;
 use crate::telemetry::exporter::places::Stay;
 use crate::telemetry::observed::Observed;
 
@@ -35,7 +35,7 @@ const RETRY_MS: u64 = 1_000;
 const MADE_MAX: usize = 64;
 
 /// Live updates of pages; see the module.
-pub(super) struct Live {
+pub(super) struct LiveUpdates {
     service: Arc<dyn Observed>,
     made: Mutex<Made>,
 }
@@ -44,20 +44,20 @@ pub(super) struct Live {
 #[derive(Default)]
 struct Made {
     second: u64,
-    texts: Vec<(Key, Bytes)>,
+    texts: Vec<(LiveCacheKey, Bytes)>,
 }
 
 /// The inputs of a text besides the second.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Key {
+struct LiveCacheKey {
     path: &'static str,
     range: &'static str,
     names_for_all: bool,
 }
 
-impl Live {
-    pub(super) fn new(service: Arc<dyn Observed>) -> Live {
-        Live {
+impl LiveUpdates {
+    pub(super) fn new(service: Arc<dyn Observed>) -> LiveUpdates {
+        LiveUpdates {
             service,
             made: Mutex::default(),
         }
@@ -65,16 +65,16 @@ impl Live {
 
     /// Opens the event stream of a page.
     pub(super) fn open(
-        live: &Arc<Live>,
+        live: &Arc<LiveUpdates>,
         credentials: Credentials,
         page: &'static Page,
         query: &Query,
         connection_ends: Instant,
         stay: Stay,
-    ) -> Body {
+    ) -> ResponseBody {
         let mut ticks = interval(Duration::from_secs(1));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let events = Events {
+        let events = LiveEventStream {
             live: Arc::clone(live),
             credentials,
             page,
@@ -98,7 +98,7 @@ impl Live {
         if viewer.user.is_some() {
             return self.make(page, range, viewer, second);
         }
-        let key = Key {
+        let key = LiveCacheKey {
             path: page.path,
             range,
             names_for_all: viewer.names_for_all,
@@ -138,8 +138,8 @@ impl Live {
 }
 
 /// An event stream.
-struct Events {
-    live: Arc<Live>,
+struct LiveEventStream {
+    live: Arc<LiveUpdates>,
     credentials: Credentials,
     page: &'static Page,
     range: &'static str,
@@ -149,7 +149,7 @@ struct Events {
     _stay: Stay,
 }
 
-impl HttpBody for Events {
+impl HttpBody for LiveEventStream {
     type Data = Bytes;
     type Error = Infallible;
 

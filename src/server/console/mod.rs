@@ -34,17 +34,17 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 
-use crate::telemetry::exporter::{Answer, Body, Site, Visit, answers, hosts};
+use crate::telemetry::exporter::{ResponseBody, Site, SiteResponse, Visit, answers, hosts};
 use crate::telemetry::observed::Observed;
-use live::Live;
+use live::LiveUpdates;
 use query::Query;
 use view::View;
-use viewer::{Credentials, Refused};
+use viewer::{ConsoleDenial, Credentials};
 
 /// The console; see the module.
 pub struct Console {
     service: Arc<dyn Observed>,
-    live: Arc<Live>,
+    live: Arc<LiveUpdates>,
 }
 
 /// Content security policy of the console's pages: load from here, and nothing else.
@@ -98,13 +98,13 @@ static ASSETS: [Asset; 3] = [
 impl Console {
     /// Creates the console of a server.
     pub fn new(service: Arc<dyn Observed>) -> Console {
-        let live = Arc::new(Live::new(Arc::clone(&service)));
+        let live = Arc::new(LiveUpdates::new(Arc::clone(&service)));
         Console { service, live }
     }
 }
 
 impl Site for Console {
-    fn answer(&self, request: &Request<Incoming>, visit: &Visit) -> Option<Answer> {
+    fn answer(&self, request: &Request<Incoming>, visit: &Visit) -> Option<SiteResponse> {
         let config = self.service.config();
         if !config.console {
             return None;
@@ -121,11 +121,11 @@ impl Site for Console {
             return None;
         }
         let headers = request.headers();
-        let mut answer = Answer {
+        let mut answer = SiteResponse {
             response: self.respond(request, visit, asset),
             after: Duration::ZERO,
         };
-        if answer.response.extensions().get() == Some(&Refused::Unknown) {
+        if answer.response.extensions().get() == Some(&ConsoleDenial::Unknown) {
             answer.after = viewer::failed(&*self.service, headers, visit.peer);
         }
         Some(answer)
@@ -138,7 +138,7 @@ impl Console {
         request: &Request<Incoming>,
         visit: &Visit,
         asset: Option<&Asset>,
-    ) -> Response<Body> {
+    ) -> Response<ResponseBody> {
         let (path, headers) = (request.uri().path(), request.headers());
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut response = plain(
@@ -199,12 +199,17 @@ impl Console {
 
 impl Console {
     /// Returns the event stream of an open page.
-    fn follow(&self, credentials: Credentials, query: &Query, visit: &Visit) -> Response<Body> {
+    fn follow(
+        &self,
+        credentials: Credentials,
+        query: &Query,
+        visit: &Visit,
+    ) -> Response<ResponseBody> {
         let Some(shown) = query.get("page").and_then(pages::find) else {
             return plain(StatusCode::NOT_FOUND, "There is no such page.\n");
         };
         match visit.stay() {
-            Some(stay) => events(Live::open(
+            Some(stay) => events(LiveUpdates::open(
                 &self.live,
                 credentials,
                 shown,
@@ -221,22 +226,26 @@ impl Console {
     }
 }
 
-fn set(response: &mut Response<Body>, name: HeaderName, value: &'static str) {
+fn set(response: &mut Response<ResponseBody>, name: HeaderName, value: &'static str) {
     let value = HeaderValue::from_static(value);
     response.headers_mut().insert(name, value);
 }
 
 /// Adds the content security policy.
-fn guarded(mut response: Response<Body>, policy: &'static str) -> Response<Body> {
+fn guarded(mut response: Response<ResponseBody>, policy: &'static str) -> Response<ResponseBody> {
     set(&mut response, header::CONTENT_SECURITY_POLICY, policy);
     response
 }
 
-fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<ResponseBody> {
     guarded(answers::text(status, text), POLICY)
 }
 
-fn json(asked: &HeaderMap, status: StatusCode, value: &serde_json::Value) -> Response<Body> {
+fn json(
+    asked: &HeaderMap,
+    status: StatusCode,
+    value: &serde_json::Value,
+) -> Response<ResponseBody> {
     // These three characters occur only within strings; escaped, they are harmless even if a program puts the
     // response into a page.
     let text = value.to_string().replace('<', "\\u003c");
@@ -248,7 +257,7 @@ fn json(asked: &HeaderMap, status: StatusCode, value: &serde_json::Value) -> Res
     guarded(response, POLICY)
 }
 
-fn events(body: Body) -> Response<Body> {
+fn events(body: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     set(&mut response, header::CONTENT_TYPE, "text/event-stream");
     // The next stream gets a new connection, so that it is not cut short.
@@ -256,7 +265,7 @@ fn events(body: Body) -> Response<Body> {
     guarded(response, POLICY)
 }
 
-fn ask_for_user(text: &'static str) -> Response<Body> {
+fn ask_for_user(text: &'static str) -> Response<ResponseBody> {
     let mut response = plain(StatusCode::UNAUTHORIZED, text);
     set(
         &mut response,
@@ -267,20 +276,20 @@ fn ask_for_user(text: &'static str) -> Response<Body> {
 }
 
 /// Refuses a viewer without credentials, or with wrong ones; the response tells which.
-fn refuse(refused: Refused) -> Response<Body> {
+fn refuse(refused: ConsoleDenial) -> Response<ResponseBody> {
     let mut response = ask_for_user(refused.text());
     response.extensions_mut().insert(refused);
     response
 }
 
 /// Like [`refuse`], but for the script of an open page, during which the browser must not prompt for a user.
-fn refuse_script(refused: Refused) -> Response<Body> {
+fn refuse_script(refused: ConsoleDenial) -> Response<ResponseBody> {
     let mut response = plain(StatusCode::FORBIDDEN, refused.text());
     response.extensions_mut().insert(refused);
     response
 }
 
-fn see_other(place: &'static str) -> Response<Body> {
+fn see_other(place: &'static str) -> Response<ResponseBody> {
     let mut response = Response::new(Full::new(Bytes::new()).boxed_unsync());
     *response.status_mut() = StatusCode::SEE_OTHER;
     set(&mut response, header::LOCATION, place);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::chart::lines::{SPANS, Span};
+use super::chart::lines::{ChartSpan, SPANS};
 use super::query::Query;
 use super::room::Room;
 use super::viewer::{Sight, Viewer};
@@ -38,7 +38,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns the time span shown.
-    pub(super) fn span(&self) -> Span {
+    pub(super) fn span(&self) -> ChartSpan {
         span_of(&self.query)
     }
 
@@ -55,7 +55,7 @@ impl<'a> View<'a> {
 }
 
 /// Returns the time span that a query requests.
-pub(super) fn span_of(query: &Query) -> Span {
+pub(super) fn span_of(query: &Query) -> ChartSpan {
     let name = query.get("range").unwrap_or_default();
     let found = SPANS.iter().find(|span| span.name == name);
     *found.unwrap_or(&SPANS[0])

@@ -69,19 +69,19 @@ pub(super) struct Credentials(HeaderMap);
 
 /// Why a viewer may see nothing at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum ConsoleDenial {
     /// The user or the password is wrong.
     Unknown,
     /// Authentication is required.
     Needed,
 }
 
-impl Refused {
+impl ConsoleDenial {
     /// Returns the message for people.
     pub(super) fn text(self) -> &'static str {
         match self {
-            Refused::Unknown => "Wrong user name or password.\n",
-            Refused::Needed => "A user name and a password are required.\n",
+            ConsoleDenial::Unknown => "Wrong user name or password.\n",
+            ConsoleDenial::Needed => "A user name and a password are required.\n",
         }
     }
 }
@@ -98,11 +98,11 @@ impl Credentials {
     }
 
     /// Authenticates the viewer for the present moment: the single gate to all contents.
-    pub(super) fn look(&self, service: &dyn Observed) -> Result<Viewer, Refused> {
+    pub(super) fn look(&self, service: &dyn Observed) -> Result<Viewer, ConsoleDenial> {
         let viewer = sign_in(service, &self.0)?;
         match viewer.user.is_some() || may_read(&self.0, &service.config().metrics_auth) {
             true => Ok(viewer),
-            false => Err(Refused::Needed),
+            false => Err(ConsoleDenial::Needed),
         }
     }
 }
@@ -137,7 +137,10 @@ impl Viewer {
 
 /// Authenticates a request: by user and password, or by a password alone that exactly one user has (a token). A
 /// request with the user of `metrics-auth`, or without credentials, comes from an anonymous visitor.
-pub(super) fn sign_in(service: &dyn Observed, headers: &HeaderMap) -> Result<Viewer, Refused> {
+pub(super) fn sign_in(
+    service: &dyn Observed,
+    headers: &HeaderMap,
+) -> Result<Viewer, ConsoleDenial> {
     let config = service.config();
     let visitor = Viewer {
         user: None,
@@ -157,7 +160,7 @@ pub(super) fn sign_in(service: &dyn Observed, headers: &HeaderMap) -> Result<Vie
             ..visitor
         }),
         None if shows_auth(headers, &config.metrics_auth) => Ok(visitor),
-        None => Err(Refused::Unknown),
+        None => Err(ConsoleDenial::Unknown),
     }
 }
 
@@ -202,10 +205,10 @@ pub(super) fn failed(service: &dyn Observed, headers: &HeaderMap, peer: IpAddr) 
         .and_then(|(_, coded)| base64::decode(coded))
         .unwrap_or_default();
     let user = decoded.split(|byte| *byte == b':').next();
-    let entry = log::Entry {
+    let entry = log::AclLogEntry {
         count: 1,
         denied: Denied::Auth,
-        place: log::Place::TopLevel,
+        place: log::AclLogContext::TopLevel,
         object: b"console".to_vec(),
         user: user.unwrap_or_default().to_vec(),
         client: format!("addr={peer}"),

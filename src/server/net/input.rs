@@ -10,7 +10,7 @@ use bytes::BufMut;
 
 use super::buffer_budget::{CLAIM_BYTES_MAX, LARGE_BYTES};
 use super::pool;
-use super::stream::Stream;
+use super::stream::ClientSocket;
 use crate::session::batch::Batch;
 use basalt_core::resp::request::Parser;
 
@@ -22,7 +22,7 @@ const STRAIGHT_BYTES_MIN: usize = pool::INPUT_BYTES / 2;
 /// byte. Returns the number of bytes received, `None` if nothing was there after all, `Some(0)` at the end of the
 /// stream.
 pub(super) fn read(
-    stream: &mut Stream,
+    stream: &mut ClientSocket,
     parser: &mut Parser,
     batch: &mut Batch,
     unread_max: usize,
@@ -50,7 +50,7 @@ fn or_nothing(read: io::Result<usize>) -> io::Result<Option<usize>> {
 
 /// Reads into the block of a long argument, if much of it is missing.
 #[inline]
-fn read_straight(stream: &mut Stream, parser: &mut Parser) -> Option<io::Result<usize>> {
+fn read_straight(stream: &mut ClientSocket, parser: &mut Parser) -> Option<io::Result<usize>> {
     let filling = parser.filling()?;
     let missing = filling.missing();
     if missing < STRAIGHT_BYTES_MIN {
@@ -67,7 +67,7 @@ fn read_straight(stream: &mut Stream, parser: &mut Parser) -> Option<io::Result<
 }
 
 fn read_buffered(
-    stream: &mut Stream,
+    stream: &mut ClientSocket,
     parser: &mut Parser,
     batch: &mut Batch,
     unread_max: usize,

@@ -15,7 +15,7 @@ use crate::tls::channel::Channel;
 pub const READ_BYTES_MAX: usize = 512 * 1024;
 
 /// A client's socket.
-pub enum Stream {
+pub enum ClientSocket {
     /// TCP over IPv4 or IPv6.
     Tcp(TcpStream),
     /// A unix socket.
@@ -24,13 +24,13 @@ pub enum Stream {
     Tls(Box<Channel>),
 }
 
-impl Stream {
+impl ClientSocket {
     /// Ready when there may be something to read.
     pub fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Stream::Tcp(stream) => stream.poll_read_ready(cx),
-            Stream::Unix(stream) => stream.poll_read_ready(cx),
-            Stream::Tls(channel) => channel.poll_read_ready(cx),
+            ClientSocket::Tcp(stream) => stream.poll_read_ready(cx),
+            ClientSocket::Unix(stream) => stream.poll_read_ready(cx),
+            ClientSocket::Tls(channel) => channel.poll_read_ready(cx),
         }
     }
 
@@ -42,9 +42,9 @@ impl Stream {
         let mut cx = Context::from_waker(Waker::noop());
         let mut room = buffer.limit(READ_BYTES_MAX);
         let polled = match self {
-            Stream::Tcp(stream) => pin!(stream.read_buf(&mut room)).poll(&mut cx),
-            Stream::Unix(stream) => pin!(stream.read_buf(&mut room)).poll(&mut cx),
-            Stream::Tls(channel) => return channel.try_read(&mut room),
+            ClientSocket::Tcp(stream) => pin!(stream.read_buf(&mut room)).poll(&mut cx),
+            ClientSocket::Unix(stream) => pin!(stream.read_buf(&mut room)).poll(&mut cx),
+            ClientSocket::Tls(channel) => return channel.try_read(&mut room),
         };
         match polled {
             Poll::Ready(read) => read,
@@ -55,20 +55,20 @@ impl Stream {
     /// Ready when there may be room to write.
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Stream::Tcp(stream) => stream.poll_write_ready(cx),
-            Stream::Unix(stream) => stream.poll_write_ready(cx),
-            Stream::Tls(channel) => channel.poll_write_ready(cx),
+            ClientSocket::Tcp(stream) => stream.poll_write_ready(cx),
+            ClientSocket::Unix(stream) => stream.poll_write_ready(cx),
+            ClientSocket::Tls(channel) => channel.poll_write_ready(cx),
         }
     }
 
     /// Writes what fits. If it would block, the caller must retry with the same bytes, possibly followed by more.
     pub fn try_write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match (self, slices) {
-            (Stream::Tcp(stream), [one]) => stream.try_write(one),
-            (Stream::Tcp(stream), many) => stream.try_write_vectored(many),
-            (Stream::Unix(stream), [one]) => stream.try_write(one),
-            (Stream::Unix(stream), many) => stream.try_write_vectored(many),
-            (Stream::Tls(channel), slices) => channel.try_write(slices),
+            (ClientSocket::Tcp(stream), [one]) => stream.try_write(one),
+            (ClientSocket::Tcp(stream), many) => stream.try_write_vectored(many),
+            (ClientSocket::Unix(stream), [one]) => stream.try_write(one),
+            (ClientSocket::Unix(stream), many) => stream.try_write_vectored(many),
+            (ClientSocket::Tls(channel), slices) => channel.try_write(slices),
         }
     }
 
@@ -76,9 +76,9 @@ impl Stream {
     pub fn is_closed_by_peer(&self) -> bool {
         let ready = pin!(async {
             match self {
-                Stream::Tcp(stream) => stream.ready(Interest::READABLE).await,
-                Stream::Unix(stream) => stream.ready(Interest::READABLE).await,
-                Stream::Tls(channel) => channel.socket().ready(Interest::READABLE).await,
+                ClientSocket::Tcp(stream) => stream.ready(Interest::READABLE).await,
+                ClientSocket::Unix(stream) => stream.ready(Interest::READABLE).await,
+                ClientSocket::Tls(channel) => channel.socket().ready(Interest::READABLE).await,
             }
         });
         let mut cx = Context::from_waker(Waker::noop());
@@ -88,62 +88,62 @@ impl Stream {
     /// Sets whether small writes are sent at once or coalesced. No effect on sockets that do not coalesce.
     pub fn set_nodelay(&self, is_on: bool) -> io::Result<()> {
         match self {
-            Stream::Tcp(stream) => stream.set_nodelay(is_on),
-            Stream::Unix(_) => Ok(()),
-            Stream::Tls(channel) => channel.socket().set_nodelay(is_on),
+            ClientSocket::Tcp(stream) => stream.set_nodelay(is_on),
+            ClientSocket::Unix(_) => Ok(()),
+            ClientSocket::Tls(channel) => channel.socket().set_nodelay(is_on),
         }
     }
 
     /// Returns the file descriptor, for CLIENT LIST.
     pub fn fd(&self) -> RawFd {
         match self {
-            Stream::Tcp(stream) => stream.as_raw_fd(),
-            Stream::Unix(stream) => stream.as_raw_fd(),
-            Stream::Tls(channel) => channel.fd(),
+            ClientSocket::Tcp(stream) => stream.as_raw_fd(),
+            ClientSocket::Unix(stream) => stream.as_raw_fd(),
+            ClientSocket::Tls(channel) => channel.fd(),
         }
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ClientSocket {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Stream::Tls(channel) => Pin::new(channel).poll_read(cx, buffer),
+            ClientSocket::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            ClientSocket::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+            ClientSocket::Tls(channel) => Pin::new(channel).poll_read(cx, buffer),
         }
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ClientSocket {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Stream::Tls(channel) => Pin::new(channel).poll_write(cx, bytes),
+            ClientSocket::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            ClientSocket::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            ClientSocket::Tls(channel) => Pin::new(channel).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Unix(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Tls(channel) => Pin::new(channel).poll_flush(cx),
+            ClientSocket::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            ClientSocket::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            ClientSocket::Tls(channel) => Pin::new(channel).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Tls(channel) => Pin::new(channel).poll_shutdown(cx),
+            ClientSocket::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            ClientSocket::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            ClientSocket::Tls(channel) => Pin::new(channel).poll_shutdown(cx),
         }
     }
 }

@@ -72,20 +72,20 @@ fn is_alone() -> bool {
 }
 
 /// Counts a waiting connection for as long as it exists: a task may be dropped while it waits.
-struct Waiting(&'static AtomicUsize);
+struct WriteWaitGuard(&'static AtomicUsize);
 
-impl Waiting {
-    fn begin() -> Option<Waiting> {
+impl WriteWaitGuard {
+    fn begin() -> Option<WriteWaitGuard> {
         let waiting = WAITING.with(|waiting| *waiting);
         if waiting.load(Relaxed) >= WAITING_MAX {
             return None;
         }
         waiting.fetch_add(1, Relaxed);
-        Some(Waiting(waiting))
+        Some(WriteWaitGuard(waiting))
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WriteWaitGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -96,7 +96,7 @@ pub(super) async fn others_first() {
     if is_alone() {
         return;
     }
-    let Some(_waiting) = Waiting::begin() else {
+    let Some(_waiting) = WriteWaitGuard::begin() else {
         return;
     };
     let mut is_over = false;
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn who_goes_on_elsewhere_is_counted_where_he_began() {
-        let waiting = Waiting::begin().expect("nobody waits");
+        let waiting = WriteWaitGuard::begin().expect("nobody waits");
         std::thread::spawn(move || drop(waiting))
             .join()
             .expect("it is counted down");

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::Bus;
-use super::links::{self, Peer};
+use super::links::{self, ClusterLinkPeer};
 use crate::net::listener;
-use crate::net::stream::Stream;
+use crate::net::stream::ClientSocket;
 use crate::telemetry::log;
 use crate::tls::handshake;
 use basalt_commands::config::Config;
@@ -98,11 +98,11 @@ fn admit(bus: &'static Bus, socket: TcpStream, peer: SocketAddr) {
     bus.runtime.spawn(async move {
         let _permit = permit;
         let proof = match context {
-            Some(_) => Peer::Proven,
-            None => Peer::Anybody,
+            Some(_) => ClusterLinkPeer::Proven,
+            None => ClusterLinkPeer::Anybody,
         };
         let stream = match context {
-            None => Stream::Tcp(socket),
+            None => ClientSocket::Tcp(socket),
             Some(context) => {
                 let shaking = handshake::accept(socket, context);
                 let shaken = tokio::time::timeout(HANDSHAKE_TIME_MAX, shaking).await;
@@ -112,7 +112,7 @@ fn admit(bus: &'static Bus, socket: TcpStream, peer: SocketAddr) {
                     Err(_) => Err("timed out".to_owned()),
                 };
                 match opened {
-                    Ok(channel) => Stream::Tls(Box::new(channel)),
+                    Ok(channel) => ClientSocket::Tls(Box::new(channel)),
                     Err(why) => {
                         return log::warn_seldom(
                             "cluster-bus-tls",

@@ -27,7 +27,7 @@ use basalt_engine::{Engine, Now};
 const DELETED_TOGETHER: usize = 64;
 
 /// An effect on the rest of the server.
-pub(super) enum Effect {
+pub(super) enum NodeEffect {
     Follow(String, u16),
     Lead,
     Pause(Millis),
@@ -42,7 +42,7 @@ pub(super) enum Effect {
 
 /// Work that waits until this server can serve as a primary.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct DeferredPrimaryWork {
     /// The slot map to publish then.
     map: Option<Arc<ClusterMap>>,
     /// All data is to be deleted then.
@@ -51,20 +51,20 @@ pub(super) struct Held {
 
 impl Bus {
     /// Carries out one effect.
-    pub(super) fn carry_out_one(&'static self, effect: Effect) {
+    pub(super) fn carry_out_one(&'static self, effect: NodeEffect) {
         match effect {
-            Effect::Follow(ip, port) => self.change_role(Some((ip, port)), || ()),
-            Effect::Lead => {
+            NodeEffect::Follow(ip, port) => self.change_role(Some((ip, port)), || ()),
+            NodeEffect::Lead => {
                 // The slot map directs commands here only once they can be run here.
                 self.leading.fetch_add(1, Relaxed);
                 self.change_role(None, move || self.leads());
             }
-            Effect::Pause(until) => self.hold_writes(until),
-            Effect::Unpause => {
+            NodeEffect::Pause(until) => self.hold_writes(until),
+            NodeEffect::Unpause => {
                 self.core.lock().is_landing = false;
                 self.service.end_pause(Reason::Failover);
             }
-            Effect::FlushAll => {
+            NodeEffect::FlushAll => {
                 let mut held = self.held.lock();
                 match self.leading.load(Relaxed) {
                     // The stream of its primary has to end first.
@@ -72,12 +72,12 @@ impl Bus {
                     0 => self.flush(),
                 }
             }
-            Effect::DeleteKeys(slots) => self.delete_keys(slots),
-            Effect::Deliver(message, is_shard) => self.deliver(&message, is_shard),
-            Effect::DeleteUnfinished => {
+            NodeEffect::DeleteKeys(slots) => self.delete_keys(slots),
+            NodeEffect::Deliver(message, is_shard) => self.deliver(&message, is_shard),
+            NodeEffect::DeleteUnfinished => {
                 self.runtime.spawn(self.delete_unfinished());
             }
-            Effect::Publish(map) => {
+            NodeEffect::Publish(map) => {
                 let mut held = self.held.lock();
                 if self.leading.load(Relaxed) > 0 {
                     held.map = Some(map);
@@ -109,15 +109,15 @@ impl Bus {
         let core = self.core.lock();
         let mut held = self.held.lock();
         if self.leading.fetch_sub(1, Relaxed) == 1 {
-            let Held { map, flushes } = std::mem::take(&mut *held);
+            let DeferredPrimaryWork { map, flushes } = std::mem::take(&mut *held);
             if flushes {
                 self.flush();
             }
             if let Some(map) = map {
-                self.effects.queue(Effect::Publish(map));
+                self.effects.queue(NodeEffect::Publish(map));
             }
             // After the map, which states that this node is a primary and which slots are not its own.
-            self.effects.queue(Effect::DeleteUnfinished);
+            self.effects.queue(NodeEffect::DeleteUnfinished);
         }
         drop(held);
         drop(core);

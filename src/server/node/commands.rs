@@ -7,7 +7,7 @@ use super::saving::Proof;
 use super::{Bus, NO_KIND};
 use crate::telemetry::log;
 use basalt_commands::client::shared::Shared;
-use basalt_commands::cluster::change::Change;
+use basalt_commands::cluster::change::ClusterChange;
 use basalt_commands::cluster::map::ClusterMap;
 use basalt_commands::cluster::node_id::NodeId;
 use basalt_commands::cluster::output::LinkId;
@@ -28,9 +28,9 @@ impl Bus {
     /// node takes its first slot is on the disk before OK, as all promises are; later changes in that epoch follow
     /// within a tenth of a second. A node that crashes meanwhile leaves a slot open that `redis-cli --cluster fix`
     /// closes.
-    pub(super) fn change_now(&'static self, change: Change) -> Result<String, String> {
-        let is_set_slot = matches!(change, Change::SetSlot { .. });
-        if let Change::SetSlot { slot, .. } = change {
+    pub(super) fn change_now(&'static self, change: ClusterChange) -> Result<String, String> {
+        let is_set_slot = matches!(change, ClusterChange::SetSlot { .. });
+        if let ClusterChange::SetSlot { slot, .. } = change {
             if let Some(error) = self.refuses_by_hand(slot) {
                 return Err(error);
             }
@@ -65,10 +65,12 @@ impl Bus {
     }
 
     /// Returns how certain it must be, before the change is made, that the file can be written.
-    fn wanted_proof(&self, change: &Change) -> Proof {
+    fn wanted_proof(&self, change: &ClusterChange) -> Proof {
         match change {
-            Change::TakeSlots { .. } | Change::SaveConfig => Proof::New,
-            Change::SetSlot { slot, to } if !self.core.lock().machine.takes_epoch(*slot, *to) => {
+            ClusterChange::TakeSlots { .. } | ClusterChange::SaveConfig => Proof::New,
+            ClusterChange::SetSlot { slot, to }
+                if !self.core.lock().machine.takes_epoch(*slot, *to) =>
+            {
                 Proof::NoFailure
             }
             _ => Proof::Recent,
@@ -88,7 +90,7 @@ impl Cluster for &'static Bus {
         map
     }
 
-    fn change(&self, change: Change) -> Awaited {
+    fn change(&self, change: ClusterChange) -> Awaited {
         let bus = *self;
         let begin = move |done: Done| {
             let change = change.clone();

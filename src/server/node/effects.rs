@@ -10,12 +10,12 @@ use std::collections::VecDeque;
 use parking_lot::{Condvar, Mutex};
 
 /// Queue of effects that one thread at a time carries out in order.
-pub(super) struct Effects<E> {
-    queue: Mutex<Queue<E>>,
+pub(super) struct SerialEffectQueue<E> {
+    queue: Mutex<EffectQueue<E>>,
     done: Condvar,
 }
 
-struct Queue<E> {
+struct EffectQueue<E> {
     waiting: VecDeque<E>,
     queued: u64,
     done: u64,
@@ -24,12 +24,12 @@ struct Queue<E> {
 
 /// Position in the queue: the number of effects queued up to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place(u64);
+pub(super) struct EffectPosition(u64);
 
-impl<E> Default for Effects<E> {
+impl<E> Default for SerialEffectQueue<E> {
     fn default() -> Self {
-        Effects {
-            queue: Mutex::new(Queue {
+        SerialEffectQueue {
+            queue: Mutex::new(EffectQueue {
                 waiting: VecDeque::new(),
                 queued: 0,
                 done: 0,
@@ -40,7 +40,7 @@ impl<E> Default for Effects<E> {
     }
 }
 
-impl<E> Effects<E> {
+impl<E> SerialEffectQueue<E> {
     /// Queues an effect. Called under the machine's lock.
     pub(super) fn queue(&self, effect: E) {
         let mut queue = self.queue.lock();
@@ -49,8 +49,8 @@ impl<E> Effects<E> {
     }
 
     /// Returns the position of the last effect queued.
-    pub(super) fn last(&self) -> Place {
-        Place(self.queue.lock().queued)
+    pub(super) fn last(&self) -> EffectPosition {
+        EffectPosition(self.queue.lock().queued)
     }
 
     /// Carries out all waiting effects, unless another thread is doing so.
@@ -69,7 +69,7 @@ impl<E> Effects<E> {
     }
 
     /// Waits until all effects up to a position are done; some thread must have begun to carry them out.
-    pub(super) fn wait(&self, place: Place) {
+    pub(super) fn wait(&self, place: EffectPosition) {
         let mut queue = self.queue.lock();
         while queue.done < place.0 {
             self.done.wait(&mut queue);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn effects_are_carried_out_once_and_in_order_whoever_does_it() {
-        let (effects, seen) = (Effects::default(), Mutex::new(Vec::new()));
+        let (effects, seen) = (SerialEffectQueue::default(), Mutex::new(Vec::new()));
         let order = Mutex::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -27,21 +27,23 @@ use tokio::sync::Notify;
 
 use super::Bus;
 use crate::net::listener;
-use crate::net::stream::Stream;
+use crate::net::stream::ClientSocket;
 use crate::telemetry::log;
 use crate::tls::handshake;
 use basalt_commands::cluster::node_id::NodeId;
 use basalt_commands::cluster::output::LinkId;
 use basalt_commands::cluster::packet::Packet;
 use basalt_commands::cluster::wire::decode::Refused;
-use basalt_commands::cluster::wire::reader::{Broken, Reader, UNPROVEN_BYTES_MAX};
+use basalt_commands::cluster::wire::reader::{
+    ClusterPacketReader, PacketStreamError, UNPROVEN_BYTES_MAX,
+};
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
 /// Maximum bytes queued for a link, where the configuration sets no limit.
 const QUEUE_BYTES_MAX: usize = 1 << 30;
 /// Overhead of a queue, and of each of its packets.
-const QUEUE_BYTES: usize = size_of::<Queue>();
+const QUEUE_BYTES: usize = size_of::<ClusterLinkQueue>();
 const PACKET_BYTES: usize = size_of::<Bytes>();
 /// Number of received packets for which a link keeps capacity.
 const PACKETS_KEPT: usize = 4;
@@ -62,7 +64,7 @@ const INBOUND_BYTES_MAX: usize = 2 * UNPROVEN_BYTES_MAX;
 
 /// The peer of a link.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Peer {
+pub(super) enum ClusterLinkPeer {
     /// A node that this node has connected to, or one that has shown a certificate.
     Proven,
     /// Anyone who can reach the port.
@@ -75,7 +77,7 @@ pub(super) struct Inbound(AtomicUsize);
 
 impl Inbound {
     /// Updates the bytes counted for a link; returns whether the total of all links is too high.
-    fn count(&self, queue: &Queue, bytes: usize) -> bool {
+    fn count(&self, queue: &ClusterLinkQueue, bytes: usize) -> bool {
         let before = queue.counted.swap(bytes, Relaxed);
         let all = self.0.fetch_add(bytes.wrapping_sub(before), Relaxed);
         all.wrapping_add(bytes).wrapping_sub(before) > INBOUND_BYTES_MAX
@@ -84,7 +86,7 @@ impl Inbound {
 
 /// Memory of a link: packets to be sent, and the beginning of an incoming one.
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct ClusterLinkQueue {
     packets: Mutex<VecDeque<Bytes>>,
     /// Bytes of all packets to be sent.
     bytes: AtomicUsize,
@@ -97,7 +99,7 @@ pub(super) struct Queue {
     closed: Notify,
 }
 
-impl Queue {
+impl ClusterLinkQueue {
     /// Returns the memory of the packets to be sent, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         QUEUE_BYTES + self.bytes.load(Relaxed)
@@ -155,8 +157,8 @@ impl Queue {
 }
 
 /// A link, as seen outside its task.
-struct Link {
-    queue: Arc<Queue>,
+struct BusLink {
+    queue: Arc<ClusterLinkQueue>,
     is_open: bool,
 }
 
@@ -182,13 +184,13 @@ pub(super) struct Volume {
 
 /// All links, by their numbers.
 #[derive(Default)]
-pub(super) struct Links(BTreeMap<LinkId, Link>);
+pub(super) struct Links(BTreeMap<LinkId, BusLink>);
 
 impl Links {
     /// Adds a link, which is open or to be opened; returns its send queue.
-    pub(super) fn add(&mut self, id: LinkId, is_open: bool) -> Arc<Queue> {
-        let queue = Arc::<Queue>::default();
-        let link = Link {
+    pub(super) fn add(&mut self, id: LinkId, is_open: bool) -> Arc<ClusterLinkQueue> {
+        let queue = Arc::<ClusterLinkQueue>::default();
+        let link = BusLink {
             queue: Arc::clone(&queue),
             is_open,
         };
@@ -260,7 +262,7 @@ pub(super) async fn connect(
     bus: &'static Bus,
     id: LinkId,
     (ip, port): (String, u16),
-    queue: Arc<Queue>,
+    queue: Arc<ClusterLinkQueue>,
 ) {
     let patience = bus.node_timeout().max(CONNECT_TIME_MIN);
     let opened = tokio::select! {
@@ -271,7 +273,7 @@ pub(super) async fn connect(
     match opened {
         Ok((stream, peer, local)) => {
             bus.opened(id, &ip_of(peer), &ip_of(local));
-            serve(bus, id, stream, queue, (peer, Peer::Proven)).await;
+            serve(bus, id, stream, queue, (peer, ClusterLinkPeer::Proven)).await;
         }
         Err(error) => {
             tracing::debug!("Unable to connect to Cluster Node [{ip}]:{port}: {error}");
@@ -284,7 +286,7 @@ pub(super) async fn open(
     bus: &Bus,
     ip: &str,
     port: u16,
-) -> io::Result<(Stream, SocketAddr, SocketAddr)> {
+) -> io::Result<(ClientSocket, SocketAddr, SocketAddr)> {
     let config = bus.service.config.load_full();
     let from = config.bind_source_addr.parse::<IpAddr>().ok();
     let socket = match ip.parse::<IpAddr>() {
@@ -299,11 +301,11 @@ pub(super) async fn open(
     let (peer, local) = (socket.peer_addr()?, socket.local_addr()?);
     let _ = listener::prepare(&socket, bus.keepalive_s());
     let stream = match config.tls_cluster {
-        false => Stream::Tcp(socket),
+        false => ClientSocket::Tcp(socket),
         true => {
             let contexts = bus.service.tls.current().ok_or(ErrorKind::NotConnected)?;
             let shaken = handshake::connect(socket, ip, &contexts).await;
-            Stream::Tls(Box::new(shaken.map_err(io::Error::other)?))
+            ClientSocket::Tls(Box::new(shaken.map_err(io::Error::other)?))
         }
     };
     Ok((stream, peer, local))
@@ -329,15 +331,15 @@ pub(super) fn ip_of(address: SocketAddr) -> String {
 pub(super) async fn serve(
     bus: &'static Bus,
     id: LinkId,
-    stream: Stream,
-    queue: Arc<Queue>,
-    (peer, proof): (SocketAddr, Peer),
+    stream: ClientSocket,
+    queue: Arc<ClusterLinkQueue>,
+    (peer, proof): (SocketAddr, ClusterLinkPeer),
 ) {
     let (reading, writing) = tokio::io::split(stream);
     let counted = Counted {
         bus,
         queue: &queue,
-        counts: proof == Peer::Anybody,
+        counts: proof == ClusterLinkPeer::Anybody,
     };
     let why = tokio::select! {
         why = read(bus, id, reading, peer, &counted) => why,
@@ -351,7 +353,7 @@ pub(super) async fn serve(
 /// Guard that accounts for the memory of a link until its end.
 struct Counted<'q> {
     bus: &'static Bus,
-    queue: &'q Queue,
+    queue: &'q ClusterLinkQueue,
     counts: bool,
 }
 
@@ -371,13 +373,13 @@ impl Drop for Counted<'_> {
 }
 
 /// Number of bytes read, and the reader's result for them.
-type Fed = (usize, Result<(), Broken>);
+type Fed = (usize, Result<(), PacketStreamError>);
 
 /// Reads available data into the thread's buffer and feeds it; the buffer's contents must not be kept.
 fn poll_feed(
     cx: &mut Context<'_>,
-    stream: &mut ReadHalf<Stream>,
-    feed: &mut impl FnMut(&[u8]) -> Result<(), Broken>,
+    stream: &mut ReadHalf<ClientSocket>,
+    feed: &mut impl FnMut(&[u8]) -> Result<(), PacketStreamError>,
 ) -> Poll<io::Result<Fed>> {
     READ.with_borrow_mut(|bytes| {
         let mut read = ReadBuf::new(bytes);
@@ -390,13 +392,13 @@ fn poll_feed(
 async fn read(
     bus: &'static Bus,
     id: LinkId,
-    mut stream: ReadHalf<Stream>,
+    mut stream: ReadHalf<ClientSocket>,
     peer: SocketAddr,
     counted: &Counted<'_>,
 ) -> String {
     let mut reader = match counted.counts {
-        true => Reader::unproven(),
-        false => Reader::default(),
+        true => ClusterPacketReader::unproven(),
+        false => ClusterPacketReader::default(),
     };
     let mut packets: Vec<Result<Packet, Refused>> = Vec::new();
     loop {
@@ -437,7 +439,7 @@ async fn read(
     }
 }
 
-async fn write(bus: &Bus, mut stream: WriteHalf<Stream>, counted: &Counted<'_>) -> String {
+async fn write(bus: &Bus, mut stream: WriteHalf<ClientSocket>, counted: &Counted<'_>) -> String {
     let queue = counted.queue;
     loop {
         let packet = queue.first().await;
@@ -460,7 +462,7 @@ mod tests {
 
     #[test]
     fn a_queue_counts_what_waits_and_has_a_bound() {
-        let queue = Queue::default();
+        let queue = ClusterLinkQueue::default();
         let empty = queue.memory_bytes();
         assert!(queue.push(Bytes::from(vec![0; 1000])));
         assert!(queue.push(Bytes::from(vec![0; 500])));

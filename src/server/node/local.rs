@@ -2,7 +2,7 @@
 
 use super::Bus;
 use basalt_commands::cluster::settings::{Local, PrimaryLink};
-use basalt_commands::command::host::primary::Primary;
+use basalt_commands::command::host::primary::HostPrimary;
 
 /// The server as queried by the machine. No query locks a shard, as the machine calls them under its lock.
 pub(super) struct Here(pub(super) &'static Bus);

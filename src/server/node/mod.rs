@@ -20,7 +20,7 @@
 //! however busy the threads are that serve clients.
 //!
 //! The machine and the table of links share one lock. Effects on the rest of the server are queued under it and carried
-//! out without it ([`Effects`]); the file is written without it too ([`saving`]).
+//! out without it ([`SerialEffectQueue`]); the file is written without it too ([`saving`]).
 
 mod accepting;
 mod carrying;
@@ -57,19 +57,19 @@ use basalt_commands::cluster::machine::Machine;
 use basalt_commands::cluster::map::ClusterMap;
 use basalt_commands::cluster::output::{Level, LinkId, Output};
 use basalt_commands::cluster::packet::Packet;
-use basalt_commands::cluster::settings::Settings;
+use basalt_commands::cluster::settings::ClusterSettings;
 use basalt_commands::cluster::wire::decode::Refused;
 use basalt_commands::cluster::wire::encode::encode;
 use basalt_commands::config::Config;
 use basalt_commands::config::values::ClusterMode;
-use carrying::{Effect, Held};
-use effects::Effects;
+use carrying::{DeferredPrimaryWork, NodeEffect};
+use effects::SerialEffectQueue;
 use file::NodesFile;
-use links::{Inbound, LinkFigures, Links, Queue, Volume};
+use links::{ClusterLinkQueue, Inbound, LinkFigures, Links, Volume};
 use local::Here;
 use moving::Moves;
-use outbox::Outbox;
-use saving::Saver;
+use outbox::ClusterPublishQueue;
+use saving::NodesConfSaver;
 
 /// Interval between ticks of the machine.
 const TICK: Duration = Duration::from_millis(100);
@@ -86,7 +86,7 @@ const NO_KIND: u64 = u64::MAX;
 struct Core {
     machine: Machine,
     links: Links,
-    settings: Settings,
+    settings: ClusterSettings,
     /// Why the file could not be written, if it could not.
     unsaved: Option<String>,
     /// The packet encoded last: most go to several nodes.
@@ -105,13 +105,13 @@ pub(crate) struct Bus {
     volume: Volume,
     inbound: Inbound,
     core: Mutex<Core>,
-    saver: Saver,
-    effects: Effects<Effect>,
+    saver: NodesConfSaver,
+    effects: SerialEffectQueue<NodeEffect>,
     /// Number of promotions to primary in progress.
     leading: AtomicUsize,
     /// Work that waits for their end.
-    held: Mutex<Held>,
-    outbox: Outbox,
+    held: Mutex<DeferredPrimaryWork>,
+    outbox: ClusterPublishQueue,
     moves: Moves,
     admitted: Arc<Semaphore>,
     dropped_kind: AtomicU64,
@@ -177,11 +177,11 @@ impl Bus {
                 written: None,
                 is_landing: false,
             }),
-            saver: Saver::default(),
-            effects: Effects::default(),
+            saver: NodesConfSaver::default(),
+            effects: SerialEffectQueue::default(),
             leading: AtomicUsize::new(0),
             held: Mutex::default(),
-            outbox: Outbox::default(),
+            outbox: ClusterPublishQueue::default(),
             moves: Moves::default(),
             admitted: Arc::new(Semaphore::new(INBOUND_MAX)),
             dropped_kind: AtomicU64::new(NO_KIND),
@@ -283,18 +283,18 @@ impl Bus {
                 Output::Send(link, packet) => self.send(core, link, packet),
                 Output::Save(_) => drop(self.saver.ask_now()),
                 Output::SaveSoon => drop(self.saver.ask_soon()),
-                Output::Follow { ip, port } => self.effects.queue(Effect::Follow(ip, port)),
-                Output::Lead => self.effects.queue(Effect::Lead),
+                Output::Follow { ip, port } => self.effects.queue(NodeEffect::Follow(ip, port)),
+                Output::Lead => self.effects.queue(NodeEffect::Lead),
                 Output::Pause(until) => {
                     core.is_landing = true;
                     goes_on = false;
-                    self.effects.queue(Effect::Pause(until));
+                    self.effects.queue(NodeEffect::Pause(until));
                 }
                 Output::Unpause => goes_on = true,
-                Output::FlushAll => self.effects.queue(Effect::FlushAll),
-                Output::DeleteKeys(slots) => self.effects.queue(Effect::DeleteKeys(slots)),
+                Output::FlushAll => self.effects.queue(NodeEffect::FlushAll),
+                Output::DeleteKeys(slots) => self.effects.queue(NodeEffect::DeleteKeys(slots)),
                 Output::Deliver { message, is_shard } => {
-                    self.effects.queue(Effect::Deliver(message, is_shard));
+                    self.effects.queue(NodeEffect::Deliver(message, is_shard));
                 }
                 Output::Publish => is_map_new = true,
                 Output::Log(level, text) => write_line(level, &text),
@@ -305,11 +305,11 @@ impl Bus {
         }
         if is_map_new {
             let map = Arc::new(core.machine.map());
-            self.effects.queue(Effect::Publish(map));
+            self.effects.queue(NodeEffect::Publish(map));
         }
         if goes_on {
             // Writes that waited are routed by the current map.
-            self.effects.queue(Effect::Unpause);
+            self.effects.queue(NodeEffect::Unpause);
         }
     }
 
@@ -389,7 +389,7 @@ impl Bus {
     }
 
     /// Registers a link that another node has opened: returns its number and its send queue.
-    fn accepted(&'static self, peer_ip: &str, local_ip: &str) -> (LinkId, Arc<Queue>) {
+    fn accepted(&'static self, peer_ip: &str, local_ip: &str) -> (LinkId, Arc<ClusterLinkQueue>) {
         self.call(|core, now, _| {
             let id = core.machine.accepted(peer_ip, local_ip, now);
             (id, core.links.add(id, true))

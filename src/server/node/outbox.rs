@@ -15,13 +15,13 @@ const MESSAGE_BYTES: usize = size_of::<(Message, bool)>();
 
 /// Bounded queue of published messages for other nodes.
 #[derive(Default)]
-pub(super) struct Outbox {
+pub(super) struct ClusterPublishQueue {
     waiting: Mutex<Vec<(Message, bool)>>,
     bytes: AtomicUsize,
     wake: Notify,
 }
 
-impl Outbox {
+impl ClusterPublishQueue {
     /// Adds a message, and whether it is for subscribers of shard channels; returns false if the outbox is full.
     pub(super) fn put(&self, message: Message, is_shard: bool) -> bool {
         let bytes = message.channel.len() + message.payload.len() + MESSAGE_BYTES;
@@ -64,7 +64,7 @@ mod tests {
 
     #[tokio::test]
     async fn messages_wait_in_order_and_within_a_bound() {
-        let outbox = Outbox::default();
+        let outbox = ClusterPublishQueue::default();
         assert!(outbox.put(message(BYTES_MAX / 2), false));
         assert!(outbox.put(message(1), true));
         assert!(!outbox.put(message(BYTES_MAX / 2), false));

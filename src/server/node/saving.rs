@@ -30,8 +30,8 @@ const PROVEN_FOR: Duration = Duration::from_secs(1);
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// Coordinator between requests to write the cluster config file and the thread that writes it.
-pub(super) struct Saver {
-    state: Mutex<State>,
+pub(super) struct NodesConfSaver {
+    state: Mutex<NodesConfSaveState>,
     /// Signals that there may be something to write.
     asked: Condvar,
     /// Signals the end of an attempt.
@@ -44,7 +44,7 @@ pub(super) struct SaveRequest(u64);
 
 /// Work for the writing thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
+enum NodesConfTask {
     /// Sync the file; with `is_forced`, even if it is up to date.
     Save { is_forced: bool },
     /// Make changes survive a crash of the process.
@@ -62,7 +62,7 @@ pub(super) enum Proof {
     New,
 }
 
-struct State {
+struct NodesConfSaveState {
     asked: u64,
     /// The last request covered by an attempt.
     tried: u64,
@@ -82,10 +82,10 @@ struct State {
     proven: Option<Instant>,
 }
 
-impl Default for Saver {
+impl Default for NodesConfSaver {
     fn default() -> Self {
-        Saver {
-            state: Mutex::new(State {
+        NodesConfSaver {
+            state: Mutex::new(NodesConfSaveState {
                 asked: 0,
                 tried: 0,
                 written: 0,
@@ -102,7 +102,7 @@ impl Default for Saver {
     }
 }
 
-impl Saver {
+impl NodesConfSaver {
     fn ask(&self, within: Duration, is_forced: bool) -> SaveRequest {
         let mut state = self.state.lock();
         let at = Instant::now() + within;
@@ -181,7 +181,7 @@ impl Saver {
     }
 
     /// Waits until there is work.
-    fn until_due(&self) -> Work {
+    fn until_due(&self) -> NodesConfTask {
         let mut state = self.state.lock();
         loop {
             let due = state.due;
@@ -189,9 +189,9 @@ impl Saver {
                 Some(at) if at <= Instant::now() => {
                     (state.due, state.is_keeping) = (None, false);
                     let is_forced = std::mem::take(&mut state.is_forced);
-                    return Work::Save { is_forced };
+                    return NodesConfTask::Save { is_forced };
                 }
-                _ if std::mem::take(&mut state.is_keeping) => return Work::Keep,
+                _ if std::mem::take(&mut state.is_keeping) => return NodesConfTask::Keep,
                 None => self.asked.wait(&mut state),
                 Some(at) => drop(self.asked.wait_until(&mut state, at)),
             }
@@ -231,8 +231,8 @@ impl Bus {
         let started = stack::spawn("basalt-nodes".to_owned(), move || {
             loop {
                 match self.saver.until_due() {
-                    Work::Save { is_forced } => self.save(&mut file, is_forced),
-                    Work::Keep => self.keep(&mut file),
+                    NodesConfTask::Save { is_forced } => self.save(&mut file, is_forced),
+                    NodesConfTask::Keep => self.keep(&mut file),
                 }
                 self.carry_out();
             }
@@ -312,10 +312,10 @@ mod tests {
 
     #[test]
     fn requests_are_written_together_and_those_that_wait_hear_of_it() {
-        let saver = Saver::default();
+        let saver = NodesConfSaver::default();
         let first = saver.ask_soon();
         let second = saver.ask_now();
-        assert_eq!(saver.until_due(), Work::Save { is_forced: false });
+        assert_eq!(saver.until_due(), NodesConfTask::Save { is_forced: false });
         assert_eq!(saver.last(), second);
         saver.note(second, &Ok(()));
         assert_eq!(saver.wait(first), Ok(()));
@@ -326,14 +326,14 @@ mod tests {
 
     #[test]
     fn a_failure_is_told_to_those_that_wait_and_tried_again() {
-        let saver = Saver::default();
+        let saver = NodesConfSaver::default();
         let request = saver.ask_now();
-        assert_eq!(saver.until_due(), Work::Save { is_forced: false });
+        assert_eq!(saver.until_due(), NodesConfTask::Save { is_forced: false });
         let why = Err("No space left on device".to_owned());
         assert_eq!(saver.prove(Proof::NoFailure), Ok(()));
         saver.note(request, &why);
         assert_eq!(saver.wait(request), why);
-        let again = Work::Save { is_forced: true };
+        let again = NodesConfTask::Save { is_forced: true };
         assert_eq!(saver.until_due(), again, "even if nothing has changed");
         saver.note(request, &Ok(()));
         assert_eq!(saver.wait(request), Ok(()));
@@ -341,13 +341,13 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_waited_for_without_the_disk() {
-        let saver = Saver::default();
+        let saver = NodesConfSaver::default();
         std::thread::scope(|threads| {
             let waiting = threads.spawn(|| saver.wait_kept());
-            assert_eq!(saver.until_due(), Work::Keep);
+            assert_eq!(saver.until_due(), NodesConfTask::Keep);
             saver.note_kept(saver.last());
             assert_eq!(waiting.join().expect("it ends"), Ok(()));
         });
-        assert_eq!(saver.until_due(), Work::Save { is_forced: false });
+        assert_eq!(saver.until_due(), NodesConfTask::Save { is_forced: false });
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Bus;
 use crate::telemetry::log;
-use basalt_commands::cluster::change::Change;
+use basalt_commands::cluster::change::ClusterChange;
 use basalt_commands::cluster::flags::NodeFlags;
 use basalt_commands::cluster::map::ClusterMap;
 use basalt_commands::config::Config;
@@ -61,7 +61,7 @@ impl Bus {
             .iter()
             .filter(|(address, _)| !knows(&map, *address, is_tls));
         for (address, bus_port) in unknown.take(MET_TOGETHER) {
-            let change = Change::Meet {
+            let change = ClusterChange::Meet {
                 ip: address.ip().to_string(),
                 port: address.port(),
                 bus_port: *bus_port,

@@ -1,6 +1,6 @@
 //! The machine's settings, from the configuration.
 
-use basalt_commands::cluster::settings::Settings;
+use basalt_commands::cluster::settings::ClusterSettings;
 use basalt_commands::config::Config;
 
 /// Distance between the client port and the bus port, unless the latter is configured.
@@ -27,10 +27,10 @@ fn client_port(config: &Config) -> u16 {
 }
 
 /// Returns the settings, with the announced ports.
-pub(super) fn of(config: &Config) -> Settings {
+pub(super) fn of(config: &Config) -> ClusterSettings {
     let announced = |announced: u16, own: u16| if announced == 0 { own } else { announced };
     let own_bus_port = bus_port(config).unwrap_or(0);
-    Settings {
+    ClusterSettings {
         node_timeout: config.cluster_node_timeout.unsigned_abs(),
         ping_interval: config.cluster_ping_interval.unsigned_abs(),
         migration_barrier: config.cluster_migration_barrier,

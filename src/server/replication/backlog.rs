@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::persist::oplog::{self, Gate, Home, Item, StreamReader};
+use crate::persist::oplog::{self, Gate, Home, OpLogItem, StreamReader};
 use basalt_core::alloc::account::size_class;
 use basalt_engine::record::Audience;
 
@@ -40,7 +40,7 @@ const SAMPLES_MAX: usize = 4096;
 /// The newest bytes of the replication stream, shared by all replicas; see the module.
 #[derive(Default)]
 pub struct Backlog {
-    inner: Mutex<Inner>,
+    inner: Mutex<BacklogState>,
     end: AtomicU64,
     /// Bytes kept even if every cursor has read them.
     size_bytes: AtomicU64,
@@ -56,7 +56,7 @@ pub struct Backlog {
     beyond_bytes: Arc<AtomicI64>,
 }
 
-struct Piece {
+struct BacklogChunk {
     /// Offset of the last byte.
     end: u64,
     bytes: Bytes,
@@ -65,7 +65,7 @@ struct Piece {
 }
 
 /// A block of which pieces are held, and more may come.
-struct Block {
+struct BacklogBlock {
     number: NonZeroU64,
     bytes: u64,
     /// Sequence number of its last piece: the number of all pieces before it.
@@ -73,14 +73,14 @@ struct Block {
 }
 
 #[derive(Default)]
-struct Inner {
-    pieces: VecDeque<Piece>,
+struct BacklogState {
+    pieces: VecDeque<BacklogChunk>,
     /// Bytes in `pieces`.
     held_bytes: u64,
     /// Memory of the blocks that hold them, including parts that belonged to others or are still free.
     homes_bytes: u64,
     /// The newest block, if pieces of it are held.
-    newest_block: Option<Block>,
+    newest_block: Option<BacklogBlock>,
     dropped_pieces: u64,
     /// Memory about to be allocated, or just allocated, for the next pieces.
     expected_bytes: u64,
@@ -115,7 +115,7 @@ pub struct BacklogFigures {
     pub held_bytes: u64,
 }
 
-impl Inner {
+impl BacklogState {
     /// Returns the offset of the first byte held; one past the newest if none is.
     fn first(&self) -> u64 {
         self.end + 1 - self.held_bytes
@@ -141,7 +141,7 @@ impl Inner {
                     home.bytes
                 }
             };
-            self.pieces.push_back(Piece {
+            self.pieces.push_back(BacklogChunk {
                 end: self.end,
                 bytes,
                 home_bytes,
@@ -162,7 +162,7 @@ impl Inner {
             self.pieces[at as usize].home_bytes = block.bytes;
         }
         self.homes_bytes += bytes;
-        self.newest_block = Some(Block {
+        self.newest_block = Some(BacklogBlock {
             number,
             bytes,
             last_piece,
@@ -218,7 +218,7 @@ impl Backlog {
 
     /// Drops pieces that exceed the size and were read by all. The reported memory keeps up with the actual use,
     /// however much is dropped.
-    fn trim(&self, inner: &mut Inner) {
+    fn trim(&self, inner: &mut BacklogState) {
         let size_bytes = self.size_bytes.load(Relaxed);
         let unread = inner.cursors.values().min().copied();
         while inner.drop_one(size_bytes, unread) {
@@ -228,7 +228,7 @@ impl Backlog {
     }
 
     /// Reports the memory beyond the size, for a list of `room` pieces.
-    fn tell(&self, inner: &Inner, room: usize) {
+    fn tell(&self, inner: &BacklogState, room: usize) {
         if !inner.cursors.is_empty() {
             self.tell_all(inner, room);
             return;
@@ -242,16 +242,16 @@ impl Backlog {
     }
 
     /// Reports as [`Backlog::tell`] does while there are cursors.
-    fn tell_all(&self, inner: &Inner, room: usize) {
+    fn tell_all(&self, inner: &BacklogState, room: usize) {
         // With many short pieces, the list itself takes as much memory.
-        let list_bytes = size_class(room * size_of::<Piece>()) as u64;
+        let list_bytes = size_class(room * size_of::<BacklogChunk>()) as u64;
         let size_bytes = self.size_bytes.load(Relaxed);
         let beyond_bytes = (inner.taken_bytes() + list_bytes).saturating_sub(size_bytes);
         self.beyond_bytes.store(beyond_bytes.cast_signed(), Relaxed);
     }
 
     /// Appends a piece. A longer list is reported before it is allocated; otherwise keys would be evicted for it.
-    fn add(&self, inner: &mut Inner, bytes: Bytes, home: Home) {
+    fn add(&self, inner: &mut BacklogState, bytes: Bytes, home: Home) {
         let (len, room) = (inner.pieces.len(), inner.pieces.capacity());
         if inner.is_kept && len == room {
             let more = room.max(PIECES_ROOM_MIN);
@@ -325,7 +325,7 @@ impl Backlog {
         self.publish(inner);
     }
 
-    fn publish(&self, mut inner: parking_lot::MutexGuard<'_, Inner>) {
+    fn publish(&self, mut inner: parking_lot::MutexGuard<'_, BacklogState>) {
         self.trim(&mut inner);
         let end = inner.end;
         self.end.store(end, Release);
@@ -404,14 +404,14 @@ impl StreamReader for Backlog {
         }
     }
 
-    fn push(&self, items: &mut dyn Iterator<Item = Item>, position: u64) {
+    fn push(&self, items: &mut dyn Iterator<Item = OpLogItem>, position: u64) {
         let mut inner = self.inner.lock();
         let mut due = Vec::new();
         for item in items {
             match item {
-                Item::Bytes(bytes, home) if inner.is_fed => self.add(&mut inner, bytes, home),
-                Item::Bytes(..) => {}
-                Item::Mark(number, _) => {
+                OpLogItem::Bytes(bytes, home) if inner.is_fed => self.add(&mut inner, bytes, home),
+                OpLogItem::Bytes(..) => {}
+                OpLogItem::Mark(number, _) => {
                     if inner.feed_from.take_if(|mark| *mark == number).is_some() {
                         inner.is_fed = true;
                         // From this very byte on: the data that follows may already be in this batch.
@@ -495,7 +495,7 @@ impl Cursor {
         let first = inner.pieces.partition_point(|piece| piece.end < self.next);
         let mut room = bytes_max;
         let mut found = Vec::new();
-        for Piece { end, bytes, .. } in inner.pieces.range(first..) {
+        for BacklogChunk { end, bytes, .. } in inner.pieces.range(first..) {
             let left = (*end + 1).saturating_sub(self.next) as usize;
             let skipped = bytes.len().saturating_sub(left);
             let part = bytes.slice(skipped..bytes.len().min(skipped + room));
@@ -544,12 +544,12 @@ mod tests {
         String::from_utf8(pieces.concat()).expect("text")
     }
 
-    fn push(backlog: &Backlog, items: &[Item], position: u64) {
+    fn push(backlog: &Backlog, items: &[OpLogItem], position: u64) {
         backlog.push(&mut items.iter().cloned(), position);
     }
 
-    fn bytes(text: &'static str) -> Item {
-        Item::alone(Bytes::from_static(text.as_bytes()))
+    fn bytes(text: &'static str) -> OpLogItem {
+        OpLogItem::alone(Bytes::from_static(text.as_bytes()))
     }
 
     #[test]
@@ -558,7 +558,7 @@ mod tests {
         let told = Arc::default();
         let backlog = Arc::new(Backlog::telling(&told));
         let mark = backlog.feed_from(Box::new(|_| ()));
-        push(&backlog, &[Item::Mark(mark, 1)], 1);
+        push(&backlog, &[OpLogItem::Mark(mark, 1)], 1);
         let mut cursor = backlog.cursor(1).expect("the end");
         let before = thread_bytes();
         let check = |what: &str| {
@@ -575,11 +575,11 @@ mod tests {
                 block.put_slice(&[b'x'; 700]);
                 let bytes = block.split().freeze();
                 // Sometimes data is sent to others, and long arguments lie elsewhere.
-                let mut items = vec![Item::Bytes(bytes, home)];
+                let mut items = vec![OpLogItem::Bytes(bytes, home)];
                 if (number + piece) % 3 == 0 {
                     block.put_slice(b"for others");
                     drop(block.split());
-                    items.push(Item::alone(Bytes::from(vec![b'y'; 5 << 10])));
+                    items.push(OpLogItem::alone(Bytes::from(vec![b'y'; 5 << 10])));
                 }
                 backlog.push(&mut items.into_iter(), number + 1);
             }
@@ -645,16 +645,21 @@ mod tests {
         let mark = backlog.feed_from(Box::new(move |offset| {
             *found.lock() = from.cursor(offset + 1)
         }));
-        let items = [bytes("x"), Item::Mark(mark, 10), bytes("one"), bytes("two")];
+        let items = [
+            bytes("x"),
+            OpLogItem::Mark(mark, 10),
+            bytes("one"),
+            bytes("two"),
+        ];
         push(&backlog, &items, 20);
         let cursor = cursor.lock().take().expect("all behind the mark is there");
         assert_eq!(text(&cursor), "onetwo");
         let until = backlog.feed_until(false, Box::new(|_| ()));
         let again = backlog.feed_from(Box::new(|_| ()));
         let items = [
-            Item::Mark(until, 30),
+            OpLogItem::Mark(until, 30),
             bytes("y"),
-            Item::Mark(again, 40),
+            OpLogItem::Mark(again, 40),
             bytes("z"),
         ];
         push(&backlog, &items, 40);
@@ -679,14 +684,14 @@ mod tests {
         let until = backlog.feed_until(true, at_mark("until"));
         let items = [
             bytes("x"),
-            Item::Mark(from, 20),
+            OpLogItem::Mark(from, 20),
             bytes("one"),
-            Item::Mark(cut, 30),
+            OpLogItem::Mark(cut, 30),
         ];
         push(&backlog, &items, 30);
         push(
             &backlog,
-            &[bytes("two"), Item::Mark(until, 40), bytes("y")],
+            &[bytes("two"), OpLogItem::Mark(until, 40), bytes("y")],
             50,
         );
         assert_eq!(*found.lock(), [("from", 0), ("cut", 3), ("until", 6)]);

@@ -28,8 +28,8 @@ use crate::persist::oplog::OpLog;
 use crate::persist::snapshot::Snapshots;
 use crate::state::Service;
 use primary::Primary;
-use replica::Follower;
-use stream::Stream;
+use replica::PrimaryFollower;
+use stream::ReplicationStream;
 
 /// Both halves of replication, with the log that feeds the stream.
 pub struct Replication {
@@ -38,7 +38,7 @@ pub struct Replication {
     /// The half that sends the stream.
     pub primary: Arc<Primary>,
     /// The half that follows a primary.
-    pub replica: &'static Follower,
+    pub replica: &'static PrimaryFollower,
 }
 
 impl Replication {
@@ -50,7 +50,7 @@ impl Replication {
         (aof, files): (Arc<Aof>, Arc<dyn Files>),
         runtime: &Handle,
     ) -> Arc<Replication> {
-        let stream = Stream::new(
+        let stream = ReplicationStream::new(
             service.pubsub.interest(),
             Arc::clone(&log),
             &service.telemetry.replication.kept_bytes,
@@ -67,7 +67,7 @@ impl Replication {
         Arc::new(Replication {
             log,
             primary,
-            replica: Follower::new(service, stream, aof, runtime),
+            replica: PrimaryFollower::new(service, stream, aof, runtime),
         })
     }
 }

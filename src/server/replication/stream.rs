@@ -14,7 +14,7 @@ use tokio::sync::{MutexGuard as AsyncGuard, watch};
 use super::backlog::{AtMark, Backlog};
 use super::history::History;
 use crate::persist::oplog::OpLog;
-use crate::persist::snapshot::{Fields, Origin};
+use crate::persist::snapshot::{Fields, SnapshotSource};
 use basalt_commands::command::host::primary::StreamFacts;
 use basalt_engine::effect::Interest;
 use basalt_engine::record::{self, Audience, Head, Log as _, Records};
@@ -34,7 +34,7 @@ pub enum Source {
 const MARK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The replication stream of this server: backlog, ids and source.
-pub struct Stream {
+pub struct ReplicationStream {
     /// The newest bytes.
     pub backlog: Arc<Backlog>,
     history: Mutex<History>,
@@ -50,16 +50,16 @@ pub struct Stream {
     changes: watch::Sender<usize>,
 }
 
-impl Stream {
+impl ReplicationStream {
     /// Creates an empty stream without a source. `kept_bytes` reports the memory kept for slow replicas alone.
     pub fn new(
         interest: Arc<Interest>,
         log: Arc<OpLog>,
         kept_bytes: &Arc<AtomicI64>,
-    ) -> Arc<Stream> {
+    ) -> Arc<ReplicationStream> {
         let backlog = Arc::new(Backlog::telling(kept_bytes));
         log.subscribe(Arc::clone(&backlog) as _);
-        Arc::new(Stream {
+        Arc::new(ReplicationStream {
             backlog,
             history: Mutex::default(),
             interest,
@@ -95,7 +95,7 @@ impl Stream {
         *self.source.lock()
     }
 
-    /// Switches to another stream, as the data now correspond to it up to an offset; [`Stream::append`] continues
+    /// Switches to another stream, as the data now correspond to it up to an offset; [`ReplicationStream::append`] continues
     /// from there.
     pub fn adopt(&self, id: &str, offset: u64) {
         *self.source.lock() = Source::Link;
@@ -243,7 +243,7 @@ fn fields(id: &str, offset: u64, db: u64) -> Vec<(&'static str, String)> {
     ]
 }
 
-impl Origin for Stream {
+impl SnapshotSource for ReplicationStream {
     fn hold(&self) -> AsyncGuard<'_, ()> {
         self.applying.blocking_lock()
     }
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn ids_follow_the_role_and_offsets_go_on() {
-        let stream = Stream::new(Arc::default(), Arc::default(), &Arc::default());
+        let stream = ReplicationStream::new(Arc::default(), Arc::default(), &Arc::default());
         let own = stream.facts().id;
         stream.backlog.set_size(10);
         stream.adopt("first", 100);

@@ -9,11 +9,11 @@
 use mlua::{Function, Lua, MultiValue, Table, Value};
 
 use super::calls::{self, Calling};
-use super::current::{Argument, HOST, RUN, STEP_BYTES, look};
+use super::current::{ArgumentTaker, HOST, RUN, STEP_BYTES, look};
 use super::errors;
 use super::numerals::truncated;
 use super::sha;
-use crate::sys::lua::{Taken, direct, naming};
+use crate::sys::lua::{LuaCallArguments, direct, naming};
 use crate::telemetry::process;
 use basalt_core::base::lossless::until_zero;
 use basalt_core::resp::reply::Protocol;
@@ -52,7 +52,9 @@ pub(super) fn install(lua: &Lua, native: &Table, libraries: &Table) -> mlua::Res
     redis.raw_set("set_repl", lua.create_function(set_replication)?)?;
     redis.raw_set(
         "acl_check_cmd",
-        lua.create_function(|lua, _: Taken<Argument>| calls::check_permission(lua))?,
+        lua.create_function(|lua, _: LuaCallArguments<ArgumentTaker>| {
+            calls::check_permission(lua)
+        })?,
     )?;
     for (name, bits) in REPLICATE {
         redis.raw_set(name, bits)?;

@@ -4,13 +4,13 @@ use std::io::IoSlice;
 
 use mlua::{Lua, Value};
 
-use super::convert::{self, Reader};
-use super::current::{Cleared, HOST, RUN, Run as Running, Unfinished, interrupt, with_arguments};
+use super::convert::{self, ReplyReader};
+use super::current::{Cleared, HOST, RUN, ScriptRunState, Unfinished, interrupt, with_arguments};
 use super::errors::{self, Raised};
 use super::host::{Call, Host, Interrupted};
 use super::memory::{freely, limit_bytes};
 use super::words::Arguments;
-use crate::sys::lua::{Answer, Direct, Given, Return, answer};
+use crate::sys::lua::{Direct, Given, Return, ReturnValue, answer};
 use basalt_commands::command::Out;
 use basalt_commands::command::admission::{self, Stage, World};
 use basalt_commands::command::declaration::{Command, Run};
@@ -21,7 +21,7 @@ use basalt_core::resp::reply::TOO_LONG;
 use basalt_core::resp::request::{NOTHING_BESIDE, Span};
 
 /// Outcome of a call.
-enum Called {
+enum ScriptCallOutcome {
     /// The command was run, and its reply is in the output.
     Answered {
         /// The command may have changed data.
@@ -134,12 +134,12 @@ fn start(arguments: &Arguments, is_raising: bool) -> Return {
                 dispatch(world, data, spans, &mut out)
             })
         });
-        let Some(Called::Answered { writes }) = called else {
+        let Some(ScriptCallOutcome::Answered { writes }) = called else {
             return match called {
-                Some(Called::Interrupted(interrupted)) => {
+                Some(ScriptCallOutcome::Interrupted(interrupted)) => {
                     put_off(run, Unfinished::Interrupted(interrupted))
                 }
-                Some(Called::Refused(text)) => tell_error(run, text.as_bytes(), true),
+                Some(ScriptCallOutcome::Refused(text)) => tell_error(run, text.as_bytes(), true),
                 _ => {
                     let text = b"redis.call can only be called inside a script invocation";
                     tell_error(run, text, false)
@@ -171,20 +171,20 @@ fn start(arguments: &Arguments, is_raising: bool) -> Return {
 
 /// Leaves the rest of a call to [`finish`].
 #[cold]
-fn put_off(run: &Running, unfinished: Unfinished) -> Return {
+fn put_off(run: &ScriptRunState, unfinished: Unfinished) -> Return {
     run.unfinished.set(unfinished);
     Return::otherwise()
 }
 
 /// Reports an error to the script.
 #[cold]
-fn tell_error(run: &Running, text: &[u8], is_counted: bool) -> Return {
+fn tell_error(run: &ScriptRunState, text: &[u8], is_counted: bool) -> Return {
     let text = errors::with_code(text);
     put_off(run, Unfinished::Failed { text, is_counted })
 }
 
 /// Finishes a call.
-pub(super) fn finish(lua: &Lua, is_raising: bool) -> mlua::Result<Answer> {
+pub(super) fn finish(lua: &Lua, is_raising: bool) -> mlua::Result<ReturnValue> {
     RUN.with(|run| match run.unfinished.take() {
         Unfinished::Interrupted(interrupted) => Err(interrupt(interrupted)),
         Unfinished::Failed { text, is_counted } => fail(lua, is_raising, text, is_counted),
@@ -198,11 +198,11 @@ pub(super) fn finish(lua: &Lua, is_raising: bool) -> mlua::Result<Answer> {
                     &joined
                 }
             };
-            let mut reader = Reader::new(reply);
+            let mut reader = ReplyReader::new(reply);
             if let Some(text) = reader.text() {
                 return answer(lua, text);
             }
-            freely(lua, reply.len(), || reader.value(lua)).map(Answer::from)
+            freely(lua, reply.len(), || reader.value(lua)).map(ReturnValue::from)
         }
     })
 }
@@ -218,7 +218,7 @@ fn check_arguments(arguments: &Arguments) -> Result<(), &'static str> {
 }
 
 #[cold]
-fn fail(lua: &Lua, is_raising: bool, text: Vec<u8>, is_counted: bool) -> mlua::Result<Answer> {
+fn fail(lua: &Lua, is_raising: bool, text: Vec<u8>, is_counted: bool) -> mlua::Result<ReturnValue> {
     if is_raising {
         return Err(Raised::Reply { text, is_counted }.into());
     }
@@ -230,7 +230,7 @@ fn dispatch<'a>(
     data: &'a [u8],
     spans: &'a [Span],
     out: &mut Out,
-) -> Called {
+) -> ScriptCallOutcome {
     let argument = |at: usize| spans[at].bytes(data, &NOTHING_BESIDE);
     let found = find(spans.len(), &argument);
     world.call = found.map(|command| Call {
@@ -248,10 +248,10 @@ fn dispatch<'a>(
         spans,
     };
     match world.host.call(&call, out) {
-        Ok(()) => Called::Answered {
+        Ok(()) => ScriptCallOutcome::Answered {
             writes: command.is_write(),
         },
-        Err(interrupted) => Called::Interrupted(interrupted),
+        Err(interrupted) => ScriptCallOutcome::Interrupted(interrupted),
     }
 }
 
@@ -260,10 +260,10 @@ fn refuse(
     host: &mut (dyn Host + '_),
     command: Option<&'static Command>,
     error: &CommandError,
-) -> Called {
+) -> ScriptCallOutcome {
     let text = format!("-{}", error.text());
     host.note_refused(command, &errors::with_code(text.as_bytes()));
-    Called::Refused(text)
+    ScriptCallOutcome::Refused(text)
 }
 
 /// Finds the command that some arguments name.

@@ -37,13 +37,13 @@ pub(super) fn string(lua: &Lua, bytes: &[u8]) -> mlua::Result<Value> {
 // From replies ---------------------------------------------------------------------------------------------------
 
 /// Reader of replies of this server's own commands, which are well-formed.
-pub(super) struct Reader<'a> {
+pub(super) struct ReplyReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(reply: &'a [u8]) -> Reader<'a> {
-        Reader { rest: reply }
+impl<'a> ReplyReader<'a> {
+    pub(super) fn new(reply: &'a [u8]) -> ReplyReader<'a> {
+        ReplyReader { rest: reply }
     }
 
     /// Returns the data before the next line end, and skips both.
@@ -195,7 +195,7 @@ fn field(lua: &Lua, name: &str, value: impl IntoLua) -> mlua::Result<Value> {
 
 /// Outcome of writing a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Written {
+pub(super) struct ReplyWriteOutcome {
     /// The reply is an error.
     pub(super) failed: bool,
     /// The error has already been counted in the statistics.
@@ -203,15 +203,24 @@ pub(super) struct Written {
 }
 
 /// Writes the return value of a script. `script` is the protocol that the script chose.
-pub(super) fn write(value: &Value, script: Protocol, out: &mut Out) -> mlua::Result<Written> {
+pub(super) fn write(
+    value: &Value,
+    script: Protocol,
+    out: &mut Out,
+) -> mlua::Result<ReplyWriteOutcome> {
     write_at(value, script, out, 0)
 }
 
-fn write_at(value: &Value, script: Protocol, out: &mut Out, depth: usize) -> mlua::Result<Written> {
+fn write_at(
+    value: &Value,
+    script: Protocol,
+    out: &mut Out,
+    depth: usize,
+) -> mlua::Result<ReplyWriteOutcome> {
     look()?;
     if depth > DEPTH_MAX {
         out.error("ERR reached lua stack limit");
-        return Ok(Written::default());
+        return Ok(ReplyWriteOutcome::default());
     }
     match value {
         Value::String(text) => out.bulk(&text.as_bytes()),
@@ -225,7 +234,7 @@ fn write_at(value: &Value, script: Protocol, out: &mut Out, depth: usize) -> mlu
         Value::Table(table) => return write_table(table, script, out, depth),
         _ => out.null(),
     }
-    Ok(Written::default())
+    Ok(ReplyWriteOutcome::default())
 }
 
 fn write_table(
@@ -233,7 +242,7 @@ fn write_table(
     script: Protocol,
     out: &mut Out,
     depth: usize,
-) -> mlua::Result<Written> {
+) -> mlua::Result<ReplyWriteOutcome> {
     // Most tables are arrays. Finding a first element and none of the special names requires checking all names, as
     // a table can be both.
     if let Some(written) = write_named(table, out)? {
@@ -249,7 +258,7 @@ fn write_table(
             count += 1;
         }
         out.close_map(mark, count);
-        return Ok(Written::default());
+        return Ok(ReplyWriteOutcome::default());
     }
     if let Value::Table(set) = table.raw_get("set")? {
         let mark = out.later();
@@ -260,7 +269,7 @@ fn write_table(
             count += 1;
         }
         out.close_set(mark, count);
-        return Ok(Written::default());
+        return Ok(ReplyWriteOutcome::default());
     }
     let mark = out.later();
     let mut count = 0;
@@ -276,26 +285,26 @@ fn write_table(
         }
     }
     out.close_array(mark, count);
-    Ok(Written::default())
+    Ok(ReplyWriteOutcome::default())
 }
 
 /// Writes a table that represents an error, status, number or string; returns `None` for other tables.
 #[inline]
-fn write_named(table: &Table, out: &mut Out) -> mlua::Result<Option<Written>> {
+fn write_named(table: &Table, out: &mut Out) -> mlua::Result<Option<ReplyWriteOutcome>> {
     if let Value::String(text) = table.raw_get("err")? {
         let is_counted = matches!(
             table.raw_get("ignore_error_stats_update")?,
             Value::Boolean(true)
         );
         out.error(until_zero(&text.as_bytes()));
-        return Ok(Some(Written {
+        return Ok(Some(ReplyWriteOutcome {
             failed: true,
             is_counted,
         }));
     }
     if let Value::String(text) = table.raw_get("ok")? {
         out.simple(one_line(until_zero(&text.as_bytes())));
-        return Ok(Some(Written::default()));
+        return Ok(Some(ReplyWriteOutcome::default()));
     }
     let double = match table.raw_get("double")? {
         Value::Number(number) => Some(number),
@@ -304,11 +313,11 @@ fn write_named(table: &Table, out: &mut Out) -> mlua::Result<Option<Written>> {
     };
     if let Some(number) = double {
         out.double(number);
-        return Ok(Some(Written::default()));
+        return Ok(Some(ReplyWriteOutcome::default()));
     }
     if let Value::String(digits) = table.raw_get("big_number")? {
         out.big_number(one_line(&digits.as_bytes()));
-        return Ok(Some(Written::default()));
+        return Ok(Some(ReplyWriteOutcome::default()));
     }
     if let Value::Table(inner) = table.raw_get("verbatim_string")?
         && let Value::String(format) = inner.raw_get("format")?
@@ -323,7 +332,7 @@ fn write_named(table: &Table, out: &mut Out) -> mlua::Result<Option<Written>> {
             Ok(name) => out.verbatim(name, text.as_bytes()),
             Err(_) => out.verbatim("txt", text.as_bytes()),
         }
-        return Ok(Some(Written::default()));
+        return Ok(Some(ReplyWriteOutcome::default()));
     }
     Ok(None)
 }

@@ -21,12 +21,12 @@ thread_local! {
     /// Hosts of the scripts running on this thread.
     pub(super) static HOST: ScopedTls<Hosts> = const { ScopedTls::new() };
     /// State of the script running on this thread.
-    pub(super) static RUN: Run = Run::default();
+    pub(super) static RUN: ScriptRunState = ScriptRunState::default();
 }
 
 /// State of a running script, see [`RUN`].
 #[derive(Default)]
-pub(super) struct Run {
+pub(super) struct ScriptRunState {
     /// The protocol that the script chose for replies.
     pub(super) protocol: Cell<Protocol>,
     /// The script may not write.
@@ -68,11 +68,11 @@ pub(super) fn with_arguments<R>(work: impl FnOnce(&mut Arguments) -> R) -> R {
 }
 
 /// An argument being taken into the [`Arguments`] of this thread.
-pub(super) struct Argument;
+pub(super) struct ArgumentTaker;
 
-impl Take for Argument {
+impl Take for ArgumentTaker {
     #[inline]
-    fn take(argument: lua::Argument<'_>) {
+    fn take(argument: lua::LuaArgument<'_>) {
         with_arguments(|arguments| arguments.take(argument));
     }
 }

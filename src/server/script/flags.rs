@@ -79,10 +79,10 @@ impl ScriptFlags {
 }
 
 /// The words of the line `#!…`, and the start of the code after it: at its line end.
-type Head = (Vec<Vec<u8>>, usize);
+type ShebangLine = (Vec<Vec<u8>>, usize);
 
 /// Parses the first line of a script that begins with `#!`; errs if it has no end.
-pub(super) fn head(body: &[u8]) -> Option<Result<Head, ()>> {
+pub(super) fn head(body: &[u8]) -> Option<Result<ShebangLine, ()>> {
     if !body.starts_with(b"#!") {
         return None;
     }

@@ -22,7 +22,7 @@ const TEXT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Settings that a script may change.
 #[derive(Clone, Debug)]
-struct Settings {
+struct CjsonSettings {
     sparse_convert: bool,
     sparse_ratio: i32,
     sparse_safe: i32,
@@ -42,9 +42,9 @@ enum Invalid {
     Null,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for CjsonSettings {
+    fn default() -> CjsonSettings {
+        CjsonSettings {
             sparse_convert: false,
             sparse_ratio: 2,
             sparse_safe: 10,
@@ -58,7 +58,7 @@ impl Default for Settings {
     }
 }
 
-type Shared = Rc<RefCell<Settings>>;
+type SharedCjsonSettings = Rc<RefCell<CjsonSettings>>;
 
 /// Adds the library.
 pub(super) fn install(lua: &Lua, libraries: &Table) -> mlua::Result<()> {
@@ -67,9 +67,9 @@ pub(super) fn install(lua: &Lua, libraries: &Table) -> mlua::Result<()> {
 
 /// Creates a library with its own settings.
 fn library(lua: &Lua) -> mlua::Result<Table> {
-    let settings = Shared::default();
+    let settings = SharedCjsonSettings::default();
     let json = lua.create_table()?;
-    let with = |work: fn(&Lua, &Shared, MultiValue) -> mlua::Result<MultiValue>| {
+    let with = |work: fn(&Lua, &SharedCjsonSettings, MultiValue) -> mlua::Result<MultiValue>| {
         let settings = Rc::clone(&settings);
         lua.create_function(move |lua, arguments: MultiValue| work(lua, &settings, arguments))
     };
@@ -159,7 +159,11 @@ fn one(value: Value) -> MultiValue {
     MultiValue::from_iter([value])
 }
 
-fn set_sparse(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::Result<MultiValue> {
+fn set_sparse(
+    lua: &Lua,
+    settings: &SharedCjsonSettings,
+    given: MultiValue,
+) -> mlua::Result<MultiValue> {
     const NAME: &str = "encode_sparse_array";
     at_most(lua, &given, 3, NAME)?;
     let convert = choice(lua, &given, 0, NAME, SWITCH)?;
@@ -178,7 +182,11 @@ fn set_sparse(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::Result<M
     ]))
 }
 
-fn set_encode_depth(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::Result<MultiValue> {
+fn set_encode_depth(
+    lua: &Lua,
+    settings: &SharedCjsonSettings,
+    given: MultiValue,
+) -> mlua::Result<MultiValue> {
     at_most(lua, &given, 1, "encode_max_depth")?;
     let depth = whole(lua, &given, 0, "encode_max_depth", 1, i32::MAX)?;
     let mut settings = settings.borrow_mut();
@@ -186,7 +194,11 @@ fn set_encode_depth(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::Re
     Ok(one(Value::Integer(settings.encode_depth.into())))
 }
 
-fn set_decode_depth(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::Result<MultiValue> {
+fn set_decode_depth(
+    lua: &Lua,
+    settings: &SharedCjsonSettings,
+    given: MultiValue,
+) -> mlua::Result<MultiValue> {
     at_most(lua, &given, 1, "decode_max_depth")?;
     let depth = whole(lua, &given, 0, "decode_max_depth", 1, i32::MAX)?;
     let mut settings = settings.borrow_mut();
@@ -194,7 +206,11 @@ fn set_decode_depth(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::Re
     Ok(one(Value::Integer(settings.decode_depth.into())))
 }
 
-fn set_precision(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::Result<MultiValue> {
+fn set_precision(
+    lua: &Lua,
+    settings: &SharedCjsonSettings,
+    given: MultiValue,
+) -> mlua::Result<MultiValue> {
     at_most(lua, &given, 1, "encode_number_precision")?;
     let precision = whole(lua, &given, 0, "encode_number_precision", 1, 14)?;
     let mut settings = settings.borrow_mut();
@@ -202,7 +218,11 @@ fn set_precision(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::Resul
     Ok(one(Value::Integer(settings.precision.into())))
 }
 
-fn set_keep_buffer(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::Result<MultiValue> {
+fn set_keep_buffer(
+    lua: &Lua,
+    settings: &SharedCjsonSettings,
+    given: MultiValue,
+) -> mlua::Result<MultiValue> {
     at_most(lua, &given, 1, "encode_keep_buffer")?;
     let keep = choice(lua, &given, 0, "encode_keep_buffer", SWITCH)?;
     let mut settings = settings.borrow_mut();
@@ -210,7 +230,11 @@ fn set_keep_buffer(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::Res
     Ok(one(Value::Boolean(settings.keep_buffer)))
 }
 
-fn set_encode_invalid(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::Result<MultiValue> {
+fn set_encode_invalid(
+    lua: &Lua,
+    settings: &SharedCjsonSettings,
+    given: MultiValue,
+) -> mlua::Result<MultiValue> {
     const NAME: &str = "encode_invalid_numbers";
     at_most(lua, &given, 1, NAME)?;
     let choice = choice(lua, &given, 0, NAME, &["off", "on", "null"])?;
@@ -225,7 +249,11 @@ fn set_encode_invalid(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::
     }))
 }
 
-fn set_decode_invalid(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::Result<MultiValue> {
+fn set_decode_invalid(
+    lua: &Lua,
+    settings: &SharedCjsonSettings,
+    given: MultiValue,
+) -> mlua::Result<MultiValue> {
     at_most(lua, &given, 1, "decode_invalid_numbers")?;
     let choice = choice(lua, &given, 0, "decode_invalid_numbers", SWITCH)?;
     let mut settings = settings.borrow_mut();
@@ -237,11 +265,15 @@ fn set_decode_invalid(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::
 
 struct Encoder<'a> {
     lua: &'a Lua,
-    settings: Settings,
+    settings: CjsonSettings,
     text: Vec<u8>,
 }
 
-fn encode(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::Result<MultiValue> {
+fn encode(
+    lua: &Lua,
+    settings: &SharedCjsonSettings,
+    given: MultiValue,
+) -> mlua::Result<MultiValue> {
     let Some(value) = given.front().filter(|_| given.len() == 1) else {
         return Err(errors::bad_argument(
             lua,
@@ -442,11 +474,11 @@ impl Encoder<'_> {
 
 /// A token, and its position.
 struct Token {
-    kind: Kind,
+    kind: JsonTokenKind,
     at: usize,
 }
 
-enum Kind {
+enum JsonTokenKind {
     ObjectBegin,
     ObjectEnd,
     ArrayBegin,
@@ -462,27 +494,27 @@ enum Kind {
     Error(&'static str),
 }
 
-impl Kind {
+impl JsonTokenKind {
     /// Returns the name used in error messages.
     fn name(&self) -> &'static str {
         match self {
-            Kind::ObjectBegin => "T_OBJ_BEGIN",
-            Kind::ObjectEnd => "T_OBJ_END",
-            Kind::ArrayBegin => "T_ARR_BEGIN",
-            Kind::ArrayEnd => "T_ARR_END",
-            Kind::String => "T_STRING",
-            Kind::Number(_) => "T_NUMBER",
-            Kind::Boolean(_) => "T_BOOLEAN",
-            Kind::Null => "T_NULL",
-            Kind::Colon => "T_COLON",
-            Kind::Comma => "T_COMMA",
-            Kind::End => "T_END",
-            Kind::Error(what) => what,
+            JsonTokenKind::ObjectBegin => "T_OBJ_BEGIN",
+            JsonTokenKind::ObjectEnd => "T_OBJ_END",
+            JsonTokenKind::ArrayBegin => "T_ARR_BEGIN",
+            JsonTokenKind::ArrayEnd => "T_ARR_END",
+            JsonTokenKind::String => "T_STRING",
+            JsonTokenKind::Number(_) => "T_NUMBER",
+            JsonTokenKind::Boolean(_) => "T_BOOLEAN",
+            JsonTokenKind::Null => "T_NULL",
+            JsonTokenKind::Colon => "T_COLON",
+            JsonTokenKind::Comma => "T_COMMA",
+            JsonTokenKind::End => "T_END",
+            JsonTokenKind::Error(what) => what,
         }
     }
 }
 
-struct Decoder<'a> {
+struct JsonDecoder<'a> {
     lua: &'a Lua,
     text: &'a [u8],
     at: usize,
@@ -492,7 +524,11 @@ struct Decoder<'a> {
     scratch: Vec<u8>,
 }
 
-fn decode(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::Result<MultiValue> {
+fn decode(
+    lua: &Lua,
+    settings: &SharedCjsonSettings,
+    given: MultiValue,
+) -> mlua::Result<MultiValue> {
     if given.len() != 1 {
         return Err(errors::bad_argument(
             lua,
@@ -515,7 +551,7 @@ fn decode(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::Result<Multi
         let settings = settings.borrow();
         (settings.decode_depth as usize, settings.decode_invalid)
     };
-    let mut decoder = Decoder {
+    let mut decoder = JsonDecoder {
         lua,
         text: &text,
         at: 0,
@@ -528,12 +564,12 @@ fn decode(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::Result<Multi
     let value = decoder.value(&token)?;
     let token = decoder.next()?;
     match token.kind {
-        Kind::End => Ok(one(value)),
+        JsonTokenKind::End => Ok(one(value)),
         _ => Err(decoder.unexpected("the end", &token)),
     }
 }
 
-impl Decoder<'_> {
+impl JsonDecoder<'_> {
     /// Returns a byte; the text ends with a zero.
     fn byte(&self, at: usize) -> u8 {
         self.text.get(at).copied().unwrap_or(0)
@@ -550,12 +586,12 @@ impl Decoder<'_> {
 
     fn value(&mut self, token: &Token) -> mlua::Result<Value> {
         match token.kind {
-            Kind::String => string(self.lua, &self.scratch),
-            Kind::Number(number) => Ok(Value::Number(number)),
-            Kind::Boolean(value) => Ok(Value::Boolean(value)),
-            Kind::ObjectBegin => self.object(),
-            Kind::ArrayBegin => self.array(),
-            Kind::Null => Ok(Value::NULL),
+            JsonTokenKind::String => string(self.lua, &self.scratch),
+            JsonTokenKind::Number(number) => Ok(Value::Number(number)),
+            JsonTokenKind::Boolean(value) => Ok(Value::Boolean(value)),
+            JsonTokenKind::ObjectBegin => self.object(),
+            JsonTokenKind::ArrayBegin => self.array(),
+            JsonTokenKind::Null => Ok(Value::NULL),
             _ => Err(self.unexpected("value", token)),
         }
     }
@@ -576,14 +612,14 @@ impl Decoder<'_> {
         self.descend()?;
         let table = self.lua.create_table()?;
         let mut token = self.next()?;
-        if !matches!(token.kind, Kind::ObjectEnd) {
+        if !matches!(token.kind, JsonTokenKind::ObjectEnd) {
             loop {
-                let Kind::String = token.kind else {
+                let JsonTokenKind::String = token.kind else {
                     return Err(self.unexpected("object key string", &token));
                 };
                 let key = string(self.lua, &self.scratch)?;
                 token = self.next()?;
-                let Kind::Colon = token.kind else {
+                let JsonTokenKind::Colon = token.kind else {
                     return Err(self.unexpected("colon", &token));
                 };
                 token = self.next()?;
@@ -591,8 +627,8 @@ impl Decoder<'_> {
                 table.raw_set(key, value)?;
                 token = self.next()?;
                 match token.kind {
-                    Kind::ObjectEnd => break,
-                    Kind::Comma => token = self.next()?,
+                    JsonTokenKind::ObjectEnd => break,
+                    JsonTokenKind::Comma => token = self.next()?,
                     _ => return Err(self.unexpected("comma or object end", &token)),
                 }
             }
@@ -605,14 +641,14 @@ impl Decoder<'_> {
         self.descend()?;
         let table = self.lua.create_table()?;
         let mut token = self.next()?;
-        if !matches!(token.kind, Kind::ArrayEnd) {
+        if !matches!(token.kind, JsonTokenKind::ArrayEnd) {
             for index in 1.. {
                 let value = self.value(&token)?;
                 table.raw_set(index, value)?;
                 token = self.next()?;
                 match token.kind {
-                    Kind::ArrayEnd => break,
-                    Kind::Comma => token = self.next()?,
+                    JsonTokenKind::ArrayEnd => break,
+                    JsonTokenKind::Comma => token = self.next()?,
                     _ => return Err(self.unexpected("comma or array end", &token)),
                 }
             }
@@ -631,15 +667,15 @@ impl Decoder<'_> {
         }
         let at = self.at;
         let single = match self.byte(at) {
-            b'{' => Some(Kind::ObjectBegin),
-            b'}' => Some(Kind::ObjectEnd),
-            b'[' => Some(Kind::ArrayBegin),
-            b']' => Some(Kind::ArrayEnd),
-            b',' => Some(Kind::Comma),
-            b':' => Some(Kind::Colon),
+            b'{' => Some(JsonTokenKind::ObjectBegin),
+            b'}' => Some(JsonTokenKind::ObjectEnd),
+            b'[' => Some(JsonTokenKind::ArrayBegin),
+            b']' => Some(JsonTokenKind::ArrayEnd),
+            b',' => Some(JsonTokenKind::Comma),
+            b':' => Some(JsonTokenKind::Colon),
             0 => {
                 return Ok(Token {
-                    kind: Kind::End,
+                    kind: JsonTokenKind::End,
                     at,
                 });
             }
@@ -654,18 +690,18 @@ impl Decoder<'_> {
             b'"' => return self.string_token(),
             b'-' | b'0'..=b'9' => {
                 if !self.takes_invalid && is_invalid_number(rest) {
-                    (Kind::Error("invalid number"), 0)
+                    (JsonTokenKind::Error("invalid number"), 0)
                 } else {
                     number_token(rest)
                 }
             }
-            _ if rest.starts_with(b"true") => (Kind::Boolean(true), 4),
-            _ if rest.starts_with(b"false") => (Kind::Boolean(false), 5),
-            _ if rest.starts_with(b"null") => (Kind::Null, 4),
+            _ if rest.starts_with(b"true") => (JsonTokenKind::Boolean(true), 4),
+            _ if rest.starts_with(b"false") => (JsonTokenKind::Boolean(false), 5),
+            _ if rest.starts_with(b"null") => (JsonTokenKind::Null, 4),
             b'i' | b'I' | b'n' | b'N' | b'+' if self.takes_invalid && is_invalid_number(rest) => {
                 number_token(rest)
             }
-            _ => (Kind::Error("invalid token"), 0),
+            _ => (JsonTokenKind::Error("invalid token"), 0),
         };
         self.at += length;
         Ok(Token { kind, at })
@@ -676,7 +712,7 @@ impl Decoder<'_> {
         self.at += 1;
         self.scratch.clear();
         let error = |at: usize, what: &'static str| {
-            let kind = Kind::Error(what);
+            let kind = JsonTokenKind::Error(what);
             Ok(Token { kind, at })
         };
         loop {
@@ -719,7 +755,7 @@ impl Decoder<'_> {
             self.at += 2;
         }
         self.at += 1;
-        let kind = Kind::String;
+        let kind = JsonTokenKind::String;
         Ok(Token { kind, at: begin })
     }
 
@@ -746,10 +782,10 @@ impl Decoder<'_> {
     }
 }
 
-fn number_token(rest: &[u8]) -> (Kind, usize) {
+fn number_token(rest: &[u8]) -> (JsonTokenKind, usize) {
     match numerals::read_prefix(rest) {
-        Some((number, length)) => (Kind::Number(number), length),
-        None => (Kind::Error("invalid number"), 0),
+        Some((number, length)) => (JsonTokenKind::Number(number), length),
+        None => (JsonTokenKind::Error("invalid number"), 0),
     }
 }
 

@@ -112,7 +112,7 @@ pub struct Library {
     /// Counters of unusual runs of scripts.
     pub runs: super::running::Runs,
     /// Units that have been running for long.
-    pub running: super::running::Running,
+    pub running: super::running::RunningUnits,
 }
 
 impl Default for Library {
@@ -129,7 +129,7 @@ impl Default for Library {
             texts,
             footprints: super::footprint::Footprints::default(),
             runs: super::running::Runs::default(),
-            running: super::running::Running::default(),
+            running: super::running::RunningUnits::default(),
         }
     }
 }

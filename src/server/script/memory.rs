@@ -26,7 +26,7 @@ static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// Memory of interpreters, as of their last scripts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct ScriptMemory {
     /// All interpreters, including garbage.
     pub total: usize,
     /// One interpreter, as of the last collection in any of them.
@@ -36,8 +36,8 @@ pub struct Memory {
 }
 
 /// Returns the memory of interpreters.
-pub fn memory_figures() -> Memory {
-    Memory {
+pub fn memory_figures() -> ScriptMemory {
+    ScriptMemory {
         total: MEMORY_BYTES.load(Relaxed),
         live_each: LIVE_BYTES.load(Relaxed),
         functions: compiled::bytes(),
@@ -137,15 +137,15 @@ fn change(counter: &AtomicUsize, before: usize, after: usize) {
 /// One interpreter's share of [`MEMORY_BYTES`], which all threads update: it is updated in steps, so that not every
 /// script has to.
 #[derive(Default)]
-pub(super) struct Figure(usize);
+pub(super) struct InterpreterMemory(usize);
 
-impl Figure {
+impl InterpreterMemory {
     /// Maximum change that is not reported yet.
     const STEP_BYTES: usize = 16 * 1024;
 
     #[inline]
     pub(super) fn follow(&mut self, bytes: usize) {
-        if self.0.abs_diff(bytes) >= Figure::STEP_BYTES {
+        if self.0.abs_diff(bytes) >= InterpreterMemory::STEP_BYTES {
             self.set(bytes);
         }
     }
@@ -158,7 +158,7 @@ impl Figure {
     }
 }
 
-impl Drop for Figure {
+impl Drop for InterpreterMemory {
     fn drop(&mut self) {
         self.set(0);
     }

@@ -453,7 +453,7 @@ impl commands::Scripts for Library {
         vm::follow_flush(self);
     }
 
-    fn kill(&self, what: commands::Kind) -> Result<(), CommandError> {
+    fn kill(&self, what: commands::ExecutionKind) -> Result<(), CommandError> {
         self.running.kill(what)
     }
 

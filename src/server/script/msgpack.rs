@@ -46,7 +46,7 @@ fn pack(lua: &Lua, given: MultiValue) -> mlua::Result<Value> {
             "MessagePack pack needs input.",
         ));
     }
-    let mut writer = Writer {
+    let mut writer = MsgpackWriter {
         lua,
         bytes: Vec::with_capacity(64),
     };
@@ -56,12 +56,12 @@ fn pack(lua: &Lua, given: MultiValue) -> mlua::Result<Value> {
     string(lua, &writer.bytes)
 }
 
-struct Writer<'a> {
+struct MsgpackWriter<'a> {
     lua: &'a Lua,
     bytes: Vec<u8>,
 }
 
-impl Writer<'_> {
+impl MsgpackWriter<'_> {
     fn value(&mut self, value: &Value, depth: usize) -> mlua::Result<()> {
         look()?;
         if self.bytes.len() > TEXT_BYTES_MAX {
@@ -209,14 +209,14 @@ fn unpack_from(
     };
     let takes_all = limit == 0 && offset == 0;
     let limit = if takes_all { i64::MAX } else { limit };
-    let mut reader = Reader { lua, rest };
+    let mut reader = MsgpackReader { lua, rest };
     let mut values = Vec::new();
     while !reader.rest.is_empty() && (values.len() as i64) < limit {
         let value = reader.value(0).map_err(|failed| match failed {
-            Failed::Short => errors::complain(lua, "Missing bytes in input."),
-            Failed::Format => errors::complain(lua, "Bad data format in input."),
-            Failed::Deep => errors::complain(lua, TOO_MANY),
-            Failed::Raised(error) => error,
+            MsgpackError::Short => errors::complain(lua, "Missing bytes in input."),
+            MsgpackError::Format => errors::complain(lua, "Bad data format in input."),
+            MsgpackError::Deep => errors::complain(lua, TOO_MANY),
+            MsgpackError::Raised(error) => error,
         })?;
         values.push(value);
         if values.len() > RESULTS_MAX {
@@ -234,38 +234,44 @@ fn unpack_from(
 }
 
 /// Reason why a value cannot be read.
-enum Failed {
+enum MsgpackError {
     Short,
     Format,
     Deep,
     Raised(mlua::Error),
 }
 
-impl From<mlua::Error> for Failed {
-    fn from(error: mlua::Error) -> Failed {
-        Failed::Raised(error)
+impl From<mlua::Error> for MsgpackError {
+    fn from(error: mlua::Error) -> MsgpackError {
+        MsgpackError::Raised(error)
     }
 }
 
-struct Reader<'a> {
+struct MsgpackReader<'a> {
     lua: &'a Lua,
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], Failed> {
-        let (taken, rest) = self.rest.split_at_checked(count).ok_or(Failed::Short)?;
+impl<'a> MsgpackReader<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], MsgpackError> {
+        let (taken, rest) = self
+            .rest
+            .split_at_checked(count)
+            .ok_or(MsgpackError::Short)?;
         self.rest = rest;
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Failed> {
-        let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or(Failed::Short)?;
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], MsgpackError> {
+        let (taken, rest) = self
+            .rest
+            .split_first_chunk::<N>()
+            .ok_or(MsgpackError::Short)?;
         self.rest = rest;
         Ok(*taken)
     }
 
-    fn value(&mut self, depth: usize) -> Result<Value, Failed> {
+    fn value(&mut self, depth: usize) -> Result<Value, MsgpackError> {
         look()?;
         let [mark] = self.array()?;
         let number = match mark {
@@ -314,19 +320,19 @@ impl<'a> Reader<'a> {
                 let count = u32::from_be_bytes(self.array()?);
                 return self.map(count as usize, depth);
             }
-            0xc1 | 0xc4..=0xc9 | 0xd4..=0xd8 => return Err(Failed::Format),
+            0xc1 | 0xc4..=0xc9 | 0xd4..=0xd8 => return Err(MsgpackError::Format),
         };
         Ok(Value::Number(number))
     }
 
-    fn string(&mut self, length: usize) -> Result<Value, Failed> {
+    fn string(&mut self, length: usize) -> Result<Value, MsgpackError> {
         let text = self.take(length)?;
         Ok(string(self.lua, text)?)
     }
 
-    fn list(&mut self, count: usize, depth: usize) -> Result<Value, Failed> {
+    fn list(&mut self, count: usize, depth: usize) -> Result<Value, MsgpackError> {
         if depth >= READ_DEPTH_MAX {
-            return Err(Failed::Deep);
+            return Err(MsgpackError::Deep);
         }
         let table = self.lua.create_table()?;
         for index in 1..=count {
@@ -336,9 +342,9 @@ impl<'a> Reader<'a> {
         Ok(Value::Table(table))
     }
 
-    fn map(&mut self, count: usize, depth: usize) -> Result<Value, Failed> {
+    fn map(&mut self, count: usize, depth: usize) -> Result<Value, MsgpackError> {
         if depth >= READ_DEPTH_MAX {
-            return Err(Failed::Deep);
+            return Err(MsgpackError::Deep);
         }
         let table = self.lua.create_table()?;
         for _ in 0..count {
@@ -355,7 +361,7 @@ impl<'a> Reader<'a> {
         Ok(Value::Table(table))
     }
 
-    fn no_key(&self, why: &str) -> Failed {
-        Failed::Raised(errors::complain(self.lua, why))
+    fn no_key(&self, why: &str) -> MsgpackError {
+        MsgpackError::Raised(errors::complain(self.lua, why))
     }
 }

@@ -15,22 +15,22 @@ use basalt_core::alloc::slabs;
 pub const SHARDLESS_MAX: usize = 64;
 
 /// Work of a thread.
-type Work = Box<dyn FnOnce() + Send>;
+type OffloadTask = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
-struct State {
+struct OffloadState {
     /// Work that holds shards: it never waits for other work to end.
-    with_shards: VecDeque<Work>,
-    shardless: VecDeque<Work>,
+    with_shards: VecDeque<OffloadTask>,
+    shardless: VecDeque<OffloadTask>,
     shardless_running: usize,
     idle: usize,
     /// Number of times idle threads were told to clean up once more.
     rests: u64,
 }
 
-impl State {
+impl OffloadState {
     /// Returns the next work, and whether it holds no shard.
-    fn next(&mut self) -> Option<(Work, bool)> {
+    fn next(&mut self) -> Option<(OffloadTask, bool)> {
         if let Some(work) = self.with_shards.pop_front() {
             return Some((work, false));
         }
@@ -58,7 +58,7 @@ fn rest() {
 /// A pool of threads for work that takes long.
 #[derive(Default)]
 pub struct OffloadPool {
-    state: Mutex<State>,
+    state: Mutex<OffloadState>,
     work: Condvar,
 }
 

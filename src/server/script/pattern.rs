@@ -78,25 +78,25 @@ pub(super) fn is_light(text: &[u8], pattern: &[u8]) -> bool {
 }
 
 /// Reason why a search failed.
-enum Failure {
+enum PatternError {
     Text(String),
     Raised(mlua::Error),
 }
 
-impl From<mlua::Error> for Failure {
-    fn from(error: mlua::Error) -> Failure {
-        Failure::Raised(error)
+impl From<mlua::Error> for PatternError {
+    fn from(error: mlua::Error) -> PatternError {
+        PatternError::Raised(error)
     }
 }
 
-fn fail<T>(text: &str) -> Result<T, Failure> {
-    Err(Failure::Text(text.to_owned()))
+fn fail<T>(text: &str) -> Result<T, PatternError> {
+    Err(PatternError::Text(text.to_owned()))
 }
 
-fn raise(lua: &Lua, failure: Failure) -> mlua::Error {
+fn raise(lua: &Lua, failure: PatternError) -> mlua::Error {
     match failure {
-        Failure::Text(text) => errors::complain_in_place(lua, &text),
-        Failure::Raised(error) => error,
+        PatternError::Text(text) => errors::complain_in_place(lua, &text),
+        PatternError::Raised(error) => error,
     }
 }
 
@@ -130,7 +130,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn step(&mut self) -> Result<(), Failure> {
+    fn step(&mut self) -> Result<(), PatternError> {
         self.steps += 1;
         match self.steps.is_multiple_of(TICK_STEPS) {
             true => Ok(tick()?),
@@ -139,7 +139,7 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the end of a match that begins here.
-    fn matches(&mut self, at: usize, from: usize) -> Result<Option<usize>, Failure> {
+    fn matches(&mut self, at: usize, from: usize) -> Result<Option<usize>, PatternError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return fail("pattern too complex");
@@ -149,7 +149,11 @@ impl<'a> Search<'a> {
         result
     }
 
-    fn matches_here(&mut self, mut at: usize, mut from: usize) -> Result<Option<usize>, Failure> {
+    fn matches_here(
+        &mut self,
+        mut at: usize,
+        mut from: usize,
+    ) -> Result<Option<usize>, PatternError> {
         loop {
             self.step()?;
             let rest = &self.pattern[from..];
@@ -218,7 +222,12 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn longest(&mut self, at: usize, from: usize, end: usize) -> Result<Option<usize>, Failure> {
+    fn longest(
+        &mut self,
+        at: usize,
+        from: usize,
+        end: usize,
+    ) -> Result<Option<usize>, PatternError> {
         let mut count = 0;
         while self.fits(at + count, from, end) {
             self.step()?;
@@ -240,7 +249,7 @@ impl<'a> Search<'a> {
         mut at: usize,
         from: usize,
         end: usize,
-    ) -> Result<Option<usize>, Failure> {
+    ) -> Result<Option<usize>, PatternError> {
         loop {
             if let Some(found) = self.matches(at, end + 1)? {
                 return Ok(Some(found));
@@ -252,7 +261,12 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn open(&mut self, at: usize, from: usize, length: Length) -> Result<Option<usize>, Failure> {
+    fn open(
+        &mut self,
+        at: usize,
+        from: usize,
+        length: Length,
+    ) -> Result<Option<usize>, PatternError> {
         if self.captures.len() >= CAPTURES_MAX {
             return fail("too many captures");
         }
@@ -264,7 +278,7 @@ impl<'a> Search<'a> {
         Ok(found)
     }
 
-    fn close(&mut self, at: usize, from: usize) -> Result<Option<usize>, Failure> {
+    fn close(&mut self, at: usize, from: usize) -> Result<Option<usize>, PatternError> {
         let open = self
             .captures
             .iter()
@@ -281,7 +295,7 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the capture that `%1` refers to.
-    fn closed(&self, digit: u8) -> Result<(usize, usize), Failure> {
+    fn closed(&self, digit: u8) -> Result<(usize, usize), PatternError> {
         let number = usize::from(digit.wrapping_sub(b'1'));
         match self.captures.get(number) {
             Some((start, Length::Bytes(length))) => Ok((*start, *length)),
@@ -289,7 +303,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn balanced(&mut self, at: usize, from: usize) -> Result<Option<usize>, Failure> {
+    fn balanced(&mut self, at: usize, from: usize) -> Result<Option<usize>, PatternError> {
         let (Some(&open), Some(&close)) = (self.pattern.get(from), self.pattern.get(from + 1))
         else {
             return fail("unbalanced pattern");
@@ -314,7 +328,7 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the end of the class that begins here.
-    fn class_end(&self, from: usize) -> Result<usize, Failure> {
+    fn class_end(&self, from: usize) -> Result<usize, PatternError> {
         let byte = |at: usize| self.pattern.get(at).copied();
         match byte(from) {
             Some(b'%') => match byte(from + 1) {
@@ -355,7 +369,7 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the captures as values, or the whole match if there are none.
-    fn values(&self, lua: &Lua, start: usize, end: usize) -> Result<Vec<Value>, Failure> {
+    fn values(&self, lua: &Lua, start: usize, end: usize) -> Result<Vec<Value>, PatternError> {
         if self.captures.is_empty() {
             return Ok(vec![string(lua, &self.text[start..end])?]);
         }
@@ -364,7 +378,13 @@ impl<'a> Search<'a> {
             .collect()
     }
 
-    fn value(&self, lua: &Lua, number: usize, start: usize, end: usize) -> Result<Value, Failure> {
+    fn value(
+        &self,
+        lua: &Lua,
+        number: usize,
+        start: usize,
+        end: usize,
+    ) -> Result<Value, PatternError> {
         match self.captures.get(number) {
             None if number == 0 => Ok(string(lua, &self.text[start..end])?),
             None => fail("invalid capture index"),
@@ -443,7 +463,7 @@ fn find(lua: &Lua, given: MultiValue, is_find: bool) -> mlua::Result<MultiValue>
     }
     let is_anchored = pattern.first() == Some(&b'^');
     let mut search = Search::new(&text, &pattern[usize::from(is_anchored)..]);
-    let mut run = || -> Result<Vec<Value>, Failure> {
+    let mut run = || -> Result<Vec<Value>, PatternError> {
         loop {
             search.captures.clear();
             if let Some(end) = search.matches(at, 0)? {
@@ -511,7 +531,7 @@ fn replace(lua: &Lua, given: MultiValue) -> mlua::Result<MultiValue> {
     let count_max = arguments::integer_or(lua, &given, 3, "gsub", text.len() as i64 + 1)?;
     let is_anchored = pattern.first() == Some(&b'^');
     let mut search = Search::new(&text, &pattern[usize::from(is_anchored)..]);
-    let mut run = || -> Result<(Vec<u8>, i64), Failure> {
+    let mut run = || -> Result<(Vec<u8>, i64), PatternError> {
         let (mut made, mut at, mut count) = (Vec::new(), 0, 0_i64);
         while count < count_max {
             search.captures.clear();
@@ -543,7 +563,7 @@ fn replace(lua: &Lua, given: MultiValue) -> mlua::Result<MultiValue> {
 }
 
 /// Appends to a generated text; errs if it exceeds the maximum length.
-fn add(made: &mut Vec<u8>, text: &[u8]) -> Result<(), Failure> {
+fn add(made: &mut Vec<u8>, text: &[u8]) -> Result<(), PatternError> {
     if made.len() + text.len() > TEXT_BYTES_MAX {
         return fail("not enough memory");
     }
@@ -558,7 +578,7 @@ fn put_replacement(
     end: usize,
     by: &Value,
     made: &mut Vec<u8>,
-) -> Result<(), Failure> {
+) -> Result<(), PatternError> {
     look()?;
     let value: Value = match by {
         Value::Table(table) => table.get(search.value(lua, 0, start, end)?)?,

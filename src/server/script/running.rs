@@ -2,7 +2,7 @@
 //! SCRIPT STATS.
 //!
 //! Knows no shards. A script that ends in time never gets here. Whether a script may be killed, was killed, or has
-//! changed data is one atomic word of its [`Unit`]: if a kill and a first write race, one wins and the other one is
+//! changed data is one atomic word of its [`RunningUnit`]: if a kill and a first write race, one wins and the other one is
 //! notified.
 
 use std::sync::Arc;
@@ -14,7 +14,9 @@ use super::sha::{hex, sha1};
 use crate::telemetry::clock::Ticks;
 use basalt_commands::command::declaration::{Command, Run, ScriptVerb};
 use basalt_commands::command::error::CommandError;
-use basalt_commands::command::host::scripts::{FunctionRun, Kind, RunView, Standing};
+use basalt_commands::command::host::scripts::{
+    ExecutionKind, FunctionRun, RunView, ScriptKillState,
+};
 
 /// Error for other clients while a script, or a transaction without one, exceeds its time.
 pub const BUSY_SCRIPT: &str =
@@ -29,16 +31,16 @@ const NOT_BUSY: &str = "NOTBUSY No scripts in execution right now.";
 const UNKILLABLE: &str = "UNKILLABLE Sorry the script already executed write commands against the dataset. You can \
      either wait the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.";
 
-/// Values of [`Unit::standing`]: it changes from the first to one of the others, and stays there.
+/// Values of [`RunningUnit::standing`]: it changes from the first to one of the others, and stays there.
 const UNWRITTEN: u8 = 0;
 const WROTE: u8 = 1;
 const KILLED: u8 = 2;
 const ROLLED_BACK: u8 = 3;
 
 /// A script, or a transaction that runs no script at the moment, as seen by others.
-pub struct Unit {
+pub struct RunningUnit {
     /// Kind of the unit.
-    pub kind: Kind,
+    pub kind: ExecutionKind,
     command: &'static Command,
     arguments: Vec<Vec<u8>>,
     client: u64,
@@ -48,7 +50,7 @@ pub struct Unit {
     is_busy: AtomicBool,
 }
 
-impl Unit {
+impl RunningUnit {
     /// Must be called before each command that may change data; returns whether it may run. It may not after a
     /// successful kill; after the first such command, the script can no longer be killed.
     #[must_use = "a script that was killed must not write"]
@@ -89,14 +91,14 @@ impl Unit {
     /// Returns the error for other clients.
     pub fn busy_text(&self) -> &'static str {
         match self.kind {
-            Kind::Script | Kind::Transaction => BUSY_SCRIPT,
-            Kind::Function => BUSY_FUNCTION,
+            ExecutionKind::Script | ExecutionKind::Transaction => BUSY_SCRIPT,
+            ExecutionKind::Function => BUSY_FUNCTION,
         }
     }
 
     /// Kills the unit, unless it has changed data; returns the outcome.
     fn kill(&self) -> Killed {
-        if self.kind == Kind::Transaction {
+        if self.kind == ExecutionKind::Transaction {
             return Killed::No;
         }
         match self
@@ -117,9 +119,9 @@ impl Unit {
     /// Logs that the unit takes long, in the words that tools look for; once for each script.
     fn log_slow(&self) {
         let stop = match self.kind {
-            Kind::Script => "SCRIPT KILL",
-            Kind::Function => "FUNCTION KILL",
-            Kind::Transaction => return,
+            ExecutionKind::Script => "SCRIPT KILL",
+            ExecutionKind::Function => "FUNCTION KILL",
+            ExecutionKind::Transaction => return,
         };
         tracing::warn!(
             "Slow script detected: still in execution after {} milliseconds. {stop} can stop it. Script name: {}",
@@ -151,9 +153,9 @@ impl Unit {
             duration_ms: self.duration_ms(),
             shards: self.shards.lock().clone(),
             standing: match (self.kind, self.standing.load(Relaxed)) {
-                (Kind::Transaction, _) | (_, WROTE) => Standing::Wrote,
-                (_, KILLED) => Standing::Killed,
-                _ => Standing::Killable,
+                (ExecutionKind::Transaction, _) | (_, WROTE) => ScriptKillState::Wrote,
+                (_, KILLED) => ScriptKillState::Killed,
+                _ => ScriptKillState::Killable,
             },
         }
     }
@@ -185,21 +187,21 @@ pub struct Runs {
 
 /// The units that run on their own threads.
 #[derive(Default)]
-pub struct Running {
-    units: Mutex<Vec<Arc<Unit>>>,
+pub struct RunningUnits {
+    units: Mutex<Vec<Arc<RunningUnit>>>,
     busy: AtomicUsize,
 }
 
-impl Running {
+impl RunningUnits {
     /// Registers a script or transaction of a client that begins on its own thread.
     pub fn begin(
         &self,
         command: &'static Command,
         arguments: Vec<Vec<u8>>,
         client: u64,
-    ) -> Arc<Unit> {
-        let unit = Arc::new(Unit {
-            kind: Kind::of(command),
+    ) -> Arc<RunningUnit> {
+        let unit = Arc::new(RunningUnit {
+            kind: ExecutionKind::of(command),
             command,
             arguments,
             client,
@@ -213,7 +215,7 @@ impl Running {
     }
 
     /// Notes that a unit exceeds its time; returns true for the first note.
-    pub fn note_busy(&self, unit: &Unit) -> bool {
+    pub fn note_busy(&self, unit: &RunningUnit) -> bool {
         let is_new = !unit.is_busy.swap(true, Relaxed);
         if is_new {
             self.busy.fetch_add(1, Relaxed);
@@ -223,7 +225,7 @@ impl Running {
     }
 
     /// Removes a finished unit.
-    pub fn end(&self, unit: &Arc<Unit>) {
+    pub fn end(&self, unit: &Arc<RunningUnit>) {
         self.units.lock().retain(|other| !Arc::ptr_eq(other, unit));
         if unit.is_busy.load(Relaxed) {
             self.busy.fetch_sub(1, Relaxed);
@@ -244,12 +246,12 @@ impl Running {
         unit.map(|unit| unit.busy_text())
     }
 
-    fn all(&self) -> Vec<Arc<Unit>> {
+    fn all(&self) -> Vec<Arc<RunningUnit>> {
         self.units.lock().clone()
     }
 
     /// Kills all scripts, or all functions, that have changed nothing yet. Errs if there are none.
-    pub fn kill(&self, what: Kind) -> Result<(), CommandError> {
+    pub fn kill(&self, what: ExecutionKind) -> Result<(), CommandError> {
         let mut units = self.all();
         units.retain(|unit| unit.standing.load(Relaxed) != ROLLED_BACK);
         if units.is_empty() {
@@ -267,7 +269,7 @@ impl Running {
             return Ok(());
         }
         // Redis first checks for writes, and then the kind.
-        let is_killable = |unit: &&Arc<Unit>| unit.view().standing != Standing::Wrote;
+        let is_killable = |unit: &&Arc<RunningUnit>| unit.view().standing != ScriptKillState::Wrote;
         match units.iter().find(is_killable) {
             Some(other) if other.kind != what => Err(other.busy_text().into()),
             _ => Err(UNKILLABLE.into()),
@@ -277,7 +279,9 @@ impl Running {
     /// Returns the function that has run for longest.
     pub fn function(&self) -> Option<FunctionRun> {
         let units = self.all();
-        let unit = units.iter().find(|unit| unit.kind == Kind::Function)?;
+        let unit = units
+            .iter()
+            .find(|unit| unit.kind == ExecutionKind::Function)?;
         Some(FunctionRun {
             name: String::from_utf8_lossy(&unit.name()).into_owned(),
             command: unit.arguments.clone(),
@@ -307,7 +311,7 @@ mod tests {
     use super::*;
     use basalt_commands::command::registry::registry;
 
-    fn begin(running: &Running, words: &[&str], client: u64) -> Arc<Unit> {
+    fn begin(running: &RunningUnits, words: &[&str], client: u64) -> Arc<RunningUnit> {
         let command = registry().find(words[0].as_bytes()).expect("a command");
         let arguments = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         running.begin(command, arguments, client)
@@ -328,40 +332,40 @@ mod tests {
 
     #[test]
     fn a_kill_ends_all_scripts_that_have_changed_nothing() {
-        let running = Running::default();
-        assert_eq!(text(running.kill(Kind::Script)), "NOTBUSY");
+        let running = RunningUnits::default();
+        assert_eq!(text(running.kill(ExecutionKind::Script)), "NOTBUSY");
         let scripts: Vec<_> = (1..4)
             .map(|client| begin(&running, &["eval", "while true do end", "0"], client))
             .collect();
         let function = begin(&running, &["fcall", "f", "0"], 9);
         assert!(scripts[1].note_write() && scripts[1].note_write());
-        assert_eq!(text(running.kill(Kind::Script)), "OK");
+        assert_eq!(text(running.kill(ExecutionKind::Script)), "OK");
         let killed: Vec<bool> = scripts.iter().map(|unit| unit.is_killed()).collect();
         assert_eq!(killed, [true, false, true]);
         assert!(!function.is_killed());
         assert!(!scripts[0].note_write() && scripts[1].note_write());
         // The killed scripts are about to end.
-        assert_eq!(text(running.kill(Kind::Script)), "OK");
+        assert_eq!(text(running.kill(ExecutionKind::Script)), "OK");
         running.end(&scripts[0]);
         running.end(&scripts[2]);
         // The one that is left has written; Redis would name the function then.
-        assert_eq!(text(running.kill(Kind::Script)), "BUSY");
-        assert_eq!(text(running.kill(Kind::Function)), "OK");
+        assert_eq!(text(running.kill(ExecutionKind::Script)), "BUSY");
+        assert_eq!(text(running.kill(ExecutionKind::Function)), "OK");
         running.end(&function);
-        assert_eq!(text(running.kill(Kind::Script)), "UNKILLABLE");
-        assert_eq!(text(running.kill(Kind::Function)), "UNKILLABLE");
+        assert_eq!(text(running.kill(ExecutionKind::Script)), "UNKILLABLE");
+        assert_eq!(text(running.kill(ExecutionKind::Function)), "UNKILLABLE");
         running.end(&scripts[1]);
-        assert_eq!(text(running.kill(Kind::Script)), "NOTBUSY");
+        assert_eq!(text(running.kill(ExecutionKind::Script)), "NOTBUSY");
     }
 
     #[test]
     fn of_a_kill_and_a_first_write_that_meet_one_wins() {
         for _ in 0..if cfg!(miri) { 5 } else { 2_000 } {
-            let running = Running::default();
+            let running = RunningUnits::default();
             let unit = begin(&running, &["eval", "x", "0"], 1);
             let (wrote, killed) = std::thread::scope(|scope| {
                 let writer = scope.spawn(|| unit.note_write());
-                let killed = text(running.kill(Kind::Script)) == "OK";
+                let killed = text(running.kill(ExecutionKind::Script)) == "OK";
                 (writer.join().expect("no panic"), killed)
             });
             assert_ne!(wrote, killed, "one of both");
@@ -371,14 +375,14 @@ mod tests {
 
     #[test]
     fn a_kill_holds_for_a_run_that_was_about_to_be_rolled_back() {
-        let running = Running::default();
+        let running = RunningUnits::default();
         let unit = begin(&running, &["eval", "x", "0"], 1);
-        assert_eq!(text(running.kill(Kind::Script)), "OK");
+        assert_eq!(text(running.kill(ExecutionKind::Script)), "OK");
         assert!(!unit.note_rollback(), "it would run again");
         running.end(&unit);
         let unit = begin(&running, &["eval", "x", "0"], 1);
         assert!(unit.note_rollback());
-        assert_eq!(text(running.kill(Kind::Script)), "NOTBUSY");
+        assert_eq!(text(running.kill(ExecutionKind::Script)), "NOTBUSY");
         assert!(!unit.is_killed());
         // Earlier writes are rolled back with the rest.
         let unit = begin(&running, &["eval", "x", "0"], 1);
@@ -387,12 +391,12 @@ mod tests {
 
     #[test]
     fn a_transaction_is_shown_and_busy_and_can_not_be_killed() {
-        let running = Running::default();
+        let running = RunningUnits::default();
         let unit = begin(&running, &["exec"], 7);
         unit.set_shards(&[1, 2]);
         assert!(running.note_busy(&unit) && !running.note_busy(&unit));
         assert_eq!(running.busy_text(), Some(BUSY_SCRIPT));
-        for what in [Kind::Script, Kind::Function] {
+        for what in [ExecutionKind::Script, ExecutionKind::Function] {
             assert_eq!(text(running.kill(what)), "UNKILLABLE");
         }
         assert!(unit.note_write());
@@ -400,7 +404,7 @@ mod tests {
         let [view] = views.as_slice() else {
             panic!("one runs: {views:?}");
         };
-        assert_eq!((view.kind, view.client), (Kind::Transaction, 7));
+        assert_eq!((view.kind, view.client), (ExecutionKind::Transaction, 7));
         assert_eq!(
             (&view.shards[..], &view.name[..]),
             (&[1, 2][..], &b"exec"[..])
@@ -411,7 +415,7 @@ mod tests {
 
     #[test]
     fn a_script_is_named_by_its_sha1_and_a_function_by_its_name() {
-        let running = Running::default();
+        let running = RunningUnits::default();
         let sha = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
         let upper = sha.to_ascii_uppercase();
         for words in [

@@ -4,9 +4,9 @@ use mlua::{Function, Lua, Table};
 
 use super::current::{look, tick};
 use super::pattern;
-use crate::sys::lua::compiling::{Gate, stepwise};
+use crate::sys::lua::compiling::{ScriptGate, stepwise};
 use crate::sys::lua::screen::{Open, Screen, screened};
-use crate::sys::lua::{Argument, Given, Sort, naming, protected};
+use crate::sys::lua::{Given, LuaArgument, Sort, naming, protected};
 
 /// First byte of compiled code.
 const COMPILED: u8 = 27;
@@ -31,7 +31,7 @@ pub(super) fn install(lua: &Lua, native: &Table) -> mlua::Result<()> {
         screens.raw_set(name, lua.create_function(make)?)?;
     }
     screens.raw_set("repeating", lua.create_function(by::<Repeating>)?)?;
-    screens.raw_set("finding", lua.create_function(by::<Finding>)?)?;
+    screens.raw_set("finding", lua.create_function(by::<PatternScreen>)?)?;
     screens.raw_set("searching", lua.create_function(by::<Searching>)?)?;
     screens.raw_set("replacing", lua.create_function(by::<Replacing>)?)?;
     screens.raw_set("short", lua.create_function(by::<Short>)?)?;
@@ -74,16 +74,16 @@ struct Repeating;
 impl Screen for Repeating {
     fn passes(given: &Given<'_>) -> bool {
         let mut given = given.iter();
-        let (Some(Argument::Text(text)), Some(count)) = (given.next(), given.next()) else {
+        let (Some(LuaArgument::Text(text)), Some(count)) = (given.next(), given.next()) else {
             return true;
         };
         match count {
-            Argument::Number(count) => {
+            LuaArgument::Number(count) => {
                 text.len() as f64 * count <= SHORT_BYTES as f64 && !text.is_empty()
             }
             // Such a text may be a number, too.
-            Argument::Text(count) => !count.iter().any(u8::is_ascii_digit),
-            Argument::Other => true,
+            LuaArgument::Text(count) => !count.iter().any(u8::is_ascii_digit),
+            LuaArgument::Other => true,
         }
     }
 }
@@ -94,7 +94,7 @@ struct Short;
 impl Screen for Short {
     fn passes(given: &Given<'_>) -> bool {
         let length = |argument| match argument {
-            Argument::Text(text) => text.len(),
+            LuaArgument::Text(text) => text.len(),
             _ => 0,
         };
         given.iter().map(length).sum::<usize>() <= SHORT_BYTES
@@ -114,9 +114,9 @@ impl Screen for Searching {
 }
 
 /// Screen of functions that search a text by a pattern, or for a text.
-struct Finding;
+struct PatternScreen;
 
-impl Screen for Finding {
+impl Screen for PatternScreen {
     fn passes(given: &Given<'_>) -> bool {
         match two_texts(given) {
             Some((text, pattern)) if given.is_true(3) || pattern::is_literal(pattern) => {
@@ -138,7 +138,7 @@ impl Screen for Replacing {
         };
         pattern::is_light(text, pattern)
             && match given.iter().nth(2) {
-                Some(Argument::Text(by)) => pattern::is_light_product(text, by),
+                Some(LuaArgument::Text(by)) => pattern::is_light_product(text, by),
                 _ => true,
             }
     }
@@ -147,7 +147,7 @@ impl Screen for Replacing {
 fn two_texts<'g>(given: &'g Given<'_>) -> Option<(&'g [u8], &'g [u8])> {
     let mut given = given.iter();
     match (given.next(), given.next()) {
-        (Some(Argument::Text(first)), Some(Argument::Text(second))) => Some((first, second)),
+        (Some(LuaArgument::Text(first)), Some(LuaArgument::Text(second))) => Some((first, second)),
         _ => None,
     }
 }
@@ -161,8 +161,8 @@ impl Screen for Joining {
             return true;
         };
         let separator = match given.iter().nth(1) {
-            Some(Argument::Text(separator)) => separator.len() as i64,
-            Some(Argument::Other) if given.sort(1) != Sort::Nothing => return true,
+            Some(LuaArgument::Text(separator)) => separator.len() as i64,
+            Some(LuaArgument::Other) if given.sort(1) != Sort::Nothing => return true,
             _ => 0,
         };
         let first = number(given.iter().nth(2), 1.0);
@@ -243,11 +243,11 @@ impl Screen for Unpacking {
 
 /// Returns the number that Lua makes of an argument, which may be a text; `otherwise` if it is not a number.
 /// Returns `None` for texts too odd to be certain: no real script uses them.
-fn number(argument: Option<Argument<'_>>, otherwise: f64) -> Option<f64> {
+fn number(argument: Option<LuaArgument<'_>>, otherwise: f64) -> Option<f64> {
     const TEXT_BYTES_MAX: usize = 9;
     match argument {
-        Some(Argument::Number(number)) => Some(number),
-        Some(Argument::Text(text)) if text.len() <= TEXT_BYTES_MAX => {
+        Some(LuaArgument::Number(number)) => Some(number),
+        Some(LuaArgument::Text(text)) if text.len() <= TEXT_BYTES_MAX => {
             // Other texts that are numbers to Lua contain digits.
             let text = std::str::from_utf8(text).ok()?.trim();
             match text.parse() {
@@ -255,7 +255,7 @@ fn number(argument: Option<Argument<'_>>, otherwise: f64) -> Option<f64> {
                 Err(_) => (!text.bytes().any(|byte| byte.is_ascii_digit())).then_some(otherwise),
             }
         }
-        Some(Argument::Text(_)) => None,
+        Some(LuaArgument::Text(_)) => None,
         _ => Some(otherwise),
     }
 }
@@ -294,7 +294,7 @@ impl Screen for Compiling {
     fn passes(given: &Given<'_>) -> bool {
         const BYTES_MAX: usize = 16 * 1024;
         match given.iter().next() {
-            Some(Argument::Text(text)) => {
+            Some(LuaArgument::Text(text)) => {
                 text.first() != Some(&COMPILED) && text.len() <= BYTES_MAX
             }
             _ => true,
@@ -305,7 +305,7 @@ impl Screen for Compiling {
 /// Gate checked between the pieces of a long text being compiled.
 struct Compiler;
 
-impl Gate for Compiler {
+impl ScriptGate for Compiler {
     fn is_open() -> bool {
         look().is_ok()
     }
@@ -319,8 +319,8 @@ impl Screen for Collecting {
         let refused = [&b"stop"[..], b"restart", b"setpause", b"setstepmul"];
         let long = [&b"collect"[..], b"step"];
         match given.iter().next() {
-            Some(Argument::Text(option)) if refused.contains(&option) => false,
-            Some(Argument::Text(option)) if !long.contains(&option) => true,
+            Some(LuaArgument::Text(option)) if refused.contains(&option) => false,
+            Some(LuaArgument::Text(option)) if !long.contains(&option) => true,
             _ => given.interpreter_kib() <= SMALL_KIB,
         }
     }

@@ -48,7 +48,7 @@ pub(super) fn list_access(dump: &[u8], is_table: &dyn Fn(&[u8]) -> bool) -> List
     let Some(rest) = dump.strip_prefix(HEADER) else {
         return ListAccess::Guarded;
     };
-    let mut reader = Reader {
+    let mut reader = BytecodeReader {
         rest,
         only_reads: true,
     };
@@ -60,13 +60,13 @@ pub(super) fn list_access(dump: &[u8], is_table: &dyn Fn(&[u8]) -> bool) -> List
     }
 }
 
-struct Reader<'d> {
+struct BytecodeReader<'d> {
     rest: &'d [u8],
     /// No instruction was found that keeps or changes a list.
     only_reads: bool,
 }
 
-impl<'d> Reader<'d> {
+impl<'d> BytecodeReader<'d> {
     fn bytes(&mut self, count: usize) -> Option<&'d [u8]> {
         let (bytes, rest) = self.rest.split_at_checked(count)?;
         self.rest = rest;

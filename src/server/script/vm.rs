@@ -17,14 +17,14 @@ use super::footprint;
 use super::functions::Functions;
 use super::functions::compiled::Libraries;
 use super::library::{self, Library, Script};
-use super::memory::{self, Figure};
+use super::memory::{self, InterpreterMemory};
 use super::sha::Sha;
 use super::unsandboxed::ListAccess;
 use super::{api, bits, json, msgpack, packing, pattern, screens, texts, unsandboxed};
 use crate::sys::lua::{self, Called, Pinned, attention};
 use crate::sys::watchdog;
 use basalt_commands::command::error::CommandError;
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 
 /// An interpreter that holds more than this fraction (1/n) of its limit after a script is recreated.
 const KEPT_PARTS: usize = 2;
@@ -82,7 +82,7 @@ pub(super) struct Vm {
     shared_names: Vec<Vec<u8>>,
     /// Globals for plain scripts that only read their lists; these are `lists` as long as they are short.
     reading_environment: Table,
-    lists: [lua::Kept; 2],
+    lists: [lua::ReusableTextTable; 2],
     has_lists: Cell<bool>,
     /// By the hash of the text.
     by_text: std::collections::HashMap<u64, Rc<Compiled>, NoHash>,
@@ -97,14 +97,14 @@ pub(super) struct Vm {
     flushes: u64,
     /// Flush count of all libraries when the thread last checked before waiting.
     flushed: u64,
-    seed: Seed,
+    seed: HashSeed,
     /// Number of uses, and that at the time the thread last rested.
     runs: u64,
     /// Memory limit in bytes at the time it was created.
     limit: usize,
     rested: u64,
     /// Memory in use, and the live part of it.
-    memory: Figure,
+    memory: InterpreterMemory,
     live: usize,
 }
 
@@ -315,7 +315,7 @@ impl Vm {
         lua.gc_collect()?;
         let limit = memory::limit_bytes();
         lua.set_memory_limit(limit)?;
-        let mut memory = Figure::default();
+        let mut memory = InterpreterMemory::default();
         memory.set(lua.used_memory());
         let live = lua.used_memory();
         memory::note_live(live);
@@ -329,7 +329,10 @@ impl Vm {
             plain_environment: native.raw_get("plain_globals")?,
             shared_names,
             reading_environment: native.raw_get("reading_globals")?,
-            lists: [lua::Kept::new(&lua)?, lua::Kept::new(&lua)?],
+            lists: [
+                lua::ReusableTextTable::new(&lua)?,
+                lua::ReusableTextTable::new(&lua)?,
+            ],
             has_lists: Cell::new(false),
             by_text: Default::default(),
             by_sha: Default::default(),
@@ -344,7 +347,7 @@ impl Vm {
             limit,
             memory,
             live,
-            seed: Seed {
+            seed: HashSeed {
                 k0: basalt_core::base::random::Random::from_system().next_u64(),
                 k1: 7,
             },

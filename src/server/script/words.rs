@@ -47,14 +47,14 @@ impl Arguments {
 
     /// Adds an argument.
     #[inline]
-    pub(super) fn take(&mut self, argument: lua::Argument<'_>) {
+    pub(super) fn take(&mut self, argument: lua::LuaArgument<'_>) {
         match argument {
-            lua::Argument::Text(text) => self.push(text),
-            lua::Argument::Number(number) => match whole(number) {
+            lua::LuaArgument::Text(text) => self.push(text),
+            lua::LuaArgument::Number(number) => match whole(number) {
                 Some(number) => self.push(itoa::Buffer::new().format(number).as_bytes()),
                 None => self.push(F64Buffer::default().format(number)),
             },
-            lua::Argument::Other => self.is_spoiled = true,
+            lua::LuaArgument::Other => self.is_spoiled = true,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::shard::permit::{self, Permit};
 use crate::telemetry::{clock, counters, errors, log};
 use basalt_commands::cluster::route::{Presence, RoutingFlags, SlotOf};
 use basalt_commands::command::Args;
-use basalt_commands::command::acl::check::{self, Asker, Place};
+use basalt_commands::command::acl::check::{self, AclLogContext, Asker};
 use basalt_commands::command::admission::{self, Candidate, Stage, World};
 use basalt_commands::command::declaration::{Command, Flags, Run, TransactionVerb};
 use basalt_commands::command::error::{self, CommandError};
@@ -19,7 +19,7 @@ use basalt_commands::command::host::cluster::Routes;
 use basalt_commands::command::host::replica::Upstream;
 use basalt_commands::command::transaction::{exec_abort, is_exec};
 use basalt_commands::config::Config;
-use basalt_commands::config::live::Peer;
+use basalt_commands::config::live::ClientLocality;
 use basalt_commands::config::values::ClusterMode;
 use basalt_core::resp::reply::Protocol;
 
@@ -89,10 +89,10 @@ impl<const CHECKED: bool> SessionWorld<'_, CHECKED> {
     }
 
     /// Returns whether the client is local, as far as protected commands require.
-    fn peer(&self) -> Peer {
+    fn peer(&self) -> ClientLocality {
         match self.session.connection.shared.is_local() {
-            true => Peer::Local,
-            false => Peer::Remote,
+            true => ClientLocality::Local,
+            false => ClientLocality::Remote,
         }
     }
 }
@@ -317,8 +317,8 @@ impl Session {
             server: self.service.server(),
             config,
             place: match self.is_open() {
-                true => Place::Multi,
-                false => Place::TopLevel,
+                true => AclLogContext::Multi,
+                false => AclLogContext::TopLevel,
             },
             db: self.db(),
             now_ms: clock::unix_ms(),

@@ -143,7 +143,7 @@ impl Gathering {
 }
 
 /// The parts of a batch that running one request borrows.
-pub struct Parts<'b> {
+pub struct BatchParts<'b> {
     /// Arguments of the request.
     pub args: Args<'b>,
     /// The output for its reply.
@@ -197,7 +197,7 @@ impl Batch {
 
     /// Returns the arguments of a planned request and the outputs that it writes to.
     #[inline]
-    pub fn parts(&mut self, plan: &Plan) -> Parts<'_> {
+    pub fn parts(&mut self, plan: &Plan) -> BatchParts<'_> {
         let Batch {
             input,
             start,
@@ -210,7 +210,7 @@ impl Batch {
         } = self;
         let keys = &keys[plan.keys_first as usize..plan.keys_end as usize];
         let spans = requests.spans_of(plan.request);
-        Parts {
+        BatchParts {
             args: Args::new(&input[*start..], &requests.arena, spans, keys),
             out,
             outgoing,

@@ -8,9 +8,9 @@ use super::batch::{self, Gathering, Request, Route};
 use super::turn::{InHand, Turn};
 use super::{Ran, Session};
 use crate::shard::QueuedJob;
-use crate::shard::execute::{self, Outcome};
+use crate::shard::execute::{self, ExecutionOutcome};
 use crate::shard::handler::ExecutionContext;
-use crate::shard::job::command::{CommandJob, Ended};
+use crate::shard::job::command::{CommandJob, CommandJobOutcome};
 use crate::shard::job::{Job, Ticket, Work};
 use crate::telemetry::clock::Ticks;
 use basalt_commands::client::connection::Origin;
@@ -162,7 +162,7 @@ impl Session {
             permit: permit.as_ref(),
             ..self.context((config, now), shard)
         };
-        let batch::Parts { args, out, .. } = batch.parts(request.plan);
+        let batch::BatchParts { args, out, .. } = batch.parts(request.plan);
         let args = args.with_prepared(prepared);
         let engines = Engines::One(engine);
         let outcome = execute::run(request.command, engines, &mut view, context, &args, out);
@@ -181,13 +181,13 @@ impl Session {
         turn: &mut Turn<'_>,
         request: Request<'_>,
         wanted: &[u16],
-        outcome: Outcome,
+        outcome: ExecutionOutcome,
     ) -> Ran {
         match outcome {
-            Outcome::Done { failed } => Ran::Answered { failed },
-            Outcome::Refused => Ran::Refused,
-            Outcome::Blocked(waiter) => Ran::Blocked(super::Blocked::On(waiter)),
-            Outcome::Offload => {
+            ExecutionOutcome::Done { failed } => Ran::Answered { failed },
+            ExecutionOutcome::Refused => Ran::Refused,
+            ExecutionOutcome::Blocked(waiter) => Ran::Blocked(super::Blocked::On(waiter)),
+            ExecutionOutcome::Offload => {
                 turn.release();
                 self.queue(turn, request, (wanted, true))
             }
@@ -217,7 +217,7 @@ impl Session {
                 permit: permit.as_ref(),
                 ..self.context((turn.config, turn.now), wanted[0])
             };
-            let batch::Parts { args, out, .. } = turn.batch.parts(request.plan);
+            let batch::BatchParts { args, out, .. } = turn.batch.parts(request.plan);
             let mut engines = all.engines();
             let engines = engines.all();
             // All entries are prefetched at once, so that the shards stay locked for one cache miss and not for many.
@@ -231,7 +231,7 @@ impl Session {
             drop(all);
             self.learn(&view);
             // Replayed commands wait for no file: the background task sees to that.
-            let has_emptied = matches!(outcome, Outcome::Done { failed: false })
+            let has_emptied = matches!(outcome, ExecutionOutcome::Done { failed: false })
                 && request.command.flags.has(Flags::EMPTIES)
                 && !self.replays();
             if has_emptied && let Some(awaited) = self.service.server().save_emptied() {
@@ -293,7 +293,7 @@ impl Session {
         let (Run::EachShard(_, merge) | Run::Cursor(_, _, merge)) = request.command.run else {
             unreachable!("routed shard by shard")
         };
-        let batch::Parts { args, out, .. } = turn.batch.parts(request.plan);
+        let batch::BatchParts { args, out, .. } = turn.batch.parts(request.plan);
         let failed = write_failure(merge(&args, under_way.gather, out), out);
         Ran::Answered { failed }
     }
@@ -348,7 +348,7 @@ impl Session {
         turn.batch.others_went = false;
         turn.batch.outgoing.more_follow =
             request.command.publishes() && turn.batch.next_publishes();
-        let batch::Parts {
+        let batch::BatchParts {
             args,
             out,
             outgoing,
@@ -463,9 +463,9 @@ impl Session {
                 match (result, told) {
                     (Ok(_), Told::Text(text)) => reply.out.simple(text),
                     (Ok(text), Told::ByWork) => reply.out.simple(text),
-                    (Ok(_), Told::Nothing) => reply.ended = Ended::Stop,
+                    (Ok(_), Told::Nothing) => reply.ended = CommandJobOutcome::Stop,
                     (Err(error), _) => {
-                        reply.ended = Ended::Answered { failed: true };
+                        reply.ended = CommandJobOutcome::Answered { failed: true };
                         reply.out.error(error.text().as_bytes());
                     }
                 }

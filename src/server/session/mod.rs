@@ -36,7 +36,7 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::shard::job::command::{CommandJob, Ended};
+use crate::shard::job::command::{CommandJob, CommandJobOutcome};
 use crate::shard::job::{Job, Ticket, Work};
 use crate::state::Service;
 use crate::sys::crash;
@@ -50,7 +50,7 @@ use basalt_commands::config::Config;
 use basalt_core::resp::request::Parser;
 use basalt_engine::Now;
 use batch::{Batch, Plan, Request};
-use multi::Pending;
+use multi::MultiState;
 
 use turn::Turn;
 use waiting::Blocked;
@@ -102,7 +102,7 @@ pub struct Session {
     /// Run time so far of the blocked request.
     waited: Option<Box<Waited>>,
     /// Watched keys and queued commands.
-    pending: Option<Box<Pending>>,
+    pending: Option<Box<MultiState>>,
 }
 
 /// Outcome of running one plan.
@@ -385,34 +385,34 @@ impl Session {
     ) -> Flow {
         self.learn(&job.client);
         let mark = turn.batch.out.position();
-        let ended = std::mem::replace(&mut job.ended, Ended::Refused);
+        let ended = std::mem::replace(&mut job.ended, CommandJobOutcome::Refused);
         let failed = match ended {
-            Ended::Visited(gather, Ok(())) => {
+            CommandJobOutcome::Visited(gather, Ok(())) => {
                 turn.batch.resume_visits(*gather);
                 return Continue(());
             }
-            Ended::Visited(_, failure) => {
+            CommandJobOutcome::Visited(_, failure) => {
                 turn.batch.gathering = None;
                 write_failure(failure, &mut job.out)
             }
-            Ended::Blocked(waiter) => {
+            CommandJobOutcome::Blocked(waiter) => {
                 let finished = Finished::new(mark, job.duration_ns, false);
                 self.count(turn, request, &finished);
                 self.begin_wait(job.duration_ns, false);
                 self.blocked = Some(Box::new(Blocked::On(waiter)));
                 return Continue(());
             }
-            Ended::Refused => {
+            CommandJobOutcome::Refused => {
                 turn.batch.out.append(&mut job.out);
                 self.note_refused(turn, mark, request.command);
                 return Continue(());
             }
-            Ended::Stop => {
+            CommandJobOutcome::Stop => {
                 let finished = Finished::new(mark, job.duration_ns, false);
                 self.finish(turn, request, &finished);
                 return Break(Step::Shutdown);
             }
-            Ended::Answered { failed } => failed,
+            CommandJobOutcome::Answered { failed } => failed,
         };
         turn.batch.out.append(&mut job.out);
         let finished = Finished::new(mark, job.duration_ns, failed);

@@ -15,7 +15,7 @@ use basalt_engine::watching::Watched;
 
 /// Transaction state of a connection that watches keys or queues commands.
 #[derive(Default)]
-pub(super) struct Pending {
+pub(super) struct MultiState {
     /// Queued commands and watched keys.
     transaction: Transaction,
     /// True if MULTI was received.
@@ -26,7 +26,7 @@ pub(super) struct Pending {
     db: Option<usize>,
 }
 
-impl Pending {
+impl MultiState {
     /// Returns the queued transaction.
     pub(super) fn transaction(&self) -> &Transaction {
         &self.transaction
@@ -163,7 +163,7 @@ impl Session {
     }
 
     /// Removes and returns the queued commands and watched keys.
-    fn take_pending(&mut self) -> Option<Box<Pending>> {
+    fn take_pending(&mut self) -> Option<Box<MultiState>> {
         self.connection.shared.watched.store(0, Relaxed);
         self.pending.take()
     }

@@ -16,7 +16,7 @@ use basalt_commands::command::declaration::{CommandResult, Run};
 use basalt_commands::command::error::write_failure;
 use basalt_commands::command::host::{Awaited, Told};
 use basalt_commands::pubsub::outgoing::Outgoing;
-use basalt_core::resp::reply::{Filling, Mark};
+use basalt_core::resp::reply::{Filling, OpenAggregate};
 
 impl Session {
     /// Runs the postponed commands of a transaction; returns the replies for the reserved positions. No shard may be
@@ -26,7 +26,7 @@ impl Session {
         transaction: &Transaction,
         outcome: &mut UnitOutcome,
         outgoing: &mut Outgoing,
-    ) -> Vec<(Mark, Filling)> {
+    ) -> Vec<(OpenAggregate, Filling)> {
         let Some(notes) = &mut outcome.notes else {
             return Vec::new();
         };

@@ -15,7 +15,7 @@ use crate::shard::job::Job;
 use crate::shard::job::unit::UnitJob;
 use crate::shard::ownership::extend::ExtendableGuard;
 use crate::shard::route::Router;
-use crate::shard::unit::Unit;
+use crate::shard::unit::ExecutionUnit;
 use crate::shard::unit::context::{UnitContext, UnitOutcome};
 use crate::shard::unit::plan::UnitPlan;
 use crate::shard::unit::transaction::{Transaction, run_lone};
@@ -38,7 +38,7 @@ impl Session {
         let service = self.service;
         let router = service.router;
         let permit = self.permit(turn, request);
-        let batch::Parts { args, out, .. } = turn.batch.parts(request.plan);
+        let batch::BatchParts { args, out, .. } = turn.batch.parts(request.plan);
         let named = args.keys().iter().map(|key| key.shard);
         let tag = footprint::tag_of(&args);
         let mut unit_plan = match service.scripts.footprints.advice(tag, &args) {
@@ -52,7 +52,7 @@ impl Session {
                 ..context(&mut self.connection, service, (turn.config, turn.now))
             };
             let mut held = guard.tokens();
-            let unit = Unit::inline(&mut held, router);
+            let unit = ExecutionUnit::inline(&mut held, router);
             let done = run_lone(
                 (request.command, verb),
                 &args,
@@ -101,7 +101,7 @@ impl Session {
                 ..context(&mut self.connection, service, (turn.config, turn.now))
             };
             let mut held = guard.tokens();
-            let unit = Unit::inline(&mut held, router);
+            let unit = ExecutionUnit::inline(&mut held, router);
             let done = transaction.run(unit, cx, &mut turn.batch.out, &mut plan);
             drop(guard);
             if let Some(outcome) = done {

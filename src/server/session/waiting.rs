@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::batch::Request;
 use super::turn::Turn;
 use super::{Flow, Session, Step};
-use crate::shard::blocking::Waiter;
+use crate::shard::blocking::BlockedRequest;
 use crate::shard::job::task;
 use basalt_commands::client::shared::{Unblocked, WaitState};
 use basalt_commands::command::Out;
@@ -19,7 +19,7 @@ pub(super) enum Blocked {
     /// Until the timeout or CLIENT UNBLOCK.
     For(Block),
     /// Until a key is available as well.
-    On(Arc<Waiter>),
+    On(Arc<BlockedRequest>),
 }
 
 /// Milliseconds until the retry of a wait that timed out while another thread was about to serve it.
@@ -62,7 +62,7 @@ impl Session {
     }
 
     /// Takes the reply of a served request; returns whether it is an error, or `None` if it is yet to be refused.
-    fn take_served(&mut self, turn: &mut Turn<'_>, waiter: &Arc<Waiter>) -> Option<bool> {
+    fn take_served(&mut self, turn: &mut Turn<'_>, waiter: &Arc<BlockedRequest>) -> Option<bool> {
         self.connection.shared.end();
         let mut failed = Some(false);
         if let Some(mut served) = waiter.take_reply() {
@@ -164,7 +164,7 @@ impl Session {
         }
     }
 
-    fn leave_queues(&self, waiter: &Arc<Waiter>) {
+    fn leave_queues(&self, waiter: &Arc<BlockedRequest>) {
         for shard in waiter.shards() {
             self.service.shards.submit(task::forget(waiter, shard));
         }

@@ -32,14 +32,14 @@ use basalt_commands::command::owned::OwnedArgs;
 use basalt_commands::command::{Args, Out};
 use basalt_commands::config::Config;
 use basalt_core::resp::reply::Protocol;
-use basalt_engine::waiting::{self, Held, Interest, Place, Waiting};
+use basalt_engine::waiting::{self, Held, Place, WaitCondition, Waiting};
 use basalt_engine::{Engine, Key, Now, engine_of};
 
 /// Number of waiters created so far.
 static WAITERS: AtomicU64 = AtomicU64::new(0);
 
 /// A blocked request.
-pub struct Waiter {
+pub struct BlockedRequest {
     id: u64,
     connection: Arc<Shared>,
     number: WaitNumber,
@@ -82,7 +82,7 @@ enum Try {
     Called,
 }
 
-impl waiting::Waiter for Waiter {
+impl waiting::Waiter for BlockedRequest {
     fn id(&self) -> u64 {
         self.id
     }
@@ -99,7 +99,7 @@ impl waiting::Waiter for Waiter {
     }
 }
 
-impl Waiter {
+impl BlockedRequest {
     /// Creates the waiter of a request, with a copy of its arguments.
     pub(super) fn new(
         connection: &Arc<Shared>,
@@ -108,14 +108,14 @@ impl Waiter {
         (client, protocol): (ClientView, Protocol),
         context: ExecutionContext<'_>,
         wait: Wait,
-    ) -> Arc<Waiter> {
+    ) -> Arc<BlockedRequest> {
         let mut owned = OwnedArgs::default();
         for (at, argument) in args.contents(0).enumerate() {
             let rewritten = wait.rewritten.iter().find(|(index, _)| *index == at);
             owned.push(rewritten.map_or(argument, |(_, bytes)| bytes[..].into()));
         }
         owned.route(args.keys());
-        let mut waiter = Waiter {
+        let mut waiter = BlockedRequest {
             id: WAITERS.fetch_add(1, Relaxed),
             connection: Arc::clone(connection),
             number: connection.block(),
@@ -133,7 +133,7 @@ impl Waiter {
         let names = waiter.awaited().iter().map(|key| waiter.key(key).len());
         let copies = 1 + usize::from(waiter.wait.looks_again);
         let places: usize = names.map(|len| copies * (len + WAITING_BYTES)).sum();
-        waiter.memory_bytes = size_of::<Waiter>() + waiter.args.memory_bytes() + places;
+        waiter.memory_bytes = size_of::<BlockedRequest>() + waiter.args.memory_bytes() + places;
         connection.hold(waiter.memory_bytes);
         Arc::new(waiter)
     }
@@ -200,7 +200,7 @@ impl Waiter {
 
     /// Adds the waiter to the queues of its keys. All shards must be locked.
     pub(super) fn register(self: &Arc<Self>, engines: &mut [&mut Engine]) {
-        let interest = Interest {
+        let interest = WaitCondition {
             data_type: self.wait.data_type,
             when_gone: self.wait.when_gone,
             when_loaded: self.wait.when_loaded,
@@ -397,26 +397,26 @@ impl Waiter {
         let engine = &mut engines[0];
         if let Some(caller) = engine.waiters.caller.clone() {
             let waiter = Arc::clone(self);
-            let call = Arc::new(Call { waiter, caller });
+            let call = Arc::new(WaiterWaker { waiter, caller });
             engine.deferred.wakes.push(Waker::from(call));
             engine.waiters.note_call();
         }
     }
 }
 
-impl Drop for Waiter {
+impl Drop for BlockedRequest {
     fn drop(&mut self) {
         self.connection.release(self.memory_bytes);
     }
 }
 
 /// A waiter to be sent to its shards by the thread that has released those it is called from.
-struct Call {
-    waiter: Arc<Waiter>,
+struct WaiterWaker {
+    waiter: Arc<BlockedRequest>,
     caller: Arc<dyn waiting::Dispatcher>,
 }
 
-impl Wake for Call {
+impl Wake for WaiterWaker {
     fn wake(self: Arc<Self>) {
         self.caller.call(Arc::clone(&self.waiter) as _);
     }
@@ -429,7 +429,7 @@ pub fn end_redirected(engine: &mut Engine) {
         .waiters
         .each(|_, waiting| all.push(Arc::clone(&waiting.waiter)));
     for waiter in all {
-        let Ok(waiter) = waiter.into_any().downcast::<Waiter>() else {
+        let Ok(waiter) = waiter.into_any().downcast::<BlockedRequest>() else {
             unreachable!("only this module makes waiters")
         };
         if let Some(permit) = waiter.permit
@@ -493,7 +493,10 @@ fn serve_key(engines: &mut [&mut Engine], index: usize, place: &Place, now: Now)
             behind = Some(id);
             continue;
         }
-        let Ok(waiter) = Arc::clone(&waiting.waiter).into_any().downcast::<Waiter>() else {
+        let Ok(waiter) = Arc::clone(&waiting.waiter)
+            .into_any()
+            .downcast::<BlockedRequest>()
+        else {
             unreachable!("only this module makes waiters")
         };
         held = None;

@@ -30,7 +30,7 @@ pub mod unit;
 use basalt_engine::Engine;
 
 /// The shards of this server.
-pub type Shards = ownership::Shards<Engine, job::Job>;
+pub type Shards = ownership::ShardSet<Engine, job::Job>;
 
 /// A job in its queueable form.
 pub type QueuedJob = Box<ownership::queued::QueuedMessage<job::Job>>;

@@ -7,12 +7,12 @@
 use super::ownership::ShardList;
 use basalt_commands::cluster::route::SlotOf;
 use basalt_commands::command::args::RoutedKey;
-use basalt_core::base::hash::{Seed, slot};
+use basalt_core::base::hash::{HashSeed, slot};
 
 /// Routes keys to slots and shards; see the module.
 #[derive(Clone, Copy)]
 pub struct Router {
-    seed: Seed,
+    seed: HashSeed,
     mask: u16,
     /// True if slots are computed even with a single shard.
     names_slots: bool,
@@ -22,7 +22,7 @@ pub struct Router {
 
 impl Router {
     /// Creates a router over `shard_count` shards, a power of two.
-    pub fn new(seed: Seed, shard_count: u16) -> Router {
+    pub fn new(seed: HashSeed, shard_count: u16) -> Router {
         assert!(shard_count.is_power_of_two(), "shards are a power of two");
         Router {
             seed,
@@ -49,7 +49,7 @@ impl Router {
     }
 
     /// Returns the hash seed of all tables.
-    pub fn seed(&self) -> Seed {
+    pub fn seed(&self) -> HashSeed {
         self.seed
     }
 

@@ -11,19 +11,19 @@ use super::handshaking::Handshaking;
 use super::runtime::Spawner;
 use crate::console::Console;
 use crate::net::connection::{Handed, Owner};
-use crate::net::stream::Stream;
+use crate::net::stream::ClientSocket;
 use crate::net::{connection, listener};
 use crate::replication::primary::Primary;
 use crate::session::Session;
 use crate::state::Service;
 use crate::telemetry::{clock, exporter, log};
-use crate::tls::handshake::{Done, Failure, REASONS};
+use crate::tls::handshake::{CompletedHandshake, HandshakeError, REASONS};
 use crate::tls::names::Names;
 use basalt_commands::acl::Denied;
 use basalt_commands::client::connection::Connection;
 use basalt_commands::client::shared::Shared;
 use basalt_commands::cluster::route::RoutingFlags;
-use basalt_commands::command::acl::check::{self, Asker, Place};
+use basalt_commands::command::acl::check::{self, AclLogContext, Asker};
 use basalt_commands::config::Config;
 use basalt_commands::config::values::{AS_BIND, TlsAuthClientsUser};
 use basalt_core::base::lossless;
@@ -36,14 +36,14 @@ pub(super) enum Listener {
 }
 
 /// A socket on which connections are accepted until it is closed.
-pub(super) struct Open {
+pub(super) struct OpenListener {
     pub(super) listener: Listener,
     closed: AtomicBool,
 }
 
-impl Open {
-    pub(super) fn new(listener: Listener) -> Open {
-        Open {
+impl OpenListener {
+    pub(super) fn new(listener: Listener) -> OpenListener {
+        OpenListener {
             listener,
             closed: AtomicBool::new(false),
         }
@@ -129,7 +129,7 @@ const DEFAULT_PORTS: u16 = 64;
 pub(super) struct Metrics {
     /// The port, for the startup message.
     pub(super) port: u16,
-    _served: exporter::Handle,
+    _served: exporter::ExporterHandle,
 }
 
 /// Opens the metrics endpoint, if enabled. The error text states why it cannot be opened.
@@ -214,7 +214,7 @@ impl Owner for Owning {
 
 /// Accepts connections until the server stops.
 pub(super) async fn accept(
-    open: Arc<Open>,
+    open: Arc<OpenListener>,
     service: &'static Service,
     spawner: Spawner,
     owner: &'static Owning,
@@ -350,14 +350,14 @@ fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner
             };
             let (spawner, context) = (spawner.clone(), Arc::clone(&contexts.server));
             let figures = &service.telemetry.handshakes;
-            let then = move |shaken: Result<Done, Failure>| match shaken {
+            let then = move |shaken: Result<CompletedHandshake, HandshakeError>| match shaken {
                 Ok(done) => {
                     figures.done.fetch_add(1, Relaxed);
                     let holder = done.names();
                     let open = || {
                         let channel = done.open()?;
                         let _ = listener::prepare(channel.socket(), keepalive_s);
-                        Ok(Stream::Tls(Box::new(channel)))
+                        Ok(ClientSocket::Tls(Box::new(channel)))
                     };
                     begin(service, &spawner, owner, (peer, local), holder, open);
                 }
@@ -377,10 +377,10 @@ fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner
             let stream = TcpStream::from_std(socket)?;
             // A socket that rejects the options still serves.
             let _ = listener::prepare(&stream, keepalive_s);
-            Ok(Stream::Tcp(stream))
+            Ok(ClientSocket::Tcp(stream))
         }),
         Socket::Unix(socket) => begin(service, spawner, owner, (peer, local), None, || {
-            Ok(Stream::Unix(UnixStream::from_std(socket)?))
+            Ok(ClientSocket::Unix(UnixStream::from_std(socket)?))
         }),
     }
 }
@@ -393,7 +393,7 @@ fn begin(
     owner: &'static Owning,
     (peer, local): (String, String),
     holder: Option<Names>,
-    open: impl FnOnce() -> io::Result<Stream>,
+    open: impl FnOnce() -> io::Result<ClientSocket>,
 ) {
     let handle = spawner.handle();
     let entered = handle.enter();
@@ -406,12 +406,12 @@ fn begin(
         peer,
         local,
         stream.fd(),
-        matches!(stream, Stream::Unix(_)),
+        matches!(stream, ClientSocket::Unix(_)),
         clock::unix_ms(),
     ));
     let default = service.users.default();
     let mut connection = Connection::new(Arc::clone(&shared), true);
-    if matches!(stream, Stream::Tls(_)) {
+    if matches!(stream, ClientSocket::Tls(_)) {
         (connection.routing, connection.own_routing) = (RoutingFlags::TLS, RoutingFlags::TLS);
     }
     connection.set_user(default, default.user().needs_no_password());
@@ -447,7 +447,7 @@ fn sign_in_holder(service: &'static Service, connection: &mut Connection, names:
         client: &connection.shared,
         server: service.server(),
         config: &config,
-        place: Place::TopLevel,
+        place: AclLogContext::TopLevel,
         db: connection.db,
         now_ms: clock::unix_ms(),
     };

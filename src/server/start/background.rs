@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 use super::defrag::Defragging;
 use super::memory_limit;
 use super::runtime::{Runtimes, Spawner};
-use super::saving::Saving;
+use super::saving::SaveCoordinator;
 use crate::net::buffer_budget;
 use crate::persist::aof::Aof;
 use crate::script::{self, stack};
@@ -137,7 +137,7 @@ pub(super) fn start_relays(aof: &Arc<Aof>, runtimes: &Runtimes) {
 pub(super) fn start(
     service: Arc<Service>,
     spawner: Spawner,
-    saving: Arc<Saving>,
+    saving: Arc<SaveCoordinator>,
     stopped: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
     // This thread locks shards, and so it may run a script that was queued for one.
@@ -154,7 +154,7 @@ pub(super) fn start(
 async fn run(
     service: Arc<Service>,
     spawner: Spawner,
-    saving: Arc<Saving>,
+    saving: Arc<SaveCoordinator>,
     mut stopped: watch::Receiver<bool>,
 ) {
     deferred_free::begin();
@@ -262,7 +262,7 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
     budget.go_on(started_ms, service.pubsub.figures().tracking_clients > 0);
     budget.note_exceeded(started_ms);
     loop {
-        let mut round = Round::new(service, freeing, expiry);
+        let mut round = BackgroundRound::new(service, freeing, expiry);
         // Rotate the order: the first shard that pays may leave nothing for the others.
         let first = budget.next_asked();
         for step in 0..service.all_published.len() {
@@ -282,7 +282,7 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
 }
 
 /// One slice on each shard that has work.
-struct Round<'a> {
+struct BackgroundRound<'a> {
     service: &'a Service,
     freeing: &'a mut Freeing,
     expiry: &'a mut Pass,
@@ -296,10 +296,14 @@ struct Round<'a> {
     only_frees: bool,
 }
 
-impl<'a> Round<'a> {
-    fn new(service: &'a Service, freeing: &'a mut Freeing, expiry: &'a mut Pass) -> Round<'a> {
+impl<'a> BackgroundRound<'a> {
+    fn new(
+        service: &'a Service,
+        freeing: &'a mut Freeing,
+        expiry: &'a mut Pass,
+    ) -> BackgroundRound<'a> {
         let now = clock::now();
-        Round {
+        BackgroundRound {
             service,
             freeing,
             expiry,

@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::task::AbortHandle;
 
 use crate::telemetry::handshakes::Handshakes;
-use crate::tls::handshake::{self, Done, Failure};
+use crate::tls::handshake::{self, CompletedHandshake, HandshakeError};
 
 /// Timeout of a handshake.
 const TIME_MAX: Duration = Duration::from_secs(10);
@@ -61,7 +61,7 @@ impl Handshaking {
         socket: std::net::TcpStream,
         context: Arc<ServerConfig>,
         figures: &'static Handshakes,
-        then: impl FnOnce(Result<Done, Failure>) + Send + 'static,
+        then: impl FnOnce(Result<CompletedHandshake, HandshakeError>) + Send + 'static,
     ) {
         let number = self.started.fetch_add(1, Relaxed);
         let threads = self.threads.get_or_init(|| start(self.thread_count));
@@ -70,7 +70,7 @@ impl Handshaking {
         };
         // Held until the task is registered, so that the task ends after that.
         let mut under_way = self.under_way.lock();
-        let counted = Counted {
+        let counted = HandshakeGuard {
             of: Arc::clone(self),
             number,
             figures,
@@ -80,7 +80,7 @@ impl Handshaking {
             let shaken = tokio::time::timeout(TIME_MAX, async {
                 handshake::accept(TcpStream::from_std(socket)?, context).await
             });
-            let shaken = shaken.await.unwrap_or(Err(Failure::Late));
+            let shaken = shaken.await.unwrap_or(Err(HandshakeError::Late));
             drop(counted);
             then(shaken);
         });
@@ -94,13 +94,13 @@ impl Handshaking {
 }
 
 /// Counts a handshake until it is over or dropped.
-struct Counted {
+struct HandshakeGuard {
     of: Arc<Handshaking>,
     number: u64,
     figures: &'static Handshakes,
 }
 
-impl Drop for Counted {
+impl Drop for HandshakeGuard {
     fn drop(&mut self) {
         self.figures.under_way.fetch_sub(1, Relaxed);
         self.of.under_way.lock().remove(&self.number);

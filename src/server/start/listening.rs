@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use super::accept::{self, Listener, Open, Owning};
+use super::accept::{self, Listener, OpenListener, Owning};
 use super::runtime::Spawner;
 use crate::state::Service;
 use basalt_commands::config::Config;
@@ -22,8 +22,8 @@ pub(super) struct Listening {
 /// Sockets on the plain port, and on the TLS port.
 #[derive(Default)]
 struct Sockets {
-    tcp: Vec<Arc<Open>>,
-    tls: Vec<Arc<Open>>,
+    tcp: Vec<Arc<OpenListener>>,
+    tls: Vec<Arc<OpenListener>>,
 }
 
 impl Sockets {
@@ -111,9 +111,9 @@ impl Listening {
         })
     }
 
-    fn accept_all(&self, listeners: Vec<Listener>) -> Vec<Arc<Open>> {
+    fn accept_all(&self, listeners: Vec<Listener>) -> Vec<Arc<OpenListener>> {
         let accept = |listener| {
-            let open = Arc::new(Open::new(listener));
+            let open = Arc::new(OpenListener::new(listener));
             self.runtime.spawn(accept::accept(
                 Arc::clone(&open),
                 self.service,

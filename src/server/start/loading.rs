@@ -14,14 +14,14 @@ use super::announce;
 use super::put_aside::put_aside;
 use super::supervision::Supervision;
 use crate::persist::aof::Aof;
-use crate::persist::aof::start::{Found, Unusable};
+use crate::persist::aof::start::{AofLoadOutcome, Unusable};
 use crate::persist::load::progress::Progress;
 use crate::persist::load::{Due, LoadError, Loader, Rules};
 use crate::persist::rdb::fault::Fault;
-use crate::replication::replica::Follower;
+use crate::replication::replica::PrimaryFollower;
 use crate::script::stack;
 use crate::state::Service;
-use crate::sys::daemon::Word;
+use crate::sys::daemon::DaemonNotifier;
 use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::log;
 use basalt_commands::config::Config;
@@ -29,19 +29,19 @@ use basalt_core::base::lossless;
 use basalt_core::base::text::visible;
 
 /// Loads existing data and logs the result.
-pub(super) struct Start {
+pub(super) struct StartupLoader {
     service: &'static Service,
     config: Arc<Config>,
     stopped: watch::Receiver<bool>,
     aof: Arc<Aof>,
     supervision: Arc<Supervision>,
-    follower: &'static Follower,
+    follower: &'static PrimaryFollower,
     /// Whether commands are already being appended, because there is nothing to load.
     is_open: bool,
     /// The file to load, if there is one.
     file: Option<PathBuf>,
     /// The channel to the process that daemonized this one.
-    word: Arc<Mutex<Option<Word>>>,
+    word: Arc<Mutex<Option<DaemonNotifier>>>,
 }
 
 /// Maximum loading time that the process which daemonized the server waits for.
@@ -61,15 +61,15 @@ fn say_that_it_takes_long(service: &Service, logfile: &str) {
     );
 }
 
-impl Start {
+impl StartupLoader {
     /// Determines what is to be loaded. If there is anything, clients get LOADING errors from now on.
     pub(super) fn new(
         service: &'static Service,
         (aof, supervision): (Arc<Aof>, Arc<Supervision>),
-        follower: &'static Follower,
+        follower: &'static PrimaryFollower,
         config: Arc<Config>,
         stopped: watch::Receiver<bool>,
-    ) -> Start {
+    ) -> StartupLoader {
         let file = lossless::path_of(&config.dbfilename);
         // If it cannot be examined, the load reports it.
         let is_there = !matches!(
@@ -88,7 +88,7 @@ impl Start {
                 // Until commands are appended, so that no client's command is missing.
                 service.telemetry.persistence.loading.announce();
             }
-            return Start {
+            return StartupLoader {
                 is_open,
                 service,
                 config,
@@ -103,7 +103,7 @@ impl Start {
         if is_there {
             service.telemetry.persistence.loading.announce();
         }
-        Start {
+        StartupLoader {
             is_open: false,
             service,
             config,
@@ -118,7 +118,7 @@ impl Start {
 
     /// Loads on a separate thread; the future completes only if that fails. The process that daemonized the server
     /// is notified through `word` once all is loaded, or once it is clear that this takes long.
-    pub(super) fn begin(mut self, word: Option<Word>) -> impl Future<Output = ()> {
+    pub(super) fn begin(mut self, word: Option<DaemonNotifier>) -> impl Future<Output = ()> {
         let (done, loaded) = oneshot::channel();
         let word = Arc::new(Mutex::new(word));
         self.word = Arc::clone(&word);
@@ -196,10 +196,10 @@ impl Start {
             return false;
         }
         match self.aof.start(&|| *self.stopped.borrow()) {
-            Ok(Found::Stopped) => return true,
+            Ok(AofLoadOutcome::Stopped) => return true,
             Ok(found) => {
                 let spent_s = Ticks::now().since_ns(began) as f64 / 1e9;
-                if found == Found::Loaded {
+                if found == AofLoadOutcome::Loaded {
                     tracing::info!("DB loaded from append only file: {spent_s:.3} seconds");
                 }
             }

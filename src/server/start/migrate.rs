@@ -21,9 +21,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
-use crate::net::stream::Stream;
+use crate::net::stream::ClientSocket;
 use crate::shard::QueuedJob;
-use crate::shard::job::command::Ended;
+use crate::shard::job::command::CommandJobOutcome;
 use crate::shard::job::task;
 use crate::shard::job::{Job, Work};
 use crate::state::Service;
@@ -53,7 +53,7 @@ const HELD: Duration = Duration::from_millis(2);
 pub(super) struct Carrier {
     service: &'static Service,
     runtime: Handle,
-    links: Arc<Links>,
+    links: Arc<MigrateConnectionCache>,
 }
 
 impl Carrier {
@@ -77,7 +77,7 @@ impl Migrator for Carrier {
             match carry(service, &links, &migration, stamp).await {
                 Ok(text) => reply.out.simple(text),
                 Err(failure) => {
-                    reply.ended = Ended::Answered { failed: true };
+                    reply.ended = CommandJobOutcome::Answered { failed: true };
                     reply.out.error(failure.text());
                 }
             }
@@ -93,7 +93,7 @@ impl Migrator for Carrier {
 
 /// Why a migration failed.
 #[derive(Debug)]
-enum Failure {
+enum MigrateError {
     Connecting,
     Writing,
     Reading,
@@ -103,16 +103,16 @@ enum Failure {
     Restless,
 }
 
-impl Failure {
+impl MigrateError {
     fn text(&self) -> Vec<u8> {
         let text = match self {
-            Failure::Connecting => "IOERR error or timeout connecting to the client",
-            Failure::Writing => "IOERR error or timeout writing to target instance",
-            Failure::Reading => "IOERR error or timeout reading to target instance",
-            Failure::Restless => {
+            MigrateError::Connecting => "IOERR error or timeout connecting to the client",
+            MigrateError::Writing => "IOERR error or timeout writing to target instance",
+            MigrateError::Reading => "IOERR error or timeout reading to target instance",
+            MigrateError::Restless => {
                 "ERR A key kept changing while it was migrated; it is in both instances now"
             }
-            Failure::Refused(line) => {
+            MigrateError::Refused(line) => {
                 let mut text = b"ERR Target instance replied with error: ".to_vec();
                 text.extend_from_slice(line);
                 return text;
@@ -123,21 +123,21 @@ impl Failure {
 }
 
 /// Keys that clients may not use for the time being.
-struct Hold<'m> {
+struct KeyHold<'m> {
     service: &'static Service,
     keys: &'m [Box<[u8]>],
 }
 
-impl<'m> Hold<'m> {
-    async fn on(service: &'static Service, keys: &'m [Box<[u8]>]) -> Hold<'m> {
+impl<'m> KeyHold<'m> {
+    async fn on(service: &'static Service, keys: &'m [Box<[u8]>]) -> KeyHold<'m> {
         while !service.pause.hold_keys(keys) {
             tokio::time::sleep(HELD).await;
         }
-        Hold { service, keys }
+        KeyHold { service, keys }
     }
 }
 
-impl Drop for Hold<'_> {
+impl Drop for KeyHold<'_> {
     fn drop(&mut self) {
         self.service.pause.release_keys(self.keys);
         self.service.clients.nudge_all();
@@ -146,13 +146,13 @@ impl Drop for Hold<'_> {
 
 async fn carry(
     service: &'static Service,
-    links: &Links,
+    links: &MigrateConnectionCache,
     migration: &Migration,
     stamp: &mut u64,
-) -> Result<&'static str, Failure> {
+) -> Result<&'static str, MigrateError> {
     let is_moving = !migration.copies;
     let _hold = match is_moving {
-        true => Some(Hold::on(service, &migration.keys).await),
+        true => Some(KeyHold::on(service, &migration.keys).await),
         false => None,
     };
     let keys = migration
@@ -189,7 +189,7 @@ async fn carry(
             return Ok("OK");
         }
     }
-    Err(Failure::Restless)
+    Err(MigrateError::Restless)
 }
 
 fn moving(service: &Service, migration: &Migration, key: &[u8]) -> Moving {
@@ -224,16 +224,16 @@ async fn run(service: &'static Service, transfer: Box<Transfer>) -> Box<Transfer
 
 /// Sends the dumped keys and records which arrived.
 async fn send(
-    links: &Links,
+    links: &MigrateConnectionCache,
     migration: &Migration,
     transfer: &mut Transfer,
     tls: Option<&Contexts>,
-) -> Result<(), Failure> {
+) -> Result<(), MigrateError> {
     let mut may_retry = true;
     loop {
         let mut link = match links.take(migration) {
             Some(link) => link,
-            None => Link::open(migration, tls).await?,
+            None => MigrateConnection::open(migration, tls).await?,
         };
         let mut asked_before = Vec::new();
         let mut before = 0;
@@ -260,17 +260,17 @@ async fn send(
             Err(Talk::Refused(line)) => {
                 link.db = None;
                 links.put(migration, link);
-                return Err(Failure::Refused(line));
+                return Err(MigrateError::Refused(line));
             }
-            Err(Talk::RefusedAndBroken(line)) => return Err(Failure::Refused(line)),
+            Err(Talk::RefusedAndBroken(line)) => return Err(MigrateError::Refused(line)),
             Err(Talk::Broken(broken)) => broken,
         };
         // A kept connection may have been closed meanwhile. Then nothing was done, and a new one can be used.
         let was_heard = transfer.count(State::Arrived) > 0;
         if !may_retry || broken.is_late || was_heard {
             return Err(match broken.is_writing {
-                true => Failure::Writing,
-                false => Failure::Reading,
+                true => MigrateError::Writing,
+                false => MigrateError::Reading,
             });
         }
         may_retry = false;
@@ -281,18 +281,18 @@ async fn send(
 enum Talk {
     Refused(Vec<u8>),
     RefusedAndBroken(Vec<u8>),
-    Broken(Broken),
+    Broken(MigrateIoError),
 }
 
 #[derive(Clone, Copy)]
-struct Broken {
+struct MigrateIoError {
     is_late: bool,
     is_writing: bool,
 }
 
-impl Broken {
-    fn new(error: &io::Error, is_writing: bool) -> Broken {
-        Broken {
+impl MigrateIoError {
+    fn new(error: &io::Error, is_writing: bool) -> MigrateIoError {
+        MigrateIoError {
             is_late: error.kind() == ErrorKind::TimedOut,
             is_writing,
         }
@@ -300,33 +300,39 @@ impl Broken {
 }
 
 /// A connection to another server.
-struct Link {
-    stream: Stream,
+struct MigrateConnection {
+    stream: ClientSocket,
     input: Vec<u8>,
     /// The database selected there, if known.
     db: Option<i64>,
     used: Instant,
 }
 
-impl Link {
-    async fn open(migration: &Migration, tls: Option<&Contexts>) -> Result<Link, Failure> {
-        let port: u16 = migration.port.parse().map_err(|_| Failure::Connecting)?;
+impl MigrateConnection {
+    async fn open(
+        migration: &Migration,
+        tls: Option<&Contexts>,
+    ) -> Result<MigrateConnection, MigrateError> {
+        let port: u16 = migration
+            .port
+            .parse()
+            .map_err(|_| MigrateError::Connecting)?;
         let timeout = Duration::from_millis(migration.timeout_ms);
         let stream = within(timeout, TcpStream::connect((migration.host.as_str(), port)))
             .await
-            .map_err(|_| Failure::Connecting)?;
+            .map_err(|_| MigrateError::Connecting)?;
         // Requests are sent whole, so waiting for more data would only delay them.
         let _ = stream.set_nodelay(true);
         let stream = match tls {
-            None => Stream::Tcp(stream),
+            None => ClientSocket::Tcp(stream),
             Some(contexts) => {
                 let shaken = handshake::connect(stream, &migration.host, contexts);
                 let shaken = async { shaken.await.map_err(io::Error::other) };
                 let shaken = within(timeout, shaken).await;
-                Stream::Tls(Box::new(shaken.map_err(|_| Failure::Connecting)?))
+                ClientSocket::Tls(Box::new(shaken.map_err(|_| MigrateError::Connecting)?))
             }
         };
-        Ok(Link {
+        Ok(MigrateConnection {
             stream,
             input: Vec::new(),
             db: None,
@@ -348,14 +354,14 @@ impl Link {
         {
             within(timeout, self.stream.write_all(chunk))
                 .await
-                .map_err(|error| Talk::Broken(Broken::new(&error, true)))?;
+                .map_err(|error| Talk::Broken(MigrateIoError::new(&error, true)))?;
         }
         let mut refused = None;
         for _ in 0..before {
             let answer = self
                 .answer(timeout)
                 .await
-                .map_err(|error| Talk::Broken(Broken::new(&error, false)))?;
+                .map_err(|error| Talk::Broken(MigrateIoError::new(&error, false)))?;
             refused = refused.or(refusal(answer));
         }
         // If authentication or SELECT failed, the keys have not been stored where they belong.
@@ -369,7 +375,7 @@ impl Link {
                 Err(error) => {
                     return Err(match refused {
                         Some(line) => Talk::RefusedAndBroken(line),
-                        None => Talk::Broken(Broken::new(&error, false)),
+                        None => Talk::Broken(MigrateIoError::new(&error, false)),
                     });
                 }
             };
@@ -416,22 +422,22 @@ async fn within<R>(timeout: Duration, work: impl Future<Output = io::Result<R>>)
 
 /// Idle connections kept for the next migration to the same server.
 #[derive(Default)]
-struct Links {
-    kept: Mutex<HashMap<(String, String), Link>>,
+struct MigrateConnectionCache {
+    kept: Mutex<HashMap<(String, String), MigrateConnection>>,
     is_swept: Mutex<bool>,
 }
 
-impl Links {
+impl MigrateConnectionCache {
     fn count(&self) -> u64 {
         self.kept.lock().len() as u64
     }
 
-    fn take(&self, migration: &Migration) -> Option<Link> {
+    fn take(&self, migration: &Migration) -> Option<MigrateConnection> {
         let target = (migration.host.clone(), migration.port.clone());
         self.kept.lock().remove(&target)
     }
 
-    fn put(&self, migration: &Migration, mut link: Link) {
+    fn put(&self, migration: &Migration, mut link: MigrateConnection) {
         link.used = Instant::now();
         let target = (migration.host.clone(), migration.port.clone());
         let mut kept = self.kept.lock();

@@ -49,19 +49,19 @@ use crate::state::Service;
 use crate::state::durability::Durability;
 use crate::state::leasing::Leasing;
 use crate::state::pause::Pause;
-use crate::sys::daemon::{self, Side, Word};
+use crate::sys::daemon::{self, DaemonNotifier, Side};
 use crate::sys::signals;
 use crate::telemetry::{Telemetry, clock, log, memory};
 use accept::Owning;
 use basalt_commands::acl::Users;
 use basalt_commands::client::memory::CLIENT_MEMORY;
 use basalt_commands::command::catalogue::Commands;
-use basalt_commands::command::host::{Server, Settings};
+use basalt_commands::command::host::{HostSettings, Server};
 use basalt_commands::command::registry;
 use basalt_commands::config::values::ClusterMode;
 use basalt_commands::config::{Config, Startup, error};
 use basalt_commands::pubsub::PubSub;
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::base::lossless;
 use basalt_core::resp::reply;
 use basalt_engine::Engine;
@@ -72,11 +72,11 @@ use basalt_engine::hot_counts::HotCounts;
 use basalt_engine::record::Log;
 use fitness::Pidfile;
 use handshaking::Handshaking;
-use host::Host;
+use host::ServerHost;
 use listening::Listening;
-use loading::Start;
+use loading::StartupLoader;
 use runtime::Runtimes;
-use saving::Saving;
+use saving::SaveCoordinator;
 use supervision::Supervision;
 use title::Title;
 
@@ -171,8 +171,8 @@ fn go_to_background(config: &Config, supervision: &Supervision) -> std::io::Resu
 
 /// The connected parts of a server, in drop order.
 struct Assembled {
-    host: Arc<Host>,
-    saving: Arc<Saving>,
+    host: Arc<ServerHost>,
+    saving: Arc<SaveCoordinator>,
     replication: Arc<Replication>,
     aof: Arc<Aof>,
     stop: watch::Sender<bool>,
@@ -226,8 +226,8 @@ impl Assembled {
             "durability is set once"
         );
         let saver = Saver::new(&snapshots, Arc::new(Disk));
-        let saving = Saving::new(service, snapshots, saver, Arc::clone(&aof));
-        let host = Arc::new(Host::new(
+        let saving = SaveCoordinator::new(service, snapshots, saver, Arc::clone(&aof));
+        let host = Arc::new(ServerHost::new(
             Arc::clone(service),
             (Arc::clone(&aof), Arc::clone(&replication)),
             file,
@@ -256,7 +256,7 @@ impl Assembled {
     }
 
     /// Starts the background and then the listeners, serves until the server is stopped, and returns the exit code.
-    fn serve(self, config: &Arc<Config>, word: Option<Word>) -> i32 {
+    fn serve(self, config: &Arc<Config>, word: Option<DaemonNotifier>) -> i32 {
         let (service, runtimes, host) = (self.service, &self.runtimes, &self.host);
         background::start_workers(service, runtimes);
         background::start_delivery(service, runtimes);
@@ -336,7 +336,7 @@ impl Assembled {
     }
 
     /// Opens everything that may fail at startup. The error text states what failed.
-    fn open(&self, config: &Arc<Config>, is_daemon: bool) -> Result<Opened, String> {
+    fn open(&self, config: &Arc<Config>, is_daemon: bool) -> Result<StartupResources, String> {
         let (service, runtimes) = (self.service, &self.runtimes);
         let tls = service.tls.configure(config);
         tls.map_err(|text| format!("Failed to configure TLS: {text}"))?;
@@ -354,7 +354,7 @@ impl Assembled {
             ClusterMode::Yes => Some(node::Bus::open(service, &self.replication)?),
             _ => None,
         };
-        let start = Start::new(
+        let start = StartupLoader::new(
             service,
             (Arc::clone(&self.aof), Arc::clone(&self.supervision)),
             self.replication.replica,
@@ -376,7 +376,7 @@ impl Assembled {
             self.host.joined(bus.bus);
             bus.begin()?;
         }
-        Ok(Opened {
+        Ok(StartupResources {
             metrics,
             start,
             pidfile,
@@ -385,9 +385,9 @@ impl Assembled {
 }
 
 /// Resources opened by a serving server.
-struct Opened {
+struct StartupResources {
     metrics: Option<accept::Metrics>,
-    start: Start,
+    start: StartupLoader,
     pidfile: Pidfile,
 }
 
@@ -477,7 +477,7 @@ fn build_on(
 ) -> Service {
     limit_clients(&config);
     reply::set_reply_bytes_max(config.proto_max_reply_len);
-    let seed = Seed {
+    let seed = HashSeed {
         k0: rand::random(),
         k1: rand::random(),
     };

@@ -8,7 +8,7 @@ use crate::state::Service;
 use crate::telemetry::Telemetry;
 use crate::telemetry::counters;
 use crate::telemetry::observed::{BigKey, Drawn, Observed, ScriptFigures, TokenFigures};
-use crate::telemetry::replication::Facts;
+use crate::telemetry::replication::ReplicationFacts;
 use basalt_commands::acl::Users;
 use basalt_commands::client::registry::Registry;
 use basalt_commands::command::host::cluster::Cluster;
@@ -155,8 +155,8 @@ impl Observed for Service {
             interpreters_bytes: interpreters.total as u64,
             interpreted_functions_bytes: interpreters.functions as u64,
             interpreter_bytes: interpreters.live_each as u64,
-            runs: counters::units(counters::Kind::Script),
-            transactions: counters::units(counters::Kind::Transaction),
+            runs: counters::units(counters::UnitKind::Script),
+            transactions: counters::units(counters::UnitKind::Transaction),
             extended: self.scripts.runs.extended.load(Relaxed),
             reruns: self.scripts.runs.reruns.load(Relaxed),
             slow: self.scripts.runs.slow.load(Relaxed),
@@ -172,11 +172,11 @@ impl Observed for Service {
         self.cluster.get().map(|cluster| &**cluster)
     }
 
-    fn replication(&self) -> Facts {
+    fn replication(&self) -> ReplicationFacts {
         let Some(server) = self.server.get() else {
-            return Facts::default();
+            return ReplicationFacts::default();
         };
-        Facts {
+        ReplicationFacts {
             stream: server.primary().stream(),
             replicas: server.primary().replicas(),
             awaited: server.primary().awaited(),

@@ -15,7 +15,7 @@ use crate::persist::aof::Aof;
 use crate::persist::load::progress::Progress;
 use crate::persist::load::{Due, LoadError, Loader, Rules};
 use crate::persist::rdb::fault::Fault;
-use crate::persist::snapshot::saver::{Begun, Saver};
+use crate::persist::snapshot::saver::{BgsaveOutcome, Saver};
 use crate::persist::snapshot::{Purpose, Running, Snapshots};
 use crate::state::Service;
 use crate::state::pause::Reason;
@@ -36,7 +36,7 @@ const SCRIPTS_LOOK: Duration = Duration::from_millis(20);
 const RELOAD_LOOK: Duration = Duration::from_millis(10);
 
 /// Saving on request; see the module.
-pub(super) struct Saving {
+pub(super) struct SaveCoordinator {
     service: &'static Service,
     snapshots: Arc<Snapshots>,
     saver: Arc<Saver>,
@@ -49,14 +49,14 @@ pub(super) struct Saving {
     failed_ends: AtomicU64,
 }
 
-impl Saving {
+impl SaveCoordinator {
     pub(super) fn new(
         service: &'static Service,
         snapshots: Arc<Snapshots>,
         saver: Arc<Saver>,
         aof: Arc<Aof>,
-    ) -> Arc<Saving> {
-        Arc::new(Saving {
+    ) -> Arc<SaveCoordinator> {
+        Arc::new(SaveCoordinator {
             service,
             snapshots,
             saver,
@@ -93,11 +93,11 @@ impl Saving {
     pub(super) fn in_background(&self, may_wait: bool) -> Result<Option<Awaited>, CommandError> {
         self.refuse_if_saving()?;
         match self.saver.in_background(may_wait) {
-            Ok(Begun::Runs(running)) => Ok(Some(Awaited {
+            Ok(BgsaveOutcome::Runs(running)) => Ok(Some(Awaited {
                 begin: Arc::new(move |done| running.when_cut(move || done(Ok(String::new())))),
                 told: Told::Text("Background saving started"),
             })),
-            Ok(Begun::Scheduled) => Ok(None),
+            Ok(BgsaveOutcome::Scheduled) => Ok(None),
             Err(_) if self.saver.running().is_some() => Err(IN_PROGRESS.into()),
             Err(_) => Err(
                 "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order \
@@ -133,7 +133,7 @@ impl Saving {
 
     /// Shuts the server down: SHUTDOWN.
     pub(super) fn shut_down(self: &Arc<Self>, exit: Exit) -> Awaited {
-        let work = move |saving: &Saving| {
+        let work = move |saving: &SaveCoordinator| {
             let failed = "ERR Errors trying to SHUTDOWN. Check logs.";
             saving.exit(exit).map_err(|()| failed.into())
         };
@@ -179,7 +179,7 @@ impl Saving {
     fn on_thread(
         self: &Arc<Self>,
         text: &'static str,
-        work: impl Fn(&Saving) -> Result<(), CommandError> + Clone + Send + Sync + 'static,
+        work: impl Fn(&SaveCoordinator) -> Result<(), CommandError> + Clone + Send + Sync + 'static,
     ) -> Awaited {
         let saving = Arc::clone(self);
         let begin = move |done: Done| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use super::saving::Saving;
+use super::saving::SaveCoordinator;
 use crate::state::Service;
 
 /// Whether a signal requested a shutdown that no client has cancelled.
@@ -55,7 +55,7 @@ pub(super) async fn until_stopped(
     shutdown: &Shutdown,
     signals: Signals,
     round: impl Fn() -> Option<Duration>,
-    saving: &Arc<Saving>,
+    saving: &Arc<SaveCoordinator>,
     service: &Service,
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -113,7 +113,7 @@ pub(super) async fn until_stopped(
 }
 
 /// Shuts down without the last save, and removes what was written of it.
-async fn insist(saving: &Arc<Saving>) {
+async fn insist(saving: &Arc<SaveCoordinator>) {
     tracing::warn!("You insist... exiting now.");
     let _ = saving.cancel().await;
 }

@@ -189,7 +189,7 @@ pub(super) fn dry_run(user: &User, request: &[Vec<u8>], db: usize) -> DryRun {
     let owned = OwnedArgs::of(request);
     let args = owned.args();
     match check::refused(user, command, &args, db) {
-        Some(refused @ check::Refused::Denied(..)) => {
+        Some(refused @ check::AclDenial::Denied(..)) => {
             DryRun::Refused(refused.text(user, command, &args, true))
         }
         _ => DryRun::Allowed,

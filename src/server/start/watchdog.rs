@@ -21,7 +21,7 @@ const LOOK_MS_MIN: u32 = 5;
 
 /// Observed state of a shard.
 #[derive(Clone, Copy, Default)]
-struct Seen {
+struct ObservedHold {
     /// The number of the hold; `None` while the shard is free.
     hold: Option<u64>,
     /// Unix time in milliseconds at which it was first observed.
@@ -48,7 +48,7 @@ pub(super) fn watch(service: Arc<Service>) {
 }
 
 fn run(service: &Service) {
-    let mut seen = vec![Seen::default(); service.shards.len()];
+    let mut seen = vec![ObservedHold::default(); service.shards.len()];
     loop {
         let period_ms = service.config.load().watchdog_period;
         let look_ms = (period_ms > 0).then(|| (period_ms / 2).max(LOOK_MS_MIN));
@@ -58,20 +58,20 @@ fn run(service: &Service) {
         match woken {
             Woken::Asked => report(service, "Received SIGALRM", |_| true),
             // Earlier observations are meaningless because the watchdog did not check in between.
-            Woken::Told => seen.fill(Seen::default()),
+            Woken::Told => seen.fill(ObservedHold::default()),
             Woken::TimedOut if period_ms > 0 => look(service, &mut seen, period_ms.into()),
             Woken::TimedOut => {}
         }
     }
 }
 
-fn look(service: &Service, seen: &mut [Seen], period_ms: u64) {
+fn look(service: &Service, seen: &mut [ObservedHold], period_ms: u64) {
     let now_ms = clock::unix_ms();
     let mut late = String::new();
     for (shard, seen) in seen.iter_mut().enumerate() {
         let hold = service.shards.hold_number(shard as u16);
         if hold.is_none() || hold != seen.hold {
-            *seen = Seen {
+            *seen = ObservedHold {
                 hold,
                 since_ms: now_ms,
                 is_told: false,

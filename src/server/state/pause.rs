@@ -43,16 +43,16 @@ const REASONS: usize = Reason::SlotMove as usize + 1;
 
 /// A pause: the Unix times in milliseconds until which all commands, and write commands, are delayed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Span {
+struct PauseDeadlines {
     all_ms: u64,
     writes_ms: u64,
 }
 
 /// Everything that is currently paused.
 #[derive(Debug, Default)]
-struct Held {
+struct ActivePauses {
     /// The pauses, by reason.
-    spans: [Span; REASONS],
+    spans: [PauseDeadlines; REASONS],
     /// Keys being migrated, of any database.
     keys: HashSet<Box<[u8]>>,
     /// Slots being handed over to another node.
@@ -66,7 +66,7 @@ pub struct Pause {
     gate_ms: AtomicU64,
     /// State shared with expiry: nothing expires during a pause, so that the data stay as they are.
     pub rest: Arc<Rest>,
-    held: Mutex<Held>,
+    held: Mutex<ActivePauses>,
 }
 
 impl Pause {
@@ -109,7 +109,7 @@ impl Pause {
     /// Ends the pause with this reason. The caller must wake waiting commands.
     pub fn stop(&self, reason: Reason) {
         let mut held = self.held.lock();
-        held.spans[reason as usize] = Span::default();
+        held.spans[reason as usize] = PauseDeadlines::default();
         self.follow(&held);
     }
 
@@ -137,7 +137,7 @@ impl Pause {
     }
 
     /// Updates the gate and expiry from the current pauses.
-    fn follow(&self, held: &Held) {
+    fn follow(&self, held: &ActivePauses) {
         let until_ms = held.until_ms(|span| span.writes_ms);
         self.rest.set(until_ms);
         let gate_ms = match held.keys.is_empty() {
@@ -195,7 +195,7 @@ impl Pause {
     }
 }
 
-impl Held {
+impl ActivePauses {
     /// Returns until when all write commands wait.
     fn writes_ms(&self) -> u64 {
         let is_of_all = |at: &usize| *at != Reason::SlotMove as usize;
@@ -206,7 +206,7 @@ impl Held {
     }
 
     /// Returns the latest of one kind of end over all pauses.
-    fn until_ms(&self, end: impl Fn(&Span) -> u64) -> u64 {
+    fn until_ms(&self, end: impl Fn(&PauseDeadlines) -> u64) -> u64 {
         self.spans.iter().map(end).max().unwrap_or(0)
     }
 }
@@ -244,7 +244,7 @@ mod tests {
     use basalt_commands::command::keys;
     use basalt_commands::command::owned::OwnedArgs;
     use basalt_commands::command::registry::registry;
-    use basalt_core::base::hash::Seed;
+    use basalt_core::base::hash::HashSeed;
 
     fn is_held(pause: &Pause, name: &str) -> bool {
         let command = registry().find(name.as_bytes()).expect("a command");
@@ -275,7 +275,7 @@ mod tests {
     fn only_what_may_write_to_slots_that_go_over_waits() {
         let pause = Pause::default();
         pause.hold_slots(&[hash::slot(b"k")].into_iter().collect(), 10, 5);
-        let router = Router::new(Seed { k0: 1, k1: 2 }, 1);
+        let router = Router::new(HashSeed { k0: 1, k1: 2 }, 1);
         let held = |line: &str| {
             let words: Vec<Vec<u8>> = line
                 .split(' ')

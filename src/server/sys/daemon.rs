@@ -31,7 +31,7 @@ pub enum Side {
     /// The process that was started, which must wait and exit.
     First(First),
     /// The server, in its own session.
-    Server(Word),
+    Server(DaemonNotifier),
     /// The only process, because nothing was forked.
     Alone,
 }
@@ -45,7 +45,7 @@ pub struct First {
 
 /// The server's end of the notification channel.
 #[derive(Debug)]
-pub struct Word(PipeWriter);
+pub struct DaemonNotifier(PipeWriter);
 
 /// Forks. Errors if the system refuses, or if there are other threads than the calling one and the allocator's,
 /// which must be restarted in the server (`tikv_jemalloc_ctl::background_thread`).
@@ -69,7 +69,7 @@ pub fn fork() -> io::Result<Side> {
             drop(reader);
             rustix::process::setsid()?;
             stdio::dup2_stdin(nowhere()?)?;
-            Ok(Side::Server(Word(writer)))
+            Ok(Side::Server(DaemonNotifier(writer)))
         }
         server => Ok(Side::First(First {
             word: reader,
@@ -94,7 +94,7 @@ impl First {
     }
 }
 
-impl Word {
+impl DaemonNotifier {
     /// Detaches from the terminal, and makes the first process exit.
     pub fn say(mut self) {
         if let Ok(nowhere) = nowhere() {

@@ -33,7 +33,7 @@ pub struct Spent {
 
 /// Kinds of units. A unit is a transaction (MULTI … EXEC) or a script, which locks all its shards at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum UnitKind {
     /// EVAL, EVALSHA or FCALL outside a transaction.
     Script,
     /// EXEC, with or without scripts.
@@ -42,7 +42,7 @@ pub enum Kind {
 
 /// The number of shards that a unit had locked when it finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
+pub enum LockExtent {
     /// At most one.
     One,
     /// More than one, but not all.
@@ -51,18 +51,18 @@ pub enum Extent {
     All,
 }
 
-impl Extent {
+impl LockExtent {
     /// Returns the extent of a unit that has locked `in_hand` of `count` shards.
-    pub fn of(in_hand: usize, count: u16) -> Extent {
+    pub fn of(in_hand: usize, count: u16) -> LockExtent {
         match in_hand {
-            0 | 1 => Extent::One,
-            all if all >= usize::from(count) => Extent::All,
-            _ => Extent::Several,
+            0 | 1 => LockExtent::One,
+            all if all >= usize::from(count) => LockExtent::All,
+            _ => LockExtent::Several,
         }
     }
 }
 
-/// Number of finished units, by the number of shards that they had locked ([`Extent`]).
+/// Number of finished units, by the number of shards that they had locked ([`LockExtent`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extents {
     /// Runs on at most one shard.
@@ -82,7 +82,7 @@ const RUNS_MAX: usize = 4_096;
 pub struct Tally {
     runs: Vec<(&'static Command, Spent)>,
     /// Runs beyond [`RUNS_MAX`], aggregated by command; only long units have any.
-    sums: Option<BTreeMap<usize, Box<Sum>>>,
+    sums: Option<BTreeMap<usize, Box<CommandTotals>>>,
 }
 
 /// Largest capacity, in runs, of a buffer that a thread keeps for reuse.
@@ -95,7 +95,7 @@ thread_local! {
 
 /// Aggregated runs of one command.
 #[derive(Debug, Default)]
-struct Sum {
+struct CommandTotals {
     calls: u64,
     duration_ns: u64,
     failed: u64,
@@ -121,7 +121,7 @@ impl Tally {
         self.sum_of(command).rejected += 1;
     }
 
-    fn sum_of(&mut self, command: &'static Command) -> &mut Sum {
+    fn sum_of(&mut self, command: &'static Command) -> &mut CommandTotals {
         let sums = self.sums.get_or_insert_default();
         sums.entry(command.id()).or_default()
     }
@@ -184,7 +184,7 @@ impl CommandCounters {
         self.histogram.get_or_init(Box::default)[bucket_of(duration_ns)].add(1);
     }
 
-    fn add(&self, sum: &Sum) {
+    fn add(&self, sum: &CommandTotals) {
         self.calls.add(sum.calls);
         self.duration_ns.add(sum.duration_ns);
         self.failed.add(sum.failed);
@@ -229,7 +229,7 @@ pub struct ThreadCounters {
     pub writes: Counter,
     /// The largest number of commands that a connection ran between two socket reads.
     pub most_commands: Counter,
-    /// Units by [`Kind`] and [`Extent`].
+    /// Units by [`UnitKind`] and [`LockExtent`].
     units: [[Counter; 3]; 2],
 }
 
@@ -274,7 +274,7 @@ impl ThreadCounters {
 
     /// Counts a committed unit.
     #[inline]
-    pub fn ran_unit(&self, kind: Kind, extent: Extent) {
+    pub fn ran_unit(&self, kind: UnitKind, extent: LockExtent) {
         self.units[kind as usize][extent as usize].add(1);
     }
 
@@ -334,7 +334,7 @@ pub fn all() -> Vec<&'static ThreadCounters> {
 }
 
 /// Returns the units of a kind, summed over all threads.
-pub fn units(kind: Kind) -> Extents {
+pub fn units(kind: UnitKind) -> Extents {
     let mut extents = Extents::default();
     for thread in all() {
         let [one, several, all] = &thread.units[kind as usize];
@@ -399,13 +399,13 @@ mod tests {
     #[test]
     fn a_unit_is_counted_by_the_part_of_the_shards_that_it_took() {
         for (in_hand, count, expected) in [
-            (0, 8, Extent::One),
-            (1, 8, Extent::One),
-            (2, 8, Extent::Several),
-            (8, 8, Extent::All),
-            (1, 1, Extent::One),
+            (0, 8, LockExtent::One),
+            (1, 8, LockExtent::One),
+            (2, 8, LockExtent::Several),
+            (8, 8, LockExtent::All),
+            (1, 1, LockExtent::One),
         ] {
-            assert_eq!(Extent::of(in_hand, count), expected);
+            assert_eq!(LockExtent::of(in_hand, count), expected);
         }
     }
 }

@@ -24,11 +24,11 @@ static ALL: Errors = Errors::new();
 #[derive(Debug)]
 struct Errors {
     total: AtomicU64,
-    counts: Mutex<Counts>,
+    counts: Mutex<ErrorCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct ErrorCounts {
     by_word: BTreeMap<Box<str>, u64>,
     /// Error words discarded because there were too many.
     dropped: u64,
@@ -38,7 +38,7 @@ impl Errors {
     const fn new() -> Errors {
         Errors {
             total: AtomicU64::new(0),
-            counts: Mutex::new(Counts {
+            counts: Mutex::new(ErrorCounts {
                 by_word: BTreeMap::new(),
                 dropped: 0,
             }),
@@ -82,7 +82,7 @@ impl Errors {
     }
 
     fn reset(&self) {
-        *self.counts.lock() = Counts::default();
+        *self.counts.lock() = ErrorCounts::default();
         self.total.store(0, Relaxed);
     }
 }

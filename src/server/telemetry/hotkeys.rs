@@ -41,16 +41,16 @@ const NEVER: u64 = u64::MAX;
 
 /// Totals since the server started.
 #[derive(Clone, Copy, Debug, Default)]
-struct Totals {
+struct HotKeysTotals {
     duration_ns: u64,
     net_bytes: u64,
     user_ms: u64,
     system_ms: u64,
 }
 
-impl Totals {
-    fn now() -> Totals {
-        let mut totals = Totals::default();
+impl HotKeysTotals {
+    fn now() -> HotKeysTotals {
+        let mut totals = HotKeysTotals::default();
         for thread in counters::all() {
             totals.duration_ns += thread.duration_ns();
             totals.net_bytes += thread.bytes_in.get() + thread.bytes_out.get();
@@ -64,15 +64,15 @@ impl Totals {
 
 /// A session begun by HOTKEYS START.
 #[derive(Debug)]
-struct Session {
+struct HotKeysSession {
     request: HotKeysRequest,
     number: u64,
     started_ms: u64,
-    before: Totals,
-    ended: Option<(u64, Totals)>,
+    before: HotKeysTotals,
+    ended: Option<(u64, HotKeysTotals)>,
 }
 
-impl Session {
+impl HotKeysSession {
     fn is_running(&self) -> bool {
         self.ended.is_none()
     }
@@ -101,7 +101,7 @@ pub struct HotKeys {
     countdown_max: AtomicU64,
     /// The number of the running session, 0 for none.
     running: AtomicU64,
-    session: Mutex<Option<Session>>,
+    session: Mutex<Option<HotKeysSession>>,
     numbers: AtomicU64,
     aged_ms: AtomicU64,
 }
@@ -128,7 +128,7 @@ impl HotKeys {
         self.set_interval(&session);
     }
 
-    fn set_interval(&self, session: &Option<Session>) {
+    fn set_interval(&self, session: &Option<HotKeysSession>) {
         let running = session.as_ref().filter(|session| session.is_running());
         let interval = match running {
             Some(session) => session.request.sample,
@@ -297,14 +297,14 @@ impl HotKeys {
     pub fn start(&self, request: HotKeysRequest, now_ms: u64) -> bool {
         let mut session = self.session.lock();
         end_if_over(&mut session, now_ms);
-        if session.as_ref().is_some_and(Session::is_running) {
+        if session.as_ref().is_some_and(HotKeysSession::is_running) {
             return false;
         }
-        *session = Some(Session {
+        *session = Some(HotKeysSession {
             request,
             number: self.numbers.fetch_add(1, Relaxed) + 1,
             started_ms: now_ms,
-            before: Totals::now(),
+            before: HotKeysTotals::now(),
             ended: None,
         });
         self.set_interval(&session);
@@ -318,7 +318,7 @@ impl HotKeys {
         let running = session.as_mut().filter(|session| session.is_running());
         let is_running = running.is_some();
         if let Some(session) = running {
-            session.ended = Some((now_ms, Totals::now()));
+            session.ended = Some((now_ms, HotKeysTotals::now()));
         }
         self.set_interval(&session);
         is_running
@@ -328,7 +328,7 @@ impl HotKeys {
     pub fn reset(&self, now_ms: u64) -> bool {
         let mut session = self.session.lock();
         end_if_over(&mut session, now_ms);
-        if session.as_ref().is_some_and(Session::is_running) {
+        if session.as_ref().is_some_and(HotKeysSession::is_running) {
             return false;
         }
         *session = None;
@@ -357,7 +357,7 @@ impl HotKeys {
                 session.ended,
             )
         };
-        let (until_ms, after) = ended.unwrap_or_else(|| (now_ms, Totals::now()));
+        let (until_ms, after) = ended.unwrap_or_else(|| (now_ms, HotKeysTotals::now()));
         let sum = |list: fn(&SessionLists) -> &Option<SpaceSaving>, scale: u64| {
             let threads = counters::all();
             let kept: Vec<SpaceSaving> = threads
@@ -479,7 +479,7 @@ pub struct HotKey {
     pub percent: u64,
 }
 
-fn end_if_over(session: &mut Option<Session>, now_ms: u64) {
+fn end_if_over(session: &mut Option<HotKeysSession>, now_ms: u64) {
     if let Some(session) = session
         && session.is_running()
         && session.request.duration_s > 0
@@ -488,7 +488,7 @@ fn end_if_over(session: &mut Option<Session>, now_ms: u64) {
             .started_ms
             .saturating_add(session.request.duration_s.saturating_mul(1_000));
         if over_ms <= now_ms {
-            session.ended = Some((over_ms, Totals::now()));
+            session.ended = Some((over_ms, HotKeysTotals::now()));
         }
     }
 }
@@ -506,7 +506,7 @@ pub fn shown(key: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use basalt_core::base::hash::Seed;
+    use basalt_core::base::hash::HashSeed;
 
     fn request() -> HotKeysRequest {
         HotKeysRequest {
@@ -522,7 +522,7 @@ mod tests {
         let thread = counters::local();
         hot.prepare(thread);
         if thread.takes_sample() {
-            let key = Key::new(name.as_bytes(), Seed { k0: 1, k1: 2 });
+            let key = Key::new(name.as_bytes(), HashSeed { k0: 1, k1: 2 });
             hot.count_anew(thread);
             hot.add_keys(thread, std::iter::once(key), duration_ns, bytes);
         }
@@ -657,7 +657,7 @@ mod tests {
         note(&hot, once, 100, 10);
         let counts: HashMap<u64, u64> = hot.counts().into_iter().collect();
         let of = |name: &str| {
-            let key = Key::new(name.as_bytes(), Seed { k0: 1, k1: 2 });
+            let key = Key::new(name.as_bytes(), HashSeed { k0: 1, k1: 2 });
             counts.get(&key.hash).copied()
         };
         assert!(

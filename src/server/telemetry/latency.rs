@@ -78,11 +78,11 @@ impl Pass {
 /// Samples of all events.
 #[derive(Debug, Default)]
 pub struct Latency {
-    events: Mutex<BTreeMap<&'static str, Series>>,
+    events: Mutex<BTreeMap<&'static str, LatencySeries>>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Series {
+struct LatencySeries {
     /// Unix seconds and milliseconds, oldest first.
     samples: VecDeque<(u64, u64)>,
     max_ms: u64,
@@ -90,7 +90,7 @@ struct Series {
 
 /// Summary of an event's samples.
 #[derive(Debug, PartialEq, Eq)]
-struct Figures {
+struct LatencySummary {
     count: u64,
     low_ms: u64,
     high_ms: u64,
@@ -208,13 +208,13 @@ impl Latency {
     }
 }
 
-impl Series {
-    fn figures(&self, now_s: u64) -> Option<Figures> {
+impl LatencySeries {
+    fn figures(&self, now_s: u64) -> Option<LatencySummary> {
         let count = self.samples.len() as u64;
         let &(first_s, _) = self.samples.front()?;
         let values = || self.samples.iter().map(|(_, value_ms)| *value_ms);
         let average_ms = values().sum::<u64>() / count;
-        Some(Figures {
+        Some(LatencySummary {
             count,
             low_ms: values().min()?,
             high_ms: values().max()?,
@@ -229,7 +229,7 @@ impl Series {
 }
 
 /// Draws one band of a graph: a column for each sample, and its age below, read downwards.
-fn draw(text: &mut String, samples: &[(u64, u64)], figures: &Figures, now_s: u64) {
+fn draw(text: &mut String, samples: &[(u64, u64)], figures: &LatencySummary, now_s: u64) {
     /// Tip of a column, by how much of its topmost row it fills.
     const TIPS: [char; 3] = ['_', 'o', '#'];
     let steps = GRAPH_ROWS * TIPS.len();

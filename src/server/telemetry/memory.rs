@@ -61,25 +61,25 @@ pub fn not_counted(service: &dyn Observed, telemetry: &Telemetry) -> NotCounted 
 
 /// Memory in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Used {
+pub struct MemoryUsage {
     /// Bytes used by the whole process.
     pub bytes: u64,
     /// Bytes kept for slow replicas beyond the backlog's size.
     pub kept_for_replicas: u64,
 }
 
-impl Used {
+impl MemoryUsage {
     /// Reads both figures so that they agree, even if the bytes kept for replicas change during the call.
-    pub fn now(telemetry: &Telemetry) -> Used {
+    pub fn now(telemetry: &Telemetry) -> MemoryUsage {
         const LOOKS_MAX: usize = 100;
         let kept = || {
             let kept = &telemetry.replication.kept_bytes;
             kept.load(Relaxed).unsigned_abs()
         };
-        let mut used = Used::default();
+        let mut used = MemoryUsage::default();
         for _ in 0..LOOKS_MAX {
             let kept_for_replicas = kept();
-            used = Used {
+            used = MemoryUsage {
                 bytes: used_bytes(),
                 kept_for_replicas,
             };
@@ -148,7 +148,7 @@ pub fn report(
     service: &dyn Observed,
     telemetry: &Telemetry,
     clients: ClientFigures,
-    used: Used,
+    used: MemoryUsage,
 ) -> MemoryReport {
     // The allocator's statistics date from the latest epoch; without statistics the figures stay zero.
     let _ = epoch::advance();

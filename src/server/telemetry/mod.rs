@@ -68,15 +68,15 @@ use basalt_core::base::random;
 use event_loop::Rounds;
 use findings::recent::Recent;
 use handshakes::Handshakes;
-use history::History;
+use history::MetricsHistory;
 use holds::Holds;
 use hotkeys::HotKeys;
 use latency::{Latency, Pass};
 use observed::Observed;
 use persistence::Persistence;
 use prefixes::Prefixes;
-use replication::Replication;
-use sampler::{Sampler, Totals};
+use replication::ReplicationMetrics;
+use sampler::{Sampler, SamplerTotals};
 use scrapes::Scrapes;
 use slot_moves::SlotMoves;
 use slowlog::Slowlog;
@@ -110,7 +110,7 @@ pub struct Telemetry {
     /// Figures of snapshots, the append-only file and loading.
     pub persistence: Persistence,
     /// Replication figures.
-    pub replication: Replication,
+    pub replication: ReplicationMetrics,
     /// Figures of slots that are migrating between cluster nodes.
     pub slot_moves: SlotMoves,
     /// The `instantaneous_*` figures.
@@ -122,7 +122,7 @@ pub struct Telemetry {
     /// Scrapes of the metrics.
     pub scrapes: Scrapes,
     /// Past figures.
-    pub history: History,
+    pub history: MetricsHistory,
     /// Events of the last minutes.
     pub recent: Recent,
     /// Shards that were locked for long.
@@ -190,13 +190,13 @@ impl Telemetry {
             large_replies: Slowlog::default(),
             latency: Latency::default(),
             persistence: Persistence::new(clock::unix_ms() / 1_000),
-            replication: Replication::default(),
+            replication: ReplicationMetrics::default(),
             slot_moves: SlotMoves::default(),
             sampler: Sampler::default(),
             rounds: Rounds::default(),
             handshakes: Handshakes::default(),
             scrapes: Scrapes::default(),
-            history: History::default(),
+            history: MetricsHistory::default(),
             recent: Recent::default(),
             holds: Holds::default(),
             resets: AtomicU64::new(0),
@@ -223,12 +223,12 @@ impl Telemetry {
     pub fn tick(&self, now_ms: u64) {
         self.rounds.note_cron();
         let rounds = self.rounds.figures();
-        let mut totals = Totals {
+        let mut totals = SamplerTotals {
             replication_in: self.replication.input_bytes.load(Relaxed),
             replication_out: self.replication.sent_bytes.load(Relaxed),
             rounds: rounds.cron_rounds,
             busy_ns: rounds.busy_ns,
-            ..Totals::default()
+            ..SamplerTotals::default()
         };
         for thread in counters::all() {
             totals.rounds += thread.reads.get();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Telemetry;
 use super::counters::Extents;
-use super::replication::Facts;
+use super::replication::ReplicationFacts;
 use crate::tls::contexts::Contexts;
 use basalt_commands::acl::Users;
 use basalt_commands::client::registry::Registry;
@@ -41,7 +41,7 @@ pub trait Observed: Send + Sync {
     fn cluster(&self) -> Option<&dyn Cluster>;
     /// Returns the replication figures: of the primary's link if this server is a replica, and of its own
     /// replicas.
-    fn replication(&self) -> Facts;
+    fn replication(&self) -> ReplicationFacts;
     /// Returns two numbers of bytes: those of the command log that wait for the disk, including the log's ring
     /// buffer, and those of a running snapshot that its sink has not accepted yet.
     fn held_back_bytes(&self) -> (u64, u64);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::telemetry::progress::Share;
+use crate::telemetry::progress::WorkProgress;
 use basalt_commands::config::Config;
 
 /// Figures of snapshots, the append-only file and loading. Times of day are Unix seconds.
@@ -17,14 +17,14 @@ pub struct Persistence {
     /// Figures of loading.
     pub loading: LoadingFigures,
     /// Figures of the command log, as of a moment ago.
-    pub log: LogFigures,
+    pub log: CommandLogFigures,
     /// Number of times that write commands waited for slower consumers.
     pub writer_waits: WriterWaits,
 }
 
 /// Figures of the command log.
 #[derive(Debug, Default)]
-pub struct LogFigures {
+pub struct CommandLogFigures {
     /// Records appended.
     pub records: AtomicU64,
     /// Bytes of the resulting replication stream.
@@ -175,9 +175,9 @@ impl LoadingFigures {
     }
 
     /// Returns the progress at `now_ms`, in Unix milliseconds.
-    pub fn share(&self, now_ms: u64) -> Share {
+    pub fn share(&self, now_ms: u64) -> WorkProgress {
         let began_ms = self.began_s.load(Relaxed) * 1_000;
-        Share {
+        WorkProgress {
             done_bytes: self.loaded_bytes.load(Relaxed),
             total_bytes: self.total_bytes.load(Relaxed),
             spent: Duration::from_millis(now_ms.saturating_sub(began_ms)),
@@ -231,7 +231,7 @@ impl Persistence {
                 fsync: Durations::default(),
             },
             loading: LoadingFigures::default(),
-            log: LogFigures::default(),
+            log: CommandLogFigures::default(),
             writer_waits: WriterWaits::default(),
         }
     }
@@ -241,20 +241,20 @@ impl Persistence {
     pub fn unsaved_text(&self, config: &Config) -> Option<&'static str> {
         match self.rdb.last_ok.load(Relaxed) && self.aof.last_write_ok.load(Relaxed) {
             true => None,
-            false => self.refusal(config).map(Refusal::text),
+            false => self.refusal(config).map(WriteRefusal::text),
         }
     }
 
     /// Returns why writes are refused, if they are. A failed snapshot takes precedence, as in Redis.
     #[cold]
-    pub fn refusal(&self, config: &Config) -> Option<Refusal> {
+    pub fn refusal(&self, config: &Config) -> Option<WriteRefusal> {
         let stops = config.stop_writes_on_bgsave_error && !config.save.is_empty();
         if stops && !self.rdb.last_ok.load(Relaxed) {
-            return Some(Refusal::Snapshot);
+            return Some(WriteRefusal::Snapshot);
         }
         match self.aof.last_write_ok.load(Relaxed) {
             true => None,
-            false => Some(Refusal::Log(self.aof.last_errno.load(Relaxed))),
+            false => Some(WriteRefusal::Log(self.aof.last_errno.load(Relaxed))),
         }
     }
 
@@ -277,25 +277,25 @@ fn unwritten_text(errno: i32) -> &'static str {
 
 /// Why clients' writes are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum WriteRefusal {
     /// The last background snapshot failed (`stop-writes-on-bgsave-error`).
     Snapshot,
     /// Writing or syncing the append-only file failed with this OS error.
     Log(i32),
 }
 
-impl Refusal {
+impl WriteRefusal {
     /// Returns the error for clients: Redis's wording, which tools recognize, followed by details of this server.
     #[cold]
     pub fn text(self) -> &'static str {
         match self {
-            Refusal::Snapshot => {
+            WriteRefusal::Snapshot => {
                 "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands \
                  that may modify the data set are disabled, because this instance is configured to report errors during \
                  writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for \
                  details about the RDB error. The last BGSAVE failed: it is tried again by itself, and at once by BGSAVE."
             }
-            Refusal::Log(errno) => unwritten_text(errno),
+            WriteRefusal::Log(errno) => unwritten_text(errno),
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::sync::LazyLock;
 
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::structures::space_saving::SpaceSaving;
 
 /// Slots in a thread's list. A prefix with more than 1/256 of all uses is guaranteed to be in it.
 const PLACES: usize = 256;
 
 /// Hash seed of the prefixes.
-static SEED: LazyLock<Seed> = LazyLock::new(|| Seed {
+static SEED: LazyLock<HashSeed> = LazyLock::new(|| HashSeed {
     k0: rand::random(),
     k1: rand::random(),
 });

@@ -25,7 +25,7 @@ const MIB: f64 = 1024.0 * 1024.0;
 
 /// The progress of some work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct WorkProgress {
     /// Bytes processed so far.
     pub done_bytes: u64,
     /// Total bytes; 0 if unknown.
@@ -34,7 +34,7 @@ pub struct Share {
     pub spent: Duration,
 }
 
-impl fmt::Display for Share {
+impl fmt::Display for WorkProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let done = self.done_bytes as f64;
         let seconds = self.spent.as_secs_f64();
@@ -53,16 +53,16 @@ impl fmt::Display for Share {
         )?;
         if rate > 0.0 {
             let left_s = ((total - done).max(0.0) / rate).ceil() as u64;
-            write!(f, ", {} left", Span(left_s))?;
+            write!(f, ", {} left", HumanDuration(left_s))?;
         }
         Ok(())
     }
 }
 
 /// Seconds in readable form: `42 s`, `3 min 20 s`, `2 h 5 min`.
-struct Span(u64);
+struct HumanDuration(u64);
 
-impl fmt::Display for Span {
+impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             seconds @ ..60 => write!(f, "{seconds} s"),
@@ -148,9 +148,9 @@ impl To {
 static IS_LINE_OPEN: AtomicBool = AtomicBool::new(false);
 
 /// A tool's report writer, which first clears an open progress line.
-pub struct After<'w>(pub &'w mut dyn Write);
+pub struct ReportWriter<'w>(pub &'w mut dyn Write);
 
-impl Write for After<'_> {
+impl Write for ReportWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if IS_LINE_OPEN.swap(false, Relaxed) {
             To::Stderr.put(CLEARED);
@@ -199,7 +199,7 @@ impl Meter {
         if !self.rhythm.is_due(spent) {
             return;
         }
-        let share = Share {
+        let share = WorkProgress {
             done_bytes,
             total_bytes: self.total_bytes,
             spent,
@@ -292,7 +292,7 @@ mod tests {
         let share = |done: u64, total: u64, seconds| {
             let spent = Duration::from_secs(seconds);
             let (done_bytes, total_bytes) = (done << 20, total << 20);
-            Share {
+            WorkProgress {
                 done_bytes,
                 total_bytes,
                 spent,

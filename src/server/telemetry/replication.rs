@@ -12,7 +12,7 @@ use basalt_commands::config::values::PropagationError;
 
 /// Replication figures.
 #[derive(Debug, Default)]
-pub struct Replication {
+pub struct ReplicationMetrics {
     /// Whether this server follows a primary.
     pub is_replica: AtomicBool,
     /// Whether the link to the primary is up, that is, its stream is applied as it arrives.
@@ -37,7 +37,7 @@ pub struct Replication {
     pub kept_bytes: Arc<AtomicI64>,
 }
 
-impl Replication {
+impl ReplicationMetrics {
     /// Resets the statistics: CONFIG RESETSTAT.
     pub fn reset(&self) {
         for counter in [
@@ -52,7 +52,7 @@ impl Replication {
     }
 }
 
-impl Replication {
+impl ReplicationMetrics {
     /// Records that a command which succeeded elsewhere returned an error here, so that the data differ.
     /// `propagation-error-behavior` determines the consequences.
     #[cold]
@@ -118,7 +118,7 @@ fn die(why: &str) -> ! {
 
 /// Replication figures at one moment: of this server as a primary, and as a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct ReplicationFacts {
     /// The replication stream.
     pub stream: StreamFacts,
     /// The connected replicas.
@@ -131,7 +131,7 @@ pub struct Facts {
     pub failover_state: &'static str,
 }
 
-impl Facts {
+impl ReplicationFacts {
     /// Returns the role as shown by INFO.
     pub fn role(&self) -> &'static str {
         match self.upstream {
@@ -141,7 +141,7 @@ impl Facts {
     }
 }
 
-impl Replication {
+impl ReplicationMetrics {
     /// Whether clients' writes are refused because this server is a replica.
     #[inline]
     pub fn refuses_writes(&self, config: &Config) -> bool {

@@ -9,7 +9,7 @@ const SAMPLES: usize = 16;
 
 /// Totals at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct SamplerTotals {
     /// Number of commands run.
     pub commands: u64,
     /// Bytes received.
@@ -48,20 +48,20 @@ pub struct Rates {
 /// Samples of the totals.
 #[derive(Debug, Default)]
 pub struct Sampler {
-    inner: Mutex<Inner>,
+    inner: Mutex<SampleRing>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct SampleRing {
     /// The samples, as a ring.
-    ring: [(u64, Totals); SAMPLES + 1],
+    ring: [(u64, SamplerTotals); SAMPLES + 1],
     /// Samples taken since the start.
     taken: usize,
 }
 
 impl Sampler {
     /// Takes a sample.
-    pub fn tick(&self, now_ms: u64, totals: Totals) {
+    pub fn tick(&self, now_ms: u64, totals: SamplerTotals) {
         let mut inner = self.inner.lock();
         let index = inner.taken % inner.ring.len();
         inner.ring[index] = (now_ms, totals);
@@ -105,8 +105,8 @@ impl Sampler {
 mod tests {
     use super::*;
 
-    fn totals(commands: u64) -> Totals {
-        Totals {
+    fn totals(commands: u64) -> SamplerTotals {
+        SamplerTotals {
             commands,
             bytes_in: commands * 10,
             bytes_out: commands * 100,

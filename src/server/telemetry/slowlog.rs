@@ -54,11 +54,11 @@ fn least_bytes(limit: i64) -> usize {
 /// A log of commands; see the module.
 #[derive(Debug, Default)]
 pub struct Slowlog {
-    inner: Mutex<Inner>,
+    inner: Mutex<SlowlogState>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct SlowlogState {
     /// Entries, newest first.
     entries: VecDeque<(SlowlogMoment, SlowlogEntry)>,
     next_id: u64,

@@ -13,7 +13,7 @@ use super::memory::{self, ClientFigures};
 use super::miss_ratio::CurveFigures;
 use super::observed::{Observed, ScriptFigures, TokenFigures};
 use super::process::{self, Cpu};
-use super::replication::Facts;
+use super::replication::ReplicationFacts;
 use super::sampler::Rates;
 use super::{Telemetry, clock};
 use basalt_commands::client::memory::CLIENT_MEMORY;
@@ -228,7 +228,7 @@ pub struct Snapshot {
     /// Connections closed because one request or transaction was too large.
     pub overfed: u64,
     /// Replication figures, as a primary and as a replica.
-    pub replication: Facts,
+    pub replication: ReplicationFacts,
     /// Figures of subscriptions.
     pub pubsub: pubsub::Figures,
     /// Figures of scripts and functions.
@@ -390,7 +390,7 @@ impl Baseline {
 impl Snapshot {
     /// Gathers the current figures.
     pub fn gather(service: &dyn Observed) -> Snapshot {
-        let used = memory::Used::now(service.telemetry());
+        let used = memory::MemoryUsage::now(service.telemetry());
         let telemetry: &Telemetry = service.telemetry();
         let since_reset = Baseline::of(service).since(&telemetry.baseline.lock());
         let commands = commands();

@@ -21,7 +21,7 @@ use super::contexts::AnyName;
 use super::files;
 
 /// An encrypted stream to a server. Reads and writes block, like those of its socket.
-pub type Stream = StreamOwned<ClientConnection, TcpStream>;
+pub type TlsClientStream = StreamOwned<ClientConnection, TcpStream>;
 
 /// Where systems keep their trusted CAs.
 const AUTHORITIES: [&str; 3] = [
@@ -90,7 +90,7 @@ impl Asking {
     }
 
     /// Makes an encrypted stream from a socket connected to a host; completes the handshake.
-    pub fn open(&self, host: &str, mut socket: TcpStream) -> io::Result<Stream> {
+    pub fn open(&self, host: &str, mut socket: TcpStream) -> io::Result<TlsClientStream> {
         let name = match host.parse::<IpAddr>() {
             Ok(address) => ServerName::from(address),
             Err(_) => ServerName::try_from(host.to_owned())

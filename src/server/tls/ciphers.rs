@@ -3,40 +3,40 @@
 use rustls::{CipherSuite, SupportedCipherSuite};
 
 /// A suite with its OpenSSL name and the OpenSSL keywords that match it.
-struct Known {
+struct NamedCipherSuite {
     name: &'static str,
     suite: CipherSuite,
     words: &'static [&'static str],
 }
 
 /// TLS 1.2 suites, the strongest first.
-const KNOWN: [Known; 6] = [
-    Known {
+const KNOWN: [NamedCipherSuite; 6] = [
+    NamedCipherSuite {
         name: "ECDHE-ECDSA-AES256-GCM-SHA384",
         suite: CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
         words: &["AES", "AES256", "AESGCM", "AECDSA", "ECDSA"],
     },
-    Known {
+    NamedCipherSuite {
         name: "ECDHE-RSA-AES256-GCM-SHA384",
         suite: CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
         words: &["AES", "AES256", "AESGCM", "ARSA"],
     },
-    Known {
+    NamedCipherSuite {
         name: "ECDHE-ECDSA-CHACHA20-POLY1305",
         suite: CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
         words: &["CHACHA20", "AECDSA", "ECDSA"],
     },
-    Known {
+    NamedCipherSuite {
         name: "ECDHE-RSA-CHACHA20-POLY1305",
         suite: CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
         words: &["CHACHA20", "ARSA"],
     },
-    Known {
+    NamedCipherSuite {
         name: "ECDHE-ECDSA-AES128-GCM-SHA256",
         suite: CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
         words: &["AES", "AES128", "AESGCM", "AECDSA", "ECDSA"],
     },
-    Known {
+    NamedCipherSuite {
         name: "ECDHE-RSA-AES128-GCM-SHA256",
         suite: CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
         words: &["AES", "AES128", "AESGCM", "ARSA"],
@@ -107,7 +107,7 @@ pub(super) fn of_tls12(list: &str) -> Chosen {
 
 /// Returns the suites that match all of several keywords: `ECDHE+AESGCM`.
 fn meaning(words: &str) -> Vec<CipherSuite> {
-    let means = |known: &Known, word: &str| {
+    let means = |known: &NamedCipherSuite, word: &str| {
         let word = word.to_ascii_uppercase();
         known.name == word || ALL.contains(&&*word) || known.words.contains(&&*word)
     };

@@ -20,7 +20,7 @@ use rustls::{
 };
 
 use super::ciphers;
-use super::files::{self, Look};
+use super::files::{self, FileFingerprint};
 use super::names;
 use super::sessions::Sessions;
 use basalt_commands::config::Config;
@@ -59,7 +59,7 @@ pub struct OwnCertificate {
 pub struct Live {
     current: ArcSwapOption<Contexts>,
     /// State of the files when they were last read.
-    looks: Mutex<Vec<Look>>,
+    looks: Mutex<Vec<FileFingerprint>>,
     /// Why changed files could not be put in force; `None` once that succeeds.
     failure: Mutex<Option<String>>,
 }
@@ -112,7 +112,7 @@ pub fn is_wanted(config: &Config) -> bool {
     config.tls_port != 0 || config.tls_replication || config.tls_cluster || is_for_metrics
 }
 
-fn look_at_files(config: &Config) -> Vec<Look> {
+fn look_at_files(config: &Config) -> Vec<FileFingerprint> {
     let named = [
         &config.tls_cert_file,
         &config.tls_key_file,

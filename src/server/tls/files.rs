@@ -18,10 +18,10 @@ use basalt_core::base::lossless;
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// A file's observed metadata: the file is reloaded when this changes.
-pub(super) type Look = (PathBuf, Option<(SystemTime, u64, u64)>);
+pub(super) type FileFingerprint = (PathBuf, Option<(SystemTime, u64, u64)>);
 
 /// Returns a file's current metadata.
-pub(super) fn look(path: PathBuf) -> Look {
+pub(super) fn look(path: PathBuf) -> FileFingerprint {
     use std::os::unix::fs::MetadataExt;
     let facts = fs::metadata(&path).ok().and_then(|facts| {
         let modified = facts.modified().ok()?;

@@ -22,7 +22,7 @@ const READ_BYTES: usize = 4 * 1024;
 
 /// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum HandshakeError {
     /// The socket failed.
     #[error("{0}")]
     Socket(#[from] io::Error),
@@ -67,12 +67,12 @@ pub const REASONS: [&str; 9] = [
     "protocol",
 ];
 
-impl Failure {
+impl HandshakeError {
     /// Returns the reason, as an index into [`REASONS`].
     pub fn reason(&self) -> usize {
-        let Failure::Protocol(error) = self else {
+        let HandshakeError::Protocol(error) = self else {
             return match self {
-                Failure::TooLong => 8,
+                HandshakeError::TooLong => 8,
                 _ => 7,
             };
         };
@@ -93,14 +93,14 @@ impl Failure {
 }
 
 /// A completed handshake, which can be moved to another runtime.
-pub struct Done {
+pub struct CompletedHandshake {
     socket: std::net::TcpStream,
     tls: Box<Connection>,
     is_held: bool,
     rest: Vec<u8>,
 }
 
-impl Done {
+impl CompletedHandshake {
     /// Returns the names in the peer's certificate, if it presented one.
     pub fn names(&self) -> Option<Names> {
         let shown = self.tls.peer_certificates()?;
@@ -115,7 +115,10 @@ impl Done {
 }
 
 /// Performs the server side of a handshake.
-pub async fn accept(socket: TcpStream, context: Arc<ServerConfig>) -> Result<Done, Failure> {
+pub async fn accept(
+    socket: TcpStream,
+    context: Arc<ServerConfig>,
+) -> Result<CompletedHandshake, HandshakeError> {
     let tls = ServerConnection::new(context)?;
     shake(socket, Box::new(tls.into())).await
 }
@@ -125,7 +128,7 @@ pub async fn connect(
     socket: TcpStream,
     host: &str,
     contexts: &Contexts,
-) -> Result<Channel, Failure> {
+) -> Result<Channel, HandshakeError> {
     // The name is neither verified nor sent.
     let unnamed = ServerName::IpAddress(IpAddr::V4([127, 0, 0, 1].into()));
     let name = ServerName::try_from(host.to_owned()).unwrap_or(unnamed);
@@ -133,7 +136,10 @@ pub async fn connect(
     Ok(shake(socket, Box::new(tls.into())).await?.open()?)
 }
 
-async fn shake(mut socket: TcpStream, mut tls: Box<Connection>) -> Result<Done, Failure> {
+async fn shake(
+    mut socket: TcpStream,
+    mut tls: Box<Connection>,
+) -> Result<CompletedHandshake, HandshakeError> {
     let mut bytes = [0; READ_BYTES];
     let mut rest: &[u8] = &[];
     let (mut total, mut is_held) = (0, false);
@@ -146,8 +152,8 @@ async fn shake(mut socket: TcpStream, mut tls: Box<Connection>) -> Result<Done, 
             let count = socket.read(&mut bytes).await?;
             total += count;
             match count {
-                0 => return Err(Failure::Eof),
-                _ if total > HANDSHAKE_BYTES_MAX => return Err(Failure::TooLong),
+                0 => return Err(HandshakeError::Eof),
+                _ if total > HANDSHAKE_BYTES_MAX => return Err(HandshakeError::TooLong),
                 count => rest = &bytes[..count],
             }
         }
@@ -164,7 +170,7 @@ async fn shake(mut socket: TcpStream, mut tls: Box<Connection>) -> Result<Done, 
             }
         }
     }
-    Ok(Done {
+    Ok(CompletedHandshake {
         rest: rest.to_vec(),
         socket: socket.into_std()?,
         tls,

@@ -11,11 +11,11 @@ use rustls::server::StoresServerSessions;
 pub(super) struct Sessions {
     count_max: usize,
     lifetime: Duration,
-    kept: Mutex<Kept>,
+    kept: Mutex<SessionCache>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct SessionCache {
     sessions: HashMap<Vec<u8>, (Instant, Vec<u8>)>,
     /// Keys by age, oldest first; some sessions are already gone.
     order: VecDeque<(Instant, Vec<u8>)>,
@@ -36,7 +36,7 @@ impl Sessions {
 
     fn insert(&self, key: Vec<u8>, value: Vec<u8>, now: Instant) {
         let mut kept = self.kept.lock();
-        let Kept { sessions, order } = &mut *kept;
+        let SessionCache { sessions, order } = &mut *kept;
         order.push_back((now, key.clone()));
         sessions.insert(key, (now, value));
         // Sessions that were taken stay in the order until their turn comes.

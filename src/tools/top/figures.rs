@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::wire::{Connection, Reply, WireError};
+use super::wire::{Reply, RespConnection, WireError};
 use basalt_core::base::info::{InfoText, part};
 use basalt_core::base::text::visible;
 
@@ -16,18 +16,18 @@ const LINES_MAX: usize = 20_000;
 
 /// A sample of a server's figures.
 #[derive(Clone, Debug)]
-pub(super) struct Figures {
+pub(super) struct ServerSample {
     pub(super) at: Instant,
     pub(super) info: InfoText,
     /// The commands that were called, by name.
-    pub(super) commands: BTreeMap<String, CommandFigures>,
+    pub(super) commands: BTreeMap<String, CommandStats>,
     /// Keys with their share of all uses, if the server tracks it.
     pub(super) hot_keys: Vec<(String, f64)>,
 }
 
 /// Figures of a command.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct CommandFigures {
+pub(super) struct CommandStats {
     pub(super) name: String,
     pub(super) calls: f64,
     pub(super) usec: f64,
@@ -37,8 +37,8 @@ pub(super) struct CommandFigures {
     pub(super) p99: Option<f64>,
 }
 
-impl Figures {
-    pub(super) fn ask(connection: &mut Connection) -> Result<Figures, WireError> {
+impl ServerSample {
+    pub(super) fn ask(connection: &mut RespConnection) -> Result<ServerSample, WireError> {
         let info = match connection.ask(&["INFO", "everything"])? {
             Reply::Text(text) => parse(&String::from_utf8_lossy(&text)),
             Reply::Error(text) => return Err(WireError::Refused(text)),
@@ -48,11 +48,11 @@ impl Figures {
             true => hot_keys(&connection.ask(&["HOTKEYS", "TOP", "COUNT", HOT_KEYS])?),
             false => Vec::new(),
         };
-        Ok(Figures::new(Instant::now(), info, hot_keys))
+        Ok(ServerSample::new(Instant::now(), info, hot_keys))
     }
 
-    pub(super) fn new(at: Instant, info: InfoText, hot_keys: Vec<(String, f64)>) -> Figures {
-        Figures {
+    pub(super) fn new(at: Instant, info: InfoText, hot_keys: Vec<(String, f64)>) -> ServerSample {
+        ServerSample {
             at,
             commands: commands(&info),
             info,
@@ -92,7 +92,7 @@ fn parse(text: &str) -> InfoText {
 }
 
 /// Returns the commands that were called, according to INFO.
-fn commands(info: &InfoText) -> BTreeMap<String, CommandFigures> {
+fn commands(info: &InfoText) -> BTreeMap<String, CommandStats> {
     let latencies = info.section("latencystats").iter();
     let latencies: BTreeMap<&str, &str> = latencies
         .filter_map(|(field, value)| {
@@ -107,7 +107,7 @@ fn commands(info: &InfoText) -> BTreeMap<String, CommandFigures> {
         let percentile = |percent| figure(latencies.get(name)?, percent);
         let rejected = figure(value, "rejected_calls").unwrap_or(0.0);
         let shown = visible(name.replace('|', " ").to_uppercase().as_bytes());
-        let figures = CommandFigures {
+        let figures = CommandStats {
             name: shown.clone(),
             calls: figure(value, "calls")?,
             usec: figure(value, "usec")?,
@@ -145,7 +145,7 @@ fn hot_keys(reply: &Reply) -> Vec<(String, f64)> {
 }
 
 /// Returns a field's growth per second between two samples.
-pub(super) fn rate(before: &Figures, now: &Figures, field: &str) -> f64 {
+pub(super) fn rate(before: &ServerSample, now: &ServerSample, field: &str) -> f64 {
     let seconds = now.at.duration_since(before.at).as_secs_f64();
     let more = now.info.figure(field) - before.info.figure(field);
     if seconds > 0.0 {
@@ -169,7 +169,7 @@ mod tests {
         for number in 0..60_000 {
             text += &format!("latency_percentiles_usec_c{number}:p50=1.003,p99=12.031\r\n");
         }
-        let figures = Figures::new(Instant::now(), parse(&text), Vec::new());
+        let figures = ServerSample::new(Instant::now(), parse(&text), Vec::new());
         assert_eq!(figures.commands.len(), LINES_MAX - 3);
         assert_eq!(figures.info.text("redis_version"), Some("7.4.0"));
         let few = InfoText::parse(

@@ -28,9 +28,9 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::KeyCode;
 
 use basalt_server::tls::asking::{self, Asking};
-use screen::{Order, State};
-use watch::{Asked, Watch};
-use wire::Place;
+use screen::{ScreenState, TopSortOrder};
+use watch::{Asked, TopPoller};
+use wire::ServerEndpoint;
 
 /// Columns and rows of the output without a terminal.
 const PRINTED: (u16, u16) = (110, 38);
@@ -116,7 +116,7 @@ fn command() -> Command {
         )
 }
 
-fn place(given: &ArgMatches) -> Result<Place, String> {
+fn place(given: &ArgMatches) -> Result<ServerEndpoint, String> {
     let text = |name: &str| given.get_one::<String>(name).cloned();
     let password = text("pass").or_else(|| std::env::var("REDISCLI_AUTH").ok());
     let user = text("user");
@@ -128,7 +128,7 @@ fn place(given: &ArgMatches) -> Result<Place, String> {
     if tls.is_some() && socket.is_some() {
         return Err("--tls cannot be used with a unix socket".to_owned());
     }
-    Ok(Place {
+    Ok(ServerEndpoint {
         host: text("host").unwrap_or_default(),
         port: given.get_one("port").copied().unwrap_or_default(),
         socket,
@@ -144,8 +144,8 @@ fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
 }
 
-fn once(place: Place, interval: Duration) -> Result<(), String> {
-    let mut state = State::new(place.shown());
+fn once(place: ServerEndpoint, interval: Duration) -> Result<(), String> {
+    let mut state = ScreenState::new(place.shown());
     let mut asked = Asked::new(place);
     state.add(asked.ask().map_err(|error| error.to_string())?);
     std::thread::sleep(interval);
@@ -162,12 +162,12 @@ fn once(place: Place, interval: Duration) -> Result<(), String> {
     Ok(())
 }
 
-fn until_ended(place: Place, interval: Duration) -> Result<(), String> {
-    let mut state = State::new(place.shown());
+fn until_ended(place: ServerEndpoint, interval: Duration) -> Result<(), String> {
+    let mut state = ScreenState::new(place.shown());
     let mut asked = Asked::new(place);
     // Report problems with the address where it was typed, before taking over the screen.
     state.add(asked.ask().map_err(|error| error.to_string())?);
-    let watch = Watch::begin(asked).map_err(|error| error.to_string())?;
+    let watch = TopPoller::begin(asked).map_err(|error| error.to_string())?;
     let is_over = signals::listen().map_err(|error| error.to_string())?;
     let mut terminal = ratatui::try_init().map_err(|error| error.to_string())?;
     let typed = keys::listen(std::sync::Arc::clone(&is_over)).map_err(|error| error.to_string());
@@ -178,8 +178,8 @@ fn until_ended(place: Place, interval: Duration) -> Result<(), String> {
 }
 
 fn follow(
-    mut watch: Watch,
-    mut state: State,
+    mut watch: TopPoller,
+    mut state: ScreenState,
     interval: Duration,
     terminal: &mut ratatui::DefaultTerminal,
     (typed, is_over): (&Receiver<KeyCode>, &AtomicBool),
@@ -197,8 +197,8 @@ fn follow(
                 KeyCode::Char('p') => state.is_paused = !state.is_paused,
                 KeyCode::Left => state.order = state.order.before(),
                 KeyCode::Right => state.order = state.order.next(),
-                KeyCode::Char('t') => state.order = Order::Time,
-                KeyCode::Char('n') => state.order = Order::Calls,
+                KeyCode::Char('t') => state.order = TopSortOrder::Time,
+                KeyCode::Char('n') => state.order = TopSortOrder::Calls,
                 _ => {}
             },
         }

@@ -10,7 +10,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Sparkline, Table};
 
-use super::figures::{CommandFigures, Figures, rate};
+use super::figures::{CommandStats, ServerSample, rate};
 use basalt_core::base::text::visible;
 
 /// Number of past rates kept for the graph.
@@ -18,7 +18,7 @@ const PAST: usize = 240;
 
 /// Sort order of the commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum TopSortOrder {
     /// By share of the total time.
     #[default]
     Time,
@@ -30,65 +30,70 @@ pub(super) enum Order {
     Name,
 }
 
-impl Order {
-    const ALL: [Order; 4] = [Order::Time, Order::Calls, Order::Each, Order::Name];
+impl TopSortOrder {
+    const ALL: [TopSortOrder; 4] = [
+        TopSortOrder::Time,
+        TopSortOrder::Calls,
+        TopSortOrder::Each,
+        TopSortOrder::Name,
+    ];
 
-    fn step(self, by: usize) -> Order {
-        let at = Order::ALL.iter().position(|order| *order == self);
-        Order::ALL[(at.unwrap_or(0) + by) % Order::ALL.len()]
+    fn step(self, by: usize) -> TopSortOrder {
+        let at = TopSortOrder::ALL.iter().position(|order| *order == self);
+        TopSortOrder::ALL[(at.unwrap_or(0) + by) % TopSortOrder::ALL.len()]
     }
 
-    pub(super) fn next(self) -> Order {
+    pub(super) fn next(self) -> TopSortOrder {
         self.step(1)
     }
 
-    pub(super) fn before(self) -> Order {
-        self.step(Order::ALL.len() - 1)
+    pub(super) fn before(self) -> TopSortOrder {
+        self.step(TopSortOrder::ALL.len() - 1)
     }
 
     fn name(self) -> &'static str {
         match self {
-            Order::Time => "time",
-            Order::Calls => "calls",
-            Order::Each => "time per call",
-            Order::Name => "name",
+            TopSortOrder::Time => "time",
+            TopSortOrder::Calls => "calls",
+            TopSortOrder::Each => "time per call",
+            TopSortOrder::Name => "name",
         }
     }
 }
 
 /// The contents of the screen.
-pub(super) struct State {
+pub(super) struct ScreenState {
     place: String,
-    pub(super) before: Option<Figures>,
-    pub(super) now: Option<Figures>,
+    pub(super) before: Option<ServerSample>,
+    pub(super) now: Option<ServerSample>,
     /// Past commands per second, in hundredths: an idle server has about one such unit, so that the graph has no
     /// gaps.
     past: VecDeque<u64>,
-    pub(super) order: Order,
+    pub(super) order: TopSortOrder,
     pub(super) is_paused: bool,
     /// Why there are no newer figures.
     pub(super) trouble: Option<String>,
 }
 
-impl State {
+impl ScreenState {
     /// Returns when the server last replied.
     pub(super) fn heard(&self) -> Option<Instant> {
         self.now.as_ref().map(|now| now.at)
     }
 
-    pub(super) fn new(place: String) -> State {
-        State {
+    pub(super) fn new(place: String) -> ScreenState {
+        ScreenState {
             place,
             before: None,
             now: None,
             past: VecDeque::new(),
-            order: Order::default(),
+            order: TopSortOrder::default(),
             is_paused: false,
             trouble: None,
         }
     }
 
-    pub(super) fn add(&mut self, figures: Figures) {
+    pub(super) fn add(&mut self, figures: ServerSample) {
         self.before = self.now.replace(figures);
         if let (Some(before), Some(now)) = (&self.before, &self.now) {
             if self.past.len() == PAST {
@@ -116,7 +121,7 @@ const BOX_COLUMNS_MIN: u16 = 24;
 const WIDE_COLUMNS: u16 = 110;
 
 /// Draws the whole screen.
-pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
+pub(super) fn draw(frame: &mut Frame<'_>, state: &ScreenState) {
     let Some(now) = &state.now else {
         return;
     };
@@ -190,7 +195,7 @@ fn fitted(text: &str, columns: u16) -> String {
     }
 }
 
-fn title(state: &State, now: &Figures, columns: u16) -> Line<'static> {
+fn title(state: &ScreenState, now: &ServerSample, columns: u16) -> Line<'static> {
     let role = match now.info.text("role") {
         Some("slave") => "replica",
         _ => "primary",
@@ -206,10 +211,10 @@ fn title(state: &State, now: &Figures, columns: u16) -> Line<'static> {
 }
 
 /// Names and figures of a box.
-type Lines = Vec<(&'static str, String)>;
+type BoxLines = Vec<(&'static str, String)>;
 
 /// Draws a box of names and figures; if both do not fit into a line, the name is shortened.
-fn draw_box(frame: &mut Frame<'_>, area: Rect, title: &'static str, lines: Lines) {
+fn draw_box(frame: &mut Frame<'_>, area: Rect, title: &'static str, lines: BoxLines) {
     const NAME_COLUMNS: usize = 15;
     let block = Block::bordered().title(title);
     let columns = usize::from(block.inner(area).width);
@@ -228,7 +233,7 @@ fn draw_box(frame: &mut Frame<'_>, area: Rect, title: &'static str, lines: Lines
     frame.render_widget(Paragraph::new(lines).block(block), area);
 }
 
-fn draw_boxes(frame: &mut Frame<'_>, area: Rect, before: &Figures, now: &Figures) {
+fn draw_boxes(frame: &mut Frame<'_>, area: Rect, before: &ServerSample, now: &ServerSample) {
     let count = usize::from((area.width / BOX_COLUMNS_MIN).clamp(1, 3));
     let columns = Layout::horizontal(vec![Constraint::Fill(1); count]).split(area);
     let boxes = [
@@ -265,7 +270,7 @@ fn split_commands(area: Rect, has_hot_keys: bool) -> (Rect, Rect) {
     (first, second)
 }
 
-fn draw_hot_keys(frame: &mut Frame<'_>, area: Rect, now: &Figures) {
+fn draw_hot_keys(frame: &mut Frame<'_>, area: Rect, now: &ServerSample) {
     if area.is_empty() {
         return;
     }
@@ -283,7 +288,13 @@ fn draw_hot_keys(frame: &mut Frame<'_>, area: Rect, now: &Figures) {
 /// Columns of the numeric rates.
 const FIGURES_COLUMNS: u16 = 36;
 
-fn draw_rates(frame: &mut Frame<'_>, area: Rect, state: &State, before: &Figures, now: &Figures) {
+fn draw_rates(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    state: &ScreenState,
+    before: &ServerSample,
+    now: &ServerSample,
+) {
     let [figures, picture] = match area.width >= 2 * FIGURES_COLUMNS {
         true => Layout::horizontal([Constraint::Length(FIGURES_COLUMNS), Constraint::Fill(1)])
             .areas(area),
@@ -330,14 +341,14 @@ fn draw_rates(frame: &mut Frame<'_>, area: Rect, state: &State, before: &Figures
     );
 }
 
-fn memory_part(now: &Figures) -> Option<f64> {
+fn memory_part(now: &ServerSample) -> Option<f64> {
     let limit = now.info.figure("maxmemory");
     // Exclude memory that does not count against the limit, such as replication buffers.
     let counted = now.info.figure("used_memory") - now.info.figure("mem_not_counted_for_evict");
     (limit > 0.0).then(|| (counted / limit).clamp(0.0, 1.0))
 }
 
-fn memory(now: &Figures) -> Lines {
+fn memory(now: &ServerSample) -> BoxLines {
     let of = |field| bytes(now.info.figure(field));
     let limit = match now.info.figure("maxmemory") > 0.0 {
         true => of("maxmemory"),
@@ -355,7 +366,7 @@ fn memory(now: &Figures) -> Lines {
     ]
 }
 
-fn keys(before: &Figures, now: &Figures) -> Lines {
+fn keys(before: &ServerSample, now: &ServerSample) -> BoxLines {
     let (keys, expiring) = now.keys();
     let each = |field| format!("{}/s", number(rate(before, now, field)));
     vec![
@@ -371,10 +382,10 @@ fn keys(before: &Figures, now: &Figures) -> Lines {
     ]
 }
 
-fn copies(now: &Figures) -> Lines {
+fn copies(now: &ServerSample) -> BoxLines {
     let info = &now.info;
     let text = |field| visible(info.text(field).unwrap_or("–").as_bytes());
-    let mut lines = Lines::new();
+    let mut lines = BoxLines::new();
     match info.text("role") {
         Some("slave") => lines.push(("Primary link", text("master_link_status"))),
         _ => lines.push(("Replicas", number(info.figure("connected_slaves")))),
@@ -408,14 +419,14 @@ struct Column {
     /// Priority: if there is not enough room, columns with a high number are omitted first.
     rank: u8,
     /// Formats a command's figure, given the time of all commands.
-    show: fn(&CommandFigures, f64) -> String,
+    show: fn(&CommandStats, f64) -> String,
 }
 
 const fn column(
     title: &'static str,
     columns: u16,
     rank: u8,
-    show: fn(&CommandFigures, f64) -> String,
+    show: fn(&CommandStats, f64) -> String,
 ) -> Column {
     Column {
         title,
@@ -458,9 +469,9 @@ fn fitting(columns: u16) -> (Vec<&'static Column>, u16) {
 fn draw_commands(
     frame: &mut Frame<'_>,
     area: Rect,
-    state: &State,
-    before: &Figures,
-    now: &Figures,
+    state: &ScreenState,
+    before: &ServerSample,
+    now: &ServerSample,
 ) {
     let rows = changed(before, now, state.order);
     let all: f64 = rows.iter().map(|row| row.usec).sum();
@@ -498,13 +509,13 @@ fn short(value: f64, digits: usize) -> String {
 }
 
 /// Returns each command's rates, except for commands that were not called; percentiles are those since the start.
-fn changed(before: &Figures, now: &Figures, order: Order) -> Vec<CommandFigures> {
+fn changed(before: &ServerSample, now: &ServerSample, order: TopSortOrder) -> Vec<CommandStats> {
     let seconds = now
         .at
         .duration_since(before.at)
         .max(Duration::from_millis(1))
         .as_secs_f64();
-    let mut rows: Vec<CommandFigures> = now.commands.values().cloned().collect();
+    let mut rows: Vec<CommandStats> = now.commands.values().cloned().collect();
     for row in &mut rows {
         if let Some(then) = before.commands.get(&row.name) {
             row.calls -= then.calls;
@@ -516,12 +527,12 @@ fn changed(before: &Figures, now: &Figures, order: Order) -> Vec<CommandFigures>
         }
     }
     rows.retain(|row| row.calls > 0.0 || row.failed > 0.0);
-    let each = |row: &CommandFigures| row.usec / row.calls.max(1e-9);
+    let each = |row: &CommandStats| row.usec / row.calls.max(1e-9);
     rows.sort_by(|one, other| match order {
-        Order::Time => other.usec.total_cmp(&one.usec),
-        Order::Calls => other.calls.total_cmp(&one.calls),
-        Order::Each => each(other).total_cmp(&each(one)),
-        Order::Name => one.name.cmp(&other.name),
+        TopSortOrder::Time => other.usec.total_cmp(&one.usec),
+        TopSortOrder::Calls => other.calls.total_cmp(&one.calls),
+        TopSortOrder::Each => each(other).total_cmp(&each(one)),
+        TopSortOrder::Name => one.name.cmp(&other.name),
     });
     rows
 }

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use super::figures::Figures;
-use super::screen::{Order, State, draw};
+use super::figures::ServerSample;
+use super::screen::{ScreenState, TopSortOrder, draw};
 use super::{command, place};
 use basalt_core::base::info::InfoText;
 
-pub(super) fn figures(at: Instant, calls: u64, server: &str) -> Figures {
+pub(super) fn figures(at: Instant, calls: u64, server: &str) -> ServerSample {
     let text = format!(
         "# Server\r\nredis_version:7.4.0\r\nuptime_in_seconds:90061\r\n# Memory\r\nused_memory:1048576\r\n\
          maxmemory:2097152\r\n# Stats\r\ntotal_commands_processed:{calls}\r\nkeyspace_hits:{calls}\r\nkeyspace_misses:0\r\n\
@@ -21,10 +21,10 @@ pub(super) fn figures(at: Instant, calls: u64, server: &str) -> Figures {
          # Keyspace\r\ndb0:keys=1500,expires=4,avg_ttl=0\r\ndb3:keys=500,expires=0\r\n",
         2 * calls
     );
-    Figures::new(at, InfoText::parse(&text), Vec::new())
+    ServerSample::new(at, InfoText::parse(&text), Vec::new())
 }
 
-fn drawn(state: &State, columns: u16, rows: u16) -> String {
+fn drawn(state: &ScreenState, columns: u16, rows: u16) -> String {
     let Ok(mut terminal) = Terminal::new(TestBackend::new(columns, rows));
     let Ok(frame) = terminal.draw(|frame| draw(frame, state));
     let cells = frame.buffer.content().chunks(usize::from(columns));
@@ -32,8 +32,8 @@ fn drawn(state: &State, columns: u16, rows: u16) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn state(server: &str) -> State {
-    let (mut state, now) = (State::new("cache:6379".to_owned()), Instant::now());
+fn state(server: &str) -> ScreenState {
+    let (mut state, now) = (ScreenState::new("cache:6379".to_owned()), Instant::now());
     state.add(figures(now, 1_000, server));
     state.add(figures(now + Duration::from_secs(2), 5_000, server));
     state
@@ -140,12 +140,12 @@ fn nothing_is_drawn_over_something_else_on_a_low_terminal() {
 
 #[test]
 fn orders_follow_one_another_in_a_circle() {
-    let mut order = Order::default();
+    let mut order = TopSortOrder::default();
     for _ in 0..4 {
         assert_eq!(order.next().before(), order);
         order = order.next();
     }
-    assert_eq!(order, Order::default());
+    assert_eq!(order, TopSortOrder::default());
 }
 
 #[test]

@@ -4,21 +4,21 @@ use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
-use super::figures::Figures;
-use super::screen::State;
-use super::wire::{Connection, Place, WireError};
+use super::figures::ServerSample;
+use super::screen::ScreenState;
+use super::wire::{RespConnection, ServerEndpoint, WireError};
 
 /// Time after which a server that does not reply is reported as silent.
 const SILENT: Duration = Duration::from_secs(3);
 
 /// A server's address, with the connection to it while there is one.
 pub(super) struct Asked {
-    place: Place,
-    connection: Option<Connection>,
+    place: ServerEndpoint,
+    connection: Option<RespConnection>,
 }
 
 impl Asked {
-    pub(super) fn new(place: Place) -> Asked {
+    pub(super) fn new(place: ServerEndpoint) -> Asked {
         Asked {
             place,
             connection: None,
@@ -26,28 +26,28 @@ impl Asked {
     }
 
     /// Samples the figures, over a new connection if the last one was lost.
-    pub(super) fn ask(&mut self) -> Result<Figures, WireError> {
+    pub(super) fn ask(&mut self) -> Result<ServerSample, WireError> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => Connection::open(&self.place)?,
+            None => RespConnection::open(&self.place)?,
         };
-        let figures = Figures::ask(&mut connection)?;
+        let figures = ServerSample::ask(&mut connection)?;
         self.connection = Some(connection);
         Ok(figures)
     }
 }
 
 /// The polling thread; see the module.
-pub(super) struct Watch {
+pub(super) struct TopPoller {
     wants: SyncSender<()>,
-    answers: Receiver<Result<Figures, WireError>>,
+    answers: Receiver<Result<ServerSample, WireError>>,
     place: String,
     /// When the current query began.
     since: Option<Instant>,
 }
 
-impl Watch {
-    pub(super) fn begin(mut asked: Asked) -> io::Result<Watch> {
+impl TopPoller {
+    pub(super) fn begin(mut asked: Asked) -> io::Result<TopPoller> {
         let place = asked.place.shown();
         let (wants, wanted) = sync_channel(1);
         let (told, answers) = sync_channel(1);
@@ -57,7 +57,7 @@ impl Watch {
         std::thread::Builder::new()
             .name("asking".to_owned())
             .spawn(ask)?;
-        Ok(Watch {
+        Ok(TopPoller {
             wants,
             answers,
             place,
@@ -73,7 +73,7 @@ impl Watch {
     }
 
     /// Takes the result, or reports for how long there has been none.
-    pub(super) fn hear(&mut self, state: &mut State) {
+    pub(super) fn hear(&mut self, state: &mut ScreenState) {
         match self.answers.try_recv() {
             Ok(Ok(figures)) => {
                 self.since = None;
@@ -103,7 +103,7 @@ impl Watch {
 }
 
 /// Returns how long ago the server last replied.
-fn heard(state: &State) -> Option<String> {
+fn heard(state: &ScreenState) -> Option<String> {
     Some(format!("{} s", state.heard()?.elapsed().as_secs()))
 }
 
@@ -112,8 +112,8 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    fn place(listener: &TcpListener) -> Place {
-        Place {
+    fn place(listener: &TcpListener) -> ServerEndpoint {
+        ServerEndpoint {
             host: "127.0.0.1".to_owned(),
             port: listener.local_addr().expect("a port").port(),
             socket: None,
@@ -127,10 +127,10 @@ mod tests {
     fn a_server_that_hangs_holds_up_nobody_and_is_said_not_to_answer() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let place = place(&listener);
-        let mut state = State::new(place.shown());
+        let mut state = ScreenState::new(place.shown());
         let now = Instant::now().checked_sub(Duration::from_secs(7));
         state.add(crate::top::tests::figures(now.expect("a while ago"), 1, ""));
-        let mut watch = Watch::begin(Asked::new(place)).expect("a thread");
+        let mut watch = TopPoller::begin(Asked::new(place)).expect("a thread");
         watch.want();
         let began = Instant::now();
         watch.hear(&mut state);

@@ -30,7 +30,7 @@ const DEPTH_MAX: usize = 16;
 
 /// A server's address, with credentials.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ServerEndpoint {
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) socket: Option<String>,
@@ -40,7 +40,7 @@ pub(crate) struct Place {
     pub(crate) tls: Option<Asking>,
 }
 
-impl Place {
+impl ServerEndpoint {
     /// Formats the address for people.
     pub(crate) fn shown(&self) -> String {
         match &self.socket {
@@ -111,15 +111,15 @@ impl Reply {
     }
 }
 
-trait Stream: Read + Write + Send {}
-impl Stream for TcpStream {}
-impl Stream for UnixStream {}
-impl Stream for asking::Stream {}
+trait WireStream: Read + Write + Send {}
+impl WireStream for TcpStream {}
+impl WireStream for UnixStream {}
+impl WireStream for asking::TlsClientStream {}
 
 /// A stream that fails after a deadline, even while data arrives: a server that sends a byte now and then would
 /// otherwise be read forever.
 struct Bounded {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn WireStream>,
     ends: Instant,
 }
 
@@ -133,16 +133,16 @@ impl Read for Bounded {
 }
 
 /// A client connection; see the module.
-pub(crate) struct Connection {
+pub(crate) struct RespConnection {
     stream: BufReader<Bounded>,
     place: String,
 }
 
-impl Connection {
-    pub(crate) fn open(place: &Place) -> Result<Connection, WireError> {
+impl RespConnection {
+    pub(crate) fn open(place: &ServerEndpoint) -> Result<RespConnection, WireError> {
         let lost = |error| WireError::Lost(place.shown(), error);
         let stream = connect(place).map_err(lost)?;
-        let mut connection = Connection {
+        let mut connection = RespConnection {
             stream: BufReader::new(Bounded {
                 stream,
                 ends: Instant::now(),
@@ -177,7 +177,7 @@ impl Connection {
     }
 }
 
-fn connect(place: &Place) -> io::Result<Box<dyn Stream>> {
+fn connect(place: &ServerEndpoint) -> io::Result<Box<dyn WireStream>> {
     if let Some(path) = &place.socket {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(PATIENCE))?;

@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use basalt_commands::cluster::Millis;
-use basalt_commands::cluster::change::Change;
+use basalt_commands::cluster::change::ClusterChange;
 use basalt_commands::cluster::machine::Machine;
 use basalt_commands::cluster::map::ClusterMap;
 use basalt_commands::cluster::node_id::NodeId;
 use basalt_commands::cluster::output::{LinkId, Output};
 use basalt_commands::cluster::packet::{Body, Extension, Packet};
 use basalt_commands::cluster::saved::Saved;
-use basalt_commands::cluster::settings::{Local, PrimaryLink, Settings};
+use basalt_commands::cluster::settings::{ClusterSettings, Local, PrimaryLink};
 use basalt_commands::cluster::slot_set::SlotSet;
 use basalt_core::base::random::Random;
 
@@ -50,7 +50,7 @@ pub(crate) struct Faults {
 pub(crate) struct Server {
     pub(crate) machine: Option<Machine>,
     ip: String,
-    settings: Settings,
+    settings: ClusterSettings,
     disk: Option<Saved>,
     /// State that is being written to the disk, and the last promise in it. A crash leaves the earlier state.
     saving: Option<(Saved, u64)>,
@@ -163,7 +163,7 @@ impl World {
         let mut random = Random::new(seed);
         let count = primaries * (1 + replicas);
         let servers = (0..count).map(|at| {
-            let settings = Settings {
+            let settings = ClusterSettings {
                 node_timeout,
                 migration_barrier: 1,
                 replica_validity_factor: 10,
@@ -174,7 +174,7 @@ impl World {
                 gossip_percent: 10,
                 port: 6379,
                 bus_port: 16379,
-                ..Settings::default()
+                ..ClusterSettings::default()
             };
             Server {
                 machine: None,
@@ -222,14 +222,14 @@ impl World {
         for at in 0..primaries {
             let share = |of: usize| (of * 16384 / primaries) as u16;
             let slots = (share(at)..share(at + 1)).collect();
-            world.change(at, Change::SetConfigEpoch(at as u64 + 1));
-            world.change(at, Change::AddSlots(slots));
+            world.change(at, ClusterChange::SetConfigEpoch(at as u64 + 1));
+            world.change(at, ClusterChange::AddSlots(slots));
         }
         for at in 1..count {
             let ip = world.servers[0].ip.clone();
             world.change(
                 at,
-                Change::Meet {
+                ClusterChange::Meet {
                     ip,
                     port: 6379,
                     bus_port: 16379,
@@ -240,7 +240,7 @@ impl World {
         for at in primaries..count {
             let primary = at % primaries;
             let id = world.machine(primary).id();
-            world.change(at, Change::Replicate(id));
+            world.change(at, ClusterChange::Replicate(id));
         }
         world.run(6_000);
         world
@@ -251,7 +251,7 @@ impl World {
     }
 
     /// Runs a manual command, which must succeed.
-    pub(crate) fn change(&mut self, at: usize, change: Change) {
+    pub(crate) fn change(&mut self, at: usize, change: ClusterChange) {
         let (now, around) = (self.clock(at), self.around(at));
         let Some(machine) = &mut self.servers[at].machine else {
             return;

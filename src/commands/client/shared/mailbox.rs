@@ -57,7 +57,7 @@ impl Topic {
 /// Data from others, see the module. Created when a connection first needs it.
 #[derive(Default)]
 pub struct Mailbox {
-    queue: Mutex<Queue>,
+    queue: Mutex<MailboxQueue>,
     /// Bytes in the queue, for readers that do not lock it.
     bytes: AtomicUsize,
     /// Pushes in the queue.
@@ -72,7 +72,7 @@ pub struct Mailbox {
 }
 
 #[derive(Default)]
-struct Queue {
+struct MailboxQueue {
     out: Out,
     /// Whether the client's task was woken for the queued data.
     is_told: bool,
@@ -159,7 +159,7 @@ impl Shared {
     }
 
     /// Closes a client that does not read, and drops everything queued for it.
-    fn cut(&self, mailbox: &Mailbox, queue: &mut Queue) {
+    fn cut(&self, mailbox: &Mailbox, queue: &mut MailboxQueue) {
         queue.out = Out::default();
         queue.is_cut = true;
         mailbox.bytes.store(0, Release);

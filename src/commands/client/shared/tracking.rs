@@ -16,39 +16,39 @@ use super::Shared;
 
 /// The options of CLIENT TRACKING, and whether it is on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options(u8);
+pub struct TrackingOptions(u8);
 
-impl Options {
+impl TrackingOptions {
     /// Nothing is tracked.
-    pub const OFF: Options = Options(0);
+    pub const OFF: TrackingOptions = TrackingOptions(0);
     /// Tracking is on.
-    pub const ON: Options = Options(1);
+    pub const ON: TrackingOptions = TrackingOptions(1);
     /// All keys with certain prefixes are tracked, whether read or not.
-    pub const BCAST: Options = Options(2);
+    pub const BCAST: TrackingOptions = TrackingOptions(2);
     /// Reads are tracked only after CLIENT CACHING YES.
-    pub const OPTIN: Options = Options(4);
+    pub const OPTIN: TrackingOptions = TrackingOptions(4);
     /// Reads are not tracked after CLIENT CACHING NO.
-    pub const OPTOUT: Options = Options(8);
+    pub const OPTOUT: TrackingOptions = TrackingOptions(8);
     /// The client's own changes are not reported.
-    pub const NOLOOP: Options = Options(16);
+    pub const NOLOOP: TrackingOptions = TrackingOptions(16);
 
     /// Returns the union of both.
     #[must_use]
-    pub const fn or(self, other: Options) -> Options {
-        Options(self.0 | other.0)
+    pub const fn or(self, other: TrackingOptions) -> TrackingOptions {
+        TrackingOptions(self.0 | other.0)
     }
 
     /// Whether any of these options is set.
-    pub const fn any(self, others: Options) -> bool {
+    pub const fn any(self, others: TrackingOptions) -> bool {
         self.0 & others.0 != 0
     }
 
     /// Whether keys read next are remembered; `is_caching`: CLIENT CACHING was just sent.
     pub fn remembers(self, is_caching: bool) -> bool {
-        self.any(Options::ON)
-            && !self.any(Options::BCAST)
-            && (is_caching || !self.any(Options::OPTIN))
-            && !(is_caching && self.any(Options::OPTOUT))
+        self.any(TrackingOptions::ON)
+            && !self.any(TrackingOptions::BCAST)
+            && (is_caching || !self.any(TrackingOptions::OPTIN))
+            && !(is_caching && self.any(TrackingOptions::OPTOUT))
     }
 }
 
@@ -71,12 +71,12 @@ fn prefix_bytes(prefix: &[u8]) -> usize {
 
 impl Tracking {
     /// Returns the current options.
-    pub fn options(&self) -> Options {
-        Options(self.options.load(Acquire))
+    pub fn options(&self) -> TrackingOptions {
+        TrackingOptions(self.options.load(Acquire))
     }
 
     /// Starts anew with these options, and the client that receives the invalidations instead.
-    pub fn set(&self, options: Options, redirect: Option<Arc<Shared>>) {
+    pub fn set(&self, options: TrackingOptions, redirect: Option<Arc<Shared>>) {
         *self.redirect.lock() = redirect;
         self.is_broken.store(false, Relaxed);
         self.options.store(options.0, Release);
@@ -140,8 +140,9 @@ impl Shared {
     }
 
     /// Returns the options of CLIENT TRACKING.
-    pub fn tracking_options(&self) -> Options {
-        self.tracking().map_or(Options::OFF, Tracking::options)
+    pub fn tracking_options(&self) -> TrackingOptions {
+        self.tracking()
+            .map_or(TrackingOptions::OFF, Tracking::options)
     }
 }
 
@@ -151,12 +152,16 @@ mod tests {
 
     #[test]
     fn options_say_which_reads_are_remembered() {
-        let (on, optin, optout) = (Options::ON, Options::OPTIN, Options::OPTOUT);
+        let (on, optin, optout) = (
+            TrackingOptions::ON,
+            TrackingOptions::OPTIN,
+            TrackingOptions::OPTOUT,
+        );
         for (options, usually, after_caching) in [
-            (Options::OFF, false, false),
+            (TrackingOptions::OFF, false, false),
             (on, true, true),
-            (on.or(Options::NOLOOP), true, true),
-            (on.or(Options::BCAST), false, false),
+            (on.or(TrackingOptions::NOLOOP), true, true),
+            (on.or(TrackingOptions::BCAST), false, false),
             (on.or(optin), false, true),
             (on.or(optout), true, false),
         ] {

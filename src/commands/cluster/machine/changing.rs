@@ -1,9 +1,9 @@
 //! Changes that CLUSTER requests. The errors are those of Redis, with their codes.
 
-use super::node::Address;
-use super::sending::To;
+use super::node::NodeAddress;
+use super::sending::PongTargets;
 use super::{Level, Machine, Millis, NodeRef, draw};
-use crate::cluster::change::{Change, Failover, SlotChange};
+use crate::cluster::change::{ClusterChange, Failover, SlotChange};
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::node_id::NodeId;
 use crate::cluster::output::Output;
@@ -11,13 +11,13 @@ use crate::cluster::settings::Local;
 use crate::cluster::slot_set::SlotSet;
 use basalt_core::base::hash::SLOTS;
 
-type Answer = Result<String, String>;
+type ChangeResult = Result<String, String>;
 
-fn ok() -> Answer {
+fn ok() -> ChangeResult {
     Ok("OK".to_owned())
 }
 
-fn refuse(text: impl Into<String>) -> Answer {
+fn refuse(text: impl Into<String>) -> ChangeResult {
     Err(format!("ERR {}", text.into()))
 }
 
@@ -27,27 +27,32 @@ impl Machine {
     /// # Errors
     ///
     /// Redis's text of why the change is impossible; nothing has changed then.
-    pub fn change(&mut self, change: Change, now: Millis, local: &dyn Local) -> Answer {
+    pub fn change(
+        &mut self,
+        change: ClusterChange,
+        now: Millis,
+        local: &dyn Local,
+    ) -> ChangeResult {
         let answer = match change {
-            Change::Meet { ip, port, bus_port } => self.meet(ip, port, bus_port, now),
-            Change::Forget(node) => self.forget_by_hand(node, now),
-            Change::AddSlots(slots) => self.add_slots(&slots),
-            Change::DelSlots(slots) => self.del_slots(&slots),
-            Change::FlushSlots => self.flush_slots(local),
-            Change::SetSlot { slot, to } => self.set_slot(slot, to, now, local),
-            Change::TakeSlots { slots, from } => self.take_slots(&slots, from, now, local),
-            Change::Replicate(node) => self.replicate_by_hand(node, local),
-            Change::Failover(how) => self.fail_over(how, now, local),
-            Change::Reset { is_hard } => self.reset(is_hard, local),
-            Change::SaveConfig => {
+            ClusterChange::Meet { ip, port, bus_port } => self.meet(ip, port, bus_port, now),
+            ClusterChange::Forget(node) => self.forget_by_hand(node, now),
+            ClusterChange::AddSlots(slots) => self.add_slots(&slots),
+            ClusterChange::DelSlots(slots) => self.del_slots(&slots),
+            ClusterChange::FlushSlots => self.flush_slots(local),
+            ClusterChange::SetSlot { slot, to } => self.set_slot(slot, to, now, local),
+            ClusterChange::TakeSlots { slots, from } => self.take_slots(&slots, from, now, local),
+            ClusterChange::Replicate(node) => self.replicate_by_hand(node, local),
+            ClusterChange::Failover(how) => self.fail_over(how, now, local),
+            ClusterChange::Reset { is_hard } => self.reset(is_hard, local),
+            ClusterChange::SaveConfig => {
                 self.changed();
                 ok()
             }
-            Change::BumpEpoch => {
+            ClusterChange::BumpEpoch => {
                 let word = if self.bump_epoch() { "BUMPED" } else { "STILL" };
                 Ok(format!("{word} {}", self.me().config_epoch))
             }
-            Change::SetConfigEpoch(epoch) => self.set_config_epoch(epoch),
+            ClusterChange::SetConfigEpoch(epoch) => self.set_config_epoch(epoch),
         };
         self.finish(now, Some(local));
         answer
@@ -94,9 +99,9 @@ impl Machine {
         self.finish(now, Some(local));
     }
 
-    fn meet(&mut self, ip: String, port: u16, bus_port: u16, now: Millis) -> Answer {
+    fn meet(&mut self, ip: String, port: u16, bus_port: u16, now: Millis) -> ChangeResult {
         let is_tls = self.settings.tls_cluster;
-        let address = Address {
+        let address = NodeAddress {
             ip,
             port: if is_tls { 0 } else { port },
             tls_port: if is_tls { port } else { 0 },
@@ -106,7 +111,7 @@ impl Machine {
         ok()
     }
 
-    fn forget_by_hand(&mut self, id: NodeId, now: Millis) -> Answer {
+    fn forget_by_hand(&mut self, id: NodeId, now: Millis) -> ChangeResult {
         let Some(node) = self.nodes.find(&id) else {
             // Another node may have announced already that it forgot this one.
             let is_forgotten = self.forgotten.get(&id).is_some_and(|until| *until > now);
@@ -127,7 +132,7 @@ impl Machine {
         ok()
     }
 
-    fn add_slots(&mut self, slots: &SlotSet) -> Answer {
+    fn add_slots(&mut self, slots: &SlotSet) -> ChangeResult {
         if let Some(slot) = slots.iter().find(|slot| self.nodes.owner(*slot).is_some()) {
             return refuse(format!("Slot {slot} is already busy"));
         }
@@ -138,13 +143,13 @@ impl Machine {
         self.slots_changed()
     }
 
-    fn slots_changed(&mut self) -> Answer {
+    fn slots_changed(&mut self) -> ChangeResult {
         self.changed();
         self.due.state = true;
         ok()
     }
 
-    fn del_slots(&mut self, slots: &SlotSet) -> Answer {
+    fn del_slots(&mut self, slots: &SlotSet) -> ChangeResult {
         if let Some(slot) = slots.iter().find(|slot| self.nodes.owner(*slot).is_none()) {
             return refuse(format!("Slot {slot} is already unassigned"));
         }
@@ -154,7 +159,7 @@ impl Machine {
         self.slots_changed()
     }
 
-    fn flush_slots(&mut self, local: &dyn Local) -> Answer {
+    fn flush_slots(&mut self, local: &dyn Local) -> ChangeResult {
         if local.has_keys() {
             return refuse("DB must be empty to perform CLUSTER FLUSHSLOTS.");
         }
@@ -162,7 +167,13 @@ impl Machine {
         self.slots_changed()
     }
 
-    fn set_slot(&mut self, slot: u16, to: SlotChange, now: Millis, local: &dyn Local) -> Answer {
+    fn set_slot(
+        &mut self,
+        slot: u16,
+        to: SlotChange,
+        now: Millis,
+        local: &dyn Local,
+    ) -> ChangeResult {
         if self.me().is_replica() {
             return refuse("Please use SETSLOT only with masters.");
         }
@@ -206,7 +217,13 @@ impl Machine {
         }
     }
 
-    fn give_slot(&mut self, slot: u16, node: NodeRef, now: Millis, local: &dyn Local) -> Answer {
+    fn give_slot(
+        &mut self,
+        slot: u16,
+        node: NodeRef,
+        now: Millis,
+        local: &dyn Local,
+    ) -> ChangeResult {
         let was_mine = self.nodes.owner(slot) == Some(self.me);
         let keys = local.keys_in_slot(slot);
         if was_mine && node != self.me && keys > 0 {
@@ -231,7 +248,7 @@ impl Machine {
                     format!("configEpoch updated after importing slot {slot}"),
                 );
             }
-            self.broadcast_pong(To::All, now, local);
+            self.broadcast_pong(PongTargets::All, now, local);
         }
         self.slots_changed()
     }
@@ -243,7 +260,7 @@ impl Machine {
         from: NodeId,
         now: Millis,
         local: &dyn Local,
-    ) -> Answer {
+    ) -> ChangeResult {
         let source = self.nodes.find(&from).filter(|node| *node != self.me);
         let has_all = source.is_some() && slots.iter().all(|slot| self.nodes.owner(slot) == source);
         if self.me().is_replica() || !has_all {
@@ -255,11 +272,11 @@ impl Machine {
         }
         self.take_next_epoch();
         let answer = self.slots_changed();
-        self.broadcast_pong(To::All, now, local);
+        self.broadcast_pong(PongTargets::All, now, local);
         answer
     }
 
-    fn replicate_by_hand(&mut self, id: NodeId, local: &dyn Local) -> Answer {
+    fn replicate_by_hand(&mut self, id: NodeId, local: &dyn Local) -> ChangeResult {
         let Some(node) = self.nodes.find(&id) else {
             return refuse(format!("Unknown node {id}"));
         };
@@ -276,7 +293,7 @@ impl Machine {
         ok()
     }
 
-    fn fail_over(&mut self, how: Failover, now: Millis, local: &dyn Local) -> Answer {
+    fn fail_over(&mut self, how: Failover, now: Millis, local: &dyn Local) -> ChangeResult {
         if self.me().is_primary() {
             return refuse("You should send CLUSTER FAILOVER to a replica");
         }
@@ -307,7 +324,7 @@ impl Machine {
         ok()
     }
 
-    fn reset(&mut self, is_hard: bool, local: &dyn Local) -> Answer {
+    fn reset(&mut self, is_hard: bool, local: &dyn Local) -> ChangeResult {
         if self.me().is_primary() && local.has_keys() {
             return refuse("CLUSTER RESET can't be called with master nodes containing keys");
         }
@@ -342,7 +359,7 @@ impl Machine {
         self.slots_changed()
     }
 
-    fn set_config_epoch(&mut self, epoch: u64) -> Answer {
+    fn set_config_epoch(&mut self, epoch: u64) -> ChangeResult {
         if self.nodes.len() > 1 {
             return refuse(
                 "The user can assign a config epoch only when the node does not know any other node.",

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::node::Node;
-use super::sending::{Greeting, To};
+use super::node::ClusterNode;
+use super::sending::{Greeting, PongTargets};
 use super::{Level, LinkId, Machine, Millis, NodeRef};
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::output::Output;
@@ -345,7 +345,7 @@ impl Machine {
             "Start of election delayed for {delay} milliseconds (rank #{rank}, offset {offset})."
         );
         self.log(Level::Notice, text);
-        self.broadcast_pong(To::Shard, now, local);
+        self.broadcast_pong(PongTargets::Shard, now, local);
         if is_manual && let Some(primary) = self.my_primary() {
             self.stand_for_election(primary, now, local);
         }
@@ -393,7 +393,7 @@ impl Machine {
         }
         self.judge_state(now);
         self.changed_for_good();
-        self.broadcast_pong(To::All, now, local);
+        self.broadcast_pong(PongTargets::All, now, local);
         self.end_manual_failover();
     }
 
@@ -401,7 +401,7 @@ impl Machine {
     /// waiting for the node timeout. Nothing is sent if no replica is able; returns whether it was sent.
     pub fn leave(&mut self, now: Millis, local: &dyn Local) -> bool {
         let me = self.me();
-        let could = |replica: &Node| {
+        let could = |replica: &ClusterNode| {
             self.is_linked(replica) && replica.is_reachable() && !replica.is(NodeFlags::NO_FAILOVER)
         };
         let mut replicas = self.nodes.replicas_of(self.me).into_iter();

@@ -33,7 +33,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use self::election::{Election, Manual};
-use self::node::{Address, Node, NodeRef};
+use self::node::{ClusterNode, NodeAddress, NodeRef};
 use self::nodes::Nodes;
 use self::promises::Promises;
 use super::Millis;
@@ -44,7 +44,7 @@ use super::node_id::NodeId;
 use super::output::{Level, LinkId, Output};
 use super::packet::Message;
 use super::saved::Saved;
-use super::settings::{Local, Settings};
+use super::settings::{ClusterSettings, Local};
 use super::slot_set::SlotSet;
 use basalt_core::base::random::Random;
 
@@ -53,7 +53,7 @@ const HANDSHAKES_MAX: usize = 1_024;
 
 /// One node's state of the cluster, see the module.
 pub struct Machine {
-    settings: Settings,
+    settings: ClusterSettings,
     random: Random,
     nodes: Nodes,
     me: NodeRef,
@@ -86,7 +86,7 @@ pub struct Machine {
     ticks: u64,
     /// Whether the server follows the primary that the machine determined.
     is_following: bool,
-    due: Due,
+    due: DeferredTasks,
     /// Outputs of the call that is under way.
     outputs: Vec<Output>,
     promises: Promises,
@@ -112,7 +112,7 @@ struct Link {
 
 /// Work to be done at the end of a call, once.
 #[derive(Clone, Copy, Default)]
-struct Due {
+struct DeferredTasks {
     save: bool,
     save_soon: bool,
     state: bool,
@@ -127,7 +127,7 @@ impl Machine {
     ///
     /// The defect of `saved`: no node in it is this one.
     pub fn new(
-        settings: Settings,
+        settings: ClusterSettings,
         saved: Option<Saved>,
         seed: u64,
         now: Millis,
@@ -138,7 +138,7 @@ impl Machine {
         let me = match &saved {
             None => {
                 let flags = NodeFlags::MYSELF.or(NodeFlags::PRIMARY);
-                let mut node = Node::new(draw(&mut random), draw(&mut random), flags, now);
+                let mut node = ClusterNode::new(draw(&mut random), draw(&mut random), flags, now);
                 node.is_heard = true;
                 nodes.add(node)
             }
@@ -178,7 +178,7 @@ impl Machine {
             manual: Manual::default(),
             ticks: 0,
             is_following: false,
-            due: Due::default(),
+            due: DeferredTasks::default(),
             outputs: Vec::new(),
             promises: Promises::default(),
             ready: Vec::new(),
@@ -205,13 +205,13 @@ impl Machine {
     }
 
     /// Applies new settings.
-    pub fn settings(&mut self, settings: Settings, now: Millis, local: &dyn Local) {
+    pub fn settings(&mut self, settings: ClusterSettings, now: Millis, local: &dyn Local) {
         self.apply(settings);
         self.due.state = true;
         self.finish(now, Some(local));
     }
 
-    fn apply(&mut self, settings: Settings) {
+    fn apply(&mut self, settings: ClusterSettings) {
         let announced_before = std::mem::replace(&mut self.settings, settings).announce_ip;
         let settings = self.settings.clone();
         let me = self.nodes.get_mut(self.me);
@@ -367,7 +367,7 @@ impl Machine {
             .push(Output::LogSeldom(kind, level, text.into()));
     }
 
-    fn me(&self) -> &Node {
+    fn me(&self) -> &ClusterNode {
         self.nodes.get(self.me)
     }
 
@@ -378,7 +378,7 @@ impl Machine {
     }
 
     /// Whether the link that this node opens to another is open.
-    fn is_linked(&self, node: &Node) -> bool {
+    fn is_linked(&self, node: &ClusterNode) -> bool {
         let link = node.link.and_then(|link| self.links.get(&link));
         link.is_some_and(|link| link.is_open)
     }
@@ -432,7 +432,7 @@ impl Machine {
 
     /// Starts a handshake with a node at an address; returns false if one is already under way. If there are too
     /// many, the one that has been silent for the longest is dropped.
-    fn shake_hands(&mut self, address: Address, flags: NodeFlags, now: Millis) -> bool {
+    fn shake_hands(&mut self, address: NodeAddress, flags: NodeFlags, now: Millis) -> bool {
         let begun = || {
             let nodes = self.nodes.iter();
             nodes.filter(|(_, node)| node.is(NodeFlags::HANDSHAKE))
@@ -446,7 +446,7 @@ impl Machine {
             self.forget(oldest);
         }
         let (id, shard_id) = (draw(&mut self.random), draw(&mut self.random));
-        let mut node = Node::new(id, shard_id, NodeFlags::HANDSHAKE.or(flags), now);
+        let mut node = ClusterNode::new(id, shard_id, NodeFlags::HANDSHAKE.or(flags), now);
         node.address = address;
         self.nodes.add(node).is_some()
     }

@@ -15,11 +15,11 @@ pub(super) struct NodeRef(pub(super) u16);
 
 /// The state of one node, see the module.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(super) struct ClusterNode {
     pub(super) id: NodeId,
     pub(super) shard_id: NodeId,
     pub(super) flags: NodeFlags,
-    pub(super) address: Address,
+    pub(super) address: NodeAddress,
     /// Empty if it announces none.
     pub(super) hostname: String,
     /// Empty if it announces none.
@@ -67,7 +67,7 @@ pub(super) struct Node {
 
 /// The address and ports of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Address {
+pub(super) struct NodeAddress {
     /// Empty if it is not known.
     pub(super) ip: String,
     /// Plain port for clients; 0: none.
@@ -81,14 +81,14 @@ pub(super) struct Address {
 /// Difference between the port for clients and that of the bus, if the latter is not given.
 const BUS_PORT_OFFSET: u16 = 10_000;
 
-impl Address {
+impl NodeAddress {
     /// Converts from the fields of a packet.
-    pub(super) fn of_wire(ip: &str, ports: WirePorts, is_tls: bool) -> Address {
+    pub(super) fn of_wire(ip: &str, ports: WirePorts, is_tls: bool) -> NodeAddress {
         let (port, tls_port) = match is_tls {
             true => (ports.other, ports.main),
             false => (ports.main, ports.other),
         };
-        Address {
+        NodeAddress {
             ip: ip.to_owned(),
             port,
             tls_port,
@@ -113,14 +113,14 @@ impl Address {
     }
 }
 
-impl Node {
+impl ClusterNode {
     /// Creates a node of which nothing else is known.
-    pub(super) fn new(id: NodeId, shard_id: NodeId, flags: NodeFlags, now: Millis) -> Node {
-        Node {
+    pub(super) fn new(id: NodeId, shard_id: NodeId, flags: NodeFlags, now: Millis) -> ClusterNode {
+        ClusterNode {
             id,
             shard_id,
             flags,
-            address: Address::default(),
+            address: NodeAddress::default(),
             hostname: String::new(),
             human_name: String::new(),
             primary: None,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::node::{Node, NodeRef};
+use super::node::{ClusterNode, NodeRef};
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::node_id::NodeId;
 use basalt_core::base::hash::SLOTS;
@@ -16,7 +16,7 @@ const NONE: NodeRef = NodeRef(u16::MAX);
 /// All nodes, and slot ownership, see the module.
 #[derive(Clone)]
 pub(super) struct Nodes {
-    places: Vec<Option<Node>>,
+    places: Vec<Option<ClusterNode>>,
     free: Vec<NodeRef>,
     /// Indexes of known nodes, in arbitrary order.
     known: Vec<NodeRef>,
@@ -69,7 +69,7 @@ impl Nodes {
     }
 
     /// Returns a node; the reference must be of a known one.
-    pub(super) fn get(&self, node: NodeRef) -> &Node {
+    pub(super) fn get(&self, node: NodeRef) -> &ClusterNode {
         self.places[usize::from(node.0)]
             .as_ref()
             .expect("known nodes have a place")
@@ -83,13 +83,13 @@ impl Nodes {
     }
 
     /// See [`Nodes::get`].
-    pub(super) fn get_mut(&mut self, node: NodeRef) -> &mut Node {
+    pub(super) fn get_mut(&mut self, node: NodeRef) -> &mut ClusterNode {
         self.places[usize::from(node.0)]
             .as_mut()
             .expect("known nodes have a place")
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (NodeRef, &Node)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (NodeRef, &ClusterNode)> {
         self.known.iter().map(|node| (*node, self.get(*node)))
     }
 
@@ -108,7 +108,7 @@ impl Nodes {
     }
 
     /// Adds a node with a new ID; none if the ID exists, or if there are too many nodes.
-    pub(super) fn add(&mut self, node: Node) -> Option<NodeRef> {
+    pub(super) fn add(&mut self, node: ClusterNode) -> Option<NodeRef> {
         if self.known.len() >= NODES_MAX || self.by_id.contains_key(&node.id) {
             return None;
         }

@@ -1,12 +1,12 @@
 //! Handling of received packets.
 
-use super::node::{Address, Node};
+use super::node::{ClusterNode, NodeAddress};
 use super::sending::Greeting;
 use super::{Level, Link, LinkId, Machine, Millis, NodeRef, draw};
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::node_id::NodeId;
 use crate::cluster::output::Output;
-use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Packet};
+use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, Packet, PingBody};
 use crate::cluster::settings::Local;
 
 /// Milliseconds that another node's clock may be ahead of this one's, for the time of a pong in gossip.
@@ -132,7 +132,7 @@ impl Machine {
             );
             self.drop_link(node);
             let lost = self.nodes.get_mut(node);
-            lost.address = Address::default();
+            lost.address = NodeAddress::default();
             lost.flags.set(NodeFlags::NO_ADDRESS);
             self.changed();
         }
@@ -189,16 +189,16 @@ impl Machine {
         self.ping(arrival.id, Greeting::Pong, now, arrival.local);
     }
 
-    fn address_of(&self, link: &Link, header: &Header) -> Address {
+    fn address_of(&self, link: &Link, header: &Header) -> NodeAddress {
         let ip = match &*header.ip {
             "" => &link.peer_ip,
             announced => announced,
         };
-        Address::of_wire(ip, header.ports, self.settings.tls_cluster)
+        NodeAddress::of_wire(ip, header.ports, self.settings.tls_cluster)
     }
 
     /// Handles the contents of a ping, a pong or a MEET: about the sender, its slots, and others.
-    fn take_greeting(&mut self, arrival: Arrival<'_>, news: &News) {
+    fn take_greeting(&mut self, arrival: Arrival<'_>, news: &PingBody) {
         let Arrival {
             packet,
             mut sender,
@@ -294,7 +294,7 @@ impl Machine {
         self.due.state = true;
     }
 
-    fn move_to(&mut self, node: NodeRef, address: Address) {
+    fn move_to(&mut self, node: NodeRef, address: NodeAddress) {
         self.drop_link(node);
         let moved = self.nodes.get_mut(node);
         moved.address = address;
@@ -377,7 +377,7 @@ impl Machine {
             && !gossip.flags.any(NodeFlags::NO_ADDRESS)
             && node != self.me
         {
-            let address = Address::of_wire(&gossip.ip, gossip.ports, self.settings.tls_cluster);
+            let address = NodeAddress::of_wire(&gossip.ip, gossip.ports, self.settings.tls_cluster);
             if known.address != address && !address.ip.is_empty() {
                 self.move_to(node, address);
             }
@@ -402,8 +402,8 @@ impl Machine {
         }
         let flags = NodeFlags(gossip.flags.0 & TOLD.0);
         let shard_id = draw(&mut self.random);
-        let mut node = Node::new(gossip.node, shard_id, flags, now);
-        node.address = Address::of_wire(&gossip.ip, gossip.ports, self.settings.tls_cluster);
+        let mut node = ClusterNode::new(gossip.node, shard_id, flags, now);
+        node.address = NodeAddress::of_wire(&gossip.ip, gossip.ports, self.settings.tls_cluster);
         if node.is(NodeFlags::FAILED) {
             node.failed_at = now;
         }

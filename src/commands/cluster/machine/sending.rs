@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Link, Machine, Millis, NodeRef};
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::output::{LinkId, Output};
-use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Packet};
+use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, Packet, PingBody};
 use crate::cluster::settings::Local;
 
 /// Minimum number of nodes in the gossip of a ping, if there are as many.
@@ -19,7 +19,7 @@ const NAMELESS_GREETINGS_MAX: u8 = 3;
 
 /// The receivers of a pong without a ping.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum To {
+pub(super) enum PongTargets {
     All,
     /// Replicas of this node's shard.
     Shard,
@@ -160,19 +160,19 @@ impl Machine {
     }
 
     /// Sends the changes here to others at once.
-    pub(super) fn broadcast_pong(&mut self, to: To, now: Millis, local: &dyn Local) {
+    pub(super) fn broadcast_pong(&mut self, to: PongTargets, now: Millis, local: &dyn Local) {
         let my_primary = self.nodes.primary_of(self.me);
         let is_sibling = |node: NodeRef| {
             let node = self.nodes.get(node);
             node.is_replica() && node.primary.is_some() && node.primary == my_primary
         };
-        for link in self.links_to(|node| to == To::All || is_sibling(node)) {
+        for link in self.links_to(|node| to == PongTargets::All || is_sibling(node)) {
             self.ping(link, Greeting::Pong, now, local);
         }
     }
 
     /// Selects the gossip: some random nodes, and all that may have failed, so that the verdict comes soon.
-    fn news(&mut self, receiver: Option<NodeRef>, now: Millis) -> News {
+    fn news(&mut self, receiver: Option<NodeRef>, now: Millis) -> PingBody {
         let count = self.nodes.len();
         let others = count.saturating_sub(2);
         // With a tenth of them, a majority reports a failure within the time for which reports are valid.
@@ -205,7 +205,7 @@ impl Machine {
             .filter(|(_, node)| node.is(NodeFlags::MAYBE_FAILED) && !node.is(nameless))
             .filter(|(_, node)| node.is_heard);
         told.extend(suspects.map(|(at, _)| at));
-        News {
+        PingBody {
             gossip: told.into_iter().map(|node| self.gossip_of(node)).collect(),
             extensions: self.extensions(receiver, now),
         }

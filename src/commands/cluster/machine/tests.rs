@@ -1,13 +1,13 @@
 //! One machine and its reactions to another node, whose packets are made by hand.
 
 use super::Machine;
-use crate::cluster::change::{Change, SlotChange};
+use crate::cluster::change::{ClusterChange, SlotChange};
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::node_id::NodeId;
 use crate::cluster::nodes_conf::read::read;
 use crate::cluster::output::{LinkId, Output};
-use crate::cluster::packet::{Body, Extension, Header, News, Packet, WirePorts};
-use crate::cluster::settings::{Local, PrimaryLink, Settings};
+use crate::cluster::packet::{Body, Extension, Header, Packet, PingBody, WirePorts};
+use crate::cluster::settings::{ClusterSettings, Local, PrimaryLink};
 use crate::cluster::slot_set::SlotSet;
 
 /// A server without data.
@@ -65,10 +65,10 @@ fn told(machine: &mut Machine, over: LinkId) -> Vec<Vec<Extension>> {
 
 #[test]
 fn nodes_that_know_no_shards_are_told_host_names_alone() {
-    let settings = Settings {
+    let settings = ClusterSettings {
         node_timeout: 1000,
         hostname: "h.example".to_owned(),
-        ..Settings::default()
+        ..ClusterSettings::default()
     };
     let machine = Machine::new(settings, None, 1, 1000);
     let mut machine = machine.expect("nothing was saved");
@@ -77,7 +77,7 @@ fn nodes_that_know_no_shards_are_told_host_names_alone() {
     let receive = |machine: &mut Machine, link, body| {
         machine.receive(link, &packet(body), 1100, &Empty);
     };
-    receive(&mut machine, inbound, Body::Meet(News::default()));
+    receive(&mut machine, inbound, Body::Meet(PingBody::default()));
     machine.tick(1100, &Empty);
     let outputs = machine.outputs().into_iter();
     let mut opened = outputs.filter_map(|output| match output {
@@ -86,20 +86,20 @@ fn nodes_that_know_no_shards_are_told_host_names_alone() {
     });
     let outbound = opened.next().expect("the node is got to know");
     machine.opened(outbound, "10.0.0.7", "10.0.0.1", 1100, &Empty);
-    receive(&mut machine, outbound, Body::Pong(News::default()));
+    receive(&mut machine, outbound, Body::Pong(PingBody::default()));
     machine.outputs();
-    let with_shard = News {
+    let with_shard = PingBody {
         gossip: Vec::new(),
         extensions: vec![Extension::ShardId(NodeId::from_random([8; 20]))],
     };
     let mut counts = Vec::new();
     for news in [
-        News::default(),
-        News::default(),
-        News::default(),
-        News::default(),
+        PingBody::default(),
+        PingBody::default(),
+        PingBody::default(),
+        PingBody::default(),
         with_shard,
-        News::default(),
+        PingBody::default(),
     ] {
         receive(&mut machine, inbound, Body::Ping(news));
         let pongs = told(&mut machine, inbound);
@@ -122,7 +122,7 @@ fn what_a_node_can_cause_in_a_loop_is_said_seldom() {
         other.header.sender
     );
     let saved = read(&saved, false).expect("it is good");
-    let machine = Machine::new(Settings::default(), Some(saved), 1, 1000);
+    let machine = Machine::new(ClusterSettings::default(), Some(saved), 1, 1000);
     let mut machine = machine.expect("this node is among them");
     let link = machine.accepted("10.0.0.7", "10.0.0.1", 1000);
     machine.outputs();
@@ -157,9 +157,9 @@ fn linked(own_epoch: u64) -> (Machine, LinkId) {
          vars currentEpoch 5 lastVoteEpoch 0\n"
     );
     let saved = read(&saved, false).expect("it is good");
-    let settings = Settings {
+    let settings = ClusterSettings {
         node_timeout: 1000,
-        ..Settings::default()
+        ..ClusterSettings::default()
     };
     let machine = Machine::new(settings, Some(saved), 1, 1000);
     let mut machine = machine.expect("this node is among them");
@@ -216,7 +216,7 @@ fn a_vote_waits_for_the_file_and_pings_are_answered_meanwhile() {
     assert_eq!(sent(&outputs), Vec::<&Packet>::new(), "the vote waits");
     let promise = machine.promised();
     assert_eq!(machine.saved().last_vote_epoch, 6);
-    let ping = of(2, 4, (0..4096).collect(), Body::Ping(News::default()));
+    let ping = of(2, 4, (0..4096).collect(), Body::Ping(PingBody::default()));
     let from_source = machine.accepted("10.0.0.2", "10.0.0.1", 1100);
     machine.receive(from_source, &ping, 1200, &Empty);
     let outputs = machine.outputs();
@@ -248,13 +248,13 @@ fn a_vote_waits_for_the_file_and_pings_are_answered_meanwhile() {
 #[test]
 fn what_is_decided_behind_a_promise_waits_for_it_in_order() {
     let (mut machine, _) = linked(3);
-    let answer = machine.change(Change::BumpEpoch, 1000, &Empty);
+    let answer = machine.change(ClusterChange::BumpEpoch, 1000, &Empty);
     assert_eq!(answer, Ok("BUMPED 6".to_owned()));
     assert!(machine.is_promising());
     let first = machine.promised();
     machine.outputs();
     let slots = (8192..8200).collect();
-    let answer = machine.change(Change::DelSlots(slots), 1000, &Empty);
+    let answer = machine.change(ClusterChange::DelSlots(slots), 1000, &Empty);
     assert_eq!(answer, Ok("OK".to_owned()));
     let outputs = machine.outputs();
     assert_eq!(asked(&outputs), (0, 1));
@@ -263,7 +263,7 @@ fn what_is_decided_behind_a_promise_waits_for_it_in_order() {
             .iter()
             .any(|output| matches!(output, Output::Publish))
     );
-    let taken = Change::TakeSlots {
+    let taken = ClusterChange::TakeSlots {
         slots: (0..10).collect(),
         from: name(2),
     };
@@ -287,7 +287,7 @@ fn a_reshard_asks_for_the_file_once() {
     let (mut promised, mut soon) = (0, 0);
     for slot in SLOTS_MOVED {
         for to in [SlotChange::Importing(name(2)), SlotChange::Node(name(1))] {
-            let answer = target.change(Change::SetSlot { slot, to }, 1000, &Empty);
+            let answer = target.change(ClusterChange::SetSlot { slot, to }, 1000, &Empty);
             assert_eq!(answer, Ok("OK".to_owned()));
             let counts = asked(&target.outputs());
             promised += counts.0;
@@ -302,7 +302,7 @@ fn a_reshard_asks_for_the_file_once() {
     let (mut source, _) = linked(5);
     for slot in SLOTS_MOVED.map(|slot| slot + 8192) {
         for to in [SlotChange::Migrating(name(2)), SlotChange::Node(name(2))] {
-            let answer = source.change(Change::SetSlot { slot, to }, 1000, &Empty);
+            let answer = source.change(ClusterChange::SetSlot { slot, to }, 1000, &Empty);
             assert_eq!(answer, Ok("OK".to_owned()));
             assert_eq!(asked(&source.outputs()), (0, 1));
         }
@@ -312,7 +312,7 @@ fn a_reshard_asks_for_the_file_once() {
     let (mut other, _) = linked(5);
     let inbound = other.accepted("10.0.0.2", "10.0.0.1", 1000);
     for last in SLOTS_MOVED.map(|slot| slot + 4096) {
-        let ping = of(2, 6, (0..last).collect(), Body::Ping(News::default()));
+        let ping = of(2, 6, (0..last).collect(), Body::Ping(PingBody::default()));
         other.receive(inbound, &ping, 1000, &Empty);
         assert_eq!(asked(&other.outputs()), (0, 1));
     }

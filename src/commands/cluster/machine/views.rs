@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::node::{Address, Node};
+use super::node::{ClusterNode, NodeAddress};
 use super::{Machine, Millis, NodeRef, Nodes, draw};
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::kind::KINDS;
@@ -22,13 +22,13 @@ pub(super) fn restore(
 ) -> Option<NodeRef> {
     let mut me = None;
     for old in &saved.nodes {
-        let mut node = Node::new(
+        let mut node = ClusterNode::new(
             old.id,
             old.shard_id.unwrap_or_else(|| draw(random)),
             old.flags,
             now,
         );
-        node.address = Address {
+        node.address = NodeAddress {
             ip: old.ip.clone(),
             port: old.port,
             tls_port: old.tls_port,

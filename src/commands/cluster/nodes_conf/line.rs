@@ -9,14 +9,14 @@ use crate::cluster::node_id::NodeId;
 use crate::cluster::slot_set::SlotSet;
 
 /// The contents of a node's line.
-pub(super) struct Line<'n> {
+pub(super) struct NodesConfLine<'n> {
     pub(super) id: NodeId,
     pub(super) ip: &'n str,
     pub(super) port: u16,
     pub(super) bus_port: u16,
     pub(super) hostname: &'n str,
     /// Fields that are not shown to clients.
-    pub(super) kept: Option<Kept<'n>>,
+    pub(super) kept: Option<FileOnlyFields<'n>>,
     pub(super) flags: NodeFlags,
     pub(super) primary: Option<NodeId>,
     pub(super) ping_sent: Millis,
@@ -29,13 +29,13 @@ pub(super) struct Line<'n> {
 }
 
 /// Fields that occur in the file only.
-pub(super) struct Kept<'n> {
+pub(super) struct FileOnlyFields<'n> {
     pub(super) tls_port: u16,
     pub(super) human_name: &'n str,
     pub(super) shard_id: Option<NodeId>,
 }
 
-impl fmt::Display for Line<'_> {
+impl fmt::Display for NodesConfLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (id, ip, port, bus) = (self.id, self.ip, self.port, self.bus_port);
         write!(f, "{id} {ip}:{port}@{bus}")?;

@@ -24,7 +24,7 @@ pub struct Broken {
 
 /// IDs and slots of earlier lines, so that a line need not be compared with each of them.
 #[derive(Default)]
-struct Seen {
+struct NodesConfIndex {
     names: BTreeSet<NodeId>,
     slots: SlotSet,
 }
@@ -33,7 +33,7 @@ struct Seen {
 /// bus uses TLS.
 pub fn read(text: &str, is_tls: bool) -> Result<Saved, Broken> {
     let mut saved = Saved::default();
-    let mut seen = Seen::default();
+    let mut seen = NodesConfIndex::default();
     let mut last = 0;
     for (at, line) in text.lines().enumerate() {
         last = at + 1;
@@ -102,7 +102,12 @@ fn vars(pairs: &[&str], saved: &mut Saved) -> Result<(), String> {
     Ok(())
 }
 
-fn node(fields: &[&str], is_tls: bool, saved: &mut Saved, seen: &mut Seen) -> Result<(), String> {
+fn node(
+    fields: &[&str],
+    is_tls: bool,
+    saved: &mut Saved,
+    seen: &mut NodesConfIndex,
+) -> Result<(), String> {
     let [
         id,
         address,

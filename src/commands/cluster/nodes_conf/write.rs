@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::line::{Kept, Line, open};
+use super::line::{FileOnlyFields, NodesConfLine, open};
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::map::{ClusterMap, NodeView};
 use crate::cluster::node_id::NodeId;
@@ -21,13 +21,13 @@ pub fn write(saved: &Saved) -> String {
         let coming = saved.importing.iter().map(|(slot, from)| (*slot, *from));
         let primary = node.primary.and_then(|id| by_id.get(&id).copied());
         let owner = primary.unwrap_or(node);
-        let line = Line {
+        let line = NodesConfLine {
             id: node.id,
             ip: &node.ip,
             port: node.port,
             bus_port: node.bus_port,
             hostname: &node.hostname,
-            kept: Some(Kept {
+            kept: Some(FileOnlyFields {
                 tls_port: node.tls_port,
                 // The directive accepts texts that would break the line; the server gets them from it again at its
                 // next start.
@@ -69,7 +69,7 @@ pub fn describe(map: &ClusterMap, node: &NodeView, is_tls: bool) -> String {
         .importing
         .iter()
         .map(|(slot, from)| (*slot, other(from)));
-    let line = Line {
+    let line = NodesConfLine {
         id: node.id,
         ip: &node.ip,
         port: node.client_port(is_tls),

@@ -11,7 +11,9 @@ use super::layout::{
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::kind::Kind;
 use crate::cluster::node_id::{NODE_ID_BYTES, NodeId};
-use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Packet, WirePorts};
+use crate::cluster::packet::{
+    Body, Extension, Gossip, Header, Message, Packet, PingBody, WirePorts,
+};
 use crate::cluster::slot_set::{SLOT_SET_BYTES, SlotSet};
 use crate::cluster::text::{is_address, is_hostname, is_human_name};
 
@@ -200,7 +202,7 @@ fn header(head: &[u8]) -> Result<Header, Refused> {
     })
 }
 
-fn news(kind: Kind, count: usize, extensions: u64, rest: &[u8]) -> Result<News, Refused> {
+fn news(kind: Kind, count: usize, extensions: u64, rest: &[u8]) -> Result<PingBody, Refused> {
     let length = (HEADER_BYTES + rest.len()) as u64;
     let Some((entries, mut rest)) = rest.split_at_checked(count * GOSSIP_BYTES) else {
         let expected = (HEADER_BYTES + count * GOSSIP_BYTES) as u64;
@@ -211,7 +213,7 @@ fn news(kind: Kind, count: usize, extensions: u64, rest: &[u8]) -> Result<News, 
         });
     };
     let (entries, _) = entries.as_chunks::<GOSSIP_BYTES>();
-    let mut news = News {
+    let mut news = PingBody {
         gossip: entries.iter().filter_map(gossip).collect(),
         extensions: Vec::new(),
     };

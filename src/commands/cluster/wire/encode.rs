@@ -10,7 +10,7 @@ use super::layout::{
 };
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::kind::Kind;
-use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Packet};
+use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, Packet, PingBody};
 
 /// Encodes a packet.
 ///
@@ -82,7 +82,7 @@ fn header(header: &Header, kind: Kind) -> Vec<u8> {
     out
 }
 
-fn append_news(news: &News, out: &mut Vec<u8>) {
+fn append_news(news: &PingBody, out: &mut Vec<u8>) {
     let count = |len: usize| u16::try_from(len).expect("a packet's entries fit their count");
     put(out, COUNT, count(news.gossip.len()).to_be_bytes());
     put(out, EXTENSIONS, count(news.extensions.len()).to_be_bytes());

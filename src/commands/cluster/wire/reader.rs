@@ -30,7 +30,7 @@ const SPARE_BYTES_MAX: usize = 64 << 10;
 /// The reason why a stream cannot continue: the beginning of the next packet is unknown, or too much would have to be
 /// buffered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
+pub enum PacketStreamError {
     /// There is no packet where one should begin.
     #[error("bad signature")]
     Signature,
@@ -44,7 +44,7 @@ pub enum Broken {
 
 /// Splits a stream into packets, see the module.
 #[derive(Debug)]
-pub struct Reader {
+pub struct ClusterPacketReader {
     /// The buffered start of a packet.
     begun: Vec<u8>,
     /// Remaining bytes of a packet that is being skipped.
@@ -53,9 +53,9 @@ pub struct Reader {
     longest: usize,
 }
 
-impl Default for Reader {
-    fn default() -> Reader {
-        Reader {
+impl Default for ClusterPacketReader {
+    fn default() -> ClusterPacketReader {
+        ClusterPacketReader {
             begun: Vec::new(),
             skipped: 0,
             longest: MESSAGE_BYTES_MAX,
@@ -64,7 +64,7 @@ impl Default for Reader {
 }
 
 /// Treatment of a packet, as far as its first bytes determine it.
-enum Ahead {
+enum PacketTreatment {
     /// More bytes are needed, up to this many of the packet.
     Unknown(usize),
     /// The packet must be buffered, and has this many bytes in total.
@@ -73,13 +73,13 @@ enum Ahead {
     Skipped(usize, u16),
 }
 
-impl Reader {
+impl ClusterPacketReader {
     /// Creates a reader for a link on which only the packets themselves identify the node at the other end.
     #[must_use]
-    pub fn unproven() -> Reader {
-        Reader {
+    pub fn unproven() -> ClusterPacketReader {
+        ClusterPacketReader {
             longest: UNPROVEN_BYTES_MAX,
-            ..Reader::default()
+            ..ClusterPacketReader::default()
         }
     }
 
@@ -96,7 +96,7 @@ impl Reader {
         mut bytes: &[u8],
         is_known: impl Fn(&NodeId) -> bool,
         mut each: impl FnMut(Result<Packet, Refused>),
-    ) -> Result<(), Broken> {
+    ) -> Result<(), PacketStreamError> {
         loop {
             let passing = self.skipped.min(bytes.len());
             self.skipped -= passing;
@@ -108,17 +108,17 @@ impl Reader {
                 return Ok(());
             }
             match ahead(start, self.longest, &is_known)? {
-                Ahead::Held(length) if !is_begun && bytes.len() >= length => {
+                PacketTreatment::Held(length) if !is_begun && bytes.len() >= length => {
                     let (packet, rest) = bytes.split_at(length);
                     each(decode(packet));
                     bytes = rest;
                 }
-                Ahead::Held(length) if self.begun.len() == length => {
+                PacketTreatment::Held(length) if self.begun.len() == length => {
                     each(decode(&self.begun));
                     self.begun.clear();
                     self.begun.shrink_to(SPARE_BYTES_MAX);
                 }
-                Ahead::Unknown(length) | Ahead::Held(length) => {
+                PacketTreatment::Unknown(length) | PacketTreatment::Held(length) => {
                     if bytes.is_empty() {
                         return Ok(());
                     }
@@ -133,7 +133,7 @@ impl Reader {
                     self.begun.extend_from_slice(now);
                     bytes = rest;
                 }
-                Ahead::Skipped(length, kind) => {
+                PacketTreatment::Skipped(length, kind) => {
                     each(Err(Refused::Kind(kind)));
                     self.skipped = length - self.begun.len();
                     self.begun.clear();
@@ -147,40 +147,40 @@ fn ahead(
     start: &[u8],
     longest: usize,
     is_known: &impl Fn(&NodeId) -> bool,
-) -> Result<Ahead, Broken> {
+) -> Result<PacketTreatment, PacketStreamError> {
     let Some(first) = start.first_chunk::<LENGTH_KNOWN_BYTES>() else {
-        return Ok(Ahead::Unknown(LENGTH_KNOWN_BYTES));
+        return Ok(PacketTreatment::Unknown(LENGTH_KNOWN_BYTES));
     };
     if !first.starts_with(SIGNATURE) {
-        return Err(Broken::Signature);
+        return Err(PacketStreamError::Signature);
     }
     let length = u32::from_be_bytes([first[4], first[5], first[6], first[LENGTH + 3]]);
     let bytes = length as usize;
     if bytes < HEADER_BYTES {
-        return Err(Broken::Short(length));
+        return Err(PacketStreamError::Short(length));
     }
     let Some(kind) = start.get(KIND..KIND_KNOWN_BYTES) else {
-        return Ok(Ahead::Unknown(KIND_KNOWN_BYTES));
+        return Ok(PacketTreatment::Unknown(KIND_KNOWN_BYTES));
     };
     let number = u16::from_be_bytes([kind[0], kind[1]]);
     let Some(kind) = Kind::from_number(number) else {
-        return Ok(Ahead::Skipped(bytes, number));
+        return Ok(PacketTreatment::Skipped(bytes, number));
     };
     if bytes <= STRANGER_BYTES_MAX {
-        return Ok(Ahead::Held(bytes));
+        return Ok(PacketTreatment::Held(bytes));
     }
     let most = match kind {
         Kind::Publish | Kind::PublishShard => longest,
         _ => BYTES_MAX,
     };
     if bytes > most {
-        return Err(Broken::Long(length));
+        return Err(PacketStreamError::Long(length));
     }
     let Some(sender) = start.get(SENDER..SENDER_KNOWN_BYTES) else {
-        return Ok(Ahead::Unknown(SENDER_KNOWN_BYTES));
+        return Ok(PacketTreatment::Unknown(SENDER_KNOWN_BYTES));
     };
     match NodeId::from_text(sender).filter(is_known) {
-        Some(_) => Ok(Ahead::Held(bytes)),
-        None => Err(Broken::Long(length)),
+        Some(_) => Ok(PacketTreatment::Held(bytes)),
+        None => Err(PacketStreamError::Long(length)),
     }
 }

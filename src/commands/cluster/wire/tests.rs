@@ -4,11 +4,13 @@ use proptest::prelude::*;
 
 use super::decode::{Refused, decode};
 use super::encode::encode;
-use super::reader::{Broken, Reader};
+use super::reader::{ClusterPacketReader, PacketStreamError};
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::kind::Kind;
 use crate::cluster::node_id::NodeId;
-use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Packet, WirePorts};
+use crate::cluster::packet::{
+    Body, Extension, Gossip, Header, Message, Packet, PingBody, WirePorts,
+};
 use crate::cluster::slot_set::SlotSet;
 
 fn name(of: u8) -> NodeId {
@@ -59,7 +61,7 @@ fn ping() -> Packet {
         Extension::Hostname("a.example".to_owned()),
         Extension::ShardId(name(7)),
     ];
-    let mut packet = plain(Body::Ping(News {
+    let mut packet = plain(Body::Ping(PingBody {
         gossip: vec![gossip()],
         extensions,
     }));
@@ -327,8 +329,12 @@ fn names_and_addresses_are_what_they_should_be() {
 fn read(
     pieces: &[&[u8]],
     is_known: bool,
-) -> (Vec<Result<Packet, Refused>>, Result<(), Broken>, Reader) {
-    let (mut reader, mut found) = (Reader::default(), Vec::new());
+) -> (
+    Vec<Result<Packet, Refused>>,
+    Result<(), PacketStreamError>,
+    ClusterPacketReader,
+) {
+    let (mut reader, mut found) = (ClusterPacketReader::default(), Vec::new());
     for piece in pieces {
         let fed = reader.feed(piece, |_| is_known, |packet| found.push(packet));
         if fed.is_err() {
@@ -369,24 +375,36 @@ fn a_stream_that_is_none_ends() {
         let bytes = with(body(Kind::Vote, 0), 4, &length.to_be_bytes());
         with(bytes, 12, &kind.to_be_bytes())
     };
-    assert_eq!(read(&[b"GET / HTTP/1.1"], true).1, Err(Broken::Signature));
-    assert_eq!(read(&[&head(2255, 0)], true).1, Err(Broken::Short(2255)));
+    assert_eq!(
+        read(&[b"GET / HTTP/1.1"], true).1,
+        Err(PacketStreamError::Signature)
+    );
+    assert_eq!(
+        read(&[&head(2255, 0)], true).1,
+        Err(PacketStreamError::Short(2255))
+    );
     // Valkey's short header is for peers that request it.
-    assert_eq!(read(&[&head(16, 0x8004)], true).1, Err(Broken::Short(16)));
+    assert_eq!(
+        read(&[&head(16, 0x8004)], true).1,
+        Err(PacketStreamError::Short(16))
+    );
     for length in [(16 << 20) + 1, u32::MAX] {
-        assert_eq!(read(&[&head(length, 0)], true).1, Err(Broken::Long(length)));
+        assert_eq!(
+            read(&[&head(length, 0)], true).1,
+            Err(PacketStreamError::Long(length))
+        );
         assert_eq!(
             read(&[&head(length, 4)], false).1,
-            Err(Broken::Long(length))
+            Err(PacketStreamError::Long(length))
         );
     }
     assert_eq!(
         read(&[&head(u32::MAX, 4)], true).1,
-        Err(Broken::Long(u32::MAX))
+        Err(PacketStreamError::Long(u32::MAX))
     );
     let of_stranger = (384 << 10) + 1;
     for kind in [0, 4] {
-        let refused = Err(Broken::Long(of_stranger));
+        let refused = Err(PacketStreamError::Long(of_stranger));
         assert_eq!(read(&[&head(of_stranger, kind)], false).1, refused);
         assert_eq!(read(&[&head(of_stranger, kind)], true).1, Ok(()));
     }
@@ -425,7 +443,7 @@ fn slot_sets() -> impl Strategy<Value = SlotSet> {
     prop::collection::vec(0..16384u16, 0..40).prop_map(|slots| slots.into_iter().collect())
 }
 
-fn all_news() -> impl Strategy<Value = News> {
+fn all_news() -> impl Strategy<Value = PingBody> {
     let entry = (
         names(),
         any::<(u32, u32)>(),
@@ -457,7 +475,7 @@ fn all_news() -> impl Strategy<Value = News> {
         prop::collection::vec(gossip, 0..5),
         prop::collection::vec(extension, 0..5),
     );
-    lists.prop_map(|(gossip, extensions)| News { gossip, extensions })
+    lists.prop_map(|(gossip, extensions)| PingBody { gossip, extensions })
 }
 
 fn bodies() -> impl Strategy<Value = Body> {

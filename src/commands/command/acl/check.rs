@@ -6,31 +6,31 @@ use super::super::declaration::{Channels, Command, Flags, KeyFlags};
 use super::super::host::Server;
 use super::super::keys;
 use crate::acl::Denied;
-use crate::acl::log::Entry;
+use crate::acl::log::AclLogEntry;
 use crate::acl::selector::Wanted;
 use crate::client::shared::Shared;
 use crate::config::Config;
 use basalt_core::base::lossless;
 
 pub use crate::acl::User;
-pub use crate::acl::log::Place;
+pub use crate::acl::log::AclLogContext;
 
 /// A denial, and the index of the denied argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum AclDenial {
     /// Denied by the rules of the user.
     Denied(Denied, usize),
     /// The request may not read the keys that it derives from data; the error.
     AnyKey(&'static str),
 }
 
-impl Refused {
+impl AclDenial {
     /// Returns the reason, with or without the name of the denied object.
     pub fn text(self, user: &User, command: &Command, args: &Args<'_>, is_verbose: bool) -> String {
         let name = lossless::text_of(user.name());
         let (denied, at) = match self {
-            Refused::Denied(denied, at) => (denied, at),
-            Refused::AnyKey(text) => return text.to_owned(),
+            AclDenial::Denied(denied, at) => (denied, at),
+            AclDenial::AnyKey(text) => return text.to_owned(),
         };
         let what = match denied {
             Denied::Command | Denied::Auth | Denied::Certificate => {
@@ -74,7 +74,7 @@ pub fn refused(
     command: &'static Command,
     args: &Args<'_>,
     db: usize,
-) -> Option<Refused> {
+) -> Option<AclDenial> {
     let channels = args.from(1).enumerate().take(command.channels.count_max());
     let channels: Vec<_> = channels.map(|(at, channel)| (at + 1, channel)).collect();
     let databases = match user.has_database_rules() {
@@ -91,7 +91,7 @@ pub fn refused(
         databases: &databases,
     };
     let is_allowed = |wanted: &Wanted<'_, '_>| match user.refusal(wanted) {
-        Some((denied, at)) => Some(Refused::Denied(denied, at)),
+        Some((denied, at)) => Some(AclDenial::Denied(denied, at)),
         None => any_key_refusal(user, command, args, wanted),
     };
     // Most commands have one key, or none.
@@ -131,9 +131,9 @@ fn any_key_refusal(
     command: &Command,
     args: &Args<'_>,
     wanted: &Wanted<'_, '_>,
-) -> Option<Refused> {
+) -> Option<AclDenial> {
     let text = command.reads_any_key?(args)?;
-    (!user.reads_all_keys(wanted)).then_some(Refused::AnyKey(text))
+    (!user.reads_all_keys(wanted)).then_some(AclDenial::AnyKey(text))
 }
 
 /// The client that asks, and the context.
@@ -146,7 +146,7 @@ pub struct Asker<'c> {
     /// The configuration, for the size of the ACL log.
     pub config: &'c Config,
     /// The context of the command.
-    pub place: Place,
+    pub place: AclLogContext,
     /// The selected database.
     pub db: usize,
     /// Unix time in milliseconds.
@@ -160,7 +160,7 @@ pub fn refusal(
     asker: Asker<'_>,
     command: &'static Command,
     args: &Args<'_>,
-    say: impl FnOnce(Refused, &User) -> String,
+    say: impl FnOnce(AclDenial, &User) -> String,
 ) -> Option<String> {
     let users = asker.server.users();
     let handle = asker.client.user();
@@ -170,7 +170,7 @@ pub fn refusal(
     }
     let user = handle.user();
     let refused = refused(&user, command, args, asker.db)?;
-    if let Refused::Denied(denied, at) = refused {
+    if let AclDenial::Denied(denied, at) = refused {
         let object = match denied {
             Denied::Command | Denied::Auth | Denied::Certificate | Denied::Database => {
                 command.full_name.as_bytes()
@@ -191,7 +191,7 @@ pub fn refusal_unnoted(asker: Asker<'_>, command: &'static Command, args: &Args<
 
 /// Counts a denial, and adds it to the ACL log.
 pub fn note(asker: Asker<'_>, denied: Denied, user: &[u8], object: &[u8]) {
-    let entry = Entry {
+    let entry = AclLogEntry {
         count: 1,
         denied,
         place: asker.place,
@@ -207,25 +207,27 @@ pub fn note(asker: Asker<'_>, denied: Denied, user: &[u8], object: &[u8]) {
 }
 
 /// Returns the error for a client whose request is denied.
-pub fn request_text(refused: Refused, user: &User, command: &Command, args: &Args<'_>) -> String {
+pub fn request_text(refused: AclDenial, user: &User, command: &Command, args: &Args<'_>) -> String {
     let text = refused.text(user, command, args, false);
     match refused {
-        Refused::Denied(..) => format!("NOPERM {text}"),
-        Refused::AnyKey(_) => text,
+        AclDenial::Denied(..) => format!("NOPERM {text}"),
+        AclDenial::AnyKey(_) => text,
     }
 }
 
 /// Returns the error that replaces the reply of a command that its user may no longer run at the time of EXEC.
-pub fn exec_text(refused: Refused) -> String {
+pub fn exec_text(refused: AclDenial) -> String {
     let why = match refused {
-        Refused::Denied(Denied::Command, _) => "no permission to execute the command or subcommand",
-        Refused::Denied(Denied::Database, _) => "no permission to access the database",
-        Refused::Denied(Denied::Key, _) => "no permission to touch the specified keys",
-        Refused::Denied(Denied::Channel, _) => {
+        AclDenial::Denied(Denied::Command, _) => {
+            "no permission to execute the command or subcommand"
+        }
+        AclDenial::Denied(Denied::Database, _) => "no permission to access the database",
+        AclDenial::Denied(Denied::Key, _) => "no permission to touch the specified keys",
+        AclDenial::Denied(Denied::Channel, _) => {
             "no permission to access one of the channels used as arguments to the command"
         }
-        Refused::Denied(Denied::Auth | Denied::Certificate, _) => "no permission",
-        Refused::AnyKey(text) => return text.to_owned(),
+        AclDenial::Denied(Denied::Auth | Denied::Certificate, _) => "no permission",
+        AclDenial::AnyKey(text) => return text.to_owned(),
     };
     format!(
         "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is \

@@ -23,10 +23,10 @@ pub(super) static BITCOUNT: Command = Command::new("bitcount", Group::Bitmap, -2
 fn bitcount(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let range = match args.len() {
         2 => None,
-        3 => Some((args.integer(2)?, -1, Unit::Byte)),
+        3 => Some((args.integer(2)?, -1, BitcountUnit::Byte)),
         4 | 5 => {
             let (start, end) = (args.integer(2)?, args.integer(3)?);
-            Some((start, end, Unit::parse(args, 4)?))
+            Some((start, end, BitcountUnit::parse(args, 4)?))
         }
         _ => return Err(CommandError::Syntax),
     };
@@ -54,18 +54,18 @@ fn bitcount(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
 
 /// The unit of positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unit {
+enum BitcountUnit {
     Byte,
     Bit,
 }
 
-impl Unit {
+impl BitcountUnit {
     /// Parses the unit at `at`, if there is such an argument.
-    fn parse(args: &Args<'_>, at: usize) -> Result<Unit, CommandError> {
+    fn parse(args: &Args<'_>, at: usize) -> Result<BitcountUnit, CommandError> {
         if at >= args.len() || args.is(at, "byte") {
-            Ok(Unit::Byte)
+            Ok(BitcountUnit::Byte)
         } else if args.is(at, "bit") {
-            Ok(Unit::Bit)
+            Ok(BitcountUnit::Bit)
         } else {
             Err(CommandError::Syntax)
         }
@@ -73,7 +73,7 @@ impl Unit {
 
     /// Converts inclusive positions, negative ones from the end, to a range of bits; `None` if it is empty.
     fn bits(self, len_bytes: usize, start: i64, end: i64) -> Option<(u64, u64)> {
-        let unit_bits = if self == Unit::Byte { 8 } else { 1 };
+        let unit_bits = if self == BitcountUnit::Byte { 8 } else { 1 };
         let len = len_bytes as i64 * (8 / unit_bits);
         let absolute = |position: i64| match position {
             0.. => position,
@@ -148,7 +148,7 @@ fn bitpos(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         return Err(CommandError::Syntax);
     }
     let start = if args.len() > 3 { args.integer(3)? } else { 0 };
-    let unit = Unit::parse(args, 5)?;
+    let unit = BitcountUnit::parse(args, 5)?;
     let end = if args.len() > 4 {
         Some(args.integer(4)?)
     } else {
@@ -170,7 +170,13 @@ fn bitpos(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     Ok(())
 }
 
-fn first_bit(text: Text<'_>, wanted: bool, unit: Unit, start: i64, end: Option<i64>) -> i64 {
+fn first_bit(
+    text: Text<'_>,
+    wanted: bool,
+    unit: BitcountUnit,
+    start: i64,
+    end: Option<i64>,
+) -> i64 {
     let Some((from, to)) = unit.bits(text.len(), start, end.unwrap_or(-1)) else {
         return -1;
     };

@@ -75,13 +75,13 @@ pub(super) static BITFIELD_RO: Command = Command::new("bitfield_ro", Group::Bitm
 
 /// Width and sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Encoding {
+struct BitfieldEncoding {
     signed: bool,
     bits: u32,
 }
 
-impl Encoding {
-    fn parse(text: &[u8]) -> Result<Encoding, CommandError> {
+impl BitfieldEncoding {
+    fn parse(text: &[u8]) -> Result<BitfieldEncoding, CommandError> {
         let parse = || {
             let (signed, bits_max) = match text.first()? {
                 b'i' => (true, 64),
@@ -89,7 +89,7 @@ impl Encoding {
                 _ => return None,
             };
             let bits = number::parse_i64(&text[1..])?;
-            (1..=bits_max).contains(&bits).then_some(Encoding {
+            (1..=bits_max).contains(&bits).then_some(BitfieldEncoding {
                 signed,
                 bits: bits as u32,
             })
@@ -127,28 +127,28 @@ impl Encoding {
     }
 
     /// Converts a number to one that a field can hold; `None` if it does not fit and the operation must fail.
-    fn fit(self, number: i128, overflow: Overflow) -> Option<i128> {
+    fn fit(self, number: i128, overflow: BitfieldOverflow) -> Option<i128> {
         if (self.min()..=self.max()).contains(&number) {
             return Some(number);
         }
         match overflow {
-            Overflow::Wrap => Some(self.interpret(number as u64)),
-            Overflow::Saturate => Some(number.clamp(self.min(), self.max())),
-            Overflow::Fail => None,
+            BitfieldOverflow::Wrap => Some(self.interpret(number as u64)),
+            BitfieldOverflow::Saturate => Some(number.clamp(self.min(), self.max())),
+            BitfieldOverflow::Fail => None,
         }
     }
 }
 
 /// The treatment of a number that does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Overflow {
+enum BitfieldOverflow {
     Wrap,
     Saturate,
     Fail,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
+enum BitfieldAction {
     Get,
     Set(i64),
     Add(i64),
@@ -156,10 +156,10 @@ enum Action {
 
 #[derive(Clone, Copy, Debug)]
 struct Operation {
-    action: Action,
-    encoding: Encoding,
+    action: BitfieldAction,
+    encoding: BitfieldEncoding,
     offset: u64,
-    overflow: Overflow,
+    overflow: BitfieldOverflow,
 }
 
 impl Operation {
@@ -170,7 +170,7 @@ impl Operation {
     fn signed(&self, value: i64) -> i128 {
         let value = i128::from(value);
         let max = self.encoding.max();
-        if self.overflow == Overflow::Saturate
+        if self.overflow == BitfieldOverflow::Saturate
             && max - value > i128::from(i64::MAX)
             && self.encoding.bits < 64
         {
@@ -185,7 +185,7 @@ impl Operation {
 struct Operations<'a, 'b> {
     args: &'b Args<'a>,
     at: usize,
-    overflow: Overflow,
+    overflow: BitfieldOverflow,
     limit_bytes: u64,
 }
 
@@ -194,7 +194,7 @@ impl<'a, 'b> Operations<'a, 'b> {
         Operations {
             args,
             at: 2,
-            overflow: Overflow::Wrap,
+            overflow: BitfieldOverflow::Wrap,
             limit_bytes,
         }
     }
@@ -219,12 +219,12 @@ impl<'a, 'b> Operations<'a, 'b> {
             if following < takes {
                 return Err(CommandError::Syntax);
             }
-            let encoding = Encoding::parse(args.get(at + 1))?;
+            let encoding = BitfieldEncoding::parse(args.get(at + 1))?;
             let offset = field_offset(args.get(at + 2), encoding.bits, self.limit_bytes)?;
             let action = match takes {
-                2 => Action::Get,
-                _ if args.is(at, "set") => Action::Set(args.integer(at + 3)?),
-                _ => Action::Add(args.integer(at + 3)?),
+                2 => BitfieldAction::Get,
+                _ if args.is(at, "set") => BitfieldAction::Set(args.integer(at + 3)?),
+                _ => BitfieldAction::Add(args.integer(at + 3)?),
             };
             self.at += takes + 1;
             return Ok(Some(Operation {
@@ -238,13 +238,13 @@ impl<'a, 'b> Operations<'a, 'b> {
     }
 }
 
-fn overflow(args: &Args<'_>, at: usize) -> Result<Overflow, CommandError> {
+fn overflow(args: &Args<'_>, at: usize) -> Result<BitfieldOverflow, CommandError> {
     if args.is(at, "wrap") {
-        Ok(Overflow::Wrap)
+        Ok(BitfieldOverflow::Wrap)
     } else if args.is(at, "sat") {
-        Ok(Overflow::Saturate)
+        Ok(BitfieldOverflow::Saturate)
     } else if args.is(at, "fail") {
-        Ok(Overflow::Fail)
+        Ok(BitfieldOverflow::Fail)
     } else {
         Err("ERR Invalid OVERFLOW type specified".into())
     }
@@ -276,7 +276,7 @@ fn summarize(mut operations: Operations<'_, '_>) -> Result<Summary, CommandError
     };
     while let Some(operation) = operations.read()? {
         summary.count += 1;
-        if operation.action != Action::Get {
+        if operation.action != BitfieldAction::Get {
             let end = (operation.offset + u64::from(operation.encoding.bits)).div_ceil(8) as usize;
             summary.len_min = Some(summary.len_min.unwrap_or(0).max(end));
         }
@@ -331,14 +331,14 @@ fn run(operation: Operation, bytes: &mut [u8], grows: bool, out: &mut Out) -> bo
     } = operation;
     let before = encoding.interpret(load(bytes, offset, encoding.bits));
     let (after, answers_before) = match operation.action {
-        Action::Get => {
+        BitfieldAction::Get => {
             out.integer(before as i64);
             return false;
         }
         // A negative number for an unsigned field counts as the large one with the same bits.
-        Action::Set(value) if encoding.signed => (operation.signed(value), true),
-        Action::Set(value) => (i128::from(value as u64), true),
-        Action::Add(increment) => (before + i128::from(increment), false),
+        BitfieldAction::Set(value) if encoding.signed => (operation.signed(value), true),
+        BitfieldAction::Set(value) => (i128::from(value as u64), true),
+        BitfieldAction::Add(increment) => (before + i128::from(increment), false),
     };
     let Some(after) = encoding.fit(after, operation.overflow) else {
         out.null();
@@ -433,15 +433,15 @@ mod tests {
 
         #[test]
         fn what_fits_stays_and_what_does_not_wraps_like_the_machine(number: i64, bits in 1_u32..=63) {
-            let unsigned = Encoding { signed: false, bits };
-            let wrapped = unsigned.fit(i128::from(number), Overflow::Wrap);
+            let unsigned = BitfieldEncoding { signed: false, bits };
+            let wrapped = unsigned.fit(i128::from(number), BitfieldOverflow::Wrap);
             prop_assert_eq!(wrapped, Some(i128::from(number as u64 & ((1 << bits) - 1))));
-            let signed = Encoding { signed: true, bits };
-            let wrapped = signed.fit(i128::from(number), Overflow::Wrap);
+            let signed = BitfieldEncoding { signed: true, bits };
+            let wrapped = signed.fit(i128::from(number), BitfieldOverflow::Wrap);
             prop_assert_eq!(wrapped, Some(i128::from(number << (64 - bits) >> (64 - bits))));
             for encoding in [signed, unsigned] {
-                let fits = encoding.fit(i128::from(number), Overflow::Fail);
-                let saturated = encoding.fit(i128::from(number), Overflow::Saturate);
+                let fits = encoding.fit(i128::from(number), BitfieldOverflow::Fail);
+                let saturated = encoding.fit(i128::from(number), BitfieldOverflow::Saturate);
                 let clamped = i128::from(number).clamp(encoding.min(), encoding.max());
                 prop_assert_eq!(saturated, Some(clamped));
                 prop_assert_eq!(fits.is_some(), clamped == i128::from(number));

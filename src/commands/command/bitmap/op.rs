@@ -28,7 +28,7 @@ pub(super) static BITOP: Command = Command::new("bitop", Group::Bitmap, -4)
 
 /// The operations on a first string X and others Y.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operation {
+enum BitOperation {
     And,
     Or,
     Xor,
@@ -43,36 +43,35 @@ enum Operation {
     One,
 }
 
-impl Operation {
-    fn parse(args: &Args<'_>) -> Result<Operation, CommandError> {
-        const NAMES: [(&str, Operation); 8] = [
-            ("AND", Operation::And),
-            ("OR", Operation::Or),
-            ("XOR", Operation::Xor),
-            ("NOT", Operation::Not),
-            ("DIFF", Operation::Diff),
-            ("DIFF1", Operation::Diff1),
-            ("ANDOR", Operation::AndOr),
-            ("ONE", Operation::One),
+impl BitOperation {
+    fn parse(args: &Args<'_>) -> Result<BitOperation, CommandError> {
+        const NAMES: [(&str, BitOperation); 8] = [
+            ("AND", BitOperation::And),
+            ("OR", BitOperation::Or),
+            ("XOR", BitOperation::Xor),
+            ("NOT", BitOperation::Not),
+            ("DIFF", BitOperation::Diff),
+            ("DIFF1", BitOperation::Diff1),
+            ("ANDOR", BitOperation::AndOr),
+            ("ONE", BitOperation::One),
         ];
         let named = NAMES.iter().find(|(name, _)| args.is(1, name));
         let (name, operation) = *named.ok_or(CommandError::Syntax)?;
         let sources = args.len() - 3;
         match operation {
-            Operation::Not if sources != 1 => {
+            BitOperation::Not if sources != 1 => {
                 Err("ERR BITOP NOT must be called with a single source key.".into())
             }
-            Operation::Diff | Operation::Diff1 | Operation::AndOr if sources < 2 => Err(format!(
-                "ERR BITOP {name} must be called with at least two source keys."
-            )
-            .into()),
+            BitOperation::Diff | BitOperation::Diff1 | BitOperation::AndOr if sources < 2 => Err(
+                format!("ERR BITOP {name} must be called with at least two source keys.").into(),
+            ),
             operation => Ok(operation),
         }
     }
 }
 
 fn bitop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let operation = Operation::parse(args)?;
+    let operation = BitOperation::parse(args)?;
     let (target, sources) = args.keys().split_first().expect("the arity has two keys");
     let mut len = 0;
     for source in sources {
@@ -81,7 +80,7 @@ fn bitop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         len = len.max(text.map_or(0, |text| text.len()));
     }
     cx.scales().weigh_bytes(len.saturating_mul(sources.len()))?;
-    let mut fold = Fold::new(operation, len);
+    let mut fold = BitopAccumulator::new(operation, len);
     for source in sources {
         match cx.at_routed(source).peek_text(&args.key_of(source)) {
             Some(text) => text.with_bytes(|bytes| fold.add(bytes)),
@@ -105,8 +104,8 @@ fn bitop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
 }
 
 /// The result of the sources so far.
-struct Fold {
-    operation: Operation,
+struct BitopAccumulator {
+    operation: BitOperation,
     /// X, if the operation distinguishes it from the others; otherwise the combination of all so far.
     first: Vec<u8>,
     /// In any Y; for `One`: in two or more of all strings.
@@ -114,13 +113,13 @@ struct Fold {
     added: usize,
 }
 
-impl Fold {
-    fn new(operation: Operation, len: usize) -> Fold {
+impl BitopAccumulator {
+    fn new(operation: BitOperation, len: usize) -> BitopAccumulator {
         let needs_others = matches!(
             operation,
-            Operation::Diff | Operation::Diff1 | Operation::AndOr | Operation::One
+            BitOperation::Diff | BitOperation::Diff1 | BitOperation::AndOr | BitOperation::One
         );
-        Fold {
+        BitopAccumulator {
             operation,
             first: vec![0; len],
             others: vec![0; if needs_others { len } else { 0 }],
@@ -136,18 +135,18 @@ impl Fold {
             return;
         }
         match self.operation {
-            Operation::And => {
+            BitOperation::And => {
                 let (overlap, behind) = self.first.split_at_mut(source.len());
                 each(overlap, source, |bits, more| *bits &= more);
                 behind.fill(0);
             }
-            Operation::Or => each(&mut self.first, source, |bits, more| *bits |= more),
-            Operation::Xor => each(&mut self.first, source, |bits, more| *bits ^= more),
-            Operation::Not => unreachable!("it has one source"),
-            Operation::Diff | Operation::Diff1 | Operation::AndOr => {
+            BitOperation::Or => each(&mut self.first, source, |bits, more| *bits |= more),
+            BitOperation::Xor => each(&mut self.first, source, |bits, more| *bits ^= more),
+            BitOperation::Not => unreachable!("it has one source"),
+            BitOperation::Diff | BitOperation::Diff1 | BitOperation::AndOr => {
                 each(&mut self.others, source, |bits, more| *bits |= more);
             }
-            Operation::One => {
+            BitOperation::One => {
                 for ((any, twice), more) in self.first.iter_mut().zip(&mut self.others).zip(source)
                 {
                     *twice |= *any & more;
@@ -160,15 +159,15 @@ impl Fold {
     fn finish(mut self) -> Vec<u8> {
         let others = self.others.as_slice();
         match self.operation {
-            Operation::And | Operation::Or | Operation::Xor => {}
-            Operation::Not => self.first.iter_mut().for_each(|bits| *bits = !*bits),
-            Operation::Diff | Operation::One => {
+            BitOperation::And | BitOperation::Or | BitOperation::Xor => {}
+            BitOperation::Not => self.first.iter_mut().for_each(|bits| *bits = !*bits),
+            BitOperation::Diff | BitOperation::One => {
                 each(&mut self.first, others, |bits, other| *bits &= !other);
             }
-            Operation::Diff1 => each(&mut self.first, others, |bits, other| {
+            BitOperation::Diff1 => each(&mut self.first, others, |bits, other| {
                 *bits = !*bits & other
             }),
-            Operation::AndOr => each(&mut self.first, others, |bits, other| *bits &= other),
+            BitOperation::AndOr => each(&mut self.first, others, |bits, other| *bits &= other),
         }
         self.first
     }

@@ -13,7 +13,7 @@ use basalt_core::base::number;
 
 /// The command whose filters are parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum ClientFilterTarget {
     /// CLIENT LIST, which includes the asking connection.
     List,
     /// CLIENT KILL, which spares the asking connection.
@@ -21,7 +21,7 @@ pub(super) enum Target {
 }
 
 /// The condition of a filter.
-enum Condition<'a> {
+enum ClientFilterCondition<'a> {
     Ids(Vec<u64>),
     Address(&'a [u8]),
     LocalAddress(&'a [u8]),
@@ -42,7 +42,7 @@ enum Condition<'a> {
     IdleMin(u64),
 }
 
-impl Condition<'_> {
+impl ClientFilterCondition<'_> {
     fn holds(&self, client: &Shared, now_ms: u64) -> bool {
         let seconds = |since_ms: u64| (now_ms / 1000).saturating_sub(since_ms / 1000);
         let has_letters = |text: &str, wanted: &[u8]| {
@@ -51,26 +51,32 @@ impl Condition<'_> {
         };
         let address = client.address.as_bytes();
         match self {
-            Condition::Ids(ids) => ids.contains(&client.id),
-            Condition::Address(wanted) => *wanted == address,
-            Condition::LocalAddress(wanted) => *wanted == client.local_address.as_bytes(),
-            Condition::Host(wanted) => {
+            ClientFilterCondition::Ids(ids) => ids.contains(&client.id),
+            ClientFilterCondition::Address(wanted) => *wanted == address,
+            ClientFilterCondition::LocalAddress(wanted) => {
+                *wanted == client.local_address.as_bytes()
+            }
+            ClientFilterCondition::Host(wanted) => {
                 let colon = address.iter().rposition(|byte| *byte == b':');
                 *wanted == &address[..colon.unwrap_or(address.len())]
             }
-            Condition::Type(wanted) => *wanted == ClientType::of(client),
-            Condition::Name(wanted) => *wanted == client.labels().name,
-            Condition::LibName(wanted) => *wanted == client.labels().lib_name,
-            Condition::LibVersion(wanted) => *wanted == client.labels().lib_ver,
-            Condition::User(wanted, is_default) => match client.user() {
+            ClientFilterCondition::Type(wanted) => *wanted == ClientType::of(client),
+            ClientFilterCondition::Name(wanted) => *wanted == client.labels().name,
+            ClientFilterCondition::LibName(wanted) => *wanted == client.labels().lib_name,
+            ClientFilterCondition::LibVersion(wanted) => *wanted == client.labels().lib_ver,
+            ClientFilterCondition::User(wanted, is_default) => match client.user() {
                 Some(user) => Arc::ptr_eq(&user, wanted),
                 None => *is_default,
             },
-            Condition::Flags(wanted) => has_letters(&kind::flags(client), wanted),
-            Condition::Capabilities(wanted) => has_letters(kind::capabilities(client), wanted),
-            Condition::Db(wanted) => *wanted == u64::from(client.db.load(Relaxed)),
-            Condition::AgeMin(least) => seconds(client.created_ms) >= *least,
-            Condition::IdleMin(least) => seconds(client.active_ms.load(Relaxed)) >= *least,
+            ClientFilterCondition::Flags(wanted) => has_letters(&kind::flags(client), wanted),
+            ClientFilterCondition::Capabilities(wanted) => {
+                has_letters(kind::capabilities(client), wanted)
+            }
+            ClientFilterCondition::Db(wanted) => *wanted == u64::from(client.db.load(Relaxed)),
+            ClientFilterCondition::AgeMin(least) => seconds(client.created_ms) >= *least,
+            ClientFilterCondition::IdleMin(least) => {
+                seconds(client.active_ms.load(Relaxed)) >= *least
+            }
         }
     }
 }
@@ -79,7 +85,7 @@ impl Condition<'_> {
 #[derive(Default)]
 pub(super) struct Filters<'a> {
     /// The conditions that must all hold, or must not if they are negated.
-    conditions: Vec<(Condition<'a>, Negated)>,
+    conditions: Vec<(ClientFilterCondition<'a>, Negated)>,
     spares_self: bool,
 }
 
@@ -92,7 +98,7 @@ impl<'a> Filters<'a> {
     /// Parses the old form of CLIENT KILL: one address, which may be the client's own.
     pub(super) fn of_address(address: &'a [u8]) -> Filters<'a> {
         Filters {
-            conditions: vec![(Condition::Address(address), false)],
+            conditions: vec![(ClientFilterCondition::Address(address), false)],
             spares_self: false,
         }
     }
@@ -102,10 +108,10 @@ impl<'a> Filters<'a> {
         args: &Args<'a>,
         users: &Users,
         databases: u64,
-        target: Target,
+        target: ClientFilterTarget,
     ) -> Result<Filters<'a>, CommandError> {
         let mut filters = Filters {
-            spares_self: target == Target::Kill,
+            spares_self: target == ClientFilterTarget::Kill,
             ..Filters::default()
         };
         let mut at = 2;
@@ -141,13 +147,15 @@ impl<'a> Filters<'a> {
     }
 
     /// Adds a filter. Of several of one kind the last counts; only IDs add up.
-    fn add(&mut self, condition: Condition<'a>, is_negated: bool) {
+    fn add(&mut self, condition: ClientFilterCondition<'a>, is_negated: bool) {
         let same_kind = self.conditions.iter_mut().find(|(known, negated)| {
             *negated == is_negated
                 && std::mem::discriminant(known) == std::mem::discriminant(&condition)
         });
         match (same_kind, condition) {
-            (Some((Condition::Ids(known), _)), Condition::Ids(more)) => known.extend(more),
+            (Some((ClientFilterCondition::Ids(known), _)), ClientFilterCondition::Ids(more)) => {
+                known.extend(more)
+            }
             (Some((known, _)), condition) => *known = condition,
             (None, condition) => self.conditions.push((condition, is_negated)),
         }
@@ -165,25 +173,27 @@ impl<'a> Filters<'a> {
 fn read_ids<'a>(
     args: &Args<'a>,
     from: usize,
-    target: Target,
+    target: ClientFilterTarget,
     is_negated: bool,
-) -> Result<(Condition<'a>, usize), CommandError> {
+) -> Result<(ClientFilterCondition<'a>, usize), CommandError> {
     let mut at = from;
     let mut ids = Vec::new();
     while at < args.len() {
         let id = number::parse_i64(args.get(at));
         match id {
-            Some(id) if id > 0 || target == Target::List && !is_negated => ids.push(id as u64),
+            Some(id) if id > 0 || target == ClientFilterTarget::List && !is_negated => {
+                ids.push(id as u64)
+            }
             None if at > from => break,
             None if is_negated => return Err(CommandError::Syntax),
-            _ if target == Target::List && !is_negated => {
+            _ if target == ClientFilterTarget::List && !is_negated => {
                 return Err("ERR Invalid client ID".into());
             }
             _ => return Err("ERR client-id should be greater than 0".into()),
         }
         at += 1;
     }
-    Ok((Condition::Ids(ids), at))
+    Ok((ClientFilterCondition::Ids(ids), at))
 }
 
 fn read_one<'a>(
@@ -192,7 +202,7 @@ fn read_one<'a>(
     users: &Users,
     databases: u64,
     is_negated: bool,
-) -> Result<Condition<'a>, CommandError> {
+) -> Result<ClientFilterCondition<'a>, CommandError> {
     let is = |wanted: &str| name.eq_ignore_ascii_case(wanted.as_bytes());
     let seconds = |name: &str| match number::parse_i64(value) {
         None => Err(format!("ERR {name} is not an integer or out of range")),
@@ -209,17 +219,17 @@ fn read_one<'a>(
         }
     };
     Ok(match () {
-        () if is("maxage") && !is_negated => Condition::AgeMin(seconds("maxage")?),
-        () if is("idle") && !is_negated => Condition::IdleMin(seconds("idle")?),
-        () if is("type") => Condition::Type(ClientType::named(value)?),
-        () if is("addr") => Condition::Address(value),
-        () if is("laddr") => Condition::LocalAddress(value),
-        () if is("ip") => Condition::Host(value),
-        () if is("name") => Condition::Name(value),
-        () if is("lib-name") => Condition::LibName(value),
-        () if is("lib-ver") => Condition::LibVersion(value),
-        () if is("flags") => Condition::Flags(letters(KNOWN_FLAGS, "flags")?),
-        () if is("capa") => Condition::Capabilities(letters(b"r", "capa")?),
+        () if is("maxage") && !is_negated => ClientFilterCondition::AgeMin(seconds("maxage")?),
+        () if is("idle") && !is_negated => ClientFilterCondition::IdleMin(seconds("idle")?),
+        () if is("type") => ClientFilterCondition::Type(ClientType::named(value)?),
+        () if is("addr") => ClientFilterCondition::Address(value),
+        () if is("laddr") => ClientFilterCondition::LocalAddress(value),
+        () if is("ip") => ClientFilterCondition::Host(value),
+        () if is("name") => ClientFilterCondition::Name(value),
+        () if is("lib-name") => ClientFilterCondition::LibName(value),
+        () if is("lib-ver") => ClientFilterCondition::LibVersion(value),
+        () if is("flags") => ClientFilterCondition::Flags(letters(KNOWN_FLAGS, "flags")?),
+        () if is("capa") => ClientFilterCondition::Capabilities(letters(b"r", "capa")?),
         () if is("db") => {
             let no_number = match is_negated {
                 true => "ERR NOT-DB is not an integer or out of range",
@@ -227,7 +237,7 @@ fn read_one<'a>(
             };
             let db = number::parse_i64(value).ok_or(no_number)?;
             let db = u64::try_from(db).ok().filter(|db| *db < databases);
-            Condition::Db(db.ok_or_else(|| {
+            ClientFilterCondition::Db(db.ok_or_else(|| {
                 let last = databases.saturating_sub(1);
                 format!("ERR DB number should be between 0 and {last}")
             })?)
@@ -236,7 +246,7 @@ fn read_one<'a>(
             let unknown = || format!("ERR No such user '{}'", shown(value));
             let user = users.find(value).ok_or_else(unknown)?;
             let is_default = Arc::ptr_eq(&user, users.default());
-            Condition::User(user, is_default)
+            ClientFilterCondition::User(user, is_default)
         }
         () => return Err(CommandError::Syntax),
     })

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::client::shared::tracking::{Options, Tracking};
+use crate::client::shared::tracking::{Tracking, TrackingOptions};
 use crate::client::shared::{Peer, Shared};
 use crate::command::error::{CommandError, shown};
 
@@ -69,9 +69,9 @@ pub fn flags(client: &Shared) -> String {
         ('P', client.subscriptions() > 0),
         ('x', client.queued.load(Relaxed) >= 0),
         ('b', client.is_blocked()),
-        ('t', tracking.any(Options::ON)),
+        ('t', tracking.any(TrackingOptions::ON)),
         ('R', client.tracking().is_some_and(Tracking::is_broken)),
-        ('B', tracking.any(Options::BCAST)),
+        ('B', tracking.any(TrackingOptions::BCAST)),
         ('A', client.is_killed()),
         ('U', client.unix_socket),
         ('r', client.reads_here.load(Relaxed)),

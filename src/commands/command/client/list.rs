@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::filters::{Filters, Target};
+use super::filters::{ClientFilterTarget, Filters};
 use super::kind;
 use super::{ADMIN, FLAGS, GROUP, database_count};
 use crate::client::shared::mailbox::{Mailbox, Topic};
-use crate::client::shared::tracking::Options;
+use crate::client::shared::tracking::TrackingOptions;
 use crate::client::shared::{Peer, Shared};
 use crate::command::context::SessionCx;
 use crate::command::declaration::{Command, CommandResult, Flags};
@@ -73,7 +73,12 @@ fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
             }
         }
     } else {
-        let filters = Filters::read(args, cx.server.users(), database_count(cx), Target::List)?;
+        let filters = Filters::read(
+            args,
+            cx.server.users(),
+            database_count(cx),
+            ClientFilterTarget::List,
+        )?;
         for client in cx.server.clients().all() {
             if filters.hold(&client, cx.client.id(), cx.now.unix_ms) {
                 describe_to(cx, args, &client, &mut text);
@@ -87,7 +92,7 @@ fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 /// Writes one line. The asking connection's own request counts as part of its query buffer, as in Redis, although it
 /// is read into a shared one here; fields that only exist in Redis's way of buffering are zero.
 fn describe_to(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut String) {
-    let asking = (client.id == cx.client.id()).then(|| Asking {
+    let asking = (client.id == cx.client.id()).then(|| CallingClient {
         db: cx.client.db,
         protocol: cx.client.protocol.version(),
         command: cx.command.full_name,
@@ -106,7 +111,7 @@ pub(in crate::command) fn describe(client: &Shared, now_ms: u64) -> String {
 }
 
 /// Properties that only the asking connection knows of itself.
-struct Asking {
+struct CallingClient {
     db: usize,
     protocol: u8,
     command: &'static str,
@@ -114,7 +119,7 @@ struct Asking {
     argument_bytes: usize,
 }
 
-fn write_line(client: &Shared, asking: Option<&Asking>, now_ms: u64, text: &mut String) {
+fn write_line(client: &Shared, asking: Option<&CallingClient>, now_ms: u64, text: &mut String) {
     let is_self = asking.is_some();
     let (query_bytes, argument_bytes) = match asking {
         Some(asking) => (asking.request_bytes, asking.argument_bytes),
@@ -198,7 +203,9 @@ fn last_command(client: &Shared) -> Option<&'static str> {
 /// Returns the ID of the client to which its invalidation messages go: 0 for itself, -1 if it does not track.
 pub(super) fn redirection(client: &Shared) -> i64 {
     match client.tracking() {
-        Some(tracking) if tracking.options().any(Options::ON) => tracking.redirect_id() as i64,
+        Some(tracking) if tracking.options().any(TrackingOptions::ON) => {
+            tracking.redirect_id() as i64
+        }
         _ => -1,
     }
 }

@@ -1,6 +1,6 @@
 //! Actions of one connection on others: closing them, pausing them, ending their waits.
 
-use super::filters::{Filters, Target};
+use super::filters::{ClientFilterTarget, Filters};
 use super::{ADMIN, GROUP, database_count};
 use crate::client::shared::Unblocked;
 use crate::command::context::{After, SessionCx};
@@ -42,7 +42,12 @@ pub(super) static KILL: Command = Command::sub("client|kill", "kill", GROUP, -3)
 fn kill(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let filters = match args.len() {
         3 => Filters::of_address(args.get(2)),
-        _ => Filters::read(args, cx.server.users(), database_count(cx), Target::Kill)?,
+        _ => Filters::read(
+            args,
+            cx.server.users(),
+            database_count(cx),
+            ClientFilterTarget::Kill,
+        )?,
     };
     let self_id = cx.client.id();
     let now_ms = cx.now.unix_ms;

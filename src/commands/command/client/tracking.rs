@@ -6,7 +6,7 @@ use super::list::redirection;
 use super::{FLAGS, GROUP};
 use crate::client::connection::ReplyMode;
 use crate::client::shared::Shared;
-use crate::client::shared::tracking::{Options, Tracking};
+use crate::client::shared::tracking::{Tracking, TrackingOptions};
 use crate::command::context::SessionCx;
 use crate::command::declaration::{Command, CommandResult};
 use crate::command::error::{CommandError, shown};
@@ -27,24 +27,24 @@ pub(super) static TRACKING: Command = Command::sub("client|tracking", "tracking"
     .on_session(tracking);
 
 /// The parameters of CLIENT TRACKING.
-struct Wanted<'a> {
-    options: Options,
+struct TrackingRequest<'a> {
+    options: TrackingOptions,
     redirect: Option<Arc<Shared>>,
     prefixes: Vec<&'a [u8]>,
 }
 
-impl<'a> Wanted<'a> {
-    fn read(cx: &SessionCx<'_>, args: &Args<'a>) -> Result<Wanted<'a>, CommandError> {
-        let mut wanted = Wanted {
-            options: Options::OFF,
+impl<'a> TrackingRequest<'a> {
+    fn read(cx: &SessionCx<'_>, args: &Args<'a>) -> Result<TrackingRequest<'a>, CommandError> {
+        let mut wanted = TrackingRequest {
+            options: TrackingOptions::OFF,
             redirect: None,
             prefixes: Vec::new(),
         };
         let flags = [
-            ("bcast", Options::BCAST),
-            ("optin", Options::OPTIN),
-            ("optout", Options::OPTOUT),
-            ("noloop", Options::NOLOOP),
+            ("bcast", TrackingOptions::BCAST),
+            ("optin", TrackingOptions::OPTIN),
+            ("optout", TrackingOptions::OPTOUT),
+            ("noloop", TrackingOptions::NOLOOP),
         ];
         let mut at = 3;
         while at < args.len() {
@@ -72,15 +72,19 @@ impl<'a> Wanted<'a> {
     }
 
     /// Checks that the options agree with each other, and with the connection's current tracking.
-    fn check(&self, now: Options, shared: &Shared) -> CommandResult {
-        let Wanted {
+    fn check(&self, now: TrackingOptions, shared: &Shared) -> CommandResult {
+        let TrackingRequest {
             options, prefixes, ..
         } = self;
-        let (bcast, optin, optout) = (Options::BCAST, Options::OPTIN, Options::OPTOUT);
+        let (bcast, optin, optout) = (
+            TrackingOptions::BCAST,
+            TrackingOptions::OPTIN,
+            TrackingOptions::OPTOUT,
+        );
         if !options.any(bcast) && !prefixes.is_empty() {
             return Err("ERR PREFIX option requires BCAST mode to be enabled".into());
         }
-        if now.any(Options::ON) && now.any(bcast) != options.any(bcast) {
+        if now.any(TrackingOptions::ON) && now.any(bcast) != options.any(bcast) {
             return Err(cannot_switch("BCAST mode on/off"));
         }
         if options.any(bcast) && options.any(optin.or(optout)) {
@@ -147,7 +151,7 @@ fn check_prefixes(prefixes: &[&[u8]], existing: &[Box<[u8]>]) -> CommandResult {
 }
 
 fn tracking(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let wanted = Wanted::read(cx, args)?;
+    let wanted = TrackingRequest::read(cx, args)?;
     let is_on = args.is(2, "on");
     if !is_on && !args.is(2, "off") {
         return Err(CommandError::Syntax);
@@ -155,7 +159,7 @@ fn tracking(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     let shared = Arc::clone(&cx.client.shared);
     if is_on {
         wanted.check(cx.client.tracking, &shared)?;
-        let options = wanted.options.or(Options::ON);
+        let options = wanted.options.or(TrackingOptions::ON);
         cx.server
             .pubsub()
             .start_tracking(&shared, options, wanted.redirect, &wanted.prefixes);
@@ -163,7 +167,7 @@ fn tracking(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
         cx.client.set_tracking(options, is_caching);
     } else {
         cx.server.pubsub().stop_tracking(&shared);
-        cx.client.set_tracking(Options::OFF, false);
+        cx.client.set_tracking(TrackingOptions::OFF, false);
         // Earlier messages precede the confirmation, unless the reply is going to be suppressed.
         if cx.client.reply_mode == ReplyMode::On {
             take_messages(cx, out);
@@ -186,7 +190,7 @@ pub(super) static CACHING: Command = Command::sub("client|caching", "caching", G
 
 fn caching(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let now = cx.client.tracking;
-    if !now.any(Options::ON) {
+    if !now.any(TrackingOptions::ON) {
         return Err(
             "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN \
              or OPTOUT mode enabled"
@@ -194,9 +198,9 @@ fn caching(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         );
     }
     let (word, mode, needed) = if args.is(2, "yes") {
-        ("YES", "OPTIN", Options::OPTIN)
+        ("YES", "OPTIN", TrackingOptions::OPTIN)
     } else if args.is(2, "no") {
-        ("NO", "OPTOUT", Options::OPTOUT)
+        ("NO", "OPTOUT", TrackingOptions::OPTOUT)
     } else {
         return Err(CommandError::Syntax);
     };
@@ -243,14 +247,14 @@ fn tracking_info(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> Command
     let (now, is_caching) = (cx.client.tracking, cx.client.is_caching);
     let state = cx.client.shared.tracking();
     let flags = [
-        ("off", !now.any(Options::ON)),
-        ("on", now.any(Options::ON)),
-        ("bcast", now.any(Options::BCAST)),
-        ("optin", now.any(Options::OPTIN)),
-        ("caching-yes", is_caching && now.any(Options::OPTIN)),
-        ("optout", now.any(Options::OPTOUT)),
-        ("caching-no", is_caching && now.any(Options::OPTOUT)),
-        ("noloop", now.any(Options::NOLOOP)),
+        ("off", !now.any(TrackingOptions::ON)),
+        ("on", now.any(TrackingOptions::ON)),
+        ("bcast", now.any(TrackingOptions::BCAST)),
+        ("optin", now.any(TrackingOptions::OPTIN)),
+        ("caching-yes", is_caching && now.any(TrackingOptions::OPTIN)),
+        ("optout", now.any(TrackingOptions::OPTOUT)),
+        ("caching-no", is_caching && now.any(TrackingOptions::OPTOUT)),
+        ("noloop", now.any(TrackingOptions::NOLOOP)),
         ("broken_redirect", state.is_some_and(Tracking::is_broken)),
     ];
     let flags: Vec<&str> = flags

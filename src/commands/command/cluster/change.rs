@@ -12,7 +12,7 @@ use super::super::error::CommandError;
 use super::super::host::cluster::Cluster;
 use super::super::{Args, Out};
 use super::{GROUP, NOT_ENABLED, TIPS, unknown};
-use crate::cluster::change::{Change, Failover, SlotChange};
+use crate::cluster::change::{ClusterChange, Failover, SlotChange};
 use crate::cluster::node_id::NodeId;
 use crate::cluster::slot_set::SlotSet;
 use crate::config::values::ClusterMode;
@@ -27,7 +27,7 @@ pub(super) const CHANGES: Flags = Flags::ADMIN.or(Flags::STALE).or(Flags::NO_ASY
 
 /// The required state of slots before a change.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum SlotPrecondition {
     /// A node owns them.
     Assigned,
     /// No node owns them.
@@ -48,7 +48,7 @@ pub(super) fn changeable<'s>(cx: &SessionCx<'s>) -> Result<&'s dyn Cluster, Comm
     }
 }
 
-fn apply(cx: &mut SessionCx<'_>, change: Change) -> CommandResult {
+fn apply(cx: &mut SessionCx<'_>, change: ClusterChange) -> CommandResult {
     cx.after = After::Await(changeable(cx)?.change(change));
     Ok(())
 }
@@ -67,7 +67,11 @@ fn wrong_count(args: &Args<'_>) -> CommandError {
 }
 
 /// Parses slots that are listed one by one.
-fn listed(cx: &SessionCx<'_>, args: &Args<'_>, wanted: Wanted) -> Result<SlotSet, CommandError> {
+fn listed(
+    cx: &SessionCx<'_>,
+    args: &Args<'_>,
+    wanted: SlotPrecondition,
+) -> Result<SlotSet, CommandError> {
     changeable(cx)?;
     let slots: Result<Vec<u16>, CommandError> =
         (2..args.len()).map(|at| slot_at(args, at)).collect();
@@ -75,7 +79,11 @@ fn listed(cx: &SessionCx<'_>, args: &Args<'_>, wanted: Wanted) -> Result<SlotSet
 }
 
 /// Parses slots given by the first and the last of ranges.
-fn ranged(cx: &SessionCx<'_>, args: &Args<'_>, wanted: Wanted) -> Result<SlotSet, CommandError> {
+fn ranged(
+    cx: &SessionCx<'_>,
+    args: &Args<'_>,
+    wanted: SlotPrecondition,
+) -> Result<SlotSet, CommandError> {
     changeable(cx)?;
     if !args.len().is_multiple_of(2) {
         return Err(CommandError::Arity(cx.command.full_name));
@@ -97,7 +105,7 @@ fn ranged(cx: &SessionCx<'_>, args: &Args<'_>, wanted: Wanted) -> Result<SlotSet
 fn collected(
     cx: &SessionCx<'_>,
     slots: impl IntoIterator<Item = u16>,
-    wanted: Wanted,
+    wanted: SlotPrecondition,
 ) -> Result<SlotSet, CommandError> {
     let mut set = SlotSet::default();
     add(cx, &mut set, slots, wanted)?;
@@ -108,13 +116,13 @@ fn add(
     cx: &SessionCx<'_>,
     set: &mut SlotSet,
     slots: impl IntoIterator<Item = u16>,
-    wanted: Wanted,
+    wanted: SlotPrecondition,
 ) -> Result<(), CommandError> {
     let map = changeable(cx)?.map();
     for slot in slots {
         let text = match (map.owner(slot), wanted) {
-            (None, Wanted::Assigned) => format!("ERR Slot {slot} is already unassigned"),
-            (Some(_), Wanted::Unassigned) => format!("ERR Slot {slot} is already busy"),
+            (None, SlotPrecondition::Assigned) => format!("ERR Slot {slot} is already unassigned"),
+            (Some(_), SlotPrecondition::Unassigned) => format!("ERR Slot {slot} is already busy"),
             _ if !set.insert(slot) => format!("ERR Slot {slot} specified multiple times"),
             _ => continue,
         };
@@ -136,8 +144,8 @@ pub(super) static ADDSLOTS: Command = Command::sub("cluster|addslots", "addslots
     .on_session(add_slots);
 
 fn add_slots(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
-    let slots = listed(cx, args, Wanted::Unassigned)?;
-    apply(cx, Change::AddSlots(slots))
+    let slots = listed(cx, args, SlotPrecondition::Unassigned)?;
+    apply(cx, ClusterChange::AddSlots(slots))
 }
 
 /// `CLUSTER ADDSLOTSRANGE start-slot end-slot [start-slot end-slot ...]`
@@ -154,8 +162,8 @@ pub(super) static ADDSLOTSRANGE: Command =
         .on_session(add_ranges);
 
 fn add_ranges(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
-    let slots = ranged(cx, args, Wanted::Unassigned)?;
-    apply(cx, Change::AddSlots(slots))
+    let slots = ranged(cx, args, SlotPrecondition::Unassigned)?;
+    apply(cx, ClusterChange::AddSlots(slots))
 }
 
 /// `CLUSTER BUMPEPOCH`
@@ -171,7 +179,7 @@ pub(super) static BUMPEPOCH: Command = Command::sub("cluster|bumpepoch", "bumpep
     .on_session(bump_epoch);
 
 fn bump_epoch(cx: &mut SessionCx<'_>, _: &Args<'_>, _: &mut Out) -> CommandResult {
-    apply(cx, Change::BumpEpoch)
+    apply(cx, ClusterChange::BumpEpoch)
 }
 
 /// `CLUSTER DELSLOTS slot [slot ...]`
@@ -187,8 +195,8 @@ pub(super) static DELSLOTS: Command = Command::sub("cluster|delslots", "delslots
     .on_session(delete_slots);
 
 fn delete_slots(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
-    let slots = listed(cx, args, Wanted::Assigned)?;
-    apply(cx, Change::DelSlots(slots))
+    let slots = listed(cx, args, SlotPrecondition::Assigned)?;
+    apply(cx, ClusterChange::DelSlots(slots))
 }
 
 /// `CLUSTER DELSLOTSRANGE start-slot end-slot [start-slot end-slot ...]`
@@ -205,8 +213,8 @@ pub(super) static DELSLOTSRANGE: Command =
         .on_session(delete_ranges);
 
 fn delete_ranges(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
-    let slots = ranged(cx, args, Wanted::Assigned)?;
-    apply(cx, Change::DelSlots(slots))
+    let slots = ranged(cx, args, SlotPrecondition::Assigned)?;
+    apply(cx, ClusterChange::DelSlots(slots))
 }
 
 /// `CLUSTER FAILOVER [FORCE | TAKEOVER]`
@@ -229,7 +237,7 @@ fn fail_over(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandRes
         3 => return Err(CommandError::Syntax),
         _ => return Err(wrong_count(args)),
     };
-    apply(cx, Change::Failover(how))
+    apply(cx, ClusterChange::Failover(how))
 }
 
 /// `CLUSTER FLUSHSLOTS`
@@ -240,7 +248,7 @@ pub(super) static FLUSHSLOTS: Command = Command::sub("cluster|flushslots", "flus
     .on_session(flush_slots);
 
 fn flush_slots(cx: &mut SessionCx<'_>, _: &Args<'_>, _: &mut Out) -> CommandResult {
-    apply(cx, Change::FlushSlots)
+    apply(cx, ClusterChange::FlushSlots)
 }
 
 /// `CLUSTER FORGET node-id`
@@ -253,7 +261,7 @@ pub(super) static FORGET: Command = Command::sub("cluster|forget", "forget", GRO
 fn forget(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
     changeable(cx)?;
     let node = NodeId::from_text(args.get(2)).ok_or_else(|| unknown(args.get(2)))?;
-    apply(cx, Change::Forget(node))
+    apply(cx, ClusterChange::Forget(node))
 }
 
 /// `CLUSTER MEET ip port [cluster-bus-port]`
@@ -291,7 +299,7 @@ fn meet(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
         return Err(format!("ERR Invalid node address specified: {place}").into());
     };
     let ip = ip.to_string();
-    apply(cx, Change::Meet { ip, port, bus_port })
+    apply(cx, ClusterChange::Meet { ip, port, bus_port })
 }
 
 /// `CLUSTER REPLICATE node-id`
@@ -308,7 +316,7 @@ pub(super) static REPLICATE: Command = Command::sub("cluster|replicate", "replic
 fn replicate(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
     changeable(cx)?;
     let node = NodeId::from_text(args.get(2)).ok_or_else(|| unknown(args.get(2)))?;
-    apply(cx, Change::Replicate(node))
+    apply(cx, ClusterChange::Replicate(node))
 }
 
 /// `CLUSTER RESET [HARD | SOFT]`
@@ -332,7 +340,7 @@ fn reset(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult 
         3 => return Err(CommandError::Syntax),
         _ => return Err(wrong_count(args)),
     };
-    apply(cx, Change::Reset { is_hard })
+    apply(cx, ClusterChange::Reset { is_hard })
 }
 
 /// `CLUSTER SAVECONFIG`
@@ -343,7 +351,7 @@ pub(super) static SAVECONFIG: Command = Command::sub("cluster|saveconfig", "save
     .on_session(save_config);
 
 fn save_config(cx: &mut SessionCx<'_>, _: &Args<'_>, _: &mut Out) -> CommandResult {
-    apply(cx, Change::SaveConfig)
+    apply(cx, ClusterChange::SaveConfig)
 }
 
 /// `CLUSTER SET-CONFIG-EPOCH config-epoch`
@@ -363,7 +371,7 @@ fn set_config_epoch(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> Com
     let epoch = args.integer(2)?;
     let given = u64::try_from(epoch);
     let given = given.map_err(|_| format!("ERR Invalid config epoch specified: {epoch}"))?;
-    apply(cx, Change::SetConfigEpoch(given))
+    apply(cx, ClusterChange::SetConfigEpoch(given))
 }
 
 /// `CLUSTER SETSLOT slot <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE>`
@@ -410,7 +418,7 @@ fn set_slot(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResu
             "ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP".into(),
         );
     };
-    apply(cx, Change::SetSlot { slot, to })
+    apply(cx, ClusterChange::SetSlot { slot, to })
 }
 
 fn not_known(name: &[u8]) -> CommandError {

@@ -133,7 +133,7 @@ fn myself(cx: &SessionCx<'_>) -> NodeView {
 }
 
 /// The address of this server.
-struct Address {
+struct ServerAddress {
     ip: String,
     port: u16,
     /// Whether the port is for TLS connections.
@@ -142,7 +142,7 @@ struct Address {
 
 /// Returns the address of this server: as announced by the configuration, otherwise the one that the client has
 /// connected to.
-fn own_address(cx: &SessionCx<'_>) -> Address {
+fn own_address(cx: &SessionCx<'_>) -> ServerAddress {
     let config: &Config = cx.config;
     let local = &*cx.client.shared.local_address;
     let (ip, port) = local.rsplit_once(':').unwrap_or(("", ""));
@@ -155,7 +155,7 @@ fn own_address(cx: &SessionCx<'_>) -> Address {
         true => config.cluster_announce_tls_port,
         false => config.cluster_announce_port,
     };
-    Address {
+    ServerAddress {
         ip: match &*config.cluster_announce_ip {
             "" if is_tcp && !ip.is_empty() => ip.to_owned(),
             "" => "127.0.0.1".to_owned(),

@@ -20,7 +20,7 @@ use super::slots::{KEYS_PER_VISIT, check_enabled};
 use basalt_core::base::hash::{SLOTS, slot};
 use basalt_core::base::{lossless, slot_tags};
 use basalt_engine::Engine;
-use basalt_engine::value::{DataType, Kind};
+use basalt_engine::value::{DataType, TypeEncoding};
 
 /// `CLUSTERSCAN cursor [MATCH match-pattern] [COUNT count] [TYPE type] [SLOT slot]`
 pub(super) static CLUSTERSCAN: Command = Command::new("clusterscan", GROUP, -2)
@@ -47,7 +47,7 @@ const NOWHERE: &[u8] = b"0";
 const POSITION_BITS: u32 = 48;
 
 /// A cursor as sent by a client.
-enum Cursor<'a> {
+enum ScanCursor<'a> {
     /// The walk starts: the reply is the cursor of its first slot, which may belong to another node.
     Start,
     /// The walk continues here.
@@ -59,11 +59,11 @@ enum Cursor<'a> {
     },
 }
 
-impl<'a> Cursor<'a> {
-    fn read(text: &'a [u8]) -> Result<Cursor<'a>, CommandError> {
+impl<'a> ScanCursor<'a> {
+    fn read(text: &'a [u8]) -> Result<ScanCursor<'a>, CommandError> {
         const INVALID: &str = "ERR Invalid cursor";
         if text == NOWHERE {
-            return Ok(Cursor::Start);
+            return Ok(ScanCursor::Start);
         }
         let first = memchr::memchr(b'-', text).ok_or(INVALID)?;
         let last = memchr::memrchr(b'-', text).filter(|last| *last > first);
@@ -71,7 +71,7 @@ impl<'a> Cursor<'a> {
         let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
         let number = std::str::from_utf8(digits).ok().filter(|_| is_number);
         let number = number.and_then(|digits| digits.parse().ok());
-        Ok(Cursor::In {
+        Ok(ScanCursor::In {
             slot: slot(text),
             fingerprint: &text[..first],
             position: number.ok_or(INVALID)?,
@@ -80,16 +80,16 @@ impl<'a> Cursor<'a> {
 }
 
 /// The keys that are requested.
-struct Wanted<'a> {
-    cursor: Cursor<'a>,
+struct ClusterScanRequest<'a> {
+    cursor: ScanCursor<'a>,
     options: Options<'a>,
     data_type: Option<DataType>,
     /// The only slot, if there is just one.
     slot: Option<u16>,
 }
 
-impl<'a> Wanted<'a> {
-    fn read(args: &Args<'a>) -> Result<Wanted<'a>, CommandError> {
+impl<'a> ClusterScanRequest<'a> {
+    fn read(args: &Args<'a>) -> Result<ClusterScanRequest<'a>, CommandError> {
         let (mut data_type, mut slot) = (None, None);
         let mut error: Option<CommandError> = None;
         let options = Options::parse_with(args, 2, None, |at| {
@@ -120,13 +120,13 @@ impl<'a> Wanted<'a> {
             Some(error) => return Err(error),
             None => options?,
         };
-        let cursor = Cursor::read(args.get(1))?;
-        if let (Cursor::In { slot: place, .. }, Some(only)) = (&cursor, slot)
+        let cursor = ScanCursor::read(args.get(1))?;
+        if let (ScanCursor::In { slot: place, .. }, Some(only)) = (&cursor, slot)
             && *place != only
         {
             return Err("ERR Cursor slot mismatch with SLOT argument".into());
         }
-        Ok(Wanted {
+        Ok(ClusterScanRequest {
             cursor,
             options,
             data_type,
@@ -149,20 +149,20 @@ fn fingerprint(engine: &Engine) -> String {
 /// whose order it refers to.
 fn part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
     check_enabled(cx)?;
-    let Wanted {
+    let ClusterScanRequest {
         cursor,
         options,
         data_type,
         slot: only,
-    } = Wanted::read(args)?;
+    } = ClusterScanRequest::read(args)?;
     let (is_first, own) = (gather.rows.is_empty(), fingerprint(cx.engine(0)));
     let (slot, position) = match cursor {
-        Cursor::Start => {
+        ScanCursor::Start => {
             gather.cursor = u64::from(only.unwrap_or(0)) << POSITION_BITS;
             gather.done = true;
             return Ok(());
         }
-        Cursor::In {
+        ScanCursor::In {
             slot,
             fingerprint,
             position,
@@ -170,7 +170,7 @@ fn part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandRe
             let is_known = fingerprint == NOWHERE || fingerprint == own.as_bytes();
             (slot, if is_known { position } else { 0 })
         }
-        Cursor::In { .. } => (
+        ScanCursor::In { .. } => (
             (gather.cursor >> POSITION_BITS) as u16,
             gather.cursor & ((1 << POSITION_BITS) - 1),
         ),
@@ -188,7 +188,8 @@ fn part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandRe
         .keyspace(0, db)
         .scan_slot(slot, position, budget, |entry| {
             gather.visited += 1;
-            let has_type = data_type.is_none_or(|wanted| wanted == Kind(entry.kind()).data_type());
+            let has_type =
+                data_type.is_none_or(|wanted| wanted == TypeEncoding(entry.kind()).data_type());
             if has_type && options.fits(entry.key()) {
                 gather.push(entry.key());
             }

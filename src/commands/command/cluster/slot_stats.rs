@@ -31,21 +31,21 @@ const METRICS: [&str; 4] = [
 ];
 
 /// A slot and its figures, in the order of [`METRICS`].
-struct Row {
+struct SlotStatsRow {
     slot: u16,
     figures: Vec<u64>,
 }
 
-impl Row {
+impl SlotStatsRow {
     fn to_bytes(&self) -> Vec<u8> {
         let figures = self.figures.iter().flat_map(|figure| figure.to_be_bytes());
         self.slot.to_be_bytes().into_iter().chain(figures).collect()
     }
 
-    fn of_bytes(bytes: &[u8]) -> Option<Row> {
+    fn of_bytes(bytes: &[u8]) -> Option<SlotStatsRow> {
         let (slot, figures) = bytes.split_first_chunk()?;
         let (figures, _) = figures.as_chunks();
-        Some(Row {
+        Some(SlotStatsRow {
             slot: u16::from_be_bytes(*slot),
             figures: figures
                 .iter()
@@ -60,12 +60,12 @@ struct SlotStatsQuery {
     first: u16,
     last: u16,
     /// The index in [`METRICS`] by which they are sorted, if not by slot, and the direction.
-    order: Option<(usize, Order)>,
+    order: Option<(usize, SlotStatsOrder)>,
     limit: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
+enum SlotStatsOrder {
     Ascending,
     Descending,
 }
@@ -104,14 +104,14 @@ impl SlotStatsQuery {
         Ok(SlotStatsQuery {
             first: 0,
             last: SLOTS - 1,
-            order: Some((metric, order.unwrap_or(Order::Descending))),
+            order: Some((metric, order.unwrap_or(SlotStatsOrder::Descending))),
             limit: limit.unwrap_or(usize::from(SLOTS)),
         })
     }
 }
 
 /// Parses LIMIT, and ASC or DESC, each at most once.
-fn filters(args: &Args<'_>) -> Result<(Option<usize>, Option<Order>), CommandError> {
+fn filters(args: &Args<'_>) -> Result<(Option<usize>, Option<SlotStatsOrder>), CommandError> {
     const TWICE: &str = "ERR Multiple filters of the same type are disallowed.";
     let (mut limit, mut order, mut at) = (None, None, 4);
     while at < args.len() {
@@ -127,8 +127,8 @@ fn filters(args: &Args<'_>) -> Result<(Option<usize>, Option<Order>), CommandErr
                     )?)
                     .is_some()
             }
-            () if args.is(at, "asc") => order.replace(Order::Ascending).is_some(),
-            () if args.is(at, "desc") => order.replace(Order::Descending).is_some(),
+            () if args.is(at, "asc") => order.replace(SlotStatsOrder::Ascending).is_some(),
+            () if args.is(at, "desc") => order.replace(SlotStatsOrder::Descending).is_some(),
             () => return Err(CommandError::Syntax),
         };
         if known {
@@ -164,7 +164,7 @@ fn part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandRe
             let usage = cx.engine(0).slot_usage(slot);
             figures.extend([usage.cpu_ns / 1_000, usage.bytes_in, usage.bytes_out]);
         }
-        gather.rows.push(Row { slot, figures }.to_bytes());
+        gather.rows.push(SlotStatsRow { slot, figures }.to_bytes());
     }
     Ok(())
 }
@@ -172,20 +172,20 @@ fn part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandRe
 fn merge(args: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
     let SlotStatsQuery { order, limit, .. } = SlotStatsQuery::read(args, &METRICS)?;
     let rows = gather.rows.iter();
-    let mut rows: Vec<Row> = rows.filter_map(|row| Row::of_bytes(row)).collect();
+    let mut rows: Vec<SlotStatsRow> = rows.filter_map(|row| SlotStatsRow::of_bytes(row)).collect();
     rows.sort_unstable_by_key(|row| row.slot);
     // The metrics counted when the first shards were visited may have been turned off since.
-    let figure = |row: &Row, metric: usize| row.figures.get(metric).copied().unwrap_or(0);
+    let figure = |row: &SlotStatsRow, metric: usize| row.figures.get(metric).copied().unwrap_or(0);
     match order {
         None => {}
-        Some((metric, Order::Ascending)) => rows.sort_by_key(|row| figure(row, metric)),
-        Some((metric, Order::Descending)) => {
+        Some((metric, SlotStatsOrder::Ascending)) => rows.sort_by_key(|row| figure(row, metric)),
+        Some((metric, SlotStatsOrder::Descending)) => {
             rows.sort_by_key(|row| std::cmp::Reverse(figure(row, metric)));
         }
     }
     rows.truncate(limit);
     out.array(rows.len());
-    for Row { slot, figures } in rows {
+    for SlotStatsRow { slot, figures } in rows {
         out.array(2);
         out.integer(i64::from(slot));
         out.map(figures.len());

@@ -24,8 +24,8 @@ use basalt_engine::value::hash::HashRef;
 use basalt_engine::value::list::ListRef;
 use basalt_engine::value::set::SetRef;
 use basalt_engine::value::sorted_set::SortedSet;
-use basalt_engine::value::stream::{Stream, stream_of};
-use basalt_engine::value::{DataType, Kind, Object, Text};
+use basalt_engine::value::stream::{StreamValue, stream_of};
+use basalt_engine::value::{DataType, Object, Text, TypeEncoding};
 
 /// A signature under construction.
 #[derive(Clone, Copy, Default)]
@@ -45,7 +45,7 @@ impl Signature {
     }
 
     fn value(&mut self, entry: EntryRef<'_, Object>) {
-        let data_type = Kind(entry.kind()).data_type();
+        let data_type = TypeEncoding(entry.kind()).data_type();
         self.mix(&type_number(data_type).to_be_bytes());
         match data_type {
             DataType::String => {
@@ -102,7 +102,7 @@ impl Signature {
     }
 
     /// Adds the entries in order: each ID, with a dot, then its names and values. Groups do not count.
-    fn stream(&mut self, stream: &Stream) {
+    fn stream(&mut self, stream: &StreamValue) {
         for item in stream.all() {
             self.mix(format!("{}.{}", item.id.ms, item.id.seq).as_bytes());
             for (name, value) in item.fields() {

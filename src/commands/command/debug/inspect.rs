@@ -16,7 +16,7 @@ use basalt_engine::value::hash::HashRef;
 use basalt_engine::value::list::ListRef;
 use basalt_engine::value::set::SetRef;
 use basalt_engine::value::sorted_set::SortedSet;
-use basalt_engine::value::{DataType, Encoding, Object};
+use basalt_engine::value::{DataType, Object, ValueEncoding};
 
 const KEY: &[KeySpec] = &[KeySpec::one(2, KeyFlags::RO.or(KeyFlags::ACCESS))];
 
@@ -92,7 +92,10 @@ fn listpack(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
         .find_as_it_lies(&key)
         .ok_or(CommandError::NoSuchKey)?;
     let encoding = keyspace.kind(place).encoding();
-    if !matches!(encoding, Encoding::Listpack | Encoding::Listpackex) {
+    if !matches!(
+        encoding,
+        ValueEncoding::Listpack | ValueEncoding::Listpackex
+    ) {
         return Err("ERR Not a listpack encoded object.".into());
     }
     out.simple(format!(
@@ -166,7 +169,7 @@ fn htstats_key(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
         .ok_or(CommandError::NoSuchKey)?;
     if !matches!(
         keyspace.kind(place).encoding(),
-        Encoding::Hashtable | Encoding::Skiplist
+        ValueEncoding::Hashtable | ValueEncoding::Skiplist
     ) {
         return Err(
             "ERR The value stored at the specified key is not represented using an hash table"

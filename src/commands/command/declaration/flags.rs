@@ -1,6 +1,6 @@
 //! Sets of flags: properties of commands for admission, routing, COMMAND and ACL, and how commands use their keys.
 
-use crate::acl::Access;
+use crate::acl::KeyAccess;
 
 macro_rules! bit_set {
     ($(#[$outer:meta])* $name:ident: $repr:ty { $($(#[$doc:meta])* $flag:ident = $text:literal;)* }) => {
@@ -236,8 +236,8 @@ impl KeyFlags {
 
     /// Returns the permissions on a key that ACL rules must grant.
     #[inline]
-    pub fn access(self) -> Access {
-        Access {
+    pub fn access(self) -> KeyAccess {
+        KeyAccess {
             reads: self.has(KeyFlags::ACCESS),
             writes: self.any(KeyFlags::CHANGES),
         }

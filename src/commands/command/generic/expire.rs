@@ -22,7 +22,7 @@ pub(super) static EXPIRE: Command = Command::new("expire", Group::Generic, -3)
         "Sets the time to live of a key in seconds.",
     )
     .history(HISTORY)
-    .on_keys(|cx, args, out| expire(cx, args, out, Unit::Seconds, Start::Now));
+    .on_keys(|cx, args, out| expire(cx, args, out, ExpiryUnit::Seconds, ExpiryOrigin::Now));
 
 /// `PEXPIRE key milliseconds [NX | XX | GT | LT]`
 pub(super) static PEXPIRE: Command = Command::new("pexpire", Group::Generic, -3)
@@ -34,7 +34,7 @@ pub(super) static PEXPIRE: Command = Command::new("pexpire", Group::Generic, -3)
         "Sets the time to live of a key in milliseconds.",
     )
     .history(HISTORY)
-    .on_keys(|cx, args, out| expire(cx, args, out, Unit::Millis, Start::Now));
+    .on_keys(|cx, args, out| expire(cx, args, out, ExpiryUnit::Millis, ExpiryOrigin::Now));
 
 /// `EXPIREAT key unix-time-seconds [NX | XX | GT | LT]`
 pub(super) static EXPIREAT: Command = Command::new("expireat", Group::Generic, -3)
@@ -46,7 +46,7 @@ pub(super) static EXPIREAT: Command = Command::new("expireat", Group::Generic, -
         "Sets the expiration of a key to a Unix time in seconds.",
     )
     .history(HISTORY)
-    .on_keys(|cx, args, out| expire(cx, args, out, Unit::Seconds, Start::Epoch));
+    .on_keys(|cx, args, out| expire(cx, args, out, ExpiryUnit::Seconds, ExpiryOrigin::Epoch));
 
 /// `PEXPIREAT key unix-time-milliseconds [NX | XX | GT | LT]`
 pub(super) static PEXPIREAT: Command = Command::new("pexpireat", Group::Generic, -3)
@@ -58,33 +58,33 @@ pub(super) static PEXPIREAT: Command = Command::new("pexpireat", Group::Generic,
         "Sets the expiration of a key to a Unix time in milliseconds.",
     )
     .history(HISTORY)
-    .on_keys(|cx, args, out| expire(cx, args, out, Unit::Millis, Start::Epoch));
+    .on_keys(|cx, args, out| expire(cx, args, out, ExpiryUnit::Millis, ExpiryOrigin::Epoch));
 
 #[derive(Clone, Copy)]
-enum Unit {
+enum ExpiryUnit {
     Seconds,
     Millis,
 }
 
 /// The origin of a time.
 #[derive(Clone, Copy)]
-enum Start {
+enum ExpiryOrigin {
     Now,
     Epoch,
 }
 
 /// The condition on the previous deadline for setting the new one.
 #[derive(Clone, Copy, Default)]
-struct Condition {
+struct ExpireCondition {
     none: bool,
     some: bool,
     later: bool,
     sooner: bool,
 }
 
-impl Condition {
-    fn read(args: &Args<'_>) -> Result<Condition, CommandError> {
-        let mut condition = Condition::default();
+impl ExpireCondition {
+    fn read(args: &Args<'_>) -> Result<ExpireCondition, CommandError> {
+        let mut condition = ExpireCondition::default();
         for at in 3..args.len() {
             let flag = match () {
                 () if args.is(at, "nx") => &mut condition.none,
@@ -123,20 +123,20 @@ fn expire(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     out: &mut Out,
-    unit: Unit,
-    start: Start,
+    unit: ExpiryUnit,
+    start: ExpiryOrigin,
 ) -> CommandResult {
-    let condition = Condition::read(args)?;
+    let condition = ExpireCondition::read(args)?;
     let time = args.integer(2)?;
     let now_ms = cx.now.unix_ms as i64;
     let invalid = CommandError::InvalidExpire(cx.command.name);
     let at_ms = match unit {
-        Unit::Seconds => time.checked_mul(1000),
-        Unit::Millis => Some(time),
+        ExpiryUnit::Seconds => time.checked_mul(1000),
+        ExpiryUnit::Millis => Some(time),
     };
     let at_ms = match start {
-        Start::Now => at_ms.and_then(|at_ms| at_ms.checked_add(now_ms)),
-        Start::Epoch => at_ms,
+        ExpiryOrigin::Now => at_ms.and_then(|at_ms| at_ms.checked_add(now_ms)),
+        ExpiryOrigin::Epoch => at_ms,
     };
     // The engine stores no later deadline; without this, a later one would count as later again each time.
     let at_ms = at_ms.ok_or(invalid)?.min(DEADLINE_MAX as i64);
@@ -157,7 +157,7 @@ fn expire(
     } else {
         keyspace.set_deadline(&key, place, Some(u64::try_from(at_ms).unwrap_or(0)));
         keyspace.wrote(key.bytes, Event::generic("expire"));
-        if !matches!((unit, start), (Unit::Millis, Start::Epoch)) {
+        if !matches!((unit, start), (ExpiryUnit::Millis, ExpiryOrigin::Epoch)) {
             log(cx, args, at_ms);
         }
     }
@@ -211,7 +211,7 @@ pub(super) static TTL: Command = Command::new("ttl", Group::Generic, 2)
     )
     .history(TTL_HISTORY)
     .tips(&["nondeterministic_output"])
-    .on_keys(|cx, args, out| time_left(cx, args, out, Unit::Seconds, Start::Now));
+    .on_keys(|cx, args, out| time_left(cx, args, out, ExpiryUnit::Seconds, ExpiryOrigin::Now));
 
 /// `PTTL key`
 pub(super) static PTTL: Command = Command::new("pttl", Group::Generic, 2)
@@ -224,7 +224,7 @@ pub(super) static PTTL: Command = Command::new("pttl", Group::Generic, 2)
     )
     .history(TTL_HISTORY)
     .tips(&["nondeterministic_output"])
-    .on_keys(|cx, args, out| time_left(cx, args, out, Unit::Millis, Start::Now));
+    .on_keys(|cx, args, out| time_left(cx, args, out, ExpiryUnit::Millis, ExpiryOrigin::Now));
 
 /// `EXPIRETIME key`
 pub(super) static EXPIRETIME: Command = Command::new("expiretime", Group::Generic, 2)
@@ -235,7 +235,7 @@ pub(super) static EXPIRETIME: Command = Command::new("expiretime", Group::Generi
         "key",
         "Returns the Unix time in seconds at which a key expires.",
     )
-    .on_keys(|cx, args, out| time_left(cx, args, out, Unit::Seconds, Start::Epoch));
+    .on_keys(|cx, args, out| time_left(cx, args, out, ExpiryUnit::Seconds, ExpiryOrigin::Epoch));
 
 /// `PEXPIRETIME key`
 pub(super) static PEXPIRETIME: Command = Command::new("pexpiretime", Group::Generic, 2)
@@ -246,7 +246,7 @@ pub(super) static PEXPIRETIME: Command = Command::new("pexpiretime", Group::Gene
         "key",
         "Returns the Unix time in milliseconds at which a key expires.",
     )
-    .on_keys(|cx, args, out| time_left(cx, args, out, Unit::Millis, Start::Epoch));
+    .on_keys(|cx, args, out| time_left(cx, args, out, ExpiryUnit::Millis, ExpiryOrigin::Epoch));
 
 /// Replies with the remaining time; -2: no such key; -1: no deadline; seconds are rounded to the nearest, as in
 /// Redis.
@@ -254,8 +254,8 @@ fn time_left(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     out: &mut Out,
-    unit: Unit,
-    start: Start,
+    unit: ExpiryUnit,
+    start: ExpiryOrigin,
 ) -> CommandResult {
     let key = args.key(1);
     let now_ms = cx.now.unix_ms;
@@ -269,12 +269,12 @@ fn time_left(
         return Ok(());
     };
     let ms = match start {
-        Start::Now => at_ms.saturating_sub(now_ms),
-        Start::Epoch => at_ms,
+        ExpiryOrigin::Now => at_ms.saturating_sub(now_ms),
+        ExpiryOrigin::Epoch => at_ms,
     };
     out.integer(match unit {
-        Unit::Seconds => (ms + 500) / 1000,
-        Unit::Millis => ms,
+        ExpiryUnit::Seconds => (ms + 500) / 1000,
+        ExpiryUnit::Millis => ms,
     } as i64);
     Ok(())
 }

@@ -16,14 +16,14 @@ use basalt_core::structures::entry::{EntryRef, Value};
 use basalt_engine::evict::Policy;
 use basalt_engine::evict::budget::Budget;
 use basalt_engine::marks::Marks;
-use basalt_engine::serial::pieces::Shape;
+use basalt_engine::serial::pieces::CollectionShape;
 use basalt_engine::serial::{self, Form, sketch, writer::Writer};
 use basalt_engine::snapshot::{Begun, Chunk, Outlet, Stream};
-use basalt_engine::value::{Body, Collection, ElementRef, Object, Piece};
+use basalt_engine::value::{Collection, CollectionBody, CollectionPiece, ElementRef, Object};
 use basalt_engine::{Engine, Now, defrag};
 
 /// An entry: its database, and its complete state.
-type Saved = (usize, Vec<u8>);
+type SavedEntry = (usize, Vec<u8>);
 
 /// Kinds of collections that are saved in pieces.
 const KINDS: usize = 4;
@@ -34,7 +34,7 @@ const ORDERED: u8 = b'=';
 /// Collects the saved entries.
 #[derive(Default)]
 struct Collector {
-    saved: SegQueue<Saved>,
+    saved: SegQueue<SavedEntry>,
     /// Parts of large collections with their databases: the first part, and the pieces.
     parts: SegQueue<(Stream, usize, Vec<Vec<u8>>)>,
     streams: AtomicU64,
@@ -111,8 +111,8 @@ impl Collector {
     }
 
     /// Returns all entries, sorted.
-    fn collect(&self) -> Vec<Saved> {
-        let mut all: Vec<Saved> = std::iter::from_fn(|| self.saved.pop()).collect();
+    fn collect(&self) -> Vec<SavedEntry> {
+        let mut all: Vec<SavedEntry> = std::iter::from_fn(|| self.saved.pop()).collect();
         let mut open: HashMap<u64, Vec<Vec<u8>>> = HashMap::new();
         while let Some((stream, db, parts)) = self.parts.pop() {
             let known = open.entry(stream.id).or_default();
@@ -150,9 +150,14 @@ impl Outlet for Collector {
         true
     }
 
-    fn begin_large(&self, entry: EntryRef<'_, Object>, _: &Marks<'_>, chunk: &mut Chunk) -> Shape {
+    fn begin_large(
+        &self,
+        entry: EntryRef<'_, Object>,
+        _: &Marks<'_>,
+        chunk: &mut Chunk,
+    ) -> CollectionShape {
         let mut writer = Writer::new(Form::Whole, false);
-        let shape = Shape::begin(entry, 0, &mut writer);
+        let shape = CollectionShape::begin(entry, 0, &mut writer);
         let mut bytes = first_part(entry);
         if is_sketch(entry) {
             bytes.extend(sketch::parts(entry).0);
@@ -163,16 +168,16 @@ impl Outlet for Collector {
         shape
     }
 
-    fn encode_piece(&self, piece: &Piece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64 {
+    fn encode_piece(&self, piece: &CollectionPiece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64 {
         let kind = match piece {
-            Piece::Node(..) => 0,
-            Piece::Stream(_) => 1,
-            Piece::Page(page) => {
+            CollectionPiece::Node(..) => 0,
+            CollectionPiece::Stream(_) => 1,
+            CollectionPiece::Page(page) => {
                 self.pieces[3].fetch_add(1, Relaxed);
                 self.push(chunk, &[&[ORDERED], *page].concat());
                 return 1;
             }
-            Piece::Element(element) => {
+            CollectionPiece::Element(element) => {
                 self.pieces[2].fetch_add(1, Relaxed);
                 self.push(chunk, &bytes_of(element));
                 return 1;
@@ -235,7 +240,7 @@ impl Outlet for Collector {
     }
 }
 
-fn all_entries(engines: &[Engine]) -> Vec<Saved> {
+fn all_entries(engines: &[Engine]) -> Vec<SavedEntry> {
     let mut all = Vec::new();
     for engine in engines {
         for index in 0..engine.database_count() {
@@ -597,8 +602,8 @@ fn snapshot(
 }
 
 /// Lists the entries that are in only one of two sorted lists.
-fn difference(saved: &[Saved], expected: &[Saved]) -> String {
-    let text = |(db, bytes): &Saved| format!("{db} {}", String::from_utf8_lossy(bytes));
+fn difference(saved: &[SavedEntry], expected: &[SavedEntry]) -> String {
+    let text = |(db, bytes): &SavedEntry| format!("{db} {}", String::from_utf8_lossy(bytes));
     let missing = expected
         .iter()
         .filter(|entry| saved.binary_search(entry).is_err());

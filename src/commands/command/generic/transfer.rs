@@ -12,7 +12,7 @@ use crate::command::declaration::{
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use basalt_engine::effect::Event;
-use basalt_engine::value::Kind;
+use basalt_engine::value::TypeEncoding;
 
 const SAME_OBJECT: &str = "ERR source and destination objects are the same";
 
@@ -84,7 +84,11 @@ fn rename(cx: &mut ShardCx<'_>, args: &Args<'_>) {
     from.wrote(source.bytes, Event::generic("rename_from"));
     let mut to = cx.at(&target);
     let replaced = to.find_write(&target);
-    to.replaces(&target, replaced, Kind(entry.view().kind()).data_type());
+    to.replaces(
+        &target,
+        replaced,
+        TypeEncoding(entry.view().kind()).data_type(),
+    );
     to.adopt(&target, replaced, entry);
     to.restore_tags(&target, &tags);
     to.wrote(target.bytes, Event::generic("rename_to"));
@@ -161,7 +165,11 @@ fn copy(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (entry, tags) = (from.duplicate(place), from.tags(place));
     let mut to = cx.at_db(&target, target_db);
     let replaced = to.find_write(&target);
-    to.replaces(&target, replaced, Kind(entry.view().kind()).data_type());
+    to.replaces(
+        &target,
+        replaced,
+        TypeEncoding(entry.view().kind()).data_type(),
+    );
     to.adopt(&target, replaced, entry);
     to.restore_tags(&target, &tags);
     to.wrote(target.bytes, Event::generic("copy_to"));

@@ -6,7 +6,7 @@ use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
-use crate::command::sorted_set::add::{Rules, add};
+use crate::command::sorted_set::add::{ZaddOptions, add};
 use crate::command::sorted_set::{answer_each, read};
 
 /// `GEOADD key [NX | XX] [CH] longitude latitude member [longitude latitude member ...]`
@@ -23,7 +23,7 @@ pub(super) static GEOADD: Command = Command::new("geoadd", Group::Geo, -5)
     .on_keys(geoadd);
 
 fn geoadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let mut rules = Rules::default();
+    let mut rules = ZaddOptions::default();
     let mut counts_changes = false;
     let mut at = 2;
     while at < args.len() {

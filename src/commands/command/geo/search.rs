@@ -22,7 +22,7 @@ use basalt_engine::value::sorted_set::SortedSet;
 
 /// The form of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum GeoSearchCommand {
     /// GEORADIUS: around coordinates.
     Coordinates,
     /// GEORADIUSBYMEMBER: around a member.
@@ -34,7 +34,7 @@ enum Form {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum GeoSortOrder {
     AsFound,
     NearestFirst,
     FarthestFirst,
@@ -47,7 +47,7 @@ struct GeoSearch {
     /// Replaces centre and extent.
     polygon: Option<Polygon>,
     unit_m: f64,
-    order: Order,
+    order: GeoSortOrder,
     /// Maximum number of members; 0 is all.
     count: usize,
     /// Any members that are found, not the nearest.
@@ -61,7 +61,7 @@ struct GeoSearch {
 }
 
 /// A member that was found.
-struct Found<'a> {
+struct GeoMatch<'a> {
     member: Element<'a>,
     score: f64,
     point: Point,
@@ -91,7 +91,7 @@ fn rectangle(args: &Args<'_>, at: usize) -> Result<(Extent, f64), CommandError> 
 
 /// The words for the search area that were parsed.
 #[derive(Default)]
-struct Area {
+struct AreaOptions {
     from_member: bool,
     from_point: bool,
     by_radius: bool,
@@ -139,7 +139,7 @@ fn center_of(
 impl GeoSearch {
     fn parse(
         args: &Args<'_>,
-        form: Form,
+        form: GeoSearchCommand,
         may_store: bool,
         set: Option<SortedSet<'_>>,
     ) -> Result<GeoSearch, CommandError> {
@@ -148,33 +148,36 @@ impl GeoSearch {
             extent: None,
             polygon: None,
             unit_m: 1.0,
-            order: Order::AsFound,
+            order: GeoSortOrder::AsFound,
             count: 0,
             any: false,
             with_distance: false,
             with_hash: false,
             with_coordinates: false,
-            target: (form == Form::SearchStore).then_some(1),
+            target: (form == GeoSearchCommand::SearchStore).then_some(1),
             stores_distances: false,
         };
         let options_at = match form {
-            Form::Coordinates => {
+            GeoSearchCommand::Coordinates => {
                 request.center = Some(point(args, 2)?);
                 request.set_extent(radius(args, 4)?);
                 6
             }
-            Form::Member => {
+            GeoSearchCommand::Member => {
                 request.center = center_of(set, args, 2)?;
                 if set.is_some() {
                     request.set_extent(radius(args, 3)?);
                 }
                 5
             }
-            Form::Search => 2,
-            Form::SearchStore => 3,
+            GeoSearchCommand::Search => 2,
+            GeoSearchCommand::SearchStore => 3,
         };
-        let is_search = matches!(form, Form::Search | Form::SearchStore);
-        let mut area = Area::default();
+        let is_search = matches!(
+            form,
+            GeoSearchCommand::Search | GeoSearchCommand::SearchStore
+        );
+        let mut area = AreaOptions::default();
         let mut at = options_at;
         while at < args.len() {
             let taken = match request.read_option(args, at)? {
@@ -197,8 +200,8 @@ impl GeoSearch {
         if request.any && request.count == 0 {
             return Err("ERR the ANY argument requires COUNT argument".into());
         }
-        if request.count > 0 && request.order == Order::AsFound && !request.any {
-            request.order = Order::NearestFirst;
+        if request.count > 0 && request.order == GeoSortOrder::AsFound && !request.any {
+            request.order = GeoSortOrder::NearestFirst;
         }
         Ok(request)
     }
@@ -214,9 +217,9 @@ impl GeoSearch {
         } else if args.is(at, "any") {
             self.any = true;
         } else if args.is(at, "asc") {
-            self.order = Order::NearestFirst;
+            self.order = GeoSortOrder::NearestFirst;
         } else if args.is(at, "desc") {
-            self.order = Order::FarthestFirst;
+            self.order = GeoSortOrder::FarthestFirst;
         } else if args.is(at, "count") && at + 1 < args.len() {
             let count = args.integer(at + 1)?;
             self.count = usize::try_from(count)
@@ -235,7 +238,7 @@ impl GeoSearch {
         &mut self,
         args: &Args<'_>,
         at: usize,
-        area: &mut Area,
+        area: &mut AreaOptions,
         set: Option<SortedSet<'_>>,
     ) -> Result<Option<usize>, CommandError> {
         let more = args.len() - at - 1;
@@ -275,16 +278,18 @@ impl GeoSearch {
         &mut self,
         args: &Args<'_>,
         at: usize,
-        form: Form,
+        form: GeoSearchCommand,
         may_store: bool,
     ) -> Option<usize> {
         let by_distance = args.is(at, "storedist");
-        if form == Form::SearchStore && by_distance {
+        if form == GeoSearchCommand::SearchStore && by_distance {
             self.stores_distances = true;
             return Some(0);
         }
-        let names_target = matches!(form, Form::Coordinates | Form::Member)
-            && may_store
+        let names_target = matches!(
+            form,
+            GeoSearchCommand::Coordinates | GeoSearchCommand::Member
+        ) && may_store
             && at + 1 < args.len()
             && (by_distance || args.is(at, "store"));
         names_target.then(|| {
@@ -294,13 +299,13 @@ impl GeoSearch {
     }
 
     /// Checks that a stored result is not requested with fields that cannot be stored.
-    fn check(&self, form: Form) -> Result<(), CommandError> {
+    fn check(&self, form: GeoSearchCommand) -> Result<(), CommandError> {
         let shows_more = self.with_distance || self.with_hash || self.with_coordinates;
         if self.target.is_none() || !shows_more {
             return Ok(());
         }
         let what = match form {
-            Form::SearchStore => "GEOSEARCHSTORE",
+            GeoSearchCommand::SearchStore => "GEOSEARCHSTORE",
             _ => "STORE option in GEORADIUS",
         };
         Err(
@@ -319,7 +324,7 @@ impl GeoSearch {
         &self,
         set: SortedSet<'a>,
         scales: Option<Scales>,
-    ) -> Result<Vec<Found<'a>>, CommandError> {
+    ) -> Result<Vec<GeoMatch<'a>>, CommandError> {
         let mut found = match (&self.polygon, self.center, self.extent) {
             (Some(polygon), _, _) => {
                 let (center, ranges) = (polygon.center(), polygon.ranges());
@@ -341,11 +346,12 @@ impl GeoSearch {
             }
             _ => Vec::new(),
         };
-        let nearer = |one: &Found<'_>, two: &Found<'_>| one.distance_m.total_cmp(&two.distance_m);
+        let nearer =
+            |one: &GeoMatch<'_>, two: &GeoMatch<'_>| one.distance_m.total_cmp(&two.distance_m);
         match self.order {
-            Order::AsFound => {}
-            Order::NearestFirst => found.sort_by(nearer),
-            Order::FarthestFirst => found.sort_by(|one, two| nearer(two, one)),
+            GeoSortOrder::AsFound => {}
+            GeoSortOrder::NearestFirst => found.sort_by(nearer),
+            GeoSortOrder::FarthestFirst => found.sort_by(|one, two| nearer(two, one)),
         }
         if self.count > 0 {
             found.truncate(self.count);
@@ -359,7 +365,7 @@ impl GeoSearch {
         set: SortedSet<'a>,
         ranges: Vec<(u64, u64)>,
         distance_m: impl Fn(Point) -> Option<f64>,
-    ) -> Vec<Found<'a>> {
+    ) -> Vec<GeoMatch<'a>> {
         let enough = if self.any { self.count } else { usize::MAX };
         let mut found = Vec::new();
         for (first, end) in ranges {
@@ -370,7 +376,7 @@ impl GeoSearch {
                 }
                 let point = point_of_score(score);
                 if let Some(distance_m) = distance_m(point) {
-                    found.push(Found {
+                    found.push(GeoMatch {
                         member,
                         score,
                         point,
@@ -385,7 +391,7 @@ impl GeoSearch {
         found
     }
 
-    fn reply(&self, found: &[Found<'_>], out: &mut Out) {
+    fn reply(&self, found: &[GeoMatch<'_>], out: &mut Out) {
         let flags = [self.with_distance, self.with_hash, self.with_coordinates];
         let more = flags.iter().filter(|is_shown| **is_shown).count();
         out.array(found.len());
@@ -417,11 +423,18 @@ fn search(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     out: &mut Out,
-    form: Form,
+    form: GeoSearchCommand,
     may_store: bool,
 ) -> CommandResult {
-    let source = args.key(if form == Form::SearchStore { 2 } else { 1 });
-    let is_search = matches!(form, Form::Search | Form::SearchStore);
+    let source = args.key(if form == GeoSearchCommand::SearchStore {
+        2
+    } else {
+        1
+    });
+    let is_search = matches!(
+        form,
+        GeoSearchCommand::Search | GeoSearchCommand::SearchStore
+    );
     let scales = is_search.then(|| cx.scales());
     let mut keyspace = cx.at(&source);
     let set = read(&mut keyspace, &source)?;
@@ -454,7 +467,7 @@ fn search(
         log_members(cx, &args.key(target), &members);
     }
     let event = match form {
-        Form::SearchStore => event("geosearchstore"),
+        GeoSearchCommand::SearchStore => event("geosearchstore"),
         _ => event("georadiusstore"),
     };
     store(cx, &args.key(target), members, event, out);
@@ -493,7 +506,7 @@ pub(super) static GEOSEARCH: Command = Command::new("geosearch", Group::Geo, -7)
     .complexity(COST)
     .history(SEARCH_HISTORY)
     .takes_long()
-    .on_keys(|cx, args, out| search(cx, args, out, Form::Search, false));
+    .on_keys(|cx, args, out| search(cx, args, out, GeoSearchCommand::Search, false));
 
 /// `GEOSEARCHSTORE destination source <FROMMEMBER … | FROMLONLAT …> <BYRADIUS … | BYBOX …> …`
 pub(super) static GEOSEARCHSTORE: Command = Command::new("geosearchstore", Group::Geo, -8)
@@ -513,7 +526,7 @@ pub(super) static GEOSEARCHSTORE: Command = Command::new("geosearchstore", Group
     .complexity(COST)
     .history(SEARCH_HISTORY)
     .takes_long()
-    .on_keys(|cx, args, out| search(cx, args, out, Form::SearchStore, true));
+    .on_keys(|cx, args, out| search(cx, args, out, GeoSearchCommand::SearchStore, true));
 
 /// `GEORADIUS key longitude latitude radius <M | KM | FT | MI> … [STORE storekey | STOREDIST storedistkey]`
 pub(super) static GEORADIUS: Command = Command::new("georadius", Group::Geo, -6)
@@ -537,7 +550,7 @@ pub(super) static GEORADIUS: Command = Command::new("georadius", Group::Geo, -6)
         "6.2.0",
         "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument",
     )
-    .on_keys(|cx, args, out| search(cx, args, out, Form::Coordinates, true));
+    .on_keys(|cx, args, out| search(cx, args, out, GeoSearchCommand::Coordinates, true));
 
 /// `GEORADIUS_RO key longitude latitude radius <M | KM | FT | MI> …`
 pub(super) static GEORADIUS_RO: Command = Command::new("georadius_ro", Group::Geo, -6)
@@ -551,7 +564,7 @@ pub(super) static GEORADIUS_RO: Command = Command::new("georadius_ro", Group::Ge
     .complexity(COST)
     .history(&[("6.2.0", "New option of `COUNT`: `ANY`.")])
     .deprecated("6.2.0", "`GEOSEARCH` with the `BYRADIUS` argument")
-    .on_keys(|cx, args, out| search(cx, args, out, Form::Coordinates, false));
+    .on_keys(|cx, args, out| search(cx, args, out, GeoSearchCommand::Coordinates, false));
 
 /// `GEORADIUSBYMEMBER key member radius <M | KM | FT | MI> … [STORE storekey | STOREDIST storedistkey]`
 pub(super) static GEORADIUSBYMEMBER: Command = Command::new("georadiusbymember", Group::Geo, -5)
@@ -575,7 +588,7 @@ pub(super) static GEORADIUSBYMEMBER: Command = Command::new("georadiusbymember",
         "6.2.0",
         "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments",
     )
-    .on_keys(|cx, args, out| search(cx, args, out, Form::Member, true));
+    .on_keys(|cx, args, out| search(cx, args, out, GeoSearchCommand::Member, true));
 
 /// `GEORADIUSBYMEMBER_RO key member radius <M | KM | FT | MI> …`
 pub(super) static GEORADIUSBYMEMBER_RO: Command =
@@ -592,4 +605,4 @@ pub(super) static GEORADIUSBYMEMBER_RO: Command =
             "6.2.0",
             "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments",
         )
-        .on_keys(|cx, args, out| search(cx, args, out, Form::Member, false));
+        .on_keys(|cx, args, out| search(cx, args, out, GeoSearchCommand::Member, false));

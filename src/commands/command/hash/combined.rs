@@ -1,6 +1,6 @@
 //! Commands that read or set fields and in the same step change their deadlines or delete them.
 
-use super::expire::{COMPLEXITY, Tally, log_given, take_deadline};
+use super::expire::{COMPLEXITY, HexpireCounts, log_given, take_deadline};
 use super::{
     BAD_COUNT, FIELDS, HDEL_EVENT, HEXPIRE_EVENT, HPERSIST_EVENT, HSET_EVENT, UPDATED, at,
     delete_if_empty, edit, field_at, rules,
@@ -83,7 +83,7 @@ pub(super) static HGETEX: Command = Command::new("hgetex", Group::Hash, -5)
 
 /// The change that HGETEX makes to the deadlines.
 #[derive(Clone, Copy)]
-enum Change {
+enum HgetexExpiry {
     Nothing,
     Persist,
     Give(u64),
@@ -99,14 +99,14 @@ fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let (change, word_at) = match TimeForm::of(args.get(2)) {
         Some(form) => {
             let at_ms = element_deadline::given(args, 3, form, rules.now_ms, giver)?;
-            (Change::Give(at_ms), 4)
+            (HgetexExpiry::Give(at_ms), 4)
         }
-        None if args.is(2, "persist") => (Change::Persist, 3),
-        None => (Change::Nothing, 2),
+        None if args.is(2, "persist") => (HgetexExpiry::Persist, 3),
+        None => (HgetexExpiry::Nothing, 2),
     };
     let names = FIELDS.read(args, word_at, BAD_COUNT)?;
     out.array(names.len());
-    let (mut tally, mut persisted) = (Tally::default(), false);
+    let (mut tally, mut persisted) = (HexpireCounts::default(), false);
     let mut touched = Vec::new();
     for name in names {
         let Some((place, field)) = field_at(&keyspace, found, name) else {
@@ -114,16 +114,16 @@ fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
             continue;
         };
         reply_item(field.value, out);
-        if is_told && (matches!(change, Change::Give(_)) || field.deadline.is_some()) {
+        if is_told && (matches!(change, HgetexExpiry::Give(_)) || field.deadline.is_some()) {
             touched.push(name);
         }
         match change {
-            Change::Nothing => {}
-            Change::Persist if field.deadline.is_none() => {}
-            Change::Persist => {
+            HgetexExpiry::Nothing => {}
+            HgetexExpiry::Persist if field.deadline.is_none() => {}
+            HgetexExpiry::Persist => {
                 persisted |= take_deadline(&mut keyspace, place, &rules, name);
             }
-            Change::Give(at_ms) => {
+            HgetexExpiry::Give(at_ms) => {
                 tally.give(&mut keyspace, place, &rules, name, at_ms);
             }
         }
@@ -140,13 +140,13 @@ fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     }
     match change {
         _ if !is_logged => {}
-        Change::Persist if persisted => {
+        HgetexExpiry::Persist if persisted => {
             let mut count = itoa::Buffer::new();
             let count = count.format(touched.len()).as_bytes();
             let head: [&[u8]; 4] = [b"HPERSIST", key.bytes, b"FIELDS", count];
             log_names(cx, &head, &touched);
         }
-        Change::Give(at_ms) => log_given(cx, key.bytes, at_ms, None, &touched),
+        HgetexExpiry::Give(at_ms) => log_given(cx, key.bytes, at_ms, None, &touched),
         _ => {}
     }
     Ok(())
@@ -171,15 +171,15 @@ pub(super) static HSETEX: Command = Command::new("hsetex", Group::Hash, -6)
 
 /// The condition of HSETEX: that none of the fields exist or all of them, or the key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Presence {
+enum HsetexCondition {
     None,
     All,
 }
 
 /// A parsed request of HSETEX.
 struct SetEx {
-    presence: Option<Presence>,
-    key_presence: Option<Presence>,
+    presence: Option<HsetexCondition>,
+    key_presence: Option<HsetexCondition>,
     keeps: bool,
     at_ms: Option<u64>,
     first: usize,
@@ -218,13 +218,13 @@ impl SetEx {
             let form = TimeForm::of(args.get(at));
             let keeps = args.is(at, "keepttl");
             let presence = match () {
-                () if args.is(at, "fnx") => Some(Presence::None),
-                () if args.is(at, "fxx") => Some(Presence::All),
+                () if args.is(at, "fnx") => Some(HsetexCondition::None),
+                () if args.is(at, "fxx") => Some(HsetexCondition::All),
                 () => None,
             };
             let key_presence = match () {
-                () if args.is(at, "nx") => Some(Presence::None),
-                () if args.is(at, "xx") => Some(Presence::All),
+                () if args.is(at, "nx") => Some(HsetexCondition::None),
+                () if args.is(at, "xx") => Some(HsetexCondition::All),
                 () => None,
             };
             if form.is_some() || keeps {
@@ -286,14 +286,14 @@ fn hsetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let is_there = |name: &[u8]| hash.is_some_and(|hash| hash.get(name).is_some());
     let key_allows = match request.key_presence {
         None => true,
-        Some(Presence::None) => found.is_none(),
-        Some(Presence::All) => found.is_some(),
+        Some(HsetexCondition::None) => found.is_none(),
+        Some(HsetexCondition::All) => found.is_some(),
     };
     let allowed = match request.presence {
         _ if !key_allows => false,
         None => true,
-        Some(Presence::None) => !pairs.clone().any(|(name, _)| is_there(name)),
-        Some(Presence::All) => pairs.clone().all(|(name, _)| is_there(name)),
+        Some(HsetexCondition::None) => !pairs.clone().any(|(name, _)| is_there(name)),
+        Some(HsetexCondition::All) => pairs.clone().all(|(name, _)| is_there(name)),
     };
     if !allowed {
         out.integer(0);
@@ -327,7 +327,7 @@ fn hsetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let names = pairs.clone().map(|(name, _)| name);
     keyspace.wrote_fields(key.bytes, HSET_EVENT, names.clone());
     if let Some(at_ms) = request.at_ms {
-        let mut tally = Tally::default();
+        let mut tally = HexpireCounts::default();
         for (name, _) in pairs {
             tally.give(&mut keyspace, place, &rules, name, at_ms);
         }

@@ -10,7 +10,7 @@ use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeySpec};
 use crate::command::element_deadline::{self, Condition, Giver, log_names};
 use crate::command::options::TimeForm;
-use basalt_core::structures::table::Place;
+use basalt_core::structures::table::TablePosition;
 use basalt_engine::Key;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::DataType;
@@ -68,17 +68,17 @@ pub(super) static HPEXPIREAT: Command = Command::new("hpexpireat", Group::Hash, 
 
 /// Counts of the fields that were given a deadline, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct HexpireCounts {
     pub(super) updated: u64,
     pub(super) deleted: u64,
 }
 
-impl Tally {
+impl HexpireCounts {
     /// Sets the deadline of an existing field, or deletes the field if that has passed; true if it is deleted.
     pub(super) fn give(
         &mut self,
         keyspace: &mut Keyspace<'_>,
-        place: Place,
+        place: TablePosition,
         rules: &HashRules,
         name: &[u8],
         at_ms: u64,
@@ -102,7 +102,7 @@ impl Tally {
 
     /// Whether anything changed.
     pub(super) fn is_empty(self) -> bool {
-        self == Tally::default()
+        self == HexpireCounts::default()
     }
 
     /// Records the change of these fields under one name, and deletes the key if no field is left.
@@ -110,7 +110,7 @@ impl Tally {
         self,
         keyspace: &mut Keyspace<'_>,
         key: &Key<'_>,
-        place: Place,
+        place: TablePosition,
         names: impl Iterator<Item = &'n [u8]>,
     ) {
         let event = if self.deleted > 0 {
@@ -138,7 +138,7 @@ fn expire(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm) 
         "ERR Parameter `numFields` should be greater than 0",
     )?;
     out.array(names.len());
-    let mut tally = Tally::default();
+    let mut tally = HexpireCounts::default();
     let mut given = Vec::new();
     for name in names {
         let Some((place, field)) = field_at(&keyspace, found, name) else {
@@ -194,7 +194,7 @@ pub(super) fn log_given(
 /// Removes the deadline of a field that has one.
 pub(super) fn take_deadline(
     keyspace: &mut Keyspace<'_>,
-    place: Place,
+    place: TablePosition,
     rules: &HashRules,
     name: &[u8],
 ) -> bool {

@@ -29,8 +29,8 @@ use super::context::ShardCx;
 use super::declaration::{Command, KeyFlags, KeySpec};
 use super::element_deadline::CountedNames;
 use crate::config::Config;
-use basalt_core::base::hash::Seed;
-use basalt_core::structures::table::Place;
+use basalt_core::base::hash::HashSeed;
+use basalt_core::structures::table::TablePosition;
 use basalt_engine::Key;
 use basalt_engine::Now;
 use basalt_engine::effect::Event;
@@ -93,7 +93,7 @@ pub(in crate::command) fn rules(cx: &mut ShardCx<'_>) -> HashRules {
 }
 
 /// Returns the parameters for changes of hashes under a configuration, at a given time.
-pub(in crate::command) fn rules_of(config: &Config, seed: Seed, now: Now) -> HashRules {
+pub(in crate::command) fn rules_of(config: &Config, seed: HashSeed, now: Now) -> HashRules {
     let limit = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     HashRules {
         fields_max: limit(config.hash_max_listpack_entries),
@@ -115,16 +115,16 @@ fn read<'k>(
 
 /// Returns the hash at a place.
 #[inline]
-fn at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> Option<HashRef<'k>> {
+fn at<'k>(keyspace: &'k Keyspace<'_>, place: TablePosition) -> Option<HashRef<'k>> {
     HashRef::of(keyspace.entry(place), keyspace.elements_due_ms())
 }
 
 /// Returns a field of the hash that a lookup found, if both exist, with the hash's place.
 fn field_at<'k>(
     keyspace: &'k Keyspace<'_>,
-    found: Option<Place>,
+    found: Option<TablePosition>,
     name: &[u8],
-) -> Option<(Place, Field<'k>)> {
+) -> Option<(TablePosition, Field<'k>)> {
     let place = found?;
     Some((place, at(keyspace, place)?.get(name)?))
 }
@@ -133,7 +133,7 @@ fn field_at<'k>(
 #[inline]
 pub(super) fn edit<R>(
     keyspace: &mut Keyspace<'_>,
-    place: Place,
+    place: TablePosition,
     rules: &HashRules,
     change: impl FnOnce(&mut HashMut<'_>) -> R,
 ) -> R {
@@ -141,7 +141,7 @@ pub(super) fn edit<R>(
 }
 
 /// Deletes the key of a hash that has lost its last field.
-fn delete_if_empty(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place) {
+fn delete_if_empty(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: TablePosition) {
     if at(keyspace, place).is_none_or(HashRef::is_empty) {
         keyspace.delete_over(place);
         keyspace.wrote(key.bytes, Event::DEL);

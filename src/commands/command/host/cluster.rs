@@ -14,7 +14,7 @@ use arc_swap::{ArcSwap, Guard};
 
 use crate::client::shared::Shared;
 use crate::cluster::Millis;
-use crate::cluster::change::Change;
+use crate::cluster::change::ClusterChange;
 use crate::cluster::kind::{KINDS, Kind};
 use crate::cluster::map::{ClusterMap, NodeView};
 use crate::cluster::node_id::NodeId;
@@ -33,7 +33,7 @@ pub trait Cluster: Send + Sync {
     fn view(&self) -> ClusterMap;
     /// Changes the cluster, on a thread that may wait for the disk. The result is the text of the reply, such as
     /// `OK`, or the whole text of an error, such as `ERR Slot 1 is already busy`. No shard may be locked.
-    fn change(&self, change: Change) -> Awaited;
+    fn change(&self, change: ClusterChange) -> Awaited;
     /// Sends a message that was published here to the other nodes, or only to those of this shard.
     fn publish(&self, channel: &[u8], payload: &[u8], is_shard: bool);
     /// Returns the reason why the cluster's file cannot be written, if so.
@@ -401,9 +401,9 @@ pub(crate) mod tests {
         fn view(&self) -> ClusterMap {
             self.0.clone()
         }
-        fn change(&self, change: Change) -> Awaited {
+        fn change(&self, change: ClusterChange) -> Awaited {
             let answer = match change {
-                Change::SaveConfig => {
+                ClusterChange::SaveConfig => {
                     Err("ERR error saving the cluster node config: No space left".into())
                 }
                 change => Ok(format!("{change:?}")),

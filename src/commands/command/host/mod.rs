@@ -33,11 +33,11 @@ pub use diagnostics::{
     CommandLog, Diagnostics, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport,
     SlowlogEntry, SlowlogMoment,
 };
-pub use persistence::{Exit, Persistence, Reload};
-pub use settings::Settings;
+pub use persistence::{Exit, HostPersistence, Reload};
+pub use settings::HostSettings;
 
 use self::cluster::Cluster;
-use self::primary::Primary;
+use self::primary::HostPrimary;
 use self::replica::Replica;
 use self::scripts::{LogChange, Scripts};
 use super::error::CommandError;
@@ -60,7 +60,7 @@ pub enum DryRun {
 }
 
 /// The server as session handlers see it; the composition root implements it.
-pub trait Server: Diagnostics + Persistence + Settings + Debugging + Send + Sync {
+pub trait Server: Diagnostics + HostPersistence + HostSettings + Debugging + Send + Sync {
     /// Returns the registry of connections.
     fn clients(&self) -> &Registry;
     /// Returns all users, and the log of denials.
@@ -72,7 +72,7 @@ pub trait Server: Diagnostics + Persistence + Settings + Debugging + Send + Sync
     /// Returns the subscriptions.
     fn pubsub(&self) -> &PubSub;
     /// Returns the half of replication that sends the stream.
-    fn primary(&self) -> &dyn Primary;
+    fn primary(&self) -> &dyn HostPrimary;
     /// Returns the half that follows a primary.
     fn replica(&self) -> &'static dyn Replica;
     /// Returns the cluster that this server is a node of, with `cluster-enabled yes`.

@@ -7,7 +7,7 @@ use super::Awaited;
 use crate::client::shared::Shared;
 
 /// Snapshots, the append-only file, and the shutdown of the server.
-pub trait Persistence {
+pub trait HostPersistence {
     /// Saves a snapshot; an error if one is already being saved.
     fn save(&self) -> Result<Awaited, CommandError>;
     /// Saves a snapshot in the background; the result is ready when its data are cut. None: it starts later, as

@@ -43,7 +43,7 @@ impl Words {
 
 /// The purpose of one of a replica's two connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Channel {
+pub enum ReplicaChannel {
     /// The stream.
     Main(Words),
     /// The snapshot.
@@ -89,7 +89,7 @@ pub struct ReplicaFacts {
     /// The port on which it listens; 0 if it did not announce one.
     pub port: u16,
     /// The purpose of the connection, while the replica has two.
-    pub channel: Option<Channel>,
+    pub channel: Option<ReplicaChannel>,
     /// The progress of its synchronization.
     pub state: ReplicaState,
     /// The offset up to which it has acknowledged the stream.
@@ -127,7 +127,7 @@ pub struct Acknowledged {
 }
 
 /// The half of replication that sends the stream, see the module.
-pub trait Primary: Send + Sync {
+pub trait HostPrimary: Send + Sync {
     /// Returns the current state of the stream.
     fn stream(&self) -> StreamFacts;
     /// Whether the stream can continue for a replica from an offset, of the stream with this ID.

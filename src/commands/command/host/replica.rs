@@ -48,7 +48,7 @@ pub struct Upstream {
 
 /// The parameters of FAILOVER.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Failover {
+pub struct FailoverRequest {
     /// The replica to promote; none: the first that has everything.
     pub target: Option<(String, u16)>,
     /// Whether the target is promoted on timeout without having everything.
@@ -68,7 +68,7 @@ pub trait Replica: Send + Sync {
     /// Acknowledges the current offset (REPLCONF GETACK of the primary).
     fn acknowledge(&self);
     /// Promotes a replica to primary, and makes this server its replica.
-    fn fail_over(&'static self, failover: Failover) -> Result<(), CommandError>;
+    fn fail_over(&'static self, failover: FailoverRequest) -> Result<(), CommandError>;
     /// Aborts the failover: this server stays the primary.
     fn abort_failover(&self) -> Result<(), CommandError>;
     /// Returns the state of a failover, as INFO names it.

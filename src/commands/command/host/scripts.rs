@@ -26,7 +26,7 @@ pub trait Scripts: Send + Sync {
     /// Deletes all scripts.
     fn flush(&self);
     /// Ends all scripts (or all functions) that have run for long and have changed nothing.
-    fn kill(&self, what: Kind) -> Result<(), CommandError>;
+    fn kill(&self, what: ExecutionKind) -> Result<(), CommandError>;
     /// Creates a library; returns its name.
     fn load_library(
         &self,
@@ -66,7 +66,7 @@ pub trait Scripts: Send + Sync {
 
 /// Work that runs on shards for long. The first two can be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ExecutionKind {
     /// A script that EVAL runs.
     Script,
     /// A function that FCALL runs.
@@ -75,13 +75,13 @@ pub enum Kind {
     Transaction,
 }
 
-impl Kind {
+impl ExecutionKind {
     /// Returns the name in SCRIPT STATS and the log.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Script => "script",
-            Kind::Function => "function",
-            Kind::Transaction => "transaction",
+            ExecutionKind::Script => "script",
+            ExecutionKind::Function => "function",
+            ExecutionKind::Transaction => "transaction",
         }
     }
 }
@@ -134,7 +134,7 @@ pub struct FunctionRun {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunView {
     /// Kind of the run.
-    pub kind: Kind,
+    pub kind: ExecutionKind,
     /// The script's SHA-1, the function's name, or `exec`.
     pub name: Vec<u8>,
     /// The ID of its client.
@@ -144,12 +144,12 @@ pub struct RunView {
     /// The shards that it has locked, in ascending order.
     pub shards: Vec<u16>,
     /// Whether it can be killed.
-    pub standing: Standing,
+    pub standing: ScriptKillState,
 }
 
 /// Whether a run can be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ScriptKillState {
     /// A kill would end it.
     Killable,
     /// A kill was sent, and the script has not noticed it yet.
@@ -158,13 +158,13 @@ pub enum Standing {
     Wrote,
 }
 
-impl Standing {
+impl ScriptKillState {
     /// Returns the name in SCRIPT STATS.
     pub fn name(self) -> &'static str {
         match self {
-            Standing::Killable => "killable",
-            Standing::Killed => "killed",
-            Standing::Wrote => "wrote",
+            ScriptKillState::Killable => "killable",
+            ScriptKillState::Killed => "killed",
+            ScriptKillState::Wrote => "wrote",
         }
     }
 }
@@ -204,7 +204,7 @@ impl Scripts for NoScripts {
         None
     }
     fn flush(&self) {}
-    fn kill(&self, _: Kind) -> Result<(), CommandError> {
+    fn kill(&self, _: ExecutionKind) -> Result<(), CommandError> {
         Ok(())
     }
     fn load_library(

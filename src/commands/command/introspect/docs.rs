@@ -3,7 +3,7 @@
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags};
 use super::super::registry::registry;
-use super::super::syntax::{self, Argument, Kind};
+use super::super::syntax::{self, Argument, ArgumentType};
 use super::super::{Args, Out};
 use super::info::reply_words;
 use super::{find, listed_children};
@@ -92,7 +92,7 @@ fn reply_arguments(arguments: &[Argument], out: &mut Out) {
 fn reply_argument(argument: &Argument, out: &mut Out) {
     let mark = out.later();
     let mut count = 3;
-    let is_aggregate = matches!(argument.kind, Kind::OneOf | Kind::Block);
+    let is_aggregate = matches!(argument.kind, ArgumentType::OneOf | ArgumentType::Block);
     pair("name", &argument.name, out);
     pair("type", argument.kind.name(), out);
     if !is_aggregate {

@@ -36,9 +36,9 @@ pub(super) fn get_keys_and_flags(
     Ok(())
 }
 
-type Found = Vec<(usize, KeyFlags)>;
+type KeyPositions = Vec<(usize, KeyFlags)>;
 
-fn find_keys(args: &Args<'_>) -> Result<Found, super::super::error::CommandError> {
+fn find_keys(args: &Args<'_>) -> Result<KeyPositions, super::super::error::CommandError> {
     let count = args.len() - FIRST;
     let argument = |index: usize| args.get(FIRST + index);
     let command = named(args).ok_or("ERR Invalid command specified")?;
@@ -52,7 +52,7 @@ fn find_keys(args: &Args<'_>) -> Result<Found, super::super::error::CommandError
     let found = keys::all(command, count, argument);
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
-        _ if command.flags.has(Flags::NO_MANDATORY_KEYS) => Ok(Found::new()),
+        _ if command.flags.has(Flags::NO_MANDATORY_KEYS) => Ok(KeyPositions::new()),
         _ => Err("ERR Invalid arguments specified for command".into()),
     }
 }

@@ -50,7 +50,7 @@ pub fn may_load(user: &User, db: usize, key: &[u8]) -> bool {
 
 /// The state in which a key was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum LeaseState {
     Stale,
     Miss,
     Busy,
@@ -61,17 +61,17 @@ const HIT_END: &[u8] = b"+hit\r\n:0\r\n";
 
 /// Writes the end of a reply: the key's state, and the token that the client now has, or 0.
 #[inline]
-fn end_reply(state: State, token: u64, out: &mut Out) {
+fn end_reply(state: LeaseState, token: u64, out: &mut Out) {
     out.simple(match state {
-        State::Stale => "stale",
-        State::Miss => "miss",
-        State::Busy => "busy",
+        LeaseState::Stale => "stale",
+        LeaseState::Miss => "miss",
+        LeaseState::Busy => "busy",
     });
     out.integer(token as i64);
 }
 
 /// Writes the reply to a client that loads a missing key, or finds another client loading it.
-fn reply_nothing(state: State, token: u64, out: &mut Out) {
+fn reply_nothing(state: LeaseState, token: u64, out: &mut Out) {
     out.array(3);
     out.null();
     end_reply(state, token, out);
@@ -102,7 +102,7 @@ fn lget(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
             false => out.raw(HIT_END),
             true => {
                 let token = lease_of_stale(&mut keyspace, &key, holder, options.lease_until_ms);
-                end_reply(State::Stale, token, out);
+                end_reply(LeaseState::Stale, token, out);
             }
         }
         return Ok(());
@@ -121,17 +121,17 @@ fn lget(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         let token = engine
             .waiters
             .give_lease((db, holder), &key, until_ms, &mut engine.random);
-        reply_nothing(State::Miss, token, out);
+        reply_nothing(LeaseState::Miss, token, out);
         return Ok(());
     }
     match options.wait_until_ms {
         Some(until_ms) if cx.may_block() => cx.wait(Wait {
             when_gone: true,
             when_loaded: true,
-            on_timeout: |out| reply_nothing(State::Busy, 0, out),
+            on_timeout: |out| reply_nothing(LeaseState::Busy, 0, out),
             ..Wait::new(DataType::String, Some(until_ms))
         }),
-        _ => reply_nothing(State::Busy, 0, out),
+        _ => reply_nothing(LeaseState::Busy, 0, out),
     }
     Ok(())
 }

@@ -23,8 +23,8 @@ use super::Args;
 use super::context::ShardCx;
 use super::declaration::{Command, KeyFlags};
 use super::error::CommandError;
-use basalt_core::structures::quicklist::{End, Limits};
-use basalt_core::structures::table::Place;
+use basalt_core::structures::quicklist::{End, QuicklistLimits};
+use basalt_core::structures::table::TablePosition;
 use basalt_engine::Key;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::Keyspace;
@@ -62,7 +62,7 @@ const POPPED: KeyFlags = KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE);
 /// A key to which elements are added.
 const PUSHED: KeyFlags = KeyFlags::RW.or(KeyFlags::INSERT);
 
-fn limits(cx: &ShardCx<'_>) -> Limits {
+fn limits(cx: &ShardCx<'_>) -> QuicklistLimits {
     list::limits(
         cx.config.list_max_listpack_size,
         cx.config.list_compress_depth,
@@ -96,7 +96,13 @@ fn popped_event(end: End) -> Event {
 
 /// Records that elements were removed from a list, and deletes the list if none is left.
 #[inline]
-fn took(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place, event: Event, len: usize) {
+fn took(
+    keyspace: &mut Keyspace<'_>,
+    key: &Key<'_>,
+    place: TablePosition,
+    event: Event,
+    len: usize,
+) {
     keyspace.wrote(key.bytes, event);
     if len == 0 {
         keyspace.delete_emptied(key, place);

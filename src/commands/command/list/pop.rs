@@ -10,8 +10,8 @@ use crate::command::options::blocking_timeout;
 use crate::command::{Args, Out};
 use basalt_core::alloc::account;
 use basalt_core::base::number;
-use basalt_core::structures::quicklist::{End, Limits};
-use basalt_core::structures::table::Place;
+use basalt_core::structures::quicklist::{End, QuicklistLimits};
+use basalt_core::structures::table::TablePosition;
 use basalt_engine::Key;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::{DataType, list};
@@ -79,9 +79,9 @@ fn pop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, end: End) -> Comman
 fn pop_one(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,
-    place: Place,
+    place: TablePosition,
     end: End,
-    limits: &Limits,
+    limits: &QuicklistLimits,
     out: &mut Out,
 ) {
     let popped = keyspace.edit(place, |entry| {
@@ -97,10 +97,10 @@ fn pop_one(
 fn pop_many(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,
-    place: Place,
+    place: TablePosition,
     end: End,
     count: usize,
-    limits: &Limits,
+    limits: &QuicklistLimits,
     out: &mut Out,
 ) {
     let list = at(keyspace, place);

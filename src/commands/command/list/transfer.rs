@@ -14,7 +14,7 @@ use crate::command::options::blocking_timeout;
 use crate::command::{Args, Out};
 use basalt_core::alloc::account;
 use basalt_core::base::number;
-use basalt_core::structures::block::{Block, Content};
+use basalt_core::structures::block::{Content, SharedBlock};
 use basalt_core::structures::item::Item;
 use basalt_core::structures::quicklist::End;
 use basalt_engine::Key;
@@ -88,7 +88,7 @@ fn move_element(
         .expect("found above, at the same moment");
     let popped = keyspace.edit(place, |entry| {
         list::pop(entry, from, &limits, |element| {
-            account::apart(|| Moved::of(element))
+            account::apart(|| MovedElement::of(element))
         })
     });
     let (element, left) = popped.expect("a list is never empty");
@@ -108,35 +108,35 @@ fn move_element(
 }
 
 /// An element between two lists.
-enum Moved {
+enum MovedElement {
     Bytes(Vec<u8>),
-    Block(Block),
+    Block(SharedBlock),
 }
 
-impl Moved {
-    fn of(item: Item<'_>) -> Moved {
+impl MovedElement {
+    fn of(item: Item<'_>) -> MovedElement {
         match item {
-            Item::Block(block) => Moved::Block(block.clone()),
-            item => Moved::Bytes(item.to_vec()),
+            Item::Block(block) => MovedElement::Block(block.clone()),
+            item => MovedElement::Bytes(item.to_vec()),
         }
     }
 
     fn as_item(&self) -> Item<'_> {
         match self {
-            Moved::Bytes(bytes) => Item::bytes(bytes),
-            Moved::Block(block) => Item::Block(block),
+            MovedElement::Bytes(bytes) => Item::bytes(bytes),
+            MovedElement::Block(block) => Item::Block(block),
         }
     }
 
     fn as_content(&self) -> Content<'_> {
         match self {
-            Moved::Bytes(bytes) => bytes.into(),
-            Moved::Block(block) => block.into(),
+            MovedElement::Bytes(bytes) => bytes.into(),
+            MovedElement::Block(block) => block.into(),
         }
     }
 }
 
-fn push_all(cx: &mut ShardCx<'_>, key: &Key<'_>, end: End, elements: &[Moved]) {
+fn push_all(cx: &mut ShardCx<'_>, key: &Key<'_>, end: End, elements: &[MovedElement]) {
     let limits = limits(cx);
     let mut keyspace = cx.at(key);
     let place = keyspace
@@ -233,7 +233,7 @@ pub(super) static LMOVEM: Command = Command::new("lmovem", Group::List, -5)
     .on_keys(lmovem);
 
 fn lmovem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let order = Order::read(args, 5)?;
+    let order = LmovemOptions::read(args, 5)?;
     if !order.execute(cx, args, out)? {
         // If nothing is moved Redis replies with nil, whatever its documentation says of COUNT.
         out.null();
@@ -255,7 +255,7 @@ pub(super) static BLMOVEM: Command = Command::new("blmovem", Group::List, -6)
     .on_keys(blmovem);
 
 fn blmovem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let order = Order::read(args, 6)?;
+    let order = LmovemOptions::read(args, 6)?;
     let until_ms = blocking_timeout(args, 5, cx.now)?;
     if !order.execute(cx, args, out)? {
         wait(cx, until_ms, out);
@@ -265,7 +265,7 @@ fn blmovem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 
 /// The parameters of LMOVEM.
 #[derive(Clone, Copy, Debug)]
-struct Order {
+struct LmovemOptions {
     from: End,
     to: End,
     count: usize,
@@ -275,10 +275,10 @@ struct Order {
     in_bulk: bool,
 }
 
-impl Order {
+impl LmovemOptions {
     /// Parses the two ends, and the options from `at` on.
-    fn read(args: &Args<'_>, at: usize) -> Result<Order, CommandError> {
-        let mut order = Order {
+    fn read(args: &Args<'_>, at: usize) -> Result<LmovemOptions, CommandError> {
+        let mut order = LmovemOptions {
             from: end_named(args, 3)?,
             to: end_named(args, 4)?,
             count: 1,
@@ -335,7 +335,7 @@ impl Order {
         // In the order in which they are removed from the source.
         let mut moved = Vec::with_capacity(count);
         at(&keyspace, place).visit(self.from, 0, count, |element| {
-            moved.push(Moved::of(element))
+            moved.push(MovedElement::of(element))
         });
         let is_same = source.bytes == target.bytes;
         let changes_nothing = is_same && self.in_bulk && (self.from == self.to || count == len);
@@ -390,7 +390,7 @@ impl Order {
         cx: &mut ShardCx<'_>,
         source: &Key<'_>,
         target: &Key<'_>,
-        pushed: &[Moved],
+        pushed: &[MovedElement],
         left: usize,
     ) {
         /// Maximum number of elements that one record adds.
@@ -433,7 +433,7 @@ impl Order {
         cx.log_taken(pop, source.bytes, pushed.len());
         for some in pushed.chunks(LOGGED_TOGETHER_MAX) {
             let head = [push.into(), Content::from(target.bytes)].into_iter();
-            let elements = some.iter().map(Moved::as_content);
+            let elements = some.iter().map(MovedElement::as_content);
             let request: Vec<Content<'_>> = head.chain(elements).collect();
             cx.log_instead(request);
         }

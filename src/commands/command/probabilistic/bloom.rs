@@ -9,7 +9,7 @@ use crate::command::declaration::{Command, CommandResult, Flags, Group};
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use crate::config::Config;
-use basalt_core::structures::sketch::bloom::{Bloom, NotAdded, Plan};
+use basalt_core::structures::sketch::bloom::{Bloom, BloomParams, NotAdded};
 use basalt_engine::effect::Event;
 use basalt_engine::value::DataType;
 use basalt_engine::value::sketch::{entry_of, view};
@@ -20,7 +20,7 @@ const ERROR_RATE_CAP: f64 = 0.25;
 const NO_MEMORY: &str = "ERR Insufficient memory to create filter";
 
 /// Parameters of a new filter.
-struct Options {
+struct BloomOptions {
     capacity: i64,
     error_rate: f64,
     expansion: i64,
@@ -28,9 +28,9 @@ struct Options {
     creates: bool,
 }
 
-impl Options {
-    fn defaults(config: &Config) -> Options {
-        Options {
+impl BloomOptions {
+    fn defaults(config: &Config) -> BloomOptions {
+        BloomOptions {
             capacity: config.bf_initial_size,
             error_rate: config.bf_error_rate,
             expansion: config.bf_expansion_factor,
@@ -39,12 +39,12 @@ impl Options {
         }
     }
 
-    fn plan(&self) -> Result<Plan, CommandError> {
+    fn plan(&self) -> Result<BloomParams, CommandError> {
         let growth = u32::try_from(self.expansion).unwrap_or(0);
         let growth = (self.scales && growth > 0).then_some(growth);
         let capacity = u64::try_from(self.capacity).unwrap_or(0);
         let error_rate = self.error_rate.min(ERROR_RATE_CAP);
-        Plan::new(capacity, error_rate, growth).ok_or_else(|| NO_MEMORY.into())
+        BloomParams::new(capacity, error_rate, growth).ok_or_else(|| NO_MEMORY.into())
     }
 }
 
@@ -75,7 +75,7 @@ fn reserve(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     if args.len() > 7 {
         return Err(CommandError::Arity("bf.reserve"));
     }
-    let mut options = Options::defaults(cx.config);
+    let mut options = BloomOptions::defaults(cx.config);
     options.error_rate = float(args, 2, "ERR bad error rate")?;
     if !is_error_rate(options.error_rate) {
         return Err("ERR error rate must be in the range (0.000000, 1.000000)".into());
@@ -133,7 +133,7 @@ pub(super) static BF_ADD: Command = Command::new("bf.add", Group::Bloom, 3)
     .on_keys(add);
 
 fn add(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let options = Options::defaults(cx.config);
+    let options = BloomOptions::defaults(cx.config);
     insert(cx, args, args.from(2), &options, None, out)
 }
 
@@ -152,7 +152,7 @@ pub(super) static BF_MADD: Command = Command::new("bf.madd", Group::Bloom, -3)
     .on_keys(madd);
 
 fn madd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let options = Options::defaults(cx.config);
+    let options = BloomOptions::defaults(cx.config);
     insert(cx, args, args.from(2), &options, Some(()), out)
 }
 
@@ -171,7 +171,7 @@ pub(super) static BF_INSERT: Command = Command::new("bf.insert", Group::Bloom, -
 
 fn insert_with_options(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let arity = || CommandError::Arity("bf.insert");
-    let mut options = Options::defaults(cx.config);
+    let mut options = BloomOptions::defaults(cx.config);
     let mut at = 2;
     while at < args.len() && !args.is(at, "items") {
         let word = at;
@@ -219,7 +219,7 @@ fn insert<'a>(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     items: impl Iterator<Item = &'a [u8]>,
-    options: &Options,
+    options: &BloomOptions,
     many: Option<()>,
     out: &mut Out,
 ) -> CommandResult {
@@ -461,7 +461,7 @@ fn loadchunk(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
     let (key, data) = (args.key(1), args.get(3));
     let mut keyspace = cx.at(&key);
     if keyspace.find_typed(&key, DataType::Bloom)?.is_none() && cursor == 1 {
-        let plan = Plan::from_header(data).ok_or(BAD_DATA)?;
+        let plan = BloomParams::from_header(data).ok_or(BAD_DATA)?;
         keyspace.create(&key, || entry_of(key.bytes, plan.build()));
     } else {
         let place = find::<Bloom>(&mut keyspace, &key, NOT_FOUND)?;

@@ -6,7 +6,7 @@ use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
-use basalt_core::structures::sketch::count_min::{CountMin, Plan, Sum, dimensions};
+use basalt_core::structures::sketch::count_min::{CountMin, CountMinParams, Sum, dimensions};
 use basalt_engine::effect::Event;
 use basalt_engine::value::sketch::entry_of;
 
@@ -80,7 +80,8 @@ fn init(
     if !fits {
         return Err("CMS: invalid init arguments".into());
     }
-    let plan = Plan::new(width, depth).ok_or("CMS: Insufficient memory to create the key")?;
+    let plan =
+        CountMinParams::new(width, depth).ok_or("CMS: Insufficient memory to create the key")?;
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     keyspace.create(&key, || entry_of(key.bytes, plan.build()));

@@ -9,7 +9,7 @@ use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use crate::config::Config;
-use basalt_core::structures::sketch::cuckoo::{Added, Cuckoo, Plan};
+use basalt_core::structures::sketch::cuckoo::{Added, Cuckoo, CuckooParams};
 use basalt_engine::effect::Event;
 use basalt_engine::value::DataType;
 use basalt_engine::value::sketch::{entry_of, view};
@@ -19,7 +19,7 @@ const BUCKET_SIZE_MAX: i64 = 255;
 const MOVES_MAX: i64 = 65_535;
 
 /// Parameters of a new filter.
-struct Options {
+struct CuckooOptions {
     capacity: i64,
     bucket_size: i64,
     moves_max: i64,
@@ -27,9 +27,9 @@ struct Options {
     creates: bool,
 }
 
-impl Options {
-    fn defaults(config: &Config) -> Options {
-        Options {
+impl CuckooOptions {
+    fn defaults(config: &Config) -> CuckooOptions {
+        CuckooOptions {
             capacity: config.cf_initial_size,
             bucket_size: config.cf_bucket_size,
             moves_max: config.cf_max_iterations,
@@ -38,9 +38,9 @@ impl Options {
         }
     }
 
-    fn plan(&self) -> Result<Plan, CommandError> {
+    fn plan(&self) -> Result<CuckooParams, CommandError> {
         let short = |number: i64| u16::try_from(number).unwrap_or(u16::MAX);
-        Plan::new(
+        CuckooParams::new(
             u64::try_from(self.capacity).unwrap_or(0),
             short(self.bucket_size),
             short(self.moves_max),
@@ -66,7 +66,7 @@ fn reserve(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     if args.len().is_multiple_of(2) {
         return Err(CommandError::Arity("cf.reserve"));
     }
-    let mut options = Options::defaults(cx.config);
+    let mut options = CuckooOptions::defaults(cx.config);
     options.capacity = integer(args, 2, "Bad capacity")?;
     for word in (3..args.len()).step_by(2) {
         let (field, range, error) = if args.is(word, "maxiterations") {
@@ -122,7 +122,7 @@ fn reserve(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 
 /// The command that adds elements, which determines the reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum CuckooAddMode {
     /// CF.ADD
     One,
     /// CF.ADDNX
@@ -150,8 +150,8 @@ pub(super) static CF_ADD: Command = Command::new("cf.add", Group::Cuckoo, 3)
     .on_keys(add);
 
 fn add(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let options = Options::defaults(cx.config);
-    insert(cx, args, 2, &options, Mode::One, out)
+    let options = CuckooOptions::defaults(cx.config);
+    insert(cx, args, 2, &options, CuckooAddMode::One, out)
 }
 
 /// `CF.ADDNX key item`
@@ -167,8 +167,8 @@ pub(super) static CF_ADDNX: Command = Command::new("cf.addnx", Group::Cuckoo, 3)
     .on_keys(addnx);
 
 fn addnx(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let options = Options::defaults(cx.config);
-    insert(cx, args, 2, &options, Mode::OneNew, out)
+    let options = CuckooOptions::defaults(cx.config);
+    insert(cx, args, 2, &options, CuckooAddMode::OneNew, out)
 }
 
 /// `CF.INSERT key [CAPACITY capacity] [NOCREATE] ITEMS item [item ...]`
@@ -184,7 +184,7 @@ pub(super) static CF_INSERT: Command = Command::new("cf.insert", Group::Cuckoo, 
     .on_keys(insert_many);
 
 fn insert_many(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    insert_with_options(cx, args, Mode::Many, "cf.insert", out)
+    insert_with_options(cx, args, CuckooAddMode::Many, "cf.insert", out)
 }
 
 /// `CF.INSERTNX key [CAPACITY capacity] [NOCREATE] ITEMS item [item ...]`
@@ -200,18 +200,18 @@ pub(super) static CF_INSERTNX: Command = Command::new("cf.insertnx", Group::Cuck
     .on_keys(insert_many_new);
 
 fn insert_many_new(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    insert_with_options(cx, args, Mode::ManyNew, "cf.insertnx", out)
+    insert_with_options(cx, args, CuckooAddMode::ManyNew, "cf.insertnx", out)
 }
 
 fn insert_with_options(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
-    mode: Mode,
+    mode: CuckooAddMode,
     name: &'static str,
     out: &mut Out,
 ) -> CommandResult {
     const CAPACITY_MIN: i64 = 4;
-    let mut options = Options::defaults(cx.config);
+    let mut options = CuckooOptions::defaults(cx.config);
     let mut at = 2;
     while at < args.len() && !args.is(at, "items") {
         if args.is(at, "capacity") {
@@ -242,8 +242,8 @@ fn insert(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     items_at: usize,
-    options: &Options,
-    mode: Mode,
+    options: &CuckooOptions,
+    mode: CuckooAddMode,
     out: &mut Out,
 ) -> CommandResult {
     let layers_max = usize::try_from(cx.config.cf_max_expansions).unwrap_or(1);
@@ -270,25 +270,25 @@ fn insert(
         None => return Err(NOT_FOUND.into()),
     };
     let items = args.from(items_at);
-    if matches!(mode, Mode::Many | Mode::ManyNew) {
+    if matches!(mode, CuckooAddMode::Many | CuckooAddMode::ManyNew) {
         out.array(items.len());
     }
     for item in items {
         let added = change(&mut keyspace, place, |filter: &mut Cuckoo| match mode {
-            Mode::One | Mode::Many => filter.add(item),
-            Mode::OneNew | Mode::ManyNew => filter.add_new(item),
+            CuckooAddMode::One | CuckooAddMode::Many => filter.add(item),
+            CuckooAddMode::OneNew | CuckooAddMode::ManyNew => filter.add_new(item),
         });
         changed |= added == Added::Yes;
         match (mode, added) {
-            (Mode::ManyNew, added) => out.integer(match added {
+            (CuckooAddMode::ManyNew, added) => out.integer(match added {
                 Added::Yes => 1,
                 Added::Exists => 0,
                 Added::Full | Added::NoMemory => -1,
             }),
             (_, Added::Yes) => out.boolean(true),
             (_, Added::Exists) => out.boolean(false),
-            (Mode::Many, _) if out.is_resp3() => out.boolean(false),
-            (Mode::Many, _) => out.integer(-1),
+            (CuckooAddMode::Many, _) if out.is_resp3() => out.boolean(false),
+            (CuckooAddMode::Many, _) => out.integer(-1),
             (_, Added::Full) => return Err("Filter is full".into()),
             (_, Added::NoMemory) => return Err("ERR Insufficient memory".into()),
         }
@@ -511,7 +511,7 @@ fn loadchunk(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         if data.len() != HEADER_BYTES {
             return Err("Invalid header".into());
         }
-        let plan = Plan::from_header(data).ok_or("Couldn't create filter!")?;
+        let plan = CuckooParams::from_header(data).ok_or("Couldn't create filter!")?;
         keyspace.create(&key, || entry_of(key.bytes, plan.build()));
     } else {
         let place = find::<Cuckoo>(&mut keyspace, &key, NOT_FOUND)?;

@@ -21,10 +21,10 @@ use super::Args;
 use super::declaration::{Command, KeyFlags, KeySpec};
 use super::error::CommandError;
 use basalt_core::base::number;
-use basalt_core::structures::table::Place;
+use basalt_core::structures::table::TablePosition;
 use basalt_engine::Key;
 use basalt_engine::keyspace::Keyspace;
-use basalt_engine::value::sketch::{Sketch, view, view_mut};
+use basalt_engine::value::sketch::{SketchType, view, view_mut};
 
 pub(super) static TABLE: &[&Command] = &[
     &bloom::BF_ADD,
@@ -105,17 +105,17 @@ const NOT_FOUND: &str = "ERR not found";
 const EXISTS: &str = "ERR item exists";
 
 /// Looks up a sketch that must exist.
-fn find<S: Sketch>(
+fn find<S: SketchType>(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,
     missing: &'static str,
-) -> Result<Place, CommandError> {
+) -> Result<TablePosition, CommandError> {
     let found = keyspace.find_typed(key, S::DATA_TYPE)?;
     found.ok_or_else(|| missing.into())
 }
 
 /// Looks up a sketch that must exist, for reading.
-fn read<'k, S: Sketch + 'k>(
+fn read<'k, S: SketchType + 'k>(
     keyspace: &'k mut Keyspace<'_>,
     key: &Key<'_>,
     missing: &'static str,
@@ -126,9 +126,9 @@ fn read<'k, S: Sketch + 'k>(
 }
 
 /// Changes a sketch in place.
-fn change<S: Sketch, R>(
+fn change<S: SketchType, R>(
     keyspace: &mut Keyspace<'_>,
-    place: Place,
+    place: TablePosition,
     change: impl FnOnce(&mut S) -> R,
 ) -> R {
     keyspace.edit(place, |entry| change(view_mut(entry)))

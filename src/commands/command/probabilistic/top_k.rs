@@ -7,7 +7,7 @@ use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use basalt_core::alloc::account;
 use basalt_core::base::number;
-use basalt_core::structures::sketch::top_k::{Plan, TopK};
+use basalt_core::structures::sketch::top_k::{TopK, TopKParams};
 use basalt_engine::effect::Event;
 use basalt_engine::value::sketch::{entry_of, view, view_mut};
 
@@ -53,7 +53,7 @@ fn reserve(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         }
         (width, depth, decay)
     };
-    let plan = Plan::new(k, width, depth, decay)
+    let plan = TopKParams::new(k, width, depth, decay)
         .ok_or("ERR Insufficient memory to create topk data structure")?;
     keyspace.create(&key, || entry_of(key.bytes, plan.build()));
     keyspace.wrote(key.bytes, Event::new(b'd', "topk.reserve"));

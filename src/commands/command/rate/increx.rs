@@ -27,7 +27,7 @@ pub(super) static INCREX: Command = Command::new("increx", Group::String, -2)
 
 /// Positions of the optional arguments.
 #[derive(Clone, Copy, Default)]
-struct Options {
+struct IncrexOptions {
     float_at: Option<usize>,
     integer_at: Option<usize>,
     lower_at: Option<usize>,
@@ -37,9 +37,9 @@ struct Options {
     only_without_deadline: bool,
 }
 
-impl Options {
-    fn parse(args: &Args<'_>) -> Result<Options, CommandError> {
-        let mut options = Options::default();
+impl IncrexOptions {
+    fn parse(args: &Args<'_>) -> Result<IncrexOptions, CommandError> {
+        let mut options = IncrexOptions::default();
         let mut at = 2;
         while at < args.len() {
             at = options.accept(args, at).ok_or(CommandError::Syntax)?;
@@ -88,7 +88,7 @@ impl Options {
 const BOUNDS_CROSSED: &str = "ERR LBOUND can't be greater than UBOUND";
 
 fn increx(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let options = Options::parse(args)?;
+    let options = IncrexOptions::parse(args)?;
     let given_ms = options.expiry.deadline_ms(args, cx.now, "increx")?;
     match options.float_at {
         Some(at) => add_float(cx, args, (options, at), given_ms, out),
@@ -100,7 +100,7 @@ fn increx(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 fn new_deadline(
     keyspace: &Keyspace<'_>,
     key: &Key<'_>,
-    options: Options,
+    options: IncrexOptions,
     given_ms: Option<u64>,
 ) -> Deadline {
     let found = keyspace.find_as_it_lies(key);
@@ -139,7 +139,7 @@ fn finish(
 fn add_integer(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
-    options: Options,
+    options: IncrexOptions,
     given_ms: Option<u64>,
     out: &mut Out,
 ) -> CommandResult {
@@ -184,7 +184,7 @@ fn add_integer(
 fn add_float(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
-    (options, increment_at): (Options, usize),
+    (options, increment_at): (IncrexOptions, usize),
     given_ms: Option<u64>,
     out: &mut Out,
 ) -> CommandResult {

@@ -56,7 +56,7 @@ impl Rate {
 
 /// The decision on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Verdict {
+struct ThrottleDecision {
     is_limited: bool,
     remaining: i64,
     /// None if the request is let through, or never can be.
@@ -67,7 +67,7 @@ struct Verdict {
 }
 
 /// Decides on a request at time `now`; none on overflow.
-fn judge(rate: Rate, moment: Option<i64>, now: i64, quantity: i64) -> Option<Verdict> {
+fn judge(rate: Rate, moment: Option<i64>, now: i64, quantity: i64) -> Option<ThrottleDecision> {
     let moment = moment.unwrap_or(now);
     let step = rate.interval.checked_mul(quantity)?;
     let next = moment.max(now).checked_add(step)?;
@@ -84,7 +84,7 @@ fn judge(rate: Rate, moment: Option<i64>, now: i64, quantity: i64) -> Option<Ver
         0 => left / rate.interval,
         _ => (in_us(left) / in_us(rate.interval)) as i64,
     };
-    Some(Verdict {
+    Some(ThrottleDecision {
         is_limited,
         remaining,
         retry_after: (is_limited && step <= rate.tolerance).then_some(early),

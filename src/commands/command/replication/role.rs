@@ -5,7 +5,7 @@ use crate::command::declaration::{Categories, Command, CommandResult, Flags, Gro
 use crate::command::error::CommandError;
 use crate::command::host::Told;
 use crate::command::host::primary::{ReplicaFacts, ReplicaState};
-use crate::command::host::replica::Failover;
+use crate::command::host::replica::FailoverRequest;
 use crate::command::{Args, Out};
 use crate::config::values::ClusterMode;
 
@@ -134,7 +134,7 @@ fn failover(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
         out.ok();
         return Ok(());
     }
-    let mut wanted = Failover::default();
+    let mut wanted = FailoverRequest::default();
     let mut at = 1;
     while at < args.len() {
         if args.is(at, "timeout") && at + 1 < args.len() && wanted.timeout_ms.is_none() {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::connection::Connection;
-use crate::command::context::{After, Block, Look, SessionCx, Wanted};
+use crate::command::context::{After, Block, Look, RequiredCopies, SessionCx};
 use crate::command::declaration::{Categories, Command, CommandResult, Flags, Group};
 use crate::command::host::Server;
 use crate::command::host::primary::Acknowledged;
@@ -38,7 +38,7 @@ fn wait(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         out.integer(found.replicas.received.cast_signed());
         return Ok(());
     }
-    let wanted = Wanted {
+    let wanted = RequiredCopies {
         local: false,
         replicas: replicas.cast_unsigned(),
     };
@@ -72,8 +72,8 @@ fn refuse_on_replica(cx: &SessionCx<'_>, name: &str, since: &str) -> CommandResu
 fn block(
     cx: &mut SessionCx<'_>,
     until_ms: Option<u64>,
-    wanted: Wanted,
-    has_come: fn(&dyn Server, &Connection, Wanted, bool, &mut Out) -> Option<CommandResult>,
+    wanted: RequiredCopies,
+    has_come: fn(&dyn Server, &Connection, RequiredCopies, bool, &mut Out) -> Option<CommandResult>,
 ) {
     if wanted.replicas > 0 {
         let written = cx.client.shared.log_position.load(Relaxed);
@@ -90,17 +90,17 @@ fn block(
 }
 
 /// The copies that have what a connection wrote.
-struct Found {
+struct AcknowledgedCopies {
     /// Whether the append-only file has it; none: the file is off.
     local: Option<bool>,
     replicas: Acknowledged,
 }
 
 /// Looks up which copies have it. If `waits`, the connection is nudged when that may have changed.
-fn look(server: &dyn Server, connection: &Connection, waits: bool) -> Found {
+fn look(server: &dyn Server, connection: &Connection, waits: bool) -> AcknowledgedCopies {
     let position = connection.shared.log_position.load(Relaxed);
     let waiter = waits.then_some(&connection.shared);
-    Found {
+    AcknowledgedCopies {
         local: server.is_aof_synced(position, waiter),
         replicas: server.primary().acknowledged(position, waiter),
     }
@@ -130,7 +130,7 @@ fn wait_aof(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     }
     let until_ms = blocking_timeout_ms(args, 3, cx.now)?;
     refuse_on_replica(cx, "WAITAOF", "")?;
-    let wanted = Wanted {
+    let wanted = RequiredCopies {
         local: local == 1,
         replicas: replicas.cast_unsigned(),
     };
@@ -151,7 +151,7 @@ const OFF: &str = "ERR WAITAOF cannot be used when numlocal is set but appendonl
 fn look_at_disks(
     server: &dyn Server,
     connection: &Connection,
-    wanted: Wanted,
+    wanted: RequiredCopies,
     is_over: bool,
     out: &mut Out,
 ) -> Option<CommandResult> {
@@ -165,8 +165,8 @@ fn look_at_disks(
     })
 }
 
-impl Found {
-    fn is_enough(&self, wanted: Wanted) -> bool {
+impl AcknowledgedCopies {
+    fn is_enough(&self, wanted: RequiredCopies) -> bool {
         let local = !wanted.local || self.local == Some(true);
         local && self.replicas.synced >= wanted.replicas
     }

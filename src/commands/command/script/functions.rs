@@ -6,7 +6,7 @@ use super::super::help::reply_help;
 use super::super::{Args, Out};
 use super::GROUP;
 use crate::command::error::{CommandError, shown, shown_name};
-use crate::command::host::scripts::{Kind, LibraryView, Restore};
+use crate::command::host::scripts::{ExecutionKind, LibraryView, Restore};
 
 const FLAGS: Flags = Flags::NOSCRIPT;
 
@@ -125,7 +125,7 @@ static KILL: Command = Command::sub("function|kill", "kill", GROUP, 2)
     .on_session(kill);
 
 fn kill(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    cx.server.scripts().kill(Kind::Function)?;
+    cx.server.scripts().kill(ExecutionKind::Function)?;
     out.ok();
     Ok(())
 }

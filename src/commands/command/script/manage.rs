@@ -6,7 +6,7 @@ use super::super::error::CommandError;
 use super::super::help::reply_help;
 use super::super::{Args, Out};
 use super::GROUP;
-use crate::command::host::scripts::{Kind, RunView};
+use crate::command::host::scripts::{ExecutionKind, RunView};
 
 const FLAGS: Flags = Flags::NOSCRIPT;
 
@@ -211,7 +211,7 @@ static KILL: Command = Command::sub("script|kill", "kill", GROUP, 2)
     .on_session(kill);
 
 fn kill(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    cx.server.scripts().kill(Kind::Script)?;
+    cx.server.scripts().kill(ExecutionKind::Script)?;
     out.ok();
     Ok(())
 }

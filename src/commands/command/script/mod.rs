@@ -13,7 +13,7 @@ mod functions;
 mod manage;
 
 use super::declaration::{Command, Flags, Group, KeyFlags, KeySpec, Run, ScriptVerb};
-use super::host::scripts::Kind;
+use super::host::scripts::ExecutionKind;
 
 pub(super) static TABLE: &[&Command] = &[
     &EVAL,
@@ -111,13 +111,13 @@ static FCALL_RO: Command = Command::new("fcall_ro", GROUP, -3)
     .complexity("Depends on the function.")
     .on_script(ScriptVerb::FcallRo);
 
-impl Kind {
+impl ExecutionKind {
     /// Returns the kind of run of a command.
-    pub fn of(command: &Command) -> Kind {
+    pub fn of(command: &Command) -> ExecutionKind {
         match command.run {
-            Run::Script(ScriptVerb::Fcall | ScriptVerb::FcallRo) => Kind::Function,
-            Run::Script(_) => Kind::Script,
-            _ => Kind::Transaction,
+            Run::Script(ScriptVerb::Fcall | ScriptVerb::FcallRo) => ExecutionKind::Function,
+            Run::Script(_) => ExecutionKind::Script,
+            _ => ExecutionKind::Transaction,
         }
     }
 }

@@ -175,7 +175,7 @@ static STATS: Command = Command::sub("memory|stats", "stats", GROUP, 2)
     .on_session(stats);
 
 /// One figure of MEMORY STATS, and how it is computed from a report.
-enum Figure {
+enum MemoryStat {
     Bytes(&'static str, fn(&MemoryReport) -> u64),
     Ratio(&'static str, fn(&MemoryReport) -> f64),
     /// The excess of the first amount over the second; below 0 if there is less.
@@ -184,10 +184,10 @@ enum Figure {
     Databases,
 }
 
-use Figure::{Beyond, Bytes, Databases, Ratio};
+use MemoryStat::{Beyond, Bytes, Databases, Ratio};
 
 /// Figures of MEMORY STATS in the order of Redis.
-static FIGURES: [Figure; 31] = [
+static FIGURES: [MemoryStat; 31] = [
     Bytes("peak.allocated", |report| report.peak),
     Bytes("total.allocated", |report| report.used),
     Bytes("startup.allocated", |report| report.startup),

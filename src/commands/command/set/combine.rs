@@ -21,7 +21,7 @@ use basalt_engine::value::set::{self, Members, SetRef};
 
 /// The set operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operation {
+enum SetOperation {
     Intersection,
     Union,
     /// The first set without the others.
@@ -50,7 +50,7 @@ pub(super) static SINTER: Command = Command::new("sinter", Group::Set, -2)
     .complexity(INTERSECTION_COST)
     .tips(UNORDERED)
     .takes_long()
-    .on_keys(|cx, args, out| reply(cx, args, out, Operation::Intersection));
+    .on_keys(|cx, args, out| reply(cx, args, out, SetOperation::Intersection));
 
 /// `SUNION key [key ...]`
 pub(super) static SUNION: Command = Command::new("sunion", Group::Set, -2)
@@ -59,7 +59,7 @@ pub(super) static SUNION: Command = Command::new("sunion", Group::Set, -2)
     .complexity(SUM_COST)
     .tips(UNORDERED)
     .takes_long()
-    .on_keys(|cx, args, out| reply(cx, args, out, Operation::Union));
+    .on_keys(|cx, args, out| reply(cx, args, out, SetOperation::Union));
 
 /// `SDIFF key [key ...]`
 pub(super) static SDIFF: Command = Command::new("sdiff", Group::Set, -2)
@@ -68,7 +68,7 @@ pub(super) static SDIFF: Command = Command::new("sdiff", Group::Set, -2)
     .complexity(SUM_COST)
     .tips(UNORDERED)
     .takes_long()
-    .on_keys(|cx, args, out| reply(cx, args, out, Operation::Difference));
+    .on_keys(|cx, args, out| reply(cx, args, out, SetOperation::Difference));
 
 /// `SINTERSTORE destination key [key ...]`
 pub(super) static SINTERSTORE: Command = Command::new("sinterstore", Group::Set, -3)
@@ -81,7 +81,15 @@ pub(super) static SINTERSTORE: Command = Command::new("sinterstore", Group::Set,
     )
     .complexity(INTERSECTION_COST)
     .takes_long()
-    .on_keys(|cx, args, out| store(cx, args, out, Operation::Intersection, event("sinterstore")));
+    .on_keys(|cx, args, out| {
+        store(
+            cx,
+            args,
+            out,
+            SetOperation::Intersection,
+            event("sinterstore"),
+        )
+    });
 
 /// `SUNIONSTORE destination key [key ...]`
 pub(super) static SUNIONSTORE: Command = Command::new("sunionstore", Group::Set, -3)
@@ -94,7 +102,7 @@ pub(super) static SUNIONSTORE: Command = Command::new("sunionstore", Group::Set,
     )
     .complexity(SUM_COST)
     .takes_long()
-    .on_keys(|cx, args, out| store(cx, args, out, Operation::Union, event("sunionstore")));
+    .on_keys(|cx, args, out| store(cx, args, out, SetOperation::Union, event("sunionstore")));
 
 /// `SDIFFSTORE destination key [key ...]`
 pub(super) static SDIFFSTORE: Command = Command::new("sdiffstore", Group::Set, -3)
@@ -107,7 +115,7 @@ pub(super) static SDIFFSTORE: Command = Command::new("sdiffstore", Group::Set, -
     )
     .complexity(SUM_COST)
     .takes_long()
-    .on_keys(|cx, args, out| store(cx, args, out, Operation::Difference, event("sdiffstore")));
+    .on_keys(|cx, args, out| store(cx, args, out, SetOperation::Difference, event("sdiffstore")));
 
 /// `SINTERCARD numkeys key [key ...] [LIMIT limit]`
 pub(super) static SINTERCARD: Command = Command::new("sintercard", Group::Set, -3)
@@ -120,7 +128,7 @@ pub(super) static SINTERCARD: Command = Command::new("sintercard", Group::Set, -
     )
     .complexity(INTERSECTION_COST)
     .takes_long()
-    .on_keys(|cx, args, out| cardinality(cx, args, out, Operation::Intersection));
+    .on_keys(|cx, args, out| cardinality(cx, args, out, SetOperation::Intersection));
 
 /// `SUNIONCARD numkeys key [key ...] [APPROX] [LIMIT limit]`
 pub(super) static SUNIONCARD: Command = Command::new("sunioncard", Group::Set, -3)
@@ -133,7 +141,7 @@ pub(super) static SUNIONCARD: Command = Command::new("sunioncard", Group::Set, -
     )
     .complexity(SUM_COST)
     .takes_long()
-    .on_keys(|cx, args, out| cardinality(cx, args, out, Operation::Union));
+    .on_keys(|cx, args, out| cardinality(cx, args, out, SetOperation::Union));
 
 /// `SDIFFCARD numkeys key [key ...] [LIMIT limit]`
 pub(super) static SDIFFCARD: Command = Command::new("sdiffcard", Group::Set, -3)
@@ -146,20 +154,20 @@ pub(super) static SDIFFCARD: Command = Command::new("sdiffcard", Group::Set, -3)
     )
     .complexity(SUM_COST)
     .takes_long()
-    .on_keys(|cx, args, out| cardinality(cx, args, out, Operation::Difference));
+    .on_keys(|cx, args, out| cardinality(cx, args, out, SetOperation::Difference));
 
 fn reply(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     out: &mut Out,
-    operation: Operation,
+    operation: SetOperation,
 ) -> CommandResult {
     look_up(cx, args, args.keys())?;
     let sources = sources(cx, args, args.keys());
     cx.scales().weigh(visited(operation, &sources))?;
     // Only a union of several sets yields members more than once.
     let mut seen =
-        (operation == Operation::Union && sources.len() > 1).then(|| Members::new(cx.seed()));
+        (operation == SetOperation::Union && sources.len() > 1).then(|| Members::new(cx.seed()));
     let mark = out.later();
     let mut count = 0;
     combine(operation, &sources, cx, |member| {
@@ -179,7 +187,7 @@ fn store(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     out: &mut Out,
-    operation: Operation,
+    operation: SetOperation,
     event: Event,
 ) -> CommandResult {
     let limits = limits(cx);
@@ -214,7 +222,7 @@ fn cardinality(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     out: &mut Out,
-    operation: Operation,
+    operation: SetOperation,
 ) -> CommandResult {
     let numkeys = args
         .integer(1)
@@ -228,7 +236,7 @@ fn cardinality(
     let (mut limit, mut is_rough) = (0, false);
     let mut at = 2 + numkeys;
     while at < args.len() {
-        if operation == Operation::Union && args.is(at, "approx") {
+        if operation == SetOperation::Union && args.is(at, "approx") {
             is_rough = true;
             at += 1;
             continue;
@@ -253,12 +261,12 @@ fn cardinality(
         count != limit
     };
     match operation {
-        Operation::Intersection => intersect(&sources, counts),
-        Operation::Difference => subtract(&sources, cx, counts),
-        Operation::Union if is_rough => {
+        SetOperation::Intersection => intersect(&sources, counts),
+        SetOperation::Difference => subtract(&sources, cx, counts),
+        SetOperation::Union if is_rough => {
             count = limit.min(estimated_union(&sources));
         }
-        Operation::Union => {
+        SetOperation::Union => {
             let mut seen = (sources.len() > 1).then(|| Members::new(cx.seed()));
             let mut goes_on = true;
             for set in sources.iter().filter_map(|source| source.set) {
@@ -280,7 +288,7 @@ fn cardinality(
 }
 
 /// Estimates the size of a union, without the memory that computing it would take: with a standard error of 0.81 %.
-fn estimated_union(sources: &[Source<'_>]) -> usize {
+fn estimated_union(sources: &[SetOperand<'_>]) -> usize {
     let mut registers = Registers::new();
     for set in sources.iter().filter_map(|source| source.set) {
         set.for_each(|member| member.with_bytes(|member| registers.add(member)));
@@ -290,12 +298,12 @@ fn estimated_union(sources: &[Source<'_>]) -> usize {
 
 /// One of the sets that a command reads; none if the key does not exist.
 #[derive(Clone, Copy)]
-struct Source<'a> {
+struct SetOperand<'a> {
     key: &'a [u8],
     set: Option<SetRef<'a>>,
 }
 
-impl Source<'_> {
+impl SetOperand<'_> {
     fn len(&self) -> usize {
         self.set.map_or(0, SetRef::len)
     }
@@ -311,9 +319,9 @@ fn look_up(cx: &mut ShardCx<'_>, args: &Args<'_>, keys: &[RoutedKey]) -> Command
 }
 
 /// Returns the sets under keys that have just been looked up.
-fn sources<'c>(cx: &'c ShardCx<'_>, args: &Args<'c>, keys: &[RoutedKey]) -> Vec<Source<'c>> {
+fn sources<'c>(cx: &'c ShardCx<'_>, args: &Args<'c>, keys: &[RoutedKey]) -> Vec<SetOperand<'c>> {
     let due_ms = cx.elements_due_ms();
-    let source = |routed: &RoutedKey| Source {
+    let source = |routed: &RoutedKey| SetOperand {
         key: args.get(routed.argument as usize),
         set: cx
             .peek(routed, &args.key_of(routed))
@@ -323,32 +331,32 @@ fn sources<'c>(cx: &'c ShardCx<'_>, args: &Args<'c>, keys: &[RoutedKey]) -> Vec<
 }
 
 /// Returns an upper bound of the members examined.
-fn visited(operation: Operation, sources: &[Source<'_>]) -> usize {
-    let lens = sources.iter().map(Source::len);
+fn visited(operation: SetOperation, sources: &[SetOperand<'_>]) -> usize {
+    let lens = sources.iter().map(SetOperand::len);
     match operation {
-        Operation::Intersection => lens.min().unwrap_or(0),
-        Operation::Union | Operation::Difference => lens.sum(),
+        SetOperation::Intersection => lens.min().unwrap_or(0),
+        SetOperation::Union | SetOperation::Difference => lens.sum(),
     }
 }
 
 /// Calls `f` with the members of the result; those of a union may be repeated.
 fn combine(
-    operation: Operation,
-    sources: &[Source<'_>],
+    operation: SetOperation,
+    sources: &[SetOperand<'_>],
     cx: &ShardCx<'_>,
     mut f: impl FnMut(Element<'_>),
 ) {
     match operation {
-        Operation::Intersection => intersect(sources, |member| {
+        SetOperation::Intersection => intersect(sources, |member| {
             f(member);
             true
         }),
-        Operation::Union => {
+        SetOperation::Union => {
             for set in sources.iter().filter_map(|source| source.set) {
                 set.for_each(&mut f);
             }
         }
-        Operation::Difference => subtract(sources, cx, |member| {
+        SetOperation::Difference => subtract(sources, cx, |member| {
             f(member);
             true
         }),
@@ -357,7 +365,7 @@ fn combine(
 
 /// Calls `f` with the members that all sets have, as long as it returns true: each member of the smallest set is
 /// searched in the others.
-fn intersect(sources: &[Source<'_>], mut f: impl FnMut(Element<'_>) -> bool) {
+fn intersect(sources: &[SetOperand<'_>], mut f: impl FnMut(Element<'_>) -> bool) {
     let Some(mut sets) = sources
         .iter()
         .map(|source| source.set)
@@ -376,7 +384,7 @@ fn intersect(sources: &[Source<'_>], mut f: impl FnMut(Element<'_>) -> bool) {
 /// Either each of the first set's members is searched in the others, which takes N steps for each of them; or the
 /// first set is copied and all others' members are removed from the copy, which takes as many steps as there are
 /// members. A member found early ends its search, so the first way is estimated to take half of its maximum.
-fn subtract(sources: &[Source<'_>], cx: &ShardCx<'_>, mut f: impl FnMut(Element<'_>) -> bool) {
+fn subtract(sources: &[SetOperand<'_>], cx: &ShardCx<'_>, mut f: impl FnMut(Element<'_>) -> bool) {
     let Some((first, others)) = sources.split_first() else {
         return;
     };

@@ -20,13 +20,13 @@ use super::context::ShardCx;
 use super::declaration::Command;
 use super::element_deadline::log_names;
 use crate::config::Config;
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::structures::intset;
-use basalt_core::structures::table::Place;
+use basalt_core::structures::table::TablePosition;
 use basalt_engine::Key;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::Keyspace;
-use basalt_engine::value::set::{Limits, SetRef};
+use basalt_engine::value::set::{SetLimits, SetRef};
 
 pub(super) static TABLE: &[&Command] = &[
     &member::SADD,
@@ -67,14 +67,14 @@ const fn event(name: &'static str) -> Event {
 }
 
 /// Returns the current limits of small sets.
-pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
+pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> SetLimits {
     limits_of(cx.config, cx.seed(), cx.elements_due_ms())
 }
 
 /// Returns the limits of small sets under a configuration, at a given time.
-pub(in crate::command) fn limits_of(config: &Config, seed: Seed, now_ms: u64) -> Limits {
+pub(in crate::command) fn limits_of(config: &Config, seed: HashSeed, now_ms: u64) -> SetLimits {
     let count = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
-    Limits {
+    SetLimits {
         // Prevents an intset of gibibytes, whatever is configured.
         intset_entries: count(config.set_max_intset_entries).min(intset::MEMBERS_MAX - 1),
         listpack_entries: count(config.set_max_listpack_entries),
@@ -85,7 +85,7 @@ pub(in crate::command) fn limits_of(config: &Config, seed: Seed, now_ms: u64) ->
 }
 
 /// Returns the set at a place.
-fn at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> SetRef<'k> {
+fn at<'k>(keyspace: &'k Keyspace<'_>, place: TablePosition) -> SetRef<'k> {
     SetRef::of(keyspace.entry(place), keyspace.elements_due_ms())
 }
 
@@ -93,7 +93,7 @@ fn at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> SetRef<'k> {
 /// a new one, but for a replica, whose clock may be behind, it still exists.
 fn lapsed<'a>(
     keyspace: &Keyspace<'_>,
-    place: Place,
+    place: TablePosition,
     is_logged: bool,
     members: impl Iterator<Item = &'a [u8]>,
 ) -> Vec<&'a [u8]> {
@@ -116,7 +116,7 @@ fn log_lapsed(cx: &mut ShardCx<'_>, args: &Args<'_>, key: &[u8], lapsed: &[&[u8]
 }
 
 /// Records that members were removed from a set, and deletes it if none is left.
-fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place, event: Event) {
+fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: TablePosition, event: Event) {
     let is_empty = at(keyspace, place).is_empty();
     if is_empty {
         keyspace.delete_over(place);

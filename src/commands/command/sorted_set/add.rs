@@ -16,7 +16,7 @@ const INCREASED: Event = event("zincr");
 
 /// The rules for adding members and changing scores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::command) struct Rules {
+pub(in crate::command) struct ZaddOptions {
     /// `NX`: only add.
     pub(in crate::command) only_new: bool,
     /// `XX`: add nothing.
@@ -31,7 +31,7 @@ pub(in crate::command) struct Rules {
 
 /// The outcome for the members.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(in crate::command) struct Outcome {
+pub(in crate::command) struct ZaddOutcome {
     /// Members that are new.
     pub(in crate::command) added: i64,
     /// Members whose score has changed.
@@ -42,9 +42,9 @@ pub(in crate::command) struct Outcome {
     is_nan: bool,
 }
 
-impl Rules {
+impl ZaddOptions {
     /// Returns the new score of a member, if it gets one.
-    fn decide(self, given: f64, old: Option<f64>, outcome: &mut Outcome) -> Option<f64> {
+    fn decide(self, given: f64, old: Option<f64>, outcome: &mut ZaddOutcome) -> Option<f64> {
         let Some(old) = old else {
             if self.only_old {
                 return None;
@@ -78,11 +78,11 @@ pub(in crate::command) fn add<'a>(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,
     members: impl Iterator<Item = (f64, &'a [u8])>,
-    rules: Rules,
-) -> Result<Outcome, CommandError> {
+    rules: ZaddOptions,
+) -> Result<ZaddOutcome, CommandError> {
     let limits = limits(cx);
     let mut keyspace = cx.at(key);
-    let mut outcome = Outcome::default();
+    let mut outcome = ZaddOutcome::default();
     let place = match keyspace.find_typed(key, DataType::SortedSet)? {
         Some(place) => place,
         None if rules.only_old => return Ok(outcome),
@@ -124,7 +124,7 @@ pub(super) static ZADD: Command = Command::new("zadd", Group::SortedSet, -4)
     .on_keys(zadd);
 
 fn zadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let mut rules = Rules::default();
+    let mut rules = ZaddOptions::default();
     let mut counts_changes = false;
     let mut at = 2;
     while at < args.len() {
@@ -191,9 +191,9 @@ pub(super) static ZINCRBY: Command = Command::new("zincrby", Group::SortedSet, 4
     .on_keys(zincrby);
 
 fn zincrby(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let rules = Rules {
+    let rules = ZaddOptions {
         increment: true,
-        ..Rules::default()
+        ..ZaddOptions::default()
     };
     let given = (score(args.get(2))?, args.get(3));
     let outcome = add(cx, &args.key(1), std::iter::once(given), rules)?;

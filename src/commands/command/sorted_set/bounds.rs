@@ -48,7 +48,7 @@ impl Ranks {
 
 /// A range as requested.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Bounds<'a> {
+pub(super) enum SortedSetRange<'a> {
     /// From one rank to another, both counted from the end if they are negative.
     Rank(i64, i64),
     Score(ScoreBound, ScoreBound),
@@ -71,17 +71,20 @@ pub(super) enum LexBound<'a> {
     Exclusive(&'a [u8]),
 }
 
-impl<'a> Bounds<'a> {
-    pub(super) fn scores(min: &[u8], max: &[u8]) -> Result<Bounds<'a>, CommandError> {
+impl<'a> SortedSetRange<'a> {
+    pub(super) fn scores(min: &[u8], max: &[u8]) -> Result<SortedSetRange<'a>, CommandError> {
         match (ScoreBound::parse(min), ScoreBound::parse(max)) {
-            (Some(min), Some(max)) => Ok(Bounds::Score(min, max)),
+            (Some(min), Some(max)) => Ok(SortedSetRange::Score(min, max)),
             _ => Err("ERR min or max is not a float".into()),
         }
     }
 
-    pub(super) fn members(min: &'a [u8], max: &'a [u8]) -> Result<Bounds<'a>, CommandError> {
+    pub(super) fn members(
+        min: &'a [u8],
+        max: &'a [u8],
+    ) -> Result<SortedSetRange<'a>, CommandError> {
         match (LexBound::parse(min), LexBound::parse(max)) {
-            (Some(min), Some(max)) => Ok(Bounds::Lex(min, max)),
+            (Some(min), Some(max)) => Ok(SortedSetRange::Lex(min, max)),
             _ => Err("ERR min or max not valid string range item".into()),
         }
     }
@@ -89,8 +92,8 @@ impl<'a> Bounds<'a> {
     /// Returns the ranks that the range covers. Only ranks are counted from the other end in a descending walk.
     pub(super) fn ranks(self, set: SortedSet<'_>, direction: Direction) -> Ranks {
         match self {
-            Bounds::Rank(start, stop) => by_rank(start, stop, set.len(), direction),
-            Bounds::Score(min, max) => {
+            SortedSetRange::Rank(start, stop) => by_rank(start, stop, set.len(), direction),
+            SortedSetRange::Score(min, max) => {
                 let from = set.rank_by_score(|score| {
                     score < min.score || (min.is_exclusive && score == min.score)
                 });
@@ -99,7 +102,7 @@ impl<'a> Bounds<'a> {
                 });
                 Ranks::new(from, to)
             }
-            Bounds::Lex(min, max) => {
+            SortedSetRange::Lex(min, max) => {
                 let from = match min {
                     LexBound::Least => 0,
                     LexBound::Greatest => return Ranks::NONE,

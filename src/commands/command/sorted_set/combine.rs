@@ -15,8 +15,8 @@ use crate::command::error::CommandError;
 use basalt_core::structures::listpack::Element;
 use basalt_engine::effect::Event;
 use basalt_engine::value::set::SetRef;
-use basalt_engine::value::sorted_set::{Members, SortedSet};
-use basalt_engine::value::{DataType, Kind};
+use basalt_engine::value::sorted_set::{ScoredMembers, SortedSet};
+use basalt_engine::value::{DataType, TypeEncoding};
 
 const SOURCES: &[KeySpec] = &[KeySpec::counted(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
 const STORED: &[KeySpec] = &[
@@ -32,7 +32,7 @@ const DIFFERENCE_COST: &str = "O(L)+O(M*log(M)) for L members of all sets, M in 
 
 /// The set operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operation {
+enum SortedSetOperation {
     Union,
     Intersection,
     /// The first set without the others.
@@ -75,7 +75,7 @@ fn number_or_zero(score: f64) -> f64 {
 
 /// One of the sets, if it exists.
 #[derive(Clone, Copy)]
-struct Source<'a> {
+struct SortedSetOperand<'a> {
     set: Option<Read<'a>>,
     weight: f64,
     /// The hash of its key: equal for a key that is named twice.
@@ -121,7 +121,7 @@ impl Read<'_> {
     }
 }
 
-impl Source<'_> {
+impl SortedSetOperand<'_> {
     fn len(&self) -> usize {
         self.set.map_or(0, Read::len)
     }
@@ -132,12 +132,12 @@ impl Source<'_> {
 }
 
 /// Returns an upper bound of the members examined.
-fn visited(operation: Operation, sources: &[Source<'_>]) -> usize {
-    let mut lens = sources.iter().map(Source::len);
+fn visited(operation: SortedSetOperation, sources: &[SortedSetOperand<'_>]) -> usize {
+    let mut lens = sources.iter().map(SortedSetOperand::len);
     match operation {
-        Operation::Intersection => lens.min().unwrap_or(0),
-        Operation::Union => lens.sum(),
-        Operation::Difference => lens.next().unwrap_or(0),
+        SortedSetOperation::Intersection => lens.min().unwrap_or(0),
+        SortedSetOperation::Union => lens.sum(),
+        SortedSetOperation::Difference => lens.next().unwrap_or(0),
     }
 }
 
@@ -151,7 +151,7 @@ struct Combination {
 
 /// The form of a command, which determines its options.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum ZsetCombineForm {
     Reply,
     Store,
     Count,
@@ -179,8 +179,8 @@ impl Combination {
         args: &Args<'_>,
         from: usize,
         numkeys: usize,
-        operation: Operation,
-        form: Form,
+        operation: SortedSetOperation,
+        form: ZsetCombineForm,
     ) -> Result<Combination, CommandError> {
         let mut request = Combination {
             weights: Vec::new(),
@@ -188,7 +188,8 @@ impl Combination {
             with_scores: false,
             limit: usize::MAX,
         };
-        let joins_scores = operation != Operation::Difference && form != Form::Count;
+        let joins_scores =
+            operation != SortedSetOperation::Difference && form != ZsetCombineForm::Count;
         let mut at = from;
         while at < args.len() {
             let left = args.len() - at;
@@ -211,10 +212,10 @@ impl Combination {
                     return Err(CommandError::Syntax);
                 };
                 at += 2;
-            } else if form == Form::Reply && args.is(at, "withscores") {
+            } else if form == ZsetCombineForm::Reply && args.is(at, "withscores") {
                 request.with_scores = true;
                 at += 1;
-            } else if form == Form::Count && left >= 2 && args.is(at, "limit") {
+            } else if form == ZsetCombineForm::Count && left >= 2 && args.is(at, "limit") {
                 let limit = args.integer(at + 1).ok();
                 let limit = limit
                     .and_then(|limit| usize::try_from(limit).ok())
@@ -249,12 +250,12 @@ fn sources<'c>(
     args: &Args<'_>,
     keys: &[RoutedKey],
     weights: &[f64],
-) -> Vec<Source<'c>> {
+) -> Vec<SortedSetOperand<'c>> {
     let due_ms = cx.elements_due_ms();
     let source = |(number, routed): (usize, &RoutedKey)| {
         let entry = cx.peek(routed, &args.key_of(routed));
-        Source {
-            set: entry.and_then(|entry| match Kind(entry.kind()).data_type() {
+        SortedSetOperand {
+            set: entry.and_then(|entry| match TypeEncoding(entry.kind()).data_type() {
                 DataType::SortedSet => Some(Read::Sorted(SortedSet::of(entry))),
                 DataType::Set => Some(Read::Plain(SetRef::of(entry, due_ms))),
                 _ => None,
@@ -268,11 +269,11 @@ fn sources<'c>(
 
 /// Calls `f` with the members that all sources have, and their aggregated scores, as long as it returns true.
 fn intersect(
-    sources: &mut [Source<'_>],
+    sources: &mut [SortedSetOperand<'_>],
     aggregate: Aggregate,
     mut f: impl FnMut(Element<'_>, f64) -> bool,
 ) {
-    sources.sort_by_key(Source::len);
+    sources.sort_by_key(SortedSetOperand::len);
     let Some((first, others)) = sources.split_first() else {
         return;
     };
@@ -297,8 +298,8 @@ fn intersect(
 }
 
 /// Returns the members of all sources, with their aggregated scores.
-fn unite(sources: &mut [Source<'_>], aggregate: Aggregate) -> Members {
-    sources.sort_by_key(Source::len);
+fn unite(sources: &mut [SortedSetOperand<'_>], aggregate: Aggregate) -> ScoredMembers {
+    sources.sort_by_key(SortedSetOperand::len);
     let mut found: HashMap<Vec<u8>, f64> = HashMap::new();
     for source in sources.iter() {
         let Some(set) = source.set else {
@@ -319,13 +320,13 @@ fn unite(sources: &mut [Source<'_>], aggregate: Aggregate) -> Members {
 }
 
 /// Returns the members that only the first source has.
-fn subtract(sources: &[Source<'_>]) -> Members {
-    let mut members = Members::new();
+fn subtract(sources: &[SortedSetOperand<'_>]) -> ScoredMembers {
+    let mut members = ScoredMembers::new();
     if let Some((first, others)) = sources.split_first()
         && let Some(set) = first.set
     {
         set.while_each(|member, score| {
-            let has_it = |other: &Source<'_>| {
+            let has_it = |other: &SortedSetOperand<'_>| {
                 other.hash == first.hash || other.set.is_some_and(|set| set.score(member).is_some())
             };
             if !others.iter().any(has_it) {
@@ -341,9 +342,9 @@ fn combine(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     numkeys_at: usize,
-    operation: Operation,
-    form: Form,
-) -> Result<(Members, Combination), CommandError> {
+    operation: SortedSetOperation,
+    form: ZsetCombineForm,
+) -> Result<(ScoredMembers, Combination), CommandError> {
     let numkeys = numkeys(cx, args, numkeys_at)?;
     let keys = &args.keys()[args.keys().len() - numkeys..];
     look_up(cx, args, keys)?;
@@ -351,10 +352,10 @@ fn combine(
     let mut sources = sources(cx, args, keys, &request.weights);
     cx.scales().weigh(visited(operation, &sources))?;
     let members = match operation {
-        Operation::Union => unite(&mut sources, request.aggregate),
-        Operation::Difference => subtract(&sources),
-        Operation::Intersection => {
-            let mut members = Members::new();
+        SortedSetOperation::Union => unite(&mut sources, request.aggregate),
+        SortedSetOperation::Difference => subtract(&sources),
+        SortedSetOperation::Intersection => {
+            let mut members = ScoredMembers::new();
             intersect(&mut sources, request.aggregate, |member, score| {
                 members.push((member.to_vec(), score));
                 true
@@ -369,9 +370,9 @@ fn reply(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     out: &mut Out,
-    operation: Operation,
+    operation: SortedSetOperation,
 ) -> CommandResult {
-    let (mut members, request) = combine(cx, args, 1, operation, Form::Reply)?;
+    let (mut members, request) = combine(cx, args, 1, operation, ZsetCombineForm::Reply)?;
     members.sort_by(|one, two| {
         let by_score = one.1.partial_cmp(&two.1);
         by_score
@@ -389,10 +390,10 @@ fn store_result(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     out: &mut Out,
-    operation: Operation,
+    operation: SortedSetOperation,
     event: Event,
 ) -> CommandResult {
-    let (members, request) = combine(cx, args, 2, operation, Form::Store)?;
+    let (members, request) = combine(cx, args, 2, operation, ZsetCombineForm::Store)?;
     if request.aggregate == Aggregate::Count {
         log_members(cx, &args.key(1), &members);
     }
@@ -413,7 +414,7 @@ pub(super) static ZUNION: Command = Command::new("zunion", Group::SortedSet, -3)
     .complexity(UNION_COST)
     .history(COUNTS)
     .takes_long()
-    .on_keys(|cx, args, out| reply(cx, args, out, Operation::Union));
+    .on_keys(|cx, args, out| reply(cx, args, out, SortedSetOperation::Union));
 
 /// `ZINTER numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>] [WITHSCORES]`
 pub(super) static ZINTER: Command = Command::new("zinter", Group::SortedSet, -3)
@@ -428,7 +429,7 @@ pub(super) static ZINTER: Command = Command::new("zinter", Group::SortedSet, -3)
     .complexity(INTERSECTION_COST)
     .history(COUNTS)
     .takes_long()
-    .on_keys(|cx, args, out| reply(cx, args, out, Operation::Intersection));
+    .on_keys(|cx, args, out| reply(cx, args, out, SortedSetOperation::Intersection));
 
 /// `ZDIFF numkeys key [key ...] [WITHSCORES]`
 pub(super) static ZDIFF: Command = Command::new("zdiff", Group::SortedSet, -3)
@@ -441,7 +442,7 @@ pub(super) static ZDIFF: Command = Command::new("zdiff", Group::SortedSet, -3)
     )
     .complexity(DIFFERENCE_COST)
     .takes_long()
-    .on_keys(|cx, args, out| reply(cx, args, out, Operation::Difference));
+    .on_keys(|cx, args, out| reply(cx, args, out, SortedSetOperation::Difference));
 
 /// `ZUNIONSTORE destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>]`
 pub(super) static ZUNIONSTORE: Command = Command::new("zunionstore", Group::SortedSet, -4)
@@ -456,7 +457,15 @@ pub(super) static ZUNIONSTORE: Command = Command::new("zunionstore", Group::Sort
     .complexity(UNION_COST)
     .history(COUNTS)
     .takes_long()
-    .on_keys(|cx, args, out| store_result(cx, args, out, Operation::Union, event("zunionstore")));
+    .on_keys(|cx, args, out| {
+        store_result(
+            cx,
+            args,
+            out,
+            SortedSetOperation::Union,
+            event("zunionstore"),
+        )
+    });
 
 /// `ZINTERSTORE destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>]`
 pub(super) static ZINTERSTORE: Command = Command::new("zinterstore", Group::SortedSet, -4)
@@ -472,7 +481,13 @@ pub(super) static ZINTERSTORE: Command = Command::new("zinterstore", Group::Sort
     .history(COUNTS)
     .takes_long()
     .on_keys(|cx, args, out| {
-        store_result(cx, args, out, Operation::Intersection, event("zinterstore"))
+        store_result(
+            cx,
+            args,
+            out,
+            SortedSetOperation::Intersection,
+            event("zinterstore"),
+        )
     });
 
 /// `ZDIFFSTORE destination numkeys key [key ...]`
@@ -487,7 +502,13 @@ pub(super) static ZDIFFSTORE: Command = Command::new("zdiffstore", Group::Sorted
     .complexity(DIFFERENCE_COST)
     .takes_long()
     .on_keys(|cx, args, out| {
-        store_result(cx, args, out, Operation::Difference, event("zdiffstore"))
+        store_result(
+            cx,
+            args,
+            out,
+            SortedSetOperation::Difference,
+            event("zdiffstore"),
+        )
     });
 
 /// `ZINTERCARD numkeys key [key ...] [LIMIT limit]`
@@ -510,12 +531,12 @@ fn zintercard(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
         args,
         2 + numkeys,
         numkeys,
-        Operation::Intersection,
-        Form::Count,
+        SortedSetOperation::Intersection,
+        ZsetCombineForm::Count,
     )?;
     let mut sources = sources(cx, args, args.keys(), &[]);
     cx.scales()
-        .weigh(visited(Operation::Intersection, &sources))?;
+        .weigh(visited(SortedSetOperation::Intersection, &sources))?;
     let mut count = 0;
     intersect(&mut sources, Aggregate::Sum, |_, _| {
         count += 1;

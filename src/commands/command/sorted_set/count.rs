@@ -1,6 +1,6 @@
 //! Commands that count and remove ranges.
 
-use super::bounds::Bounds;
+use super::bounds::SortedSetRange;
 use super::{event, limits, read, took_out};
 use crate::command::Args;
 use crate::command::Out;
@@ -19,7 +19,7 @@ fn count(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     out: &mut Out,
-    bounds: Bounds<'_>,
+    bounds: SortedSetRange<'_>,
 ) -> CommandResult {
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
@@ -41,7 +41,7 @@ pub(super) static ZCOUNT: Command = Command::new("zcount", Group::SortedSet, 4)
     .complexity(COUNT_COST)
     .takes_long()
     .on_keys(|cx, args, out| {
-        let bounds = Bounds::scores(args.get(2), args.get(3))?;
+        let bounds = SortedSetRange::scores(args.get(2), args.get(3))?;
         count(cx, args, out, bounds)
     });
 
@@ -57,7 +57,7 @@ pub(super) static ZLEXCOUNT: Command = Command::new("zlexcount", Group::SortedSe
     .complexity(COUNT_COST)
     .takes_long()
     .on_keys(|cx, args, out| {
-        let bounds = Bounds::members(args.get(2), args.get(3))?;
+        let bounds = SortedSetRange::members(args.get(2), args.get(3))?;
         count(cx, args, out, bounds)
     });
 
@@ -65,7 +65,7 @@ fn remove(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     out: &mut Out,
-    bounds: Bounds<'_>,
+    bounds: SortedSetRange<'_>,
     event: Event,
 ) -> CommandResult {
     let (limits, scales) = (limits(cx), cx.scales());
@@ -100,7 +100,7 @@ pub(super) static ZREMRANGEBYRANK: Command = Command::new("zremrangebyrank", Gro
     .complexity(REMOVE_COST)
     .takes_long()
     .on_keys(|cx, args, out| {
-        let bounds = Bounds::Rank(args.integer(2)?, args.integer(3)?);
+        let bounds = SortedSetRange::Rank(args.integer(2)?, args.integer(3)?);
         remove(cx, args, out, bounds, event("zremrangebyrank"))
     });
 
@@ -115,7 +115,7 @@ pub(super) static ZREMRANGEBYSCORE: Command = Command::new("zremrangebyscore", G
     .complexity(REMOVE_COST)
     .takes_long()
     .on_keys(|cx, args, out| {
-        let bounds = Bounds::scores(args.get(2), args.get(3))?;
+        let bounds = SortedSetRange::scores(args.get(2), args.get(3))?;
         remove(cx, args, out, bounds, event("zremrangebyscore"))
     });
 
@@ -130,6 +130,6 @@ pub(super) static ZREMRANGEBYLEX: Command = Command::new("zremrangebylex", Group
     .complexity(REMOVE_COST)
     .takes_long()
     .on_keys(|cx, args, out| {
-        let bounds = Bounds::members(args.get(2), args.get(3))?;
+        let bounds = SortedSetRange::members(args.get(2), args.get(3))?;
         remove(cx, args, out, bounds, event("zremrangebylex"))
     });

@@ -31,18 +31,18 @@ use super::element::reply_element;
 use super::error::CommandError;
 use crate::config::Config;
 use crate::config::values::ZsetIndex;
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::base::number;
 use basalt_core::structures::block::Content;
 use basalt_core::structures::listpack::Element;
-use basalt_core::structures::ordered::Form;
-use basalt_core::structures::table::Place;
+use basalt_core::structures::ordered::OrderedIndexType;
+use basalt_core::structures::table::TablePosition;
 use basalt_engine::Key;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::{Keyspace, WrongType};
 use basalt_engine::value::DataType;
 use basalt_engine::value::object::detached;
-use basalt_engine::value::sorted_set::{Limits, Members, SortedSet, SortedSetMut};
+use basalt_engine::value::sorted_set::{ScoredMembers, SortedSet, SortedSetLimits, SortedSetMut};
 
 pub(super) static TABLE: &[&Command] = &[
     &pop::BZMPOP,
@@ -90,19 +90,19 @@ pub(super) const fn event(name: &'static str) -> Event {
 }
 
 /// Returns the current limits of small sorted sets.
-pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
+pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> SortedSetLimits {
     limits_of(cx.config, cx.seed())
 }
 
 /// Returns the limits of small sorted sets under a configuration.
-pub(in crate::command) fn limits_of(config: &Config, seed: Seed) -> Limits {
+pub(in crate::command) fn limits_of(config: &Config, seed: HashSeed) -> SortedSetLimits {
     let count = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
-    Limits {
+    SortedSetLimits {
         members: count(config.zset_max_listpack_entries),
         member_bytes: count(config.zset_max_listpack_value),
         form: match config.zset_index {
-            ZsetIndex::Btree => Form::Tree,
-            ZsetIndex::Skiplist => Form::Skip,
+            ZsetIndex::Btree => OrderedIndexType::Tree,
+            ZsetIndex::Skiplist => OrderedIndexType::Skip,
         },
         seed,
     }
@@ -162,7 +162,7 @@ fn reply_scored(member: Element<'_>, score: f64, with_scores: bool, out: &mut Ou
 }
 
 /// Records that members were removed, and deletes the set if none is left.
-fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place, event: Event) {
+fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: TablePosition, event: Event) {
     let is_empty = SortedSet::of(keyspace.entry(place)).is_empty();
     if is_empty {
         keyspace.delete(place);
@@ -174,7 +174,7 @@ fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place, event: Eve
 }
 
 /// Logs that a key holds exactly these members, in place of a command that older servers do not know.
-pub(super) fn log_members(cx: &mut ShardCx<'_>, key: &Key<'_>, members: &Members) {
+pub(super) fn log_members(cx: &mut ShardCx<'_>, key: &Key<'_>, members: &ScoredMembers) {
     if !cx.is_logged() {
         return;
     }
@@ -200,7 +200,7 @@ pub(super) fn log_members(cx: &mut ShardCx<'_>, key: &Key<'_>, members: &Members
 pub(super) fn store(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,
-    mut members: Members,
+    mut members: ScoredMembers,
     event: Event,
     out: &mut Out,
 ) {

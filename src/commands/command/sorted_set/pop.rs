@@ -9,25 +9,25 @@ use crate::command::element::reply_element;
 use crate::command::error::CommandError;
 use crate::command::options;
 use basalt_core::structures::ordered::Direction;
-use basalt_core::structures::table::Place;
+use basalt_core::structures::table::TablePosition;
 use basalt_engine::Key;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::DataType;
-use basalt_engine::value::sorted_set::{Limits, SortedSet, SortedSetMut};
+use basalt_engine::value::sorted_set::{SortedSet, SortedSetLimits, SortedSetMut};
 
 const TAKEN: KeyFlags = KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE);
 
 /// The end from which members are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum PopEnd {
     Min,
     Max,
 }
 
 /// The format of the members in the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Style {
+enum ZpopReplyFormat {
     /// Members and scores in one array.
     Flat,
     /// A pair for each member.
@@ -41,42 +41,42 @@ enum Style {
 /// The removal from the chosen set.
 #[derive(Clone, Copy)]
 struct Pop {
-    end: End,
+    end: PopEnd,
     count: usize,
-    style: Style,
-    limits: Limits,
+    style: ZpopReplyFormat,
+    limits: SortedSetLimits,
 }
 
 impl Pop {
     /// Removes members from a set and replies with them.
-    fn run(self, keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place, out: &mut Out) {
+    fn run(self, keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: TablePosition, out: &mut Out) {
         let set = SortedSet::of(keyspace.entry(place));
         let len = set.len();
         let count = self.count.min(len);
         match self.style {
-            Style::Flat => out.array(count * 2),
-            Style::Pairs => out.array(count),
-            Style::KeyAndOne => {
+            ZpopReplyFormat::Flat => out.array(count * 2),
+            ZpopReplyFormat::Pairs => out.array(count),
+            ZpopReplyFormat::KeyAndOne => {
                 out.array(1 + count * 2);
                 out.bulk(key.bytes);
             }
-            Style::KeyAndPairs => {
+            ZpopReplyFormat::KeyAndPairs => {
                 out.array(2);
                 out.bulk(key.bytes);
                 out.array(count);
             }
         }
         let (from, direction) = match self.end {
-            End::Min => (0, Direction::Ascending),
-            End::Max => (len - count, Direction::Descending),
+            PopEnd::Min => (0, Direction::Ascending),
+            PopEnd::Max => (len - count, Direction::Descending),
         };
         for (member, score) in set.range(from, from + count, direction) {
             match self.style {
-                Style::Flat | Style::KeyAndOne => {
+                ZpopReplyFormat::Flat | ZpopReplyFormat::KeyAndOne => {
                     reply_element(member, out);
                     out.double(score);
                 }
-                Style::Pairs | Style::KeyAndPairs => {
+                ZpopReplyFormat::Pairs | ZpopReplyFormat::KeyAndPairs => {
                     if !out.is_resp3() {
                         out.array(2);
                     }
@@ -88,8 +88,8 @@ impl Pop {
             return;
         }
         let event = match self.end {
-            End::Min => event("zpopmin"),
-            End::Max => event("zpopmax"),
+            PopEnd::Min => event("zpopmin"),
+            PopEnd::Max => event("zpopmax"),
         };
         if count == len {
             keyspace.delete(place);
@@ -106,14 +106,14 @@ impl Pop {
     /// Logs a removal from a set of `len` members as the equivalent ZPOPMIN or ZPOPMAX.
     fn log(self, cx: &mut ShardCx<'_>, key: &[u8], len: usize) {
         let name = match self.end {
-            End::Min => b"ZPOPMIN",
-            End::Max => b"ZPOPMAX",
+            PopEnd::Min => b"ZPOPMIN",
+            PopEnd::Max => b"ZPOPMAX",
         };
         match self.style {
             // The commands are logged as they are.
-            Style::Flat | Style::Pairs => {}
-            Style::KeyAndOne => cx.log_instead([name.into(), key.into()]),
-            Style::KeyAndPairs => cx.log_taken(name, key, self.count.min(len)),
+            ZpopReplyFormat::Flat | ZpopReplyFormat::Pairs => {}
+            ZpopReplyFormat::KeyAndOne => cx.log_instead([name.into(), key.into()]),
+            ZpopReplyFormat::KeyAndPairs => cx.log_taken(name, key, self.count.min(len)),
         }
     }
 
@@ -153,7 +153,7 @@ pub(super) static ZPOPMIN: Command = Command::new("zpopmin", Group::SortedSet, -
         "Removes and returns the members with the lowest scores.",
     )
     .complexity(POP_COST)
-    .on_keys(|cx, args, out| pop(cx, args, out, End::Min));
+    .on_keys(|cx, args, out| pop(cx, args, out, PopEnd::Min));
 
 /// `ZPOPMAX key [count]`
 pub(super) static ZPOPMAX: Command = Command::new("zpopmax", Group::SortedSet, -2)
@@ -165,9 +165,9 @@ pub(super) static ZPOPMAX: Command = Command::new("zpopmax", Group::SortedSet, -
         "Removes and returns the members with the highest scores.",
     )
     .complexity(POP_COST)
-    .on_keys(|cx, args, out| pop(cx, args, out, End::Max));
+    .on_keys(|cx, args, out| pop(cx, args, out, PopEnd::Max));
 
-fn pop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, end: End) -> CommandResult {
+fn pop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, end: PopEnd) -> CommandResult {
     let count = match args.len() {
         2 => None,
         3 => {
@@ -184,8 +184,8 @@ fn pop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, end: End) -> Comman
         end,
         count: count.unwrap_or(1),
         style: match count {
-            Some(_) if out.is_resp3() => Style::Pairs,
-            _ => Style::Flat,
+            Some(_) if out.is_resp3() => ZpopReplyFormat::Pairs,
+            _ => ZpopReplyFormat::Flat,
         },
         limits: limits(cx),
     };
@@ -207,9 +207,9 @@ fn many(cx: &ShardCx<'_>, args: &Args<'_>, numkeys_at: usize) -> Result<Pop, Com
         return Err(CommandError::Syntax);
     }
     let end = if args.is(end_at, "min") {
-        End::Min
+        PopEnd::Min
     } else if args.is(end_at, "max") {
-        End::Max
+        PopEnd::Max
     } else {
         return Err(CommandError::Syntax);
     };
@@ -225,7 +225,7 @@ fn many(cx: &ShardCx<'_>, args: &Args<'_>, numkeys_at: usize) -> Result<Pop, Com
     Ok(Pop {
         end,
         count: count.unwrap_or(1),
-        style: Style::KeyAndPairs,
+        style: ZpopReplyFormat::KeyAndPairs,
         limits: limits(cx),
     })
 }
@@ -283,7 +283,7 @@ pub(super) static BZPOPMIN: Command = Command::new("bzpopmin", Group::SortedSet,
     )
     .complexity("O(log(N)) in a set of N members.")
     .history(TIMEOUT_HISTORY)
-    .on_keys(|cx, args, out| wait_for_one(cx, args, out, End::Min));
+    .on_keys(|cx, args, out| wait_for_one(cx, args, out, PopEnd::Min));
 
 /// `BZPOPMAX key [key ...] timeout`
 pub(super) static BZPOPMAX: Command = Command::new("bzpopmax", Group::SortedSet, -3)
@@ -296,13 +296,18 @@ pub(super) static BZPOPMAX: Command = Command::new("bzpopmax", Group::SortedSet,
     )
     .complexity("O(log(N)) in a set of N members.")
     .history(TIMEOUT_HISTORY)
-    .on_keys(|cx, args, out| wait_for_one(cx, args, out, End::Max));
+    .on_keys(|cx, args, out| wait_for_one(cx, args, out, PopEnd::Max));
 
-fn wait_for_one(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, end: End) -> CommandResult {
+fn wait_for_one(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+    end: PopEnd,
+) -> CommandResult {
     let pop = Pop {
         end,
         count: 1,
-        style: Style::KeyAndOne,
+        style: ZpopReplyFormat::KeyAndOne,
         limits: limits(cx),
     };
     pop_or_wait(cx, args, out, pop, args.len() - 1)

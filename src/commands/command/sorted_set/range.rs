@@ -1,6 +1,6 @@
 //! Members in order: ZRANGE, its older relatives, and ZRANGESTORE.
 
-use super::bounds::{Bounds, Ranks};
+use super::bounds::{Ranks, SortedSetRange};
 use super::{begin_members, event, reply_scored, store};
 use crate::command::Args;
 use crate::command::Out;
@@ -8,7 +8,7 @@ use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
 use basalt_core::structures::ordered::Direction;
-use basalt_core::structures::table::Place;
+use basalt_core::structures::table::TablePosition;
 use basalt_engine::Key;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::DataType;
@@ -26,7 +26,7 @@ enum By {
 
 /// The parameters that a command's name implies.
 #[derive(Clone, Copy)]
-struct Given {
+struct ImpliedParameters {
     /// Index of the key; the bounds follow it.
     key_at: usize,
     by: Option<By>,
@@ -34,9 +34,9 @@ struct Given {
     takes_scores: bool,
 }
 
-impl Given {
-    const fn new(by: By, direction: Direction) -> Given {
-        Given {
+impl ImpliedParameters {
+    const fn new(by: By, direction: Direction) -> ImpliedParameters {
+        ImpliedParameters {
             key_at: 1,
             by: Some(by),
             direction: Some(direction),
@@ -46,8 +46,8 @@ impl Given {
 }
 
 /// A parsed request.
-struct Wanted<'a> {
-    bounds: Bounds<'a>,
+struct ZrangeRequest<'a> {
+    bounds: SortedSetRange<'a>,
     direction: Direction,
     offset: i64,
     count: i64,
@@ -55,8 +55,8 @@ struct Wanted<'a> {
     with_scores: bool,
 }
 
-impl<'a> Wanted<'a> {
-    fn parse(args: &Args<'a>, given: Given) -> Result<Wanted<'a>, CommandError> {
+impl<'a> ZrangeRequest<'a> {
+    fn parse(args: &Args<'a>, given: ImpliedParameters) -> Result<ZrangeRequest<'a>, CommandError> {
         let (mut by, mut direction) = (given.by, given.direction);
         let mut limit = None;
         let mut with_scores = false;
@@ -100,11 +100,11 @@ impl<'a> Wanted<'a> {
             Direction::Descending => (args.get(second), args.get(first)),
         };
         let bounds = match by {
-            By::Rank => Bounds::Rank(args.integer(first)?, args.integer(second)?),
-            By::Score => Bounds::scores(min, max)?,
-            By::Lex => Bounds::members(min, max)?,
+            By::Rank => SortedSetRange::Rank(args.integer(first)?, args.integer(second)?),
+            By::Score => SortedSetRange::scores(min, max)?,
+            By::Lex => SortedSetRange::members(min, max)?,
         };
-        Ok(Wanted {
+        Ok(ZrangeRequest {
             bounds,
             direction,
             offset,
@@ -124,12 +124,17 @@ impl<'a> Wanted<'a> {
     }
 }
 
-fn find(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<Option<Place>, CommandError> {
+fn find(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<Option<TablePosition>, CommandError> {
     Ok(keyspace.read_typed(key, DataType::SortedSet)?)
 }
 
-fn reply(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, given: Given) -> CommandResult {
-    let wanted = Wanted::parse(args, given)?;
+fn reply(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+    given: ImpliedParameters,
+) -> CommandResult {
+    let wanted = ZrangeRequest::parse(args, given)?;
     let (key, scales) = (args.key(given.key_at), cx.scales());
     let mut keyspace = cx.at(&key);
     let Some(place) = find(&mut keyspace, &key)? else {
@@ -161,7 +166,7 @@ pub(super) static ZRANGE: Command = Command::new("zrange", Group::SortedSet, -4)
     )])
     .takes_long()
     .on_keys(|cx, args, out| {
-        let given = Given {
+        let given = ImpliedParameters {
             key_at: 1,
             by: None,
             direction: None,
@@ -181,7 +186,14 @@ pub(super) static ZREVRANGE: Command = Command::new("zrevrange", Group::SortedSe
     .complexity(COST)
     .deprecated("6.2.0", "`ZRANGE` with the `REV` argument")
     .takes_long()
-    .on_keys(|cx, args, out| reply(cx, args, out, Given::new(By::Rank, Direction::Descending)));
+    .on_keys(|cx, args, out| {
+        reply(
+            cx,
+            args,
+            out,
+            ImpliedParameters::new(By::Rank, Direction::Descending),
+        )
+    });
 
 /// `ZRANGEBYSCORE key min max [WITHSCORES] [LIMIT offset count]`
 pub(super) static ZRANGEBYSCORE: Command = Command::new("zrangebyscore", Group::SortedSet, -4)
@@ -195,7 +207,14 @@ pub(super) static ZRANGEBYSCORE: Command = Command::new("zrangebyscore", Group::
     .history(&[("2.0.0", "New option: `WITHSCORES`.")])
     .deprecated("6.2.0", "`ZRANGE` with the `BYSCORE` argument")
     .takes_long()
-    .on_keys(|cx, args, out| reply(cx, args, out, Given::new(By::Score, Direction::Ascending)));
+    .on_keys(|cx, args, out| {
+        reply(
+            cx,
+            args,
+            out,
+            ImpliedParameters::new(By::Score, Direction::Ascending),
+        )
+    });
 
 /// `ZREVRANGEBYSCORE key max min [WITHSCORES] [LIMIT offset count]`
 pub(super) static ZREVRANGEBYSCORE: Command =
@@ -211,7 +230,12 @@ pub(super) static ZREVRANGEBYSCORE: Command =
         .deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments")
         .takes_long()
         .on_keys(|cx, args, out| {
-            reply(cx, args, out, Given::new(By::Score, Direction::Descending))
+            reply(
+                cx,
+                args,
+                out,
+                ImpliedParameters::new(By::Score, Direction::Descending),
+            )
         });
 
 /// `ZRANGEBYLEX key min max [LIMIT offset count]`
@@ -225,7 +249,14 @@ pub(super) static ZRANGEBYLEX: Command = Command::new("zrangebylex", Group::Sort
     .complexity(COST)
     .deprecated("6.2.0", "`ZRANGE` with the `BYLEX` argument")
     .takes_long()
-    .on_keys(|cx, args, out| reply(cx, args, out, Given::new(By::Lex, Direction::Ascending)));
+    .on_keys(|cx, args, out| {
+        reply(
+            cx,
+            args,
+            out,
+            ImpliedParameters::new(By::Lex, Direction::Ascending),
+        )
+    });
 
 /// `ZREVRANGEBYLEX key max min [LIMIT offset count]`
 pub(super) static ZREVRANGEBYLEX: Command = Command::new("zrevrangebylex", Group::SortedSet, -4)
@@ -238,7 +269,14 @@ pub(super) static ZREVRANGEBYLEX: Command = Command::new("zrevrangebylex", Group
     .complexity(COST)
     .deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYLEX` arguments")
     .takes_long()
-    .on_keys(|cx, args, out| reply(cx, args, out, Given::new(By::Lex, Direction::Descending)));
+    .on_keys(|cx, args, out| {
+        reply(
+            cx,
+            args,
+            out,
+            ImpliedParameters::new(By::Lex, Direction::Descending),
+        )
+    });
 
 /// `ZRANGESTORE dst src min max [BYSCORE | BYLEX] [REV] [LIMIT offset count]`
 pub(super) static ZRANGESTORE: Command = Command::new("zrangestore", Group::SortedSet, -5)
@@ -257,13 +295,13 @@ pub(super) static ZRANGESTORE: Command = Command::new("zrangestore", Group::Sort
     .on_keys(zrangestore);
 
 fn zrangestore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let given = Given {
+    let given = ImpliedParameters {
         key_at: 2,
         by: None,
         direction: None,
         takes_scores: false,
     };
-    let wanted = Wanted::parse(args, given)?;
+    let wanted = ZrangeRequest::parse(args, given)?;
     let (source, scales) = (args.key(2), cx.scales());
     let mut keyspace = cx.at(&source);
     let members = match find(&mut keyspace, &source)? {

@@ -9,10 +9,10 @@ use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
 use crate::config::Config;
 use basalt_core::structures::block::Content;
 use basalt_engine::value::stream::trim::{Bound, References, Trimming};
-use basalt_engine::value::stream::{ENTRY_BYTES_MAX, Facts, NodeLimits, Stream, stream_entry};
+use basalt_engine::value::stream::{ENTRY_BYTES_MAX, Facts, NodeLimits, StreamValue, stream_entry};
 
 /// The arguments before the fields.
-struct Options {
+struct XaddOptions {
     trimming: Option<Trimming>,
     creates: bool,
     /// The producer's ID of the entry.
@@ -37,7 +37,7 @@ enum Of {
     Xtrim,
 }
 
-impl Options {
+impl XaddOptions {
     /// Parses the options. `has_run_before`: the request has run on another server, or on this one, so that forms are
     /// accepted that no client may send.
     fn parse(
@@ -45,7 +45,7 @@ impl Options {
         of: Of,
         config: &Config,
         has_run_before: bool,
-    ) -> Result<Options, CommandError> {
+    ) -> Result<XaddOptions, CommandError> {
         let mut bound = None;
         let mut references = None;
         let mut is_approximate = false;
@@ -104,7 +104,7 @@ impl Options {
             limit = is_approximate.then_some(0);
         }
         let trimming = trimming(of, bound, references, limit, is_approximate, config)?;
-        Ok(Options {
+        Ok(XaddOptions {
             trimming,
             creates,
             naming,
@@ -224,7 +224,7 @@ pub(super) static XADD: Command = Command::new("xadd", Group::Stream, -5)
     .on_keys(xadd);
 
 fn xadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let options = Options::parse(args, Of::Xadd, cx.config, cx.client.origin.has_run_before())?;
+    let options = XaddOptions::parse(args, Of::Xadd, cx.config, cx.client.origin.has_run_before())?;
     let limits = limits(cx.config);
     let first = options.id_at + 1;
     let parts = args.len().saturating_sub(first);
@@ -253,7 +253,7 @@ fn xadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     if let (Some(Named { producer, id }), Some(place)) = (&named, found) {
         let stream = stream_at(&keyspace, place);
         if let Some(entry) = stream.added_before(producer, id, now.unix_ms) {
-            edit_stream(&mut keyspace, place, Stream::note_duplicate);
+            edit_stream(&mut keyspace, place, StreamValue::note_duplicate);
             keyspace.wrote_beside(key.bytes, unnotified("xadd"));
             cx.log_nothing();
             reply_id(entry, out);
@@ -273,8 +273,9 @@ fn xadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     if bytes > ENTRY_BYTES_MAX {
         return Err("ERR Elements are too large to be stored".into());
     }
-    let place = found
-        .unwrap_or_else(|| keyspace.create(&key, || stream_entry(key.bytes, Stream::default())));
+    let place = found.unwrap_or_else(|| {
+        keyspace.create(&key, || stream_entry(key.bytes, StreamValue::default()))
+    });
     let trimmed = edit_stream(&mut keyspace, place, |stream| {
         stream.append(id, parts / 2, |at| args.get(first + at), limits);
         if let Some(named) = &named {
@@ -320,7 +321,7 @@ fn new_id(id: NewId, facts: Facts, now_ms: u64) -> Result<StreamId, CommandError
 fn log(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
-    options: &Options,
+    options: &XaddOptions,
     id: Option<StreamId>,
     length: u64,
 ) {
@@ -356,7 +357,7 @@ fn log(
 fn log_named(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
-    options: &Options,
+    options: &XaddOptions,
     named: &Named<'_>,
     (id, length, has_trimmed): (StreamId, u64, bool),
 ) {
@@ -422,7 +423,7 @@ pub(super) static XTRIM: Command = Command::new("xtrim", Group::Stream, -4)
     .on_keys(xtrim);
 
 fn xtrim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let options = Options::parse(
+    let options = XaddOptions::parse(
         args,
         Of::Xtrim,
         cx.config,

@@ -1,17 +1,17 @@
 //! Entries that change their consumer: XCLAIM by ID, XAUTOCLAIM by how long they have been pending.
 
-use super::logged::{self, Names, Position};
+use super::logged::{self, ConsumerNames, GroupReadPosition};
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId};
 use super::{edit_stream, event, interval_start, no_group, now_ms, reply_entry, reply_id};
 use super::{stream_at, strict_id, unnotified};
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::shown;
 use basalt_core::base::number;
-use basalt_core::structures::table::Place;
+use basalt_core::structures::table::TablePosition;
 use basalt_engine::Key;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::stream::consumer::Pending;
-use basalt_engine::value::stream::{Stream, stream_of};
+use basalt_engine::value::stream::{StreamValue, stream_of};
 
 /// `XCLAIM key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-milliseconds] [RETRYCOUNT count]
 /// [FORCE] [JUSTID] [LASTID id]`
@@ -96,7 +96,7 @@ impl Claim {
     /// and whether anything else changed.
     fn run(
         &self,
-        stream: &mut Stream,
+        stream: &mut StreamValue,
         names: (&[u8], &[u8]),
         now_ms: i64,
         claimed: &mut Vec<StreamId>,
@@ -155,7 +155,7 @@ fn place_with_group(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,
     group: &[u8],
-) -> Result<Place, CommandError> {
+) -> Result<TablePosition, CommandError> {
     keyspace
         .read_typed(key, DataType::Stream)?
         .filter(|place| stream_at(keyspace, *place).groups.get(group).is_some())
@@ -199,7 +199,7 @@ fn log(
         return;
     }
     let (key, routed) = (args.key(1), args.routed(1));
-    let names = Names {
+    let names = ConsumerNames {
         key: key.bytes,
         group: args.get(2),
         consumer: args.get(3),
@@ -208,7 +208,7 @@ fn log(
     let Some(group) = group.and_then(|stream| stream.groups.get(names.group)) else {
         return;
     };
-    let position = Position::of(group);
+    let position = GroupReadPosition::of(group);
     let pending = |id: &StreamId| Some((*id, group.pending(*id)?));
     let pending: Vec<(StreamId, Pending)> = claimed.iter().filter_map(pending).collect();
     cx.log_nothing();
@@ -222,7 +222,7 @@ fn log(
     }
 }
 
-fn reply_claimed(stream: &Stream, claimed: &[StreamId], only_ids: bool, out: &mut Out) {
+fn reply_claimed(stream: &StreamValue, claimed: &[StreamId], only_ids: bool, out: &mut Out) {
     out.array(claimed.len());
     for &id in claimed {
         match stream.range(id, id).next() {
@@ -295,7 +295,13 @@ impl AutoClaim {
         Ok(claim)
     }
 
-    fn run(&self, stream: &mut Stream, names: (&[u8], &[u8]), now_ms: i64, claimed: &mut Claimed) {
+    fn run(
+        &self,
+        stream: &mut StreamValue,
+        names: (&[u8], &[u8]),
+        now_ms: i64,
+        claimed: &mut Claimed,
+    ) {
         let group = stream.groups.get_mut(names.0);
         let Some((consumer, created)) = group.map(|group| group.see_consumer(names.1, now_ms))
         else {
@@ -304,7 +310,7 @@ impl AutoClaim {
         claimed.created = created;
         let mut attempts = self.count_max.saturating_mul(ATTEMPTS_PER_COUNT);
         let mut from = Some(self.start);
-        let next_pending = |stream: &Stream, from: Option<StreamId>| {
+        let next_pending = |stream: &StreamValue, from: Option<StreamId>| {
             let group = stream.groups.get(names.0)?;
             group.pending_between(from?, StreamId::MAX).next()
         };

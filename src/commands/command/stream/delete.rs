@@ -7,7 +7,7 @@ use super::logged;
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId};
 use super::{edit_stream, event, ids_from, stream_at, strict_id, unnotified};
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
-use basalt_engine::value::stream::Stream;
+use basalt_engine::value::stream::StreamValue;
 use basalt_engine::value::stream::trim::References;
 
 /// `XDEL key id [id ...]`
@@ -42,7 +42,7 @@ fn xdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
 
 /// The reply of Redis 8.2 for each ID.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum StreamDeleteReply {
     /// There is no such entry, or it was not pending.
     Absent = -1,
     Deleted = 1,
@@ -114,11 +114,11 @@ fn xdelex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let deletion = parse(args, 2)?;
     let references = deletion.references;
     let Some(place) = found else {
-        reply(&vec![Outcome::Absent; deletion.ids.len()], out);
+        reply(&vec![StreamDeleteReply::Absent; deletion.ids.len()], out);
         return Ok(());
     };
     let ids = deletion.ids(args)?;
-    let mut outcomes = vec![Outcome::Absent; ids.len()];
+    let mut outcomes = vec![StreamDeleteReply::Absent; ids.len()];
     let forgotten = match references {
         References::Delete if is_logged => pending_in_groups(stream_at(&keyspace, place), &ids),
         _ => Vec::new(),
@@ -130,12 +130,12 @@ fn xdelex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
             let may_go = references != References::Acknowledged || !is_needed(stream, *id);
             if !may_go {
                 if stream.contains(*id) {
-                    *outcome = Outcome::Needed;
+                    *outcome = StreamDeleteReply::Needed;
                 }
                 continue;
             }
             if stream.delete(*id) {
-                *outcome = Outcome::Deleted;
+                *outcome = StreamDeleteReply::Deleted;
             }
             if references == References::Delete {
                 stream.groups.forget(*id);
@@ -143,7 +143,7 @@ fn xdelex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
             }
         }
     });
-    if outcomes.contains(&Outcome::Deleted) {
+    if outcomes.contains(&StreamDeleteReply::Deleted) {
         keyspace.wrote(key.bytes, event("xdel"));
     } else if forgot {
         keyspace.wrote_beside(key.bytes, unnotified("xack"));
@@ -154,7 +154,7 @@ fn xdelex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 }
 
 /// Returns the pending entries among these IDs, by group.
-fn pending_in_groups(stream: &Stream, ids: &[StreamId]) -> Vec<(Vec<u8>, Vec<StreamId>)> {
+fn pending_in_groups(stream: &StreamValue, ids: &[StreamId]) -> Vec<(Vec<u8>, Vec<StreamId>)> {
     let groups = stream.groups.iter().map(|(name, group)| {
         let pending = ids.iter().filter(|id| group.pending(**id).is_some());
         (name.to_vec(), pending.copied().collect())
@@ -162,9 +162,9 @@ fn pending_in_groups(stream: &Stream, ids: &[StreamId]) -> Vec<(Vec<u8>, Vec<Str
     groups.collect()
 }
 
-fn deleted_of(ids: &[StreamId], outcomes: &[Outcome]) -> Vec<StreamId> {
+fn deleted_of(ids: &[StreamId], outcomes: &[StreamDeleteReply]) -> Vec<StreamId> {
     let all = ids.iter().zip(outcomes);
-    let deleted = all.filter(|(_, outcome)| **outcome == Outcome::Deleted);
+    let deleted = all.filter(|(_, outcome)| **outcome == StreamDeleteReply::Deleted);
     deleted.map(|(id, _)| *id).collect()
 }
 
@@ -207,7 +207,7 @@ fn xackdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     let deletion = parse(args, 3)?;
     let references = deletion.references;
     let place = found.filter(|place| stream_at(&keyspace, *place).groups.get(name).is_some());
-    let mut outcomes = vec![Outcome::Absent; deletion.ids.len()];
+    let mut outcomes = vec![StreamDeleteReply::Absent; deletion.ids.len()];
     let Some(place) = place else {
         reply(&outcomes, out);
         return Ok(());
@@ -230,19 +230,20 @@ fn xackdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
                 continue;
             }
             if references == References::Acknowledged && is_needed(stream, *id) {
-                *outcome = Outcome::Needed;
+                *outcome = StreamDeleteReply::Needed;
                 continue;
             }
             if references == References::Delete {
                 stream.groups.forget(*id);
             }
             deleted |= stream.delete(*id);
-            *outcome = Outcome::Deleted;
+            *outcome = StreamDeleteReply::Deleted;
         }
     });
     if deleted {
         keyspace.wrote(key.bytes, event("xdel"));
-    } else if references == References::Delete || outcomes.iter().any(|one| *one != Outcome::Absent)
+    } else if references == References::Delete
+        || outcomes.iter().any(|one| *one != StreamDeleteReply::Absent)
     {
         keyspace.wrote_beside(key.bytes, unnotified("xack"));
     }
@@ -251,11 +252,11 @@ fn xackdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     Ok(())
 }
 
-fn is_needed(stream: &Stream, id: StreamId) -> bool {
+fn is_needed(stream: &StreamValue, id: StreamId) -> bool {
     stream.groups.need(id, stream.groups.needed_from())
 }
 
-fn reply(outcomes: &[Outcome], out: &mut Out) {
+fn reply(outcomes: &[StreamDeleteReply], out: &mut Out) {
     out.array(outcomes.len());
     for outcome in outcomes {
         out.integer(*outcome as i64);

@@ -6,7 +6,7 @@ use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::shown;
 use basalt_core::base::number;
 use basalt_core::structures::block::Content;
-use basalt_engine::value::stream::Stream;
+use basalt_engine::value::stream::StreamValue;
 use basalt_engine::value::stream::consumer::DELIVERIES_MAX;
 
 /// `XNACK key group <SILENT | FAIL | FATAL> IDS numids id [id ...] [RETRYCOUNT count] [FORCE]`
@@ -24,7 +24,7 @@ pub(super) static XNACK: Command = Command::new("xnack", Group::Stream, -7)
 
 /// The change of the count of deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
+enum NackMode {
     /// The last delivery does not count.
     Silent,
     Fail,
@@ -33,19 +33,19 @@ enum Mode {
 }
 
 #[derive(Debug)]
-struct Return {
-    mode: Mode,
+struct XnackOptions {
+    mode: NackMode,
     ids: Vec<StreamId>,
     deliveries: Option<u64>,
     forces: bool,
 }
 
-impl Return {
-    fn parse(args: &Args<'_>) -> Result<Return, CommandError> {
+impl XnackOptions {
+    fn parse(args: &Args<'_>) -> Result<XnackOptions, CommandError> {
         let mode = match () {
-            () if args.is(3, "silent") => Mode::Silent,
-            () if args.is(3, "fail") => Mode::Fail,
-            () if args.is(3, "fatal") => Mode::Fatal,
+            () if args.is(3, "silent") => NackMode::Silent,
+            () if args.is(3, "fail") => NackMode::Fail,
+            () if args.is(3, "fatal") => NackMode::Fatal,
             () => return Err(CommandError::Syntax),
         };
         if !args.is(4, "ids") {
@@ -58,7 +58,7 @@ impl Return {
             return Err("ERR The `numids` parameter must match the number of arguments".into());
         }
         let texts = args.from(6).take(count);
-        let mut parsed = Return {
+        let mut parsed = XnackOptions {
             mode,
             ids: texts.map(strict_id).collect::<Result<Vec<_>, _>>()?,
             deliveries: None,
@@ -87,15 +87,15 @@ impl Return {
     fn deliveries_of(&self, before: Option<u64>) -> u64 {
         match (self.deliveries, self.mode, before) {
             (Some(count), ..) => count,
-            (None, Mode::Fatal, _) => DELIVERIES_MAX,
-            (None, Mode::Silent, Some(before)) => before.saturating_sub(1),
+            (None, NackMode::Fatal, _) => DELIVERIES_MAX,
+            (None, NackMode::Silent, Some(before)) => before.saturating_sub(1),
             (None, _, before) => before.unwrap_or(0),
         }
     }
 
     /// Returns entries to the group if possible, and adds them with their counts of deliveries to `returned`, which
     /// has the capacity.
-    fn run(&self, stream: &mut Stream, group: &[u8], returned: &mut Vec<(StreamId, u64)>) {
+    fn run(&self, stream: &mut StreamValue, group: &[u8], returned: &mut Vec<(StreamId, u64)>) {
         for &id in &self.ids {
             let exists = self.forces && stream.contains(id);
             let Some(group) = stream.groups.get_mut(group) else {
@@ -112,7 +112,7 @@ impl Return {
 }
 
 fn xnack(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let asked = Return::parse(args)?;
+    let asked = XnackOptions::parse(args)?;
     let (key, group) = (args.key(1), args.get(2));
     let mut keyspace = cx.at(&key);
     let place = keyspace

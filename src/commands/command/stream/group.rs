@@ -1,14 +1,16 @@
 //! XGROUP: creates and changes consumer groups.
 
-use super::{Args, Command, CommandError, CommandResult, DataType, Out, Place, ShardCx, StreamId};
+use super::{
+    Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId, TablePosition,
+};
 use super::{any_id, edit_stream, event, stream_at, strict_id};
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::{shown, shown_name};
 use crate::command::help::reply_help;
 use basalt_engine::Key;
 use basalt_engine::keyspace::Keyspace;
-use basalt_engine::value::stream::group::{Group as ConsumerGroup, UNKNOWN_READ};
-use basalt_engine::value::stream::{Stream, stream_entry};
+use basalt_engine::value::stream::group::{ConsumerGroup, UNKNOWN_READ};
+use basalt_engine::value::stream::{StreamValue, stream_entry};
 
 const INSERTS: &[KeySpec] = &[KeySpec::one(2, KeyFlags::RW.or(KeyFlags::INSERT))];
 const UPDATES: &[KeySpec] = &[KeySpec::one(2, KeyFlags::RW.or(KeyFlags::UPDATE))];
@@ -32,14 +34,14 @@ pub(super) static XGROUP: Command = Command::new("xgroup", Group::Stream, -2)
     ]);
 
 /// The options after the ID of CREATE and SETID.
-struct Options {
+struct XgroupOptions {
     makes_stream: bool,
     entries_read: i64,
 }
 
-impl Options {
-    fn parse(args: &Args<'_>, may_make: bool) -> Result<Options, CommandError> {
-        let mut options = Options {
+impl XgroupOptions {
+    fn parse(args: &Args<'_>, may_make: bool) -> Result<XgroupOptions, CommandError> {
+        let mut options = XgroupOptions {
             makes_stream: false,
             entries_read: UNKNOWN_READ,
         };
@@ -77,7 +79,7 @@ fn no_stream() -> CommandError {
 }
 
 /// Returns the stream, which must exist.
-fn find(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<Place, CommandError> {
+fn find(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<TablePosition, CommandError> {
     keyspace
         .find_typed(key, DataType::Stream)?
         .ok_or_else(no_stream)
@@ -88,7 +90,7 @@ fn find_group(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,
     name: &[u8],
-) -> Result<Place, CommandError> {
+) -> Result<TablePosition, CommandError> {
     let place = find(keyspace, key)?;
     match stream_at(keyspace, place).groups.get(name) {
         Some(_) => Ok(place),
@@ -107,7 +109,7 @@ pub(super) fn no_group_of(key: &[u8], group: &[u8]) -> CommandError {
 
 fn edit_group<R: Default>(
     keyspace: &mut Keyspace<'_>,
-    place: Place,
+    place: TablePosition,
     name: &[u8],
     change: impl FnOnce(&mut ConsumerGroup) -> R,
 ) -> R {
@@ -129,7 +131,7 @@ static CREATE: Command = Command::sub("xgroup|create", "create", Group::Stream, 
     .on_keys(create);
 
 fn create(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let options = Options::parse(args, true)?;
+    let options = XgroupOptions::parse(args, true)?;
     let key = args.key(2);
     let name = args.get(3);
     let mut keyspace = cx.at(&key);
@@ -149,8 +151,9 @@ fn create(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     if stream.is_some_and(|stream| stream.groups.get(name).is_some()) {
         return Err("BUSYGROUP Consumer Group name already exists".into());
     }
-    let place = found
-        .unwrap_or_else(|| keyspace.create(&key, || stream_entry(key.bytes, Stream::default())));
+    let place = found.unwrap_or_else(|| {
+        keyspace.create(&key, || stream_entry(key.bytes, StreamValue::default()))
+    });
     edit_stream(&mut keyspace, place, |stream| {
         let group = ConsumerGroup::new(last_id, options.entries_read);
         stream.groups.insert(name, group);
@@ -175,7 +178,7 @@ static SETID: Command = Command::sub("xgroup|setid", "setid", Group::Stream, -5)
     .on_keys(set_id);
 
 fn set_id(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let options = Options::parse(args, false)?;
+    let options = XgroupOptions::parse(args, false)?;
     let key = args.key(2);
     let name = args.get(3);
     let mut keyspace = cx.at(&key);

@@ -7,10 +7,10 @@ use super::{now_ms, reply_entries, reply_entry, reply_id, stream_at};
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::shown_name;
 use crate::command::help::reply_help;
-use basalt_engine::value::stream::Stream;
-use basalt_engine::value::stream::consumer::{Consumer, NEVER};
-use basalt_engine::value::stream::group::{Group as ConsumerGroup, UNKNOWN_READ};
-use basalt_engine::value::stream::producers::{ProducerFacts, Rules};
+use basalt_engine::value::stream::StreamValue;
+use basalt_engine::value::stream::consumer::{NEVER, StreamConsumer};
+use basalt_engine::value::stream::group::{ConsumerGroup, UNKNOWN_READ};
+use basalt_engine::value::stream::producers::{ProducerFacts, ProducerLimits};
 
 const KEY: &[KeySpec] = &[KeySpec::one(2, KeyFlags::RO.or(KeyFlags::ACCESS))];
 
@@ -62,7 +62,7 @@ fn consumers(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
 fn with_stream(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
-    show: impl FnOnce(&Stream) -> CommandResult,
+    show: impl FnOnce(&StreamValue) -> CommandResult,
 ) -> CommandResult {
     let key = args.key(2);
     let mut keyspace = cx.at(&key);
@@ -101,7 +101,7 @@ fn groups(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 }
 
 /// Writes how far a group has read: three pairs of a map.
-fn reply_progress(stream: &Stream, group: &ConsumerGroup, out: &mut Out) {
+fn reply_progress(stream: &StreamValue, group: &ConsumerGroup, out: &mut Out) {
     out.bulk(b"last-delivered-id");
     reply_id(group.last_id, out);
     out.bulk(b"entries-read");
@@ -194,7 +194,7 @@ fn full_count(args: &Args<'_>) -> Result<Option<u64>, CommandError> {
 }
 
 /// Replies with the stream's properties: seven pairs of a map.
-fn reply_facts(stream: &Stream, out: &mut Out) {
+fn reply_facts(stream: &StreamValue, out: &mut Out) {
     let facts = stream.facts();
     out.bulk(b"length");
     out.integer(facts.length as i64);
@@ -213,7 +213,7 @@ fn reply_facts(stream: &Stream, out: &mut Out) {
 }
 
 /// Replies with the figures of producers: six pairs of a map.
-fn reply_producers(stream: &Stream, usual: Rules, now_ms: u64, out: &mut Out) {
+fn reply_producers(stream: &StreamValue, usual: ProducerLimits, now_ms: u64, out: &mut Out) {
     let known = stream.producers();
     let facts = known.map_or(ProducerFacts::under(usual), |producers| producers.facts());
     let (producers, ids) = known.map_or((0, 0), |producers| producers.counts(now_ms));
@@ -230,7 +230,7 @@ fn reply_producers(stream: &Stream, usual: Rules, now_ms: u64, out: &mut Out) {
     }
 }
 
-fn reply_ends(stream: &Stream, out: &mut Out) {
+fn reply_ends(stream: &StreamValue, out: &mut Out) {
     out.bulk(b"groups");
     out.integer(stream.groups.len() as i64);
     let mut backwards = stream.range_reverse(StreamId::MIN, StreamId::MAX);
@@ -246,7 +246,7 @@ fn reply_ends(stream: &Stream, out: &mut Out) {
     }
 }
 
-fn reply_all(stream: &Stream, count_max: u64, out: &mut Out) {
+fn reply_all(stream: &StreamValue, count_max: u64, out: &mut Out) {
     out.bulk(b"entries");
     reply_entries(stream.all(), count_max, out);
     out.bulk(b"groups");
@@ -278,7 +278,7 @@ fn reply_all(stream: &Stream, count_max: u64, out: &mut Out) {
     }
 }
 
-fn reply_consumer(group: &ConsumerGroup, consumer: &Consumer, count_max: u64, out: &mut Out) {
+fn reply_consumer(group: &ConsumerGroup, consumer: &StreamConsumer, count_max: u64, out: &mut Out) {
     out.map(5);
     out.bulk(b"name");
     out.bulk(&consumer.name);

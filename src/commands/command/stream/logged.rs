@@ -4,11 +4,11 @@
 use super::{ShardCx, StreamId};
 use basalt_core::structures::block::Content;
 use basalt_engine::value::stream::consumer::Pending;
-use basalt_engine::value::stream::group::Group;
+use basalt_engine::value::stream::group::ConsumerGroup;
 
 /// A group of a stream and one of its consumers, by their names.
 #[derive(Clone, Copy)]
-pub(super) struct Names<'a> {
+pub(super) struct ConsumerNames<'a> {
     pub key: &'a [u8],
     pub group: &'a [u8],
     pub consumer: &'a [u8],
@@ -16,14 +16,14 @@ pub(super) struct Names<'a> {
 
 /// The position up to which a group has read.
 #[derive(Clone, Copy)]
-pub(super) struct Position {
+pub(super) struct GroupReadPosition {
     last_id: StreamId,
     entries_read: i64,
 }
 
-impl Position {
-    pub(super) fn of(group: &Group) -> Position {
-        Position {
+impl GroupReadPosition {
+    pub(super) fn of(group: &ConsumerGroup) -> GroupReadPosition {
+        GroupReadPosition {
             last_id: group.last_id,
             entries_read: group.entries_read,
         }
@@ -33,9 +33,9 @@ impl Position {
 /// Logs that entries are pending with the consumer, which also creates it.
 pub(super) fn claims(
     cx: &mut ShardCx<'_>,
-    names: Names<'_>,
+    names: ConsumerNames<'_>,
     pending: &[(StreamId, Pending)],
-    position: Position,
+    position: GroupReadPosition,
 ) {
     for (id, pending) in pending {
         let (id, last_id) = (id.text(), position.last_id.text());
@@ -63,7 +63,11 @@ pub(super) fn claims(
 }
 
 /// Logs the position up to which the group has read.
-pub(super) fn position(cx: &mut ShardCx<'_>, names: Names<'_>, position: Position) {
+pub(super) fn position(
+    cx: &mut ShardCx<'_>,
+    names: ConsumerNames<'_>,
+    position: GroupReadPosition,
+) {
     let (last_id, mut read) = (position.last_id.text(), itoa::Buffer::new());
     cx.log_instead(
         [
@@ -80,7 +84,7 @@ pub(super) fn position(cx: &mut ShardCx<'_>, names: Names<'_>, position: Positio
 }
 
 /// Logs that the consumer was created.
-pub(super) fn consumer(cx: &mut ShardCx<'_>, names: Names<'_>) {
+pub(super) fn consumer(cx: &mut ShardCx<'_>, names: ConsumerNames<'_>) {
     let (group, consumer) = (names.group, names.consumer);
     let request: [&[u8]; 5] = [b"XGROUP", b"CREATECONSUMER", names.key, group, consumer];
     cx.log_instead(request.map(Content::from));

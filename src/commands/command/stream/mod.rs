@@ -32,13 +32,13 @@ use super::context::ShardCx;
 use super::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use super::error::{CommandError, shown};
 use super::{Args, Out};
-use basalt_core::structures::table::Place;
+use basalt_core::structures::table::TablePosition;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::DataType;
 use basalt_engine::value::stream::id::{ParsedId, StreamId};
-use basalt_engine::value::stream::node::Item;
-use basalt_engine::value::stream::{Stream, stream_of, stream_of_mut};
+use basalt_engine::value::stream::node::StreamEntry;
+use basalt_engine::value::stream::{StreamValue, stream_of, stream_of_mut};
 
 pub(super) static TABLE: &[&Command] = &[
     &pending::XACK,
@@ -124,15 +124,15 @@ fn ids_from(args: &Args<'_>, first: usize) -> Result<Vec<StreamId>, CommandError
 // Streams in the keyspace ------------------------------------------------------------------------------
 
 /// Returns the stream at a place that a lookup for streams found.
-fn stream_at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> &'k Stream {
+fn stream_at<'k>(keyspace: &'k Keyspace<'_>, place: TablePosition) -> &'k StreamValue {
     stream_of(keyspace.entry(place)).expect("looked up as a stream")
 }
 
 /// Changes the stream at such a place. The result of `change` must own no memory.
 fn edit_stream<R>(
     keyspace: &mut Keyspace<'_>,
-    place: Place,
-    change: impl FnOnce(&mut Stream) -> R,
+    place: TablePosition,
+    change: impl FnOnce(&mut StreamValue) -> R,
 ) -> R {
     keyspace.edit(place, |entry| {
         change(stream_of_mut(entry).expect("looked up as a stream"))
@@ -160,7 +160,7 @@ fn reply_id(id: StreamId, out: &mut Out) {
 }
 
 /// Replies with an entry: its ID, and its names and values in turn.
-fn reply_entry(item: &Item<'_>, out: &mut Out) {
+fn reply_entry(item: &StreamEntry<'_>, out: &mut Out) {
     out.array(2);
     reply_id(item.id, out);
     out.array(2 * item.field_count());
@@ -172,7 +172,7 @@ fn reply_entry(item: &Item<'_>, out: &mut Out) {
 
 /// Replies with entries as an array, at most `count_max`; 0 for all. Returns their number.
 fn reply_entries<'s>(
-    entries: impl Iterator<Item = Item<'s>>,
+    entries: impl Iterator<Item = StreamEntry<'s>>,
     count_max: u64,
     out: &mut Out,
 ) -> usize {

@@ -5,7 +5,7 @@ use super::{edit_stream, ids_from, interval_end, interval_start, no_group, now_m
 use super::{stream_at, unnotified};
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
 use basalt_engine::value::stream::consumer::Pending;
-use basalt_engine::value::stream::group::Group as ConsumerGroup;
+use basalt_engine::value::stream::group::ConsumerGroup;
 
 /// `XACK key group id [id ...]`
 pub(super) static XACK: Command = Command::new("xack", Group::Stream, -4)
@@ -59,7 +59,7 @@ pub(super) static XPENDING: Command = Command::new("xpending", Group::Stream, -3
     .on_keys(xpending);
 
 /// The pending entries that are requested.
-struct Filter<'a> {
+struct PendingFilter<'a> {
     idle_ms_min: i64,
     start: StreamId,
     end: StreamId,
@@ -67,8 +67,8 @@ struct Filter<'a> {
     consumer: Option<&'a [u8]>,
 }
 
-impl<'a> Filter<'a> {
-    fn parse(args: &Args<'a>) -> Result<Option<Filter<'a>>, CommandError> {
+impl<'a> PendingFilter<'a> {
+    fn parse(args: &Args<'a>) -> Result<Option<PendingFilter<'a>>, CommandError> {
         match args.len() {
             3 => return Ok(None),
             6..=9 => {}
@@ -84,7 +84,7 @@ impl<'a> Filter<'a> {
             at += 2;
         }
         let count_max = u64::try_from(args.integer(at + 2)?).unwrap_or(0);
-        Ok(Some(Filter {
+        Ok(Some(PendingFilter {
             idle_ms_min,
             start: interval_start(args.get(at))?,
             end: interval_end(args.get(at + 1))?,
@@ -95,7 +95,7 @@ impl<'a> Filter<'a> {
 }
 
 fn xpending(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let filter = Filter::parse(args)?;
+    let filter = PendingFilter::parse(args)?;
     let key = args.key(1);
     let name = args.get(2);
     let now_ms = now_ms(cx);
@@ -134,7 +134,7 @@ fn summarise(group: &ConsumerGroup, out: &mut Out) {
     }
 }
 
-fn list(group: &ConsumerGroup, filter: &Filter<'_>, now_ms: i64, out: &mut Out) {
+fn list(group: &ConsumerGroup, filter: &PendingFilter<'_>, now_ms: i64, out: &mut Out) {
     match filter.consumer {
         None => {
             let pending = group.pending_between(filter.start, filter.end);
@@ -153,7 +153,7 @@ fn list(group: &ConsumerGroup, filter: &Filter<'_>, now_ms: i64, out: &mut Out) 
 fn list_some(
     group: &ConsumerGroup,
     pending: impl Iterator<Item = (StreamId, Pending)>,
-    filter: &Filter<'_>,
+    filter: &PendingFilter<'_>,
     now_ms: i64,
     out: &mut Out,
 ) {

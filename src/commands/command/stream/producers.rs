@@ -6,7 +6,7 @@ use super::{edit_stream, stream_at, strict_id, unnotified};
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
 use crate::config::Config;
 use basalt_core::base::hash;
-use basalt_engine::value::stream::producers::Rules;
+use basalt_engine::value::stream::producers::ProducerLimits;
 
 /// The way in which a producer names its entry, and the index of the producer's name.
 #[derive(Clone, Copy)]
@@ -86,8 +86,8 @@ fn automatic_id(args: &Args<'_>, first_field: usize) -> [u8; 16] {
 }
 
 /// Returns the default rules of a stream.
-pub(super) fn usual_rules(config: &Config) -> Rules {
-    Rules {
+pub(super) fn usual_rules(config: &Config) -> ProducerLimits {
+    ProducerLimits {
         seconds: config.stream_idmp_duration,
         each_max: config.stream_idmp_maxsize,
     }
@@ -123,12 +123,18 @@ fn xcfgset(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
                 "DURATION",
                 "seconds",
                 &mut has_duration,
-                Rules::SECONDS,
+                ProducerLimits::SECONDS,
                 field,
             )
         } else if args.is(at, "idmp-maxsize") && has_value {
             let field = &mut rules.each_max;
-            ("MAXSIZE", "entries", &mut has_size, Rules::EACH_MAX, field)
+            (
+                "MAXSIZE",
+                "entries",
+                &mut has_size,
+                ProducerLimits::EACH_MAX,
+                field,
+            )
         } else {
             return Err(CommandError::Syntax);
         };

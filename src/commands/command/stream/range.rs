@@ -21,7 +21,7 @@ pub(super) static XRANGE: Command = Command::new("xrange", Group::Stream, -4)
     .on_keys(xrange);
 
 fn xrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    range(cx, args, Direction::Forwards, out)
+    range(cx, args, StreamDirection::Forwards, out)
 }
 
 /// `XREVRANGE key end start [COUNT count]`
@@ -38,11 +38,11 @@ pub(super) static XREVRANGE: Command = Command::new("xrevrange", Group::Stream, 
     .on_keys(xrevrange);
 
 fn xrevrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    range(cx, args, Direction::Backwards, out)
+    range(cx, args, StreamDirection::Backwards, out)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
+enum StreamDirection {
     Forwards,
     Backwards,
 }
@@ -50,12 +50,12 @@ enum Direction {
 fn range(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
-    direction: Direction,
+    direction: StreamDirection,
     out: &mut Out,
 ) -> CommandResult {
     let (start_at, end_at) = match direction {
-        Direction::Forwards => (2, 3),
-        Direction::Backwards => (3, 2),
+        StreamDirection::Forwards => (2, 3),
+        StreamDirection::Backwards => (3, 2),
     };
     let start = interval_start(args.get(start_at))?;
     let end = interval_end(args.get(end_at))?;
@@ -83,8 +83,10 @@ fn range(
     scales.weigh(usize::try_from(answered_max).unwrap_or(usize::MAX))?;
     let count_max = count_max.unwrap_or(0);
     match direction {
-        Direction::Forwards => reply_entries(stream.range(start, end), count_max, out),
-        Direction::Backwards => reply_entries(stream.range_reverse(start, end), count_max, out),
+        StreamDirection::Forwards => reply_entries(stream.range(start, end), count_max, out),
+        StreamDirection::Backwards => {
+            reply_entries(stream.range_reverse(start, end), count_max, out)
+        }
     };
     Ok(())
 }

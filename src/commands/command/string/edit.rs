@@ -5,7 +5,7 @@ use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
-use basalt_core::structures::table::Place;
+use basalt_core::structures::table::TablePosition;
 use basalt_engine::Key;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::Deadline;
@@ -91,7 +91,7 @@ fn setrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
 pub(in crate::command) fn weigh_write(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,
-    found: Option<Place>,
+    found: Option<TablePosition>,
     offset: usize,
     len: usize,
 ) -> CommandResult {
@@ -119,11 +119,11 @@ fn moved_by(text: Option<Text<'_>>, offset: usize, len: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use basalt_core::structures::block::Block;
+    use basalt_core::structures::block::SharedBlock;
 
     #[test]
     fn a_write_moves_all_that_has_to_find_a_new_place() {
-        let block = Block::new(&[1; 1000]);
+        let block = SharedBlock::new(&[1; 1000]);
         let room = block.room();
         let text = Some(Text::Block(&block));
         assert_eq!(moved_by(text, 10, 5), 5);

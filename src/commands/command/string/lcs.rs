@@ -25,16 +25,16 @@ pub(super) static LCS: Command = Command::new("lcs", Group::String, -3)
     .on_keys(lcs);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Options {
+struct LcsOptions {
     length: bool,
     ranges: bool,
     range_len_min: usize,
     with_range_len: bool,
 }
 
-impl Options {
-    fn parse(args: &Args<'_>) -> Result<Options, CommandError> {
-        let mut options = Options::default();
+impl LcsOptions {
+    fn parse(args: &Args<'_>) -> Result<LcsOptions, CommandError> {
+        let mut options = LcsOptions::default();
         let mut at = 3;
         while at < args.len() {
             if args.is(at, "idx") {
@@ -71,7 +71,7 @@ fn lcs(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     if wrong_type {
         return Err("ERR The specified keys must contain string values".into());
     }
-    let options = Options::parse(args)?;
+    let options = LcsOptions::parse(args)?;
     let [a, b] = &texts;
     if a.len().max(b.len()) >= u32::MAX as usize - 1 {
         return Err("ERR String too long for LCS".into());
@@ -88,7 +88,7 @@ fn lcs(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         out.integer(i64::from(length_only(a, b)));
         return Ok(());
     }
-    let Some(table) = Table::build(a, b) else {
+    let Some(table) = LcsTable::build(a, b) else {
         return Err("ERR Insufficient memory, failed allocating transient memory for LCS".into());
     };
     if options.ranges {
@@ -120,15 +120,15 @@ fn length_only(a: &[u8], b: &[u8]) -> u32 {
     above[b.len()]
 }
 
-struct Table<'a> {
+struct LcsTable<'a> {
     a: &'a [u8],
     b: &'a [u8],
     lengths: Vec<u32>,
 }
 
-impl<'a> Table<'a> {
+impl<'a> LcsTable<'a> {
     /// Builds the table; `None` if there is not enough memory.
-    fn build(a: &'a [u8], b: &'a [u8]) -> Option<Table<'a>> {
+    fn build(a: &'a [u8], b: &'a [u8]) -> Option<LcsTable<'a>> {
         let width = b.len() + 1;
         let mut lengths = Vec::new();
         lengths.try_reserve_exact((a.len() + 1) * width).ok()?;
@@ -137,7 +137,7 @@ impl<'a> Table<'a> {
             let (before, row) = lengths.split_at_mut((i + 1) * width);
             fill_row(&mut row[..width], &before[i * width..], *byte, b);
         }
-        Some(Table { a, b, lengths })
+        Some(LcsTable { a, b, lengths })
     }
 
     fn at(&self, i: usize, j: usize) -> u32 {
@@ -177,18 +177,18 @@ impl<'a> Table<'a> {
 
 /// Consecutive matching positions in both strings.
 #[derive(Clone, Copy)]
-struct Range {
+struct LcsMatch {
     a: usize,
     b: usize,
     len: usize,
 }
 
-fn reply_ranges(table: &Table<'_>, options: Options, out: &mut Out) {
+fn reply_ranges(table: &LcsTable<'_>, options: LcsOptions, out: &mut Out) {
     out.map(2);
     out.bulk(b"matches");
     let mark = out.later();
     let mut count = 0;
-    let mut emit = |range: Range, out: &mut Out| {
+    let mut emit = |range: LcsMatch, out: &mut Out| {
         if range.len < options.range_len_min {
             return;
         }
@@ -203,10 +203,10 @@ fn reply_ranges(table: &Table<'_>, options: Options, out: &mut Out) {
             out.integer(range.len as i64);
         }
     };
-    let mut current: Option<Range> = None;
+    let mut current: Option<LcsMatch> = None;
     for (a, b) in table.matches() {
         current = Some(match current {
-            Some(range) if (range.a, range.b) == (a + 1, b + 1) => Range {
+            Some(range) if (range.a, range.b) == (a + 1, b + 1) => LcsMatch {
                 a,
                 b,
                 len: range.len + 1,
@@ -215,7 +215,7 @@ fn reply_ranges(table: &Table<'_>, options: Options, out: &mut Out) {
                 if let Some(range) = before {
                     emit(range, out);
                 }
-                Range { a, b, len: 1 }
+                LcsMatch { a, b, len: 1 }
             }
         });
     }
@@ -255,7 +255,7 @@ mod tests {
         #[test]
         fn the_answer_is_a_longest_common_subsequence(a in "[abc]{0,9}", b in "[abc]{0,9}") {
             let (a, b) = (a.as_bytes(), b.as_bytes());
-            let table = Table::build(a, b).expect("small");
+            let table = LcsTable::build(a, b).expect("small");
             let found = table.subsequence();
             prop_assert!(is_subsequence(&found, a) && is_subsequence(&found, b));
             prop_assert_eq!(found.len() as u32, naive(a, b));

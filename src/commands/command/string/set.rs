@@ -65,7 +65,7 @@ fn set(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
 
 /// The condition under which SET sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Condition {
+enum SetCondition {
     Always,
     IfAbsent,
     IfPresent,
@@ -74,7 +74,7 @@ enum Condition {
 
 #[derive(Clone, Copy, Debug)]
 struct SetOptions {
-    condition: Condition,
+    condition: SetCondition,
     expiry: Expiry,
     get: bool,
     /// Index of the key of the lock that must be held; its fencing token follows.
@@ -126,7 +126,7 @@ fn operands(option: &[u8]) -> usize {
 impl SetOptions {
     fn parse(args: &Args<'_>) -> Result<SetOptions, CommandError> {
         let mut options = SetOptions {
-            condition: Condition::Always,
+            condition: SetCondition::Always,
             expiry: Expiry::Unsaid,
             get: false,
             lock_at: None,
@@ -149,7 +149,7 @@ impl SetOptions {
     fn means_the_same_elsewhere(self) -> bool {
         let is_known = matches!(
             self.condition,
-            Condition::Always | Condition::IfAbsent | Condition::IfPresent
+            SetCondition::Always | SetCondition::IfAbsent | SetCondition::IfPresent
         );
         let is_absolute = matches!(
             self.expiry,
@@ -172,14 +172,14 @@ impl SetOptions {
             return Some(at + 3);
         }
         let (condition, next) = if args.is(at, "nx") {
-            (Condition::IfAbsent, at + 1)
+            (SetCondition::IfAbsent, at + 1)
         } else if args.is(at, "xx") {
-            (Condition::IfPresent, at + 1)
+            (SetCondition::IfPresent, at + 1)
         } else {
-            (Condition::IfValue(Comparison::parse(args, at)?), at + 2)
+            (SetCondition::IfValue(Comparison::parse(args, at)?), at + 2)
         };
         // NX NX is the same as NX; any two different conditions exclude each other.
-        if self.condition != Condition::Always && self.condition != condition {
+        if self.condition != SetCondition::Always && self.condition != condition {
             return None;
         }
         self.condition = condition;
@@ -211,11 +211,11 @@ fn set_with_options(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Com
     };
     let holds = match (options.condition, found) {
         _ if is_fenced_off => false,
-        (Condition::Always, _) => true,
-        (Condition::IfAbsent, found) => found.is_none(),
-        (Condition::IfPresent, found) => found.is_some(),
-        (Condition::IfValue(comparison), None) => comparison.holds_for_nothing(),
-        (Condition::IfValue(comparison), Some(place)) => {
+        (SetCondition::Always, _) => true,
+        (SetCondition::IfAbsent, found) => found.is_none(),
+        (SetCondition::IfPresent, found) => found.is_some(),
+        (SetCondition::IfValue(comparison), None) => comparison.holds_for_nothing(),
+        (SetCondition::IfValue(comparison), Some(place)) => {
             comparison.holds(keyspace.text(place)?, args)?
         }
     };

@@ -44,13 +44,13 @@ use crate::command::host::cluster::Cluster;
 use crate::config::Config;
 use crate::config::values::ClusterMode;
 use crate::pubsub::outgoing::Outgoing;
-use basalt_core::base::hash::{Seed, slot};
+use basalt_core::base::hash::{HashSeed, slot};
 use basalt_core::base::sizes;
 use basalt_core::base::text::{self, split_arguments};
 use basalt_core::resp::reply::Protocol;
 use basalt_core::resp::request::{Arena, Span};
-use basalt_core::structures::block::{Block, Content, LONG_BYTES_MIN};
-use basalt_core::structures::table::Place;
+use basalt_core::structures::block::{Content, LONG_BYTES_MIN, SharedBlock};
+use basalt_core::structures::table::TablePosition;
 use basalt_engine::effect::Effect;
 use basalt_engine::fences::FenceSource;
 use basalt_engine::keyspace::Keyspace;
@@ -65,7 +65,7 @@ pub use state::state;
 #[cfg(test)]
 pub(crate) use transcript::{check_transcript, check_transcript_before};
 
-const SEED: Seed = Seed { k0: 1, k1: 2 };
+const SEED: HashSeed = HashSeed { k0: 1, k1: 2 };
 const DATABASES: usize = 16;
 
 /// A `redis-cli` over engines in this process, see the module.
@@ -212,9 +212,9 @@ impl Terminal {
         // Long ones are in blocks, as a connection receives them.
         let blocks = arguments.iter().map(AsRef::as_ref).map(|argument| {
             let is_long = argument.len() >= LONG_BYTES_MIN;
-            is_long.then(|| Block::new(argument))
+            is_long.then(|| SharedBlock::new(argument))
         });
-        let blocks: Vec<Option<Block>> = blocks.collect();
+        let blocks: Vec<Option<SharedBlock>> = blocks.collect();
         let contents = arguments.iter().zip(&blocks);
         let contents: Vec<Content<'_>> = contents
             .map(|(argument, block)| match block {
@@ -500,7 +500,11 @@ impl Terminal {
         .unwrap_or(-2)
     }
 
-    fn look<R>(&mut self, key: &str, read: impl FnOnce(&Keyspace<'_>, Place) -> R) -> Option<R> {
+    fn look<R>(
+        &mut self,
+        key: &str,
+        read: impl FnOnce(&Keyspace<'_>, TablePosition) -> R,
+    ) -> Option<R> {
         let mask = self.engines.len() as u16 - 1;
         let engine = &mut self.engines[usize::from(slot(key.as_bytes()) & mask)];
         let mut keyspace = engine

@@ -6,14 +6,14 @@ use super::server::done;
 use crate::client::shared::Shared;
 use crate::command::error::CommandError;
 use crate::command::host::Awaited;
-use crate::command::host::primary::{Acknowledged, Primary, ReplicaFacts, StreamFacts};
-use crate::command::host::replica::{Failover, Replica, Upstream};
+use crate::command::host::primary::{Acknowledged, HostPrimary, ReplicaFacts, StreamFacts};
+use crate::command::host::replica::{FailoverRequest, Replica, Upstream};
 use crate::config::Config;
 
 /// Replication without replicas and primary, see the module.
 pub(super) struct Alone;
 
-impl Primary for Alone {
+impl HostPrimary for Alone {
     fn stream(&self) -> StreamFacts {
         StreamFacts::default()
     }
@@ -55,7 +55,7 @@ impl Replica for Alone {
         None
     }
     fn acknowledge(&self) {}
-    fn fail_over(&'static self, _: Failover) -> Result<(), CommandError> {
+    fn fail_over(&'static self, _: FailoverRequest) -> Result<(), CommandError> {
         Err("ERR FAILOVER requires connected replicas.".into())
     }
     fn abort_failover(&self) -> Result<(), CommandError> {

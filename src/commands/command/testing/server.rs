@@ -12,13 +12,13 @@ use crate::command::declaration::CommandResult;
 use crate::command::error::CommandError;
 use crate::command::host::Told;
 use crate::command::host::cluster::Cluster;
-use crate::command::host::primary::Primary;
+use crate::command::host::primary::HostPrimary;
 use crate::command::host::replica::Replica;
 use crate::command::host::scripts::{LogChange, Scripts};
 use crate::command::host::{
-    Awaited, CommandLog, Debugging, Diagnostics, DryRun, Exit, HotKeysReport, HotKeysRequest,
-    HotKeysTop, LatencyEvent, MemoryReport, Persistence, Reload, Server, Settings, SlowlogEntry,
-    SlowlogMoment,
+    Awaited, CommandLog, Debugging, Diagnostics, DryRun, Exit, HostPersistence, HostSettings,
+    HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Reload, Server,
+    SlowlogEntry, SlowlogMoment,
 };
 use crate::config::Config;
 use crate::config::rewrite::Adding;
@@ -74,7 +74,7 @@ impl Server for NoServer {
     fn pubsub(&self) -> &PubSub {
         &self.pubsub
     }
-    fn primary(&self) -> &dyn Primary {
+    fn primary(&self) -> &dyn HostPrimary {
         &replication::Alone
     }
     fn replica(&self) -> &'static dyn Replica {
@@ -183,7 +183,7 @@ impl Diagnostics for NoServer {
     }
 }
 
-impl Persistence for NoServer {
+impl HostPersistence for NoServer {
     fn save(&self) -> Result<Awaited, CommandError> {
         Ok(done("OK"))
     }
@@ -228,7 +228,7 @@ impl Persistence for NoServer {
     }
 }
 
-impl Settings for NoServer {
+impl HostSettings for NoServer {
     fn read_users(&self) -> Result<Vec<u8>, String> {
         Err("No such file or directory".to_owned())
     }

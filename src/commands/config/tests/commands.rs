@@ -49,7 +49,7 @@ fn set_changes_all_or_nothing_and_names_what_changed() {
     let changed = live::set(
         &mut config,
         &[("maxclients", "5"), ("TIMEOUT", "0"), ("port", "1")],
-        Peer::Remote,
+        ClientLocality::Remote,
     );
     assert_eq!(changed.expect("good"), ["maxclients", "port"]);
     assert_eq!((config.maxclients, config.port), (5, 1));
@@ -62,7 +62,7 @@ fn set_changes_all_or_nothing_and_names_what_changed() {
         ("aclfile", "a"),
     ] {
         let pairs = [("maxclients", "6"), wrong, ("port", "2")];
-        assert!(live::set(&mut config, &pairs, Peer::Remote).is_err());
+        assert!(live::set(&mut config, &pairs, ClientLocality::Remote).is_err());
         assert_eq!(config, before, "{wrong:?}");
     }
 }
@@ -166,7 +166,8 @@ fn set_complains_in_redis_servers_words() {
         ),
     ];
     for (pairs, expected) in table {
-        let error = live::set(&mut Config::default(), pairs, Peer::Remote).expect_err(expected);
+        let error =
+            live::set(&mut Config::default(), pairs, ClientLocality::Remote).expect_err(expected);
         assert_eq!(error.to_string(), *expected);
     }
 }
@@ -246,18 +247,24 @@ fn protected_parameters_open_for_all_or_for_local_clients() {
         ..Config::default()
     };
     let pairs = [("dbfilename", "a.rdb")];
-    assert!(live::set(&mut config, &pairs, Peer::Remote).is_err());
-    live::set(&mut config, &pairs, Peer::Local).expect("allowed");
+    assert!(live::set(&mut config, &pairs, ClientLocality::Remote).is_err());
+    live::set(&mut config, &pairs, ClientLocality::Local).expect("allowed");
     config.enable_protected_configs = Protected::Yes;
-    live::set(&mut config, &[("dir", "/")], Peer::Remote).expect("allowed");
+    live::set(&mut config, &[("dir", "/")], ClientLocality::Remote).expect("allowed");
     assert_eq!(config.dir, Path::new("/"));
-    let error = live::set(&mut config, &[("dbfilename", "a/b")], Peer::Remote).expect_err("a path");
+    let error = live::set(
+        &mut config,
+        &[("dbfilename", "a/b")],
+        ClientLocality::Remote,
+    )
+    .expect_err("a path");
     assert!(
         error
             .to_string()
             .ends_with("dbfilename can't be a path, just a filename")
     );
-    let error = live::set(&mut config, &[("dir", "/nosuch")], Peer::Remote).expect_err("missing");
+    let error =
+        live::set(&mut config, &[("dir", "/nosuch")], ClientLocality::Remote).expect_err("missing");
     assert!(
         matches!(error, SetError::Failed { reason, .. } if reason == "No such file or directory")
     );
@@ -267,12 +274,12 @@ fn protected_parameters_open_for_all_or_for_local_clients() {
 fn values_may_be_any_bytes_and_names_that_nothing_has_are_unknown() {
     let mut config = Config::default();
     let pairs: [(&[u8], &[u8]); 1] = [(b"requirepass", b"\xff")];
-    let changed = live::set(&mut config, &pairs, Peer::Remote);
+    let changed = live::set(&mut config, &pairs, ClientLocality::Remote);
     assert_eq!(changed.expect("any bytes"), ["requirepass"]);
     assert_eq!(*lossless::bytes_of(&config.requirepass), *b"\xff");
     let pairs: [(&[u8], &[u8]); 1] = [(b"\xff", b"1")];
     assert!(matches!(
-        live::set(&mut config, &pairs, Peer::Remote),
+        live::set(&mut config, &pairs, ClientLocality::Remote),
         Err(SetError::Unknown(_))
     ));
 }
@@ -281,7 +288,7 @@ fn values_may_be_any_bytes_and_names_that_nothing_has_are_unknown() {
 fn a_name_ends_with_a_zero_wherever_it_is_looked_at() {
     let mut config = Config::default();
     let pairs: [(&[u8], &[u8]); 1] = [(b"port\0x", b"7")];
-    let changed = live::set(&mut config, &pairs, Peer::Remote);
+    let changed = live::set(&mut config, &pairs, ClientLocality::Remote);
     assert_eq!(changed.expect("as in Redis"), ["port"]);
     assert!(live::asks_system(b"port\0x") && !live::asks_system(b"maxmemory"));
     assert!(live::asks_system(b"oom-score-adj") && live::asks_system(b"oom-score-adj-values"));

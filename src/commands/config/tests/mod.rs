@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use basalt_core::base::lossless;
 
-use super::live::{self, Peer, SetError};
-use super::parameter::{Kind, Mode};
+use super::live::{self, ClientLocality, SetError};
+use super::parameter::{Mode, ParameterKind};
 use super::rewrite::{self, Adding, RewriteError};
 use super::values::{
     EventClasses, LogLevel, OomScoreAdj, Protected, Runtime, SavePoint, ShutdownOptions,
@@ -74,7 +74,7 @@ fn get_one(config: &Config, name: &str) -> String {
 }
 
 fn set_one(config: &mut Config, name: &str, value: &str) -> Result<Vec<&'static str>, String> {
-    live::set(config, &[(name, value)], Peer::Remote).map_err(|error| error.to_string())
+    live::set(config, &[(name, value)], ClientLocality::Remote).map_err(|error| error.to_string())
 }
 
 mod commands;

@@ -53,8 +53,8 @@ fn each_row_writes_its_own_field() {
 fn another_value(parameter: &Parameter) -> Option<Vec<String>> {
     let words = |text: &str| Some(text.split(' ').map(str::to_owned).collect());
     match &parameter.kind {
-        Kind::Flag { default, .. } => words(parameter::yes_or_no(!default)),
-        Kind::Number {
+        ParameterKind::Flag { default, .. } => words(parameter::yes_or_no(!default)),
+        ParameterKind::Number {
             default,
             lower,
             upper,
@@ -69,15 +69,15 @@ fn another_value(parameter: &Parameter) -> Option<Vec<String>> {
                 other.to_string()
             })
         }
-        Kind::Text { .. } if parameter.name == "proc-title-template" => words("{port}"),
-        Kind::Text { .. } if parameter.name == "metrics-auth" => words("user:password"),
-        Kind::Text { .. } if parameter.name == "version-override" => words("8.4.0"),
-        Kind::Text { .. } => words("another"),
-        Kind::Choice { names, default, .. } => {
+        ParameterKind::Text { .. } if parameter.name == "proc-title-template" => words("{port}"),
+        ParameterKind::Text { .. } if parameter.name == "metrics-auth" => words("user:password"),
+        ParameterKind::Text { .. } if parameter.name == "version-override" => words("8.4.0"),
+        ParameterKind::Text { .. } => words("another"),
+        ParameterKind::Choice { names, default, .. } => {
             let (name, _) = names.iter().find(|(_, code)| code != default)?;
             words(name)
         }
-        Kind::Special(_) => match parameter.name {
+        ParameterKind::Special(_) => match parameter.name {
             "bf-error-rate" => words("0.05"),
             "bind" | "metrics-bind" => words("127.0.0.1 ::1"),
             "dir" => words("/"),
@@ -97,7 +97,7 @@ fn another_value(parameter: &Parameter) -> Option<Vec<String>> {
 #[test]
 fn numbers_fit_their_fields_and_defaults_their_bounds() {
     for parameter in PARAMETERS {
-        let Kind::Number {
+        let ParameterKind::Number {
             default,
             lower,
             upper,
@@ -130,14 +130,14 @@ fn numbers_fit_their_fields_and_defaults_their_bounds() {
 fn default_choices_are_listed_and_default_texts_pass_their_check() {
     for parameter in PARAMETERS {
         match &parameter.kind {
-            Kind::Choice { names, default, .. } => {
+            ParameterKind::Choice { names, default, .. } => {
                 assert!(
                     names.iter().any(|(_, code)| code == default),
                     "{}",
                     parameter.name
                 );
             }
-            Kind::Text { default, check, .. } => check(default).expect(parameter.name),
+            ParameterKind::Text { default, check, .. } => check(default).expect(parameter.name),
             _ => {}
         }
     }

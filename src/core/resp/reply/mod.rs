@@ -82,7 +82,7 @@ pub struct Out {
 /// An aggregate that was begun without its length. It must be closed, the last begun first.
 #[derive(Debug)]
 #[must_use = "the reply is broken until the aggregate is closed"]
-pub struct Mark(Position);
+pub struct OpenAggregate(Position);
 
 /// The replacement for the start of an aggregate.
 #[derive(Debug)]
@@ -365,41 +365,41 @@ impl Out {
     // Lengths known afterwards -------------------------------------------------------------------------
 
     /// Begins an aggregate whose length is not known yet.
-    pub fn later(&mut self) -> Mark {
-        let mark = Mark(self.position());
+    pub fn later(&mut self) -> OpenAggregate {
+        let mark = OpenAggregate(self.position());
         self.bytes.extend_from_slice(&[0; HEADER_LEN]);
         mark
     }
 
     /// Closes an array of `count` elements.
-    pub fn close_array(&mut self, mark: Mark, count: usize) {
+    pub fn close_array(&mut self, mark: OpenAggregate, count: usize) {
         self.close(mark, b'*', count);
     }
 
     /// Closes a map of `count` pairs.
-    pub fn close_map(&mut self, mark: Mark, count: usize) {
+    pub fn close_map(&mut self, mark: OpenAggregate, count: usize) {
         let (kind, count) = self.kind_of_map(count);
         self.close(mark, kind, count);
     }
 
     /// Closes a set of `count` members.
-    pub fn close_set(&mut self, mark: Mark, count: usize) {
+    pub fn close_set(&mut self, mark: OpenAggregate, count: usize) {
         self.close(mark, self.kind_of_set(), count);
     }
 
     /// Replaces the start of an aggregate by an integer.
-    pub fn close_integer(&mut self, mark: Mark, value: usize) {
+    pub fn close_integer(&mut self, mark: OpenAggregate, value: usize) {
         self.close(mark, b':', value);
     }
 
     /// Replaces the aggregate and its contents by a null array.
-    pub fn close_null_array(&mut self, mark: Mark) {
+    pub fn close_null_array(&mut self, mark: OpenAggregate) {
         self.truncate(mark.0);
         self.null_array();
     }
 
     /// Replaces the starts of several aggregates, in any order.
-    pub fn fill(&mut self, mut places: Vec<(Mark, Filling)>) {
+    pub fn fill(&mut self, mut places: Vec<(OpenAggregate, Filling)>) {
         // From the last one on, as the bytes behind a position move if it needs more space.
         places.sort_by_key(|(mark, _)| std::cmp::Reverse(mark.0.end));
         for (mark, filling) in places {
@@ -410,7 +410,7 @@ impl Out {
         }
     }
 
-    fn close_reply(&mut self, mark: Mark, reply: &Out) {
+    fn close_reply(&mut self, mark: OpenAggregate, reply: &Out) {
         let mut slices = Vec::with_capacity(2 * reply.blocks.len() + 1);
         reply.io_slices(&mut slices);
         let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
@@ -418,7 +418,7 @@ impl Out {
         self.close_with(mark.0, &bytes);
     }
 
-    fn close(&mut self, mark: Mark, kind: u8, count: usize) {
+    fn close(&mut self, mark: OpenAggregate, kind: u8, count: usize) {
         if mark.0.seals == self.seals && count < 10 {
             let at = mark.0.bytes;
             let header = [kind, b'0' + count as u8, b'\r', b'\n'];

@@ -2,16 +2,16 @@
 
 use super::{Parser, Span};
 use crate::base::number::parse_i64;
-use crate::structures::block::Block;
-use crate::structures::filling::Filling;
+use crate::structures::block::SharedBlock;
+use crate::structures::filling::BlockBuilder;
 
 /// The long arguments of one incomplete request.
 #[derive(Debug, Default)]
 pub(super) struct Long {
     /// The complete ones.
-    pub(super) blocks: Vec<Block>,
+    pub(super) blocks: Vec<SharedBlock>,
     /// The one that is being received.
-    filling: Option<Filling>,
+    filling: Option<BlockBuilder>,
     /// Bytes of all of them, including missing ones.
     pub(super) len: usize,
     /// Bytes allocated for the complete ones.
@@ -48,7 +48,7 @@ impl Parser {
         let received = (input.len() - start - position).min(len);
         let long = self.long.get_or_insert_default();
         long.len += len;
-        long.filling = Some(Filling::new(len, received + more));
+        long.filling = Some(BlockBuilder::new(len, received + more));
         (self.position, self.header_len) = (position as u32, 0);
         self.fill_block(input, start);
     }
@@ -66,7 +66,7 @@ impl Parser {
 
     /// Returns the block into which the argument is received, if there is one. Readers may add to it, as long as
     /// none of the argument is in the read buffer.
-    pub fn filling(&mut self) -> Option<&mut Filling> {
+    pub fn filling(&mut self) -> Option<&mut BlockBuilder> {
         self.long.as_mut()?.filling.as_mut()
     }
 
@@ -79,7 +79,7 @@ impl Parser {
     /// Returns the bytes of the current argument that have left the read buffer.
     pub fn filled_bytes(&self) -> usize {
         let filling = self.long.as_ref().and_then(|long| long.filling.as_ref());
-        filling.map_or(0, Filling::received)
+        filling.map_or(0, BlockBuilder::received)
     }
 
     /// Returns the bytes of the whole request that have left the read buffer.
@@ -87,7 +87,7 @@ impl Parser {
         let Some(long) = &self.long else {
             return 0;
         };
-        let missing = long.filling.as_ref().map_or(0, Filling::missing);
+        let missing = long.filling.as_ref().map_or(0, BlockBuilder::missing);
         long.len - missing
     }
 
@@ -97,7 +97,7 @@ impl Parser {
             return 0;
         };
         let filling = long.filling.as_ref();
-        long.finished_bytes + filling.map_or(0, Filling::memory_bytes)
+        long.finished_bytes + filling.map_or(0, BlockBuilder::memory_bytes)
     }
 
     /// Completes the argument that is received into a block, if there is one. Returns false if it is incomplete,

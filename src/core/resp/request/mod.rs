@@ -28,7 +28,7 @@ use memchr::memchr;
 
 use crate::base::number::parse_i64;
 use crate::base::text::split_arguments;
-use crate::structures::block::{Block, Content};
+use crate::structures::block::{Content, SharedBlock};
 use long::Long;
 
 /// Appends a request to another server.
@@ -141,7 +141,7 @@ pub struct Arena {
     /// The arguments of inline commands, with quotes and escapes resolved.
     pub unescaped: Vec<u8>,
     /// Long arguments.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<SharedBlock>,
 }
 
 /// An empty arena, for a buffer that contains all arguments.
@@ -163,7 +163,7 @@ impl Arena {
     }
 
     /// Adds a block. Returns its span.
-    pub fn push(&mut self, block: Block) -> Span {
+    pub fn push(&mut self, block: SharedBlock) -> Span {
         let span = Span::in_block(self.blocks.len(), block.len());
         self.blocks.push(block);
         span
@@ -171,8 +171,8 @@ impl Arena {
 
     /// Returns the bytes allocated for all of it.
     pub fn memory_bytes(&self) -> usize {
-        let handles = self.blocks.capacity() * size_of::<Block>();
-        let blocks = self.blocks.iter().map(Block::memory_bytes);
+        let handles = self.blocks.capacity() * size_of::<SharedBlock>();
+        let blocks = self.blocks.iter().map(SharedBlock::memory_bytes);
         self.unescaped.capacity() + handles + blocks.sum::<usize>()
     }
 
@@ -247,7 +247,7 @@ impl Requests {
 
 /// The limits for requests of a client.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct RequestLimits {
     /// Maximum length of an argument (`proto-max-bulk-len`); arguments of up to 99 bytes are always accepted.
     pub bulk_len_max: u64,
     /// Maximum bytes of the unread part of a request (`client-query-buffer-limit`): an argument and its line end.
@@ -258,7 +258,7 @@ pub struct Limits {
     pub authenticated: bool,
 }
 
-impl Default for Limits {
+impl Default for RequestLimits {
     fn default() -> Self {
         Self {
             bulk_len_max: 512 << 20,
@@ -368,7 +368,7 @@ pub struct Parser {
 const _: () = assert!(size_of::<Parser>() == 48);
 
 /// The result of reading the arguments of one request.
-enum Progress {
+enum ParseProgress {
     /// The request is complete and ends at this offset.
     Complete(usize),
     /// More bytes are needed.
@@ -408,7 +408,7 @@ impl Parser {
     pub fn parse(
         &mut self,
         buf: &[u8],
-        limits: &Limits,
+        limits: &RequestLimits,
         count_max: usize,
         into: &mut Requests,
     ) -> Result<usize, ProtocolError> {
@@ -468,7 +468,7 @@ impl Parser {
         &mut self,
         buf: &[u8],
         start: usize,
-        limits: &Limits,
+        limits: &RequestLimits,
         into: &mut Requests,
     ) -> Result<Option<usize>, ProtocolError> {
         if buf[start] != b'*' {
@@ -491,7 +491,7 @@ impl Parser {
         let count = count as u32;
         let first = into.spans.len();
         match arguments(buf, position, count, limits, &mut into.spans)? {
-            Progress::Complete(end) => {
+            ParseProgress::Complete(end) => {
                 into.requests.push(Frame {
                     first: first as u32,
                     count,
@@ -499,7 +499,7 @@ impl Parser {
                 });
                 Ok(Some(end))
             }
-            Progress::Incomplete(mut missing) => {
+            ParseProgress::Incomplete(mut missing) => {
                 if start == 0 && missing.end > OFFSET_MAX {
                     return Err(ProtocolError::RequestTooLong);
                 }
@@ -523,7 +523,7 @@ impl Parser {
     fn resume(
         &mut self,
         buf: &[u8],
-        limits: &Limits,
+        limits: &RequestLimits,
         into: &mut Requests,
     ) -> Result<Option<usize>, ProtocolError> {
         if !self.end_block(buf) {
@@ -534,11 +534,11 @@ impl Parser {
         let progress = arguments(buf, position, missing, limits, &mut self.spans);
         let moved = self.long.as_ref().map_or(0, |long| long.len);
         match progress {
-            Ok(Progress::Complete(end)) => {
+            Ok(ParseProgress::Complete(end)) => {
                 self.hand_over(end, into);
                 Ok(Some(end))
             }
-            Ok(Progress::Incomplete(missing)) if missing.end + moved <= OFFSET_MAX => {
+            Ok(ParseProgress::Incomplete(missing)) if missing.end + moved <= OFFSET_MAX => {
                 self.stop(&missing, buf.len());
                 Ok(None)
             }
@@ -587,16 +587,16 @@ fn arguments(
     buf: &[u8],
     mut position: usize,
     mut missing: u32,
-    limits: &Limits,
+    limits: &RequestLimits,
     spans: &mut Vec<Span>,
-) -> Result<Progress, ProtocolError> {
+) -> Result<ParseProgress, ProtocolError> {
     while missing > 0 {
         let (len, data) = match short_number(buf, position, b'$') {
             Some((len, data)) => (len as usize, data),
             None => match bulk_length(buf, position, limits)? {
                 Some(read) => read,
                 None => {
-                    return Ok(Progress::Incomplete(Missing {
+                    return Ok(ParseProgress::Incomplete(Missing {
                         position,
                         missing,
                         header_len: 0,
@@ -608,7 +608,7 @@ fn arguments(
         // Two bytes follow an argument. They are not checked, as in Redis, on which clients may depend.
         let end = data + len + 2;
         if end > buf.len() {
-            return Ok(Progress::Incomplete(Missing {
+            return Ok(ParseProgress::Incomplete(Missing {
                 position,
                 missing,
                 header_len: data - position,
@@ -622,7 +622,7 @@ fn arguments(
         position = end;
         missing -= 1;
     }
-    Ok(Progress::Complete(position))
+    Ok(ParseProgress::Complete(position))
 }
 
 /// Parses the header of an argument that is longer than two digits, incomplete or invalid.
@@ -630,7 +630,7 @@ fn arguments(
 fn bulk_length(
     buf: &[u8],
     position: usize,
-    limits: &Limits,
+    limits: &RequestLimits,
 ) -> Result<Option<(usize, usize)>, ProtocolError> {
     // Redis waits for the whole line before it checks the first byte.
     let number = line_number(buf, position, limits, ProtocolError::LengthLineTooLong);
@@ -679,7 +679,7 @@ fn short_number(buf: &[u8], position: usize, kind: u8) -> Option<(i64, usize)> {
 fn line_number(
     buf: &[u8],
     position: usize,
-    limits: &Limits,
+    limits: &RequestLimits,
     too_long: ProtocolError,
 ) -> Result<Number, ProtocolError> {
     let rest = &buf[position..];
@@ -705,7 +705,7 @@ fn line_number(
 fn inline(
     buf: &[u8],
     start: usize,
-    limits: &Limits,
+    limits: &RequestLimits,
     into: &mut Requests,
 ) -> Result<Option<usize>, ProtocolError> {
     let rest = &buf[start..];

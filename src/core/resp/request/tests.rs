@@ -10,8 +10,8 @@ use super::*;
 
 type Command = Vec<Vec<u8>>;
 
-fn open() -> Limits {
-    Limits::default()
+fn open() -> RequestLimits {
+    RequestLimits::default()
 }
 
 /// The result of a stream of requests.
@@ -55,7 +55,7 @@ fn receive<'p>(parser: &mut Parser, buf: &mut Vec<u8>, piece: &'p [u8], long: Lo
 }
 
 /// Feeds `bytes` in pieces that end at `cuts`, as a connection would. Returns the commands, and the error if any.
-fn feed(bytes: &[u8], cuts: &[usize], limits: &Limits) -> Outcome {
+fn feed(bytes: &[u8], cuts: &[usize], limits: &RequestLimits) -> Outcome {
     let outcome = feed_as(Long::Buffered, bytes, cuts, limits);
     for long in LONG {
         assert_eq!(feed_as(long, bytes, cuts, limits), outcome, "{long:?}");
@@ -63,7 +63,7 @@ fn feed(bytes: &[u8], cuts: &[usize], limits: &Limits) -> Outcome {
     outcome
 }
 
-fn feed_as(long: Long, bytes: &[u8], cuts: &[usize], limits: &Limits) -> Outcome {
+fn feed_as(long: Long, bytes: &[u8], cuts: &[usize], limits: &RequestLimits) -> Outcome {
     let mut parser = Parser::default();
     let mut requests = Requests::default();
     let mut commands = Vec::new();
@@ -109,7 +109,7 @@ fn whole(bytes: &[u8]) -> (Vec<Command>, Option<ProtocolError>) {
     feed(bytes, &[], &open())
 }
 
-fn error_text(bytes: &[u8], limits: &Limits) -> String {
+fn error_text(bytes: &[u8], limits: &RequestLimits) -> String {
     let (_, error) = feed(bytes, &[], limits);
     error.map_or_else(|| "no error".to_owned(), |error| error.to_string())
 }
@@ -303,7 +303,7 @@ proptest! {
         ],
         authenticated: bool,
     ) {
-        let limits = Limits { authenticated, inline_len_max: 24, ..open() };
+        let limits = RequestLimits { authenticated, inline_len_max: 24, ..open() };
         let expected = feed(&bytes, &[], &limits);
         for cut in cuts(&bytes) {
             prop_assert_eq!(feed(&bytes, &[cut], &limits), expected.clone());
@@ -489,7 +489,7 @@ fn a_line_of_64_kib_is_no_error() {
 
 #[test]
 fn clients_that_are_not_authenticated_are_kept_short() {
-    let closed = Limits {
+    let closed = RequestLimits {
         authenticated: false,
         ..open()
     };
@@ -505,7 +505,7 @@ fn clients_that_are_not_authenticated_are_kept_short() {
 #[test]
 fn an_error_waits_for_the_requests_before_it_and_may_be_forgiven() {
     let bytes = b"*1\r\n$4\r\nAUTH\r\n*11\r\n";
-    let closed = Limits {
+    let closed = RequestLimits {
         authenticated: false,
         ..open()
     };
@@ -584,7 +584,10 @@ fn a_long_argument_leaves_the_buffer_for_a_block() {
     assert_eq!(arguments, [&b"SET"[..], b"k", &value]);
     let block = &requests.arena.blocks[0];
     assert!(block.is_unique());
-    assert_eq!(block.memory_bytes(), Block::new(&value).memory_bytes());
+    assert_eq!(
+        block.memory_bytes(),
+        SharedBlock::new(&value).memory_bytes()
+    );
     assert_eq!((parser.moved_bytes(), parser.filled_bytes()), (0, 0));
     assert_eq!(parser.blocks_memory_bytes(), 0);
     let kept = block.clone();
@@ -634,7 +637,7 @@ fn resuming_reads_only_what_is_new() {
 
 #[test]
 fn a_request_of_two_gibibytes_is_refused() {
-    let limits = Limits {
+    let limits = RequestLimits {
         bulk_len_max: u64::MAX,
         query_bytes_max: u64::MAX,
         ..open()
@@ -664,7 +667,7 @@ fn a_request_of_two_gibibytes_is_refused() {
 
 #[test]
 fn what_was_understood_of_an_incomplete_request_is_known() {
-    let limits = Limits {
+    let limits = RequestLimits {
         bulk_len_max: 1 << 20,
         query_bytes_max: 1 << 20,
         inline_len_max: 1 << 16,
@@ -687,7 +690,7 @@ fn what_was_understood_of_an_incomplete_request_is_known() {
 
 #[test]
 fn an_argument_and_its_line_end_fit_into_what_may_be_read_ahead() {
-    let limits = Limits {
+    let limits = RequestLimits {
         query_bytes_max: 1 << 20,
         ..open()
     };

@@ -7,7 +7,7 @@
 //!
 //! `klen` and `vlen` are 255 when the length is in a u32 of its own. The deadline exists only if one is set. The
 //! key precedes both, so that a search finds it at a fixed offset. The value is one of four: bytes, whose number is
-//! `vlen`; an integer of 8 bytes; or, aligned to 8, the handle of a [`Block`] or of a boxed object of the caller's.
+//! `vlen`; an integer of 8 bytes; or, aligned to 8, the handle of a [`SharedBlock`] or of a boxed object of the caller's.
 //! The caller defines the meaning of `kind` and of three of the flags, and of the words of 32 bits that an entry
 //! may have: few entries have any, and they are behind all else, so that the others are read as if words did not
 //! exist.
@@ -32,7 +32,7 @@ use std::slice;
 use smallvec::SmallVec;
 
 use crate::alloc::account::size_class;
-use crate::structures::block::Block;
+use crate::structures::block::SharedBlock;
 use crate::structures::prefetch;
 use crate::structures::table::Stored;
 
@@ -58,7 +58,7 @@ pub enum Value<'a, O> {
     /// Bytes beside the key.
     Bytes(&'a [u8]),
     /// Bytes in a shared block.
-    Block(&'a Block),
+    Block(&'a SharedBlock),
     /// A value of the caller's own type.
     Object(&'a O),
 }
@@ -98,7 +98,7 @@ const DEADLINE_BYTES: usize = 6;
 
 /// The layout and the size of an entry.
 #[derive(Clone, Copy)]
-struct Shape {
+struct EntryLayout {
     /// The deadline, long and form bits.
     flags: u8,
     key_len: usize,
@@ -108,7 +108,7 @@ struct Shape {
     words_len: usize,
 }
 
-impl Shape {
+impl EntryLayout {
     #[inline]
     fn new(form: u8, key_len: usize, value_len: usize, deadline: bool) -> Self {
         assert!(
@@ -217,10 +217,10 @@ impl<O> Entry<O> {
 
     /// Creates an entry with a shared block as its value.
     #[must_use]
-    pub fn block(kind: u8, key: &[u8], value: Block, deadline: Option<u64>) -> Self {
+    pub fn block(kind: u8, key: &[u8], value: SharedBlock, deadline: Option<u64>) -> Self {
         let (entry, at) = Self::build(kind, key, FORM_BLOCK, 8, deadline);
         // SAFETY: eight aligned bytes are reserved for it.
-        unsafe { at.cast::<Block>().write(value) };
+        unsafe { at.cast::<SharedBlock>().write(value) };
         entry
     }
 
@@ -253,7 +253,7 @@ impl<O> Entry<O> {
     #[inline]
     pub fn set_bytes(&mut self, value: &[u8]) {
         let old = self.shape();
-        let new = Shape {
+        let new = EntryLayout {
             value_len: value.len(),
             ..old
         };
@@ -279,10 +279,10 @@ impl<O> Entry<O> {
     }
 
     /// Replaces the value by a shared block.
-    pub fn set_block(&mut self, value: Block) {
+    pub fn set_block(&mut self, value: SharedBlock) {
         self.set_form(FORM_BLOCK, 8, 0);
         // SAFETY: eight aligned bytes are reserved for it; their previous contents have been dropped.
-        unsafe { self.value_ptr().cast::<Block>().write(value) };
+        unsafe { self.value_ptr().cast::<SharedBlock>().write(value) };
     }
 
     /// Replaces the value by an object.
@@ -313,10 +313,10 @@ impl<O> Entry<O> {
     }
 
     /// Returns the block for writing, if the value is one.
-    pub fn block_mut(&mut self) -> Option<&mut Block> {
+    pub fn block_mut(&mut self) -> Option<&mut SharedBlock> {
         // SAFETY: the form determines the contents, which are aligned.
         (self.shape().flags & FORM == FORM_BLOCK)
-            .then(|| unsafe { &mut *self.value_ptr().cast::<Block>() })
+            .then(|| unsafe { &mut *self.value_ptr().cast::<SharedBlock>() })
     }
 
     /// Returns the object for writing, if the value is one.
@@ -348,7 +348,7 @@ impl<O> Entry<O> {
         let has = old.flags & DEADLINE != 0;
         if has != deadline.is_some() {
             let form = old.flags & FORM;
-            let new = Shape::new(form, old.key_len, old.value_len, deadline.is_some());
+            let new = EntryLayout::new(form, old.key_len, old.value_len, deadline.is_some());
             self.reshape(new.with_words_len(old.words_len), old.value_len);
         }
         self.write_deadline(deadline);
@@ -383,7 +383,7 @@ impl<O> Entry<O> {
         value_len: usize,
         deadline: Option<u64>,
     ) -> (Self, *mut u8) {
-        let shape = Shape::new(form, key.len(), value_len, deadline.is_some());
+        let shape = EntryLayout::new(form, key.len(), value_len, deadline.is_some());
         let mut entry = Self {
             address: allocate(shape),
             _owns: PhantomData,
@@ -402,7 +402,7 @@ impl<O> Entry<O> {
     }
 
     #[inline]
-    fn shape(&self) -> Shape {
+    fn shape(&self) -> EntryLayout {
         self.view().whole_shape()
     }
 
@@ -415,14 +415,14 @@ impl<O> Entry<O> {
     /// Drops the value and prepares for another form, with the first `kept` bytes of the old one.
     fn set_form(&mut self, form: u8, value_len: usize, kept: usize) {
         let old = self.shape();
-        let new = Shape::new(form, old.key_len, value_len, old.flags & DEADLINE != 0);
+        let new = EntryLayout::new(form, old.key_len, value_len, old.flags & DEADLINE != 0);
         let new = new.with_words_len(old.words_len);
         // SAFETY: the dropped value is no longer owned: the shape changes before any other access. Dropping can
         // only be interrupted by a panic, for which the value is forgotten first.
         unsafe {
             match old.flags & FORM {
                 FORM_BLOCK => {
-                    let block = self.value_ptr().cast::<Block>().read();
+                    let block = self.value_ptr().cast::<SharedBlock>().read();
                     let mut block = ManuallyDrop::new(block);
                     self.forget_value();
                     block.hand_over();
@@ -444,7 +444,7 @@ impl<O> Entry<O> {
     /// The value is a handle, and its target has another owner.
     unsafe fn forget_value(&mut self) {
         let old = self.shape();
-        let new = Shape {
+        let new = EntryLayout {
             flags: old.flags & !FORM | FORM_INTEGER,
             ..old
         };
@@ -454,13 +454,13 @@ impl<O> Entry<O> {
 
     /// Changes the layout of the entry, with the same key and the first `kept` bytes of the value. The deadline
     /// stays if the new shape has one.
-    fn reshape(&mut self, new: Shape, kept: usize) {
+    fn reshape(&mut self, new: EntryLayout, kept: usize) {
         self.move_value(new, kept, 0, 0);
     }
 
     /// Does the same as [`Entry::reshape`] for bytes that stay bytes: keeps the first `head` and the last `tail` of
     /// them, at both ends of the new value. New bytes in between are zero.
-    fn reshape_around(&mut self, new: Shape, head: usize, tail: usize) {
+    fn reshape_around(&mut self, new: EntryLayout, head: usize, tail: usize) {
         let old = self.shape();
         assert!(head + tail <= old.value_len.min(new.value_len));
         self.move_value(new, head, old.value_len - tail, tail);
@@ -472,7 +472,7 @@ impl<O> Entry<O> {
 
     /// Changes the layout of the entry: the first `head` bytes of the value stay in front, and the `tail` bytes at
     /// `tail_at` become its last.
-    fn move_value(&mut self, new: Shape, head: usize, tail_at: usize, tail: usize) {
+    fn move_value(&mut self, new: EntryLayout, head: usize, tail_at: usize, tail: usize) {
         let old = self.shape();
         debug_assert_eq!(old.key_len, new.key_len);
         let view = self.view();
@@ -526,7 +526,7 @@ impl<O> Entry<O> {
     /// # Safety
     /// The allocation has the class of `shape`.
     #[inline]
-    unsafe fn write_header(&mut self, kind: u8, caller_flags: u8, shape: Shape) {
+    unsafe fn write_header(&mut self, kind: u8, caller_flags: u8, shape: EntryLayout) {
         let value_len = if shape.flags & FORM == FORM_BYTES {
             shape.value_len
         } else {
@@ -572,7 +572,7 @@ impl<O> Entry<O> {
     }
 }
 
-fn allocate(shape: Shape) -> NonNull<u8> {
+fn allocate(shape: EntryLayout) -> NonNull<u8> {
     let layout = shape.layout();
     // SAFETY: a class is eight bytes at least.
     let memory = unsafe { alloc::alloc(layout) };
@@ -585,7 +585,7 @@ impl<O> Drop for Entry<O> {
         // SAFETY: the form determines what is owned; no reference to the entry is left.
         unsafe {
             match shape.flags & FORM {
-                FORM_BLOCK => (*self.value_ptr().cast::<Block>()).hand_over(),
+                FORM_BLOCK => (*self.value_ptr().cast::<SharedBlock>()).hand_over(),
                 FORM_OBJECT => ptr::drop_in_place(self.value_ptr().cast::<Box<O>>()),
                 _ => {}
             }
@@ -694,7 +694,7 @@ impl<'a, O> EntryRef<'a, O> {
             match shape.flags & FORM {
                 FORM_BYTES => Value::Bytes(slice::from_raw_parts(at, shape.value_len)),
                 FORM_INTEGER => Value::Integer(at.cast::<i64>().read_unaligned()),
-                FORM_BLOCK => Value::Block(&*at.cast::<Block>()),
+                FORM_BLOCK => Value::Block(&*at.cast::<SharedBlock>()),
                 _ => Value::Object(&**at.cast::<Box<O>>()),
             }
         }
@@ -739,7 +739,7 @@ impl<'a, O> EntryRef<'a, O> {
     }
 
     #[inline]
-    fn shape(self) -> Shape {
+    fn shape(self) -> EntryLayout {
         let [_, flags, key_short, value_short] = self.header();
         let (key_at, key_len) = self.key_range(key_short);
         let value_len = if flags & FORM != FORM_BYTES {
@@ -749,7 +749,7 @@ impl<'a, O> EntryRef<'a, O> {
         } else {
             self.long(key_at + key_len)
         };
-        Shape {
+        EntryLayout {
             flags: flags & !CALLER_FLAGS,
             key_len,
             value_len,

@@ -104,7 +104,7 @@ fn build(model: &Model) -> Entry<String> {
     let mut entry = match value {
         Held::Integer(value) => Entry::integer(kind, &key, value, deadline),
         Held::Bytes(value) => Entry::bytes(kind, &key, &value, deadline),
-        Held::Block(value) => Entry::block(kind, &key, Block::new(&value), deadline),
+        Held::Block(value) => Entry::block(kind, &key, SharedBlock::new(&value), deadline),
         Held::Object(value) => Entry::object(kind, &key, Box::new(value), deadline),
     };
     entry.set_flag(flags, true);
@@ -125,7 +125,7 @@ fn change(draw: &mut Draw, entry: &mut Entry<String>, model: &mut Model) {
         }
         2 => {
             let value = draw.bytes();
-            entry.set_block(Block::new(&value));
+            entry.set_block(SharedBlock::new(&value));
             model.value = Held::Block(value);
         }
         3 => {
@@ -243,7 +243,7 @@ fn a_deadline_beyond_the_field_is_kept_as_the_latest() {
 fn a_block_that_is_replaced_is_no_longer_paid_for_though_others_hold_it() {
     use crate::alloc::account::charged_bytes;
     let before = charged_bytes();
-    let mut entry: Entry<String> = Entry::block(1, b"key", Block::new(&[7; 20_000]), None);
+    let mut entry: Entry<String> = Entry::block(1, b"key", SharedBlock::new(&[7; 20_000]), None);
     let shared = match entry.view().value() {
         Value::Block(block) => block.clone(),
         other => panic!("{other:?}"),

@@ -11,7 +11,7 @@ use std::slice;
 
 use smallvec::SmallVec;
 
-use super::{Entry, EntryRef, Shape, WORDS};
+use super::{Entry, EntryLayout, EntryRef, WORDS};
 
 /// Maximum number of words of an entry.
 pub const WORDS_MAX: usize = 255;
@@ -26,7 +26,7 @@ impl<O> Entry<O> {
             return;
         }
         let bytes: SmallVec<[u8; 64]> = words.flat_map(u32::to_le_bytes).collect();
-        let new = Shape::new(old.form(), old.key_len, old.value_len, old.has_deadline());
+        let new = EntryLayout::new(old.form(), old.key_len, old.value_len, old.has_deadline());
         let new = match count {
             0 => new,
             _ => new.with_words_len(1 + bytes.len()),
@@ -38,7 +38,7 @@ impl<O> Entry<O> {
     }
 
     /// Writes the words at their position in the shape.
-    pub(super) fn write_words(&mut self, shape: Shape, bytes: &[u8]) {
+    pub(super) fn write_words(&mut self, shape: EntryLayout, bytes: &[u8]) {
         assert_eq!(shape.words_len, 1 + bytes.len());
         // SAFETY: behind the value there is space for their count and for them.
         unsafe {
@@ -77,7 +77,7 @@ impl<'a, O> EntryRef<'a, O> {
 
     /// Returns the shape including the words behind the value, which are not needed for reading the value.
     #[inline]
-    pub(super) fn whole_shape(self) -> Shape {
+    pub(super) fn whole_shape(self) -> EntryLayout {
         let mut shape = self.shape();
         if shape.flags & WORDS != 0 {
             // SAFETY: the flag means that their count is stored there.

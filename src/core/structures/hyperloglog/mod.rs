@@ -22,7 +22,7 @@ pub mod sparse;
 mod tests;
 
 use crate::structures::splice::Splice;
-use sparse::Outcome;
+use sparse::RegisterUpdate;
 
 /// Low bits of a hash that select a register.
 const INDEX_BITS: u32 = 14;
@@ -206,8 +206,8 @@ pub fn raise_all<B: Splice>(
         }
         if is_sparse(buffer.bytes()) {
             match sparse::raise(buffer, &mut hint, index, value, sparse_bytes_max)? {
-                Outcome::Kept | Outcome::Raised => continue,
-                Outcome::NeedsDense => to_dense(buffer)?,
+                RegisterUpdate::Kept | RegisterUpdate::Raised => continue,
+                RegisterUpdate::NeedsDense => to_dense(buffer)?,
             }
         }
         let body = buffer.bytes_mut().get_mut(HEADER_BYTES..);
@@ -228,12 +228,12 @@ fn raise<B: Splice>(
     if is_sparse(buffer.bytes()) {
         let mut hint = sparse::Hint::default();
         match sparse::raise(buffer, &mut hint, index, value, sparse_bytes_max)? {
-            Outcome::Kept => return Ok(false),
-            Outcome::Raised => {
+            RegisterUpdate::Kept => return Ok(false),
+            RegisterUpdate::Raised => {
                 forget_cached(buffer.bytes_mut());
                 return Ok(true);
             }
-            Outcome::NeedsDense => to_dense(buffer)?,
+            RegisterUpdate::NeedsDense => to_dense(buffer)?,
         }
     }
     let bytes = buffer.bytes_mut();

@@ -31,7 +31,7 @@ const JOIN_LOOKS: usize = 5;
 
 /// One run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct RegisterRun {
     /// The value of its registers.
     pub value: u8,
     /// Number of registers.
@@ -42,17 +42,17 @@ pub struct Run {
 
 /// Returns the run at a position; `None` at the end.
 #[inline]
-fn run_at(runs: &[u8], at: usize) -> Option<Run> {
+fn run_at(runs: &[u8], at: usize) -> Option<RegisterRun> {
     let (bytes, len) = extent_at(runs, at)?;
     let value = match runs[at] {
         first @ 0x80.. => (first >> 2 & 0x1f) + 1,
         _ => 0,
     };
-    Some(Run { value, len, bytes })
+    Some(RegisterRun { value, len, bytes })
 }
 
 /// Returns one run after the other, without a check.
-pub fn runs(bytes: &[u8]) -> impl Iterator<Item = Run> {
+pub fn runs(bytes: &[u8]) -> impl Iterator<Item = RegisterRun> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let run = run_at(bytes, at)?;
@@ -95,8 +95,8 @@ pub(super) fn merge(bytes: &[u8], into: &mut [u8; REGISTERS]) -> Result<(), Corr
 }
 
 /// The run that covers a register, with its position and its first register, and the position of the run before it.
-struct Found {
-    run: Run,
+struct CoveringRun {
+    run: RegisterRun,
     at: usize,
     first: usize,
     before: Option<Hint>,
@@ -129,12 +129,12 @@ fn extent_at(runs: &[u8], at: usize) -> Option<(usize, usize)> {
     Some((1 + is_long, len))
 }
 
-fn find(runs: &[u8], hint: Hint, index: usize) -> Option<Found> {
+fn find(runs: &[u8], hint: Hint, index: usize) -> Option<CoveringRun> {
     let Hint { mut at, mut first } = hint;
     let mut before = hint;
     while let Some((bytes, len)) = extent_at(runs, at) {
         if index < first + len {
-            return Some(Found {
+            return Some(CoveringRun {
                 run: run_at(runs, at)?,
                 at,
                 first,
@@ -157,7 +157,7 @@ pub(super) struct Hint {
 
 /// The result of raising a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum RegisterUpdate {
     /// The register was as high already.
     Kept,
     /// The register was raised.
@@ -173,16 +173,16 @@ pub(super) fn raise<B: Splice>(
     index: usize,
     value: u8,
     bytes_max: usize,
-) -> Result<Outcome, Corrupt> {
+) -> Result<RegisterUpdate, Corrupt> {
     if value > VALUE_MAX {
-        return Ok(Outcome::NeedsDense);
+        return Ok(RegisterUpdate::NeedsDense);
     }
     let bytes = buffer.bytes();
     let runs = bytes.get(HEADER_BYTES..).ok_or(Corrupt)?;
     // The run at the hint may be the one that is searched for; then the one before it must be known.
     let found = find(runs, *hint, index).filter(|found| found.before.is_some());
     let found = found.or_else(|| find(runs, Hint::default(), index));
-    let Found {
+    let CoveringRun {
         run,
         at,
         first,
@@ -192,34 +192,34 @@ pub(super) fn raise<B: Splice>(
         *hint = before;
     }
     if run.value >= value {
-        return Ok(Outcome::Kept);
+        return Ok(RegisterUpdate::Kept);
     }
     if at + run.bytes > runs.len() {
         return Err(Corrupt);
     }
-    let mut parts = Parts::default();
+    let mut parts = SparseReplacement::default();
     parts.run(run.value, index - first);
     parts.run(value, 1);
     parts.run(run.value, first + run.len - 1 - index);
     let len_after = bytes.len() - run.bytes + parts.len;
     if parts.len > run.bytes && len_after > bytes_max {
-        return Ok(Outcome::NeedsDense);
+        return Ok(RegisterUpdate::NeedsDense);
     }
     buffer
         .splice(HEADER_BYTES + at, run.bytes, parts.len)
         .copy_from_slice(&parts.bytes[..parts.len]);
     join(buffer, before.map_or(at, |before| before.at));
-    Ok(Outcome::Raised)
+    Ok(RegisterUpdate::Raised)
 }
 
 /// The replacement of a run: at most itself before and behind the register, and the register.
 #[derive(Default)]
-struct Parts {
+struct SparseReplacement {
     bytes: [u8; 5],
     len: usize,
 }
 
-impl Parts {
+impl SparseReplacement {
     fn run(&mut self, value: u8, len: usize) {
         if len == 0 {
             return;
@@ -253,7 +253,7 @@ fn join<B: Splice>(buffer: &mut B, mut at: usize) {
         });
         match joined {
             Some(next) => {
-                let mut parts = Parts::default();
+                let mut parts = SparseReplacement::default();
                 parts.run(run.value, run.len + next.len);
                 // The merged run may still have a neighbor, so it is examined again.
                 buffer.splice(HEADER_BYTES + at, 2, 1)[0] = parts.bytes[0];
@@ -278,7 +278,7 @@ mod tests {
         let mut bytes = sketch(runs);
         assert_eq!(
             raise(&mut bytes, &mut Hint::default(), index, value, 3000),
-            Ok(Outcome::Raised)
+            Ok(RegisterUpdate::Raised)
         );
         assert_eq!(&bytes[HEADER_BYTES..], after);
     }
@@ -325,7 +325,7 @@ mod tests {
         for (value, bytes_max) in [(33, 3000), (1, HEADER_BYTES + 4)] {
             let mut bytes = sketch(&EMPTY);
             let raised = raise(&mut bytes, &mut Hint::default(), 100, value, bytes_max);
-            assert_eq!(raised, Ok(Outcome::NeedsDense));
+            assert_eq!(raised, Ok(RegisterUpdate::NeedsDense));
             assert_eq!(bytes, sketch(&EMPTY));
         }
     }

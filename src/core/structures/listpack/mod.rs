@@ -264,8 +264,8 @@ impl<'a> Listpack<'a> {
     /// Returns the elements in order, from either end.
     #[inline]
     #[must_use]
-    pub fn iter(self) -> Iter<'a> {
-        Iter(self.places())
+    pub fn iter(self) -> ListpackIter<'a> {
+        ListpackIter(self.places())
     }
 
     /// Returns the elements in order with their positions, from either end.
@@ -404,9 +404,9 @@ impl FusedIterator for Places<'_> {}
 
 /// Elements, see [`Listpack::iter`].
 #[derive(Clone, Debug)]
-pub struct Iter<'a>(Places<'a>);
+pub struct ListpackIter<'a>(Places<'a>);
 
-impl<'a> Iterator for Iter<'a> {
+impl<'a> Iterator for ListpackIter<'a> {
     type Item = Element<'a>;
 
     #[inline]
@@ -415,20 +415,20 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
-impl DoubleEndedIterator for Iter<'_> {
+impl DoubleEndedIterator for ListpackIter<'_> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
         self.0.next_back().map(|(_, element)| element)
     }
 }
 
-impl FusedIterator for Iter<'_> {}
+impl FusedIterator for ListpackIter<'_> {}
 
 impl<'a> IntoIterator for Listpack<'a> {
     type Item = Element<'a>;
-    type IntoIter = Iter<'a>;
+    type IntoIter = ListpackIter<'a>;
 
-    fn into_iter(self) -> Iter<'a> {
+    fn into_iter(self) -> ListpackIter<'a> {
         self.iter()
     }
 }

@@ -28,12 +28,12 @@ use skip::SkipList;
 use tree::Tree;
 
 /// An item of an index: small, with a total order.
-pub trait Item: Copy {
+pub trait OrderedItem: Copy {
     /// Compares it to another.
     fn order(&self, other: &Self) -> Ordering;
 
     /// True if a first look, without following any address, shows that it comes before another. If this is false
-    /// both ways, only [`Item::order`] can tell.
+    /// both ways, only [`OrderedItem::order`] can tell.
     fn is_surely_before(&self, other: &Self) -> bool;
 }
 
@@ -49,7 +49,7 @@ pub trait Movers<T> {
 /// Counts the ascending items that come before another: those that compare as less, or with `and_equal` as less or
 /// equal. The first comparisons are branchless; only items that look alike are compared in full.
 #[inline]
-fn count_before<T: Item>(items: &[T], item: &T, and_equal: bool) -> usize {
+fn count_before<T: OrderedItem>(items: &[T], item: &T, and_equal: bool) -> usize {
     let first = items.partition_point(|other| other.is_surely_before(item));
     let alike = &items[first..];
     match alike.first() {
@@ -75,7 +75,7 @@ pub enum Direction {
 }
 
 /// An ordered sequence of items with ranks, which count from 0.
-pub trait Ordered<T: Item> {
+pub trait Ordered<T: OrderedItem> {
     /// An iterator over a range.
     type Items<'a>: Iterator<Item = T>
     where
@@ -126,7 +126,7 @@ pub trait Ordered<T: Item> {
 
 /// The implementation of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Form {
+pub enum OrderedIndexType {
     /// The counted B+tree.
     #[default]
     Tree,
@@ -143,27 +143,27 @@ pub enum Index<T> {
 }
 
 /// An iterator over an index of either form.
-pub enum IndexItems<'a, T: Item> {
+pub enum IndexItems<'a, T: OrderedItem> {
     /// Over a tree.
     Tree(tree::TreeItems<'a, T>),
     /// Over a skip list.
     Skip(skip::SkipItems<'a, T>),
 }
 
-impl<T: Item> Index<T> {
+impl<T: OrderedItem> Index<T> {
     /// Creates an empty index. `seed` determines the heights of a skip list's nodes.
     #[must_use]
-    pub fn new(form: Form, seed: u64) -> Self {
+    pub fn new(form: OrderedIndexType, seed: u64) -> Self {
         match form {
-            Form::Tree => Self::Tree(Tree::new()),
-            Form::Skip => Self::Skip(Box::new(SkipList::new(seed))),
+            OrderedIndexType::Tree => Self::Tree(Tree::new()),
+            OrderedIndexType::Skip => Self::Skip(Box::new(SkipList::new(seed))),
         }
     }
 
     /// Creates an index of strictly ascending items.
     #[must_use]
-    pub fn of_ascending(form: Form, seed: u64, items: &[T]) -> Self {
-        if form == Form::Tree {
+    pub fn of_ascending(form: OrderedIndexType, seed: u64, items: &[T]) -> Self {
+        if form == OrderedIndexType::Tree {
             return Self::Tree(Tree::of_ascending(items));
         }
         let mut index = Self::new(form, seed);
@@ -173,10 +173,10 @@ impl<T: Item> Index<T> {
 
     /// Returns its implementation.
     #[must_use]
-    pub fn form(&self) -> Form {
+    pub fn form(&self) -> OrderedIndexType {
         match self {
-            Self::Tree(_) => Form::Tree,
-            Self::Skip(_) => Form::Skip,
+            Self::Tree(_) => OrderedIndexType::Tree,
+            Self::Skip(_) => OrderedIndexType::Skip,
         }
     }
 }
@@ -191,7 +191,7 @@ macro_rules! either {
     };
 }
 
-impl<T: Item> Ordered<T> for Index<T> {
+impl<T: OrderedItem> Ordered<T> for Index<T> {
     type Items<'a>
         = IndexItems<'a, T>
     where
@@ -252,7 +252,7 @@ impl<T: Item> Ordered<T> for Index<T> {
     }
 }
 
-impl<T: Item> Iterator for IndexItems<'_, T> {
+impl<T: OrderedItem> Iterator for IndexItems<'_, T> {
     type Item = T;
 
     #[inline]

@@ -15,18 +15,18 @@
 
 #![expect(unsafe_code, reason = "the index names records that the table owns")]
 
-use super::record::{Record, Scored};
-use super::{Direction, Form, Index, IndexItems, Item, Movers, Ordered};
+use super::record::{OwnedRecord, Scored};
+use super::{Direction, Index, IndexItems, Movers, Ordered, OrderedIndexType, OrderedItem};
 use crate::alloc::slabs::Mover;
-use crate::base::hash::Seed;
-use crate::structures::table::{Place, Table};
+use crate::base::hash::HashSeed;
+use crate::structures::table::{Table, TablePosition};
 use crate::structures::undo_log::UndoLog;
 
 /// Scored members, see the module.
 pub struct Ranking {
     order: Index<Scored>,
-    members: Table<Record>,
-    seed: Seed,
+    members: Table<OwnedRecord>,
+    seed: HashSeed,
     /// Undo log, while changes are recorded: for each change a member and its previous score.
     changes: Option<UndoLog>,
 }
@@ -37,7 +37,7 @@ const SLICE: usize = 256;
 impl Ranking {
     /// Creates an empty ranking.
     #[must_use]
-    pub fn new(form: Form, seed: Seed) -> Self {
+    pub fn new(form: OrderedIndexType, seed: HashSeed) -> Self {
         Self {
             order: Index::new(form, index_seed(seed)),
             members: Table::new(seed),
@@ -50,8 +50,8 @@ impl Ranking {
     /// or a score is NaN.
     #[must_use]
     pub fn of_ascending<'m>(
-        form: Form,
-        seed: Seed,
+        form: OrderedIndexType,
+        seed: HashSeed,
         members: impl ExactSizeIterator<Item = (&'m [u8], f64)>,
     ) -> Option<Self> {
         let mut ranking = Self::new(form, seed);
@@ -62,7 +62,7 @@ impl Ranking {
             if score.is_nan() || ranking.find(hash, member).is_some() {
                 return None;
             }
-            let record = Record::new(member, score);
+            let record = OwnedRecord::new(member, score);
             order.push(record.view().scored());
             ranking.members.insert_new(hash, record);
         }
@@ -72,7 +72,7 @@ impl Ranking {
 
     /// Returns the kind of its index.
     #[must_use]
-    pub fn form(&self) -> Form {
+    pub fn form(&self) -> OrderedIndexType {
         self.order.form()
     }
 
@@ -98,7 +98,7 @@ impl Ranking {
 
     /// Returns the place of a member, valid until the next insertion or removal.
     #[must_use]
-    pub fn find(&self, hash: u64, member: &[u8]) -> Option<Place> {
+    pub fn find(&self, hash: u64, member: &[u8]) -> Option<TablePosition> {
         self.members.find(hash, member)
     }
 
@@ -127,7 +127,7 @@ impl Ranking {
 
     /// Returns the score of the member at `place`.
     #[must_use]
-    pub fn score_at(&self, place: Place) -> f64 {
+    pub fn score_at(&self, place: TablePosition) -> f64 {
         self.members.at(place).score()
     }
 
@@ -137,14 +137,14 @@ impl Ranking {
         if let Some(changes) = &mut self.changes {
             keep(changes, member, ABSENT);
         }
-        let record = Record::new(member, score);
+        let record = OwnedRecord::new(member, score);
         let scored = record.view().scored();
         self.members.insert_new(hash, record);
         self.order.insert(scored);
     }
 
     /// Sets the score of the member at `place`.
-    pub fn set_score(&mut self, place: Place, score: f64) {
+    pub fn set_score(&mut self, place: TablePosition, score: f64) {
         debug_assert!(!score.is_nan());
         let old = self.members.at(place).scored();
         if let Some(changes) = &mut self.changes {
@@ -155,7 +155,7 @@ impl Ranking {
     }
 
     /// Removes the member at `place`. Returns its score.
-    pub fn remove(&mut self, place: Place) -> f64 {
+    pub fn remove(&mut self, place: TablePosition) -> f64 {
         let scored = self.members.at(place).scored();
         if let Some(changes) = &mut self.changes {
             keep(changes, self.members.at(place).member(), scored.score);
@@ -167,7 +167,7 @@ impl Ranking {
 
     /// Returns the rank of the member at `place`, counted from 0.
     #[must_use]
-    pub fn rank(&self, place: Place) -> usize {
+    pub fn rank(&self, place: TablePosition) -> usize {
         let scored = self.members.at(place).scored();
         self.order.rank_by(|other| other.order(&scored).is_lt())
     }
@@ -195,8 +195,8 @@ impl Ranking {
 
     /// Returns the members with ranks from `from` up to but not including `to`, with their scores.
     #[must_use]
-    pub fn range(&self, from: usize, to: usize, direction: Direction) -> Range<'_> {
-        Range {
+    pub fn range(&self, from: usize, to: usize, direction: Direction) -> RankRangeIter<'_> {
+        RankRangeIter {
             ranking: self,
             items: self.order.items(from, to, direction),
         }
@@ -337,13 +337,13 @@ impl Ranking {
     }
 }
 
-fn index_seed(seed: Seed) -> u64 {
+fn index_seed(seed: HashSeed) -> u64 {
     seed.k0 ^ seed.k1.rotate_left(32)
 }
 
 /// Moves records, to which both the table and the index refer, and nodes of the index.
 struct MembersAndNodes<'a> {
-    members: &'a mut Table<Record>,
+    members: &'a mut Table<OwnedRecord>,
     mover: &'a mut Mover,
 }
 
@@ -389,12 +389,12 @@ fn keep(changes: &mut UndoLog, member: &[u8], score: f64) {
 }
 
 /// An iterator over a range of members.
-pub struct Range<'a> {
+pub struct RankRangeIter<'a> {
     ranking: &'a Ranking,
     items: IndexItems<'a, Scored>,
 }
 
-impl<'a> Iterator for Range<'a> {
+impl<'a> Iterator for RankRangeIter<'a> {
     type Item = (&'a [u8], f64);
 
     #[inline]
@@ -408,4 +408,4 @@ impl<'a> Iterator for Range<'a> {
     }
 }
 
-impl ExactSizeIterator for Range<'_> {}
+impl ExactSizeIterator for RankRangeIter<'_> {}

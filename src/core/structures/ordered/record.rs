@@ -5,7 +5,7 @@
 //! score f64 | len u32 | member
 //! ```
 //!
-//! The table holds the record as a [`Record`], which frees it. The index holds it as a [`Scored`]: the address once
+//! The table holds the record as a [`OwnedRecord`], which frees it. The index holds it as a [`Scored`]: the address once
 //! more, with a copy of the score, so that an index seldom has to read records.
 //!
 //! Invariant, on which the safety of [`Scored`] relies and which [`super::ranking`] maintains: no `Scored` is
@@ -20,22 +20,22 @@ use std::mem;
 use std::ptr::{self, NonNull};
 use std::slice;
 
-use super::Item;
+use super::OrderedItem;
 use crate::structures::table::Stored;
 
 const LEN_AT: usize = 8;
 const MEMBER_AT: usize = 12;
 
 /// An owned record.
-pub(super) struct Record {
+pub(super) struct OwnedRecord {
     address: NonNull<u8>,
 }
 
-/// A borrowed [`Record`].
+/// A borrowed [`OwnedRecord`].
 #[derive(Clone, Copy)]
 pub(super) struct RecordRef<'a> {
     address: NonNull<u8>,
-    _borrows: PhantomData<&'a Record>,
+    _borrows: PhantomData<&'a OwnedRecord>,
 }
 
 /// An index's reference to a record.
@@ -49,13 +49,13 @@ pub(super) struct Scored {
 const _: () = assert!(size_of::<Scored>() == 16);
 
 // SAFETY: a record is plain bytes, owned.
-unsafe impl Send for Record {}
+unsafe impl Send for OwnedRecord {}
 
 // SAFETY: an address of plain bytes; any access follows the invariant at the head of this file, which is
 // independent of threads.
 unsafe impl Send for Scored {}
 
-impl Record {
+impl OwnedRecord {
     /// Creates a record.
     pub(super) fn new(member: &[u8], score: f64) -> Self {
         assert!(
@@ -105,7 +105,7 @@ fn layout(member_len: usize) -> Layout {
     unsafe { Layout::from_size_align_unchecked(size, 8) }
 }
 
-impl Drop for Record {
+impl Drop for OwnedRecord {
     fn drop(&mut self) {
         let layout = layout(self.view().member().len());
         // SAFETY: allocated with this layout, as the length never changes; no reference is left.
@@ -164,7 +164,7 @@ impl Scored {
     }
 }
 
-impl Item for Scored {
+impl OrderedItem for Scored {
     #[inline]
     fn is_surely_before(&self, other: &Self) -> bool {
         self.score < other.score
@@ -186,7 +186,7 @@ impl Item for Scored {
 }
 
 // SAFETY: the address of the allocation is the record, and user space lies below 2^48; all reading goes through it.
-unsafe impl Stored for Record {
+unsafe impl Stored for OwnedRecord {
     type Ref<'a> = RecordRef<'a>;
 
     #[inline]

@@ -17,7 +17,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Direction, Item, Movers, Ordered};
+use super::{Direction, Movers, Ordered, OrderedItem};
 
 /// Enough for four to the sixteenth items.
 const LEVELS: usize = 16;
@@ -29,7 +29,7 @@ const NONE: u32 = u32::MAX;
 const COMPACT_FROM: usize = 1024;
 
 #[derive(Clone, Copy)]
-struct Node<T> {
+struct SkipListNode<T> {
     item: T,
     /// The preceding node; in a free node, the next free one.
     back: u32,
@@ -39,14 +39,14 @@ struct Node<T> {
 }
 
 #[derive(Clone, Copy)]
-struct Link {
+struct SkipListLink {
     /// The next node of the level; in free links, the next free ones of this height.
     to: u32,
     /// Distance to it in ranks.
     reach: u32,
 }
 
-const END: Link = Link { to: NONE, reach: 0 };
+const END: SkipListLink = SkipListLink { to: NONE, reach: 0 };
 
 /// A growing array that is never moved as a whole.
 struct Pool<X> {
@@ -94,9 +94,9 @@ impl<X> Pool<X> {
 
 /// A skip list, see the module.
 pub struct SkipList<T> {
-    nodes: Pool<Node<T>>,
-    links: Pool<Link>,
-    head: [Link; LEVELS],
+    nodes: Pool<SkipListNode<T>>,
+    links: Pool<SkipListLink>,
+    head: [SkipListLink; LEVELS],
     /// Number of levels in use, at least one.
     levels: usize,
     tail: u32,
@@ -113,7 +113,7 @@ struct Trail {
     position: [usize; LEVELS],
 }
 
-impl<T: Item> SkipList<T> {
+impl<T: OrderedItem> SkipList<T> {
     /// Creates an empty list. `seed` determines the heights.
     #[must_use]
     pub fn new(seed: u64) -> Self {
@@ -131,7 +131,7 @@ impl<T: Item> SkipList<T> {
     }
 
     #[inline]
-    fn link(&self, node: u32, level: usize) -> Link {
+    fn link(&self, node: u32, level: usize) -> SkipListLink {
         if node == NONE {
             self.head[level]
         } else {
@@ -140,7 +140,7 @@ impl<T: Item> SkipList<T> {
     }
 
     #[inline]
-    fn link_mut(&mut self, node: u32, level: usize) -> &mut Link {
+    fn link_mut(&mut self, node: u32, level: usize) -> &mut SkipListLink {
         if node == NONE {
             &mut self.head[level]
         } else {
@@ -200,7 +200,7 @@ impl<T: Item> SkipList<T> {
                 free
             }
         };
-        let node = Node {
+        let node = SkipListNode {
             item,
             back: NONE,
             links,
@@ -217,7 +217,7 @@ impl<T: Item> SkipList<T> {
     }
 
     fn free(&mut self, number: u32) {
-        let Node { links, height, .. } = *self.nodes.get(number);
+        let SkipListNode { links, height, .. } = *self.nodes.get(number);
         let free = &mut self.free_links[height as usize - 1];
         self.links.get_mut(links).to = *free;
         *free = links;
@@ -246,11 +246,11 @@ impl<T: Item> SkipList<T> {
                 continue;
             }
             let to = link.to;
-            *link = Link {
+            *link = SkipListLink {
                 to: node,
                 reach: (position - from) as u32,
             };
-            *self.link_mut(node, level) = Link {
+            *self.link_mut(node, level) = SkipListLink {
                 to,
                 reach: (ends_at - position) as u32,
             };
@@ -275,12 +275,12 @@ impl<T: Item> SkipList<T> {
             let link = self.link(before, level);
             *self.link_mut(before, level) = if link.to == node {
                 let beyond = self.link(node, level);
-                Link {
+                SkipListLink {
                     to: beyond.to,
                     reach: link.reach + beyond.reach - 1,
                 }
             } else {
-                Link {
+                SkipListLink {
                     to: link.to,
                     reach: link.reach - 1,
                 }
@@ -337,7 +337,7 @@ impl<T: Item> SkipList<T> {
     }
 }
 
-impl<T: Item> Ordered<T> for SkipList<T> {
+impl<T: OrderedItem> Ordered<T> for SkipList<T> {
     type Items<'a>
         = SkipItems<'a, T>
     where
@@ -482,14 +482,14 @@ impl<T: Item> Ordered<T> for SkipList<T> {
 }
 
 /// An iterator over some ranks of a skip list.
-pub struct SkipItems<'a, T: Item> {
+pub struct SkipItems<'a, T: OrderedItem> {
     list: &'a SkipList<T>,
     next: u32,
     left: usize,
     direction: Direction,
 }
 
-impl<T: Item> Iterator for SkipItems<'_, T> {
+impl<T: OrderedItem> Iterator for SkipItems<'_, T> {
     type Item = T;
 
     #[inline]
@@ -511,4 +511,4 @@ impl<T: Item> Iterator for SkipItems<'_, T> {
     }
 }
 
-impl<T: Item> ExactSizeIterator for SkipItems<'_, T> {}
+impl<T: OrderedItem> ExactSizeIterator for SkipItems<'_, T> {}

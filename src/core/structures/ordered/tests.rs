@@ -7,12 +7,12 @@ use proptest::prelude::*;
 use super::ranking::Ranking;
 use super::*;
 use crate::alloc::slabs::Mover;
-use crate::base::hash::Seed;
+use crate::base::hash::HashSeed;
 use crate::structures::undo_log::UndoLog;
 
-const SEED: Seed = Seed { k0: 3, k1: 5 };
+const SEED: HashSeed = HashSeed { k0: 3, k1: 5 };
 
-impl Item for u32 {
+impl OrderedItem for u32 {
     fn order(&self, other: &Self) -> Ordering {
         self.cmp(other)
     }
@@ -144,7 +144,7 @@ proptest! {
         is_tree in any::<bool>(),
         steps in prop::collection::vec((0..5u8, 0..400u16, 0..12i8), 1..if cfg!(miri) { 80 } else { 600 }),
     ) {
-        let form = if is_tree { Form::Tree } else { Form::Skip };
+        let form = if is_tree { OrderedIndexType::Tree } else { OrderedIndexType::Skip };
         ranking_follows_model(form, &steps);
     }
 
@@ -161,7 +161,7 @@ proptest! {
             0..if cfg!(miri) { 3 } else { 6 }
         ),
     ) {
-        let mut ranking = Ranking::new(if is_tree { Form::Tree } else { Form::Skip }, SEED);
+        let mut ranking = Ranking::new(if is_tree { OrderedIndexType::Tree } else { OrderedIndexType::Skip }, SEED);
         let mut model = BTreeMap::new();
         ranking_steps(&mut ranking, &mut model, &before);
         let (mut changes, mut changed) = (UndoLog::default(), model.clone());
@@ -187,7 +187,7 @@ fn model_order(model: &BTreeMap<Vec<u8>, f64>) -> Vec<(Vec<u8>, f64)> {
     order
 }
 
-fn ranking_follows_model(form: Form, steps: &[(u8, u16, i8)]) {
+fn ranking_follows_model(form: OrderedIndexType, steps: &[(u8, u16, i8)]) {
     let mut ranking = Ranking::new(form, SEED);
     let mut model: BTreeMap<Vec<u8>, f64> = BTreeMap::new();
     ranking_steps(&mut ranking, &mut model, steps);
@@ -287,7 +287,7 @@ fn ascending_insertions_leave_nodes_full() {
 #[test]
 fn a_large_ranking_is_freed_in_slices() {
     let (members, slice) = if cfg!(miri) { (160, 30) } else { (5000, 500) };
-    for form in [Form::Tree, Form::Skip] {
+    for form in [OrderedIndexType::Tree, OrderedIndexType::Skip] {
         let mut ranking = Ranking::new(form, SEED);
         for number in 0..members {
             let member = format!("{number}").into_bytes();
@@ -325,7 +325,7 @@ fn a_skip_list_that_became_short_is_laid_out_anew() {
 fn a_member_of_sixteen_bytes_takes_at_most_eighty() {
     const MEMBERS: u64 = if cfg!(miri) { 100 } else { 100_000 };
     let before = crate::alloc::account::thread_bytes();
-    let mut ranking = Ranking::new(Form::Tree, SEED);
+    let mut ranking = Ranking::new(OrderedIndexType::Tree, SEED);
     for number in 0..MEMBERS {
         let member = format!("member:{number:09}").into_bytes();
         let hash = ranking.hash(&member);
@@ -341,7 +341,7 @@ fn a_member_of_sixteen_bytes_takes_at_most_eighty() {
 #[test]
 fn a_ranking_of_which_everything_moves_is_what_it_was() {
     let (count, each) = if cfg!(miri) { (90, 30) } else { (20_000, 100) };
-    for form in [Form::Tree, Form::Skip] {
+    for form in [OrderedIndexType::Tree, OrderedIndexType::Skip] {
         let mut ranking = Ranking::new(form, SEED);
         let mut model = BTreeMap::new();
         for number in 0..count {
@@ -392,7 +392,7 @@ fn an_index_made_of_ascending_items_is_one_as_any_other() {
     };
     for &count in counts {
         let items: Vec<u32> = (0..count).map(|number| 2 * number + 1).collect();
-        for form in [Form::Tree, Form::Skip] {
+        for form in [OrderedIndexType::Tree, OrderedIndexType::Skip] {
             let mut index = Index::of_ascending(form, 7, &items);
             index.check_invariants();
             assert_eq!(index.len(), items.len());
@@ -416,7 +416,7 @@ fn a_ranking_of_members_that_come_twice_is_none() {
         let members = members
             .iter()
             .map(|(member, score)| (member.as_bytes(), *score));
-        Ranking::of_ascending(Form::Tree, SEED, members)
+        Ranking::of_ascending(OrderedIndexType::Tree, SEED, members)
     };
     let ranking = made(&[("b", -1.0), ("a", 0.0), ("c", -0.0), ("d", 2.0)]).expect("four members");
     ranking.check_invariants();
@@ -429,8 +429,8 @@ fn a_ranking_of_members_that_come_twice_is_none() {
 #[test]
 fn members_and_nodes_leave_sparse_slabs() {
     const MEMBERS: usize = 40_000;
-    let mut kept = Ranking::new(Form::Tree, SEED);
-    let mut other = Ranking::new(Form::Tree, SEED);
+    let mut kept = Ranking::new(OrderedIndexType::Tree, SEED);
+    let mut other = Ranking::new(OrderedIndexType::Tree, SEED);
     for number in 0..MEMBERS {
         for ranking in [&mut kept, &mut other] {
             let member = format!("member:{number:030}").into_bytes();

@@ -18,11 +18,11 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::node::Node;
-use super::{NodeView, Quicklist};
+use super::node::QuicklistNode;
+use super::{Quicklist, QuicklistNodeView};
 use crate::alloc::account;
 
-enum Run {
+enum QuicklistCutRun {
     /// Number of nodes of the row that are unchanged.
     Same(usize),
     /// Number of nodes of the row that are new, or were shown.
@@ -32,27 +32,27 @@ enum Run {
 }
 
 enum Gone {
-    Copied(Node),
-    Moved(Node),
+    Copied(QuicklistNode),
+    Moved(QuicklistNode),
 }
 
-impl Run {
+impl QuicklistCutRun {
     /// Returns the number of nodes of the row that it covers.
     fn len(&self) -> usize {
         match self {
-            Run::Same(count) | Run::New(count) => *count,
-            Run::Gone(_) => 0,
+            QuicklistCutRun::Same(count) | QuicklistCutRun::New(count) => *count,
+            QuicklistCutRun::Gone(_) => 0,
         }
     }
 
     fn is_same(&self) -> bool {
-        matches!(self, Run::Same(_))
+        matches!(self, QuicklistCutRun::Same(_))
     }
 }
 
 /// A cut in progress, see the module.
-pub(super) struct Cut {
-    runs: VecDeque<Run>,
+pub(super) struct QuicklistCut {
+    runs: VecDeque<QuicklistCutRun>,
     /// Number of nodes of the row covered by the runs.
     covered: usize,
     /// The `New` run whose length the last change may have altered.
@@ -63,14 +63,14 @@ pub(super) struct Cut {
     copied_bytes: usize,
 }
 
-impl Cut {
-    fn of(nodes: usize) -> Cut {
+impl QuicklistCut {
+    fn of(nodes: usize) -> QuicklistCut {
         let mut runs = VecDeque::with_capacity(4);
-        runs.push_back(Run::New(0));
+        runs.push_back(QuicklistCutRun::New(0));
         if nodes > 0 {
-            runs.push_back(Run::Same(nodes));
+            runs.push_back(QuicklistCutRun::Same(nodes));
         }
-        Cut {
+        QuicklistCut {
             runs,
             covered: nodes,
             open: 0,
@@ -85,7 +85,7 @@ impl Cut {
             return;
         }
         match self.runs.get_mut(self.open) {
-            Some(Run::New(count)) => *count = (*count + nodes) - self.covered,
+            Some(QuicklistCutRun::New(count)) => *count = (*count + nodes) - self.covered,
             _ => debug_assert!(false, "who changes the row says so before"),
         }
         self.covered = nodes;
@@ -93,7 +93,12 @@ impl Cut {
 
     /// Keeps nodes that are about to be changed, removed, or followed by new ones. Those in `leaving` are removed,
     /// and may be taken.
-    fn touch(&mut self, row: &mut VecDeque<Node>, nodes: Range<usize>, leaving: Range<usize>) {
+    fn touch(
+        &mut self,
+        row: &mut VecDeque<QuicklistNode>,
+        nodes: Range<usize>,
+        leaving: Range<usize>,
+    ) {
         if self.is_forgotten {
             return;
         }
@@ -107,7 +112,7 @@ impl Cut {
         let mut at = nodes.start;
         for run in self.runs.drain(first..end) {
             match run {
-                Run::Same(count) => {
+                QuicklistCutRun::Same(count) => {
                     let same = row.range_mut(at..at + count);
                     gone.extend(same.zip(at..).map(
                         |(node, index)| match leaving.contains(&index) {
@@ -120,13 +125,13 @@ impl Cut {
                     ));
                     at += count;
                 }
-                Run::New(count) => at += count,
-                Run::Gone(mut kept) => gone.append(&mut kept),
+                QuicklistCutRun::New(count) => at += count,
+                QuicklistCutRun::Gone(mut kept) => gone.append(&mut kept),
             }
         }
-        self.runs.insert(first, Run::New(nodes.len()));
+        self.runs.insert(first, QuicklistCutRun::New(nodes.len()));
         if !gone.is_empty() {
-            self.runs.insert(first, Run::Gone(gone));
+            self.runs.insert(first, QuicklistCutRun::Gone(gone));
         }
         self.open = self.join(first);
     }
@@ -135,13 +140,14 @@ impl Cut {
     fn is_new(&mut self, nodes: &Range<usize>) -> bool {
         if nodes.start == 0 {
             let at = self.leading();
-            if matches!(self.runs.get(at), Some(Run::New(count)) if *count >= nodes.len()) {
+            if matches!(self.runs.get(at), Some(QuicklistCutRun::New(count)) if *count >= nodes.len())
+            {
                 self.open = at;
                 return true;
             }
         }
         if nodes.end == self.covered
-            && let Some(Run::New(count)) = self.runs.back()
+            && let Some(QuicklistCutRun::New(count)) = self.runs.back()
             && *count >= nodes.len()
         {
             self.open = self.runs.len() - 1;
@@ -152,7 +158,7 @@ impl Cut {
 
     /// Returns the index of the first run that covers nodes of the row, unless it is a `Same` run.
     fn leading(&self) -> usize {
-        usize::from(matches!(self.runs.front(), Some(Run::Gone(_))))
+        usize::from(matches!(self.runs.front(), Some(QuicklistCutRun::Gone(_))))
     }
 
     /// Splits the run across the position `nodes`. Returns the run that begins there.
@@ -181,9 +187,13 @@ impl Cut {
         }
         let first = nodes - before;
         let second = match &mut self.runs[index] {
-            Run::Same(count) => Run::Same(std::mem::replace(count, first) - first),
-            Run::New(count) => Run::New(std::mem::replace(count, first) - first),
-            Run::Gone(_) => unreachable!("it covers nothing that could be parted"),
+            QuicklistCutRun::Same(count) => {
+                QuicklistCutRun::Same(std::mem::replace(count, first) - first)
+            }
+            QuicklistCutRun::New(count) => {
+                QuicklistCutRun::New(std::mem::replace(count, first) - first)
+            }
+            QuicklistCutRun::Gone(_) => unreachable!("it covers nothing that could be parted"),
         };
         self.runs.insert(index + 1, second);
         index + 1
@@ -202,28 +212,28 @@ impl Cut {
         let mut gone: Option<VecDeque<Gone>> = None;
         for run in self.runs.drain(first..end) {
             match run {
-                Run::New(count) => new += count,
-                Run::Gone(mut kept) => match &mut gone {
+                QuicklistCutRun::New(count) => new += count,
+                QuicklistCutRun::Gone(mut kept) => match &mut gone {
                     Some(gone) => gone.append(&mut kept),
                     None => gone = Some(kept),
                 },
-                Run::Same(_) => {}
+                QuicklistCutRun::Same(_) => {}
             }
         }
-        self.runs.insert(first, Run::New(new));
+        self.runs.insert(first, QuicklistCutRun::New(new));
         if let Some(gone) = gone {
-            self.runs.insert(first, Run::Gone(gone));
+            self.runs.insert(first, QuicklistCutRun::Gone(gone));
             return first + 1;
         }
         first
     }
 
     /// Returns the next item to show: a kept node, or one of the row; None at the end.
-    fn next(&mut self, nodes: usize) -> Option<Next> {
+    fn next(&mut self, nodes: usize) -> Option<NextCutNode> {
         self.settle(nodes);
-        if let Some(Run::Gone(kept)) = self.runs.front_mut() {
+        if let Some(QuicklistCutRun::Gone(kept)) = self.runs.front_mut() {
             match kept.pop_front() {
-                Some(node) => return Some(Next::Kept(node)),
+                Some(node) => return Some(NextCutNode::Kept(node)),
                 None => {
                     self.runs.pop_front();
                     self.open = self.open.saturating_sub(1);
@@ -231,24 +241,24 @@ impl Cut {
             }
         }
         // Nodes already shown are at the front, as new.
-        let Some(Run::New(shown)) = self.runs.front() else {
-            self.runs.push_front(Run::New(0));
+        let Some(QuicklistCutRun::New(shown)) = self.runs.front() else {
+            self.runs.push_front(QuicklistCutRun::New(0));
             self.open += 1;
             return self.next(nodes);
         };
         let index = *shown;
         match self.runs.get_mut(1)? {
-            Run::Same(count) => {
+            QuicklistCutRun::Same(count) => {
                 *count -= 1;
                 let is_over = *count == 0;
-                if let Some(Run::New(shown)) = self.runs.front_mut() {
+                if let Some(QuicklistCutRun::New(shown)) = self.runs.front_mut() {
                     *shown += 1;
                 }
                 if is_over {
                     self.runs.remove(1);
                     self.open = self.join(0);
                 }
-                Some(Next::InRow(index))
+                Some(NextCutNode::InRow(index))
             }
             _ => {
                 debug_assert!(false, "what is gone stands before what is new");
@@ -258,30 +268,32 @@ impl Cut {
     }
 }
 
-enum Next {
+enum NextCutNode {
     Kept(Gone),
     InRow(usize),
 }
 
-fn view(node: &Node) -> NodeView<'_> {
+fn view(node: &QuicklistNode) -> QuicklistNodeView<'_> {
     if let Some(element) = node.as_plain() {
-        NodeView::Plain(element)
+        QuicklistNodeView::Plain(element)
     } else if let Some(pack) = node.as_listpack() {
-        NodeView::Packed(Cow::Borrowed(pack.bytes()))
+        QuicklistNodeView::Packed(Cow::Borrowed(pack.bytes()))
     } else {
-        NodeView::Packed(Cow::Owned(node.unpacked()))
+        QuicklistNodeView::Packed(Cow::Owned(node.unpacked()))
     }
 }
 
 impl Quicklist {
     /// Returns the nodes from front to back.
-    pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeView<'_>> {
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = QuicklistNodeView<'_>> {
         self.nodes.iter().map(view)
     }
 
     /// Makes a cut: [`Quicklist::show_cut`] will show the current state, regardless of later changes.
     pub fn begin_cut(&mut self) {
-        self.cut = Some(account::apart(|| Box::new(Cut::of(self.nodes.len()))));
+        self.cut = Some(account::apart(|| {
+            Box::new(QuicklistCut::of(self.nodes.len()))
+        }));
     }
 
     /// True if a part of the cut has not been shown yet.
@@ -295,7 +307,7 @@ impl Quicklist {
     pub fn show_cut(
         &mut self,
         bytes_max: usize,
-        show: &mut dyn FnMut(&NodeView<'_>, usize),
+        show: &mut dyn FnMut(&QuicklistNodeView<'_>, usize),
     ) -> bool {
         let Quicklist { nodes, cut, .. } = self;
         let Some(cut) = cut else { return false };
@@ -305,14 +317,14 @@ impl Quicklist {
                 account::apart(|| self.cut = None);
                 return false;
             };
-            let mut show = |node: &Node| {
-                bytes += node.len_bytes() + size_of::<Node>();
+            let mut show = |node: &QuicklistNode| {
+                bytes += node.len_bytes() + size_of::<QuicklistNode>();
                 account::apart(|| show(&view(node), node.count()));
             };
             match next {
-                Next::InRow(index) => show(&nodes[index]),
-                Next::Kept(Gone::Moved(node)) => show(&node),
-                Next::Kept(Gone::Copied(node)) => {
+                NextCutNode::InRow(index) => show(&nodes[index]),
+                NextCutNode::Kept(Gone::Moved(node)) => show(&node),
+                NextCutNode::Kept(Gone::Copied(node)) => {
                     show(&node);
                     account::apart(|| drop(node));
                 }
@@ -335,7 +347,7 @@ impl Quicklist {
         cut.is_forgotten = true;
         for _ in 0..budget {
             let last = match cut.runs.back_mut() {
-                Some(Run::Gone(kept)) => kept.pop_back(),
+                Some(QuicklistCutRun::Gone(kept)) => kept.pop_back(),
                 Some(_) => None,
                 None => break,
             };

@@ -5,10 +5,10 @@
 
 use std::ops::Range;
 
-use super::node::Node;
+use super::node::QuicklistNode;
 use super::undo::{keep_pop, keep_push};
-use super::{ELEMENT_BYTES_MORE, End, Quicklist, Wanted};
-use crate::structures::block::{Block, Content, LONG_BYTES_MIN};
+use super::{ELEMENT_BYTES_MORE, End, Quicklist, QuicklistNeedle};
+use crate::structures::block::{Content, LONG_BYTES_MIN, SharedBlock};
 use crate::structures::item::Item;
 use crate::structures::listpack::{Listpack, encoded_len};
 
@@ -51,14 +51,14 @@ impl Quicklist {
     }
 
     /// Adds a shared element at an end, if it is to have a node for itself; else does nothing.
-    fn push_block(&mut self, end: End, element: &Block) -> bool {
+    fn push_block(&mut self, end: End, element: &SharedBlock) -> bool {
         let is_plain = element.len() >= LONG_BYTES_MIN && self.limits.is_plain(element.len());
         if is_plain {
             self.touch(self.end_node(end));
             if let Some(node) = self.end_mut(end) {
                 node.seal();
             }
-            self.push_at(end, Node::plain(element.into()));
+            self.push_at(end, QuicklistNode::plain(element.into()));
             self.count += 1;
             if let Some(changes) = &mut self.changes {
                 keep_push(changes, end);
@@ -75,9 +75,9 @@ impl Quicklist {
             node.len_bytes()
         });
         let node = if self.limits.is_plain(element.len()) {
-            Node::plain(element.into())
+            QuicklistNode::plain(element.into())
         } else {
-            let mut node = Node::empty(
+            let mut node = QuicklistNode::empty(
                 end,
                 (before / FIRST_ROOM_SHARE).max(element.len() + ELEMENT_BYTES_MORE),
             );
@@ -87,7 +87,7 @@ impl Quicklist {
         self.push_at(end, node);
     }
 
-    fn push_at(&mut self, end: End, node: Node) {
+    fn push_at(&mut self, end: End, node: QuicklistNode) {
         match end {
             End::Front => self.nodes.push_front(node),
             End::Back => self.nodes.push_back(node),
@@ -100,15 +100,15 @@ impl Quicklist {
         if pack.is_empty() {
             return;
         }
-        self.append(Node::packed(pack));
+        self.append(QuicklistNode::packed(pack));
     }
 
     /// Adds an element behind the last one, as a node of its own.
     pub fn append_plain(&mut self, element: &[u8]) {
-        self.append(Node::plain(element.into()));
+        self.append(QuicklistNode::plain(element.into()));
     }
 
-    fn append(&mut self, node: Node) {
+    fn append(&mut self, node: QuicklistNode) {
         self.keep_window(self.nodes.len()..self.nodes.len());
         if let Some(last) = self.nodes.back_mut() {
             last.seal();
@@ -196,9 +196,9 @@ impl Quicklist {
             self.nodes.insert(at, second);
         }
         let node = if self.limits.is_plain(element.len()) {
-            Node::plain(element)
+            QuicklistNode::plain(element)
         } else {
-            let mut node = Node::empty(End::Back, element.len() + ELEMENT_BYTES_MORE);
+            let mut node = QuicklistNode::empty(End::Back, element.len() + ELEMENT_BYTES_MORE);
             node.push(End::Back, &element);
             node.seal();
             node
@@ -268,7 +268,7 @@ impl Quicklist {
             leaving,
         );
         self.count -= count;
-        let is_whole = |node: &Node, offsets: Range<usize>| offsets.len() == node.count();
+        let is_whole = |node: &QuicklistNode, offsets: Range<usize>| offsets.len() == node.count();
         let mut whole = first_node..last_node + 1;
         for at in [last_node, first_node] {
             let node = &self.nodes[at];
@@ -302,7 +302,7 @@ impl Quicklist {
 
     /// Removes elements that equal this, at most `count_max`, the first ones from an end. Returns their number.
     pub fn remove_equal(&mut self, element: &[u8], from: End, count_max: usize) -> usize {
-        let wanted = Wanted::new(element);
+        let wanted = QuicklistNeedle::new(element);
         let mut removed = 0;
         let mut found = Vec::new();
         let mut emptied = 0;
@@ -329,7 +329,7 @@ impl Quicklist {
             self.keep_window(at..at + 1);
             changed = changed.start.min(at)..changed.end.max(at + 1);
             if found.len() == self.nodes[at].count() {
-                self.nodes[at] = Node::empty(End::Back, 0);
+                self.nodes[at] = QuicklistNode::empty(End::Back, 0);
                 emptied += 1;
             } else {
                 self.change(at, |node| node.remove_each(&found));
@@ -352,7 +352,7 @@ impl Quicklist {
     }
 
     #[inline]
-    pub(super) fn end_mut(&mut self, end: End) -> Option<&mut Node> {
+    pub(super) fn end_mut(&mut self, end: End) -> Option<&mut QuicklistNode> {
         match end {
             End::Front => self.nodes.front_mut(),
             End::Back => self.nodes.back_mut(),
@@ -360,7 +360,7 @@ impl Quicklist {
     }
 
     /// Changes a node, whether it is compressed or not.
-    fn change<R>(&mut self, at: usize, change: impl FnOnce(&mut Node) -> R) -> R {
+    fn change<R>(&mut self, at: usize, change: impl FnOnce(&mut QuicklistNode) -> R) -> R {
         let node = &mut self.nodes[at];
         node.decompress();
         let result = change(node);
@@ -501,7 +501,7 @@ fn around(nodes: Range<usize>) -> Range<usize> {
     nodes.start.saturating_sub(3)..nodes.end + 3
 }
 
-fn find_in(node: &Node, wanted: &Wanted<'_>, found: &mut Vec<usize>) {
+fn find_in(node: &QuicklistNode, wanted: &QuicklistNeedle<'_>, found: &mut Vec<usize>) {
     if let Some(element) = node.as_plain() {
         if wanted.is(element) {
             found.push(0);

@@ -32,8 +32,8 @@ use crate::structures::item::Item;
 use crate::structures::listpack::Listpack;
 use crate::structures::undo_log::UndoLog;
 
-use cut::Cut;
-use node::Node;
+use cut::QuicklistCut;
+use node::QuicklistNode;
 
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub enum End {
 
 /// The limits of nodes, and the compression depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct QuicklistLimits {
     /// Maximum elements of a node if positive; -1 to -5 for nodes of 4, 8, 16, 32 and 64 KiB.
     pub fill: i32,
     /// Number of nodes at either end that are not compressed; 0 disables compression.
@@ -64,7 +64,7 @@ const ELEMENT_BYTES_MORE: usize = 8;
 /// Header and end of a listpack.
 const PACK_BYTES_MIN: usize = 7;
 
-impl Limits {
+impl QuicklistLimits {
     /// Returns the maximum bytes and elements of a node, divided by `share`.
     fn most(&self, share: usize) -> (usize, usize) {
         match self.fill {
@@ -90,7 +90,7 @@ impl Limits {
     }
 
     /// True if it is so small that a list should become a single listpack again: half of the limit of
-    /// [`Limits::allow`], so that a list that stays near the limit is not converted repeatedly.
+    /// [`QuicklistLimits::allow`], so that a list that stays near the limit is not converted repeatedly.
     pub fn are_far(&self, bytes: usize, count: usize) -> bool {
         let (bytes_max, count_max) = self.most(2);
         bytes <= bytes_max && count <= count_max
@@ -105,7 +105,7 @@ impl Limits {
 
     /// True if a node can take one more element.
     #[inline]
-    fn take(&self, node: &Node, len: usize) -> bool {
+    fn take(&self, node: &QuicklistNode, len: usize) -> bool {
         !node.is_plain()
             && self.allow(
                 node.len_bytes() + len + ELEMENT_BYTES_MORE,
@@ -115,14 +115,14 @@ impl Limits {
 }
 
 /// A searched element, which may be stored as a number.
-struct Wanted<'a> {
+struct QuicklistNeedle<'a> {
     bytes: &'a [u8],
     integer: Option<i64>,
 }
 
-impl<'a> Wanted<'a> {
-    fn new(bytes: &'a [u8]) -> Wanted<'a> {
-        Wanted {
+impl<'a> QuicklistNeedle<'a> {
+    fn new(bytes: &'a [u8]) -> QuicklistNeedle<'a> {
+        QuicklistNeedle {
             bytes,
             integer: parse_i64(bytes),
         }
@@ -135,7 +135,7 @@ impl<'a> Wanted<'a> {
 }
 
 /// A node as visible to others.
-pub enum NodeView<'a> {
+pub enum QuicklistNodeView<'a> {
     /// A listpack.
     Packed(Cow<'a, [u8]>),
     /// One element.
@@ -144,19 +144,19 @@ pub enum NodeView<'a> {
 
 /// A list, see the module.
 pub struct Quicklist {
-    nodes: VecDeque<Node>,
+    nodes: VecDeque<QuicklistNode>,
     count: usize,
-    limits: Limits,
+    limits: QuicklistLimits,
     /// Undo log, while changes are recorded.
     changes: Option<UndoLog>,
     /// The state at a cut that was not completely shown yet.
-    cut: Option<Box<Cut>>,
+    cut: Option<Box<QuicklistCut>>,
 }
 
 impl Quicklist {
     /// Creates an empty list.
     #[must_use]
-    pub fn new(limits: Limits) -> Quicklist {
+    pub fn new(limits: QuicklistLimits) -> Quicklist {
         Quicklist {
             nodes: VecDeque::new(),
             count: 0,
@@ -201,7 +201,7 @@ impl Quicklist {
 
     /// Returns the limits that it was made with.
     #[must_use]
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> QuicklistLimits {
         self.limits
     }
 
@@ -217,7 +217,7 @@ impl Quicklist {
     /// Returns the bytes of all listpacks and large elements, as if nothing were compressed.
     #[must_use]
     pub fn uncompressed_bytes(&self) -> usize {
-        self.nodes.iter().map(Node::len_bytes).sum()
+        self.nodes.iter().map(QuicklistNode::len_bytes).sum()
     }
 
     /// Reads the element at an index.
@@ -266,7 +266,7 @@ impl Quicklist {
     /// Returns the index of the first element, from the front, that equals this.
     #[must_use]
     pub fn position(&self, element: &[u8]) -> Option<usize> {
-        let wanted = Wanted::new(element);
+        let wanted = QuicklistNeedle::new(element);
         let mut index = 0;
         let found = self.walk(End::Front, 0, |element| {
             if wanted.is(element) {
@@ -282,7 +282,7 @@ impl Quicklist {
     #[must_use]
     pub fn duplicate(&self) -> Quicklist {
         Quicklist {
-            nodes: self.nodes.iter().map(Node::duplicate).collect(),
+            nodes: self.nodes.iter().map(QuicklistNode::duplicate).collect(),
             count: self.count,
             limits: self.limits,
             changes: None,
@@ -341,7 +341,7 @@ impl Quicklist {
 }
 
 fn visit_node<B>(
-    node: &Node,
+    node: &QuicklistNode,
     from: End,
     skipped: usize,
     visit: &mut impl FnMut(Item<'_>) -> ControlFlow<B>,

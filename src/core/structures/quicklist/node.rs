@@ -8,12 +8,12 @@
 //!
 //! A listpack is contiguous with a header in front, so adding at its front would move everything behind it. With
 //! free space on both sides only the few bytes of the header move, and either end costs the same. The space is kept
-//! on the side of the last insertion, and [`Node::seal`] frees it. A node is independent of its neighbors.
+//! on the side of the last insertion, and [`QuicklistNode::seal`] frees it. A node is independent of its neighbors.
 
 use crate::alloc::account::size_class;
 use std::ops::{Deref, DerefMut};
 
-use crate::structures::block::{Block, Content, Kept, LONG_BYTES_MIN};
+use crate::structures::block::{Content, Kept, LONG_BYTES_MIN, SharedBlock};
 use crate::structures::item::Item;
 use crate::structures::listpack::{self, Listpack, ListpackMut};
 use crate::structures::lzf;
@@ -23,57 +23,57 @@ use crate::structures::splice::Splice;
 use super::End;
 
 /// A node, see the module.
-pub(super) struct Node {
-    memory: Memory,
+pub(super) struct QuicklistNode {
+    memory: QuicklistNodeMemory,
     start: u32,
     end: u32,
     count: u32,
-    form: Form,
+    form: QuicklistNodeForm,
 }
 
-const _: () = assert!(size_of::<Node>() == 32);
+const _: () = assert!(size_of::<QuicklistNode>() == 32);
 
 /// The memory of a node's bytes.
-enum Memory {
+enum QuicklistNodeMemory {
     Own(Box<[u8]>),
     /// For a plain node only.
     Long(Kept),
 }
 
-impl Memory {
+impl QuicklistNodeMemory {
     /// Creates the memory of one element: its block if it is long and came in one, else a copy.
-    fn plain(element: Content<'_>) -> Memory {
+    fn plain(element: Content<'_>) -> QuicklistNodeMemory {
         match element.len() >= LONG_BYTES_MIN {
-            true => Memory::Long(Kept::new(element)),
-            false => Memory::Own(element.bytes().into()),
+            true => QuicklistNodeMemory::Long(Kept::new(element)),
+            false => QuicklistNodeMemory::Own(element.bytes().into()),
         }
     }
 }
 
-impl Deref for Memory {
+impl Deref for QuicklistNodeMemory {
     type Target = [u8];
 
     #[inline]
     fn deref(&self) -> &[u8] {
         match self {
-            Memory::Own(bytes) => bytes,
-            Memory::Long(block) => block,
+            QuicklistNodeMemory::Own(bytes) => bytes,
+            QuicklistNodeMemory::Long(block) => block,
         }
     }
 }
 
-impl DerefMut for Memory {
+impl DerefMut for QuicklistNodeMemory {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
-            Memory::Own(bytes) => bytes,
-            Memory::Long(_) => unreachable!("a plain node is replaced, never changed"),
+            QuicklistNodeMemory::Own(bytes) => bytes,
+            QuicklistNodeMemory::Long(_) => unreachable!("a plain node is replaced, never changed"),
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum QuicklistNodeForm {
     Packed,
     Compressed,
     Plain,
@@ -84,9 +84,9 @@ const COMPRESSED_FROM_BYTES: usize = 48;
 /// Minimum bytes saved by compression.
 const COMPRESSION_SAVES_BYTES_MIN: usize = 8;
 
-impl Node {
+impl QuicklistNode {
     /// Creates a node without elements; the free space is on the side where insertions are expected.
-    pub(super) fn empty(end: End, room_bytes: usize) -> Node {
+    pub(super) fn empty(end: End, room_bytes: usize) -> QuicklistNode {
         let capacity = size_class(listpack::EMPTY.len() + room_bytes);
         let mut memory = zeros(capacity);
         let start = match end {
@@ -94,37 +94,37 @@ impl Node {
             End::Back => 0,
         };
         memory[start..start + listpack::EMPTY.len()].copy_from_slice(&listpack::EMPTY);
-        Node {
+        QuicklistNode {
             memory,
             start: start as u32,
             end: (start + listpack::EMPTY.len()) as u32,
             count: 0,
-            form: Form::Packed,
+            form: QuicklistNodeForm::Packed,
         }
     }
 
     /// Creates a node with a copy of a listpack.
-    pub(super) fn packed(pack: Listpack<'_>) -> Node {
+    pub(super) fn packed(pack: Listpack<'_>) -> QuicklistNode {
         let bytes = pack.bytes();
         let mut memory = zeros(size_class(bytes.len()));
         memory[..bytes.len()].copy_from_slice(bytes);
-        Node {
+        QuicklistNode {
             memory,
             start: 0,
             end: bytes.len() as u32,
             count: pack.len() as u32,
-            form: Form::Packed,
+            form: QuicklistNodeForm::Packed,
         }
     }
 
     /// Creates a node with one large element.
-    pub(super) fn plain(element: Content<'_>) -> Node {
-        Node {
-            memory: Memory::plain(element),
+    pub(super) fn plain(element: Content<'_>) -> QuicklistNode {
+        QuicklistNode {
+            memory: QuicklistNodeMemory::plain(element),
             start: 0,
             end: 0,
             count: 1,
-            form: Form::Plain,
+            form: QuicklistNodeForm::Plain,
         }
     }
 
@@ -146,30 +146,34 @@ impl Node {
     /// form.
     pub(super) fn parts(&self) -> (&[u8], u64, u8) {
         let (bytes, len) = match self.form {
-            Form::Packed => (self.bytes(), 0),
-            Form::Compressed => (&*self.memory, self.end),
-            Form::Plain => (&*self.memory, 0),
+            QuicklistNodeForm::Packed => (self.bytes(), 0),
+            QuicklistNodeForm::Compressed => (&*self.memory, self.end),
+            QuicklistNodeForm::Plain => (&*self.memory, 0),
         };
         let counts = u64::from(self.count) << 32 | u64::from(len);
         (bytes, counts, self.form as u8)
     }
 
     /// Creates a node from such parts.
-    pub(super) fn of_parts(bytes: &[u8], counts: u64, form: u8) -> Node {
+    pub(super) fn of_parts(bytes: &[u8], counts: u64, form: u8) -> QuicklistNode {
         let (form, room, end) = match form {
-            0 => (Form::Packed, size_class(bytes.len()), bytes.len() as u32),
-            1 => (Form::Compressed, bytes.len(), counts as u32),
-            _ => (Form::Plain, bytes.len(), 0),
+            0 => (
+                QuicklistNodeForm::Packed,
+                size_class(bytes.len()),
+                bytes.len() as u32,
+            ),
+            1 => (QuicklistNodeForm::Compressed, bytes.len(), counts as u32),
+            _ => (QuicklistNodeForm::Plain, bytes.len(), 0),
         };
         let memory = match form {
-            Form::Plain => Memory::plain(bytes.into()),
+            QuicklistNodeForm::Plain => QuicklistNodeMemory::plain(bytes.into()),
             _ => {
                 let mut memory = zeros(room);
                 memory[..bytes.len()].copy_from_slice(bytes);
                 memory
             }
         };
-        Node {
+        QuicklistNode {
             memory,
             start: 0,
             end,
@@ -181,7 +185,7 @@ impl Node {
     /// Moves to newly allocated memory.
     pub(super) fn relocate(&mut self) {
         // Long elements are not in slabs.
-        if let Memory::Own(bytes) = &mut self.memory {
+        if let QuicklistNodeMemory::Own(bytes) = &mut self.memory {
             *bytes = bytes.clone();
         }
     }
@@ -196,36 +200,36 @@ impl Node {
     #[inline]
     pub(super) fn len_bytes(&self) -> usize {
         match self.form {
-            Form::Packed => (self.end - self.start) as usize,
-            Form::Compressed => self.end as usize,
-            Form::Plain => self.memory.len(),
+            QuicklistNodeForm::Packed => (self.end - self.start) as usize,
+            QuicklistNodeForm::Compressed => self.end as usize,
+            QuicklistNodeForm::Plain => self.memory.len(),
         }
     }
 
     /// True if it is one unpacked element.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
-        self.form == Form::Plain
+        self.form == QuicklistNodeForm::Plain
     }
 
     /// True if it must be decompressed before it can be changed.
     #[inline]
     pub(super) fn is_compressed(&self) -> bool {
-        self.form == Form::Compressed
+        self.form == QuicklistNodeForm::Compressed
     }
 
     /// Returns the one element of a plain node.
     pub(super) fn as_plain(&self) -> Option<Item<'_>> {
         self.is_plain().then(|| match &self.memory {
-            Memory::Own(bytes) => Item::bytes(bytes),
-            Memory::Long(block) => Item::Block(block),
+            QuicklistNodeMemory::Own(bytes) => Item::bytes(bytes),
+            QuicklistNodeMemory::Long(block) => Item::Block(block),
         })
     }
 
     /// Returns the listpack in place, if it is neither compressed nor plain.
     #[inline]
     pub(super) fn as_listpack(&self) -> Option<Listpack<'_>> {
-        (self.form == Form::Packed).then(|| Listpack::new(self.bytes()))
+        (self.form == QuicklistNodeForm::Packed).then(|| Listpack::new(self.bytes()))
     }
 
     /// Decompresses the listpack of a compressed node.
@@ -237,9 +241,9 @@ impl Node {
     /// Passes the listpack to `read`; a plain node has none.
     pub(super) fn with_pack<R>(&self, read: impl FnOnce(Listpack<'_>) -> R) -> R {
         match self.form {
-            Form::Packed => read(Listpack::new(self.bytes())),
-            Form::Compressed => read(Listpack::new(&self.unpacked())),
-            Form::Plain => unreachable!("asked before: a plain node has no pack"),
+            QuicklistNodeForm::Packed => read(Listpack::new(self.bytes())),
+            QuicklistNodeForm::Compressed => read(Listpack::new(&self.unpacked())),
+            QuicklistNodeForm::Plain => unreachable!("asked before: a plain node has no pack"),
         }
     }
 
@@ -302,8 +306,8 @@ impl Node {
     }
 
     /// Splits it in front of an element. Returns the second part.
-    pub(super) fn split(&mut self, index: usize) -> Node {
-        let mut second = Node::packed(Listpack::new(self.bytes()));
+    pub(super) fn split(&mut self, index: usize) -> QuicklistNode {
+        let mut second = QuicklistNode::packed(Listpack::new(self.bytes()));
         second.remove_range(0, index);
         second.seal();
         self.remove_range(index, self.count() - index);
@@ -312,7 +316,7 @@ impl Node {
     }
 
     /// Appends the elements of another node; neither is plain or compressed.
-    pub(super) fn absorb(&mut self, other: &Node) {
+    pub(super) fn absorb(&mut self, other: &QuicklistNode) {
         ListpackMut::new(self).push_back_pack(Listpack::new(other.bytes()));
         self.count += other.count;
         self.seal();
@@ -324,7 +328,7 @@ impl Node {
             self.remove_range(index, 1);
             return;
         }
-        let mut rest = Node::empty(End::Back, self.len_bytes());
+        let mut rest = QuicklistNode::empty(End::Back, self.len_bytes());
         let count = indices.len() as u32;
         let mut indices = indices.iter().copied().peekable();
         let mut pack = ListpackMut::new(&mut rest);
@@ -339,13 +343,15 @@ impl Node {
 
     /// Frees unused space.
     pub(super) fn seal(&mut self) {
-        if self.form != Form::Packed || size_class(self.bytes().len()) >= self.memory.len() {
+        if self.form != QuicklistNodeForm::Packed
+            || size_class(self.bytes().len()) >= self.memory.len()
+        {
             return;
         }
         self.move_to(size_class(self.bytes().len()));
     }
 
-    /// Calls [`Node::seal`] if there is much unused space.
+    /// Calls [`QuicklistNode::seal`] if there is much unused space.
     pub(super) fn seal_if_loose(&mut self) {
         let len = self.bytes().len();
         if size_class(len + len / 4) < self.memory.len() {
@@ -364,7 +370,7 @@ impl Node {
     /// Compresses a listpack if that is worth it.
     pub(super) fn compress(&mut self) {
         let bytes = match self.form {
-            Form::Packed => self.bytes(),
+            QuicklistNodeForm::Packed => self.bytes(),
             _ => return,
         };
         if bytes.len() < COMPRESSED_FROM_BYTES {
@@ -373,8 +379,8 @@ impl Node {
         match lzf::compress(bytes) {
             Some(small) if small.len() + COMPRESSION_SAVES_BYTES_MIN < bytes.len() => {
                 (self.start, self.end) = (0, bytes.len() as u32);
-                self.memory = Memory::Own(small.into_boxed_slice());
-                self.form = Form::Compressed;
+                self.memory = QuicklistNodeMemory::Own(small.into_boxed_slice());
+                self.form = QuicklistNodeForm::Compressed;
             }
             _ => self.seal(),
         }
@@ -387,41 +393,41 @@ impl Node {
         }
         let bytes = self.unpacked();
         (self.start, self.end) = (0, bytes.len() as u32);
-        self.memory = Memory::Own(bytes.into_boxed_slice());
-        self.form = Form::Packed;
+        self.memory = QuicklistNodeMemory::Own(bytes.into_boxed_slice());
+        self.form = QuicklistNodeForm::Packed;
     }
 
     /// Returns a copy without unused space.
-    pub(super) fn duplicate(&self) -> Node {
+    pub(super) fn duplicate(&self) -> QuicklistNode {
         match self.form {
-            Form::Packed => Node::packed(Listpack::new(self.bytes())),
-            Form::Plain => Node::plain(Content::from(&*self.memory)),
-            Form::Compressed => Node {
-                memory: Memory::Own((*self.memory).into()),
+            QuicklistNodeForm::Packed => QuicklistNode::packed(Listpack::new(self.bytes())),
+            QuicklistNodeForm::Plain => QuicklistNode::plain(Content::from(&*self.memory)),
+            QuicklistNodeForm::Compressed => QuicklistNode {
+                memory: QuicklistNodeMemory::Own((*self.memory).into()),
                 ..*self
             },
         }
     }
 
     /// Returns a copy without unused space, which shares a long element.
-    pub(super) fn share(&self) -> Node {
+    pub(super) fn share(&self) -> QuicklistNode {
         match &self.memory {
-            Memory::Long(block) => Node {
-                memory: Memory::Long(Kept::adopt(Block::clone(block))),
+            QuicklistNodeMemory::Long(block) => QuicklistNode {
+                memory: QuicklistNodeMemory::Long(Kept::adopt(SharedBlock::clone(block))),
                 ..*self
             },
-            Memory::Own(_) => self.duplicate(),
+            QuicklistNodeMemory::Own(_) => self.duplicate(),
         }
     }
 
     /// Takes the node, leaving one that only keeps the number of elements, and must be dropped.
-    pub(super) fn take(&mut self) -> Node {
-        let hollow = Node {
-            memory: Memory::Own(Box::default()),
+    pub(super) fn take(&mut self) -> QuicklistNode {
+        let hollow = QuicklistNode {
+            memory: QuicklistNodeMemory::Own(Box::default()),
             start: 0,
             end: 0,
             count: self.count,
-            form: Form::Packed,
+            form: QuicklistNodeForm::Packed,
         };
         std::mem::replace(self, hollow)
     }
@@ -430,8 +436,8 @@ impl Node {
     #[cfg(test)]
     pub(super) fn memory_bytes(&self) -> usize {
         match &self.memory {
-            Memory::Own(bytes) => size_class(bytes.len()),
-            Memory::Long(block) => block.memory_bytes(),
+            QuicklistNodeMemory::Own(bytes) => size_class(bytes.len()),
+            QuicklistNodeMemory::Long(block) => block.memory_bytes(),
         }
     }
 
@@ -474,12 +480,12 @@ impl Node {
     }
 }
 
-fn zeros(len: usize) -> Memory {
-    Memory::Own(vec![0; len].into_boxed_slice())
+fn zeros(len: usize) -> QuicklistNodeMemory {
+    QuicklistNodeMemory::Own(vec![0; len].into_boxed_slice())
 }
 
 /// For packed nodes only.
-impl Splice for Node {
+impl Splice for QuicklistNode {
     #[inline]
     fn bytes(&self) -> &[u8] {
         &self.memory[self.start as usize..self.end as usize]

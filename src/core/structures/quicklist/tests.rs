@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 
 use proptest::prelude::*;
 
-use super::node::Node;
+use super::node::QuicklistNode;
 use super::*;
 
-fn limits(fill: i32, compress_depth: u32) -> Limits {
-    Limits {
+fn limits(fill: i32, compress_depth: u32) -> QuicklistLimits {
+    QuicklistLimits {
         fill,
         compress_depth,
         plain_bytes_min: u32::MAX,
@@ -18,7 +18,7 @@ fn limits(fill: i32, compress_depth: u32) -> Limits {
 impl Quicklist {
     /// Checks the invariants of the module.
     fn check_invariants(&self) {
-        let sum: usize = self.nodes.iter().map(Node::count).sum();
+        let sum: usize = self.nodes.iter().map(QuicklistNode::count).sum();
         assert_eq!(
             sum, self.count,
             "the nodes hold as many elements as the list"
@@ -73,8 +73,8 @@ impl Quicklist {
     fn unpacked_nodes(&self) -> Vec<(bool, Vec<u8>)> {
         self.nodes()
             .map(|node| match node {
-                NodeView::Packed(bytes) => (false, bytes.into_owned()),
-                NodeView::Plain(bytes) => (true, bytes.to_vec()),
+                QuicklistNodeView::Packed(bytes) => (false, bytes.into_owned()),
+                QuicklistNodeView::Plain(bytes) => (true, bytes.to_vec()),
             })
             .collect()
     }
@@ -214,7 +214,7 @@ proptest! {
         plain_bytes_min in prop::sample::select(vec![u32::MAX, u32::MAX, 100, 5, 1]),
         changes in prop::collection::vec(change(), 1..if cfg!(miri) { 10 } else { 60 }),
     ) {
-        let limits = Limits { fill, compress_depth, plain_bytes_min };
+        let limits = QuicklistLimits { fill, compress_depth, plain_bytes_min };
         let mut list = Quicklist::new(limits);
         let mut model: Vec<Vec<u8>> = Vec::new();
         for change in changes {
@@ -247,7 +247,7 @@ proptest! {
             prop::collection::vec(change(), 0..8), 0..if cfg!(miri) { 3 } else { 8 }
         ),
     ) {
-        let limits = Limits { fill, compress_depth, plain_bytes_min };
+        let limits = QuicklistLimits { fill, compress_depth, plain_bytes_min };
         let mut list = Quicklist::new(limits);
         let mut model: Vec<Vec<u8>> = Vec::new();
         for change in before {
@@ -283,7 +283,7 @@ proptest! {
         steps in prop::collection::vec((change(), 0..8_u8), 0..if cfg!(miri) { 8 } else { 60 }),
         ends_early in any::<bool>(),
     ) {
-        let limits = Limits { fill, compress_depth, plain_bytes_min };
+        let limits = QuicklistLimits { fill, compress_depth, plain_bytes_min };
         let mut list = Quicklist::new(limits);
         let mut model: Vec<Vec<u8>> = Vec::new();
         for change in before {
@@ -295,8 +295,8 @@ proptest! {
             list.show_cut(bytes_max, &mut |node, count| {
                 elements += count;
                 shown.push(match node {
-                    NodeView::Packed(bytes) => (false, bytes.to_vec()),
-                    NodeView::Plain(bytes) => (true, bytes.to_vec()),
+                    QuicklistNodeView::Packed(bytes) => (false, bytes.to_vec()),
+                    QuicklistNodeView::Plain(bytes) => (true, bytes.to_vec()),
                 });
             })
         };
@@ -507,7 +507,7 @@ fn what_is_kept_for_a_cut_grows_with_what_changes() {
     assert!(kept < 14 * 8192, "copies of some more nodes: {kept} bytes");
     let mut shown = Vec::new();
     while list.show_cut(10_000, &mut |node, _| {
-        let NodeView::Packed(bytes) = node else {
+        let QuicklistNodeView::Packed(bytes) = node else {
             return;
         };
         shown.push((false, bytes.to_vec()));

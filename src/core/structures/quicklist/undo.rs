@@ -7,9 +7,9 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::node::Node;
+use super::node::QuicklistNode;
 use super::{End, Quicklist};
-use crate::structures::undo_log::{Record, UndoLog};
+use crate::structures::undo_log::{UndoLog, UndoRecord};
 
 /// An element was added at the front.
 const PUSHED_FRONT: u8 = 0;
@@ -127,8 +127,8 @@ impl Quicklist {
 
     fn restore_window<'a>(
         &mut self,
-        window: Record<'_>,
-        before: &mut impl Iterator<Item = Record<'a>>,
+        window: UndoRecord<'_>,
+        before: &mut impl Iterator<Item = UndoRecord<'a>>,
     ) {
         let count_at = |at: usize| {
             let mut bytes = [0; 8];
@@ -136,16 +136,17 @@ impl Quicklist {
             u64::from_le_bytes(bytes) as usize
         };
         let (inside, behind) = (count_at(0), count_at(8));
-        let mut nodes: Vec<Node> = before
+        let mut nodes: Vec<QuicklistNode> = before
             .take(inside)
-            .map(|node| Node::of_parts(node.bytes, node.number, node.mark - NODE))
+            .map(|node| QuicklistNode::of_parts(node.bytes, node.number, node.mark - NODE))
             .collect();
         nodes.reverse();
         self.touch(window.number as usize..self.nodes.len() - behind);
-        let tail: VecDeque<Node> = self.nodes.split_off(self.nodes.len() - behind);
+        let tail: VecDeque<QuicklistNode> = self.nodes.split_off(self.nodes.len() - behind);
         let gone = self.nodes.split_off(window.number as usize);
-        let elements =
-            |nodes: &mut dyn Iterator<Item = &Node>| nodes.map(Node::count).sum::<usize>();
+        let elements = |nodes: &mut dyn Iterator<Item = &QuicklistNode>| {
+            nodes.map(QuicklistNode::count).sum::<usize>()
+        };
         self.count -= elements(&mut gone.iter());
         self.count += elements(&mut nodes.iter());
         drop(gone);

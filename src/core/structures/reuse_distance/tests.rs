@@ -1,11 +1,11 @@
 //! The miss ratio curve compared with an exact simulation.
 
 use super::*;
-use crate::base::hash::Seed;
+use crate::base::hash::HashSeed;
 
 use basalt_testing::workload::{Lru, Shape, Workload};
 
-const SEED: Seed = Seed { k0: 7, k1: 9 };
+const SEED: HashSeed = HashSeed { k0: 7, k1: 9 };
 const OVERHEAD_BYTES: usize = 40;
 
 fn totals(reads: u64, memory_bytes: u64) -> Totals {

@@ -18,7 +18,9 @@ use std::f64::consts::LN_2;
 use std::ops::Range;
 
 use super::cut::part_of;
-use super::{BYTES_MAX, CHUNK_BYTES_MAX, Cut, Parts, Reader, is_available, locate};
+use super::{
+    BYTES_MAX, CHUNK_BYTES_MAX, SketchCodec, SketchCut, SketchDecoder, is_available, locate,
+};
 use crate::structures::murmur::murmur64a;
 
 const SEED: u64 = 0xc6a4_a793_5bd1_e995;
@@ -87,20 +89,20 @@ fn bits_per_element(error_rate: f64) -> f64 {
 
 /// The parameters of a filter.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct BloomParams {
     layers: Vec<LayerPlan>,
     len: u64,
     growth: u32,
     scales: bool,
 }
 
-impl Plan {
+impl BloomParams {
     /// Plans a filter for `capacity` elements; `growth` is the growth factor of the next layer, `None` for a single
     /// one. Returns `None` if it would take too much memory.
-    pub fn new(capacity: u64, error_rate: f64, growth: Option<u32>) -> Option<Plan> {
+    pub fn new(capacity: u64, error_rate: f64, growth: Option<u32>) -> Option<BloomParams> {
         let share = if growth.is_some() { TIGHTENING } else { 1.0 };
         let layer = LayerPlan::new(capacity, error_rate * share)?;
-        is_available(layer.bytes).then(|| Plan {
+        is_available(layer.bytes).then(|| BloomParams {
             layers: vec![layer],
             len: 0,
             growth: growth.unwrap_or(0),
@@ -109,8 +111,8 @@ impl Plan {
     }
 
     /// Plans the filter of a dumped header; `None` if it is invalid or takes too much memory.
-    pub fn from_header(header: &[u8]) -> Option<Plan> {
-        let mut reader = Reader { rest: header };
+    pub fn from_header(header: &[u8]) -> Option<BloomParams> {
+        let mut reader = SketchDecoder { rest: header };
         let (len, count) = (reader.u64()?, reader.u32()? as usize);
         let (options, growth) = (reader.u32()?, reader.u32()?);
         let is_known = options & !NO_SCALING == NO_ROUND | FORCE_64;
@@ -144,7 +146,7 @@ impl Plan {
                 len: layer_len,
             });
         }
-        (len_total == len && is_available(bytes_total)).then_some(Plan {
+        (len_total == len && is_available(bytes_total)).then_some(BloomParams {
             layers,
             len,
             growth,
@@ -159,7 +161,7 @@ impl Plan {
             len: self.len,
             growth: self.growth,
             scales: self.scales,
-            cut: Cut::default(),
+            cut: SketchCut::default(),
         }
     }
 }
@@ -215,7 +217,7 @@ pub struct Bloom {
     len: u64,
     growth: u32,
     scales: bool,
-    cut: Cut,
+    cut: SketchCut,
 }
 
 impl Bloom {
@@ -365,7 +367,7 @@ impl Bloom {
     }
 }
 
-impl Parts for Bloom {
+impl SketchCodec for Bloom {
     fn head(&self) -> Vec<u8> {
         self.header()
     }
@@ -378,12 +380,12 @@ impl Parts for Bloom {
         part_of(self.layers.iter().map(|layer| &*layer.bits), bytes)
     }
 
-    fn cut(&mut self) -> &mut Cut {
+    fn cut(&mut self) -> &mut SketchCut {
         &mut self.cut
     }
 
     fn from_parts(head: &[u8], data: &[u8]) -> Option<Bloom> {
-        let plan = Plan::from_header(head)?;
+        let plan = BloomParams::from_header(head)?;
         let bytes: u64 = plan.layers.iter().map(|layer| layer.bytes).sum();
         if bytes != data.len() as u64 {
             return None;
@@ -405,7 +407,7 @@ mod tests {
     use crate::base::random::Random;
 
     fn make(capacity: u64, error_rate: f64, growth: Option<u32>) -> Bloom {
-        Plan::new(capacity, error_rate, growth)
+        BloomParams::new(capacity, error_rate, growth)
             .expect("small")
             .build()
     }
@@ -522,18 +524,20 @@ mod tests {
 
     #[test]
     fn more_memory_than_allowed_is_refused_before_it_is_taken() {
-        assert!(Plan::new(u64::MAX, 0.01, None).is_none());
-        assert!(Plan::new(1 << 30, 1e-300, None).is_none());
-        assert!(Plan::new(0, 0.01, None).is_none());
-        assert!(Plan::new(10, 0.0, None).is_none());
-        assert!(Plan::new(10, f64::NAN, None).is_none());
+        assert!(BloomParams::new(u64::MAX, 0.01, None).is_none());
+        assert!(BloomParams::new(1 << 30, 1e-300, None).is_none());
+        assert!(BloomParams::new(0, 0.01, None).is_none());
+        assert!(BloomParams::new(10, 0.0, None).is_none());
+        assert!(BloomParams::new(10, f64::NAN, None).is_none());
         let mut filter = make(1, 0.01, Some(u32::MAX));
         assert_eq!(filter.add(b"a"), Ok(true));
         assert_eq!(filter.add(b"b"), Err(NotAdded::NoMemory));
     }
 
     fn restored(filter: &Bloom) -> Bloom {
-        let mut copy = Plan::from_header(&filter.header()).expect("sound").build();
+        let mut copy = BloomParams::from_header(&filter.header())
+            .expect("sound")
+            .build();
         let mut cursor = 1;
         while let Some(chunk) = filter.chunk(cursor) {
             assert!(copy.load_chunk(cursor, chunk));
@@ -572,7 +576,7 @@ mod tests {
         let mut accepted = 0;
         for _ in 0..if cfg!(miri) { 200 } else { 20_000 } {
             let hostile = super::super::damaged(&header, &mut random);
-            let Some(plan) = Plan::from_header(&hostile) else {
+            let Some(plan) = BloomParams::from_header(&hostile) else {
                 continue;
             };
             if plan.layers.iter().map(|layer| layer.bytes).sum::<u64>() > 1 << 20 {

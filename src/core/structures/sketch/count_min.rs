@@ -7,22 +7,22 @@
 use std::ops::Range;
 
 use super::cut::things_in;
-use super::{COUNTERS_BYTES_MAX, Cut, Parts, Reader, is_available};
+use super::{COUNTERS_BYTES_MAX, SketchCodec, SketchCut, SketchDecoder, is_available};
 use crate::structures::murmur::murmur32;
 
 /// The parameters of a sketch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct CountMinParams {
     width: u64,
     depth: u64,
 }
 
-impl Plan {
+impl CountMinParams {
     /// Plans `depth` rows of `width` counters. Returns `None` if they would take too much memory.
-    pub fn new(width: u64, depth: u64) -> Option<Plan> {
+    pub fn new(width: u64, depth: u64) -> Option<CountMinParams> {
         let bytes = width.checked_mul(depth)?.checked_mul(4)?;
         (bytes > 0 && bytes <= COUNTERS_BYTES_MAX && is_available(bytes))
-            .then_some(Plan { width, depth })
+            .then_some(CountMinParams { width, depth })
     }
 
     /// Creates the sketch.
@@ -32,7 +32,7 @@ impl Plan {
             depth: self.depth,
             count: 0,
             counters: vec![0; (self.width * self.depth) as usize],
-            cut: Cut::default(),
+            cut: SketchCut::default(),
         }
     }
 }
@@ -60,7 +60,7 @@ pub struct CountMin {
     depth: u64,
     count: u64,
     counters: Vec<u32>,
-    cut: Cut,
+    cut: SketchCut,
 }
 
 impl CountMin {
@@ -168,7 +168,7 @@ impl Sum {
     }
 }
 
-impl Parts for CountMin {
+impl SketchCodec for CountMin {
     fn head(&self) -> Vec<u8> {
         [self.width, self.depth, self.count]
             .iter()
@@ -188,19 +188,19 @@ impl Parts for CountMin {
             .collect()
     }
 
-    fn cut(&mut self) -> &mut Cut {
+    fn cut(&mut self) -> &mut SketchCut {
         &mut self.cut
     }
 
     fn from_parts(head: &[u8], data: &[u8]) -> Option<CountMin> {
-        let mut reader = Reader { rest: head };
+        let mut reader = SketchDecoder { rest: head };
         let (width, depth, count) = (reader.u64()?, reader.u64()?, reader.u64()?);
         let bytes = width.checked_mul(depth)?.checked_mul(4)?;
         if !reader.rest.is_empty() || bytes != data.len() as u64 {
             return None;
         }
-        let mut sketch = Plan::new(width, depth)?.build();
-        let mut reader = Reader { rest: data };
+        let mut sketch = CountMinParams::new(width, depth)?.build();
+        let mut reader = SketchDecoder { rest: data };
         for counter in &mut sketch.counters {
             *counter = reader.u32()?;
         }
@@ -216,7 +216,7 @@ mod tests {
     use std::collections::HashMap;
 
     fn make(width: u64, depth: u64) -> CountMin {
-        Plan::new(width, depth).expect("small").build()
+        CountMinParams::new(width, depth).expect("small").build()
     }
 
     /// Adds random names, a few frequent and many rare ones. Returns their exact counts.
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(dimensions(0.001, 0.01), (2000, 7));
         assert_eq!(dimensions(0.1, 0.5), (20, 1));
         let (_, depth) = dimensions(0.1, 1e-300);
-        assert!(Plan::new(20, depth).is_none());
+        assert!(CountMinParams::new(20, depth).is_none());
     }
 
     #[test]
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn more_memory_than_allowed_is_refused_before_it_is_taken() {
         for (width, depth) in [(0, 1), (1, 0), (u64::MAX, 2), (1 << 30, 1 << 10)] {
-            assert!(Plan::new(width, depth).is_none());
+            assert!(CountMinParams::new(width, depth).is_none());
         }
     }
 }

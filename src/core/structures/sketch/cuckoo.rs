@@ -15,7 +15,9 @@
 use std::ops::Range;
 
 use super::cut::part_of;
-use super::{BYTES_MAX, CHUNK_BYTES_MAX, Cut, Parts, Reader, is_available, locate};
+use super::{
+    BYTES_MAX, CHUNK_BYTES_MAX, SketchCodec, SketchCut, SketchDecoder, is_available, locate,
+};
 use crate::structures::murmur::murmur64a;
 
 /// Maximum number of layers of a filter.
@@ -30,7 +32,7 @@ const HEADER_BYTES: usize = 38;
 
 /// The parameters of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct CuckooParams {
     /// Number of buckets of the first layer: a power of two.
     buckets: u64,
     bucket_size: u16,
@@ -42,9 +44,14 @@ pub struct Plan {
     removed: u64,
 }
 
-impl Plan {
+impl CuckooParams {
     /// Plans a filter for `capacity` elements. Returns `None` if it would take too much memory.
-    pub fn new(capacity: u64, bucket_size: u16, moves_max: u16, expansion: u16) -> Option<Plan> {
+    pub fn new(
+        capacity: u64,
+        bucket_size: u16,
+        moves_max: u16,
+        expansion: u16,
+    ) -> Option<CuckooParams> {
         if bucket_size == 0 || bucket_size > BUCKET_SIZE_MAX || expansion > EXPANSION_MAX {
             return None;
         }
@@ -52,7 +59,7 @@ impl Plan {
             0 => 0,
             some => some.checked_next_power_of_two()?,
         };
-        Plan {
+        CuckooParams {
             buckets: (capacity / u64::from(bucket_size)).checked_next_power_of_two()?,
             bucket_size,
             moves_max,
@@ -65,8 +72,8 @@ impl Plan {
     }
 
     /// Plans the filter of a dumped header; `None` if it is invalid or takes too much memory.
-    pub fn from_header(header: &[u8]) -> Option<Plan> {
-        let mut reader = Reader { rest: header };
+    pub fn from_header(header: &[u8]) -> Option<CuckooParams> {
+        let mut reader = SketchDecoder { rest: header };
         let (len, buckets, removed) = (reader.u64()?, reader.u64()?, reader.u64()?);
         let layers = u16::try_from(reader.u64()?).ok()?;
         let (bucket_size, moves_max, expansion) = (reader.u16()?, reader.u16()?, reader.u16()?);
@@ -76,7 +83,7 @@ impl Plan {
             && buckets.is_power_of_two()
             && (expansion == 0 && layers == 1
                 || expansion <= EXPANSION_MAX && expansion.is_power_of_two() && layers > 0);
-        let plan = Plan {
+        let plan = CuckooParams {
             buckets,
             bucket_size,
             moves_max,
@@ -88,7 +95,7 @@ impl Plan {
         plan.checked().filter(|_| makes_sense)
     }
 
-    fn checked(self) -> Option<Plan> {
+    fn checked(self) -> Option<CuckooParams> {
         let mut total = 0_u64;
         for layer in 0..self.layers {
             total = total.checked_add(self.layer_bytes(usize::from(layer))?)?;
@@ -114,7 +121,7 @@ impl Plan {
             plan: *self,
             len: self.len,
             removed: self.removed,
-            cut: Cut::default(),
+            cut: SketchCut::default(),
         }
     }
 }
@@ -134,15 +141,15 @@ pub enum Added {
 
 /// The hash and the fingerprint of an element.
 #[derive(Clone, Copy)]
-struct Element {
+struct CuckooElement {
     hash: u64,
     fingerprint: u8,
 }
 
-impl Element {
-    fn of(element: &[u8]) -> Element {
+impl CuckooElement {
+    fn of(element: &[u8]) -> CuckooElement {
         let hash = murmur64a(element, 0);
-        Element {
+        CuckooElement {
             hash,
             fingerprint: (hash % 255 + 1) as u8,
         }
@@ -157,10 +164,10 @@ fn other(fingerprint: u8, bucket: u64) -> u64 {
 #[derive(Clone)]
 pub struct Cuckoo {
     layers: Vec<Vec<u8>>,
-    plan: Plan,
+    plan: CuckooParams,
     len: u64,
     removed: u64,
-    cut: Cut,
+    cut: SketchCut,
 }
 
 /// Returns the positions of a bucket in a layer.
@@ -171,7 +178,7 @@ fn bucket_at(layer: &[u8], bucket_size: usize, bucket: u64) -> std::ops::Range<u
 }
 
 /// Returns the position of a byte in the two buckets of an element.
-fn find(layer: &[u8], bucket_size: usize, element: Element, wanted: u8) -> Option<usize> {
+fn find(layer: &[u8], bucket_size: usize, element: CuckooElement, wanted: u8) -> Option<usize> {
     [element.hash, other(element.fingerprint, element.hash)]
         .into_iter()
         .find_map(|bucket| {
@@ -191,10 +198,10 @@ impl Cuckoo {
 
     /// True if an element may be present; when false it is not.
     pub fn has(&self, element: &[u8]) -> bool {
-        self.has_fingerprint(Element::of(element))
+        self.has_fingerprint(CuckooElement::of(element))
     }
 
-    fn has_fingerprint(&self, element: Element) -> bool {
+    fn has_fingerprint(&self, element: CuckooElement) -> bool {
         let bucket_size = self.bucket_size();
         self.layers
             .iter()
@@ -203,7 +210,7 @@ impl Cuckoo {
 
     /// Returns how often an element may have been added: at least as often as it was.
     pub fn count(&self, element: &[u8]) -> u64 {
-        let element = Element::of(element);
+        let element = CuckooElement::of(element);
         let bucket_size = self.bucket_size();
         let mut count = 0;
         for layer in &self.layers {
@@ -224,19 +231,19 @@ impl Cuckoo {
 
     /// Adds an element, once more if it exists already.
     pub fn add(&mut self, element: &[u8]) -> Added {
-        self.add_fingerprint(Element::of(element))
+        self.add_fingerprint(CuckooElement::of(element))
     }
 
     /// Adds an element unless it seems to exist.
     pub fn add_new(&mut self, element: &[u8]) -> Added {
-        let element = Element::of(element);
+        let element = CuckooElement::of(element);
         if self.has_fingerprint(element) {
             return Added::Exists;
         }
         self.add_fingerprint(element)
     }
 
-    fn add_fingerprint(&mut self, element: Element) -> Added {
+    fn add_fingerprint(&mut self, element: CuckooElement) -> Added {
         let is_there = self.put(element) || self.displace(element) || {
             if self.plan.expansion == 0 {
                 return Added::Full;
@@ -254,7 +261,7 @@ impl Cuckoo {
     }
 
     /// Puts a fingerprint into a free slot of its buckets, in the newest layer that has one.
-    fn put(&mut self, element: Element) -> bool {
+    fn put(&mut self, element: CuckooElement) -> bool {
         let bucket_size = self.bucket_size();
         for layer in (0..self.layers.len()).rev() {
             if let Some(at) = find(&self.layers[layer], bucket_size, element, 0) {
@@ -268,7 +275,7 @@ impl Cuckoo {
 
     /// Frees a slot in the newest layer by moving fingerprints to their other buckets. Returns false, and reverts
     /// everything, if the last one moved finds no slot either.
-    fn displace(&mut self, element: Element) -> bool {
+    fn displace(&mut self, element: CuckooElement) -> bool {
         let bucket_size = self.bucket_size();
         let moves_max = self.plan.moves_max;
         let Some(last) = self.layers.len().checked_sub(1) else {
@@ -316,7 +323,7 @@ impl Cuckoo {
     /// Removes an element once. Returns false if it does not exist. Removing an element that was never added may
     /// remove another one.
     pub fn remove(&mut self, element: &[u8]) -> bool {
-        let element = Element::of(element);
+        let element = CuckooElement::of(element);
         let bucket_size = self.bucket_size();
         for layer in (0..self.layers.len()).rev() {
             let buckets = &self.layers[layer];
@@ -349,7 +356,7 @@ impl Cuckoo {
                 }
                 // The number of buckets of an earlier layer divides that of the last one, so the bucket's number
                 // contains enough of the hash.
-                let element = Element {
+                let element = CuckooElement {
                     hash: (at / bucket_size) as u64,
                     fingerprint,
                 };
@@ -474,7 +481,7 @@ impl Cuckoo {
     }
 }
 
-impl Parts for Cuckoo {
+impl SketchCodec for Cuckoo {
     fn head(&self) -> Vec<u8> {
         self.header()
     }
@@ -487,12 +494,12 @@ impl Parts for Cuckoo {
         part_of(self.layers.iter().map(|layer| &**layer), bytes)
     }
 
-    fn cut(&mut self) -> &mut Cut {
+    fn cut(&mut self) -> &mut SketchCut {
         &mut self.cut
     }
 
     fn from_parts(head: &[u8], data: &[u8]) -> Option<Cuckoo> {
-        let plan = Plan::from_header(head)?;
+        let plan = CuckooParams::from_header(head)?;
         let bytes = (0..usize::from(plan.layers)).try_fold(0_u64, |sum, layer| {
             sum.checked_add(plan.layer_bytes(layer)?)
         })?;
@@ -518,7 +525,7 @@ mod tests {
     use crate::base::random::Random;
 
     fn make(capacity: u64, bucket_size: u16, expansion: u16) -> Cuckoo {
-        Plan::new(capacity, bucket_size, 20, expansion)
+        CuckooParams::new(capacity, bucket_size, 20, expansion)
             .expect("small")
             .build()
     }
@@ -628,10 +635,10 @@ mod tests {
 
     #[test]
     fn more_memory_than_allowed_is_refused_before_it_is_taken() {
-        assert!(Plan::new(u64::MAX, 2, 20, 1).is_none());
-        assert!(Plan::new(1 << 40, 2, 20, 1).is_none());
-        assert!(Plan::new(10, 0, 20, 1).is_none());
-        assert!(Plan::new(10, 256, 20, 1).is_none());
+        assert!(CuckooParams::new(u64::MAX, 2, 20, 1).is_none());
+        assert!(CuckooParams::new(1 << 40, 2, 20, 1).is_none());
+        assert!(CuckooParams::new(10, 0, 20, 1).is_none());
+        assert!(CuckooParams::new(10, 256, 20, 1).is_none());
     }
 
     #[test]
@@ -640,7 +647,9 @@ mod tests {
         for number in 0..300 {
             filter.add(&name(number));
         }
-        let mut copy = Plan::from_header(&filter.header()).expect("sound").build();
+        let mut copy = CuckooParams::from_header(&filter.header())
+            .expect("sound")
+            .build();
         let mut cursor = 1;
         while let Some(chunk) = filter.chunk(cursor) {
             assert!(copy.load_chunk(cursor, chunk));
@@ -661,7 +670,7 @@ mod tests {
         let mut accepted = 0;
         for _ in 0..if cfg!(miri) { 200 } else { 20_000 } {
             let hostile = super::super::damaged(&header, &mut random);
-            let Some(plan) = Plan::from_header(&hostile) else {
+            let Some(plan) = CuckooParams::from_header(&hostile) else {
                 continue;
             };
             let bytes = (0..usize::from(plan.layers)).filter_map(|layer| plan.layer_bytes(layer));

@@ -1,13 +1,13 @@
 //! The state of a sketch at one moment, the cut, delivered page by page while it goes on counting.
 //!
 //! The data of a sketch is a single row of bytes, whatever buffers it is in. Pages are shown in order; changes of
-//! bytes are announced ([`Parts::touch`]), and pages that were not shown yet are kept as they were. Bytes behind
+//! bytes are announced ([`SketchCodec::touch`]), and pages that were not shown yet are kept as they were. Bytes behind
 //! the last one of the cut are not kept. Copies are charged to no account ([`account::apart`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::Parts;
+use super::SketchCodec;
 use crate::alloc::account;
 use crate::base::sizes::usual_or_small;
 
@@ -16,7 +16,7 @@ fn page_bytes() -> u64 {
     usual_or_small(4096, 64) as u64
 }
 
-struct State {
+struct SketchCutState {
     /// Number of bytes in the row at the cut.
     len: u64,
     /// The first page that was not shown.
@@ -27,7 +27,7 @@ struct State {
     copied_bytes: usize,
 }
 
-impl State {
+impl SketchCutState {
     fn page(&self, number: u64) -> Range<u64> {
         number * page_bytes()..((number + 1) * page_bytes()).min(self.len)
     }
@@ -35,15 +35,15 @@ impl State {
 
 /// A sketch's state of a cut, if there is one. A copy of a sketch has none.
 #[derive(Default)]
-pub struct Cut(Option<Box<State>>);
+pub struct SketchCut(Option<Box<SketchCutState>>);
 
-impl Clone for Cut {
-    fn clone(&self) -> Cut {
-        Cut(None)
+impl Clone for SketchCut {
+    fn clone(&self) -> SketchCut {
+        SketchCut(None)
     }
 }
 
-impl Drop for Cut {
+impl Drop for SketchCut {
     fn drop(&mut self) {
         if self.0.is_some() {
             account::apart(|| self.0 = None);
@@ -51,7 +51,7 @@ impl Drop for Cut {
     }
 }
 
-impl Cut {
+impl SketchCut {
     /// True if a part of the cut is still to be shown.
     #[inline]
     pub(super) fn is_open(&self) -> bool {
@@ -64,24 +64,24 @@ pub(super) fn pages(bytes: u64) -> u64 {
     bytes.div_ceil(page_bytes())
 }
 
-/// Makes a cut, see [`Parts::begin_cut`].
-pub(super) fn begin<S: Parts>(sketch: &mut S) {
+/// Makes a cut, see [`SketchCodec::begin_cut`].
+pub(super) fn begin<S: SketchCodec>(sketch: &mut S) {
     let len = sketch.data_bytes();
     let state = account::apart(|| {
-        Box::new(State {
+        Box::new(SketchCutState {
             len,
             next: 0,
             kept: BTreeMap::new(),
             copied_bytes: 0,
         })
     });
-    *sketch.cut() = Cut(Some(state));
+    *sketch.cut() = SketchCut(Some(state));
 }
 
-/// Keeps pages that are about to change, see [`Parts::touch`].
+/// Keeps pages that are about to change, see [`SketchCodec::touch`].
 #[cold]
 #[inline(never)]
-pub(super) fn touch<S: Parts>(sketch: &mut S, bytes: Range<u64>) {
+pub(super) fn touch<S: SketchCodec>(sketch: &mut S, bytes: Range<u64>) {
     let Some(mut state) = sketch.cut().0.take() else {
         return;
     };
@@ -99,8 +99,12 @@ pub(super) fn touch<S: Parts>(sketch: &mut S, bytes: Range<u64>) {
     sketch.cut().0 = Some(state);
 }
 
-/// Shows pages, see [`Parts::show_cut`].
-pub(super) fn show<S: Parts>(sketch: &mut S, count: usize, show: &mut dyn FnMut(&[u8])) -> bool {
+/// Shows pages, see [`SketchCodec::show_cut`].
+pub(super) fn show<S: SketchCodec>(
+    sketch: &mut S,
+    count: usize,
+    show: &mut dyn FnMut(&[u8]),
+) -> bool {
     let Some(mut state) = sketch.cut().0.take() else {
         return false;
     };
@@ -123,14 +127,14 @@ pub(super) fn show<S: Parts>(sketch: &mut S, count: usize, show: &mut dyn FnMut(
     sketch.cut().is_open()
 }
 
-/// Returns the bytes copied, see [`Parts::take_copied`].
-pub(super) fn take_copied<S: Parts>(sketch: &mut S) -> usize {
+/// Returns the bytes copied, see [`SketchCodec::take_copied`].
+pub(super) fn take_copied<S: SketchCodec>(sketch: &mut S) -> usize {
     let state = sketch.cut().0.as_deref_mut();
     state.map_or(0, |state| std::mem::take(&mut state.copied_bytes))
 }
 
-/// Drops the cut, see [`Parts::forget_cut`].
-pub(super) fn forget<S: Parts>(sketch: &mut S, budget: usize) -> bool {
+/// Drops the cut, see [`SketchCodec::forget_cut`].
+pub(super) fn forget<S: SketchCodec>(sketch: &mut S, budget: usize) -> bool {
     let cut = sketch.cut();
     account::apart(|| {
         if let Some(state) = &mut cut.0 {
@@ -180,7 +184,7 @@ mod tests {
     use crate::base::random::Random;
 
     /// Changes a sketch in all ways that `change` provides.
-    fn goes_on<S: Parts + Clone>(
+    fn goes_on<S: SketchCodec + Clone>(
         seed: u64,
         mut sketch: S,
         change: impl Fn(&mut S, &mut Random, u64),
@@ -230,14 +234,18 @@ mod tests {
     #[test]
     fn what_is_shown_is_what_was_there_at_the_cut() {
         for seed in 0..if cfg!(miri) { 1 } else { 12 } {
-            let bloom = bloom::Plan::new(300, 0.01, Some(2)).expect("small").build();
+            let bloom = bloom::BloomParams::new(300, 0.01, Some(2))
+                .expect("small")
+                .build();
             goes_on(seed, bloom, |filter: &mut Bloom, random, number| {
                 let _ = filter.add(&name(random, number));
                 if number % 97 == 0 {
                     filter.load_chunk(1 + random.next_u64() % 100, &[number as u8; 90]);
                 }
             });
-            let cuckoo = cuckoo::Plan::new(64, 2, 20, 1).expect("small").build();
+            let cuckoo = cuckoo::CuckooParams::new(64, 2, 20, 1)
+                .expect("small")
+                .build();
             goes_on(seed, cuckoo, |filter: &mut Cuckoo, random, number| {
                 // Layers are added, and removed.
                 match number / 400 % 2 {
@@ -247,7 +255,9 @@ mod tests {
                     }
                 }
             });
-            let count_min = count_min::Plan::new(40, 3).expect("small").build();
+            let count_min = count_min::CountMinParams::new(40, 3)
+                .expect("small")
+                .build();
             goes_on(seed, count_min, |sketch: &mut CountMin, random, number| {
                 sketch.add(&name(random, 90), 1 + number % 3);
                 if number % 50 == 0 {
@@ -256,7 +266,9 @@ mod tests {
                     sketch.replace(&sum);
                 }
             });
-            let top_k = top_k::Plan::new(5, 30, 3, 0.9).expect("small").build();
+            let top_k = top_k::TopKParams::new(5, 30, 3, 0.9)
+                .expect("small")
+                .build();
             goes_on(seed, top_k, |sketch: &mut TopK, random, _| {
                 let element = name(random, 60);
                 sketch.add(&element, 1, random);

@@ -20,7 +20,7 @@ pub mod top_k;
 
 use std::ops::Range;
 
-pub use cut::Cut;
+pub use cut::SketchCut;
 
 /// Maximum size of a sketch: 2 GiB, more than any useful one needs.
 pub const BYTES_MAX: u64 = 1 << 31;
@@ -42,14 +42,14 @@ pub(super) fn is_available(bytes: u64) -> bool {
 }
 
 /// The serialization of a sketch, whole or by the page, and its inverse.
-pub trait Parts: Sized {
+pub trait SketchCodec: Sized {
     /// Returns its parameters, which are small.
     fn head(&self) -> Vec<u8>;
 
-    /// Returns the number of bytes of [`Parts::data`].
+    /// Returns the number of bytes of [`SketchCodec::data`].
     fn data_bytes(&self) -> u64;
 
-    /// Returns a range of [`Parts::data`].
+    /// Returns a range of [`SketchCodec::data`].
     fn part(&self, bytes: Range<u64>) -> Vec<u8>;
 
     /// Returns all its data.
@@ -58,7 +58,7 @@ pub trait Parts: Sized {
     }
 
     /// Returns its state of a cut.
-    fn cut(&mut self) -> &mut Cut;
+    fn cut(&mut self) -> &mut SketchCut;
 
     /// Creates a sketch from alleged parts; None if they do not fit together. Allocates no more memory than the
     /// parts themselves take.
@@ -69,12 +69,12 @@ pub trait Parts: Sized {
         cut::pages(self.data_bytes())
     }
 
-    /// Makes a cut: [`Parts::show_cut`] will show the current data, regardless of later changes.
+    /// Makes a cut: [`SketchCodec::show_cut`] will show the current data, regardless of later changes.
     fn begin_cut(&mut self) {
         cut::begin(self);
     }
 
-    /// Shows `count` pages of [`Parts::data`] in their state at the cut. Returns true while more are left.
+    /// Shows `count` pages of [`SketchCodec::data`] in their state at the cut. Returns true while more are left.
     fn show_cut(&mut self, count: usize, show: &mut dyn FnMut(&[u8])) -> bool {
         cut::show(self, count, show)
     }
@@ -89,7 +89,7 @@ pub trait Parts: Sized {
         cut::forget(self, budget)
     }
 
-    /// Announces that bytes of [`Parts::data`] will be changed, or removed.
+    /// Announces that bytes of [`SketchCodec::data`] will be changed, or removed.
     #[inline]
     fn touch(&mut self, bytes: Range<u64>) {
         if self.cut().is_open() {
@@ -99,11 +99,11 @@ pub trait Parts: Sized {
 }
 
 /// Reads numbers from the front of foreign bytes.
-struct Reader<'a> {
+struct SketchDecoder<'a> {
     rest: &'a [u8],
 }
 
-impl Reader<'_> {
+impl SketchDecoder<'_> {
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (taken, rest) = self.rest.split_first_chunk::<N>()?;
         self.rest = rest;

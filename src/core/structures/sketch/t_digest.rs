@@ -11,7 +11,7 @@ use std::f64::consts::PI;
 use std::ops::Range;
 
 use super::cut::things_in;
-use super::{Cut, Parts, Reader};
+use super::{SketchCodec, SketchCut, SketchDecoder};
 
 /// The maximum compression: with it a digest has at most some 50 MiB, and merging takes well below a second.
 pub const COMPRESSION_MAX: u64 = 1 << 19;
@@ -38,7 +38,7 @@ pub struct TDigest {
     min: f64,
     max: f64,
     merges: u64,
-    cut: Cut,
+    cut: SketchCut,
 }
 
 /// Bytes of a serialized centroid.
@@ -59,7 +59,7 @@ impl TDigest {
             min: f64::INFINITY,
             max: f64::NEG_INFINITY,
             merges: 0,
-            cut: Cut::default(),
+            cut: SketchCut::default(),
         }
     }
 
@@ -378,7 +378,7 @@ fn weighted(first: f64, first_weight: f64, second: f64, second_weight: f64) -> f
     mean.min(high).max(low)
 }
 
-impl Parts for TDigest {
+impl SketchCodec for TDigest {
     fn head(&self) -> Vec<u8> {
         let numbers = [
             self.compression,
@@ -397,7 +397,7 @@ impl Parts for TDigest {
         (self.centroids.len() * CENTROID_BYTES) as u64
     }
 
-    fn cut(&mut self) -> &mut Cut {
+    fn cut(&mut self) -> &mut SketchCut {
         &mut self.cut
     }
 
@@ -409,7 +409,7 @@ impl Parts for TDigest {
     }
 
     fn from_parts(head: &[u8], data: &[u8]) -> Option<TDigest> {
-        let mut reader = Reader { rest: head };
+        let mut reader = SketchDecoder { rest: head };
         let compression = reader.u64()?;
         let mut digest = TDigest::new(compression);
         digest.merged = usize::try_from(reader.u64()?).ok()?;
@@ -424,7 +424,7 @@ impl Parts for TDigest {
         if !fits {
             return None;
         }
-        let mut reader = Reader { rest: data };
+        let mut reader = SketchDecoder { rest: data };
         for _ in 0..count {
             let (mean, weight) = (reader.f64()?, reader.u64()?);
             if !mean.is_finite() || weight == 0 {

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use super::cut::things_in;
-use super::{COUNTERS_BYTES_MAX, Cut, Parts, Reader, is_available};
+use super::{COUNTERS_BYTES_MAX, SketchCodec, SketchCut, SketchDecoder, is_available};
 use crate::base::random::Random;
 use crate::structures::murmur::murmur32;
 
@@ -24,24 +24,24 @@ const FINGERPRINT_SEED: u32 = 1919;
 
 /// The parameters of a sketch.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Plan {
+pub struct TopKParams {
     k: u32,
     width: u32,
     depth: u32,
     decay: f64,
 }
 
-impl Plan {
+impl TopKParams {
     /// Plans a sketch of the `k` best, with `depth` rows of `width` counters. Returns `None` if they would take too
     /// much memory.
-    pub fn new(k: u32, width: u32, depth: u32, decay: f64) -> Option<Plan> {
+    pub fn new(k: u32, width: u32, depth: u32, decay: f64) -> Option<TopKParams> {
         const NAME_BYTES: u64 = 24;
         let counters = u64::from(width) * u64::from(depth);
         let bytes = counters
             .checked_mul(8)?
             .checked_add(u64::from(k) * NAME_BYTES)?;
         let makes_sense = k > 0 && width > 0 && depth > 0 && decay > 0.0 && decay <= 1.0;
-        (makes_sense && bytes <= COUNTERS_BYTES_MAX && is_available(bytes)).then_some(Plan {
+        (makes_sense && bytes <= COUNTERS_BYTES_MAX && is_available(bytes)).then_some(TopKParams {
             k,
             width,
             depth,
@@ -62,13 +62,13 @@ impl Plan {
                 };
                 self.k as usize
             ],
-            cut: Cut::default(),
+            cut: SketchCut::default(),
         }
     }
 }
 
 /// Fingerprint of the owner, and count. Numbers only: the system provides zeroed memory without touching it.
-type Counter = [u32; 2];
+type TopKCounter = [u32; 2];
 const FINGERPRINT: usize = 0;
 const COUNT: usize = 1;
 
@@ -82,13 +82,13 @@ struct Name {
 /// The most frequent elements, see the module.
 #[derive(Clone)]
 pub struct TopK {
-    plan: Plan,
-    counters: Vec<Counter>,
+    plan: TopKParams,
+    counters: Vec<TopKCounter>,
     /// Fingerprints of the names, in their order; separate so that a search reads few bytes.
     fingerprints: Vec<u32>,
     /// A heap: no name has a lower count than the one at half its position.
     names: Vec<Name>,
-    cut: Cut,
+    cut: SketchCut,
 }
 
 fn fingerprint(element: &[u8]) -> u32 {
@@ -98,7 +98,7 @@ fn fingerprint(element: &[u8]) -> u32 {
 impl TopK {
     /// Returns the number of names, width and depth of the counters, and the decay.
     pub fn settings(&self) -> (u32, u32, u32, f64) {
-        let Plan {
+        let TopKParams {
             k,
             width,
             depth,
@@ -119,7 +119,7 @@ impl TopK {
         let fingerprint = fingerprint(element);
         let mut best = 0;
         for place in self.places(element) {
-            let at = (place * size_of::<Counter>()) as u64;
+            let at = (place * size_of::<TopKCounter>()) as u64;
             self.touch(at..at + 1);
             let Some(counter) = self.counters.get_mut(place) else {
                 continue;
@@ -246,7 +246,12 @@ impl TopK {
 
 /// Lets an element lower another's counter up to `times` times. Returns how many times are left when it reaches
 /// zero.
-fn wear_down(counter: &mut Counter, times: u32, decay: f64, random: &mut Random) -> Option<u32> {
+fn wear_down(
+    counter: &mut TopKCounter,
+    times: u32,
+    decay: f64,
+    random: &mut Random,
+) -> Option<u32> {
     let mut left = times;
     while left > 0 {
         let chance = decay.powf(f64::from(counter[COUNT]));
@@ -288,7 +293,7 @@ fn misses_before_hit(chance: f64, random: &mut Random) -> u64 {
     }
 }
 
-impl Parts for TopK {
+impl SketchCodec for TopK {
     /// The parameters, then the names in the order of their heap, including empty slots.
     fn head(&self) -> Vec<u8> {
         let mut head = Vec::new();
@@ -306,29 +311,29 @@ impl Parts for TopK {
     }
 
     fn data_bytes(&self) -> u64 {
-        (self.counters.len() * size_of::<Counter>()) as u64
+        (self.counters.len() * size_of::<TopKCounter>()) as u64
     }
 
     fn part(&self, bytes: Range<u64>) -> Vec<u8> {
-        let numbers = self.counters[things_in(bytes, size_of::<Counter>())]
+        let numbers = self.counters[things_in(bytes, size_of::<TopKCounter>())]
             .iter()
             .flat_map(|counter| [counter[FINGERPRINT], counter[COUNT]]);
         numbers.flat_map(u32::to_le_bytes).collect()
     }
 
-    fn cut(&mut self) -> &mut Cut {
+    fn cut(&mut self) -> &mut SketchCut {
         &mut self.cut
     }
 
     fn from_parts(head: &[u8], data: &[u8]) -> Option<TopK> {
-        let mut reader = Reader { rest: head };
+        let mut reader = SketchDecoder { rest: head };
         let (k, width, depth) = (reader.u32()?, reader.u32()?, reader.u32()?);
         let decay = reader.f64()?;
         let counters = u64::from(width).checked_mul(u64::from(depth))?;
         if counters.checked_mul(8)? != data.len() as u64 {
             return None;
         }
-        let mut sketch = Plan::new(k, width, depth, decay)?.build();
+        let mut sketch = TopKParams::new(k, width, depth, decay)?.build();
         let mut names = Vec::new();
         while !reader.rest.is_empty() {
             let (count, len) = (reader.u32()?, reader.u32()? as usize);
@@ -361,7 +366,7 @@ impl Parts for TopK {
                 sketch.sift_down(0);
             }
         }
-        let mut reader = Reader { rest: data };
+        let mut reader = SketchDecoder { rest: data };
         for counter in &mut sketch.counters {
             counter[FINGERPRINT] = reader.u32()?;
             counter[COUNT] = reader.u32()?;
@@ -376,7 +381,9 @@ mod tests {
     use std::collections::HashMap;
 
     fn make(k: u32, width: u32, depth: u32, decay: f64) -> TopK {
-        Plan::new(k, width, depth, decay).expect("small").build()
+        TopKParams::new(k, width, depth, decay)
+            .expect("small")
+            .build()
     }
 
     fn check_invariants(sketch: &TopK) {
@@ -531,10 +538,10 @@ mod tests {
 
     #[test]
     fn more_memory_than_allowed_is_refused_before_it_is_taken() {
-        assert!(Plan::new(u32::MAX, 8, 7, 0.9).is_none());
-        assert!(Plan::new(1, u32::MAX, 7, 0.9).is_none());
-        assert!(Plan::new(1, 8, u32::MAX, 0.9).is_none());
-        assert!(Plan::new(1, 8, 7, f64::NAN).is_none());
+        assert!(TopKParams::new(u32::MAX, 8, 7, 0.9).is_none());
+        assert!(TopKParams::new(1, u32::MAX, 7, 0.9).is_none());
+        assert!(TopKParams::new(1, 8, u32::MAX, 0.9).is_none());
+        assert!(TopKParams::new(1, 8, 7, f64::NAN).is_none());
     }
 
     #[test]

@@ -32,10 +32,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::base::hash::Seed;
+use crate::base::hash::HashSeed;
 
 use directory::{DEPTH_MAX, Directory};
-use segment::{Hit, Probe, Segment, Slot, Spot};
+use segment::{Hit, Probe, Segment, Spot, TableSlot};
 
 pub use directory::prefetch_line;
 
@@ -91,9 +91,9 @@ pub unsafe trait Stored: Sized + Send {
 /// 63 set | 35-62 link of the overflow chain, nearly always 0 | 9-34 index | 3-8 bucket | 0-2 slot
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place(NonZeroU64);
+pub struct TablePosition(NonZeroU64);
 
-const _: () = assert!(size_of::<Option<Place>>() == 8);
+const _: () = assert!(size_of::<Option<TablePosition>>() == 8);
 
 /// A hash table of `T`; see the head of this file.
 pub struct Table<T: Stored> {
@@ -107,7 +107,7 @@ pub struct Table<T: Stored> {
     /// Words at and above this index have been drained.
     drained: usize,
     parity: bool,
-    seed: Seed,
+    seed: HashSeed,
     published: Option<Arc<AtomicU64>>,
     /// True if the table's directories may be published.
     is_public: bool,
@@ -117,7 +117,7 @@ pub struct Table<T: Stored> {
 impl<T: Stored> Table<T> {
     /// Creates an empty table, which takes no memory.
     #[must_use]
-    pub fn new(seed: Seed) -> Self {
+    pub fn new(seed: HashSeed) -> Self {
         Self {
             directory: Directory::nothing(),
             len: 0,
@@ -135,7 +135,7 @@ impl<T: Stored> Table<T> {
 
     /// Creates an empty table that publishes its directory in a word, for [`prefetch_line`].
     #[must_use]
-    pub fn with_published(seed: Seed, published: Arc<AtomicU64>) -> Self {
+    pub fn with_published(seed: HashSeed, published: Arc<AtomicU64>) -> Self {
         let mut table = Self::new(seed);
         table.is_public = true;
         table.set_published(Some(published));
@@ -215,11 +215,11 @@ impl<T: Stored> Table<T> {
     /// Returns the place of the entry with this key.
     #[inline]
     #[must_use]
-    pub fn find(&self, hash: u64, key: &[u8]) -> Option<Place> {
+    pub fn find(&self, hash: u64, key: &[u8]) -> Option<TablePosition> {
         match self.probe(hash, key) {
             Probe::Likely(hit) => {
                 let spot = self.directory.of(hash).spot(&hit);
-                Some(Place::new(self.directory.index(hash), 0, spot))
+                Some(TablePosition::new(self.directory.index(hash), 0, spot))
             }
             Probe::Absent => None,
             Probe::Unsure => self.find_slowly(hash, key),
@@ -232,7 +232,7 @@ impl<T: Stored> Table<T> {
         let (place, slot) = match self.probe(hash, key) {
             Probe::Likely(hit) => {
                 let spot = self.directory.of(hash).spot(&hit);
-                let place = Place::new(self.directory.index(hash), 0, spot);
+                let place = TablePosition::new(self.directory.index(hash), 0, spot);
                 // SAFETY: a slot in use of a live segment, and the table is borrowed for writing.
                 (place, unsafe { &mut *hit.slot() })
             }
@@ -252,9 +252,13 @@ impl<T: Stored> Table<T> {
     /// Returns the first entry with this hash, or with one that is indistinguishable from it, that `accept`
     /// accepts. Every entry with this hash is passed to it.
     #[inline]
-    pub fn find_by_hash(&self, hash: u64, accept: impl FnMut(T::Ref<'_>) -> bool) -> Option<Place> {
+    pub fn find_by_hash(
+        &self,
+        hash: u64,
+        accept: impl FnMut(T::Ref<'_>) -> bool,
+    ) -> Option<TablePosition> {
         let (segment, link, hit) = self.search(hash, accept)?;
-        Some(Place::new(
+        Some(TablePosition::new(
             self.directory.index(hash),
             link,
             segment.spot(&hit),
@@ -288,7 +292,7 @@ impl<T: Stored> Table<T> {
     }
 
     #[inline(never)]
-    fn find_slowly(&self, hash: u64, key: &[u8]) -> Option<Place> {
+    fn find_slowly(&self, hash: u64, key: &[u8]) -> Option<TablePosition> {
         self.find_by_hash(hash, |view| T::key(view) == key)
     }
 
@@ -372,7 +376,7 @@ impl<T: Stored> Table<T> {
 
     /// Prefetches the first two lines of the entry at `place`.
     #[inline]
-    pub fn prefetch_entry(&self, place: Place) {
+    pub fn prefetch_entry(&self, place: TablePosition) {
         if let Some(entry) = self.slot(place).entry() {
             prefetch_two_lines(entry);
         }
@@ -383,7 +387,7 @@ impl<T: Stored> Table<T> {
     /// Returns the entry at `place`.
     #[inline]
     #[must_use]
-    pub fn at(&self, place: Place) -> T::Ref<'_> {
+    pub fn at(&self, place: TablePosition) -> T::Ref<'_> {
         let Some(entry) = self.slot(place).entry() else {
             nothing_there()
         };
@@ -393,7 +397,7 @@ impl<T: Stored> Table<T> {
 
     /// Returns the entry at `place`, for changes. It must keep its key's hash.
     #[inline]
-    pub fn edit(&mut self, place: Place) -> Edit<'_, T> {
+    pub fn edit(&mut self, place: TablePosition) -> Edit<'_, T> {
         let slot = self.slot_mut(place);
         let Some(entry) = slot.entry() else {
             nothing_there()
@@ -410,20 +414,20 @@ impl<T: Stored> Table<T> {
     /// not read.
     #[inline]
     #[must_use]
-    pub fn hash_byte(&self, place: Place) -> u8 {
+    pub fn hash_byte(&self, place: TablePosition) -> u8 {
         self.slot(place).hash_byte() as u8
     }
 
     /// Returns the seven bits kept beside the entry's address; zero for a new entry.
     #[inline]
     #[must_use]
-    pub fn bits(&self, place: Place) -> u8 {
+    pub fn bits(&self, place: TablePosition) -> u8 {
         self.slot(place).bits()
     }
 
     /// Sets the seven bits.
     #[inline]
-    pub fn set_bits(&mut self, place: Place, bits: u8) {
+    pub fn set_bits(&mut self, place: TablePosition, bits: u8) {
         let slot = self.slot_mut(place);
         *slot = slot.with_bits(bits);
     }
@@ -444,20 +448,20 @@ impl<T: Stored> Table<T> {
     /// True if the entry has been marked, or inserted, since the last flip.
     #[inline]
     #[must_use]
-    pub fn saved(&self, place: Place) -> bool {
+    pub fn saved(&self, place: TablePosition) -> bool {
         self.slot(place).parity() == self.parity
     }
 
     /// Marks the entry as saved.
     #[inline]
-    pub fn mark_saved(&mut self, place: Place) {
+    pub fn mark_saved(&mut self, place: TablePosition) {
         let parity = self.parity;
         let slot = self.slot_mut(place);
         *slot = slot.with_parity(parity);
     }
 
     #[inline]
-    fn segment_at(&self, place: Place) -> Segment {
+    fn segment_at(&self, place: TablePosition) -> Segment {
         let segment = self.directory.get(place.index());
         if place.link() == 0 {
             segment
@@ -467,14 +471,14 @@ impl<T: Stored> Table<T> {
     }
 
     #[cold]
-    fn link_at(&self, place: Place) -> Segment {
+    fn link_at(&self, place: TablePosition) -> Segment {
         self.chain(place.index())
             .nth(place.link())
             .unwrap_or(Segment::NONE)
     }
 
     #[inline]
-    fn slot(&self, place: Place) -> Slot {
+    fn slot(&self, place: TablePosition) -> TableSlot {
         // SAFETY: the directory contains live segments; a missing one has no buckets and so no slots.
         match unsafe { self.segment_at(place).slot(place.spot()) } {
             // SAFETY: a slot in use of a live segment, read while the table is borrowed.
@@ -484,7 +488,7 @@ impl<T: Stored> Table<T> {
     }
 
     #[inline]
-    fn slot_mut(&mut self, place: Place) -> &mut Slot {
+    fn slot_mut(&mut self, place: TablePosition) -> &mut TableSlot {
         // SAFETY: as in `slot`.
         match unsafe { self.segment_at(place).slot(place.spot()) } {
             // SAFETY: as in `slot`, and the table is borrowed for writing.
@@ -497,27 +501,27 @@ impl<T: Stored> Table<T> {
 
     /// Adds an entry. The caller ensures that its key is absent, and that `hash` is its key's.
     #[inline]
-    pub fn insert_new(&mut self, hash: u64, value: T) -> Place {
-        let slot = Slot::new(value.into_raw(), hash, self.parity);
+    pub fn insert_new(&mut self, hash: u64, value: T) -> TablePosition {
+        let slot = TableSlot::new(value.into_raw(), hash, self.parity);
         self.len += 1;
         let index = self.directory.index(hash);
         let segment = self.directory.of(hash);
         // SAFETY: a live segment with a free slot.
         unsafe {
             if !segment.is_unusual() && segment.count() < Segment::room(segment.buckets()) {
-                return Place::new(index, 0, segment.insert(slot, hash & 0xff));
+                return TablePosition::new(index, 0, segment.insert(slot, hash & 0xff));
             }
         }
         self.insert_making_room(hash, slot)
     }
 
     /// Replaces an entry by `value`, which has the same key. The bits beside the address stay as they are.
-    pub fn replace(&mut self, place: Place, value: T) -> T {
+    pub fn replace(&mut self, place: TablePosition, value: T) -> T {
         mem::replace(&mut *self.edit(place), value)
     }
 
     /// Removes an entry. Other places become invalid.
-    pub fn remove(&mut self, place: Place) -> T {
+    pub fn remove(&mut self, place: TablePosition) -> T {
         let segment = self.segment_at(place);
         // SAFETY: live segments; the spot was found in use; the slot's ownership passes to the caller.
         let value = unsafe {
@@ -539,7 +543,7 @@ impl<T: Stored> Drop for Table<T> {
     }
 }
 
-impl Place {
+impl TablePosition {
     const LINKS_MAX: usize = 1 << 28;
 
     #[inline(always)]
@@ -573,8 +577,8 @@ impl Place {
 
 /// An entry that was just found.
 pub struct Found<'t, T> {
-    slot: &'t mut Slot,
-    place: Place,
+    slot: &'t mut TableSlot,
+    place: TablePosition,
     entries: PhantomData<&'t T>,
 }
 
@@ -582,7 +586,7 @@ impl<T: Stored> Found<'_, T> {
     /// Returns its place.
     #[inline]
     #[must_use]
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> TablePosition {
         self.place
     }
 
@@ -610,7 +614,7 @@ impl<T: Stored> Found<'_, T> {
 
 /// An entry taken out of its slot for changes; dropping this puts it back, at its current address.
 pub struct Edit<'t, T: Stored> {
-    slot: &'t mut Slot,
+    slot: &'t mut TableSlot,
     value: ManuallyDrop<T>,
 }
 

@@ -53,9 +53,9 @@ const LOW_BITS: u64 = 0x0001_0101_0101_0101;
 
 /// The table's word for each entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Slot(pub(super) u64);
+pub(super) struct TableSlot(pub(super) u64);
 
-impl Slot {
+impl TableSlot {
     const EVICTION_SHIFT: u32 = 56;
     const EVICTION: u64 = 0x7f << Self::EVICTION_SHIFT;
     const PARITY: u64 = 1 << 63;
@@ -112,7 +112,7 @@ impl Slot {
 }
 
 #[repr(C, align(64))]
-struct Header {
+struct SegmentHeader {
     /// Number of slots in use.
     count: usize,
     /// The next segment of an overflow chain, or zero.
@@ -122,10 +122,10 @@ struct Header {
 #[repr(C, align(64))]
 struct Bucket {
     meta: u64,
-    slots: [Slot; WIDTH],
+    slots: [TableSlot; WIDTH],
 }
 
-const _: () = assert!(size_of::<Bucket>() == 64 && size_of::<Header>() == 64);
+const _: () = assert!(size_of::<Bucket>() == 64 && size_of::<SegmentHeader>() == 64);
 
 /// A directory word: the address of a segment and the data needed to search it.
 ///
@@ -151,9 +151,13 @@ pub(super) struct Hit {
 impl Hit {
     /// Returns the slot of the entry.
     #[inline(always)]
-    pub(super) fn slot(&self) -> *mut Slot {
+    pub(super) fn slot(&self) -> *mut TableSlot {
         // SAFETY: returned by a search, which counts slots within their line.
-        unsafe { (&raw mut (*self.line).slots).cast::<Slot>().add(self.slot) }
+        unsafe {
+            (&raw mut (*self.line).slots)
+                .cast::<TableSlot>()
+                .add(self.slot)
+        }
     }
 }
 
@@ -268,7 +272,7 @@ impl Segment {
     }
 
     #[inline(always)]
-    fn header(self) -> *mut Header {
+    fn header(self) -> *mut SegmentHeader {
         ptr::with_exposed_provenance_mut((self.0 & ADDRESS) as usize)
     }
 
@@ -445,7 +449,7 @@ impl Segment {
     /// # Safety
     /// A live segment.
     #[inline]
-    pub(super) unsafe fn slot(self, spot: Spot) -> Option<*mut Slot> {
+    pub(super) unsafe fn slot(self, spot: Spot) -> Option<*mut TableSlot> {
         if spot.bucket >= self.buckets() || spot.slot >= WIDTH {
             return None;
         }
@@ -477,7 +481,7 @@ impl Segment {
     /// # Safety
     /// A live segment with fewer entries than `room`.
     #[inline]
-    pub(super) unsafe fn insert(self, slot: Slot, fingerprint: u64) -> Spot {
+    pub(super) unsafe fn insert(self, slot: TableSlot, fingerprint: u64) -> Spot {
         let mut bucket = self.home(slot.hash_byte() << 8 | fingerprint);
         loop {
             let line = self.bucket(bucket);
@@ -507,7 +511,7 @@ impl Segment {
     ///
     /// # Safety
     /// A live segment, and a spot in use.
-    pub(super) unsafe fn remove(self, spot: Spot) -> Slot {
+    pub(super) unsafe fn remove(self, spot: Spot) -> TableSlot {
         // SAFETY: the caller's promise; all other spots come from walks over live buckets.
         unsafe {
             let removed = (*self.bucket(spot.bucket)).slots[spot.slot];
@@ -524,7 +528,7 @@ impl Segment {
             let line = self.bucket(hole.bucket);
             let byte = 8 * hole.slot as u32;
             (*line).meta &= !(0xff << byte | 1 << (56 + hole.slot));
-            (*line).slots[hole.slot] = Slot(0);
+            (*line).slots[hole.slot] = TableSlot(0);
             (*self.header()).count -= 1;
             // Entries have left these buckets' overflow, or moved into it.
             let mut bucket = hole.bucket;
@@ -596,7 +600,7 @@ impl Segment {
     /// # Safety
     /// A live segment, which `f` does not change.
     #[inline]
-    pub(super) unsafe fn each(self, mut f: impl FnMut(Spot, Slot, u64)) {
+    pub(super) unsafe fn each(self, mut f: impl FnMut(Spot, TableSlot, u64)) {
         for bucket in 0..self.buckets() {
             // SAFETY: live.
             unsafe {
@@ -615,7 +619,7 @@ impl Segment {
     ///
     /// # Safety
     /// A live segment, which `f` does not change.
-    pub(super) unsafe fn each_within(self, from: u64, to: u64, mut f: impl FnMut(Spot, Slot)) {
+    pub(super) unsafe fn each_within(self, from: u64, to: u64, mut f: impl FnMut(Spot, TableSlot)) {
         debug_assert!(from < to && to <= 1 << 16);
         for home in self.home(from)..=self.home(to - 1) {
             let mut bucket = home;
@@ -667,7 +671,7 @@ impl Segment {
                 for slot in 0..WIDTH {
                     let used = meta >> (56 + slot) & 1 != 0;
                     let word = (*self.bucket(bucket)).slots[slot];
-                    assert!(used || word == Slot(0), "a free slot is zero");
+                    assert!(used || word == TableSlot(0), "a free slot is zero");
                 }
             }
             assert_eq!(self.count(), count, "the header counts the slots in use");

@@ -7,8 +7,10 @@
 use std::mem;
 
 use super::directory::{DEPTH_MAX, Directory};
-use super::segment::{self, BUCKETS_MAX, BUCKETS_MIN, ENTRIES_USUAL, STEPS, Segment, Slot, WIDTH};
-use super::{Place, Stored, Table};
+use super::segment::{
+    self, BUCKETS_MAX, BUCKETS_MIN, ENTRIES_USUAL, STEPS, Segment, TableSlot, WIDTH,
+};
+use super::{Stored, Table, TablePosition};
 use crate::alloc::slabs::Mover;
 use crate::base::sizes::usual_or_small;
 
@@ -134,7 +136,7 @@ impl<T: Stored> Table<T> {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn insert_making_room(&mut self, hash: u64, slot: Slot) -> Place {
+    pub(super) fn insert_making_room(&mut self, hash: u64, slot: TableSlot) -> TablePosition {
         if self.directory.is_nothing() {
             self.directory = Directory::take(0, self.is_public);
             self.directory.set(0, Segment::NONE);
@@ -152,7 +154,7 @@ impl<T: Stored> Table<T> {
                 // SAFETY: a live segment with a free slot.
                 unsafe {
                     if segment.count() < Segment::room(segment.buckets()) {
-                        return Place::new(index, link, segment.insert(slot, hash & 0xff));
+                        return TablePosition::new(index, link, segment.insert(slot, hash & 0xff));
                     }
                 }
             }
@@ -585,7 +587,7 @@ impl Half {
     /// # Safety
     /// The half's segments are live and in no other directory word.
     #[inline]
-    unsafe fn insert(&mut self, slot: Slot, t16: u64) {
+    unsafe fn insert(&mut self, slot: TableSlot, t16: u64) {
         // SAFETY: the caller's promise; `make_room` provides a free slot in the first segment.
         unsafe {
             if self.0.count() == Segment::room(self.0.buckets()) {

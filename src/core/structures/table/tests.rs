@@ -7,7 +7,7 @@ use super::shape::prepare_from_depth;
 use super::*;
 use crate::structures::entry::{Entry, EntryRef, Value};
 
-const SEED: Seed = Seed { k0: 17, k1: 42 };
+const SEED: HashSeed = HashSeed { k0: 17, k1: 42 };
 
 type Numbers = Table<Entry<()>>;
 
@@ -38,7 +38,7 @@ fn number(view: EntryRef<'_, ()>) -> i64 {
     }
 }
 
-fn put(table: &mut Numbers, key: &[u8], value: i64) -> Place {
+fn put(table: &mut Numbers, key: &[u8], value: i64) -> TablePosition {
     let hash = table.hash(key);
     match table.find(hash, key) {
         Some(place) => {
@@ -49,7 +49,7 @@ fn put(table: &mut Numbers, key: &[u8], value: i64) -> Place {
     }
 }
 
-fn place(table: &Numbers, key: &[u8]) -> Option<Place> {
+fn place(table: &Numbers, key: &[u8]) -> Option<TablePosition> {
     table.find(table.hash(key), key)
 }
 

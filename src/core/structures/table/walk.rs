@@ -5,23 +5,23 @@
 
 use std::ops::Range;
 
-use super::segment::{self, BUCKETS_MAX, Segment, Slot, Spot, WIDTH};
-use super::{Place, Stored, Table};
+use super::segment::{self, BUCKETS_MAX, Segment, Spot, TableSlot, WIDTH};
+use super::{Stored, Table, TablePosition};
 
 /// The position of a walk, as encoded in the cursor (see `visit`).
 #[derive(Clone, Copy)]
-struct Position {
+struct TableWalkPosition {
     prefix: u64,
     /// Number of bits of the prefix.
     depth: u32,
     t16: u64,
 }
 
-impl Position {
+impl TableWalkPosition {
     #[inline(always)]
-    fn of(cursor: u64) -> Position {
+    fn of(cursor: u64) -> TableWalkPosition {
         let depth = (cursor >> 16 & 31) as u32;
-        Position {
+        TableWalkPosition {
             prefix: (cursor >> 21) & ((1 << depth) - 1),
             depth,
             t16: cursor & 0xffff,
@@ -143,7 +143,12 @@ impl<T: Stored> Table<T> {
 
     /// Does the same as `scan`, without touching the entries: `f` gets the place, the seven bits and whether the
     /// entry is saved.
-    pub fn walk(&self, cursor: u64, budget: usize, mut f: impl FnMut(Place, u8, bool)) -> u64 {
+    pub fn walk(
+        &self,
+        cursor: u64,
+        budget: usize,
+        mut f: impl FnMut(TablePosition, u8, bool),
+    ) -> u64 {
         let parity = self.parity;
         self.visit(cursor, budget, |place, slot| {
             if slot.entry().is_some() {
@@ -155,7 +160,7 @@ impl<T: Stored> Table<T> {
     /// Returns the word of the directory that contains a position, and its segment, whose depth the position takes
     /// on.
     #[inline(always)]
-    fn settle(&self, at: &mut Position) -> (usize, Segment) {
+    fn settle(&self, at: &mut TableWalkPosition) -> (usize, Segment) {
         let depth = self.directory.depth();
         let index = if at.depth <= depth {
             at.prefix << (depth - at.depth)
@@ -187,11 +192,16 @@ impl<T: Stored> Table<T> {
     /// the prefix and is restarted, which repeats entries but misses none. Example: a walk stopped at prefix 101,
     /// t16 0x4000; the segment splits; the walk continues in 1010 at 0x4000 and repeats nothing there, then sees
     /// 1011 from the start and repeats its first quarter.
-    fn visit(&self, cursor: u64, budget: usize, mut f: impl FnMut(Place, Slot)) -> u64 {
+    fn visit(
+        &self,
+        cursor: u64,
+        budget: usize,
+        mut f: impl FnMut(TablePosition, TableSlot),
+    ) -> u64 {
         if self.directory.is_nothing() {
             return 0;
         }
-        let mut at = Position::of(cursor);
+        let mut at = TableWalkPosition::of(cursor);
         let mut left = budget.max(1);
         // Empty stretches take time too.
         let mut homes_left = left.saturating_mul(8).saturating_add(BUCKETS_MAX);
@@ -208,7 +218,7 @@ impl<T: Stored> Table<T> {
                     unsafe {
                         segment.each_within(at.t16, to, |spot, slot| {
                             left = left.saturating_sub(1);
-                            f(Place::new(index, link, spot), slot);
+                            f(TablePosition::new(index, link, spot), slot);
                         });
                     }
                 }
@@ -235,7 +245,7 @@ impl<T: Stored> Table<T> {
         let depth = self.depth();
         let prefix = hash.checked_shr(u64::BITS - depth).unwrap_or(0);
         let t16 = hash & 0xffff;
-        Position { prefix, depth, t16 }.cursor()
+        TableWalkPosition { prefix, depth, t16 }.cursor()
     }
 
     /// Advances a clock hand: continues from `cursor`, where the previous call stopped, in hash order and
@@ -252,13 +262,13 @@ impl<T: Stored> Table<T> {
         &mut self,
         cursor: u64,
         slots: usize,
-        mut judge: impl FnMut(Place, u8) -> (u8, bool),
+        mut judge: impl FnMut(TablePosition, u8) -> (u8, bool),
     ) -> u64 {
         if self.is_empty() {
             return 0;
         }
         let mut first_slot = (cursor >> 48 & 7) as usize;
-        let mut at = Position::of(cursor);
+        let mut at = TableWalkPosition::of(cursor);
         let mut left = slots;
         let mut buckets_left = slots.saturating_mul(4).saturating_add(BUCKETS_MAX);
         loop {
@@ -277,7 +287,8 @@ impl<T: Stored> Table<T> {
                         if word.entry().is_none() {
                             continue;
                         }
-                        let (bits, stops) = judge(Place::new(index, link, spot), word.bits());
+                        let (bits, stops) =
+                            judge(TablePosition::new(index, link, spot), word.bits());
                         if bits != word.bits() {
                             *word = word.with_bits(bits);
                         }
@@ -306,7 +317,7 @@ impl<T: Stored> Table<T> {
             at.t16 = 0;
             at.prefix += 1;
             if at.is_end() {
-                at = Position::of(0);
+                at = TableWalkPosition::of(0);
             }
             buckets_left = buckets_left.saturating_sub(1);
             if left == 0 || buckets_left == 0 {
@@ -317,7 +328,7 @@ impl<T: Stored> Table<T> {
 
     /// Returns a uniformly random entry, except that entries in overflow chains are not equally likely.
     #[must_use]
-    pub fn random(&self, draw: &mut dyn FnMut() -> u64) -> Option<Place> {
+    pub fn random(&self, draw: &mut dyn FnMut() -> u64) -> Option<TablePosition> {
         if self.is_empty() {
             return None;
         }
@@ -349,7 +360,7 @@ impl<T: Stored> Table<T> {
                 bucket: drawn / WIDTH,
                 slot: drawn % WIDTH,
             };
-            let place = Place::new(index, link, spot);
+            let place = TablePosition::new(index, link, spot);
             // SAFETY: a live segment, which returns no slot beyond its own.
             if let Some(slot) = unsafe { segment.slot(spot) }
                 // SAFETY: a slot in use, read while the table is borrowed.
@@ -363,7 +374,7 @@ impl<T: Stored> Table<T> {
 
     /// Returns any entry, for tables so sparse that random sampling finds none.
     #[cold]
-    fn first_from(&self, start: usize) -> Option<Place> {
+    fn first_from(&self, start: usize) -> Option<TablePosition> {
         for index in start..start + self.directory.len() {
             let index = index & (self.directory.len() - 1);
             let mut found = None;
@@ -372,7 +383,7 @@ impl<T: Stored> Table<T> {
                 unsafe {
                     segment.each(|spot, slot, _| {
                         if slot.entry().is_some() {
-                            found = Some(Place::new(index, link, spot));
+                            found = Some(TablePosition::new(index, link, spot));
                         }
                     });
                 }

@@ -59,13 +59,13 @@ pub struct Wheel {
     /// The first tick that has not been processed. Tick `n` is due from `n * TICK_MS` on.
     next: u64,
     len: usize,
-    levels: [Level; LEVELS],
+    levels: [WheelLevel; LEVELS],
     /// Keyed by the number of slots of level 2 since time zero.
     beyond: BTreeMap<u64, Slot>,
 }
 
 /// An item removed by [`Wheel::take_soonest`].
-pub struct Taken {
+pub struct WheelItem {
     /// The item.
     pub item: u64,
     /// The last bits of the tick at which it would have fired.
@@ -74,7 +74,7 @@ pub struct Taken {
 
 /// 512 slots; the memory for 64 of them is allocated and freed with their items.
 #[derive(Default)]
-struct Level {
+struct WheelLevel {
     used: [u64; 8],
     pages: [Option<Box<[Slot; 64]>>; 8],
 }
@@ -152,9 +152,9 @@ impl Wheel {
         &mut self,
         looks: usize,
         draw: impl FnMut(usize) -> usize,
-    ) -> Option<Taken> {
+    ) -> Option<WheelItem> {
         let item = self.take_first(looks, draw)?;
-        Some(Taken {
+        Some(WheelItem {
             item: item & ITEM,
             offset: offset(item),
         })
@@ -162,7 +162,7 @@ impl Wheel {
 
     /// True if a removed item was armed for this deadline. False positives are one in 2^18 other deadlines.
     #[must_use]
-    pub fn was_armed_for(&self, taken: &Taken, deadline_ms: u64) -> bool {
+    pub fn was_armed_for(&self, taken: &WheelItem, deadline_ms: u64) -> bool {
         let tick = deadline_ms.div_ceil(TICK_MS).max(self.next);
         taken.offset == tick & OFFSET_MASK
     }
@@ -328,7 +328,7 @@ fn with_offset(item: u64, tick: u64) -> u64 {
     item & ITEM | (tick & OFFSET_MASK) << OFFSET_SHIFT
 }
 
-impl Level {
+impl WheelLevel {
     fn is_used(&self, slot: u64) -> bool {
         self.used[slot as usize / 64] >> (slot % 64) & 1 != 0
     }

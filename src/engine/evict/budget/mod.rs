@@ -24,7 +24,7 @@
 //! A command may add far more than a few evictions remove. The debt of its shard is then spread over all shards by
 //! their size ([`Budget::spread`]), so that no other shard fills a grant that it has not used yet. As a debt of one
 //! byte costs a whole key, each shard is asked for at least the average size of a key; and memory that a shard frees
-//! far beyond its debt becomes free again ([`Pool::give_back`]), and shards in debt draw from there first. While all
+//! far beyond its debt becomes free again ([`MemoryPool::give_back`]), and shards in debt draw from there first. While all
 //! debts together are more than a sixty-fourth of the limit, commands that may allocate wait, and evict keys for the
 //! debts first ([`Budget::is_behind`]). So usage never exceeds the limit, plus twice that sixty-fourth, plus what the
 //! commands in flight add, as long as anything can be evicted.
@@ -46,10 +46,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Re
 use std::sync::{Arc, OnceLock};
 
 use super::Policy;
-use crate::published::{Held, Published};
+use crate::published::{HeldLockBytes, Published};
 use crate::tracking::TrackedCount;
 use basalt_core::alloc::account;
-pub(super) use pool::{Pool, Whose, is_beyond_trades};
+pub(super) use pool::{MemoryPool, Whose, is_beyond_trades};
 
 /// Bytes by which the server's own usage (without data) may grow between two measurements, where the limit is
 /// enforced to the byte.
@@ -92,14 +92,14 @@ const RISES: i64 = 8;
 #[derive(Debug, Default)]
 pub struct Budget {
     /// The pool of all memory available for data.
-    pool: Pool,
+    pool: MemoryPool,
     /// The shares of databases, by number.
-    shares: Box<[Pool]>,
+    shares: Box<[MemoryPool]>,
     /// True if any database has a share.
     has_shares: AtomicBool,
     elsewhere: AtomicI64,
     /// Bytes of held locks, which are never evicted.
-    held: Arc<Held>,
+    held: Arc<HeldLockBytes>,
     /// The minimum usage outside the shards since [`Budget::low_since_ms`], and in the period before.
     lows: [AtomicI64; 2],
     low_since_ms: AtomicU64,
@@ -151,10 +151,10 @@ impl Budget {
         for published in &*all_published {
             published.join_held(&held);
         }
-        let share = |db| Pool::of(Some(db), Arc::clone(&all_published));
+        let share = |db| MemoryPool::of(Some(db), Arc::clone(&all_published));
         Budget {
             shares: (0..dbs).map(share).collect(),
-            pool: Pool::of(None, all_published),
+            pool: MemoryPool::of(None, all_published),
             held,
             ..Budget::default()
         }
@@ -164,7 +164,7 @@ impl Budget {
         self.pool.all_published()
     }
 
-    pub(super) fn pool(&self, whose: Whose) -> &Pool {
+    pub(super) fn pool(&self, whose: Whose) -> &MemoryPool {
         match whose {
             None => &self.pool,
             Some(db) => &self.shares[db],
@@ -172,7 +172,7 @@ impl Budget {
     }
 
     /// Returns the pools of the databases' shares, of those that have a limit.
-    fn limited_shares(&self) -> impl Iterator<Item = &Pool> {
+    fn limited_shares(&self) -> impl Iterator<Item = &MemoryPool> {
         let shares = match self.has_shares() {
             true => &self.shares[..],
             false => &[],
@@ -234,7 +234,7 @@ impl Budget {
             let limit = of_db.map_or(0, |(_, bytes)| i64::try_from(*bytes).unwrap_or(i64::MAX));
             pool.configure(limit, || 0);
         }
-        let has_shares = self.shares.iter().any(Pool::is_limited);
+        let has_shares = self.shares.iter().any(MemoryPool::is_limited);
         self.has_shares.store(has_shares, Relaxed);
         for published in self.all_published() {
             published.set_sharing(has_shares);
@@ -249,12 +249,12 @@ impl Budget {
 
     /// Returns the share of a database in bytes, 0 for none.
     pub fn share_bytes(&self, db: usize) -> i64 {
-        self.shares.get(db).map_or(0, Pool::limit_bytes)
+        self.shares.get(db).map_or(0, MemoryPool::limit_bytes)
     }
 
     /// Returns the bytes that databases use beyond their shares and that must be evicted from them.
     pub fn share_debt_bytes(&self) -> i64 {
-        self.limited_shares().map(Pool::debt_bytes).sum()
+        self.limited_shares().map(MemoryPool::debt_bytes).sum()
     }
 
     /// True if there is a memory limit, or any database has a share.
@@ -286,7 +286,7 @@ impl Budget {
 
     /// True if so little is free that the order in which keys arrive begins to matter.
     pub fn is_scarce(&self) -> bool {
-        self.pool.is_scarce() || self.limited_shares().any(Pool::is_scarce)
+        self.pool.is_scarce() || self.limited_shares().any(MemoryPool::is_scarce)
     }
 
     /// True if the process uses so much that connections alone may soon exceed the limit.
@@ -432,7 +432,7 @@ impl Budget {
     }
 
     /// Records that a shard reduced its debt, if the limit of the pool is enforced to the byte.
-    pub(super) fn note_unsettled(&self, pool: &Pool) {
+    pub(super) fn note_unsettled(&self, pool: &MemoryPool) {
         if pool.is_exact() {
             self.ask_to_settle();
         }
@@ -451,14 +451,14 @@ impl Budget {
 
     /// Raises a shard's grant to what the shard has used already, though nothing is free: from now on no shard grows
     /// without a refusal.
-    pub(super) fn overdraw(&self, pool: &Pool, published: &Published, needed: i64) {
+    pub(super) fn overdraw(&self, pool: &MemoryPool, published: &Published, needed: i64) {
         pool.overdraw(published, needed);
         self.assess();
     }
 
     /// Spreads the debt of a shard over all shards, if it is more than the next few commands will pay: unused grants
     /// of other shards are taken first, and the rest becomes debt of all shards in proportion to their size.
-    pub(super) fn spread(&self, pool: &Pool, published: &Published) {
+    pub(super) fn spread(&self, pool: &MemoryPool, published: &Published) {
         let debt = pool.account(published).debt_bytes();
         if is_beyond_trades(debt, pool.trade_bytes()) {
             self.overdraw(pool, published, debt);
@@ -487,13 +487,13 @@ impl Budget {
     /// True if the debts are so large that a command that adds to this database must reduce them first.
     #[cold]
     pub fn holds_back(&self, db: usize) -> bool {
-        self.pool.is_behind() || self.shares.get(db).is_some_and(Pool::is_behind)
+        self.pool.is_behind() || self.shares.get(db).is_some_and(MemoryPool::is_behind)
     }
 
     /// Stops making writers wait, as no shard can reduce its debt now.
     pub fn give_up_debts(&self) {
         self.pool.give_up_debts();
-        self.shares.iter().for_each(Pool::give_up_debts);
+        self.shares.iter().for_each(MemoryPool::give_up_debts);
         self.is_behind.store(false, Relaxed);
     }
 

@@ -66,14 +66,14 @@ pub(in crate::evict) fn is_beyond_trades(bytes: i64, trade: i64) -> bool {
 /// A counter on a cache line of its own, because all shards write it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shared(AtomicI64);
+struct PaddedCounter(AtomicI64);
 
 /// A pool of memory: a limit, its free bytes, and the shards that draw from them; see the module.
 #[derive(Debug, Default)]
-pub(in crate::evict) struct Pool {
+pub(in crate::evict) struct MemoryPool {
     whose: Whose,
     all_published: Arc<[Arc<Published>]>,
-    free: Shared,
+    free: PaddedCounter,
     /// Limit in bytes; 0: none.
     limit: AtomicI64,
     /// True if the shards owe so much that commands that may allocate pay first.
@@ -82,13 +82,13 @@ pub(in crate::evict) struct Pool {
     asked_first: AtomicU64,
 }
 
-impl Pool {
+impl MemoryPool {
     /// Creates a pool of these shards, with no limit yet.
-    pub(super) fn of(whose: Whose, all_published: Arc<[Arc<Published>]>) -> Pool {
-        Pool {
+    pub(super) fn of(whose: Whose, all_published: Arc<[Arc<Published>]>) -> MemoryPool {
+        MemoryPool {
             whose,
             all_published,
-            ..Pool::default()
+            ..MemoryPool::default()
         }
     }
 
@@ -409,7 +409,7 @@ mod tests {
         let all_published = (0..4).map(|_| Arc::new(Published::new(2)));
         let all_published: Arc<[Arc<Published>]> = all_published.collect();
         for whose in [None, Some(1)] {
-            let pool = Pool::of(whose, Arc::clone(&all_published));
+            let pool = MemoryPool::of(whose, Arc::clone(&all_published));
             pool.configure(1 << 20, || 0);
             for published in pool.all_published() {
                 pool.account(published).add_used(1 << 18);
@@ -435,7 +435,7 @@ mod tests {
     #[test]
     fn a_limit_that_is_taken_away_leaves_shards_what_they_have() {
         let all_published: Arc<[Arc<Published>]> = [Arc::new(Published::new(2))].into();
-        let pool = Pool::of(Some(1), all_published);
+        let pool = MemoryPool::of(Some(1), all_published);
         let account = pool.account(&pool.all_published()[0]);
         account.add_used(5_000);
         pool.configure(4_000, || 0);

@@ -6,13 +6,13 @@ use super::*;
 use crate::keyspace::Deadline;
 use crate::value::string_entry;
 use crate::{Key, published::Published};
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 
 mod ages;
 mod reference;
 mod shares;
 
-const SEED: Seed = Seed { k0: 3, k1: 4 };
+const SEED: HashSeed = HashSeed { k0: 3, k1: 4 };
 const NOW: Now = Now {
     unix_ms: 1_700_000_000_000,
 };

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::super::order::{Rules, size_class};
+use super::super::order::{EvictionParams, size_class};
 use super::*;
 use basalt_core::base::random::Random;
 
@@ -222,14 +222,14 @@ fn ahead(db: &mut Db) -> Vec<u64> {
         places.push(place);
         (bits, false)
     });
-    let hash = |place: &Place| SEED.hash(db.at(*place).key());
+    let hash = |place: &TablePosition| SEED.hash(db.at(*place).key());
     places.iter().map(hash).collect()
 }
 
 fn compare(policy: Policy, by_size: bool, capacity: usize, seed: u64) {
     let published = Arc::new(Published::new(1));
     let mut db = Db::new(0, SEED, Arc::clone(&published), NOW.unix_ms);
-    let rules = Rules::of(policy, by_size).expect("a policy of order");
+    let rules = EvictionParams::of(policy, by_size).expect("a policy of order");
     db.set_order(Some(rules));
     let mut reference = Reference {
         rules: (rules.volatile_only, rules.share_percent, by_size),

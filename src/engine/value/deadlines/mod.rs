@@ -11,8 +11,8 @@ pub(super) mod pages;
 
 use basalt_core::alloc::slabs::Mover;
 use basalt_core::structures::entry::{Entry, EntryRef};
-use basalt_core::structures::table::{Place, Table};
-use pages::{Deadlines, Due};
+use basalt_core::structures::table::{Table, TablePosition};
+use pages::{DeadlineIndex, DeadlineItem};
 
 /// The latest deadline of an element, as in Redis.
 pub const ELEMENT_DEADLINE_MAX: u64 = pages::DEADLINE_MAX;
@@ -28,7 +28,7 @@ pub(super) fn is_live<O>(record: EntryRef<'_, O>, now_ms: u64) -> bool {
 /// Index of the deadlines of a table's records.
 #[derive(Clone)]
 pub(super) struct ElementDeadlines {
-    index: Deadlines,
+    index: DeadlineIndex,
     /// The soonest deadline, `u64::MAX` if there is none.
     next_ms: u64,
     /// Number of records with a deadline.
@@ -38,7 +38,7 @@ pub(super) struct ElementDeadlines {
 impl Default for ElementDeadlines {
     fn default() -> ElementDeadlines {
         ElementDeadlines {
-            index: Deadlines::default(),
+            index: DeadlineIndex::default(),
             next_ms: u64::MAX,
             count: 0,
         }
@@ -77,7 +77,7 @@ impl ElementDeadlines {
     pub(super) fn change<O: Send + 'static>(
         &mut self,
         table: &mut Table<Entry<O>>,
-        place: Place,
+        place: TablePosition,
         hash: u64,
         to: Option<u64>,
     ) {
@@ -97,7 +97,7 @@ impl ElementDeadlines {
     /// Adds a record's new deadline.
     pub(super) fn note(&mut self, deadline_ms: u64, hash: u64) {
         self.count += 1;
-        self.index.insert(Due::new(deadline_ms, hash));
+        self.index.insert(DeadlineItem::new(deadline_ms, hash));
         self.next_ms = self.next_ms.min(deadline_ms);
     }
 
@@ -109,7 +109,7 @@ impl ElementDeadlines {
         hash: u64,
     ) {
         self.count -= 1;
-        let due = Due::new(deadline_ms, hash);
+        let due = DeadlineItem::new(deadline_ms, hash);
         if find(table, due).is_some() {
             // Another record shares the item.
             return;
@@ -121,7 +121,10 @@ impl ElementDeadlines {
     }
 
     fn note_next(&mut self) {
-        self.next_ms = self.index.first().map_or(u64::MAX, Due::deadline_ms);
+        self.next_ms = self
+            .index
+            .first()
+            .map_or(u64::MAX, DeadlineItem::deadline_ms);
     }
 
     /// Deletes at most `budget` expired records, and passes each to `show` before its deletion. Returns their number.
@@ -150,7 +153,7 @@ impl ElementDeadlines {
         count
     }
 
-    /// Moves a part of the index out of sparse slabs of the allocator, see [`Deadlines::relocate_some`].
+    /// Moves a part of the index out of sparse slabs of the allocator, see [`DeadlineIndex::relocate_some`].
     pub(super) fn relocate_some(&mut self, from: u128, budget: usize, mover: &mut Mover) -> u128 {
         self.index.relocate_some(from, budget, mover)
     }
@@ -179,7 +182,7 @@ impl ElementDeadlines {
         table.for_each(|record| {
             if let Some(deadline_ms) = record.deadline() {
                 count += 1;
-                wanted.insert(Due::new(deadline_ms, table.hash(record.key())));
+                wanted.insert(DeadlineItem::new(deadline_ms, table.hash(record.key())));
             }
         });
         self.index.check_invariants();
@@ -191,7 +194,7 @@ impl ElementDeadlines {
 }
 
 /// Returns a record that an item of the index refers to.
-fn find<O: Send + 'static>(table: &Table<Entry<O>>, due: Due) -> Option<Place> {
+fn find<O: Send + 'static>(table: &Table<Entry<O>>, due: DeadlineItem) -> Option<TablePosition> {
     table.find_by_hash(due.hash(), |record| {
         record.deadline() == Some(due.deadline_ms()) && due.is_of(table.hash(record.key()))
     })

@@ -31,25 +31,25 @@ const HASH: u64 = !(0x3_ffff << 16);
 
 /// A deadline and a hash, ordered by the deadline first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::value) struct Due([u32; 3]);
+pub(in crate::value) struct DeadlineItem([u32; 3]);
 
-impl Due {
-    /// Encodes the item as a number, see [`Due::at`].
+impl DeadlineItem {
+    /// Encodes the item as a number, see [`DeadlineItem::at`].
     fn position(self) -> u128 {
         let [high, middle, low] = self.0.map(u128::from);
         high << 64 | middle << 32 | low
     }
 
-    /// Decodes the number from [`Due::position`].
-    fn at(position: u128) -> Due {
-        Due([64, 32, 0].map(|shift| (position >> shift) as u32))
+    /// Decodes the number from [`DeadlineItem::position`].
+    fn at(position: u128) -> DeadlineItem {
+        DeadlineItem([64, 32, 0].map(|shift| (position >> shift) as u32))
     }
 
     /// Creates an item; the deadline is limited to [`DEADLINE_MAX`].
-    pub(in crate::value) fn new(deadline_ms: u64, hash: u64) -> Due {
+    pub(in crate::value) fn new(deadline_ms: u64, hash: u64) -> DeadlineItem {
         let kept = u128::from(hash >> 34 << 16 | hash & 0xffff);
         let all = u128::from(deadline_ms.min(DEADLINE_MAX)) << 46 | kept;
-        Due([(all >> 64) as u32, (all >> 32) as u32, all as u32])
+        DeadlineItem([(all >> 64) as u32, (all >> 32) as u32, all as u32])
     }
 
     fn all(self) -> u128 {
@@ -76,12 +76,12 @@ impl Due {
 
 /// Index of deadlines, see the module.
 #[derive(Clone, Default)]
-pub(in crate::value) struct Deadlines {
-    pages: BTreeMap<Due, Vec<Due>>,
+pub(in crate::value) struct DeadlineIndex {
+    pages: BTreeMap<DeadlineItem, Vec<DeadlineItem>>,
     len: usize,
 }
 
-impl Deadlines {
+impl DeadlineIndex {
     /// Returns the number of items.
     #[cfg(test)]
     pub(in crate::value) fn len(&self) -> usize {
@@ -94,12 +94,12 @@ impl Deadlines {
     }
 
     /// Returns the soonest item.
-    pub(in crate::value) fn first(&self) -> Option<Due> {
+    pub(in crate::value) fn first(&self) -> Option<DeadlineItem> {
         self.pages.values().next()?.first().copied()
     }
 
     /// Returns the last item.
-    pub(in crate::value) fn last(&self) -> Option<Due> {
+    pub(in crate::value) fn last(&self) -> Option<DeadlineItem> {
         self.pages.values().next_back()?.last().copied()
     }
 
@@ -117,7 +117,7 @@ impl Deadlines {
     }
 
     /// Adds an item, unless it exists.
-    pub(in crate::value) fn insert(&mut self, due: Due) {
+    pub(in crate::value) fn insert(&mut self, due: DeadlineItem) {
         let before = self.pages.range(..=due).next_back().map(|(name, _)| *name);
         let name = before.unwrap_or_else(|| {
             // The item precedes all others, so the first page gets it as its key.
@@ -162,7 +162,7 @@ impl Deadlines {
         mover: &mut Mover,
     ) -> u128 {
         mover.begin();
-        let mut pages = self.pages.range(Due::at(from)..);
+        let mut pages = self.pages.range(DeadlineItem::at(from)..);
         let mut names = Vec::with_capacity(budget);
         for (name, page) in pages.by_ref().take(budget) {
             mover.add(std::ptr::from_ref(name).addr());
@@ -175,13 +175,13 @@ impl Deadlines {
             let taken = names
                 .iter()
                 .filter_map(|name| self.pages.remove_entry(name));
-            let taken: Vec<(Due, Vec<Due>)> = taken.collect();
+            let taken: Vec<(DeadlineItem, Vec<DeadlineItem>)> = taken.collect();
             // An empty tree keeps its last node, which is freed once there is a new one.
             let emptied = self
                 .pages
                 .is_empty()
                 .then(|| std::mem::take(&mut self.pages));
-            let anew = |(name, page): (Due, Vec<Due>)| {
+            let anew = |(name, page): (DeadlineItem, Vec<DeadlineItem>)| {
                 (name, page_of(&page, page.capacity() - page.len()))
             };
             self.pages.extend(taken.into_iter().map(anew));
@@ -191,7 +191,7 @@ impl Deadlines {
     }
 
     /// Removes an item, if it exists.
-    pub(in crate::value) fn remove(&mut self, due: Due) {
+    pub(in crate::value) fn remove(&mut self, due: DeadlineItem) {
         let Some((&name, page)) = self.pages.range_mut(..=due).next_back() else {
             return;
         };
@@ -204,7 +204,7 @@ impl Deadlines {
     }
 
     /// Removes and returns the soonest item; None if there is none.
-    pub(in crate::value) fn pop_first(&mut self) -> Option<Due> {
+    pub(in crate::value) fn pop_first(&mut self) -> Option<DeadlineItem> {
         let (&name, page) = self.pages.iter_mut().next()?;
         let due = page.remove(0);
         self.len -= 1;
@@ -215,7 +215,7 @@ impl Deadlines {
     }
 
     /// Frees a page that lost its last item, and merges a nearly empty one with the next.
-    fn tidy(&mut self, name: Due) {
+    fn tidy(&mut self, name: DeadlineItem) {
         let Some(page) = self.pages.get_mut(&name) else {
             return;
         };
@@ -248,7 +248,7 @@ impl Deadlines {
     /// Panics unless the invariants hold. For tests.
     #[cfg(test)]
     pub(in crate::value) fn check_invariants(&self) {
-        let mut before: Option<Due> = None;
+        let mut before: Option<DeadlineItem> = None;
         let mut len = 0;
         for (name, page) in &self.pages {
             assert!(!page.is_empty() && page.len() <= PAGE_ITEMS_MAX);
@@ -262,18 +262,18 @@ impl Deadlines {
 
     /// Returns all items in order. For tests.
     #[cfg(test)]
-    pub(in crate::value) fn iter(&self) -> impl Iterator<Item = Due> {
+    pub(in crate::value) fn iter(&self) -> impl Iterator<Item = DeadlineItem> {
         self.pages.values().flatten().copied()
     }
 }
 
-fn page_of(items: &[Due], more: usize) -> Vec<Due> {
+fn page_of(items: &[DeadlineItem], more: usize) -> Vec<DeadlineItem> {
     let mut page = Vec::with_capacity(items.len() + more);
     page.extend_from_slice(items);
     page
 }
 
-fn insert_at(page: &mut Vec<Due>, at: usize, due: Due) {
+fn insert_at(page: &mut Vec<DeadlineItem>, at: usize, due: DeadlineItem) {
     if page.len() == page.capacity() {
         page.reserve_exact(PAGE_ITEMS_STEP);
     }
@@ -291,24 +291,24 @@ mod tests {
     fn an_item_keeps_its_deadline_and_what_tables_look_at() {
         for deadline_ms in [0, 1, 1_700_000_000_000, DEADLINE_MAX] {
             for hash in [0, 1, 0xffff, u64::MAX, 0x8123_4567_89ab_cdef] {
-                let due = Due::new(deadline_ms, hash);
+                let due = DeadlineItem::new(deadline_ms, hash);
                 assert_eq!(due.deadline_ms(), deadline_ms);
                 assert_eq!(due.hash(), hash & HASH);
                 assert!(due.is_of(hash) && due.is_of(hash ^ 0x3_0000) && !due.is_of(hash ^ 1));
             }
         }
-        assert!(Due::new(1, u64::MAX) < Due::new(2, 0));
-        assert_eq!(Due::new(u64::MAX, 0).deadline_ms(), DEADLINE_MAX);
+        assert!(DeadlineItem::new(1, u64::MAX) < DeadlineItem::new(2, 0));
+        assert_eq!(DeadlineItem::new(u64::MAX, 0).deadline_ms(), DEADLINE_MAX);
     }
 
     #[test]
     fn pages_are_moved_piece_by_piece_and_stay_what_they_were() {
-        let mut deadlines = Deadlines::default();
+        let mut deadlines = DeadlineIndex::default();
         for number in 0..5_000 {
-            deadlines.insert(Due::new(number * 7 % 900, number << 40));
+            deadlines.insert(DeadlineItem::new(number * 7 % 900, number << 40));
         }
-        let items: Vec<Due> = deadlines.iter().collect();
-        let places = |deadlines: &Deadlines| -> Vec<usize> {
+        let items: Vec<DeadlineItem> = deadlines.iter().collect();
+        let places = |deadlines: &DeadlineIndex| -> Vec<usize> {
             let pages = deadlines.pages.values();
             pages.map(|page| page.as_ptr().addr()).collect()
         };
@@ -334,9 +334,9 @@ mod tests {
 
     #[test]
     fn the_node_of_a_small_tree_moves_too() {
-        let mut deadlines = Deadlines::default();
-        deadlines.insert(Due::new(7, 1 << 40));
-        let place = |deadlines: &Deadlines| {
+        let mut deadlines = DeadlineIndex::default();
+        deadlines.insert(DeadlineItem::new(7, 1 << 40));
+        let place = |deadlines: &DeadlineIndex| {
             let name = deadlines.pages.keys().next().expect("a page");
             std::ptr::from_ref(name).addr()
         };
@@ -344,26 +344,27 @@ mod tests {
         let mut mover = Mover::of_everything();
         assert_eq!(deadlines.relocate_some(0, 10, &mut mover), 0);
         assert_ne!(place(&deadlines), before);
-        assert_eq!(deadlines.first(), Some(Due::new(7, 1 << 40)));
+        assert_eq!(deadlines.first(), Some(DeadlineItem::new(7, 1 << 40)));
     }
 
     #[test]
     fn items_are_a_sorted_set() {
         for spread in [3, 200, 50_000] {
             let mut random = Random::new(spread);
-            let (mut ours, mut model) = (Deadlines::default(), BTreeSet::new());
+            let (mut ours, mut model) = (DeadlineIndex::default(), BTreeSet::new());
             for step in 0..20_000_u64 {
                 // The index grows, then shrinks; deadlines rise for a part of the time.
                 let grows = random.below(100) < if step % 8_000 < 5_000 { 80 } else { 20 };
                 if grows {
                     let start = if step % 3_000 < 1_000 { step } else { 0 };
-                    let due = Due::new(start + random.below(spread), random.below(500) << 40);
+                    let due =
+                        DeadlineItem::new(start + random.below(spread), random.below(500) << 40);
                     ours.insert(due);
                     model.insert(due);
                 } else if random.below(3) == 0 {
                     assert_eq!(ours.pop_first(), model.pop_first());
                 } else {
-                    let due = Due::new(random.below(spread), random.below(500) << 40);
+                    let due = DeadlineItem::new(random.below(spread), random.below(500) << 40);
                     let due = model.range(due..).next().copied().unwrap_or(due);
                     ours.remove(due);
                     model.remove(&due);

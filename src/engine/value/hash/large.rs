@@ -1,10 +1,10 @@
 //! A hash that outgrew its entry: a table of fields, each with its value and an optional deadline, and an index of
 //! the deadlines.
 
-use crate::value::body::{Body, ElementRef, Journal, ShowBefore, Standing};
+use crate::value::body::{CollectionBody, CollectionCursor, ElementRef, Journal, ShowBefore};
 use crate::value::deadlines::{ELEMENT_DEADLINE_MAX, ElementDeadlines, is_live};
 use basalt_core::alloc::slabs::Mover;
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::structures::block::{Content, Kept, LONG_BYTES_MIN};
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 use basalt_core::structures::item::Item;
@@ -13,17 +13,17 @@ use basalt_core::structures::table::Table;
 use basalt_core::structures::undo_log::UndoLog;
 
 /// A field: its name is the key of the record. A long value is a block, which replies share.
-pub(super) type Record = Entry<Kept>;
+pub(super) type HashFieldRecord = Entry<Kept>;
 
-/// A borrowed [`Record`].
-pub(super) type RecordRef<'a> = EntryRef<'a, Kept>;
+/// A borrowed [`HashFieldRecord`].
+pub(super) type HashFieldRecordRef<'a> = EntryRef<'a, Kept>;
 
 /// The kind byte of records, which is not used.
 const KIND: u8 = 0;
 
 /// A large hash, see the module.
 pub struct HashTable {
-    fields: Table<Record>,
+    fields: Table<HashFieldRecord>,
     deadlines: ElementDeadlines,
     /// Undo log with the previous state of each changed field; None while changes are not recorded.
     changes: Option<UndoLog>,
@@ -44,7 +44,7 @@ fn keep_absence(changes: &mut UndoLog, field: &[u8]) {
 }
 
 #[cold]
-fn keep_record(changes: &mut UndoLog, record: RecordRef<'_>) {
+fn keep_record(changes: &mut UndoLog, record: HashFieldRecordRef<'_>) {
     record_value(record).with_bytes(|value| changes.keep(value, 0, PRESENT));
     let deadline_ms = record.deadline().unwrap_or(NO_DEADLINE);
     changes.keep(record.key(), deadline_ms, PRESENT);
@@ -60,7 +60,7 @@ pub enum FieldDeadline {
 }
 
 /// Returns the value of a record.
-pub(super) fn record_value(record: RecordRef<'_>) -> Item<'_> {
+pub(super) fn record_value(record: HashFieldRecordRef<'_>) -> Item<'_> {
     match record.value() {
         Value::Bytes(bytes) => Item::bytes(bytes),
         Value::Object(block) => Item::Block(block),
@@ -68,14 +68,14 @@ pub(super) fn record_value(record: RecordRef<'_>) -> Item<'_> {
     }
 }
 
-fn new_record(field: &[u8], value: Content<'_>, deadline: Option<u64>) -> Record {
+fn new_record(field: &[u8], value: Content<'_>, deadline: Option<u64>) -> HashFieldRecord {
     match value.len() >= LONG_BYTES_MIN {
-        true => Record::object(KIND, field, Box::new(Kept::new(value)), deadline),
-        false => Record::bytes(KIND, field, &value, deadline),
+        true => HashFieldRecord::object(KIND, field, Box::new(Kept::new(value)), deadline),
+        false => HashFieldRecord::bytes(KIND, field, &value, deadline),
     }
 }
 
-fn set_value(record: &mut Record, value: Content<'_>) {
+fn set_value(record: &mut HashFieldRecord, value: Content<'_>) {
     match value.len() >= LONG_BYTES_MIN {
         true => record.set_object(Box::new(Kept::new(value))),
         false => record.set_bytes(&value),
@@ -84,12 +84,12 @@ fn set_value(record: &mut Record, value: Content<'_>) {
 
 impl HashTable {
     /// Creates a hash without fields.
-    pub fn new(seed: Seed) -> HashTable {
+    pub fn new(seed: HashSeed) -> HashTable {
         HashTable::with_room(seed, 0)
     }
 
     /// Creates an empty hash with capacity for about `count` fields;
-    pub fn with_room(seed: Seed, count: usize) -> HashTable {
+    pub fn with_room(seed: HashSeed, count: usize) -> HashTable {
         let mut fields = Table::new(seed);
         fields.reserve(count);
         HashTable {
@@ -126,7 +126,7 @@ impl HashTable {
 
     /// Returns the record of an unexpired field.
     #[inline]
-    pub fn get(&self, field: &[u8], now_ms: u64) -> Option<RecordRef<'_>> {
+    pub fn get(&self, field: &[u8], now_ms: u64) -> Option<HashFieldRecordRef<'_>> {
         self.fields
             .get(self.fields.hash(field), field)
             .filter(|record| is_live(*record, now_ms))
@@ -244,7 +244,7 @@ impl HashTable {
     }
 
     /// Visits every unexpired field.
-    pub fn for_each(&self, now_ms: u64, mut visit: impl FnMut(RecordRef<'_>)) {
+    pub fn for_each(&self, now_ms: u64, mut visit: impl FnMut(HashFieldRecordRef<'_>)) {
         self.fields.for_each(|record| {
             if is_live(record, now_ms) {
                 visit(record);
@@ -258,7 +258,7 @@ impl HashTable {
         cursor: u64,
         budget: usize,
         now_ms: u64,
-        mut visit: impl FnMut(RecordRef<'_>),
+        mut visit: impl FnMut(HashFieldRecordRef<'_>),
     ) -> u64 {
         self.fields.scan(cursor, budget, |record| {
             if is_live(record, now_ms) {
@@ -268,7 +268,7 @@ impl HashTable {
     }
 
     /// Returns a random field, which may be expired.
-    pub fn random(&self, draw: &mut dyn FnMut() -> u64) -> Option<RecordRef<'_>> {
+    pub fn random(&self, draw: &mut dyn FnMut() -> u64) -> Option<HashFieldRecordRef<'_>> {
         self.fields.random(draw).map(|place| self.fields.at(place))
     }
 
@@ -282,7 +282,7 @@ impl HashTable {
 /// Elements of a table that are freed together.
 const ELEMENTS_PER_SEGMENT: usize = 256;
 
-impl Body for HashTable {
+impl CollectionBody for HashTable {
     fn duplicate(&self) -> HashTable {
         HashTable {
             fields: self.fields.duplicate(|record| {
@@ -298,16 +298,21 @@ impl Body for HashTable {
         self.fields.prefetch_if_far(name, is_in_use);
     }
 
-    fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+    fn relocate_some(
+        &mut self,
+        from: CollectionCursor,
+        budget: usize,
+        mover: &mut Mover,
+    ) -> CollectionCursor {
         const DEADLINES: u64 = 1;
         if from.part == DEADLINES {
             let at = self.deadlines.relocate_some(from.at, budget / 4, mover);
             let part = if at == 0 { 0 } else { DEADLINES };
-            return Standing { part, at };
+            return CollectionCursor { part, at };
         }
         let fields = &mut self.fields;
         match fields.relocate_some(from.single(), budget, mover, |_| {}) {
-            0 if !self.deadlines.is_empty() => Standing {
+            0 if !self.deadlines.is_empty() => CollectionCursor {
                 part: DEADLINES,
                 at: 0,
             },

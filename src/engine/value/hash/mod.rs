@@ -19,23 +19,23 @@ mod tests;
 pub use large::{FieldDeadline, HashTable};
 
 use super::deadlines::ELEMENT_DEADLINE_MAX;
-use super::kind::{DataType, Encoding, Kind};
+use super::kind::{DataType, TypeEncoding, ValueEncoding};
 use super::object::{Collection, Object};
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::base::random::Random;
 use basalt_core::structures::block::Content;
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 use basalt_core::structures::item::Item;
 use basalt_core::structures::listpack::{At, EMPTY, Element, Listpack, ListpackMut, encoded_len};
-use large::{RecordRef, record_value};
-use small::Form;
+use large::{HashFieldRecordRef, record_value};
+use small::FieldStride;
 
 /// A small hash without deadlines.
-pub const LISTPACK: Kind = Kind::new(DataType::Hash, Encoding::Listpack);
+pub const LISTPACK: TypeEncoding = TypeEncoding::new(DataType::Hash, ValueEncoding::Listpack);
 /// A small hash whose fields have, or had, deadlines.
-pub const LISTPACKEX: Kind = Kind::new(DataType::Hash, Encoding::Listpackex);
+pub const LISTPACKEX: TypeEncoding = TypeEncoding::new(DataType::Hash, ValueEncoding::Listpackex);
 /// A large hash.
-pub const HASHTABLE: Kind = Kind::new(DataType::Hash, Encoding::Hashtable);
+pub const HASHTABLE: TypeEncoding = TypeEncoding::new(DataType::Hash, ValueEncoding::Hashtable);
 
 /// The limits of small hashes, and the context of a change.
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ pub struct HashRules {
     /// `hash-max-listpack-value`: maximum bytes of a field's name or value.
     pub element_bytes_max: usize,
     /// Hash key for tables.
-    pub seed: Seed,
+    pub seed: HashSeed,
     /// Time of the command, in Unix milliseconds.
     pub now_ms: u64,
 }
@@ -73,7 +73,7 @@ pub struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    fn of_record(record: RecordRef<'a>) -> Field<'a> {
+    fn of_record(record: HashFieldRecordRef<'a>) -> Field<'a> {
         Field {
             name: Element::Bytes(record.key()),
             value: record_value(record),
@@ -82,8 +82,8 @@ impl<'a> Field<'a> {
     }
 }
 
-impl<'a> From<small::Packed<'a>> for Field<'a> {
-    fn from(packed: small::Packed<'a>) -> Field<'a> {
+impl<'a> From<small::ListpackField<'a>> for Field<'a> {
+    fn from(packed: small::ListpackField<'a>) -> Field<'a> {
         Field {
             name: packed.name,
             value: packed.value.into(),
@@ -94,20 +94,20 @@ impl<'a> From<small::Packed<'a>> for Field<'a> {
 
 #[derive(Clone, Copy)]
 enum Layout<'a> {
-    Small(Listpack<'a>, Form),
+    Small(Listpack<'a>, FieldStride),
     Large(&'a HashTable),
 }
 
 impl<'a> Layout<'a> {
     #[inline]
     fn of(entry: EntryRef<'a, Object>) -> Option<Layout<'a>> {
-        let kind = Kind(entry.kind());
+        let kind = TypeEncoding(entry.kind());
         match entry.value() {
             Value::Bytes(bytes) if kind == LISTPACK => {
-                Some(Layout::Small(Listpack::new(bytes), Form::Pairs))
+                Some(Layout::Small(Listpack::new(bytes), FieldStride::Pairs))
             }
             Value::Bytes(bytes) if kind == LISTPACKEX => {
-                Some(Layout::Small(Listpack::new(bytes), Form::Triples))
+                Some(Layout::Small(Listpack::new(bytes), FieldStride::Triples))
             }
             Value::Object(object) => match &object.body {
                 Collection::Hash(table) => Some(Layout::Large(table)),
@@ -122,8 +122,8 @@ impl<'a> Layout<'a> {
 #[inline]
 pub(super) fn next_field_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
     match Layout::of(entry)? {
-        Layout::Small(_, Form::Pairs) => None,
-        Layout::Small(triples, Form::Triples) => small::next_deadline(triples),
+        Layout::Small(_, FieldStride::Pairs) => None,
+        Layout::Small(triples, FieldStride::Triples) => small::next_deadline(triples),
         Layout::Large(table) => table.next_deadline(),
     }
 }
@@ -131,9 +131,12 @@ pub(super) fn next_field_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
 /// Returns the number of expired fields, if the entry is a hash without any unexpired field.
 pub(super) fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Option<usize> {
     match Layout::of(entry)? {
-        Layout::Small(pack, Form::Pairs) => pack.is_empty().then_some(0),
-        Layout::Small(pack, Form::Triples) => {
-            let (all, due) = (pack.len() / Form::Triples.step(), small::due(pack, now_ms));
+        Layout::Small(pack, FieldStride::Pairs) => pack.is_empty().then_some(0),
+        Layout::Small(pack, FieldStride::Triples) => {
+            let (all, due) = (
+                pack.len() / FieldStride::Triples.step(),
+                small::due(pack, now_ms),
+            );
             (all == due).then_some(due)
         }
         Layout::Large(table) => table.is_over(now_ms).then(|| table.total()),
@@ -151,17 +154,17 @@ pub(super) fn expire_some(
     if let Some(table) = large_mut(entry) {
         return table.expire_some(now_ms, budget, deleted);
     }
-    let Some(Layout::Small(triples, Form::Triples)) = Layout::of(entry.view()) else {
+    let Some(Layout::Small(triples, FieldStride::Triples)) = Layout::of(entry.view()) else {
         return 0;
     };
     let Some(first) = triples.first() else {
         return 0;
     };
     let due = small::due(triples, now_ms);
-    for field in small::fields(triples, Form::Triples).take(due) {
+    for field in small::fields(triples, FieldStride::Triples).take(due) {
         deleted(field.name, field.deadline.unwrap_or(now_ms));
     }
-    ListpackMut::new(entry).remove_range(first, due * Form::Triples.step());
+    ListpackMut::new(entry).remove_range(first, due * FieldStride::Triples.step());
     due
 }
 
@@ -190,8 +193,10 @@ impl<'a> HashRef<'a> {
     /// Returns the number of fields.
     pub fn len(self) -> usize {
         match self.layout {
-            Layout::Small(pack, Form::Pairs) => pack.len() / 2,
-            Layout::Small(pack, Form::Triples) => pack.len() / 3 - small::due(pack, self.now_ms),
+            Layout::Small(pack, FieldStride::Pairs) => pack.len() / 2,
+            Layout::Small(pack, FieldStride::Triples) => {
+                pack.len() / 3 - small::due(pack, self.now_ms)
+            }
             Layout::Large(table) => table.len(self.now_ms),
         }
     }
@@ -256,7 +261,7 @@ impl<'a> HashRef<'a> {
                     }
                     return;
                 }
-                let all: Vec<small::Packed<'_>> = live.collect();
+                let all: Vec<small::ListpackField<'_>> = live.collect();
                 for _ in 0..count {
                     if !visit(Field::from(all[random.index(all.len())])) {
                         return;
@@ -314,7 +319,11 @@ impl<'a> HashRef<'a> {
     }
 
     /// Samples until an unexpired field is found; None if there is none.
-    fn draw_record(self, table: &'a HashTable, random: &mut Random) -> Option<RecordRef<'a>> {
+    fn draw_record(
+        self,
+        table: &'a HashTable,
+        random: &mut Random,
+    ) -> Option<HashFieldRecordRef<'a>> {
         const TRIES_MAX: usize = 1000;
         for _ in 0..TRIES_MAX {
             let record = table.random(&mut || random.next_u64())?;
@@ -379,11 +388,11 @@ impl<'e> HashMut<'e> {
         HashRef::of(self.entry.view(), self.rules.now_ms)
     }
 
-    fn form(&self) -> Form {
-        if Kind(self.entry.view().kind()) == LISTPACKEX {
-            Form::Triples
+    fn form(&self) -> FieldStride {
+        if TypeEncoding(self.entry.view().kind()) == LISTPACKEX {
+            FieldStride::Triples
         } else {
-            Form::Pairs
+            FieldStride::Pairs
         }
     }
 
@@ -414,8 +423,8 @@ impl<'e> HashMut<'e> {
             return self.make_large().set(name, value, deadline, now_ms);
         }
         let is_new = match self.form() {
-            Form::Pairs => small::set_pair(&mut ListpackMut::new(self.entry), name, &value),
-            Form::Triples => self.set_triple(name, &value, deadline),
+            FieldStride::Pairs => small::set_pair(&mut ListpackMut::new(self.entry), name, &value),
+            FieldStride::Triples => self.set_triple(name, &value, deadline),
         };
         if is_new && self.pack().len() / self.form().step() > self.rules.fields_max {
             self.make_large();
@@ -426,11 +435,11 @@ impl<'e> HashMut<'e> {
     fn set_triple(&mut self, name: &[u8], value: &[u8], deadline: FieldDeadline) -> bool {
         let mut triples = ListpackMut::new(self.entry);
         let pack = triples.as_listpack();
-        let Some(at) = pack.find(name, Form::Triples.step()) else {
+        let Some(at) = pack.find(name, FieldStride::Triples.step()) else {
             small::push_triple(&mut triples, Element::of(name), Element::of(value), None);
             return true;
         };
-        let field = small::field_at(pack, Form::Triples, at);
+        let field = small::field_at(pack, FieldStride::Triples, at);
         let was_live = field.is_some_and(|field| field.is_live(self.rules.now_ms));
         let has_deadline = field.is_some_and(|field| field.deadline.is_some());
         if has_deadline && (deadline == FieldDeadline::Clear || !was_live) {
@@ -473,12 +482,12 @@ impl<'e> HashMut<'e> {
         if field.deadline == deadline {
             return true;
         }
-        if form == Form::Pairs {
+        if form == FieldStride::Pairs {
             let triples = small::triples_of(self.pack());
             self.entry.set_bytes(&triples);
             self.entry.set_kind(LISTPACKEX.0);
         }
-        if let Some(at) = self.pack().find(name, Form::Triples.step()) {
+        if let Some(at) = self.pack().find(name, FieldStride::Triples.step()) {
             small::move_triple(&mut ListpackMut::new(self.entry), at, None, deadline);
         }
         true
@@ -492,7 +501,7 @@ impl<'e> HashMut<'e> {
         }
     }
 
-    fn find(&self, name: &[u8], form: Form) -> Option<(At, small::Packed<'_>)> {
+    fn find(&self, name: &[u8], form: FieldStride) -> Option<(At, small::ListpackField<'_>)> {
         let pack = self.pack();
         let at = pack.find(name, form.step())?;
         Some((at, small::field_at(pack, form, at)?))

@@ -14,12 +14,12 @@ use basalt_core::structures::splice::Splice;
 
 /// Number of elements per field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum FieldStride {
     Pairs = 2,
     Triples = 3,
 }
 
-impl Form {
+impl FieldStride {
     pub(super) fn step(self) -> usize {
         self as usize
     }
@@ -27,13 +27,13 @@ impl Form {
 
 /// A field in a listpack.
 #[derive(Clone, Copy)]
-pub(super) struct Packed<'a> {
+pub(super) struct ListpackField<'a> {
     pub(super) name: Element<'a>,
     pub(super) value: Element<'a>,
     pub(super) deadline: Option<u64>,
 }
 
-impl Packed<'_> {
+impl ListpackField<'_> {
     pub(super) fn is_live(self, now_ms: u64) -> bool {
         self.deadline.is_none_or(|deadline_ms| deadline_ms > now_ms)
     }
@@ -49,15 +49,18 @@ fn element_of(deadline: Option<u64>) -> Element<'static> {
 }
 
 /// Returns all fields, in the order of the listpack.
-pub(super) fn fields(pack: Listpack<'_>, form: Form) -> impl Iterator<Item = Packed<'_>> {
+pub(super) fn fields(
+    pack: Listpack<'_>,
+    form: FieldStride,
+) -> impl Iterator<Item = ListpackField<'_>> {
     let mut elements = pack.iter();
     std::iter::from_fn(move || {
         let (name, value) = (elements.next()?, elements.next()?);
         let deadline = match form {
-            Form::Pairs => None,
-            Form::Triples => deadline_of(elements.next()?),
+            FieldStride::Pairs => None,
+            FieldStride::Triples => deadline_of(elements.next()?),
         };
-        Some(Packed {
+        Some(ListpackField {
             name,
             value,
             deadline,
@@ -66,13 +69,13 @@ pub(super) fn fields(pack: Listpack<'_>, form: Form) -> impl Iterator<Item = Pac
 }
 
 /// Returns the field that begins at a position.
-pub(super) fn field_at(pack: Listpack<'_>, form: Form, at: At) -> Option<Packed<'_>> {
+pub(super) fn field_at(pack: Listpack<'_>, form: FieldStride, at: At) -> Option<ListpackField<'_>> {
     let value_at = pack.next(at)?;
     let deadline = match form {
-        Form::Pairs => None,
-        Form::Triples => deadline_of(pack.get(pack.next(value_at)?)),
+        FieldStride::Pairs => None,
+        FieldStride::Triples => deadline_of(pack.get(pack.next(value_at)?)),
     };
-    Some(Packed {
+    Some(ListpackField {
         name: pack.get(at),
         value: pack.get(value_at),
         deadline,
@@ -81,7 +84,7 @@ pub(super) fn field_at(pack: Listpack<'_>, form: Form, at: At) -> Option<Packed<
 
 /// Returns the soonest deadline.
 pub(super) fn next_deadline(triples: Listpack<'_>) -> Option<u64> {
-    field_at(triples, Form::Triples, triples.first()?)?.deadline
+    field_at(triples, FieldStride::Triples, triples.first()?)?.deadline
 }
 
 /// Sets a field of pairs. Returns true if it is new. Takes one search and one splice.
@@ -93,7 +96,7 @@ pub(super) fn set_pair<B: Splice>(
 ) -> bool {
     let pack = pairs.as_listpack();
     let value_at = pack
-        .find(field, Form::Pairs.step())
+        .find(field, FieldStride::Pairs.step())
         .and_then(|at| pack.next(at));
     match value_at {
         Some(value_at) => {
@@ -143,7 +146,7 @@ fn place_for(triples: Listpack<'_>, deadline_ms: u64) -> Option<At> {
 }
 
 /// Removes a field.
-pub(super) fn remove<B: Splice>(pack: &mut ListpackMut<'_, B>, form: Form, at: At) {
+pub(super) fn remove<B: Splice>(pack: &mut ListpackMut<'_, B>, form: FieldStride, at: At) {
     pack.remove_range(at, form.step());
 }
 
@@ -154,18 +157,18 @@ pub(super) fn move_triple<B: Splice>(
     value: Option<&[u8]>,
     deadline: Option<u64>,
 ) {
-    let Some(field) = field_at(triples.as_listpack(), Form::Triples, at) else {
+    let Some(field) = field_at(triples.as_listpack(), FieldStride::Triples, at) else {
         return;
     };
     let name = field.name.to_vec();
     let value = value.map_or_else(|| field.value.to_vec(), <[u8]>::to_vec);
-    remove(triples, Form::Triples, at);
+    remove(triples, FieldStride::Triples, at);
     push_triple(triples, Element::of(&name), Element::of(&value), deadline);
 }
 
 /// Returns the number of expired fields, which come first.
 pub(super) fn due(triples: Listpack<'_>, now_ms: u64) -> usize {
-    fields(triples, Form::Triples)
+    fields(triples, FieldStride::Triples)
         .take_while(|field| !field.is_live(now_ms))
         .count()
 }
@@ -175,7 +178,7 @@ pub(super) fn triples_of(pairs: Listpack<'_>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(pairs.bytes().len() + 2 * pairs.len());
     bytes.extend_from_slice(&EMPTY);
     let mut triples = ListpackMut::new(&mut bytes);
-    for field in fields(pairs, Form::Pairs) {
+    for field in fields(pairs, FieldStride::Pairs) {
         push_triple(&mut triples, field.name, field.value, None);
     }
     bytes

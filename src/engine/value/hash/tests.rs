@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::value::Body;
+use crate::value::CollectionBody;
 use crate::{Engine, Key, Now};
 
-const SEED: Seed = Seed { k0: 7, k1: 9 };
+const SEED: HashSeed = HashSeed { k0: 7, k1: 9 };
 
 fn rules(fields_max: usize, element_bytes_max: usize, now_ms: u64) -> HashRules {
     HashRules {
@@ -212,7 +212,7 @@ fn a_table_can_be_copied_and_freed_in_slices() {
         let deadline = (index % 2 == 0).then_some(1_000 + index);
         table.push(format!("field{index}").as_bytes(), b"value", deadline);
     }
-    use crate::value::body::Body;
+    use crate::value::body::CollectionBody;
     let mut copy = table.duplicate();
     copy.check_invariants();
     assert_eq!((copy.total(), copy.deadline_count()), (5_000, 2_500));

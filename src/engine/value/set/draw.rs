@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::{INTSET, LISTPACK, Limits, SetRef, add, empty_intset, members_mut};
-use crate::value::{Kind, Object};
+use super::{INTSET, LISTPACK, SetLimits, SetRef, add, empty_intset, members_mut};
+use crate::value::{Object, TypeEncoding};
 use basalt_core::base::random::Random;
 use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::intset::{self, IntsetMut};
@@ -115,7 +115,7 @@ pub fn left_of(
     entry: EntryRef<'_, Object>,
     count: usize,
     random: &mut Random,
-    limits: &Limits,
+    limits: &SetLimits,
     mut f: impl FnMut(Element<'_>),
 ) -> Entry<Object> {
     let set = SetRef::of(entry, limits.now_ms);
@@ -149,7 +149,7 @@ pub fn take_many(
         unseen: len,
         wanted: count,
     };
-    match Kind(entry.view().kind()) {
+    match TypeEncoding(entry.view().kind()) {
         kind @ (INTSET | LISTPACK) => {
             let empty = if kind == INTSET {
                 intset::EMPTY.as_slice()

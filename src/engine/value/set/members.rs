@@ -2,13 +2,13 @@
 //! of entries, limits and smaller encodings.
 
 use crate::value::deadlines::{ELEMENT_DEADLINE_MAX, ElementDeadlines, is_live};
-use crate::value::{Body, ElementRef, Journal, ShowBefore, Standing};
+use crate::value::{CollectionBody, CollectionCursor, ElementRef, Journal, ShowBefore};
 use basalt_core::alloc::slabs::Mover;
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::base::random::Random;
 use basalt_core::structures::entry::Entry;
 use basalt_core::structures::listpack::Element;
-use basalt_core::structures::table::{Place, Table};
+use basalt_core::structures::table::{Table, TablePosition};
 use basalt_core::structures::undo_log::UndoLog;
 
 /// The members of a large set, see the module.
@@ -33,7 +33,7 @@ const MEMBERS_PER_SEGMENT: usize = 256;
 
 impl Members {
     /// Creates an empty set of members; takes no memory until a member is added.
-    pub fn new(seed: Seed) -> Members {
+    pub fn new(seed: HashSeed) -> Members {
         Members {
             table: Table::new(seed),
             deadlines: ElementDeadlines::default(),
@@ -155,7 +155,7 @@ impl Members {
 
     /// Removes the member at `place`, and passes it to `f`.
     #[inline]
-    fn take(&mut self, place: Place, f: impl FnOnce(&[u8])) {
+    fn take(&mut self, place: TablePosition, f: impl FnOnce(&[u8])) {
         let taken = self.table.remove(place);
         let taken = taken.view();
         if self.changes.is_some() {
@@ -234,7 +234,7 @@ impl Members {
     }
 
     /// Returns the place of a uniformly random unexpired member.
-    fn place(&self, random: &mut Random, now_ms: u64) -> Option<Place> {
+    fn place(&self, random: &mut Random, now_ms: u64) -> Option<TablePosition> {
         let (total, live) = (self.total(), self.len(now_ms));
         if live == total {
             return self.table.random(&mut || random.next_u64());
@@ -271,7 +271,7 @@ fn new_member(member: &[u8], deadline: Option<u64>) -> Entry<()> {
     Entry::bytes(0, member, b"", deadline)
 }
 
-impl Body for Members {
+impl CollectionBody for Members {
     fn duplicate(&self) -> Members {
         Members {
             table: self
@@ -286,16 +286,21 @@ impl Body for Members {
         self.table.prefetch_if_far(name, is_in_use);
     }
 
-    fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+    fn relocate_some(
+        &mut self,
+        from: CollectionCursor,
+        budget: usize,
+        mover: &mut Mover,
+    ) -> CollectionCursor {
         const DEADLINES: u64 = 1;
         if from.part == DEADLINES {
             let at = self.deadlines.relocate_some(from.at, budget / 4, mover);
             let part = if at == 0 { 0 } else { DEADLINES };
-            return Standing { part, at };
+            return CollectionCursor { part, at };
         }
         let table = &mut self.table;
         match table.relocate_some(from.single(), budget, mover, |_| {}) {
-            0 if !self.deadlines.is_empty() => Standing {
+            0 if !self.deadlines.is_empty() => CollectionCursor {
                 part: DEADLINES,
                 at: 0,
             },

@@ -21,20 +21,21 @@ mod tests;
 pub use draw::{leaves_few, left_of, random_many, random_member, sample, take_many};
 pub use members::Members;
 
-use super::{Collection, DataType, Encoding, Kind, Object};
-use basalt_core::base::hash::Seed;
+use super::{Collection, DataType, Object, TypeEncoding, ValueEncoding};
+use basalt_core::base::hash::HashSeed;
 use basalt_core::base::number;
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 use basalt_core::structures::intset::{self, Intset, IntsetMut};
 use basalt_core::structures::listpack::{self, Element, Listpack, ListpackMut};
 
-const INTSET: Kind = Kind::new(DataType::Set, Encoding::Intset);
-const LISTPACK: Kind = Kind::new(DataType::Set, Encoding::Listpack);
-pub(super) const HASHTABLE: Kind = Kind::new(DataType::Set, Encoding::Hashtable);
+const INTSET: TypeEncoding = TypeEncoding::new(DataType::Set, ValueEncoding::Intset);
+const LISTPACK: TypeEncoding = TypeEncoding::new(DataType::Set, ValueEncoding::Listpack);
+pub(super) const HASHTABLE: TypeEncoding =
+    TypeEncoding::new(DataType::Set, ValueEncoding::Hashtable);
 
 /// The limits of small sets, and the hash key of large ones.
 #[derive(Clone, Copy)]
-pub struct Limits {
+pub struct SetLimits {
     /// Maximum members of an intset.
     pub intset_entries: usize,
     /// Maximum members of a listpack.
@@ -42,7 +43,7 @@ pub struct Limits {
     /// Maximum bytes of a member of a listpack.
     pub listpack_value: usize,
     /// Hash key for the tables of large sets.
-    pub seed: Seed,
+    pub seed: HashSeed,
     /// Time of the command: members whose deadline has passed are absent.
     pub now_ms: u64,
 }
@@ -95,7 +96,7 @@ impl<'a> SetRef<'a> {
     #[inline]
     pub fn of(entry: EntryRef<'a, Object>, now_ms: u64) -> SetRef<'a> {
         match entry.value() {
-            Value::Bytes(bytes) if Kind(entry.kind()) == INTSET => {
+            Value::Bytes(bytes) if TypeEncoding(entry.kind()) == INTSET => {
                 SetRef::Intset(Intset::new(bytes))
             }
             Value::Bytes(bytes) => SetRef::Listpack(Listpack::new(bytes)),
@@ -223,7 +224,7 @@ impl<'a> SetRef<'a> {
 }
 
 /// Creates an empty set in the encoding that suits its first member and the expected number of members.
-pub fn new_entry(key: &[u8], first: &[u8], count: usize, limits: &Limits) -> Entry<Object> {
+pub fn new_entry(key: &[u8], first: &[u8], count: usize, limits: &SetLimits) -> Entry<Object> {
     if count <= limits.intset_entries && number::parse_i64(first).is_some() {
         empty_intset(key)
     } else if count <= limits.listpack_entries {
@@ -239,8 +240,8 @@ pub fn empty_intset(key: &[u8]) -> Entry<Object> {
 }
 
 /// Prepares a set for `count` members that are about to be added.
-pub fn expect_members(entry: &mut Entry<Object>, count: usize, limits: &Limits) {
-    let count_max = match Kind(entry.view().kind()) {
+pub fn expect_members(entry: &mut Entry<Object>, count: usize, limits: &SetLimits) {
+    let count_max = match TypeEncoding(entry.view().kind()) {
         INTSET => limits.intset_entries,
         LISTPACK => limits.listpack_entries,
         _ => return,
@@ -252,22 +253,22 @@ pub fn expect_members(entry: &mut Entry<Object>, count: usize, limits: &Limits) 
 
 /// Reserves capacity for `count` members in an empty set whose encoding is already that of large sets.
 pub fn reserve(entry: &mut Entry<Object>, count: usize) {
-    if Kind(entry.view().kind()) == HASHTABLE {
+    if TypeEncoding(entry.view().kind()) == HASHTABLE {
         members_mut(entry).reserve(count);
     }
 }
 
 /// Adds a member, unless it exists already. Returns whether it was added.
 #[inline]
-pub fn add(entry: &mut Entry<Object>, member: &[u8], limits: &Limits) -> bool {
-    match Kind(entry.view().kind()) {
+pub fn add(entry: &mut Entry<Object>, member: &[u8], limits: &SetLimits) -> bool {
+    match TypeEncoding(entry.view().kind()) {
         INTSET => add_to_intset(entry, member, limits),
         LISTPACK => add_to_listpack(entry, member, limits),
         _ => members_mut(entry).insert(member, limits.now_ms),
     }
 }
 
-fn add_to_intset(entry: &mut Entry<Object>, member: &[u8], limits: &Limits) -> bool {
+fn add_to_intset(entry: &mut Entry<Object>, member: &[u8], limits: &SetLimits) -> bool {
     let Some(number) = number::parse_i64(member) else {
         let numbers = SetRef::of(entry.view(), limits.now_ms);
         let stays_small = numbers.len() < limits.listpack_entries
@@ -299,7 +300,7 @@ fn widest(numbers: SetRef<'_>) -> usize {
     digits(numbers.min()).max(digits(numbers.max()))
 }
 
-fn add_to_listpack(entry: &mut Entry<Object>, member: &[u8], limits: &Limits) -> bool {
+fn add_to_listpack(entry: &mut Entry<Object>, member: &[u8], limits: &SetLimits) -> bool {
     let mut pack = ListpackMut::new(entry);
     let view = pack.as_listpack();
     if view.find(member, 1).is_some() {
@@ -322,9 +323,9 @@ pub fn set_deadline(
     entry: &mut Entry<Object>,
     member: &[u8],
     deadline: Option<u64>,
-    limits: &Limits,
+    limits: &SetLimits,
 ) -> bool {
-    if Kind(entry.view().kind()) != HASHTABLE {
+    if TypeEncoding(entry.view().kind()) != HASHTABLE {
         let is_member = SetRef::of(entry.view(), limits.now_ms).contains(member);
         if !is_member || deadline.is_none() {
             return is_member;
@@ -335,7 +336,7 @@ pub fn set_deadline(
 }
 
 /// Creates a large set without members.
-pub fn empty_table(key: &[u8], seed: Seed) -> Entry<Object> {
+pub fn empty_table(key: &[u8], seed: HashSeed) -> Entry<Object> {
     let members = Members::new(seed);
     Entry::object(
         HASHTABLE.0,
@@ -347,7 +348,7 @@ pub fn empty_table(key: &[u8], seed: Seed) -> Entry<Object> {
 
 /// Removes a member, if it exists.
 pub fn remove(entry: &mut Entry<Object>, member: &[u8], now_ms: u64) -> bool {
-    match Kind(entry.view().kind()) {
+    match TypeEncoding(entry.view().kind()) {
         INTSET => {
             number::parse_i64(member).is_some_and(|number| IntsetMut::new(entry).remove(number))
         }
@@ -365,7 +366,7 @@ pub fn remove(entry: &mut Entry<Object>, member: &[u8], now_ms: u64) -> bool {
 
 /// Converts a small set to a large one.
 #[cold]
-fn to_table<'e>(entry: &'e mut Entry<Object>, limits: &Limits) -> &'e mut Members {
+fn to_table<'e>(entry: &'e mut Entry<Object>, limits: &SetLimits) -> &'e mut Members {
     let mut members = Members::new(limits.seed);
     SetRef::of(entry.view(), limits.now_ms).for_each(|member| {
         member.with_bytes(|member| members.insert(member, limits.now_ms));

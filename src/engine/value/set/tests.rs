@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::value::Body;
+use crate::value::CollectionBody;
 use basalt_core::base::random::Random;
 
-const SEED: Seed = Seed { k0: 3, k1: 5 };
+const SEED: HashSeed = HashSeed { k0: 3, k1: 5 };
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -54,7 +54,7 @@ proptest! {
         listpack_entries in 0_usize..16,
         listpack_value in 0_usize..10,
     ) {
-        let limits = Limits { intset_entries, listpack_entries, listpack_value, seed: SEED, now_ms: 0 };
+        let limits = SetLimits { intset_entries, listpack_entries, listpack_value, seed: SEED, now_ms: 0 };
         let mut random = Random::new(steps.len() as u64);
         let mut entry = empty_intset(b"key");
         let mut model = BTreeSet::new();
@@ -114,7 +114,7 @@ proptest! {
 
 #[test]
 fn a_walk_stops_where_it_is_told_to() {
-    let limits = Limits {
+    let limits = SetLimits {
         intset_entries: 0,
         listpack_entries: 0,
         listpack_value: 0,
@@ -154,7 +154,7 @@ fn a_large_set_is_freed_in_slices() {
 
 #[test]
 fn a_large_set_whose_changes_are_undone_has_its_members_again() {
-    let limits = Limits {
+    let limits = SetLimits {
         intset_entries: 4,
         listpack_entries: 4,
         listpack_value: 8,
@@ -238,7 +238,7 @@ proptest! {
         small_entries in 0_usize..16,
     ) {
         let is_live = |deadline: Option<u64>, now_ms: u64| deadline.is_none_or(|at_ms| at_ms > now_ms);
-        let mut limits = Limits {
+        let mut limits = SetLimits {
             intset_entries: small_entries,
             listpack_entries: small_entries,
             listpack_value: 10,
@@ -303,7 +303,7 @@ proptest! {
                     }
                 }
                 Timed::Delete(budget) => {
-                    if Kind(entry.view().kind()) == HASHTABLE {
+                    if TypeEncoding(entry.view().kind()) == HASHTABLE {
                         let mut gone = Vec::new();
                         expire_some(&mut entry, now_ms, budget, |name, deadline_ms| {
                             gone.push((name.to_vec(), deadline_ms));
@@ -316,14 +316,14 @@ proptest! {
                 }
                 Timed::Wait(ms) => limits.now_ms += ms,
                 Timed::Attempt(steps) => {
-                    if attempt.is_none() && Kind(entry.view().kind()) == HASHTABLE {
+                    if attempt.is_none() && TypeEncoding(entry.view().kind()) == HASHTABLE {
                         members_mut(&mut entry).keep_changes(None);
                         attempt = Some((steps, shown(&entry, 0)));
                     }
                 }
             }
             let now_ms = limits.now_ms;
-            if Kind(entry.view().kind()) == HASHTABLE {
+            if TypeEncoding(entry.view().kind()) == HASHTABLE {
                 members_mut(&mut entry).check_invariants();
             }
             prop_assert_eq!(&shown(&entry, 0), &model);

@@ -1,6 +1,6 @@
 //! Changes of sorted sets.
 
-use super::{LISTPACK, Limits, SKIPLIST, SortedSet, score_behind};
+use super::{LISTPACK, SKIPLIST, SortedSet, SortedSetLimits, score_behind};
 use crate::value::{Collection, Object};
 use basalt_core::base::number::F64Buffer;
 use basalt_core::structures::entry::Entry;
@@ -12,15 +12,15 @@ use basalt_core::structures::splice::Splice;
 /// A sorted set for writing.
 pub struct SortedSetMut<'e> {
     entry: &'e mut Entry<Object>,
-    limits: Limits,
+    limits: SortedSetLimits,
 }
 
 /// Members with scores for a new set, each member once, in any order.
-pub type Members = Vec<(Vec<u8>, f64)>;
+pub type ScoredMembers = Vec<(Vec<u8>, f64)>;
 
 impl<'e> SortedSetMut<'e> {
     /// Wraps an entry that was looked up as a sorted set.
-    pub fn new(entry: &'e mut Entry<Object>, limits: Limits) -> SortedSetMut<'e> {
+    pub fn new(entry: &'e mut Entry<Object>, limits: SortedSetLimits) -> SortedSetMut<'e> {
         SortedSetMut { entry, limits }
     }
 
@@ -33,7 +33,7 @@ impl<'e> SortedSetMut<'e> {
     pub fn entry_of<M: AsRef<[u8]>>(
         key: &[u8],
         members: &mut [(M, f64)],
-        limits: Limits,
+        limits: SortedSetLimits,
     ) -> Entry<Object> {
         let by_name = |one: &M, two: &M| one.as_ref().cmp(two.as_ref());
         // Minus zero equals zero in the order of the set.

@@ -17,39 +17,39 @@ mod edit;
 #[cfg(test)]
 mod tests;
 
-pub use edit::{Members, SortedSetMut};
+pub use edit::{ScoredMembers, SortedSetMut};
 
-use super::body::{Body, ElementRef, Journal, ShowBefore, Standing};
+use super::body::{CollectionBody, CollectionCursor, ElementRef, Journal, ShowBefore};
 use super::object::{Collection, Object};
-use super::{DataType, Encoding, Kind};
+use super::{DataType, TypeEncoding, ValueEncoding};
 use basalt_core::alloc::slabs::Mover;
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::base::number;
 use basalt_core::base::random::Random;
 use basalt_core::structures::entry::{EntryRef, Value};
 use basalt_core::structures::listpack::{At, Element, Listpack};
 use basalt_core::structures::ordered::ranking::{self, Ranking};
-use basalt_core::structures::ordered::{Direction, Form};
+use basalt_core::structures::ordered::{Direction, OrderedIndexType};
 
 /// A sorted set that is a listpack.
-pub const LISTPACK: Kind = Kind::new(DataType::SortedSet, Encoding::Listpack);
+pub const LISTPACK: TypeEncoding = TypeEncoding::new(DataType::SortedSet, ValueEncoding::Listpack);
 /// A sorted set that is a ranking.
-pub const SKIPLIST: Kind = Kind::new(DataType::SortedSet, Encoding::Skiplist);
+pub const SKIPLIST: TypeEncoding = TypeEncoding::new(DataType::SortedSet, ValueEncoding::Skiplist);
 
 /// The limits of small sets, and the parameters of large ones.
 #[derive(Clone, Copy)]
-pub struct Limits {
+pub struct SortedSetLimits {
     /// Maximum members of a small set.
     pub members: usize,
     /// Maximum bytes of a small set's member.
     pub member_bytes: usize,
     /// The index type of a large set: skip list or tree.
-    pub form: Form,
+    pub form: OrderedIndexType,
     /// Hash key of a large set's table.
-    pub seed: Seed,
+    pub seed: HashSeed,
 }
 
-impl Body for Ranking {
+impl CollectionBody for Ranking {
     fn duplicate(&self) -> Self {
         Ranking::duplicate(self)
     }
@@ -104,7 +104,12 @@ impl Body for Ranking {
         Ranking::free_some(self, budget)
     }
 
-    fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+    fn relocate_some(
+        &mut self,
+        from: CollectionCursor,
+        budget: usize,
+        mover: &mut Mover,
+    ) -> CollectionCursor {
         Ranking::relocate_some(self, from.single(), budget, mover).into()
     }
 }
@@ -251,7 +256,7 @@ pub enum Range<'a> {
         direction: Direction,
     },
     /// Over a large set.
-    Large(ranking::Range<'a>),
+    Large(ranking::RankRangeIter<'a>),
 }
 
 impl<'a> Range<'a> {

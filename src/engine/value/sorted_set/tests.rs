@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use super::*;
 use basalt_core::structures::entry::Entry;
 
-const SEED: Seed = Seed { k0: 1, k1: 9 };
+const SEED: HashSeed = HashSeed { k0: 1, k1: 9 };
 
-fn limits(members: usize, form: Form) -> Limits {
-    Limits {
+fn limits(members: usize, form: OrderedIndexType) -> SortedSetLimits {
+    SortedSetLimits {
         members,
         member_bytes: 12,
         form,
@@ -30,7 +30,7 @@ fn ordered(model: &BTreeMap<Vec<u8>, f64>) -> Vec<(Vec<u8>, f64)> {
     all
 }
 
-fn follow(limits: Limits, steps: &[(u8, u16, i8)]) {
+fn follow(limits: SortedSetLimits, steps: &[(u8, u16, i8)]) {
     let mut entry: Entry<Object> = SortedSetMut::empty_entry(b"key");
     let mut model = BTreeMap::new();
     for (action, number, score) in steps {
@@ -109,26 +109,31 @@ proptest! {
         is_tree in any::<bool>(),
         steps in prop::collection::vec((0..8u8, 0..90u16, 0..20i8), 1..200),
     ) {
-        follow(limits(members, if is_tree { Form::Tree } else { Form::Skip }), &steps);
+        follow(limits(members, if is_tree { OrderedIndexType::Tree } else { OrderedIndexType::Skip }), &steps);
     }
 }
 
 #[test]
 fn a_set_becomes_large_by_number_or_by_length() {
-    let kind = |entry: &Entry<Object>| Kind(entry.view().kind());
+    let kind = |entry: &Entry<Object>| TypeEncoding(entry.view().kind());
     let mut entry = SortedSetMut::empty_entry(b"key");
-    let mut set = SortedSetMut::new(&mut entry, limits(2, Form::Tree));
+    let mut set = SortedSetMut::new(&mut entry, limits(2, OrderedIndexType::Tree));
     set.update(b"one", 0.0, |_| Some(1.0));
     set.update(b"two", 0.0, |_| Some(2.0));
     set.update(b"one", 0.0, |_| Some(3.0));
     assert_eq!(kind(&entry), LISTPACK);
-    SortedSetMut::new(&mut entry, limits(2, Form::Tree)).update(b"three", 0.0, |_| None);
+    SortedSetMut::new(&mut entry, limits(2, OrderedIndexType::Tree))
+        .update(b"three", 0.0, |_| None);
     assert_eq!(kind(&entry), LISTPACK);
-    SortedSetMut::new(&mut entry, limits(2, Form::Tree)).update(b"three", 0.0, |_| Some(0.5));
+    SortedSetMut::new(&mut entry, limits(2, OrderedIndexType::Tree))
+        .update(b"three", 0.0, |_| Some(0.5));
     assert_eq!(kind(&entry), SKIPLIST);
     let mut entry = SortedSetMut::empty_entry(b"key");
-    SortedSetMut::new(&mut entry, limits(2, Form::Skip))
-        .update(b"thirteen bytes", 0.0, |_| Some(1.0));
+    SortedSetMut::new(&mut entry, limits(2, OrderedIndexType::Skip)).update(
+        b"thirteen bytes",
+        0.0,
+        |_| Some(1.0),
+    );
     assert_eq!(kind(&entry), SKIPLIST);
     assert_eq!(SortedSet::of(entry.view()).len(), 1);
 }
@@ -161,7 +166,7 @@ fn packs_from_elsewhere_are_taken_only_in_order() {
 
 #[test]
 fn a_set_of_many_members_is_in_order_whatever_order_they_come_in() {
-    for form in [Form::Tree, Form::Skip] {
+    for form in [OrderedIndexType::Tree, OrderedIndexType::Skip] {
         let mut members: Vec<(Vec<u8>, f64)> = (0..3_000)
             .map(|number| {
                 let score = [0.0, -0.0, 1.5, f64::NEG_INFINITY][number % 4];

@@ -2,27 +2,27 @@
 //! the steps by which the producer records changed.
 //!
 //! Changes are mostly at the ends, so that one copied node serves many changes. Groups are copied all together: a
-//! caller for which the copy may be too large checks [`Body::copied_bytes`] first. Everything here is charged to no
+//! caller for which the copy may be too large checks [`CollectionBody::copied_bytes`] first. Everything here is charged to no
 //! account.
 
 use std::collections::BTreeMap;
 
-use super::group::Group;
+use super::group::ConsumerGroup;
 use super::id::StreamId;
 use super::node::Node;
-use super::producers::{ProducerFacts, Producers, Step};
-use super::{Facts, Stream};
-use crate::value::Body;
-use crate::value::body::{Journal, Part, Piece, ShowPiece, Standing};
+use super::producers::{ProducerChange, ProducerFacts, Producers};
+use super::{Facts, StreamValue};
+use crate::value::CollectionBody;
+use crate::value::body::{CollectionCursor, CollectionPiece, Journal, Part, ShowPiece};
 use basalt_core::alloc::account;
 use basalt_core::alloc::slabs::Mover;
 
 /// The groups of a stream, by name.
-pub(super) type ByName = BTreeMap<Box<[u8]>, Group>;
+pub(super) type ByName = BTreeMap<Box<[u8]>, ConsumerGroup>;
 
 /// Whether the groups must be copied before they change, and the copy.
 #[derive(Default)]
-pub(super) enum Kept {
+pub(super) enum GroupsCopy {
     /// A copy was not requested.
     #[default]
     Unasked,
@@ -32,11 +32,11 @@ pub(super) enum Kept {
     Copied(ByName),
 }
 
-impl Kept {
+impl GroupsCopy {
     /// Copies the groups if requested, as they are about to change.
     pub(super) fn note(&mut self, groups: &ByName) {
-        if let Kept::Asked = self {
-            *self = Kept::Copied(account::apart(|| groups.clone()));
+        if let GroupsCopy::Asked = self {
+            *self = GroupsCopy::Copied(account::apart(|| groups.clone()));
         }
     }
 }
@@ -49,7 +49,7 @@ pub struct Before {
     nodes: Vec<(StreamId, Option<Node>)>,
     producers: Option<ProducerFacts>,
     /// Changes of the producers' ids, in order.
-    steps: Vec<Step>,
+    steps: Vec<ProducerChange>,
     bytes: usize,
 }
 
@@ -75,14 +75,14 @@ impl Before {
 
     /// Records that an id of a producer was added or removed.
     #[cold]
-    pub(super) fn keep_step(&mut self, step: impl FnOnce() -> Step) {
+    pub(super) fn keep_step(&mut self, step: impl FnOnce() -> ProducerChange) {
         let step = account::apart(step);
-        self.bytes += size_of::<Step>() + step.bytes();
+        self.bytes += size_of::<ProducerChange>() + step.bytes();
         account::apart(|| self.steps.push(step));
     }
 }
 
-impl Body for Box<Stream> {
+impl CollectionBody for Box<StreamValue> {
     fn duplicate(&self) -> Self {
         self.clone()
     }
@@ -101,14 +101,17 @@ impl Body for Box<Stream> {
                 })
             }),
         };
-        self.groups.kept = before.groups.take().map_or(Kept::Asked, Kept::Copied);
+        self.groups.kept = before
+            .groups
+            .take()
+            .map_or(GroupsCopy::Asked, GroupsCopy::Copied);
         self.before = Some(before);
         true
     }
 
     fn take_changes(&mut self) -> Option<Journal> {
         let mut before = self.before.take()?;
-        if let Kept::Copied(groups) = std::mem::take(&mut self.groups.kept) {
+        if let GroupsCopy::Copied(groups) = std::mem::take(&mut self.groups.kept) {
             before.groups = Some(groups);
         }
         Some(Journal::Stream(before))
@@ -150,7 +153,7 @@ impl Body for Box<Stream> {
     fn copied_bytes(&self, part: Part) -> Option<usize> {
         /// Maximum bytes that a pending entry, or a consumer, typically takes.
         const PENDING_BYTES: usize = 100;
-        let pending = |group: &Group| group.pending_count() + group.consumers().len() + 1;
+        let pending = |group: &ConsumerGroup| group.pending_count() + group.consumers().len() + 1;
         Some(match part {
             Part::Entries => 0,
             Part::Any => self.groups.by_name.values().map(pending).sum::<usize>() * PENDING_BYTES,
@@ -162,24 +165,31 @@ impl Body for Box<Stream> {
     }
 
     fn begin_cut(&mut self) -> bool {
-        Stream::begin_cut(self);
+        StreamValue::begin_cut(self);
         true
     }
 
     fn show_cut(&mut self, budget: usize, show: &mut ShowPiece<'_>) -> bool {
-        Stream::show_cut(self, budget, &mut |piece| show(Piece::Stream(piece)))
+        StreamValue::show_cut(self, budget, &mut |piece| {
+            show(CollectionPiece::Stream(piece))
+        })
     }
 
     fn take_copied(&mut self) -> usize {
-        Stream::take_copied(self)
+        StreamValue::take_copied(self)
     }
 
     fn forget_cut(&mut self, budget: usize) -> bool {
-        Stream::forget_cut(self, budget)
+        StreamValue::forget_cut(self, budget)
     }
 
-    fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
-        Stream::relocate_some(self, from, budget, mover)
+    fn relocate_some(
+        &mut self,
+        from: CollectionCursor,
+        budget: usize,
+        mover: &mut Mover,
+    ) -> CollectionCursor {
+        StreamValue::relocate_some(self, from, budget, mover)
     }
 
     fn free_some(&mut self, budget: usize) -> bool {

@@ -63,7 +63,7 @@ impl ConsumerId {
 
 /// One consumer of a group.
 #[derive(Clone, Debug)]
-pub struct Consumer {
+pub struct StreamConsumer {
     /// Name of the consumer.
     pub name: Box<[u8]>,
     /// Time of its last request, in Unix milliseconds.
@@ -73,7 +73,7 @@ pub struct Consumer {
     pub(super) pending: BTreeSet<StreamId>,
 }
 
-impl Consumer {
+impl StreamConsumer {
     /// Returns the number of pending entries that the consumer owns.
     pub fn pending_count(&self) -> usize {
         self.pending.len()

@@ -11,16 +11,16 @@
 
 use std::collections::BTreeMap;
 
-use super::group::Group;
+use super::group::ConsumerGroup;
 use super::id::StreamId;
 use super::node::Node;
-use super::piece::{ShowPiece, StreamPiece};
+use super::piece::{StreamPiece, StreamPieceCallback};
 use super::producers::{Producer, ProducerFacts, Producers};
-use super::{Facts, Groups, Stream};
+use super::{Facts, Groups, StreamValue};
 use basalt_core::alloc::account;
 
 /// The next part to pass to the snapshot.
-enum Stage {
+enum StreamCutStage {
     /// The next node is the first from this ID on.
     Nodes(StreamId),
     Facts,
@@ -35,7 +35,7 @@ enum Stage {
 }
 
 /// The previous state of a node.
-enum Before {
+enum NodeBeforeImage {
     /// The node did not exist.
     Absent,
     Copied(Node),
@@ -43,14 +43,14 @@ enum Before {
 }
 
 /// A cut in progress, see the module.
-pub(super) struct Cut {
-    stage: Stage,
+pub(super) struct StreamCut {
+    stage: StreamCutStage,
     facts: Facts,
     groups: usize,
     /// The first ID of the last node at the cut; nodes after it did not exist.
     last: StreamId,
     /// The previous states of changed nodes.
-    nodes: BTreeMap<StreamId, Before>,
+    nodes: BTreeMap<StreamId, NodeBeforeImage>,
     /// The facts and the number of producers.
     producers: Option<(ProducerFacts, usize)>,
     /// The previous states of changed producers.
@@ -59,10 +59,10 @@ pub(super) struct Cut {
     copied_bytes: usize,
 }
 
-impl Cut {
+impl StreamCut {
     fn awaits(&self, master: StreamId) -> bool {
         let is_shown = match self.stage {
-            Stage::Nodes(from) => master < from,
+            StreamCutStage::Nodes(from) => master < from,
             _ => true,
         };
         !is_shown && master <= self.last && !self.nodes.contains_key(&master)
@@ -75,7 +75,9 @@ impl Cut {
         if self.awaits(master) {
             self.copied_bytes += node.map_or(0, |node| node.bytes().len());
             account::apart(|| {
-                let before = node.map_or(Before::Absent, |node| Before::Copied(node.clone()));
+                let before = node.map_or(NodeBeforeImage::Absent, |node| {
+                    NodeBeforeImage::Copied(node.clone())
+                });
                 self.nodes.insert(master, before);
             });
         }
@@ -86,7 +88,7 @@ impl Cut {
     #[inline(never)]
     pub(super) fn take(&mut self, master: StreamId, node: Node) {
         if self.awaits(master) {
-            account::apart(|| self.nodes.insert(master, Before::Moved(node)));
+            account::apart(|| self.nodes.insert(master, NodeBeforeImage::Moved(node)));
         }
     }
 
@@ -95,9 +97,12 @@ impl Cut {
     #[inline(never)]
     pub(super) fn note_producer(&mut self, name: &[u8], producer: Option<&Producer>) {
         let is_shown = match &self.stage {
-            Stage::Nodes(_) | Stage::Facts | Stage::Groups(_) | Stage::Producers => false,
-            Stage::Producer(from) => name < &**from,
-            Stage::Over => true,
+            StreamCutStage::Nodes(_)
+            | StreamCutStage::Facts
+            | StreamCutStage::Groups(_)
+            | StreamCutStage::Producers => false,
+            StreamCutStage::Producer(from) => name < &**from,
+            StreamCutStage::Over => true,
         };
         if is_shown || self.producers.is_none() || self.changed.contains_key(name) {
             return;
@@ -110,11 +115,11 @@ impl Cut {
     fn show_producer(
         &mut self,
         producers: Option<&Producers>,
-        show: &mut ShowPiece<'_>,
+        show: &mut StreamPieceCallback<'_>,
         left: &mut usize,
     ) -> bool {
         use std::ops::Bound::{Included, Unbounded};
-        let Stage::Producer(from) = &self.stage else {
+        let StreamCutStage::Producer(from) = &self.stage else {
             return false;
         };
         let range = (Included(&**from), Unbounded);
@@ -146,7 +151,7 @@ impl Cut {
         } else {
             return false;
         };
-        account::apart(|| self.stage = Stage::Producer(next));
+        account::apart(|| self.stage = StreamCutStage::Producer(next));
         true
     }
 
@@ -154,10 +159,10 @@ impl Cut {
     fn show_node(
         &mut self,
         nodes: &BTreeMap<StreamId, Node>,
-        show: &mut ShowPiece<'_>,
+        show: &mut StreamPieceCallback<'_>,
         left: &mut usize,
     ) -> bool {
-        let Stage::Nodes(from) = self.stage else {
+        let StreamCutStage::Nodes(from) = self.stage else {
             return false;
         };
         *left = left.saturating_sub(1);
@@ -178,9 +183,9 @@ impl Cut {
                 return false;
             };
             match before {
-                Before::Absent => {}
-                Before::Moved(node) => show(master, &node),
-                Before::Copied(node) => {
+                NodeBeforeImage::Absent => {}
+                NodeBeforeImage::Moved(node) => show(master, &node),
+                NodeBeforeImage::Copied(node) => {
                     show(master, &node);
                     account::apart(|| drop(node));
                 }
@@ -193,7 +198,7 @@ impl Cut {
             return false;
         };
         match shown.next() {
-            Some(next) => self.stage = Stage::Nodes(next),
+            Some(next) => self.stage = StreamCutStage::Nodes(next),
             None => return false,
         }
         true
@@ -203,13 +208,15 @@ impl Cut {
 /// Saving a node takes as long as saving a small piece for each of these bytes.
 const BYTES_PER_PIECE: usize = 64;
 
-impl Stream {
-    /// Makes a cut: [`Stream::show_cut`] will return the current state, regardless of later changes.
+impl StreamValue {
+    /// Makes a cut: [`StreamValue::show_cut`] will return the current state, regardless of later changes.
     pub fn begin_cut(&mut self) {
         account::apart(|| {
             let last = self.nodes.last_key_value().map(|(master, _)| *master);
-            self.cut = Some(Box::new(Cut {
-                stage: last.map_or(Stage::Facts, |_| Stage::Nodes(StreamId::MIN)),
+            self.cut = Some(Box::new(StreamCut {
+                stage: last.map_or(StreamCutStage::Facts, |_| {
+                    StreamCutStage::Nodes(StreamId::MIN)
+                }),
                 facts: self.facts,
                 groups: self.groups.len(),
                 last: last.unwrap_or(StreamId::MIN),
@@ -225,8 +232,8 @@ impl Stream {
     }
 
     /// Passes about `budget` small pieces in their state at the cut to `show`. Returns true while more are left.
-    pub fn show_cut(&mut self, budget: usize, show: &mut ShowPiece<'_>) -> bool {
-        let Stream {
+    pub fn show_cut(&mut self, budget: usize, show: &mut StreamPieceCallback<'_>) -> bool {
+        let StreamValue {
             nodes,
             groups,
             producers,
@@ -237,40 +244,40 @@ impl Stream {
         let mut left = budget.max(1);
         while left > 0 {
             match &mut cut.stage {
-                Stage::Nodes(_) => {
+                StreamCutStage::Nodes(_) => {
                     if !cut.show_node(nodes, show, &mut left) {
-                        cut.stage = Stage::Facts;
+                        cut.stage = StreamCutStage::Facts;
                     }
                 }
-                Stage::Facts => {
+                StreamCutStage::Facts => {
                     account::apart(|| show(StreamPiece::Facts(cut.facts, cut.groups)));
-                    cut.stage = Stage::Groups(Box::default());
+                    cut.stage = StreamCutStage::Groups(Box::default());
                     left -= 1;
                 }
-                Stage::Groups(from) => {
+                StreamCutStage::Groups(from) => {
                     let next = groups.show_cut(from, &mut left, show);
-                    let next = next.map_or(Stage::Producers, Stage::Groups);
+                    let next = next.map_or(StreamCutStage::Producers, StreamCutStage::Groups);
                     account::apart(|| cut.stage = next);
                 }
-                Stage::Producers => {
+                StreamCutStage::Producers => {
                     cut.stage = match cut.producers {
                         Some((facts, count)) => {
                             account::apart(|| show(StreamPiece::Producers(facts, count)));
-                            Stage::Producer(Box::default())
+                            StreamCutStage::Producer(Box::default())
                         }
-                        None => Stage::Over,
+                        None => StreamCutStage::Over,
                     };
                     left -= 1;
                 }
-                Stage::Producer(_) => {
+                StreamCutStage::Producer(_) => {
                     if !cut.show_producer(producers.as_deref(), show, &mut left) {
                         if let Some((facts, _)) = cut.producers {
                             account::apart(|| show(StreamPiece::ProducersEnd(facts)));
                         }
-                        account::apart(|| cut.stage = Stage::Over);
+                        account::apart(|| cut.stage = StreamCutStage::Over);
                     }
                 }
-                Stage::Over => {
+                StreamCutStage::Over => {
                     account::apart(|| self.cut = None);
                     return false;
                 }
@@ -281,16 +288,16 @@ impl Stream {
 
     /// Drops the cut, and about `budget` pieces that were kept for it. Returns true while more are left.
     pub fn forget_cut(&mut self, budget: usize) -> bool {
-        let Stream { groups, cut, .. } = self;
+        let StreamValue { groups, cut, .. } = self;
         let Some(cut) = cut else { return false };
-        account::apart(|| cut.stage = Stage::Over);
+        account::apart(|| cut.stage = StreamCutStage::Over);
         let mut left = budget;
         while left > 0 {
             let Some((_, before)) = account::apart(|| cut.nodes.pop_first()) else {
                 break;
             };
             match before {
-                Before::Moved(node) => drop(node),
+                NodeBeforeImage::Moved(node) => drop(node),
                 before => account::apart(|| drop(before)),
             }
             left -= 1;
@@ -336,7 +343,7 @@ impl Groups {
     }
 
     /// Keeps a group that was destroyed, if it existed at the cut and has not been saved yet.
-    pub(super) fn keep_gone(&mut self, name: &[u8], group: Group) {
+    pub(super) fn keep_gone(&mut self, name: &[u8], group: ConsumerGroup) {
         if let Some(gone) = &mut self.gone
             && group.is_cut()
         {
@@ -350,7 +357,7 @@ impl Groups {
         &mut self,
         from: &[u8],
         left: &mut usize,
-        show: &mut ShowPiece<'_>,
+        show: &mut StreamPieceCallback<'_>,
     ) -> Option<Box<[u8]>> {
         use std::ops::Bound::{Included, Unbounded};
         let range = (Included(from), Unbounded);

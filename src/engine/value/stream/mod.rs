@@ -36,14 +36,14 @@ mod tests;
 
 use std::collections::{BTreeMap, btree_map};
 
-use super::{Collection, DataType, Encoding, Kind, Object};
+use super::{Collection, DataType, Object, TypeEncoding, ValueEncoding};
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 pub use before::Before;
-use before::{ByName, Kept};
-use cut::Cut;
-use group::Group;
+use before::{ByName, GroupsCopy};
+use cut::StreamCut;
+use group::ConsumerGroup;
 use id::StreamId;
-use node::{Item, Items, Node};
+use node::{Items, Node, StreamEntry};
 use producers::Producers;
 
 /// The metadata of a stream, beside its entries and groups.
@@ -120,7 +120,7 @@ pub const ENTRY_BYTES_MAX: u64 = 1 << 30;
 #[derive(Default)]
 pub struct Groups {
     by_name: ByName,
-    kept: Kept,
+    kept: GroupsCopy,
     /// Groups that were destroyed since the cut and have not been saved yet; None if no cut is in progress.
     gone: Option<Box<ByName>>,
 }
@@ -129,7 +129,7 @@ impl Clone for Groups {
     fn clone(&self) -> Groups {
         Groups {
             by_name: self.by_name.clone(),
-            kept: Kept::Unasked,
+            kept: GroupsCopy::Unasked,
             gone: None,
         }
     }
@@ -147,12 +147,12 @@ impl Groups {
     }
 
     /// Returns a group by name.
-    pub fn get(&self, name: &[u8]) -> Option<&Group> {
+    pub fn get(&self, name: &[u8]) -> Option<&ConsumerGroup> {
         self.by_name.get(name)
     }
 
     /// Returns a group by name, for changing it.
-    pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut Group> {
+    pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut ConsumerGroup> {
         self.kept.note(&self.by_name);
         let group = self.by_name.get_mut(name)?;
         group.keep_heads(name);
@@ -160,7 +160,7 @@ impl Groups {
     }
 
     /// Adds a group, or replaces the group of this name.
-    pub fn insert(&mut self, name: &[u8], group: Group) {
+    pub fn insert(&mut self, name: &[u8], group: ConsumerGroup) {
         self.kept.note(&self.by_name);
         self.remove(name);
         self.by_name.insert(name.into(), group);
@@ -180,7 +180,7 @@ impl Groups {
     }
 
     /// Returns the groups with their names, in the order of the names.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &Group)> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &ConsumerGroup)> {
         self.by_name.iter().map(|(name, group)| (&**name, group))
     }
 
@@ -216,7 +216,7 @@ impl Groups {
 
 /// A stream, see the module.
 #[derive(Default)]
-pub struct Stream {
+pub struct StreamValue {
     nodes: BTreeMap<StreamId, Node>,
     facts: Facts,
     /// Consumer groups of the stream.
@@ -226,14 +226,14 @@ pub struct Stream {
     /// The undo state; None while changes are not recorded.
     before: Option<Box<Before>>,
     /// The state at a cut of which some part has not been saved yet.
-    cut: Option<Box<Cut>>,
+    cut: Option<Box<StreamCut>>,
     /// True if the stream was restored with another length than the number of its entries.
     has_claimed_length: bool,
 }
 
-impl Clone for Stream {
-    fn clone(&self) -> Stream {
-        Stream {
+impl Clone for StreamValue {
+    fn clone(&self) -> StreamValue {
+        StreamValue {
             nodes: self.nodes.clone(),
             facts: self.facts,
             groups: self.groups.clone(),
@@ -245,7 +245,7 @@ impl Clone for Stream {
     }
 }
 
-impl Stream {
+impl StreamValue {
     /// Returns the metadata.
     pub fn facts(&self) -> Facts {
         self.facts
@@ -362,22 +362,22 @@ impl Stream {
     }
 
     /// Returns all entries, ascending.
-    pub fn all(&self) -> Range<'_> {
+    pub fn all(&self) -> StreamRange<'_> {
         self.range(StreamId::MIN, StreamId::MAX)
     }
 
     /// Returns the entries with IDs in a range, ascending.
-    pub fn range(&self, start: StreamId, end: StreamId) -> Range<'_> {
+    pub fn range(&self, start: StreamId, end: StreamId) -> StreamRange<'_> {
         let before = self.nodes.range(..=start).next_back();
         let from = before.map_or(start, |(master, _)| *master);
-        Range::new(&self.nodes, from, start, end, false)
+        StreamRange::new(&self.nodes, from, start, end, false)
     }
 
     /// Returns the entries with IDs in a range, descending.
-    pub fn range_reverse(&self, start: StreamId, end: StreamId) -> Range<'_> {
+    pub fn range_reverse(&self, start: StreamId, end: StreamId) -> StreamRange<'_> {
         let before = self.nodes.range(..=start).next_back();
         let from = before.map_or(start, |(master, _)| *master);
-        Range::new(&self.nodes, from, start, end, true)
+        StreamRange::new(&self.nodes, from, start, end, true)
     }
 
     /// Returns the ID of the last entry that is not deleted; None without any.
@@ -394,7 +394,7 @@ impl Stream {
     }
 
     /// Adds a node after all others, for RESTORE. Returns false if its ID is not greater than theirs. The metadata is
-    /// not changed: see [`Stream::set_facts`] and [`Stream::counted_facts`].
+    /// not changed: see [`StreamValue::set_facts`] and [`StreamValue::counted_facts`].
     pub fn push_node(&mut self, master: StreamId, node: Node) -> bool {
         let is_behind = self.last_written_id().is_none_or(|last| last < master);
         if is_behind {
@@ -451,7 +451,7 @@ fn is_full(node: &Node, entry_bytes: u64, limits: NodeLimits) -> bool {
 }
 
 /// Entries in a range that are not deleted.
-pub struct Range<'a> {
+pub struct StreamRange<'a> {
     nodes: btree_map::Range<'a, StreamId, Node>,
     items: Option<Items<'a>>,
     start: StreamId,
@@ -459,21 +459,21 @@ pub struct Range<'a> {
     is_reverse: bool,
 }
 
-impl<'a> Range<'a> {
+impl<'a> StreamRange<'a> {
     fn new(
         nodes: &'a BTreeMap<StreamId, Node>,
         from: StreamId,
         start: StreamId,
         end: StreamId,
         is_reverse: bool,
-    ) -> Range<'a> {
+    ) -> StreamRange<'a> {
         // The bounds of a range of the map must not cross, so an empty range is handled separately.
         let nodes = if start <= end {
             nodes.range(from..=end)
         } else {
             nodes.range(from..from)
         };
-        Range {
+        StreamRange {
             nodes,
             items: None,
             start,
@@ -483,10 +483,10 @@ impl<'a> Range<'a> {
     }
 }
 
-impl<'a> Iterator for Range<'a> {
-    type Item = Item<'a>;
+impl<'a> Iterator for StreamRange<'a> {
+    type Item = StreamEntry<'a>;
 
-    fn next(&mut self) -> Option<Item<'a>> {
+    fn next(&mut self) -> Option<StreamEntry<'a>> {
         loop {
             while let Some(item) = self.items.as_mut().and_then(Iterator::next) {
                 let (is_before, is_behind) = (item.id < self.start, item.id > self.end);
@@ -518,16 +518,16 @@ impl<'a> Iterator for Range<'a> {
 }
 
 /// Type and encoding of every stream.
-pub const KIND: Kind = Kind::new(DataType::Stream, Encoding::Stream);
+pub const KIND: TypeEncoding = TypeEncoding::new(DataType::Stream, ValueEncoding::Stream);
 
 /// Creates an entry of the keyspace that holds a stream, without a deadline.
-pub fn stream_entry(key: &[u8], stream: Stream) -> Entry<Object> {
+pub fn stream_entry(key: &[u8], stream: StreamValue) -> Entry<Object> {
     let body = Collection::Stream(Box::new(stream));
     Entry::object(KIND.0, key, Object::boxed(body), None)
 }
 
 /// Returns the stream in an entry of the keyspace.
-pub fn stream_of(entry: EntryRef<'_, Object>) -> Option<&Stream> {
+pub fn stream_of(entry: EntryRef<'_, Object>) -> Option<&StreamValue> {
     match entry.value() {
         Value::Object(object) => match &object.body {
             Collection::Stream(stream) => Some(stream),
@@ -538,7 +538,7 @@ pub fn stream_of(entry: EntryRef<'_, Object>) -> Option<&Stream> {
 }
 
 /// Returns the stream in an entry of the keyspace, for changing it.
-pub fn stream_of_mut(entry: &mut Entry<Object>) -> Option<&mut Stream> {
+pub fn stream_of_mut(entry: &mut Entry<Object>) -> Option<&mut StreamValue> {
     match &mut entry.object_mut()?.body {
         Collection::Stream(stream) => Some(stream),
         _ => None,

@@ -31,7 +31,7 @@ pub struct Node {
 
 /// The parsed head of a node, before its entries.
 #[derive(Clone, Copy)]
-struct Head {
+struct StreamNodeHeader {
     live: i64,
     deleted: i64,
     /// The number of the master's names, and their position.
@@ -42,7 +42,7 @@ struct Head {
 
 /// One entry, in place.
 #[derive(Clone, Copy)]
-pub struct Item<'a> {
+pub struct StreamEntry<'a> {
     /// ID of the entry.
     pub id: StreamId,
     pack: Listpack<'a>,
@@ -55,7 +55,7 @@ pub struct Item<'a> {
     body: At,
 }
 
-impl<'a> Item<'a> {
+impl<'a> StreamEntry<'a> {
     /// Returns the number of fields.
     pub fn field_count(&self) -> usize {
         self.field_count
@@ -67,8 +67,8 @@ impl<'a> Item<'a> {
     }
 
     /// Returns an iterator over the names and values.
-    pub fn fields(&self) -> Fields<'a> {
-        Fields {
+    pub fn fields(&self) -> EntryFields<'a> {
+        EntryFields {
             pack: self.pack,
             left: self.field_count,
             names: self.names,
@@ -77,8 +77,8 @@ impl<'a> Item<'a> {
     }
 
     /// Returns the entry's flags and their position, the argument of [`Node::delete`].
-    pub(super) fn mark(&self) -> Mark {
-        Mark {
+    pub(super) fn mark(&self) -> EntryFlags {
+        EntryFlags {
             flags_at: self.flags_at,
             flags: self.flags,
         }
@@ -100,20 +100,20 @@ impl<'a> Item<'a> {
 
 /// The position and the value of an entry's flags.
 #[derive(Clone, Copy)]
-pub(super) struct Mark {
+pub(super) struct EntryFlags {
     flags_at: At,
     flags: i64,
 }
 
 /// The fields of one entry.
-pub struct Fields<'a> {
+pub struct EntryFields<'a> {
     pack: Listpack<'a>,
     left: usize,
     names: Option<At>,
     body: Option<At>,
 }
 
-impl<'a> Iterator for Fields<'a> {
+impl<'a> Iterator for EntryFields<'a> {
     type Item = (Element<'a>, Element<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -140,14 +140,14 @@ impl<'a> Iterator for Fields<'a> {
 pub(super) struct Items<'a> {
     pack: Listpack<'a>,
     master: StreamId,
-    head: Option<Head>,
+    head: Option<StreamNodeHeader>,
     /// The position to read next: of an entry's flags forwards, of the `count` at an entry's end backwards.
     at: Option<At>,
     is_reverse: bool,
 }
 
 impl<'a> Items<'a> {
-    fn read(&self, flags_at: At) -> Option<Item<'a>> {
+    fn read(&self, flags_at: At) -> Option<StreamEntry<'a>> {
         let (pack, head) = (self.pack, self.head?);
         let flags = integer(pack, flags_at)?;
         let ms_at = pack.next(flags_at)?;
@@ -163,7 +163,7 @@ impl<'a> Items<'a> {
             let count = usize::try_from(integer(pack, behind)?).ok()?;
             (count, None, pack.next(behind)?)
         };
-        Some(Item {
+        Some(StreamEntry {
             id,
             pack,
             flags_at,
@@ -176,9 +176,9 @@ impl<'a> Items<'a> {
 }
 
 impl<'a> Iterator for Items<'a> {
-    type Item = Item<'a>;
+    type Item = StreamEntry<'a>;
 
-    fn next(&mut self) -> Option<Item<'a>> {
+    fn next(&mut self) -> Option<StreamEntry<'a>> {
         let mut at = self.at.take()?;
         if !self.is_reverse {
             let item = self.read(at)?;
@@ -259,7 +259,7 @@ impl Node {
         Listpack::new(&self.bytes)
     }
 
-    fn head(&self) -> Option<Head> {
+    fn head(&self) -> Option<StreamNodeHeader> {
         let pack = self.pack();
         let live_at = pack.first()?;
         let deleted_at = pack.next(live_at)?;
@@ -273,7 +273,7 @@ impl Node {
         if integer(pack, at)? != 0 {
             return None;
         }
-        Some(Head {
+        Some(StreamNodeHeader {
             live: integer(pack, live_at)?,
             deleted: integer(pack, deleted_at)?,
             field_count,
@@ -298,7 +298,7 @@ impl Node {
     }
 
     /// Returns the entries that are not deleted.
-    pub fn entries(&self, master: StreamId) -> impl Iterator<Item = Item<'_>> {
+    pub fn entries(&self, master: StreamId) -> impl Iterator<Item = StreamEntry<'_>> {
         let items = self.items(master, false);
         items.filter(|item| !item.is_deleted())
     }
@@ -365,7 +365,7 @@ impl Node {
     }
 
     /// Marks live entries as deleted; `marks` are in the order of their positions.
-    pub(super) fn delete(&mut self, marks: &[Mark]) {
+    pub(super) fn delete(&mut self, marks: &[EntryFlags]) {
         let mut pack = ListpackMut::new(&mut self.bytes);
         // From the last to the first: a change invalidates the positions after it.
         for mark in marks.iter().rev() {
@@ -466,7 +466,7 @@ mod tests {
     #[test]
     fn deleted_entries_stay_with_a_flag() {
         let mut node = sample();
-        let marks: Vec<Mark> = node
+        let marks: Vec<EntryFlags> = node
             .items(StreamId::new(5, 5), false)
             .skip(1)
             .map(|item| item.mark())
@@ -491,7 +491,7 @@ mod tests {
             );
         }
         assert_eq!(node.counts(), (301, 0));
-        let marks: Vec<Mark> = node
+        let marks: Vec<EntryFlags> = node
             .items(StreamId::new(5, 5), false)
             .take(200)
             .map(|item| item.mark())

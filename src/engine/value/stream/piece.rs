@@ -1,7 +1,7 @@
 //! The pieces in which a stream is passed to a snapshot.
 
 use super::Facts;
-use super::consumer::{Consumer, Pending};
+use super::consumer::{Pending, StreamConsumer};
 use super::id::StreamId;
 use super::node::Node;
 use super::producers::{Producer, ProducerFacts};
@@ -63,7 +63,7 @@ pub struct ConsumerHead {
 
 impl ConsumerHead {
     /// Returns the metadata of a consumer.
-    pub fn of(consumer: &Consumer) -> ConsumerHead {
+    pub fn of(consumer: &StreamConsumer) -> ConsumerHead {
         ConsumerHead {
             name: consumer.name.clone(),
             seen_ms: consumer.seen_ms,
@@ -74,4 +74,4 @@ impl ConsumerHead {
 }
 
 /// A callback that receives pieces.
-pub type ShowPiece<'f> = dyn for<'a> FnMut(StreamPiece<'a>) + 'f;
+pub type StreamPieceCallback<'f> = dyn for<'a> FnMut(StreamPiece<'a>) + 'f;

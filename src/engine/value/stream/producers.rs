@@ -13,16 +13,16 @@ use basalt_core::base::hash;
 
 /// For how long ids are remembered, and how many of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct ProducerLimits {
     /// Seconds for which an id is remembered, from the addition of its entry.
     pub seconds: u64,
     /// Maximum number of ids per producer.
     pub each_max: u64,
 }
 
-impl Rules {
+impl ProducerLimits {
     /// The default rules of Redis.
-    pub const USUAL: Rules = Rules {
+    pub const USUAL: ProducerLimits = ProducerLimits {
         seconds: 100,
         each_max: 100,
     };
@@ -40,7 +40,7 @@ impl Rules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducerFacts {
     /// For how long ids are remembered, and how many of them.
-    pub rules: Rules,
+    pub rules: ProducerLimits,
     /// Number of ids ever added.
     pub added: u64,
     /// Number of entries that were not added because their ids were remembered.
@@ -49,7 +49,7 @@ pub struct ProducerFacts {
 
 impl ProducerFacts {
     /// Returns initial facts under some rules.
-    pub fn under(rules: Rules) -> ProducerFacts {
+    pub fn under(rules: ProducerLimits) -> ProducerFacts {
         ProducerFacts {
             rules,
             added: 0,
@@ -137,7 +137,7 @@ impl Producer {
 
 /// A change of the remembered ids, for undo.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum ProducerChange {
     /// The producer's newest id was added.
     Added(Box<[u8]>),
     /// The producer's oldest id was dropped: the producer, the id, and the ID of its entry.
@@ -146,23 +146,23 @@ pub(super) enum Step {
     Cleared(BTreeMap<Box<[u8]>, Producer>),
 }
 
-impl Step {
+impl ProducerChange {
     /// Returns the approximate bytes that the step refers to, without the step itself.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Step::Added(name) => name.len(),
-            Step::Dropped(name, id, _) => name.len() + id.len(),
-            Step::Cleared(all) => all.values().map(Producer::bytes).sum(),
+            ProducerChange::Added(name) => name.len(),
+            ProducerChange::Dropped(name, id, _) => name.len() + id.len(),
+            ProducerChange::Cleared(all) => all.values().map(Producer::bytes).sum(),
         }
     }
 }
 
 /// A receiver of changes: undo state and cuts.
-pub(super) trait Watch {
+pub(super) trait ProducerObserver {
     /// Called before a producer changes, or is added.
     fn changes(&mut self, name: &[u8], producer: Option<&Producer>);
     /// Called after a change.
-    fn step(&mut self, step: impl FnOnce() -> Step);
+    fn step(&mut self, step: impl FnOnce() -> ProducerChange);
 }
 
 impl Producer {
@@ -170,10 +170,10 @@ impl Producer {
     pub(super) fn drop_old(
         &mut self,
         name: &[u8],
-        rules: Rules,
+        rules: ProducerLimits,
         count_max: usize,
         now_ms: u64,
-        watch: &mut impl Watch,
+        watch: &mut impl ProducerObserver,
     ) {
         while let Some((_, oldest)) = self.ids.front()
             && (self.len() > count_max || rules.are_over(*oldest, now_ms))
@@ -183,15 +183,15 @@ impl Producer {
     }
 
     /// Drops a producer's oldest id.
-    pub(super) fn drop_oldest(&mut self, name: &[u8], watch: &mut impl Watch) {
+    pub(super) fn drop_oldest(&mut self, name: &[u8], watch: &mut impl ProducerObserver) {
         if let Some((id, entry)) = self.pop_oldest() {
-            watch.step(|| Step::Dropped(name.into(), id.clone(), entry));
+            watch.step(|| ProducerChange::Dropped(name.into(), id.clone(), entry));
         }
     }
 }
 
 impl Producers {
-    pub(super) fn new(rules: Rules) -> Producers {
+    pub(super) fn new(rules: ProducerLimits) -> Producers {
         Producers {
             facts: ProducerFacts::under(rules),
             by_name: BTreeMap::new(),
@@ -221,7 +221,7 @@ impl Producers {
     }
 
     /// Drops expired ids of the next producers in turn.
-    pub(super) fn sweep(&mut self, watch: &mut impl Watch, now_ms: u64) {
+    pub(super) fn sweep(&mut self, watch: &mut impl ProducerObserver, now_ms: u64) {
         /// Producers swept per addition. One producer at most is added at a time, so that all are swept in the end.
         const PRODUCERS_EACH: usize = 2;
         use std::ops::Bound::{Excluded, Unbounded};
@@ -247,9 +247,9 @@ impl Producers {
     }
 
     /// Undoes the last change.
-    pub(super) fn undo(&mut self, step: &Step) {
+    pub(super) fn undo(&mut self, step: &ProducerChange) {
         match step {
-            Step::Added(name) => {
+            ProducerChange::Added(name) => {
                 if let Some(producer) = self.by_name.get_mut(name) {
                     producer.pop_newest();
                     if producer.is_empty() {
@@ -257,11 +257,11 @@ impl Producers {
                     }
                 }
             }
-            Step::Dropped(name, id, entry) => {
+            ProducerChange::Dropped(name, id, entry) => {
                 let producer = self.by_name.entry(name.clone()).or_default();
                 producer.push_oldest(id, *entry);
             }
-            Step::Cleared(all) => self.by_name.clone_from(all),
+            ProducerChange::Cleared(all) => self.by_name.clone_from(all),
         }
     }
 }

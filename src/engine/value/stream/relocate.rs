@@ -7,10 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Stream;
-use super::group::Group;
+use super::StreamValue;
+use super::group::ConsumerGroup;
 use super::id::StreamId;
-use crate::value::body::Standing;
+use crate::value::body::CollectionCursor;
 use basalt_core::alloc::slabs::Mover;
 
 /// Approximate number of keys in one node of a tree.
@@ -19,7 +19,7 @@ const KEYS_PER_NODE: usize = 6;
 /// A stretch is rebuilt when at least this fraction of its keys lies in sparse slabs.
 const SPARSE_PART: usize = 3;
 
-/// Part 0 of a [`Standing`] is the stream's own tree. The parts after it are, for each group, its tree and those of
+/// Part 0 of a [`CollectionCursor`] is the stream's own tree. The parts after it are, for each group, its tree and those of
 /// its consumers.
 const FIRST_GROUP: u64 = 1;
 
@@ -32,20 +32,20 @@ fn id(number: u128) -> StreamId {
 }
 
 /// Adjacent keys of a tree, the key after them, and whether the stretch should be rebuilt.
-struct Stretch {
+struct StreamKeyRun {
     keys: Vec<StreamId>,
     next: Option<u128>,
     is_sparse: bool,
 }
 
-impl Stretch {
+impl StreamKeyRun {
     fn of<'a>(
         mut keys: impl Iterator<Item = &'a StreamId>,
         budget: usize,
         mover: &mut Mover,
-    ) -> Stretch {
+    ) -> StreamKeyRun {
         mover.begin();
-        let mut stretch = Stretch {
+        let mut stretch = StreamKeyRun {
             keys: Vec::with_capacity(budget),
             next: None,
             is_sparse: false,
@@ -68,7 +68,7 @@ fn relocate_map<V>(
     budget: usize,
     mover: &mut Mover,
 ) -> Option<u128> {
-    let stretch = Stretch::of(map.range(id(from)..).map(|(key, _)| key), budget, mover);
+    let stretch = StreamKeyRun::of(map.range(id(from)..).map(|(key, _)| key), budget, mover);
     if stretch.is_sparse {
         let taken: Vec<(StreamId, V)> = stretch
             .keys
@@ -90,7 +90,7 @@ fn relocate_set(
     budget: usize,
     mover: &mut Mover,
 ) -> Option<u128> {
-    let stretch = Stretch::of(set.range(id(from)..), budget, mover);
+    let stretch = StreamKeyRun::of(set.range(id(from)..), budget, mover);
     if stretch.is_sparse {
         for key in &stretch.keys {
             set.remove(key);
@@ -103,14 +103,14 @@ fn relocate_set(
     stretch.next
 }
 
-impl Stream {
-    /// Moves some allocations, see [`Body::relocate_some`](crate::value::Body::relocate_some).
+impl StreamValue {
+    /// Moves some allocations, see [`Body::relocate_some`](crate::value::CollectionBody::relocate_some).
     pub(super) fn relocate_some(
         &mut self,
-        from: Standing,
+        from: CollectionCursor,
         budget: usize,
         mover: &mut Mover,
-    ) -> Standing {
+    ) -> CollectionCursor {
         let budget = budget.max(1);
         let next = match from.part {
             0 => {
@@ -122,13 +122,13 @@ impl Stream {
                 Some((group, Some(consumer))) => {
                     group.relocate_consumer(consumer, from.at, budget, mover)
                 }
-                None => return Standing::default(),
+                None => return CollectionCursor::default(),
             },
         };
         match next {
-            Some(at) => Standing { at, ..from },
-            None if from.part == 0 && self.groups.is_empty() => Standing::default(),
-            None => Standing {
+            Some(at) => CollectionCursor { at, ..from },
+            None if from.part == 0 && self.groups.is_empty() => CollectionCursor::default(),
+            None => CollectionCursor {
                 part: from.part + 1,
                 at: 0,
             },
@@ -151,7 +151,7 @@ impl Stream {
     }
 
     /// Returns the group, or its consumer, that a part refers to.
-    fn part_mut(&mut self, part: u64) -> Option<(&mut Group, Option<usize>)> {
+    fn part_mut(&mut self, part: u64) -> Option<(&mut ConsumerGroup, Option<usize>)> {
         let mut left = usize::try_from(part).ok()?;
         for group in self.groups.by_name.values_mut() {
             let places = 1 + group.consumer_places();
@@ -164,7 +164,7 @@ impl Stream {
     }
 }
 
-impl Group {
+impl ConsumerGroup {
     fn relocate_pending(&mut self, from: u128, budget: usize, mover: &mut Mover) -> Option<u128> {
         relocate_map(self.pending_mut(), from, budget, mover)
     }

@@ -1,32 +1,34 @@
 //! Updates of a stream's producer records, including the upkeep of undo state and cuts.
 
-use super::Stream;
+use super::StreamValue;
 use super::before::Before;
-use super::cut::Cut;
+use super::cut::StreamCut;
 use super::id::StreamId;
-use super::producers::{Producer, ProducerFacts, Producers, Rules, Step, Watch};
+use super::producers::{
+    Producer, ProducerChange, ProducerFacts, ProducerLimits, ProducerObserver, Producers,
+};
 
 /// The undo state and the cut, which must be notified of changes.
 struct Watching<'a> {
     before: Option<&'a mut Box<Before>>,
-    cut: Option<&'a mut Box<Cut>>,
+    cut: Option<&'a mut Box<StreamCut>>,
 }
 
-impl Watch for Watching<'_> {
+impl ProducerObserver for Watching<'_> {
     fn changes(&mut self, name: &[u8], producer: Option<&Producer>) {
         if let Some(cut) = &mut self.cut {
             cut.note_producer(name, producer);
         }
     }
 
-    fn step(&mut self, step: impl FnOnce() -> Step) {
+    fn step(&mut self, step: impl FnOnce() -> ProducerChange) {
         if let Some(before) = &mut self.before {
             before.keep_step(step);
         }
     }
 }
 
-impl Stream {
+impl StreamValue {
     /// Returns the stream's producer records; None until a producer has identified itself or rules were set.
     pub fn producers(&self) -> Option<&Producers> {
         self.producers.as_deref()
@@ -53,7 +55,7 @@ impl Stream {
         producer: &[u8],
         id: &[u8],
         entry: StreamId,
-        usual: Rules,
+        usual: ProducerLimits,
         now_ms: u64,
     ) {
         let (producers, mut watching) = self.watched_producers(usual);
@@ -70,13 +72,13 @@ impl Stream {
             one.drop_oldest(producer, &mut watching);
         }
         one.push(id, entry);
-        watching.step(|| Step::Added(producer.into()));
+        watching.step(|| ProducerChange::Added(producer.into()));
         producers.facts.added = producers.facts.added.saturating_add(1);
         producers.sweep(&mut watching, now_ms);
     }
 
     /// Returns the producer records for changing them, and the parts to notify.
-    fn watched_producers(&mut self, usual: Rules) -> (&mut Producers, Watching<'_>) {
+    fn watched_producers(&mut self, usual: ProducerLimits) -> (&mut Producers, Watching<'_>) {
         let producers = self
             .producers
             .get_or_insert_with(|| Box::new(Producers::new(usual)));
@@ -88,7 +90,7 @@ impl Stream {
     }
 
     /// Sets the rules; if they differ from the current rules, all ids are dropped. Returns whether they differ.
-    pub fn set_rules(&mut self, rules: Rules, usual: Rules) -> bool {
+    pub fn set_rules(&mut self, rules: ProducerLimits, usual: ProducerLimits) -> bool {
         let known = self.producers.as_deref();
         if known.map_or(usual, |producers| producers.facts.rules) == rules {
             return false;
@@ -97,7 +99,7 @@ impl Stream {
         for (name, producer) in &producers.by_name {
             watching.changes(name, Some(producer));
         }
-        watching.step(|| Step::Cleared(producers.by_name.clone()));
+        watching.step(|| ProducerChange::Cleared(producers.by_name.clone()));
         producers.by_name.clear();
         producers.facts.rules = rules;
         true

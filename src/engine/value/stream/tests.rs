@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 
 use super::consumer::Pending;
-use super::group::{Group, UNKNOWN_READ};
+use super::group::{ConsumerGroup, UNKNOWN_READ};
 use super::id::StreamId;
-use super::node::{Item, Node};
+use super::node::{Node, StreamEntry};
 use super::piece::{ConsumerHead, StreamPiece};
-use super::producers::Rules;
+use super::producers::ProducerLimits;
 use super::trim::{Bound, References, Trimming};
-use super::{Facts, NodeLimits, Stream};
-use crate::value::{Body, Standing};
+use super::{Facts, NodeLimits, StreamValue};
+use crate::value::{CollectionBody, CollectionCursor};
 use basalt_core::alloc::slabs::Mover;
 use basalt_core::base::random::Random;
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 type Model = BTreeMap<StreamId, Fields>;
 
-impl Stream {
+impl StreamValue {
     /// Checks the invariants of the module.
     fn check_invariants(&self) {
         let mut last = None;
@@ -50,7 +50,7 @@ fn id(ms: u64, seq: u64) -> StreamId {
     StreamId::new(ms, seq)
 }
 
-fn append(stream: &mut Stream, id: StreamId, fields: &Fields, limits: NodeLimits) {
+fn append(stream: &mut StreamValue, id: StreamId, fields: &Fields, limits: NodeLimits) {
     let part = |at: usize| {
         let (name, value) = &fields[at / 2];
         if at.is_multiple_of(2) {
@@ -62,7 +62,7 @@ fn append(stream: &mut Stream, id: StreamId, fields: &Fields, limits: NodeLimits
     stream.append(id, fields.len(), part, limits);
 }
 
-fn read(item: &Item<'_>) -> (StreamId, Fields) {
+fn read(item: &StreamEntry<'_>) -> (StreamId, Fields) {
     let fields = item
         .fields()
         .map(|(name, value)| (name.to_vec(), value.to_vec()))
@@ -106,7 +106,7 @@ fn draw_bound(random: &mut Random, model: &Model) -> StreamId {
 }
 
 /// Checks that every way to read agrees with the model.
-fn compare(stream: &Stream, model: &Model, random: &mut Random) {
+fn compare(stream: &StreamValue, model: &Model, random: &mut Random) {
     stream.check_invariants();
     assert_eq!(stream.facts().length, model.len() as u64);
     assert_eq!(stream.last_entry_id(), model.keys().next_back().copied());
@@ -134,7 +134,7 @@ fn a_stream_is_a_map_of_what_was_added_and_not_deleted() {
             bytes_max: [0, 40, 300, 4096][random.index(4)],
             entries_max: [0, 1, 3, 10, 100][random.index(5)],
         };
-        let mut stream = Stream::default();
+        let mut stream = StreamValue::default();
         let mut model = Model::new();
         let mut top = StreamId::MIN;
         let mut added = 0;
@@ -197,7 +197,7 @@ fn exact(bound: Bound) -> Trimming {
     }
 }
 
-fn trim_roughly(stream: &mut Stream, model: &mut Model, random: &mut Random) {
+fn trim_roughly(stream: &mut StreamValue, model: &mut Model, random: &mut Random) {
     let left = random.below(model.len() as u64 + 3);
     let limit = random.below(30);
     let bound = if random.below(2) == 0 {
@@ -228,8 +228,8 @@ fn trim_roughly(stream: &mut Stream, model: &mut Model, random: &mut Random) {
 }
 
 /// Checks that DUMP's output recreates the same stream.
-fn rebuild(stream: &Stream, model: &Model, random: &mut Random) {
-    let mut again = Stream::default();
+fn rebuild(stream: &StreamValue, model: &Model, random: &mut Random) {
+    let mut again = StreamValue::default();
     for (master, node) in stream.nodes() {
         let node = Node::check(node.bytes().to_vec(), master).expect("a node");
         assert!(again.push_node(master, node.clone()));
@@ -244,13 +244,13 @@ fn rebuild(stream: &Stream, model: &Model, random: &mut Random) {
 
 #[test]
 fn freeing_goes_in_steps_and_ends() {
-    let mut stream = Box::new(Stream::default());
+    let mut stream = Box::new(StreamValue::default());
     let limits = NodeLimits {
         bytes_max: 0,
         entries_max: 1,
     };
     let fields = vec![(b"a".to_vec(), b"b".to_vec())];
-    let mut group = Group::new(StreamId::MIN, UNKNOWN_READ);
+    let mut group = ConsumerGroup::new(StreamId::MIN, UNKNOWN_READ);
     let (first, _) = group.see_consumer(b"first", 1);
     let (second, _) = group.see_consumer(b"second", 1);
     for ms in 1..=100 {
@@ -273,7 +273,7 @@ fn freeing_goes_in_steps_and_ends() {
 fn pending_entries_have_one_owner() {
     for seed in 0..40 {
         let mut random = Random::new(seed);
-        let mut group = Group::new(StreamId::MIN, UNKNOWN_READ);
+        let mut group = ConsumerGroup::new(StreamId::MIN, UNKNOWN_READ);
         let mut model: BTreeMap<StreamId, (u8, i64)> = BTreeMap::new();
         // Entries that no consumer owns, in the order of their return.
         let mut returned: Vec<StreamId> = Vec::new();
@@ -346,11 +346,11 @@ fn what_groups_need_is_not_trimmed() {
     };
     let fields = vec![(b"a".to_vec(), b"b".to_vec())];
     let build = || {
-        let mut stream = Stream::default();
+        let mut stream = StreamValue::default();
         for ms in 1..=6 {
             append(&mut stream, id(ms, 0), &fields, limits);
         }
-        let mut group = Group::new(StreamId::MIN, UNKNOWN_READ);
+        let mut group = ConsumerGroup::new(StreamId::MIN, UNKNOWN_READ);
         let (consumer, _) = group.see_consumer(b"c", 1);
         let read: Vec<StreamId> = (1..=5).map(|ms| id(ms, 0)).collect();
         group.deliver(stream.facts(), &read, consumer, 1, false);
@@ -360,7 +360,7 @@ fn what_groups_need_is_not_trimmed() {
         stream.groups.insert(b"g", group);
         stream
     };
-    let left = |stream: &Stream| -> Vec<u64> { stream.all().map(|item| item.id.ms).collect() };
+    let left = |stream: &StreamValue| -> Vec<u64> { stream.all().map(|item| item.id.ms).collect() };
     let acked = |bound| Trimming {
         references: References::Acknowledged,
         ..exact(bound)
@@ -401,7 +401,7 @@ fn counting_what_was_read_overflows_nowhere() {
         max_deleted_id: StreamId::MIN,
         entries_added: u64::MAX,
     };
-    let mut group = Group::new(StreamId::MIN, i64::MAX);
+    let mut group = ConsumerGroup::new(StreamId::MIN, i64::MAX);
     let (consumer, _) = group.see_consumer(b"c", 1);
     group.deliver(facts, &[id(1, 0), id(2, 0)], consumer, 1, true);
     let _ = group.lag(facts);
@@ -423,8 +423,10 @@ fn what_is_undone_leaves_nodes_facts_and_groups_as_they_were() {
             bytes_max: [0, 40, 300, 4096][random.index(4)],
             entries_max: [0, 1, 3, 10, 100][random.index(5)],
         };
-        let mut stream = Box::new(Stream::default());
-        stream.groups.insert(b"group", Group::new(StreamId::MIN, 0));
+        let mut stream = Box::new(StreamValue::default());
+        stream
+            .groups
+            .insert(b"group", ConsumerGroup::new(StreamId::MIN, 0));
         let mut top = 0;
         change(&mut stream, &mut random, &mut top, limits, 60);
         let before = stream.clone();
@@ -441,7 +443,7 @@ fn what_is_undone_leaves_nodes_facts_and_groups_as_they_were() {
         }
         stream.check_invariants();
         assert_eq!(stream.facts(), before.facts());
-        let nodes = |stream: &Stream| -> Vec<(StreamId, Vec<u8>)> {
+        let nodes = |stream: &StreamValue| -> Vec<(StreamId, Vec<u8>)> {
             let all = stream.nodes();
             all.map(|(master, node)| (master, node.bytes().to_vec()))
                 .collect()
@@ -456,7 +458,13 @@ fn what_is_undone_leaves_nodes_facts_and_groups_as_they_were() {
 }
 
 /// Makes some changes of entries and groups.
-fn change(stream: &mut Stream, random: &mut Random, top: &mut u64, limits: NodeLimits, count: u64) {
+fn change(
+    stream: &mut StreamValue,
+    random: &mut Random,
+    top: &mut u64,
+    limits: NodeLimits,
+    count: u64,
+) {
     for _ in 0..count {
         let any = id(random.below(*top + 2), 0);
         if random.below(3) == 0 {
@@ -494,7 +502,7 @@ fn change(stream: &mut Stream, random: &mut Random, top: &mut u64, limits: NodeL
             14 => stream.groups.forget(any),
             _ => {
                 let name = random.below(3).to_string();
-                let group = Group::new(any, UNKNOWN_READ);
+                let group = ConsumerGroup::new(any, UNKNOWN_READ);
                 match random.below(2) {
                     0 => stream.groups.insert(name.as_bytes(), group),
                     _ => {
@@ -507,14 +515,14 @@ fn change(stream: &mut Stream, random: &mut Random, top: &mut u64, limits: NodeL
 }
 
 /// Changes the producer records, under rules by which ids are added and dropped fast.
-fn change_producers(stream: &mut Stream, random: &mut Random, entry: StreamId) {
-    let usual = Rules {
+fn change_producers(stream: &mut StreamValue, random: &mut Random, entry: StreamId) {
+    let usual = ProducerLimits {
         seconds: 20,
         each_max: 3,
     };
     match random.below(12) {
         0 => {
-            let rules = Rules {
+            let rules = ProducerLimits {
                 each_max: random.below(4) + 1,
                 ..usual
             };
@@ -537,15 +545,15 @@ fn change_producers(stream: &mut Stream, random: &mut Random, entry: StreamId) {
 
 #[test]
 fn ids_of_producers_are_remembered_for_their_time_and_no_more_than_asked_for() {
-    let usual = Rules {
+    let usual = ProducerLimits {
         seconds: 10,
         each_max: 2,
     };
-    let mut stream = Stream::default();
+    let mut stream = StreamValue::default();
     for (name, entry) in [(b"one", 1_000), (b"two", 2_000)] {
         stream.remember(b"p", name, id(entry, 0), usual, entry);
     }
-    let found = |stream: &Stream, name: &[u8], now_ms| stream.added_before(b"p", name, now_ms);
+    let found = |stream: &StreamValue, name: &[u8], now_ms| stream.added_before(b"p", name, now_ms);
     assert_eq!(found(&stream, b"one", 10_999), Some(id(1_000, 0)));
     assert_eq!(found(&stream, b"one", 11_000), None);
     assert_eq!(found(&stream, b"two", 11_000), Some(id(2_000, 0)));
@@ -566,7 +574,7 @@ fn ids_of_producers_are_remembered_for_their_time_and_no_more_than_asked_for() {
     assert_eq!(producers.facts().added, 7);
     assert!(!stream.set_rules(usual, usual));
     assert!(stream.set_rules(
-        Rules {
+        ProducerLimits {
             seconds: 9,
             ..usual
         },
@@ -581,13 +589,13 @@ fn a_stream_of_which_everything_moves_is_what_it_was() {
         bytes_max: 4096,
         entries_max: 5,
     };
-    let mut stream = Stream::default();
+    let mut stream = StreamValue::default();
     for number in 1..=5_000 {
         let fields = vec![(b"item".to_vec(), format!("value {number}").into_bytes())];
         append(&mut stream, id(number, 0), &fields, limits);
     }
     for name in [b"one", b"two"] {
-        let mut group = Group::new(StreamId::MIN, 0);
+        let mut group = ConsumerGroup::new(StreamId::MIN, 0);
         for number in 0..40 {
             group.add_consumer(format!("consumer {number}").as_bytes(), 1);
         }
@@ -610,18 +618,18 @@ fn a_stream_of_which_everything_moves_is_what_it_was() {
     }
     let before = stream.clone();
     let mut mover = Mover::of_everything();
-    let (mut from, mut slices) = (Standing::default(), 0);
+    let (mut from, mut slices) = (CollectionCursor::default(), 0);
     loop {
         from = stream.relocate_some(from, 100, &mut mover);
         stream.check_invariants();
         slices += 1;
-        if from == Standing::default() {
+        if from == CollectionCursor::default() {
             break;
         }
     }
     assert!(slices > 10 + 2 * (30 + 40), "{slices}");
     assert_eq!(stream.facts, before.facts);
-    let nodes = |stream: &Stream| -> Vec<(StreamId, Vec<u8>)> {
+    let nodes = |stream: &StreamValue| -> Vec<(StreamId, Vec<u8>)> {
         stream
             .nodes()
             .map(|(master, node)| (master, node.bytes().to_vec()))
@@ -629,7 +637,7 @@ fn a_stream_of_which_everything_moves_is_what_it_was() {
     };
     assert_eq!(nodes(&stream), nodes(&before));
     for ((name, group), (_, model)) in stream.groups.iter().zip(before.groups.iter()) {
-        let pending = |group: &Group| -> Vec<_> {
+        let pending = |group: &ConsumerGroup| -> Vec<_> {
             group
                 .pending_between(StreamId::MIN, StreamId::MAX)
                 .collect()
@@ -639,7 +647,7 @@ fn a_stream_of_which_everything_moves_is_what_it_was() {
 }
 
 /// Returns a stream as pieces.
-fn pieces(stream: &Stream) -> Vec<String> {
+fn pieces(stream: &StreamValue) -> Vec<String> {
     let mut all = Vec::new();
     let mut show = |piece: StreamPiece<'_>| all.push(text_of(piece));
     for (master, node) in stream.nodes() {
@@ -701,7 +709,7 @@ fn text_of(piece: StreamPiece<'_>) -> String {
 }
 
 /// Changes the read state of groups.
-fn change_groups(stream: &mut Stream, random: &mut Random, top: u64, count: u64) {
+fn change_groups(stream: &mut StreamValue, random: &mut Random, top: u64, count: u64) {
     for _ in 0..count {
         let name = random.below(3).to_string();
         let consumer = random.below(3).to_string();
@@ -749,7 +757,7 @@ fn what_was_at_the_cut_is_shown_whatever_changes() {
             bytes_max: [0, 40, 300, 4096][random.index(4)],
             entries_max: [0, 1, 3, 10, 100][random.index(5)],
         };
-        let mut stream = Box::new(Stream::default());
+        let mut stream = Box::new(StreamValue::default());
         let mut top = 0;
         for _ in 0..random.below(8) {
             change(&mut stream, &mut random, &mut top, limits, 12);
@@ -757,7 +765,7 @@ fn what_was_at_the_cut_is_shown_whatever_changes() {
         }
         let expected = pieces(&stream);
         let mut shown = Vec::new();
-        Stream::begin_cut(&mut stream);
+        StreamValue::begin_cut(&mut stream);
         let ends_early = seed % 5 == 0;
         for step in 0..random.below(40) {
             let count = random.below(6);
@@ -771,18 +779,18 @@ fn what_was_at_the_cut_is_shown_whatever_changes() {
                 stream.undo(&journal);
             }
             if ends_early && step > 10 {
-                Stream::forget_cut(&mut stream, 1);
+                StreamValue::forget_cut(&mut stream, 1);
             } else if random.below(3) == 0 {
                 let budget = random.index(6);
-                Stream::show_cut(&mut stream, budget, &mut |piece| shown.push(text_of(piece)));
+                StreamValue::show_cut(&mut stream, budget, &mut |piece| shown.push(text_of(piece)));
             }
             stream.check_invariants();
         }
         let now = pieces(&stream);
         if ends_early {
-            while Stream::forget_cut(&mut stream, 1) {}
+            while StreamValue::forget_cut(&mut stream, 1) {}
         } else {
-            while Stream::show_cut(&mut stream, 3, &mut |piece| shown.push(text_of(piece))) {}
+            while StreamValue::show_cut(&mut stream, 3, &mut |piece| shown.push(text_of(piece))) {}
             assert_eq!(shown, expected, "seed {seed}");
         }
         assert!(!stream.is_cut() && stream.groups.gone.is_none());

@@ -4,8 +4,8 @@
 //! that node. The module knows nothing of the commands that use it.
 
 use super::id::StreamId;
-use super::node::{Mark, Node};
-use super::{Groups, Stream};
+use super::node::{EntryFlags, Node};
+use super::{Groups, StreamValue};
 
 /// The bound to which a stream is trimmed (`MAXLEN` or `MINID`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Trimming {
     pub references: References,
 }
 
-impl Stream {
+impl StreamValue {
     /// Removes entries beyond the bound. Returns the number of deleted entries.
     pub fn trim(&mut self, trimming: Trimming) -> u64 {
         let mut deleted = 0;
@@ -116,7 +116,7 @@ fn trim_node(
     groups: &mut Groups,
 ) -> u64 {
     let needed_from = groups.needed_from();
-    let mut marks: Vec<Mark> = Vec::new();
+    let mut marks: Vec<EntryFlags> = Vec::new();
     for item in node.items(master, false) {
         let is_behind = matches!(trimming.bound, Bound::Id(id) if item.id >= id);
         if is_behind || marks.len() as u64 >= left {

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use maud::{Markup, PreEscaped, html};
 
-use super::lines::Span;
+use super::lines::ChartSpan;
 use super::{HEIGHT, WIDTH, ages, framed, time_us};
-use crate::telemetry::history::{CLASSES, History, class_bound_ns};
+use crate::telemetry::history::{CLASSES, MetricsHistory, class_bound_ns};
 
 /// Columns of the map.
 const COLUMNS: usize = 60;
@@ -19,7 +19,7 @@ const STRENGTHS: usize = 6;
 const ROWS_MIN: usize = 6;
 
 /// Draws the map.
-pub(crate) fn draw(history: &History, span: Span, now_s: u64) -> Markup {
+pub(crate) fn draw(history: &MetricsHistory, span: ChartSpan, now_s: u64) -> Markup {
     let since_s = now_s.saturating_sub(span.seconds);
     let mut cells = vec![[0.0_f64; CLASSES]; COLUMNS];
     history.each(span.step, since_s, |point| {

@@ -5,48 +5,48 @@ use std::fmt::Write as _;
 use maud::{Markup, PreEscaped, html};
 
 use super::{HEIGHT, WIDTH, ages, ceiling, framed, shown};
-use crate::telemetry::history::series::{self, Fold, SERIES, Unit};
-use crate::telemetry::history::{History, Step};
+use crate::telemetry::history::series::{self, Fold, SERIES, SeriesUnit};
+use crate::telemetry::history::{HistoryResolution, MetricsHistory};
 
 /// Columns of a chart; the seconds or minutes within a column become one point.
 const COLUMNS: usize = 240;
 
 /// A selectable time span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
+pub(crate) struct ChartSpan {
     /// The name in addresses.
     pub(crate) name: &'static str,
     /// The title on a page.
     pub(crate) title: &'static str,
     pub(crate) seconds: u64,
-    pub(crate) step: Step,
+    pub(crate) step: HistoryResolution,
 }
 
 /// The selectable time spans.
-pub(crate) static SPANS: [Span; 3] = [
-    Span {
+pub(crate) static SPANS: [ChartSpan; 3] = [
+    ChartSpan {
         name: "5m",
         title: "5 minutes",
         seconds: 300,
-        step: Step::Second,
+        step: HistoryResolution::Second,
     },
-    Span {
+    ChartSpan {
         name: "1h",
         title: "1 hour",
         seconds: 3_600,
-        step: Step::Second,
+        step: HistoryResolution::Second,
     },
-    Span {
+    ChartSpan {
         name: "1d",
         title: "1 day",
         seconds: 86_400,
-        step: Step::Minute,
+        step: HistoryResolution::Minute,
     },
 ];
 
 /// A line: a series, and its label in the legend.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Line {
+pub(crate) struct ChartSeries {
     pub(crate) series: &'static str,
     pub(crate) label: &'static str,
 }
@@ -56,8 +56,8 @@ pub(crate) struct Line {
 pub(crate) struct Chart {
     /// Text alternative for viewers who cannot see it.
     pub(crate) says: &'static str,
-    pub(crate) unit: Unit,
-    pub(crate) lines: &'static [Line],
+    pub(crate) unit: SeriesUnit,
+    pub(crate) lines: &'static [ChartSeries],
     /// Whether the vertical scale is logarithmic.
     pub(crate) is_logarithmic: bool,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Chart {
 type Points = Vec<(usize, f64)>;
 
 /// Draws the chart, with a legend that has the latest values.
-pub(crate) fn draw(chart: &Chart, history: &History, span: Span, now_s: u64) -> Markup {
+pub(crate) fn draw(chart: &Chart, history: &MetricsHistory, span: ChartSpan, now_s: u64) -> Markup {
     let all: Vec<(Points, Option<f64>)> = chart
         .lines
         .iter()
@@ -132,7 +132,12 @@ pub(crate) fn draw(chart: &Chart, history: &History, span: Span, now_s: u64) -> 
 }
 
 /// Returns the points of a series, and its latest value if that is recent.
-fn points(name: &str, history: &History, span: Span, now_s: u64) -> (Points, Option<f64>) {
+fn points(
+    name: &str,
+    history: &MetricsHistory,
+    span: ChartSpan,
+    now_s: u64,
+) -> (Points, Option<f64>) {
     let Some(index) = series::find(name) else {
         return (Points::new(), None);
     };
@@ -154,9 +159,11 @@ fn points(name: &str, history: &History, span: Span, now_s: u64) -> (Points, Opt
         *count += 1;
     });
     let mut latest = None;
-    history.each(Step::Second, now_s.saturating_sub(5), |point| {
-        latest = point.value(index)
-    });
+    history.each(
+        HistoryResolution::Second,
+        now_s.saturating_sub(5),
+        |point| latest = point.value(index),
+    );
     let found = sums.iter().enumerate().filter(|(_, (_, count))| *count > 0);
     let value = |(column, (sum, count)): (usize, &(f64, u32))| match is_worst {
         true => (column, *sum),
@@ -206,7 +213,7 @@ impl Scale {
         (HEIGHT - part.clamp(0.0, 1.0) * (HEIGHT - 4.0) - 2.0).round()
     }
 
-    fn labels(&self, unit: Unit) -> Vec<String> {
+    fn labels(&self, unit: SeriesUnit) -> Vec<String> {
         let middle = (self.low + self.high) / 2.0;
         [self.high, middle, self.low]
             .map(|value| match self.is_logarithmic {
@@ -276,13 +283,13 @@ mod tests {
     fn a_scale_by_logarithm_has_whole_powers_at_its_ends() {
         let chart = Chart {
             says: "",
-            unit: Unit::Microseconds,
+            unit: SeriesUnit::Microseconds,
             lines: &[],
             is_logarithmic: true,
         };
         let scale = Scale::of([3.0, 40_000.0].into_iter(), &chart);
         assert_eq!(
-            scale.labels(Unit::Microseconds),
+            scale.labels(SeriesUnit::Microseconds),
             ["100 ms", "316 µs", "1 µs"]
         );
         assert!(scale.y(3.0) > scale.y(40_000.0));

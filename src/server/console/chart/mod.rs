@@ -9,22 +9,22 @@ pub(super) mod lines;
 
 use maud::{Markup, html};
 
-use crate::telemetry::history::series::Unit;
+use crate::telemetry::history::series::SeriesUnit;
 
 /// Units of a chart, horizontally and vertically.
 const WIDTH: f64 = 1_000.0;
 const HEIGHT: f64 = 300.0;
 
 /// Formats a figure with its unit, short enough for a label.
-pub(super) fn shown(value: f64, unit: Unit) -> String {
+pub(super) fn shown(value: f64, unit: SeriesUnit) -> String {
     match unit {
-        Unit::Bytes => bytes(value),
-        Unit::BytesPerSecond => format!("{}/s", bytes(value)),
-        Unit::Microseconds => time_us(value),
-        Unit::Seconds => format!("{} s", number(value)),
-        Unit::Percent => format!("{} %", number(value)),
-        Unit::PerSecond => format!("{}/s", number(value)),
-        Unit::Count => number(value),
+        SeriesUnit::Bytes => bytes(value),
+        SeriesUnit::BytesPerSecond => format!("{}/s", bytes(value)),
+        SeriesUnit::Microseconds => time_us(value),
+        SeriesUnit::Seconds => format!("{} s", number(value)),
+        SeriesUnit::Percent => format!("{} %", number(value)),
+        SeriesUnit::PerSecond => format!("{}/s", number(value)),
+        SeriesUnit::Count => number(value),
     }
 }
 
@@ -82,12 +82,12 @@ fn digits(value: f64) -> String {
 }
 
 /// Returns the upper end of a scale for values up to `value`: the next of 1, 2, 2.5 and 5 times a power.
-fn ceiling(value: f64, unit: Unit) -> f64 {
+fn ceiling(value: f64, unit: SeriesUnit) -> f64 {
     if value <= 0.0 {
         return 1.0;
     }
     let base: f64 = match unit {
-        Unit::Bytes | Unit::BytesPerSecond => 1_024.0,
+        SeriesUnit::Bytes | SeriesUnit::BytesPerSecond => 1_024.0,
         _ => 1_000.0,
     };
     let whole = base.powf((value.ln() / base.ln()).floor());
@@ -100,7 +100,7 @@ fn ceiling(value: f64, unit: Unit) -> f64 {
         .find(|end| *end >= value);
     let end = found.unwrap_or(whole * base);
     // A percentage never exceeds 100.
-    if unit == Unit::Percent && end > 50.0 && value <= 100.0 {
+    if unit == SeriesUnit::Percent && end > 50.0 && value <= 100.0 {
         100.0
     } else {
         end
@@ -136,14 +136,14 @@ mod tests {
 
     #[test]
     fn figures_are_short_and_have_their_unit() {
-        assert_eq!(shown(0.0, Unit::PerSecond), "0/s");
-        assert_eq!(shown(1_234_567.0, Unit::PerSecond), "1.23 M/s");
-        assert_eq!(shown(999.6, Unit::Count), "1 k");
-        assert_eq!(shown(1_023.0, Unit::Bytes), "1023 B");
-        assert_eq!(shown(3.5 * 1_048_576.0, Unit::Bytes), "3.5 MiB");
-        assert_eq!(shown(12.34, Unit::Microseconds), "12.3 µs");
-        assert_eq!(shown(2_500_000.0, Unit::Microseconds), "2.5 s");
-        assert_eq!(shown(97.123, Unit::Percent), "97.1 %");
+        assert_eq!(shown(0.0, SeriesUnit::PerSecond), "0/s");
+        assert_eq!(shown(1_234_567.0, SeriesUnit::PerSecond), "1.23 M/s");
+        assert_eq!(shown(999.6, SeriesUnit::Count), "1 k");
+        assert_eq!(shown(1_023.0, SeriesUnit::Bytes), "1023 B");
+        assert_eq!(shown(3.5 * 1_048_576.0, SeriesUnit::Bytes), "3.5 MiB");
+        assert_eq!(shown(12.34, SeriesUnit::Microseconds), "12.3 µs");
+        assert_eq!(shown(2_500_000.0, SeriesUnit::Microseconds), "2.5 s");
+        assert_eq!(shown(97.123, SeriesUnit::Percent), "97.1 %");
         assert_eq!(duration(59), "59 s");
         assert_eq!(duration(90_061), "1 d 1 h");
     }
@@ -151,14 +151,14 @@ mod tests {
     #[test]
     fn a_scale_ends_at_a_round_figure_that_all_values_fit_under() {
         for (value, unit, end) in [
-            (0.0, Unit::Count, 1.0),
-            (0.3, Unit::Count, 0.5),
-            (7.0, Unit::Count, 10.0),
-            (101.0, Unit::PerSecond, 200.0),
-            (99.0, Unit::Percent, 100.0),
-            (140.0, Unit::Percent, 200.0),
-            (1_500_000.0, Unit::Bytes, 2_097_152.0),
-            (600_000.0, Unit::Bytes, 1_048_576.0),
+            (0.0, SeriesUnit::Count, 1.0),
+            (0.3, SeriesUnit::Count, 0.5),
+            (7.0, SeriesUnit::Count, 10.0),
+            (101.0, SeriesUnit::PerSecond, 200.0),
+            (99.0, SeriesUnit::Percent, 100.0),
+            (140.0, SeriesUnit::Percent, 200.0),
+            (1_500_000.0, SeriesUnit::Bytes, 2_097_152.0),
+            (600_000.0, SeriesUnit::Bytes, 1_048_576.0),
         ] {
             let found = ceiling(value, unit);
             assert!((found - end).abs() < 1e-6 * end, "{value}: {found}");

@@ -27,7 +27,7 @@ const SEARCH_CHARS_MAX: usize = 64;
 
 /// A connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
+pub(crate) struct ClientRow {
     pub(crate) id: u64,
     pub(crate) address: String,
     pub(crate) name: String,
@@ -46,18 +46,18 @@ pub(crate) struct Row {
 }
 
 /// A column by which connections can be sorted.
-pub(crate) struct Column {
+pub(crate) struct ClientColumn {
     /// The name in addresses and in the API.
     pub(crate) name: &'static str,
     /// The title on a page.
     pub(crate) title: &'static str,
     /// Whether the column's values are numbers.
     pub(crate) is_number: bool,
-    compare: fn(&Row, &Row) -> Ordering,
+    compare: fn(&ClientRow, &ClientRow) -> Ordering,
 }
 
 /// The columns, in display order.
-pub(crate) static COLUMNS: [Column; 14] = [
+pub(crate) static COLUMNS: [ClientColumn; 14] = [
     number("id", "ID", |one, other| one.id.cmp(&other.id)),
     column("address", "Address", |one, other| {
         one.address.cmp(&other.address)
@@ -93,9 +93,9 @@ pub(crate) static COLUMNS: [Column; 14] = [
 const fn column(
     name: &'static str,
     title: &'static str,
-    compare: fn(&Row, &Row) -> Ordering,
-) -> Column {
-    Column {
+    compare: fn(&ClientRow, &ClientRow) -> Ordering,
+) -> ClientColumn {
+    ClientColumn {
         name,
         title,
         is_number: false,
@@ -106,9 +106,9 @@ const fn column(
 const fn number(
     name: &'static str,
     title: &'static str,
-    compare: fn(&Row, &Row) -> Ordering,
-) -> Column {
-    Column {
+    compare: fn(&ClientRow, &ClientRow) -> Ordering,
+) -> ClientColumn {
+    ClientColumn {
         is_number: true,
         ..column(name, title, compare)
     }
@@ -116,7 +116,7 @@ const fn number(
 
 /// A query for connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct ClientQuery {
     pub(crate) search: String,
     pub(crate) sort: &'static str,
     pub(crate) descends: bool,
@@ -125,12 +125,12 @@ pub(crate) struct Asked {
     pub(crate) rows: usize,
 }
 
-impl Asked {
+impl ClientQuery {
     /// Parses a query string; invalid parts are ignored.
-    pub(crate) fn of(query: &Query) -> Asked {
+    pub(crate) fn of(query: &Query) -> ClientQuery {
         let sort = query.get("sort").unwrap_or_default();
         let column = COLUMNS.iter().find(|column| column.name == sort);
-        Asked {
+        ClientQuery {
             search: query
                 .get("search")
                 .unwrap_or_default()
@@ -147,25 +147,25 @@ impl Asked {
 
 /// A page of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub(crate) asked: Asked,
+pub(crate) struct ClientPage {
+    pub(crate) asked: ClientQuery,
     /// Number of all connections.
     pub(crate) all: usize,
     /// Number of connections that match the search.
     pub(crate) matching: usize,
     pub(crate) pages: usize,
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<ClientRow>,
 }
 
 /// Returns the requested page of connections, or the last one if there are fewer.
-pub(crate) fn find(view: &View<'_>, mut asked: Asked) -> Found {
+pub(crate) fn find(view: &View<'_>, mut asked: ClientQuery) -> ClientPage {
     let clients = view.service.clients().all();
     let sees = view.viewer.sees(Sight::Clients);
     let now_ms = clock::unix_ms();
     let all = clients.len();
     let rows = clients.iter().map(|client| row(client, sees, now_ms));
     let search = asked.search.to_lowercase();
-    let is_wanted = |row: &Row| {
+    let is_wanted = |row: &ClientRow| {
         let fields = [
             &row.address,
             &row.name,
@@ -176,7 +176,7 @@ pub(crate) fn find(view: &View<'_>, mut asked: Asked) -> Found {
         let has = |field: &&String| field.to_lowercase().contains(&search);
         search.is_empty() || fields.iter().any(has) || row.id.to_string() == search
     };
-    let mut rows: Vec<Row> = rows.filter(is_wanted).collect();
+    let mut rows: Vec<ClientRow> = rows.filter(is_wanted).collect();
     let column = COLUMNS.iter().find(|column| column.name == asked.sort);
     let column = column.unwrap_or(&COLUMNS[0]);
     rows.sort_by(|one, other| {
@@ -192,7 +192,7 @@ pub(crate) fn find(view: &View<'_>, mut asked: Asked) -> Found {
     asked.page = asked.page.min(pages);
     let first = (asked.page - 1) * asked.rows;
     let rows = rows.into_iter().skip(first).take(asked.rows).collect();
-    Found {
+    ClientPage {
         asked,
         all,
         matching,
@@ -201,7 +201,7 @@ pub(crate) fn find(view: &View<'_>, mut asked: Asked) -> Found {
     }
 }
 
-fn row(client: &Arc<Shared>, sees: bool, now_ms: u64) -> Row {
+fn row(client: &Arc<Shared>, sees: bool, now_ms: u64) -> ClientRow {
     let seconds = |since_ms: u64| now_ms.saturating_sub(since_ms) / 1_000;
     let labels = client.labels();
     let hidden = |text: String| match sees {
@@ -216,7 +216,7 @@ fn row(client: &Arc<Shared>, sees: bool, now_ms: u64) -> Row {
     let last = usize::from(client.last_command.load(Relaxed));
     let pushed = client.mailbox().map_or(0, Mailbox::bytes);
     let all = registry().all();
-    Row {
+    ClientRow {
         id: client.id,
         address: hidden(name(client.address.as_bytes())),
         name: hidden(name(&labels.name)),
@@ -240,10 +240,10 @@ fn row(client: &Arc<Shared>, sees: bool, now_ms: u64) -> Row {
     }
 }
 
-impl Found {
+impl ClientPage {
     /// Formats the page as JSON.
     pub(crate) fn json(&self) -> Value {
-        let row = |row: &Row| {
+        let row = |row: &ClientRow| {
             json!({
                 "id": row.id, "address": row.address, "name": row.name, "user": row.user, "library": row.library,
                 "age": row.age_s, "idle": row.idle_s, "flags": row.flags, "db": row.db, "command": row.command,

@@ -12,7 +12,7 @@ use basalt_commands::command::host::cluster::{LinkDirection, LinkView};
 
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Node {
+pub(crate) struct NodeFacts {
     pub(crate) id: String,
     pub(crate) address: String,
     pub(crate) is_myself: bool,
@@ -33,17 +33,17 @@ pub(crate) struct Node {
 
 /// The cluster as seen by this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct ClusterOverview {
     pub(crate) is_up: bool,
     pub(crate) epoch: u64,
     pub(crate) assigned: u16,
     pub(crate) links_to: usize,
     pub(crate) links_from: usize,
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) nodes: Vec<NodeFacts>,
 }
 
 /// Returns the current view; `None` if there is no cluster.
-pub(crate) fn seen(view: &View<'_>) -> Option<Seen> {
+pub(crate) fn seen(view: &View<'_>) -> Option<ClusterOverview> {
     let cluster = view.service.cluster()?;
     let (map, links) = (cluster.view(), cluster.links());
     let sees = view.viewer.sees(Sight::Clients);
@@ -52,9 +52,9 @@ pub(crate) fn seen(view: &View<'_>) -> Option<Seen> {
         let of_node = links.iter().filter(|link| link.node == node.id);
         describe(&map, node, sees, now_ms, of_node.count())
     };
-    let mut nodes: Vec<Node> = map.nodes.iter().map(node).collect();
+    let mut nodes: Vec<NodeFacts> = map.nodes.iter().map(node).collect();
     nodes.sort_by_key(|node| node.ranges.first().copied().unwrap_or((u16::MAX, 0)));
-    Some(Seen {
+    Some(ClusterOverview {
         is_up: map.is_up,
         epoch: map.current_epoch,
         assigned: nodes.iter().map(|node| node.slots).sum(),
@@ -68,11 +68,11 @@ fn is_to(link: &LinkView) -> bool {
     link.direction == LinkDirection::To
 }
 
-fn describe(map: &ClusterMap, node: &NodeView, sees: bool, now_ms: u64, links: usize) -> Node {
+fn describe(map: &ClusterMap, node: &NodeView, sees: bool, now_ms: u64, links: usize) -> NodeFacts {
     let has = |flag: NodeFlags| node.flags.any(flag);
     let id = String::from_utf8_lossy(node.id.as_bytes()).into_owned();
     let primary = node.primary.and_then(|at| map.nodes.get(usize::from(at)));
-    Node {
+    NodeFacts {
         address: match sees {
             true => format!(
                 "{}:{}",
@@ -103,10 +103,10 @@ fn describe(map: &ClusterMap, node: &NodeView, sees: bool, now_ms: u64, links: u
     }
 }
 
-impl Seen {
+impl ClusterOverview {
     /// Formats the view as JSON.
     pub(crate) fn json(&self) -> Value {
-        let node = |node: &Node| {
+        let node = |node: &NodeFacts| {
             json!({
                 "id": node.id, "address": node.address, "myself": node.is_myself, "role": node.role,
                 "state": node.state, "primary": node.primary, "slots": node.slots, "ranges": node.ranges,

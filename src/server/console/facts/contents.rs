@@ -21,7 +21,7 @@ const DRAWS: usize = 8;
 
 /// One type's share of the data.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Part {
+pub(crate) struct DataTypeShare {
     pub(crate) name: &'static str,
     pub(crate) keys: f64,
     pub(crate) bytes: f64,
@@ -29,20 +29,20 @@ pub(crate) struct Part {
 
 /// The composition of memory.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Contents {
+pub(crate) struct MemoryComposition {
     /// Keys sampled.
     pub(crate) looked_at: u64,
     pub(crate) bytes: u64,
-    pub(crate) types: Vec<Part>,
+    pub(crate) types: Vec<DataTypeShare>,
 }
 
 #[derive(Default)]
-struct Sums {
+struct DataTypeSums {
     looked_at: u64,
     types: HashMap<&'static str, (f64, f64)>,
 }
 
-impl Sums {
+impl DataTypeSums {
     fn add(&mut self, type_name: &'static str, keys: f64, bytes: f64) {
         self.looked_at += 1;
         let of_type = self.types.entry(type_name).or_default();
@@ -51,8 +51,8 @@ impl Sums {
     }
 }
 
-fn draw(service: &dyn Observed) -> Sums {
-    let mut sums = Sums::default();
+fn draw(service: &dyn Observed) -> DataTypeSums {
+    let mut sums = DataTypeSums::default();
     let shards = service.all_published().len();
     let count = shards.min(SHARDS_MAX);
     let first = Random::from_system().index(shards.max(1));
@@ -73,10 +73,10 @@ fn draw(service: &dyn Observed) -> Sums {
 }
 
 /// Returns the composition of memory.
-pub(crate) fn contents(view: &View<'_>) -> Contents {
+pub(crate) fn contents(view: &View<'_>) -> MemoryComposition {
     let sums = draw(view.service);
     let bytes = used_bytes(view.service);
-    Contents {
+    MemoryComposition {
         looked_at: sums.looked_at,
         bytes,
         types: parts(sums.types, bytes),
@@ -91,9 +91,9 @@ pub(crate) fn used_bytes(service: &dyn Observed) -> u64 {
 }
 
 /// Returns the parts by size, largest first, scaled to the total bytes; so they must be complete.
-fn parts(sums: HashMap<&'static str, (f64, f64)>, bytes: u64) -> Vec<Part> {
-    let part = |(name, (keys, bytes))| Part { name, keys, bytes };
-    let mut parts: Vec<Part> = sums.into_iter().map(part).collect();
+fn parts(sums: HashMap<&'static str, (f64, f64)>, bytes: u64) -> Vec<DataTypeShare> {
+    let part = |(name, (keys, bytes))| DataTypeShare { name, keys, bytes };
+    let mut parts: Vec<DataTypeShare> = sums.into_iter().map(part).collect();
     let total: f64 = parts.iter().map(|part| part.bytes).sum();
     for part in &mut parts {
         part.bytes *= bytes as f64 / total.max(1.0);
@@ -102,10 +102,10 @@ fn parts(sums: HashMap<&'static str, (f64, f64)>, bytes: u64) -> Vec<Part> {
     parts
 }
 
-impl Contents {
+impl MemoryComposition {
     /// Formats the contents as JSON.
     pub(crate) fn json(&self) -> Value {
-        let part = |part: &Part| json!({ "name": part.name, "keys": part.keys.round(), "bytes": part.bytes.round() });
+        let part = |part: &DataTypeShare| json!({ "name": part.name, "keys": part.keys.round(), "bytes": part.bytes.round() });
         json!({
             "looked_at": self.looked_at,
             "bytes": self.bytes,

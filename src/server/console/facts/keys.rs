@@ -12,7 +12,7 @@ pub(crate) const KEYS_MAX: usize = 100;
 
 /// A key with its share of the total.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Share {
+pub(crate) struct KeyShare {
     pub(crate) key: String,
     pub(crate) percent: f64,
     pub(crate) weight: u64,
@@ -20,27 +20,27 @@ pub(crate) struct Share {
 
 /// Keys with the most recent uses and bytes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Hot {
+pub(crate) struct HotKeyRanking {
     /// One in this many commands is sampled.
     pub(crate) interval: u32,
     pub(crate) uses: u64,
     pub(crate) bytes: u64,
-    pub(crate) by_uses: Vec<Share>,
-    pub(crate) by_bytes: Vec<Share>,
+    pub(crate) by_uses: Vec<KeyShare>,
+    pub(crate) by_bytes: Vec<KeyShare>,
 }
 
 /// Returns the recent hot keys, with the names that the viewer may see.
-pub(crate) fn hot(view: &View<'_>, count: usize) -> Hot {
+pub(crate) fn hot(view: &View<'_>, count: usize) -> HotKeyRanking {
     let top = view.service.telemetry().hot_keys.top(count.min(KEYS_MAX));
-    let shares = |keys: &[(Vec<u8>, u64)], total: u64| -> Vec<Share> {
-        let share = |(key, weight): &(Vec<u8>, u64)| Share {
+    let shares = |keys: &[(Vec<u8>, u64)], total: u64| -> Vec<KeyShare> {
+        let share = |(key, weight): &(Vec<u8>, u64)| KeyShare {
             key: shown(view, Sight::HotKeys, key, None),
             percent: 100.0 * *weight as f64 / total.max(1) as f64,
             weight: *weight,
         };
         keys.iter().map(share).collect()
     };
-    Hot {
+    HotKeyRanking {
         interval: top.interval,
         uses: top.commands,
         bytes: top.bytes,
@@ -57,11 +57,11 @@ pub(crate) fn shown(view: &View<'_>, sight: Sight, key: &[u8], db: Option<usize>
     }
 }
 
-impl Hot {
+impl HotKeyRanking {
     /// Formats the keys as JSON.
     pub(crate) fn json(&self) -> Value {
-        let list = |shares: &[Share]| -> Vec<Value> {
-            let share = |share: &Share| json!({ "key": share.key, "weight": share.weight, "percent": share.percent });
+        let list = |shares: &[KeyShare]| -> Vec<Value> {
+            let share = |share: &KeyShare| json!({ "key": share.key, "weight": share.weight, "percent": share.percent });
             shares.iter().map(share).collect()
         };
         json!({

@@ -7,14 +7,14 @@ use super::super::view::View;
 use super::super::viewer::Sight;
 use super::contents::used_bytes;
 use super::name;
-use crate::telemetry::prefixes::{self, Estimate, Prefix};
+use crate::telemetry::prefixes::{self, Prefix, SampledEstimate};
 
 /// Maximum number of prefixes shown.
 const SHOWN: usize = 20;
 
 /// A prefix.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Row {
+pub(crate) struct PrefixRow {
     /// The prefix as plain text; empty for keys without a prefix.
     pub(crate) name: String,
     pub(crate) figures: Prefix,
@@ -22,7 +22,7 @@ pub(crate) struct Row {
 
 /// The prefix report for a viewer.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Prefixes {
+pub(crate) struct PrefixReport {
     /// The delimiter behind each part of a key. If empty, prefixes are disabled.
     pub(crate) delimiter: String,
     /// Entries sampled.
@@ -32,7 +32,7 @@ pub(crate) struct Prefixes {
     /// Bytes of all keys and values.
     pub(crate) bytes: u64,
     /// The most notable prefixes, in descending order.
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<PrefixRow>,
     /// Number of further prefixes that the viewer may see.
     pub(crate) others: usize,
     /// Whether there are prefixes that the viewer may not see.
@@ -40,7 +40,7 @@ pub(crate) struct Prefixes {
 }
 
 /// Returns the prefixes; `None` if the viewer may see no names.
-pub(crate) fn prefixes(view: &View<'_>) -> Option<Prefixes> {
+pub(crate) fn prefixes(view: &View<'_>) -> Option<PrefixReport> {
     if !view.viewer.sees(Sight::BigKeys) {
         return None;
     }
@@ -52,11 +52,11 @@ pub(crate) fn prefixes(view: &View<'_>) -> Option<Prefixes> {
         .collect();
     let visible = seen.len();
     seen.truncate(SHOWN);
-    let row = |figures: Prefix| Row {
+    let row = |figures: Prefix| PrefixRow {
         name: name(&figures.name),
         figures,
     };
-    Some(Prefixes {
+    Some(PrefixReport {
         delimiter: name(&report.rule.delimiter),
         drawn: report.drawn,
         sample: report.sample,
@@ -67,13 +67,13 @@ pub(crate) fn prefixes(view: &View<'_>) -> Option<Prefixes> {
     })
 }
 
-impl Prefixes {
+impl PrefixReport {
     /// Formats the report as JSON: figures with their errors.
     pub(crate) fn json(&self) -> Value {
-        let row = |row: &Row| {
+        let row = |row: &PrefixRow| {
             let mut fields = Map::new();
             fields.insert("name".to_owned(), json!(row.name));
-            let mut add = |name: &str, estimate: Option<Estimate>, digits: i32| {
+            let mut add = |name: &str, estimate: Option<SampledEstimate>, digits: i32| {
                 let scale = 10_f64.powi(digits);
                 let rounded = |value: f64| (value * scale).round() / scale;
                 let value = estimate.map(|estimate| rounded(estimate.value));

@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use super::super::view::View;
 use super::super::viewer::Sight;
 use super::{HIDDEN, name};
-use crate::telemetry::replication::Facts;
+use crate::telemetry::replication::ReplicationFacts;
 
 /// A replica of this server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Replica {
+pub(crate) struct ReplicaSummary {
     pub(crate) address: String,
     pub(crate) state: &'static str,
     pub(crate) lag_s: u64,
@@ -24,18 +24,18 @@ pub(crate) struct Picture {
     pub(crate) offset: u64,
     /// The primary's address, and the state of the link to it.
     pub(crate) primary: Option<(String, &'static str)>,
-    pub(crate) replicas: Vec<Replica>,
+    pub(crate) replicas: Vec<ReplicaSummary>,
 }
 
 /// Returns the current topology.
 pub(crate) fn picture(view: &View<'_>) -> Picture {
-    let facts: Facts = view.service.replication();
+    let facts: ReplicationFacts = view.service.replication();
     let sees = view.viewer.sees(Sight::Clients);
     let address = |host: &str, port: u16| match sees {
         true => format!("{}:{port}", name(host.as_bytes())),
         false => HIDDEN.to_owned(),
     };
-    let replicas = facts.replicas.iter().map(|replica| Replica {
+    let replicas = facts.replicas.iter().map(|replica| ReplicaSummary {
         address: address(&replica.ip, replica.port),
         state: replica.state.name(),
         lag_s: replica.lag_s,
@@ -58,7 +58,7 @@ pub(crate) fn picture(view: &View<'_>) -> Picture {
 impl Picture {
     /// Formats the topology as JSON.
     pub(crate) fn json(&self) -> Value {
-        let replica = |replica: &Replica| {
+        let replica = |replica: &ReplicaSummary| {
             json!({
                 "address": replica.address,
                 "state": replica.state,

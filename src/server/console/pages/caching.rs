@@ -3,13 +3,13 @@
 
 use maud::{Markup, html};
 
-use super::super::chart::lines::{Chart, Line};
+use super::super::chart::lines::{Chart, ChartSeries};
 use super::super::chart::{bytes, number};
 use super::super::facts::databases::{Database, databases};
-use super::figures::{Figure, How, figure, list, over_time};
+use super::figures::{DashboardFigure, How, figure, list, over_time};
 use super::overview::bar;
 use super::{Panel, View, panel};
-use crate::telemetry::history::series::Unit;
+use crate::telemetry::history::series::SeriesUnit;
 
 pub(super) static PANELS: &[Panel] = &[
     panel("unused", "No data yet", 5, unused).wide(),
@@ -31,9 +31,9 @@ pub(super) static PANELS: &[Panel] = &[
     }),
 ];
 
-const COUNT: How = How::Number(Unit::Count);
+const COUNT: How = How::Number(SeriesUnit::Count);
 
-const fn over(says: &'static str, unit: Unit, lines: &'static [Line]) -> Chart {
+const fn over(says: &'static str, unit: SeriesUnit, lines: &'static [ChartSeries]) -> Chart {
     Chart {
         says,
         unit,
@@ -44,20 +44,20 @@ const fn over(says: &'static str, unit: Unit, lines: &'static [Line]) -> Chart {
 
 static LEASES_CHART: Chart = over(
     "Leases granted and stale values served per second",
-    Unit::PerSecond,
+    SeriesUnit::PerSecond,
     &[
-        Line {
+        ChartSeries {
             series: "leases",
             label: "Granted",
         },
-        Line {
+        ChartSeries {
             series: "stale_served",
             label: "Stale values served",
         },
     ],
 );
 
-static LEASES: &[Figure] = &[
+static LEASES: &[DashboardFigure] = &[
     figure("Active", "leases_in_force", COUNT),
     figure("Waiting clients", "leases_waiting", COUNT),
     figure("Granted since start", "leases_given", COUNT),
@@ -75,28 +75,28 @@ static LEASES: &[Figure] = &[
 
 static TAGS_CHART: Chart = over(
     "Keys deleted by tag per second",
-    Unit::PerSecond,
-    &[Line {
+    SeriesUnit::PerSecond,
+    &[ChartSeries {
         series: "tags_keys",
         label: "Keys",
     }],
 );
 
-static TAGS: &[Figure] = &[
+static TAGS: &[DashboardFigure] = &[
     figure("Tags invalidated", "tags_invalidated", COUNT),
     figure("Keys deleted by tag", "tags_keys_invalidated", COUNT),
 ];
 
 static LOCKS_CHART: Chart = over(
     "Locks acquired per second",
-    Unit::PerSecond,
-    &[Line {
+    SeriesUnit::PerSecond,
+    &[ChartSeries {
         series: "locks",
         label: "Acquired",
     }],
 );
 
-static LOCKS: &[Figure] = &[
+static LOCKS: &[DashboardFigure] = &[
     figure("Acquired since start", "locks_taken", COUNT),
     figure("Acquired after waiting", "locks_handed_over", COUNT),
     figure("Reacquired by the owner", "locks_retaken", COUNT),
@@ -105,33 +105,33 @@ static LOCKS: &[Figure] = &[
 
 static RATES_CHART: Chart = over(
     "Requests checked by CL.THROTTLE per second",
-    Unit::PerSecond,
+    SeriesUnit::PerSecond,
     &[
-        Line {
+        ChartSeries {
             series: "let_through",
             label: "Allowed",
         },
-        Line {
+        ChartSeries {
             series: "limited",
             label: "Limited",
         },
     ],
 );
 
-static RATES: &[Figure] = &[
+static RATES: &[DashboardFigure] = &[
     figure("Allowed since start", "throttle_let_through", COUNT),
     figure("Limited since start", "throttle_limited", COUNT),
 ];
 
-static DUE: &[Figure] = &[figure("Due members popped", "due_members_taken", COUNT)];
+static DUE: &[DashboardFigure] = &[figure("Due members popped", "due_members_taken", COUNT)];
 
-fn is_used(view: &View<'_>, figures: &[Figure]) -> bool {
+fn is_used(view: &View<'_>, figures: &[DashboardFigure]) -> bool {
     let mut figures = figures.iter();
     figures.any(|figure| view.info.figure(figure.field) > 0.0)
 }
 
 /// Shows a feature's chart and figures; nothing while no client has used it.
-fn used(view: &View<'_>, chart: Option<&Chart>, figures: &[Figure]) -> Markup {
+fn used(view: &View<'_>, chart: Option<&Chart>, figures: &[DashboardFigure]) -> Markup {
     html! {
         @if is_used(view, figures) {
             @if let Some(chart) = chart { (over_time(view, chart)) }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::super::chart::duration;
-use super::super::facts::cluster::{Node, Seen, seen};
+use super::super::facts::cluster::{ClusterOverview, NodeFacts, seen};
 use super::{Panel, View, panel};
 use basalt_core::base::hash::SLOTS;
 
@@ -27,7 +27,7 @@ const GRAIN: u16 = 16;
 /// Maximum number of owners in the legend.
 const OWNERS_MAX: usize = 32;
 
-fn with(view: &View<'_>, show: fn(&View<'_>, &Seen) -> Markup) -> Markup {
+fn with(view: &View<'_>, show: fn(&View<'_>, &ClusterOverview) -> Markup) -> Markup {
     match seen(view) {
         Some(seen) => show(view, &seen),
         None => {
@@ -38,7 +38,7 @@ fn with(view: &View<'_>, show: fn(&View<'_>, &Seen) -> Markup) -> Markup {
 
 /// Adjacent slots with one owner: the first slot, their number, and the owner's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
+struct OwnedSlotRange {
     first: u16,
     count: u16,
     owner: usize,
@@ -46,7 +46,7 @@ struct Piece {
 
 /// Returns all pieces, split at row ends. With a `grain`, each mark of that many slots belongs to the owner of its
 /// first slot.
-fn pieces(owners: &[&Node], grain: u16) -> Vec<Piece> {
+fn pieces(owners: &[&NodeFacts], grain: u16) -> Vec<OwnedSlotRange> {
     let across = SLOTS / ROWS;
     let mut owner_of: Vec<Option<usize>> = vec![None; usize::from(SLOTS)];
     for (number, node) in owners.iter().enumerate() {
@@ -54,7 +54,7 @@ fn pieces(owners: &[&Node], grain: u16) -> Vec<Piece> {
             owner_of[usize::from(*first)..=usize::from(*last)].fill(Some(number));
         }
     }
-    let mut pieces: Vec<Piece> = Vec::new();
+    let mut pieces: Vec<OwnedSlotRange> = Vec::new();
     for first in (0..SLOTS).step_by(usize::from(grain)) {
         let Some(owner) = owner_of[usize::from(first)] else {
             continue;
@@ -67,7 +67,7 @@ fn pieces(owners: &[&Node], grain: u16) -> Vec<Piece> {
             {
                 piece.count += grain;
             }
-            _ => pieces.push(Piece {
+            _ => pieces.push(OwnedSlotRange {
                 first,
                 count: grain,
                 owner,
@@ -77,9 +77,9 @@ fn pieces(owners: &[&Node], grain: u16) -> Vec<Piece> {
     pieces
 }
 
-fn map(_: &View<'_>, seen: &Seen) -> Markup {
+fn map(_: &View<'_>, seen: &ClusterOverview) -> Markup {
     let across = SLOTS / ROWS;
-    let owners: Vec<&Node> = seen.nodes.iter().filter(|node| node.slots > 0).collect();
+    let owners: Vec<&NodeFacts> = seen.nodes.iter().filter(|node| node.slots > 0).collect();
     let fine = pieces(&owners, 1);
     let is_coarse = fine.len() > PIECES_MAX;
     let drawn = if is_coarse {
@@ -119,7 +119,7 @@ fn map(_: &View<'_>, seen: &Seen) -> Markup {
     }
 }
 
-fn nodes(view: &View<'_>, seen: &Seen) -> Markup {
+fn nodes(view: &View<'_>, seen: &ClusterOverview) -> Markup {
     let rows = view.room.rows(&seen.nodes, node_row);
     html! {
         p class="quiet" { "Cluster bus links: " (seen.links_to) " outbound, " (seen.links_from) " inbound." }
@@ -138,7 +138,7 @@ fn nodes(view: &View<'_>, seen: &Seen) -> Markup {
     }
 }
 
-fn node_row(node: &Node) -> Markup {
+fn node_row(node: &NodeFacts) -> Markup {
     let short = |id: &str| id.chars().take(8).collect::<String>();
     html! {
         tr {
@@ -181,8 +181,8 @@ fn ranges(ranges: &[(u16, u16)]) -> String {
 mod tests {
     use super::*;
 
-    fn node(ranges: Vec<(u16, u16)>) -> Node {
-        Node {
+    fn node(ranges: Vec<(u16, u16)>) -> NodeFacts {
+        NodeFacts {
             id: "x".repeat(40),
             address: "10.0.0.1:6379".to_owned(),
             is_myself: false,

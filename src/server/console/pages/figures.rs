@@ -6,11 +6,11 @@ use maud::{Markup, html};
 use super::super::chart::lines::{Chart, draw};
 use super::super::chart::{self, duration};
 use super::View;
-use crate::telemetry::history::series::Unit;
+use crate::telemetry::history::series::SeriesUnit;
 
 /// A figure, identified by its INFO field.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Figure {
+pub(super) struct DashboardFigure {
     pub(super) title: &'static str,
     pub(super) field: &'static str,
     pub(super) how: How,
@@ -20,7 +20,7 @@ pub(super) struct Figure {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum How {
     /// A number with its unit.
-    Number(Unit),
+    Number(SeriesUnit),
     /// Seconds in readable form.
     Duration,
     /// A point in time, in Unix seconds.
@@ -31,12 +31,12 @@ pub(super) enum How {
     Text,
 }
 
-pub(super) const fn figure(title: &'static str, field: &'static str, how: How) -> Figure {
-    Figure { title, field, how }
+pub(super) const fn figure(title: &'static str, field: &'static str, how: How) -> DashboardFigure {
+    DashboardFigure { title, field, how }
 }
 
 /// Formats a figure's value.
-pub(super) fn value(view: &View<'_>, figure: &Figure) -> Markup {
+pub(super) fn value(view: &View<'_>, figure: &DashboardFigure) -> Markup {
     let text = view.info.text(figure.field);
     let Some(text) = text else {
         return html! { span class="quiet" { "–" } };
@@ -66,7 +66,7 @@ pub(super) fn value(view: &View<'_>, figure: &Figure) -> Markup {
 }
 
 /// Formats figures as a list.
-pub(super) fn list(view: &View<'_>, figures: &[Figure]) -> Markup {
+pub(super) fn list(view: &View<'_>, figures: &[DashboardFigure]) -> Markup {
     html! {
         dl class="figures" {
             @for figure in figures {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::super::chart::bytes;
-use super::super::facts::keys::{Hot, Share, big, hot};
+use super::super::facts::keys::{HotKeyRanking, KeyShare, big, hot};
 use super::super::viewer::Sight;
 use super::overview::bar;
 use super::{Panel, View, how_to_see_names, panel};
@@ -28,7 +28,7 @@ pub(super) static PANELS: &[Panel] = &[
 /// Keys shown of each kind.
 const SHOWN: usize = 20;
 
-fn shares(hot: &Hot, shares: &[Share], what: &str) -> Markup {
+fn shares(hot: &HotKeyRanking, shares: &[KeyShare], what: &str) -> Markup {
     if hot.interval == 0 {
         return html! { p class="empty" { "Hot keys are not tracked: hot-keys-sample is 0." } };
     }

@@ -3,14 +3,14 @@
 use maud::{Markup, html};
 
 use super::super::chart::{bytes, duration, number, time_us};
-use super::super::facts::clients::{Asked, COLUMNS, Found, Row, find};
+use super::super::facts::clients::{COLUMNS, ClientPage, ClientQuery, ClientRow, find};
 use super::super::facts::settings::{self, Setting};
 use super::super::facts::slow::{self, Slow};
 use super::super::query::encoded;
 use super::super::viewer::Sight;
 use super::figures::time;
 use super::{Panel, View, panel};
-use crate::telemetry::log::{self, recent::Recent};
+use crate::telemetry::log::{self, recent::RecentLogLine};
 use basalt_core::base::text::{visible, visible_within};
 
 pub(super) static CLIENTS: &[Panel] = &[panel("clients", "Connections", 0, clients).wide()];
@@ -27,7 +27,7 @@ pub(super) static CONFIG: &[Panel] = &[panel(
 
 pub(super) static LOG: &[Panel] = &[panel("lines", "Latest log lines", 2, lines).wide()];
 
-fn link(asked: &Asked, sort: &str, descends: bool, page: usize) -> String {
+fn link(asked: &ClientQuery, sort: &str, descends: bool, page: usize) -> String {
     format!(
         "/clients?search={}&sort={sort}&order={}&page={page}&rows={}",
         encoded(&asked.search),
@@ -40,7 +40,7 @@ fn link(asked: &Asked, sort: &str, descends: bool, page: usize) -> String {
 const ROWS_MAX: usize = 200;
 
 fn clients(view: &View<'_>) -> Markup {
-    let mut asked = Asked::of(&view.query);
+    let mut asked = ClientQuery::of(&view.query);
     asked.rows = asked.rows.min(ROWS_MAX);
     let found = find(view, asked);
     let asked = &found.asked;
@@ -83,7 +83,7 @@ fn clients(view: &View<'_>) -> Markup {
     }
 }
 
-fn client(row: &Row) -> Markup {
+fn client(row: &ClientRow) -> Markup {
     html! {
         tr {
             th scope="row" class="number" { (row.id) }
@@ -104,7 +104,7 @@ fn client(row: &Row) -> Markup {
     }
 }
 
-fn turn_pages(found: &Found) -> Markup {
+fn turn_pages(found: &ClientPage) -> Markup {
     let asked = &found.asked;
     let to = |page: usize| link(asked, asked.sort, asked.descends, page);
     html! {
@@ -218,7 +218,7 @@ fn lines(view: &View<'_>) -> Markup {
     }
 }
 
-fn line(each: &Recent) -> Markup {
+fn line(each: &RecentLogLine) -> Markup {
     html! {
         li class=(each.level) {
             span class="quiet" { (time(each.at_ms / 1_000)) } " "

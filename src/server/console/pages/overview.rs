@@ -2,16 +2,16 @@
 
 use maud::{Markup, html};
 
-use super::super::chart::lines::{Chart, Line};
+use super::super::chart::lines::{Chart, ChartSeries};
 use super::super::chart::{self, bytes, curve, heat, number};
 use super::super::facts::contents;
-use super::super::facts::prefixes::{Row, prefixes};
-use super::figures::{Figure, How, figure, list, over_time, value};
+use super::super::facts::prefixes::{PrefixRow, prefixes};
+use super::figures::{DashboardFigure, How, figure, list, over_time, value};
 use super::{Panel, View, panel};
-use crate::telemetry::history::Step;
-use crate::telemetry::history::series::{self, Unit};
+use crate::telemetry::history::HistoryResolution;
+use crate::telemetry::history::series::{self, SeriesUnit};
 use crate::telemetry::miss_ratio::CurveFigures;
-use crate::telemetry::prefixes::Estimate;
+use crate::telemetry::prefixes::SampledEstimate;
 use basalt_core::base::info::part;
 
 pub(super) static PANELS: &[Panel] = &[
@@ -46,11 +46,11 @@ pub(super) static PANELS: &[Panel] = &[
     panel("commands", "Time by command", 5, commands),
 ];
 
-const fn line(series: &'static str, label: &'static str) -> Line {
-    Line { series, label }
+const fn line(series: &'static str, label: &'static str) -> ChartSeries {
+    ChartSeries { series, label }
 }
 
-const fn over(says: &'static str, unit: Unit, lines: &'static [Line]) -> Chart {
+const fn over(says: &'static str, unit: SeriesUnit, lines: &'static [ChartSeries]) -> Chart {
     Chart {
         says,
         unit,
@@ -61,7 +61,7 @@ const fn over(says: &'static str, unit: Unit, lines: &'static [Line]) -> Chart {
 
 static RATES: Chart = over(
     "Commands, hits and misses per second",
-    Unit::PerSecond,
+    SeriesUnit::PerSecond,
     &[
         line("ops", "Commands"),
         line("hits", "Hits"),
@@ -72,7 +72,7 @@ static RATES: Chart = over(
 
 static LATENCY: Chart = Chart {
     says: "Command latency",
-    unit: Unit::Microseconds,
+    unit: SeriesUnit::Microseconds,
     lines: &[
         line("latency_p50", "p50"),
         line("latency_p90", "p90"),
@@ -85,13 +85,13 @@ static LATENCY: Chart = Chart {
 
 static HITS: Chart = over(
     "Hit ratio of key lookups",
-    Unit::Percent,
+    SeriesUnit::Percent,
     &[line("hit_ratio", "Hit ratio")],
 );
 
 static MEMORY: Chart = over(
     "Memory",
-    Unit::Bytes,
+    SeriesUnit::Bytes,
     &[
         line("memory_used", "In use"),
         line("memory_dataset", "Keys and values"),
@@ -102,54 +102,54 @@ static MEMORY: Chart = over(
 
 static GONE: Chart = over(
     "Evicted and expired keys per second",
-    Unit::PerSecond,
+    SeriesUnit::PerSecond,
     &[line("evictions", "Evicted"), line("expirations", "Expired")],
 );
 
-static GONE_FIGURES: &[Figure] = &[
+static GONE_FIGURES: &[DashboardFigure] = &[
     figure(
         "Evicted since start",
         "evicted_keys",
-        How::Number(Unit::Count),
+        How::Number(SeriesUnit::Count),
     ),
     figure(
         "Expired since start",
         "expired_keys",
-        How::Number(Unit::Count),
+        How::Number(SeriesUnit::Count),
     ),
     figure(
         "Over the limit, still to be evicted",
         "eviction_debt_bytes",
-        How::Number(Unit::Bytes),
+        How::Number(SeriesUnit::Bytes),
     ),
 ];
 
 static CLIENTS: Chart = over(
     "Clients",
-    Unit::Count,
+    SeriesUnit::Count,
     &[
         line("clients", "Connected"),
         line("clients_blocked", "Blocked"),
     ],
 );
 
-static CLIENT_FIGURES: &[Figure] = &[
-    figure("Blocked", "blocked_clients", How::Number(Unit::Count)),
+static CLIENT_FIGURES: &[DashboardFigure] = &[
+    figure("Blocked", "blocked_clients", How::Number(SeriesUnit::Count)),
     figure(
         "Connections accepted since start",
         "total_connections_received",
-        How::Number(Unit::Count),
+        How::Number(SeriesUnit::Count),
     ),
     figure(
         "Rejected since start",
         "rejected_connections",
-        How::Number(Unit::Count),
+        How::Number(SeriesUnit::Count),
     ),
 ];
 
 static NETWORK: Chart = over(
     "Bytes received and sent per second",
-    Unit::BytesPerSecond,
+    SeriesUnit::BytesPerSecond,
     &[
         line("net_in", "From clients"),
         line("net_out", "To clients"),
@@ -160,38 +160,42 @@ static NETWORK: Chart = over(
 
 static CPU: Chart = over(
     "CPU use in percent of one core",
-    Unit::Percent,
+    SeriesUnit::Percent,
     &[line("cpu_user", "User"), line("cpu_system", "System")],
 );
 
-static MEMORY_FIGURES: &[Figure] = &[
-    figure("Used memory", "used_memory", How::Number(Unit::Bytes)),
-    figure("Limit (maxmemory)", "maxmemory", How::Number(Unit::Bytes)),
+static MEMORY_FIGURES: &[DashboardFigure] = &[
+    figure("Used memory", "used_memory", How::Number(SeriesUnit::Bytes)),
+    figure(
+        "Limit (maxmemory)",
+        "maxmemory",
+        How::Number(SeriesUnit::Bytes),
+    ),
     figure("Eviction policy", "maxmemory_policy", How::Text),
     figure(
         "Keys and values",
         "used_memory_dataset",
-        How::Number(Unit::Bytes),
+        How::Number(SeriesUnit::Bytes),
     ),
     figure(
         "Resident (RSS)",
         "used_memory_rss",
-        How::Number(Unit::Bytes),
+        How::Number(SeriesUnit::Bytes),
     ),
     figure(
         "Peak used memory",
         "used_memory_peak",
-        How::Number(Unit::Bytes),
+        How::Number(SeriesUnit::Bytes),
     ),
     figure(
         "Fragmentation ratio",
         "mem_fragmentation_ratio",
-        How::Number(Unit::Count),
+        How::Number(SeriesUnit::Count),
     ),
     figure(
         "Client buffers",
         "mem_clients_normal",
-        How::Number(Unit::Bytes),
+        How::Number(SeriesUnit::Bytes),
     ),
 ];
 
@@ -221,13 +225,13 @@ fn summary(view: &View<'_>) -> Markup {
         html! { div class="tile" { dt { (title) } dd { (figure) @if !beside.is_empty() { small { (beside) } } } } }
     };
     let of = |title, field, how| value(view, &figure(title, field, how));
-    let count = How::Number(Unit::Count);
+    let count = How::Number(SeriesUnit::Count);
     html! {
         dl class="tiles" {
             (tile("Commands per second", of("", "instantaneous_ops_per_sec", count), String::new()))
             (tile("Hit ratio", latest(view, "hit_ratio"), "in the last second".to_owned()))
             (tile("Latency (p99)", latest(view, "latency_p99"), "in the last second".to_owned()))
-            (tile("Used memory", of("", "used_memory", How::Number(Unit::Bytes)), match limit > 0.0 {
+            (tile("Used memory", of("", "used_memory", How::Number(SeriesUnit::Bytes)), match limit > 0.0 {
                 true => format!("{:.0} % of {}", 100.0 * counted / limit, bytes(limit)),
                 false => "no limit".to_owned(),
             }))
@@ -249,10 +253,10 @@ fn latest(view: &View<'_>, name: &str) -> Markup {
     view.service
         .telemetry()
         .history
-        .each(Step::Second, since_s, |point| {
+        .each(HistoryResolution::Second, since_s, |point| {
             found = index.and_then(|index| point.value(index));
         });
-    let unit = index.map_or(Unit::Count, |index| series::SERIES[index].unit);
+    let unit = index.map_or(SeriesUnit::Count, |index| series::SERIES[index].unit);
     match found {
         Some(value) => {
             html! { data value=(value) data-series=(name) { (chart::shown(value, unit)) } }
@@ -331,10 +335,10 @@ fn by_prefix(view: &View<'_>) -> Markup {
     }
 }
 
-fn prefix(row: &Row, all: u64) -> Markup {
+fn prefix(row: &PrefixRow, all: u64) -> Markup {
     let figures = &row.figures;
-    let shown = |estimate: Option<Estimate>, show: fn(f64) -> String| match estimate {
-        Some(Estimate { value, error }) => {
+    let shown = |estimate: Option<SampledEstimate>, show: fn(f64) -> String| match estimate {
+        Some(SampledEstimate { value, error }) => {
             html! { (show(value)) @if error > 0.0 { span class="quiet" { " ± " (show(error)) } } }
         }
         None => html! { span class="quiet" { "–" } },

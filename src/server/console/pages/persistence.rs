@@ -2,12 +2,12 @@
 
 use maud::{Markup, html};
 
-use super::super::chart::lines::{Chart, Line};
+use super::super::chart::lines::{Chart, ChartSeries};
 use super::super::chart::{number, time_us};
-use super::figures::{Figure, How, figure, list, over_time};
+use super::figures::{DashboardFigure, How, figure, list, over_time};
 use super::overview::bar;
 use super::{Panel, View, panel};
-use crate::telemetry::history::series::Unit;
+use crate::telemetry::history::series::SeriesUnit;
 use crate::telemetry::persistence::DURATION_BOUNDS_US;
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,45 +29,49 @@ pub(super) static PANELS: &[Panel] = &[
 ];
 
 /// Figures of the last snapshot, once there was one.
-static LAST_SNAPSHOT: &[Figure] = &[
+static LAST_SNAPSHOT: &[DashboardFigure] = &[
     figure("Last successful snapshot", "rdb_last_save_time", How::Time),
     figure("Its duration", "rdb_last_bgsave_time_sec", How::Duration),
 ];
 
 /// The result of the last attempt, once there was one.
-static LAST_TRY: &[Figure] = &[figure(
+static LAST_TRY: &[DashboardFigure] = &[figure(
     "Status of the last snapshot",
     "rdb_last_bgsave_status",
     How::Text,
 )];
 
-static SNAPSHOTS: &[Figure] = &[
+static SNAPSHOTS: &[DashboardFigure] = &[
     figure("Snapshot in progress", "rdb_bgsave_in_progress", How::Flag),
-    figure("Progress", "current_fork_perc", How::Number(Unit::Percent)),
+    figure(
+        "Progress",
+        "current_fork_perc",
+        How::Number(SeriesUnit::Percent),
+    ),
     figure(
         "Changes since the last snapshot",
         "rdb_changes_since_last_save",
-        How::Number(Unit::Count),
+        How::Number(SeriesUnit::Count),
     ),
     figure(
         "Snapshots since start",
         "rdb_saves",
-        How::Number(Unit::Count),
+        How::Number(SeriesUnit::Count),
     ),
 ];
 
-static APPENDING: &[Figure] = &[
+static APPENDING: &[DashboardFigure] = &[
     figure("Enabled", "aof_enabled", How::Flag),
     figure(
         "Status of the last write",
         "aof_last_write_status",
         How::Text,
     ),
-    figure("Size", "aof_current_size", How::Number(Unit::Bytes)),
+    figure("Size", "aof_current_size", How::Number(SeriesUnit::Bytes)),
     figure(
         "Size after the last rewrite",
         "aof_base_size",
-        How::Number(Unit::Bytes),
+        How::Number(SeriesUnit::Bytes),
     ),
     figure("Rewrite in progress", "aof_rewrite_in_progress", How::Flag),
     figure(
@@ -78,12 +82,12 @@ static APPENDING: &[Figure] = &[
     figure(
         "Not yet written",
         "aof_buffer_length",
-        How::Number(Unit::Bytes),
+        How::Number(SeriesUnit::Bytes),
     ),
     figure(
         "Delayed fsyncs",
         "aof_delayed_fsync",
-        How::Number(Unit::Count),
+        How::Number(SeriesUnit::Count),
     ),
 ];
 
@@ -98,7 +102,7 @@ fn snapshots(view: &View<'_>) -> Markup {
     }
 }
 
-const fn one(says: &'static str, unit: Unit, lines: &'static [Line]) -> Chart {
+const fn one(says: &'static str, unit: SeriesUnit, lines: &'static [ChartSeries]) -> Chart {
     Chart {
         says,
         unit,
@@ -109,8 +113,8 @@ const fn one(says: &'static str, unit: Unit, lines: &'static [Line]) -> Chart {
 
 static UNSAVED: Chart = one(
     "Changes since the last snapshot",
-    Unit::Count,
-    &[Line {
+    SeriesUnit::Count,
+    &[ChartSeries {
         series: "unsaved_changes",
         label: "Changes",
     }],
@@ -118,8 +122,8 @@ static UNSAVED: Chart = one(
 
 static GROWTH: Chart = one(
     "Growth of the append-only file in bytes per second",
-    Unit::BytesPerSecond,
-    &[Line {
+    SeriesUnit::BytesPerSecond,
+    &[ChartSeries {
         series: "aof_growth",
         label: "Growth",
     }],
@@ -127,8 +131,8 @@ static GROWTH: Chart = one(
 
 static SIZE: Chart = one(
     "Size of the append-only file",
-    Unit::Bytes,
-    &[Line {
+    SeriesUnit::Bytes,
+    &[ChartSeries {
         series: "aof_size",
         label: "Size",
     }],
@@ -136,8 +140,8 @@ static SIZE: Chart = one(
 
 static SYNCS: Chart = one(
     "Latency of fsync of the append-only file",
-    Unit::Microseconds,
-    &[Line {
+    SeriesUnit::Microseconds,
+    &[ChartSeries {
         series: "sync_time",
         label: "Mean per second",
     }],

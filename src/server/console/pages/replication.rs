@@ -3,11 +3,11 @@
 use maud::{Markup, html};
 
 use super::super::chart::bytes;
-use super::super::chart::lines::{Chart, Line};
-use super::super::facts::replication::{Replica, picture};
-use super::figures::{Figure, How, figure, list, over_time, value};
+use super::super::chart::lines::{Chart, ChartSeries};
+use super::super::facts::replication::{ReplicaSummary, picture};
+use super::figures::{DashboardFigure, How, figure, list, over_time, value};
 use super::{Panel, View, panel};
-use crate::telemetry::history::series::Unit;
+use crate::telemetry::history::series::SeriesUnit;
 
 pub(super) static PANELS: &[Panel] = &[
     panel("picture", "Topology", 1, drawn).wide(),
@@ -28,8 +28,8 @@ pub(super) static PANELS: &[Panel] = &[
 
 static BEHIND: Chart = Chart {
     says: "Bytes not yet sent to the slowest replica",
-    unit: Unit::Bytes,
-    lines: &[Line {
+    unit: SeriesUnit::Bytes,
+    lines: &[ChartSeries {
         series: "replication_behind",
         label: "Not yet sent",
     }],
@@ -38,8 +38,8 @@ static BEHIND: Chart = Chart {
 
 static LAG: Chart = Chart {
     says: "Seconds since the last acknowledgement from the slowest replica",
-    unit: Unit::Seconds,
-    lines: &[Line {
+    unit: SeriesUnit::Seconds,
+    lines: &[ChartSeries {
         series: "replication_lag",
         label: "Lag",
     }],
@@ -48,13 +48,13 @@ static LAG: Chart = Chart {
 
 static TRAFFIC: Chart = Chart {
     says: "Replication traffic in bytes per second",
-    unit: Unit::BytesPerSecond,
+    unit: SeriesUnit::BytesPerSecond,
     lines: &[
-        Line {
+        ChartSeries {
             series: "replication_out",
             label: "To replicas",
         },
-        Line {
+        ChartSeries {
             series: "replication_in",
             label: "From the primary",
         },
@@ -62,8 +62,12 @@ static TRAFFIC: Chart = Chart {
     is_logarithmic: false,
 };
 
-static STREAM: &[Figure] = &[
-    figure("Replicas", "connected_slaves", How::Number(Unit::Count)),
+static STREAM: &[DashboardFigure] = &[
+    figure(
+        "Replicas",
+        "connected_slaves",
+        How::Number(SeriesUnit::Count),
+    ),
     figure("Offset", "master_repl_offset", How::Text),
     figure("Link to the primary", "master_link_status", How::Text),
     figure(
@@ -74,27 +78,27 @@ static STREAM: &[Figure] = &[
     figure(
         "Backlog used",
         "repl_backlog_histlen",
-        How::Number(Unit::Bytes),
+        How::Number(SeriesUnit::Bytes),
     ),
     figure(
         "Backlog size (repl-backlog-size)",
         "repl_backlog_size",
-        How::Number(Unit::Bytes),
+        How::Number(SeriesUnit::Bytes),
     ),
     figure(
         "Full resynchronizations",
         "sync_full",
-        How::Number(Unit::Count),
+        How::Number(SeriesUnit::Count),
     ),
     figure(
         "Partial resynchronizations",
         "sync_partial_ok",
-        How::Number(Unit::Count),
+        How::Number(SeriesUnit::Count),
     ),
     figure(
         "Partial resynchronizations refused",
         "sync_partial_err",
-        How::Number(Unit::Count),
+        How::Number(SeriesUnit::Count),
     ),
 ];
 
@@ -122,7 +126,7 @@ fn drawn(view: &View<'_>) -> Markup {
     }
 }
 
-fn follower(replica: &Replica) -> Markup {
+fn follower(replica: &ReplicaSummary) -> Markup {
     html! {
         li {
             div class={ "edge " (if replica.state == "online" { "good" } else { "bad" }) } {

@@ -11,12 +11,12 @@ use basalt_commands::client::memory::CLIENT_MEMORY;
 
 /// State kept between two turns.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct TurnState {
     pub(super) batch: Option<Box<Batch>>,
     pub(super) reservation: Reservation,
 }
 
-impl Kept {
+impl TurnState {
     /// Keeps a batch for the next turn: because it holds a partial request, or because the connection was just
     /// active and the shared budget allows it.
     pub(super) fn put(&mut self, session: &mut Session, mut batch: Box<Batch>) {

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::pool;
-use super::stream::{READ_BYTES_MAX, Stream};
+use super::stream::{ClientSocket, READ_BYTES_MAX};
 use crate::session::Session;
 use crate::session::batch::Batch;
 use basalt_commands::client::connection::Origin;
 use basalt_commands::config::Config;
-use kept::{Kept, note_memory};
+use kept::{TurnState, note_memory};
 use output::{deliver, flush_counting, held_max};
 use receive::read;
 use run::{refresh, run_turn};
@@ -28,7 +28,7 @@ use run::{refresh, run_turn};
 /// A connection that has left request processing; its socket is served by its new owner.
 pub struct Handed {
     /// The socket.
-    pub stream: Stream,
+    pub stream: ClientSocket,
     /// The connection's state, with its parser at the first byte of the batch's input.
     pub session: Session,
     /// Bytes received but not parsed, and the client's request.
@@ -48,7 +48,7 @@ pub trait Owner: Send + Sync + 'static {
 }
 
 /// Why a connection leaves request processing.
-enum End {
+enum ConnectionExit {
     /// The connection is closed.
     Closed,
     /// The client had too much unsent output.
@@ -60,7 +60,7 @@ enum End {
 }
 
 /// Unprocessed input after a turn.
-enum Left {
+enum RemainingInput {
     /// Nothing to run.
     Nothing,
     /// A partial request, or an error that the parser reports when called again.
@@ -69,9 +69,9 @@ enum Left {
     Requests,
 }
 
-impl From<io::Error> for End {
-    fn from(_: io::Error) -> End {
-        End::Closed
+impl From<io::Error> for ConnectionExit {
+    fn from(_: io::Error) -> ConnectionExit {
+        ConnectionExit::Closed
     }
 }
 
@@ -81,11 +81,11 @@ impl From<io::Error> for End {
 /// Not an `async fn`, whose arguments would be stored in the task twice: an idle connection is little more than
 /// this.
 pub fn serve(
-    mut stream: Stream,
+    mut stream: ClientSocket,
     mut session: Session,
     owner: &'static impl Owner,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let mut kept = Kept::default();
+    let mut kept = TurnState::default();
     let mut config = session.service().config.load_full();
     async move {
         let end = loop {
@@ -94,12 +94,12 @@ pub fn serve(
                 Err(end) => break end,
             }
         };
-        if matches!(end, End::Followed) {
+        if matches!(end, ConnectionExit::Followed) {
             return hand_over(owner, stream, session, &mut kept);
         }
         kept.let_go();
         leave(&mut session);
-        if matches!(end, End::Shutdown) {
+        if matches!(end, ConnectionExit::Shutdown) {
             owner.stop();
             std::future::pending::<()>().await;
         }
@@ -108,7 +108,12 @@ pub fn serve(
 
 /// Hands a connection over to its owner.
 #[cold]
-fn hand_over(owner: &'static impl Owner, stream: Stream, session: Session, kept: &mut Kept) {
+fn hand_over(
+    owner: &'static impl Owner,
+    stream: ClientSocket,
+    session: Session,
+    kept: &mut TurnState,
+) {
     let batch = kept.batch.take().unwrap_or_else(pool::take);
     kept.let_go();
     owner.own(Handed {
@@ -132,21 +137,21 @@ pub fn leave(session: &mut Session) {
 
 /// Waits for input, reads once, and runs the complete requests.
 async fn turn(
-    stream: &mut Stream,
+    stream: &mut ClientSocket,
     session: &mut Session,
-    kept: &mut Kept,
+    kept: &mut TurnState,
     config: &mut Arc<Config>,
-) -> Result<(), End> {
+) -> Result<(), ConnectionExit> {
     let (woken, sent_meanwhile) = loop {
         match readable(stream, session, kept.has_output()).await? {
-            Woken::Background => kept.shrink(session),
-            Woken::Output => {
+            WakeReason::Background => kept.shrink(session),
+            WakeReason::Output => {
                 if let Some(mut batch) = kept.batch.take() {
                     let count =
                         flush_counting(stream, session, &mut batch, held_max(session)).await?;
                     if count > 0 {
                         kept.batch = Some(batch);
-                        break (Woken::Output, count);
+                        break (WakeReason::Output, count);
                     }
                     kept.put(session, batch);
                 }
@@ -157,15 +162,15 @@ async fn turn(
     let has_kept = kept.batch.is_some();
     let mut batch = kept.batch.take().unwrap_or_else(pool::take);
     let read = match woken {
-        Woken::Mail => deliver(stream, session, &mut batch).await,
-        Woken::Output => Ok(sent_meanwhile),
+        WakeReason::Mail => deliver(stream, session, &mut batch).await,
+        WakeReason::Output => Ok(sent_meanwhile),
         _ => read(stream, session, &mut batch),
     };
     let read_much = match read {
         Ok(count) if count > 0 => count >= READ_BYTES_MAX / 2,
         Ok(_) => {
             // Connections that only receive messages keep no batch: thousands may receive the same one.
-            let is_lent = woken == Woken::Mail && !has_kept && batch.out.is_empty();
+            let is_lent = woken == WakeReason::Mail && !has_kept && batch.out.is_empty();
             match is_lent && batch.input.is_empty() {
                 true => {
                     pool::put(batch);
@@ -184,14 +189,14 @@ async fn turn(
         refresh(config, session);
         let left = match run_turn(stream, session, &mut batch, config).await {
             Ok(left) => left,
-            Err(End::Cut) => {
+            Err(ConnectionExit::Cut) => {
                 // Its output is not worth keeping in the pool.
                 batch.reset();
-                return Err(End::Cut);
+                return Err(ConnectionExit::Cut);
             }
-            Err(End::Followed) => {
+            Err(ConnectionExit::Followed) => {
                 kept.batch = Some(batch);
-                return Err(End::Followed);
+                return Err(ConnectionExit::Followed);
             }
             Err(end) => {
                 pool::put(batch);
@@ -199,9 +204,9 @@ async fn turn(
             }
         };
         match left {
-            Left::Nothing => break,
-            Left::Part => {}
-            Left::Requests => tokio::task::yield_now().await,
+            RemainingInput::Nothing => break,
+            RemainingInput::Part => {}
+            RemainingInput::Requests => tokio::task::yield_now().await,
         }
     }
     kept.put(session, batch);
@@ -213,7 +218,7 @@ async fn turn(
 
 /// The reason that a wait for input ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Woken {
+enum WakeReason {
     Input,
     /// The client accepts more output.
     Output,
@@ -223,24 +228,36 @@ enum Woken {
     Background,
 }
 
-async fn readable(stream: &mut Stream, session: &Session, has_output: bool) -> Result<Woken, End> {
+async fn readable(
+    stream: &mut ClientSocket,
+    session: &Session,
+    has_output: bool,
+) -> Result<WakeReason, ConnectionExit> {
     let shared = &session.connection.shared;
     poll_fn(|cx| {
         shared.waker.register(cx.waker());
         if shared.is_killed() {
-            return Poll::Ready(Err(End::Closed));
+            return Poll::Ready(Err(ConnectionExit::Closed));
         }
         if shared.take_buffer_request() {
-            return Poll::Ready(Ok(Woken::Background));
+            return Poll::Ready(Ok(WakeReason::Background));
         }
         if shared.has_mail() {
-            return Poll::Ready(Ok(Woken::Mail));
+            return Poll::Ready(Ok(WakeReason::Mail));
         }
         if has_output && let Poll::Ready(ready) = stream.poll_write_ready(cx) {
-            return Poll::Ready(ready.map(|()| Woken::Output).map_err(End::from));
+            return Poll::Ready(
+                ready
+                    .map(|()| WakeReason::Output)
+                    .map_err(ConnectionExit::from),
+            );
         }
         let ready = stream.poll_read_ready(cx);
-        ready.map(|ready| ready.map(|()| Woken::Input).map_err(End::from))
+        ready.map(|ready| {
+            ready
+                .map(|()| WakeReason::Input)
+                .map_err(ConnectionExit::from)
+        })
     })
     .await
 }
@@ -251,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_task_of_a_connection_is_small() {
-        fn size<F>(_: impl FnOnce(Stream, Session) -> F) -> usize {
+        fn size<F>(_: impl FnOnce(ClientSocket, Session) -> F) -> usize {
             size_of::<F>()
         }
         struct Nobody;

@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 
 use super::super::pool;
-use super::super::stream::Stream;
+use super::super::stream::ClientSocket;
 use super::receive::{note_input, receive};
-use super::{End, UNAUTHENTICATED_BYTES_MAX};
+use super::{ConnectionExit, UNAUTHENTICATED_BYTES_MAX};
 use crate::session::Session;
 use crate::session::batch::Batch;
 use crate::telemetry::{clock, counters};
@@ -57,17 +57,17 @@ pub(super) fn is_over_output(session: &Session, batch: &Batch, config: &Config) 
 
 /// Closes a client with too much unsent output, none of which is sent any more.
 #[cold]
-pub(super) fn cut() -> End {
+pub(super) fn cut() -> ConnectionExit {
     mailbox::CUT.fetch_add(1, Relaxed);
-    End::Cut
+    ConnectionExit::Cut
 }
 
 /// Sends messages from others to the client. Returns the number of bytes received from the client meanwhile.
 pub(super) async fn deliver(
-    stream: &mut Stream,
+    stream: &mut ClientSocket,
     session: &mut Session,
     batch: &mut Batch,
-) -> Result<usize, End> {
+) -> Result<usize, ConnectionExit> {
     collect_mail(session, batch);
     let count = flush_counting(stream, session, batch, 0).await?;
     if batch.out.memory_bytes() > pool::OUTPUT_BYTES_KEPT_MAX / 4 {
@@ -79,11 +79,11 @@ pub(super) async fn deliver(
 
 /// Sends the output like [`flush`]. Returns the number of bytes received from the client meanwhile.
 pub(super) async fn flush_counting(
-    stream: &mut Stream,
+    stream: &mut ClientSocket,
     session: &mut Session,
     batch: &mut Batch,
     held_max: usize,
-) -> Result<usize, End> {
+) -> Result<usize, ConnectionExit> {
     let received =
         |session: &Session, batch: &Batch| batch.pending().len() + session.parser.moved_bytes();
     let before = received(session, batch);
@@ -114,10 +114,10 @@ pub(super) fn collect_mail(session: &Session, batch: &mut Batch) {
 /// The thread that executes the request hands over the reply before it releases the shard, and publishes changes
 /// afterwards: messages that were collected while there was no reply reflect nothing that the reply does not.
 pub(super) async fn deliver_waiting(
-    stream: &mut Stream,
+    stream: &mut ClientSocket,
     session: &mut Session,
     batch: &mut Batch,
-) -> Result<(), End> {
+) -> Result<(), ConnectionExit> {
     let Some(mut mail) = session.connection.shared.take_mail() else {
         return Ok(());
     };
@@ -167,11 +167,11 @@ fn on_disk(session: &Session) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
 /// first reply, and would deadlock with a server that waits for them. This does not apply to unauthenticated
 /// clients: their input stays in the kernel until they read their replies.
 pub(super) async fn flush(
-    stream: &mut Stream,
+    stream: &mut ClientSocket,
     session: &mut Session,
     batch: &mut Batch,
     held_max: usize,
-) -> Result<(), End> {
+) -> Result<(), ConnectionExit> {
     let mut receives = session.connection.authenticated;
     let mut sent = 0;
     if must_sync(session) && !batch.out.is_empty() {
@@ -197,7 +197,7 @@ pub(super) async fn flush(
         };
         let shared = &session.connection.shared;
         match written {
-            Ok(0) => return Err(End::Closed),
+            Ok(0) => return Err(ConnectionExit::Closed),
             Ok(count) => {
                 let counters = counters::local();
                 counters.bytes_out.add(count as u64);
@@ -217,10 +217,10 @@ pub(super) async fn flush(
                 let has_input = poll_fn(|cx| {
                     shared.waker.register(cx.waker());
                     if shared.is_killed() {
-                        return Poll::Ready(Err(End::Closed));
+                        return Poll::Ready(Err(ConnectionExit::Closed));
                     }
                     if let Poll::Ready(ready) = stream.poll_write_ready(cx) {
-                        return Poll::Ready(ready.map(|()| false).map_err(End::from));
+                        return Poll::Ready(ready.map(|()| false).map_err(ConnectionExit::from));
                     }
                     if receives && stream.poll_read_ready(cx).is_ready() {
                         return Poll::Ready(Ok(true));

@@ -4,19 +4,19 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::input;
 use super::super::pool;
-use super::super::stream::Stream;
+use super::super::stream::ClientSocket;
 use super::kept::note_memory;
-use super::{End, UNAUTHENTICATED_BYTES_MAX};
+use super::{ConnectionExit, UNAUTHENTICATED_BYTES_MAX};
 use crate::session::Session;
 use crate::session::batch::Batch;
 use crate::telemetry::counters;
 
 /// Reads once. Returns the number of bytes received, which may be none after all.
 pub(super) fn read(
-    stream: &mut Stream,
+    stream: &mut ClientSocket,
     session: &mut Session,
     batch: &mut Batch,
-) -> Result<usize, End> {
+) -> Result<usize, ConnectionExit> {
     let unread_max = match session.connection.authenticated {
         true => usize::MAX,
         false => {
@@ -30,7 +30,7 @@ pub(super) fn read(
     };
     match input::read(stream, &mut session.parser, batch, unread_max)? {
         None => Ok(0),
-        Some(0) => Err(End::Closed),
+        Some(0) => Err(ConnectionExit::Closed),
         Some(count) => {
             let counters = counters::local();
             counters.bytes_in.add(count as u64);
@@ -62,10 +62,10 @@ fn unread_bytes(session: &Session, batch: &Batch) -> usize {
 
 /// Reads while requests of the same connection wait. Returns whether it may receive more.
 pub(super) fn receive(
-    stream: &mut Stream,
+    stream: &mut ClientSocket,
     session: &mut Session,
     batch: &mut Batch,
-) -> Result<bool, End> {
+) -> Result<bool, ConnectionExit> {
     read(stream, session, batch)?;
     note_input(session, batch);
     Ok(has_room(session, batch))

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::super::stream::Stream;
+use super::super::stream::ClientSocket;
 use super::super::write_batching;
 use super::kept::note_memory;
 use super::output::{collect_mail, cut, flush, held_max, is_over_output, must_sync};
 use super::wait::{delivered, log_has_room, sleep_until};
-use super::{End, Left, UNAUTHENTICATED_BYTES_MAX};
+use super::{ConnectionExit, RemainingInput, UNAUTHENTICATED_BYTES_MAX};
 use crate::session::batch::Batch;
 use crate::session::{Session, Step};
 use crate::telemetry::clock::{self, Ticks};
 use basalt_commands::client::connection::ReplyMode;
 use basalt_commands::client::memory::CLIENT_MEMORY;
 use basalt_commands::config::Config;
-use basalt_core::resp::request::{Limits, Parser, ProtocolError};
+use basalt_core::resp::request::{Parser, ProtocolError, RequestLimits};
 
 /// Requests that a connection runs before it yields.
 const REQUESTS_PER_TURN: usize = 128;
@@ -43,7 +43,7 @@ fn parse(
     batch: &mut Batch,
     config: &Config,
 ) -> Result<usize, ProtocolError> {
-    let limits = Limits {
+    let limits = RequestLimits {
         bulk_len_max: config.proto_max_bulk_len,
         query_bytes_max: config.client_query_buffer_limit,
         inline_len_max: INLINE_BYTES_MAX,
@@ -57,17 +57,17 @@ fn parse(
 
 /// Parses, runs and answers one turn's worth of requests.
 pub(super) async fn run_turn(
-    stream: &mut Stream,
+    stream: &mut ClientSocket,
     session: &mut Session,
     batch: &mut Box<Batch>,
     config: &mut Arc<Config>,
-) -> Result<Left, End> {
+) -> Result<RemainingInput, ConnectionExit> {
     let consumed = match parse(session, batch, config) {
         Ok(consumed) => consumed,
         Err(error) => {
             refuse(session, batch, &error);
             flush(stream, session, batch, 0).await?;
-            return Err(End::Closed);
+            return Err(ConnectionExit::Closed);
         }
     };
     let count = batch.requests.requests.len();
@@ -107,7 +107,7 @@ pub(super) async fn run_turn(
         }
         // A client that was killed while waiting starts no new request.
         if session.connection.shared.is_killed() {
-            return Err(End::Closed);
+            return Err(ConnectionExit::Closed);
         }
         refresh(config, session);
         step = session.run(batch, config, clock::now());
@@ -124,12 +124,12 @@ pub(super) async fn run_turn(
     }
     flush(stream, session, batch, held_max(session)).await?;
     if session.connection.shared.is_killed() {
-        return Err(End::Closed);
+        return Err(ConnectionExit::Closed);
     }
     Ok(match batch.pending().is_empty() {
-        true => Left::Nothing,
-        false if count < REQUESTS_PER_TURN => Left::Part,
-        false => Left::Requests,
+        true => RemainingInput::Nothing,
+        false if count < REQUESTS_PER_TURN => RemainingInput::Part,
+        false => RemainingInput::Requests,
     })
 }
 
@@ -152,7 +152,7 @@ fn take_part(
     batch: &mut Batch,
     config: &Config,
     consumed: usize,
-) -> Result<Left, End> {
+) -> Result<RemainingInput, ConnectionExit> {
     // Long arguments have left the buffer, as in Redis; each of them was checked by its length.
     let (bytes, bytes_max) = match session.connection.authenticated {
         true => (batch.pending().len(), config.client_query_buffer_limit),
@@ -163,23 +163,23 @@ fn take_part(
     };
     if bytes as u64 > bytes_max {
         session.service().clients.overfed.fetch_add(1, Relaxed);
-        return Err(End::Closed);
+        return Err(ConnectionExit::Closed);
     }
     let shared = &session.connection.shared;
     shared.active_ms.store(clock::unix_ms(), Relaxed);
     batch.consume(consumed);
-    Ok(Left::Nothing)
+    Ok(RemainingInput::Nothing)
 }
 
 /// Performs a step, or waits for its condition, before the batch continues. `flushed` is when the connection began
 /// to send without a pause.
 async fn follow(
     step: Step,
-    stream: &mut Stream,
+    stream: &mut ClientSocket,
     session: &mut Session,
     batch: &mut Batch,
     flushed: &mut Option<Ticks>,
-) -> Result<(), End> {
+) -> Result<(), ConnectionExit> {
     match step {
         Step::Done | Step::Wait(_) | Step::Configured | Step::Deliver => {}
         Step::AwaitLog => log_has_room(session).await,
@@ -196,18 +196,18 @@ async fn follow(
         Step::Close => {
             session.connection.shared.leave();
             flush(stream, session, batch, 0).await?;
-            return Err(End::Closed);
+            return Err(ConnectionExit::Closed);
         }
         Step::Follow => {
             flush(stream, session, batch, 0).await?;
             // The connection's new owner reparses what follows the request.
             batch.consume_run();
             session.parser = Parser::default();
-            return Err(End::Followed);
+            return Err(ConnectionExit::Followed);
         }
         Step::Shutdown => {
             flush(stream, session, batch, 0).await?;
-            return Err(End::Shutdown);
+            return Err(ConnectionExit::Shutdown);
         }
         Step::SleepUntil(until_ms) => {
             // A client that does not read its earlier replies still waits no longer than it requested.

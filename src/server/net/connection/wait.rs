@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::super::stream::Stream;
-use super::End;
+use super::super::stream::ClientSocket;
+use super::ConnectionExit;
 use super::output::deliver_waiting;
 use super::receive::{has_room_while_blocked, note_input, receive};
 use crate::session::Session;
@@ -40,11 +40,11 @@ const CLOSED_CHECK: Duration = Duration::from_millis(500);
 /// Meanwhile it keeps receiving, without running requests, so that it notices at once when the client disconnects,
 /// and nothing is handed to a client that is gone. The received bytes count as the client's, and are bounded.
 pub(super) async fn sleep_until(
-    stream: &mut Stream,
+    stream: &mut ClientSocket,
     session: &mut Session,
     batch: &mut Batch,
     until_ms: u64,
-) -> Result<(), End> {
+) -> Result<(), ConnectionExit> {
     note_input(session, batch);
     let shared = Arc::clone(&session.connection.shared);
     loop {
@@ -62,7 +62,7 @@ pub(super) async fn sleep_until(
         poll_fn(|cx| {
             shared.waker.register(cx.waker());
             if shared.is_killed() {
-                return Poll::Ready(Err(End::Closed));
+                return Poll::Ready(Err(ConnectionExit::Closed));
             }
             if shared.take_nudge() {
                 return Poll::Ready(Ok(()));
@@ -92,7 +92,7 @@ pub(super) async fn sleep_until(
             return Ok(());
         }
         if stream.is_closed_by_peer() {
-            return Err(End::Closed);
+            return Err(ConnectionExit::Closed);
         }
     }
 }

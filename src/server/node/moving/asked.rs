@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::super::{Bus, links};
-use super::job::{Job, State};
+use super::job::{MigrationState, SlotMigration};
 use super::{UNDER_WAY_MAX, fail, has_all, meet};
 use crate::telemetry::clock;
 use basalt_commands::cluster::node_id::NodeId;
@@ -24,45 +24,45 @@ use basalt_engine::serial::commands;
 const REFUSED_S: u64 = 60;
 
 /// A requested import.
-pub(super) struct Asked {
+pub(super) struct ImportRequest {
     id: NodeId,
     slots: SlotSet,
     source: NodeId,
     target: NodeId,
     asked_s: u64,
-    outcome: Mutex<Outcome>,
+    outcome: Mutex<SlotImportStatus>,
 }
 
 /// Outcome of a requested import.
-enum Outcome {
+enum SlotImportStatus {
     /// Not begun.
     Open,
     /// The migration has begun, or is over.
-    Begun(Arc<Job>),
+    Begun(Arc<SlotMigration>),
     /// Ended before it began: the state, the reason, and the Unix second.
-    Over(State, String, u64),
+    Over(MigrationState, String, u64),
 }
 
-impl Asked {
+impl ImportRequest {
     fn is_open(&self) -> bool {
-        matches!(*self.outcome.lock(), Outcome::Open)
+        matches!(*self.outcome.lock(), SlotImportStatus::Open)
     }
 
     /// Ends the request, unless it has ended or the migration has begun.
-    fn end(&self, state: State, why: impl Into<String>) -> bool {
+    fn end(&self, state: MigrationState, why: impl Into<String>) -> bool {
         let mut outcome = self.outcome.lock();
-        let is_open = matches!(*outcome, Outcome::Open);
+        let is_open = matches!(*outcome, SlotImportStatus::Open);
         if is_open {
-            *outcome = Outcome::Over(state, why.into(), clock::unix_ms() / 1000);
+            *outcome = SlotImportStatus::Over(state, why.into(), clock::unix_ms() / 1000);
         }
         is_open
     }
 
     fn view(&self) -> SlotMove {
         let (state, message, updated_s) = match &*self.outcome.lock() {
-            Outcome::Begun(job) => return job.view(),
-            Outcome::Open => (State::Connecting, String::new(), self.asked_s),
-            Outcome::Over(state, why, second) => (*state, why.clone(), *second),
+            SlotImportStatus::Begun(job) => return job.view(),
+            SlotImportStatus::Open => (MigrationState::Connecting, String::new(), self.asked_s),
+            SlotImportStatus::Over(state, why, second) => (*state, why.clone(), *second),
         };
         SlotMove {
             name: self.id,
@@ -82,8 +82,8 @@ impl Asked {
 }
 
 /// Cancels an import on behalf of a user; returns whether it was running.
-fn cancel(job: &Job) -> bool {
-    let is_under_way = job.end(State::Cancelled, "user request");
+fn cancel(job: &SlotMigration) -> bool {
+    let is_under_way = job.end(MigrationState::Cancelled, "user request");
     if is_under_way && let Some(client) = &job.client {
         client.kill();
     }
@@ -108,7 +108,7 @@ impl Bus {
         let mut all = self.moves.asked.lock();
         // A request that has not begun may have been dropped or never received by the source.
         for open in all.iter().filter(|asked| meet(&asked.slots, &slots)) {
-            open.end(State::Failed, "new import requested");
+            open.end(MigrationState::Failed, "new import requested");
         }
         if all.iter().filter(|asked| asked.is_open()).count() >= UNDER_WAY_MAX {
             return Err("ERR Too many slot migrations are in progress".to_owned());
@@ -119,13 +119,13 @@ impl Bus {
             .load()
             .cluster_slot_migration_log_max_len;
         all.truncate((kept as usize).max(UNDER_WAY_MAX));
-        let asked = Arc::new(Asked {
+        let asked = Arc::new(ImportRequest {
             id: NodeId::from_random(rand::random()),
             slots,
             source,
             target: self.map().me().id,
             asked_s: clock::unix_ms() / 1000,
-            outcome: Mutex::new(Outcome::Open),
+            outcome: Mutex::new(SlotImportStatus::Open),
         });
         all.push_front(Arc::clone(&asked));
         let id = asked.id;
@@ -134,7 +134,7 @@ impl Bus {
             let said = tokio::time::timeout(patience, self.ask(&asked)).await;
             let said = said.unwrap_or_else(|_| Err("Timed out".to_owned()));
             if let Err(why) = said
-                && asked.end(State::Failed, why.clone())
+                && asked.end(MigrationState::Failed, why.clone())
             {
                 tracing::warn!(
                     "Import {} of slots from node {source} failed: {why}",
@@ -146,7 +146,7 @@ impl Bus {
     }
 
     /// Asks the owner of the slots to migrate them here.
-    async fn ask(&self, asked: &Asked) -> Result<(), String> {
+    async fn ask(&self, asked: &ImportRequest) -> Result<(), String> {
         const LOST: &str = "Connection lost to source";
         let config = self.service.config.load_full();
         let map = self.map();
@@ -191,7 +191,7 @@ impl Bus {
         for one in asked.iter() {
             if !has_all(&map, one.source, &one.slots) {
                 one.end(
-                    State::Failed,
+                    MigrationState::Failed,
                     "Slots are no longer owned by the source node",
                 );
             }
@@ -216,12 +216,12 @@ impl Bus {
             .filter(|asked| is_meant(asked.id))
         {
             let job = match &*asked.outcome.lock() {
-                Outcome::Begun(job) => Some(Arc::clone(job)),
+                SlotImportStatus::Begun(job) => Some(Arc::clone(job)),
                 _ => None,
             };
             cancelled += usize::from(match job {
                 Some(job) => cancel(&job),
-                None => asked.end(State::Cancelled, "user request"),
+                None => asked.end(MigrationState::Cancelled, "user request"),
             });
         }
         for job in self
@@ -241,17 +241,18 @@ impl Bus {
 
 impl super::Moves {
     /// Associates a beginning import with the request for it, if there is one.
-    pub(super) fn note_begun(&self, job: &Arc<Job>) {
+    pub(super) fn note_begun(&self, job: &Arc<SlotMigration>) {
         let all = self.asked.lock();
-        let is_it = |asked: &&Arc<Asked>| asked.source == job.source && asked.slots == job.slots;
+        let is_it =
+            |asked: &&Arc<ImportRequest>| asked.source == job.source && asked.slots == job.slots;
         let Some(asked) = all.iter().find(is_it) else {
             return;
         };
         let mut outcome = asked.outcome.lock();
         match &*outcome {
-            Outcome::Open => *outcome = Outcome::Begun(Arc::clone(job)),
+            SlotImportStatus::Open => *outcome = SlotImportStatus::Begun(Arc::clone(job)),
             // The source had received the request already. Later it may act on a request by others.
-            Outcome::Over(State::Cancelled, _, second)
+            SlotImportStatus::Over(MigrationState::Cancelled, _, second)
                 if (clock::unix_ms() / 1000).saturating_sub(*second) < REFUSED_S =>
             {
                 fail(job, "user request");
@@ -262,7 +263,7 @@ impl super::Moves {
 }
 
 /// Returns the words of `CLUSTER MIGRATESLOTS …`.
-fn words(asked: &Asked) -> Vec<Vec<u8>> {
+fn words(asked: &ImportRequest) -> Vec<Vec<u8>> {
     let words = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE"];
     let mut words: Vec<Vec<u8>> = words.map(|word| word.as_bytes().to_vec()).into();
     for (first, last) in asked.slots.ranges() {

@@ -19,7 +19,7 @@ use basalt_commands::command::keys;
 use basalt_commands::command::notes;
 use basalt_commands::command::registry::{registry, resolve};
 use basalt_core::base::{hash, number};
-use basalt_core::resp::answer::{Answer, Malformed};
+use basalt_core::resp::answer::{Answer, MalformedReply};
 use basalt_engine::note;
 use basalt_engine::serial::commands;
 use basalt_engine::slots::walk_position;
@@ -31,19 +31,19 @@ pub(super) type Reached = (usize, u64);
 const ALL: Reached = (usize::MAX, 0);
 
 /// A key with its database.
-pub(super) type Named = (usize, Vec<u8>);
+pub(super) type DatabaseKey = (usize, Vec<u8>);
 
 /// All data, or those of a database, were deleted: the data sent is void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flushed;
 
 /// Filter of log records by the progress of the walk over each slot; see the module.
-pub(super) struct Filter {
+pub(super) struct MigrationLogFilter {
     router: Router,
     slots: SlotSet,
     /// Progress of the walk over each slot; missing slots have not been begun.
     walked: HashMap<u16, Reached>,
-    torn: HashSet<Named>,
+    torn: HashSet<DatabaseKey>,
     torn_bytes: usize,
     /// Database selected in the log.
     db: usize,
@@ -101,7 +101,7 @@ fn length(bytes: &mut &[u8], sign: u8) -> Option<usize> {
 }
 
 /// Takes a message sent by `CLUSTER SYNCSLOTS`, or an error reply; returns `None` if it is incomplete.
-pub(super) fn word(input: &mut Vec<u8>) -> Result<Option<Result<String, String>>, Malformed> {
+pub(super) fn word(input: &mut Vec<u8>) -> Result<Option<Result<String, String>>, MalformedReply> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(Answer::take(input)?.map(|answer| match answer {
         Answer::Status(said) => Ok(text(&said)),
@@ -113,9 +113,9 @@ pub(super) fn word(input: &mut Vec<u8>) -> Result<Option<Result<String, String>>
     }))
 }
 
-impl Filter {
-    pub(super) fn new(router: Router, slots: SlotSet) -> Filter {
-        Filter {
+impl MigrationLogFilter {
+    pub(super) fn new(router: Router, slots: SlotSet) -> MigrationLogFilter {
+        MigrationLogFilter {
             router,
             slots,
             walked: HashMap::new(),
@@ -132,8 +132,8 @@ impl Filter {
     }
 
     /// Returns keys that have to be sent again, of one shard and one database, at most `most`.
-    pub(super) fn torn(&self, most: usize) -> Vec<Named> {
-        let place = |(db, key): &Named| (*db, self.router.route(key).1);
+    pub(super) fn torn(&self, most: usize) -> Vec<DatabaseKey> {
+        let place = |(db, key): &DatabaseKey| (*db, self.router.route(key).1);
         let Some(first) = self.torn.iter().next() else {
             return Vec::new();
         };
@@ -148,7 +148,7 @@ impl Filter {
     }
 
     /// Notes that keys have been sent again.
-    pub(super) fn note_mended(&mut self, keys: &[Named]) {
+    pub(super) fn note_mended(&mut self, keys: &[DatabaseKey]) {
         for named in keys {
             if self.torn.remove(named) {
                 self.torn_bytes -= named.1.len();
@@ -261,10 +261,10 @@ impl Filter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use basalt_core::base::hash::Seed;
+    use basalt_core::base::hash::HashSeed;
     use basalt_engine::serial::commands::command;
 
-    const SEED: Seed = Seed { k0: 1, k1: 2 };
+    const SEED: HashSeed = HashSeed { k0: 1, k1: 2 };
 
     fn stream(lines: &[&str]) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -275,7 +275,7 @@ mod tests {
         bytes
     }
 
-    fn passed(filter: &mut Filter, lines: &[&str]) -> Vec<u8> {
+    fn passed(filter: &mut MigrationLogFilter, lines: &[&str]) -> Vec<u8> {
         let mut out = Vec::new();
         assert_eq!(filter.pass(&stream(lines), &mut out), Ok(()));
         out
@@ -295,7 +295,8 @@ mod tests {
     #[test]
     fn what_the_other_node_does_not_have_yet_is_left_out_and_what_is_torn_comes_again() {
         let slot = hash::slot(b"t");
-        let mut filter = Filter::new(Router::new(SEED, 4), [slot].into_iter().collect());
+        let mut filter =
+            MigrationLogFilter::new(Router::new(SEED, 4), [slot].into_iter().collect());
         let (early, late, middle) = two_keys();
         let lines = |key: &str| [format!("SET {key} 1"), format!("INCR {key}")];
         let [set_early, _] = lines(&early);
@@ -335,7 +336,8 @@ mod tests {
     #[test]
     fn each_database_is_walked_by_itself_and_named_where_it_changes() {
         let slot = hash::slot(b"t");
-        let mut filter = Filter::new(Router::new(SEED, 4), [slot].into_iter().collect());
+        let mut filter =
+            MigrationLogFilter::new(Router::new(SEED, 4), [slot].into_iter().collect());
         let (early, late, middle) = two_keys();
         filter.note_walked(slot, Some((1, middle)));
         let [set_early, set_late] = [&early, &late].map(|key| format!("SET {key} 1"));
@@ -368,7 +370,8 @@ mod tests {
     #[test]
     fn notes_go_with_the_key_that_they_are_about() {
         let slot = hash::slot(b"t");
-        let mut filter = Filter::new(Router::new(SEED, 4), [slot].into_iter().collect());
+        let mut filter =
+            MigrationLogFilter::new(Router::new(SEED, 4), [slot].into_iter().collect());
         let (early, late, middle) = two_keys();
         filter.note_walked(slot, Some((0, middle)));
         let note = |words: &str| format!("COMMAND INFO basalt:note {words}");
@@ -412,6 +415,6 @@ mod tests {
         assert_eq!(word(&mut input), Ok(Some(Err("ERR why".to_owned()))));
         assert_eq!(word(&mut input), Ok(Some(Ok("ACK".to_owned()))));
         assert_eq!(word(&mut input), Ok(None));
-        assert_eq!(word(&mut b"HTTP/1.1\r\n".to_vec()), Err(Malformed));
+        assert_eq!(word(&mut b"HTTP/1.1\r\n".to_vec()), Err(MalformedReply));
     }
 }

@@ -14,7 +14,7 @@ use basalt_commands::command::host::cluster::SlotMove;
 
 /// State of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum State {
+pub(in super::super) enum MigrationState {
     // Exports.
     Queued,
     Connecting,
@@ -35,35 +35,38 @@ pub(in super::super) enum State {
     Cancelled,
 }
 
-impl State {
+impl MigrationState {
     /// Returns Valkey's name of the state.
     pub(in super::super) fn word(self) -> &'static str {
         match self {
-            State::Queued => "waiting-to-snapshot",
-            State::Connecting => "connecting",
-            State::Introducing => "reading-establish-response",
-            State::Established => "waiting-to-snapshot",
-            State::Walking => "snapshotting",
-            State::Following => "replicating",
-            State::Paused => "failover-paused",
-            State::AwaitingAck => "waiting-for-ack",
-            State::ReceivingKeys => "receiving-snapshot",
-            State::AwaitingPaused => "waiting-for-paused",
-            State::AskingForSlots => "failover-requested",
-            State::Granted => "failover-granted",
-            State::Done => "success",
-            State::Failed => "failed",
-            State::Cancelled => "cancelled",
+            MigrationState::Queued => "waiting-to-snapshot",
+            MigrationState::Connecting => "connecting",
+            MigrationState::Introducing => "reading-establish-response",
+            MigrationState::Established => "waiting-to-snapshot",
+            MigrationState::Walking => "snapshotting",
+            MigrationState::Following => "replicating",
+            MigrationState::Paused => "failover-paused",
+            MigrationState::AwaitingAck => "waiting-for-ack",
+            MigrationState::ReceivingKeys => "receiving-snapshot",
+            MigrationState::AwaitingPaused => "waiting-for-paused",
+            MigrationState::AskingForSlots => "failover-requested",
+            MigrationState::Granted => "failover-granted",
+            MigrationState::Done => "success",
+            MigrationState::Failed => "failed",
+            MigrationState::Cancelled => "cancelled",
         }
     }
 
     pub(in super::super) fn is_over(self) -> bool {
-        matches!(self, State::Done | State::Failed | State::Cancelled)
+        matches!(
+            self,
+            MigrationState::Done | MigrationState::Failed | MigrationState::Cancelled
+        )
     }
 }
 
-struct Progress {
-    state: State,
+struct MigrationProgress {
+    state: MigrationState,
     message: String,
     /// When writes were paused for the hand-over, and for how long.
     paused_at_ms: Option<u64>,
@@ -98,7 +101,7 @@ pub(super) fn finish(name: NodeId, has_come: bool) -> Vec<Vec<u8>> {
 }
 
 /// One slot migration, from or to this node.
-pub(in super::super) struct Job {
+pub(in super::super) struct SlotMigration {
     pub(in super::super) name: NodeId,
     pub(in super::super) slots: SlotSet,
     pub(in super::super) source: NodeId,
@@ -119,10 +122,10 @@ pub(in super::super) struct Job {
     began_ms: AtomicU64,
     is_cancelled: AtomicBool,
     created_s: u64,
-    progress: Mutex<Progress>,
+    progress: Mutex<MigrationProgress>,
 }
 
-impl Job {
+impl SlotMigration {
     /// Creates a migration that begins now.
     pub(in super::super) fn new(
         name: NodeId,
@@ -130,17 +133,17 @@ impl Job {
         (source, target): (NodeId, NodeId),
         client: Option<(Arc<Shared>, u64)>,
         figures: &'static SlotMoves,
-    ) -> Arc<Job> {
+    ) -> Arc<SlotMigration> {
         let (client, emptied) = client.unzip();
         let now_ms = clock::unix_ms();
         let (state, figures) = match client {
-            None => (State::Queued, &figures.exports),
-            Some(_) => (State::AwaitingAck, &figures.imports),
+            None => (MigrationState::Queued, &figures.exports),
+            Some(_) => (MigrationState::AwaitingAck, &figures.imports),
         };
         let received = client
             .as_ref()
             .map_or(0, |client: &Arc<Shared>| client.bytes_in.get());
-        Arc::new(Job {
+        Arc::new(SlotMigration {
             name,
             slots,
             source,
@@ -154,7 +157,7 @@ impl Job {
             began_ms: AtomicU64::new(now_ms),
             is_cancelled: AtomicBool::new(false),
             created_s: now_ms / 1000,
-            progress: Mutex::new(Progress {
+            progress: Mutex::new(MigrationProgress {
                 state,
                 message: String::new(),
                 paused_at_ms: None,
@@ -165,7 +168,7 @@ impl Job {
         })
     }
 
-    pub(in super::super) fn state(&self) -> State {
+    pub(in super::super) fn state(&self) -> MigrationState {
         self.progress.lock().state
     }
 
@@ -175,7 +178,7 @@ impl Job {
     }
 
     /// Advances to another state; returns false and does nothing if the migration is in neither.
-    pub(in super::super) fn advance(&self, from: &[State], to: State) -> bool {
+    pub(in super::super) fn advance(&self, from: &[MigrationState], to: MigrationState) -> bool {
         let mut progress = self.progress.lock();
         if progress.state == to {
             return true;
@@ -188,7 +191,7 @@ impl Job {
     }
 
     /// Ends the migration, unless it has ended; returns whether it had not.
-    pub(in super::super) fn end(&self, state: State, message: impl Into<String>) -> bool {
+    pub(in super::super) fn end(&self, state: MigrationState, message: impl Into<String>) -> bool {
         let mut progress = self.progress.lock();
         let is_first = !progress.state.is_over();
         if is_first {
@@ -198,15 +201,15 @@ impl Job {
         is_first
     }
 
-    fn count_end(&self, state: State) {
+    fn count_end(&self, state: MigrationState) {
         self.count_received();
         let counter = match state {
-            State::Done => &self.figures.finished,
-            State::Cancelled => &self.figures.cancelled,
+            MigrationState::Done => &self.figures.finished,
+            MigrationState::Cancelled => &self.figures.cancelled,
             _ => &self.figures.failed,
         };
         counter.fetch_add(1, Relaxed);
-        if state == State::Done {
+        if state == MigrationState::Done {
             let took_ms = clock::unix_ms().saturating_sub(self.began_ms.load(Relaxed));
             self.figures.last_ms.store(took_ms, Relaxed);
         }
@@ -215,7 +218,7 @@ impl Job {
     /// Notes that the peer is about to be contacted.
     pub(in super::super) fn begin(&self) {
         self.began_ms.store(clock::unix_ms(), Relaxed);
-        self.advance(&[State::Queued], State::Connecting);
+        self.advance(&[MigrationState::Queued], MigrationState::Connecting);
     }
 
     /// Counts the bytes received over the connection since the last call; returns whether there were any.
@@ -229,12 +232,12 @@ impl Job {
         more > 0
     }
 
-    fn put(&self, progress: &mut Progress, state: State, message: String) {
+    fn put(&self, progress: &mut MigrationProgress, state: MigrationState, message: String) {
         let (before, word) = (progress.state.word(), state.word());
         progress.state = state;
         let now_ms = clock::unix_ms();
         progress.updated_s = now_ms / 1000;
-        if state == State::Paused {
+        if state == MigrationState::Paused {
             progress.paused_at_ms = Some(now_ms);
         } else if state.is_over()
             && let Some(since_ms) = progress.paused_at_ms

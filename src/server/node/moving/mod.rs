@@ -25,13 +25,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use self::asked::Asked;
-use self::job::{Job, State};
+use self::asked::ImportRequest;
+use self::job::{MigrationState, SlotMigration};
 use super::{Bus, LOOK_AGAIN};
 use crate::script::stack;
 use crate::shard::job::Job as ShardJob;
 use basalt_commands::client::shared::Shared;
-use basalt_commands::cluster::change::Change;
+use basalt_commands::cluster::change::ClusterChange;
 use basalt_commands::cluster::map::ClusterMap;
 use basalt_commands::cluster::node_id::NodeId;
 use basalt_commands::cluster::slot_note::SlotNote;
@@ -64,11 +64,11 @@ const DISAGREES: &str = "ERR Target node does not agree about current slot owner
 #[derive(Default)]
 pub(super) struct Moves {
     /// The latest first.
-    jobs: Mutex<VecDeque<Arc<Job>>>,
+    jobs: Mutex<VecDeque<Arc<SlotMigration>>>,
     /// Imports requested by this node, the latest first.
-    asked: Mutex<VecDeque<Arc<Asked>>>,
+    asked: Mutex<VecDeque<Arc<ImportRequest>>>,
     /// Exports that have not begun.
-    queue: Mutex<Queue>,
+    queue: Mutex<MigrationQueue>,
     /// Notes of slots whose keys are being imported or removed, as recorded in the log of this server or of its
     /// primary, without a recorded end.
     notes: Mutex<BTreeMap<NodeId, SlotNote>>,
@@ -77,8 +77,8 @@ pub(super) struct Moves {
 }
 
 #[derive(Default)]
-struct Queue {
-    waiting: VecDeque<Arc<Job>>,
+struct MigrationQueue {
+    waiting: VecDeque<Arc<SlotMigration>>,
     /// Whether a thread takes from it.
     is_served: bool,
 }
@@ -106,14 +106,14 @@ impl Moves {
         all
     }
 
-    fn under_way(&self) -> Vec<Arc<Job>> {
+    fn under_way(&self) -> Vec<Arc<SlotMigration>> {
         let jobs = self.jobs.lock();
         let under_way = jobs.iter().filter(|job| !job.state().is_over());
         under_way.cloned().collect()
     }
 
     /// Adds a migration, unless there are too many.
-    fn add(&self, job: &Arc<Job>) -> Result<(), String> {
+    fn add(&self, job: &Arc<SlotMigration>) -> Result<(), String> {
         if self.under_way().len() >= UNDER_WAY_MAX {
             return Err("ERR Too many slot migrations are in progress".to_owned());
         }
@@ -132,8 +132,9 @@ impl Moves {
     }
 
     /// Returns the migration over a client's connection.
-    fn of_client(&self, client: &Shared) -> Option<Arc<Job>> {
-        let is_its = |job: &&Arc<Job>| job.client.as_ref().is_some_and(|one| one.id == client.id);
+    fn of_client(&self, client: &Shared) -> Option<Arc<SlotMigration>> {
+        let is_its =
+            |job: &&Arc<SlotMigration>| job.client.as_ref().is_some_and(|one| one.id == client.id);
         self.jobs.lock().iter().find(is_its).cloned()
     }
 
@@ -145,7 +146,7 @@ impl Moves {
             job.cancel();
         }
         for job in self.queue.lock().waiting.drain(..) {
-            job.end(State::Cancelled, "");
+            job.end(MigrationState::Cancelled, "");
         }
         !exports.is_empty()
     }
@@ -199,8 +200,8 @@ impl Moves {
     /// Returns the names of migrations that have taken some of these slots to another node.
     pub(super) fn takers(&self, slots: &SlotSet) -> Vec<NodeId> {
         let jobs = self.jobs.lock();
-        let is_taker = |job: &&Arc<Job>| {
-            let is_over = matches!(job.state(), State::Granted | State::Done);
+        let is_taker = |job: &&Arc<SlotMigration>| {
+            let is_over = matches!(job.state(), MigrationState::Granted | MigrationState::Done);
             job.is_export() && is_over && meet(&job.slots, slots)
         };
         jobs.iter().filter(is_taker).map(|job| job.name).collect()
@@ -216,8 +217,8 @@ fn meet(one: &SlotSet, other: &SlotSet) -> bool {
 }
 
 /// Fails an import, and closes its connection.
-fn fail(job: &Job, why: impl Into<String>) {
-    job.end(State::Failed, why);
+fn fail(job: &SlotMigration, why: impl Into<String>) {
+    job.end(MigrationState::Failed, why);
     if let Some(client) = &job.client {
         client.kill();
     }
@@ -266,7 +267,7 @@ impl Bus {
         let figures = &self.service.telemetry.slot_moves;
         for (slots, target) in moves {
             let name = NodeId::from_random(rand::random());
-            let job = Job::new(name, slots, (me, target), None, figures);
+            let job = SlotMigration::new(name, slots, (me, target), None, figures);
             self.moves.add(&job)?;
             tracing::info!(
                 "Slot migration {name} of slots {} to node {target} started",
@@ -300,7 +301,7 @@ impl Bus {
             Err(error) => {
                 let why = format!("ERR Can't create the slot migration thread: {error}");
                 for job in queue.waiting.drain(..) {
-                    job.end(State::Failed, why.clone());
+                    job.end(MigrationState::Failed, why.clone());
                 }
                 return Err(why);
             }
@@ -361,30 +362,35 @@ impl Bus {
         }
         let (from, to, answer) = match word {
             MoveWord::Ack => {
-                job.advance(&[State::AwaitingAck], State::ReceivingKeys);
+                job.advance(
+                    &[MigrationState::AwaitingAck],
+                    MigrationState::ReceivingKeys,
+                );
                 return Ok(MoveAnswer::Word("ACK"));
             }
             MoveWord::SnapshotEnd => (
-                State::ReceivingKeys,
-                State::AwaitingPaused,
+                MigrationState::ReceivingKeys,
+                MigrationState::AwaitingPaused,
                 MoveAnswer::Word("REQUEST-PAUSE"),
             ),
             MoveWord::Paused => (
-                State::AwaitingPaused,
-                State::AskingForSlots,
+                MigrationState::AwaitingPaused,
+                MigrationState::AskingForSlots,
                 MoveAnswer::Word("REQUEST-FAILOVER"),
             ),
-            MoveWord::Granted | MoveWord::Establish { .. } => {
-                (State::AskingForSlots, State::Granted, MoveAnswer::Done)
-            }
+            MoveWord::Granted | MoveWord::Establish { .. } => (
+                MigrationState::AskingForSlots,
+                MigrationState::Granted,
+                MoveAnswer::Done,
+            ),
         };
         // A source may skip ACK.
-        if !job.advance(&[from, State::AwaitingAck], to) {
+        if !job.advance(&[from, MigrationState::AwaitingAck], to) {
             return Err(
                 "ERR The slot migration is not in the right state for this command".to_owned(),
             );
         }
-        if to == State::Granted {
+        if to == MigrationState::Granted {
             self.take(&job)?;
         }
         Ok(answer)
@@ -417,7 +423,7 @@ impl Bus {
     }
 
     /// Counts the keys of slots that were imported completely.
-    fn count_keys(&self, job: &Job) {
+    fn count_keys(&self, job: &SlotMigration) {
         let counter = &job.figures.keys;
         self.with_each(&job.slots, move |engine, slot| {
             counter.fetch_add(engine.keys_in_slot(slot), Relaxed);
@@ -431,21 +437,21 @@ impl Bus {
     }
 
     /// Takes ownership of completely imported slots.
-    fn take(&'static self, job: &Arc<Job>) -> Result<(), String> {
-        let change = Change::TakeSlots {
+    fn take(&'static self, job: &Arc<SlotMigration>) -> Result<(), String> {
+        let change = ClusterChange::TakeSlots {
             slots: job.slots.clone(),
             from: job.source,
         };
         let taken = self.change_now(change);
         match taken {
             Ok(_) => {
-                job.end(State::Done, "");
+                job.end(MigrationState::Done, "");
                 self.note_over(job.name, true);
                 self.count_keys(job);
                 self.set_coming(&job.slots, false);
             }
             Err(ref why) => {
-                job.end(State::Failed, why.clone());
+                job.end(MigrationState::Failed, why.clone());
             }
         }
         taken.map(drop)
@@ -495,7 +501,7 @@ impl Bus {
         if !self.has_logged_deletions(&slots) {
             return Err(BEING_DELETED.to_owned());
         }
-        let job = Job::new(
+        let job = SlotMigration::new(
             name,
             slots,
             (source, map.me().id),
@@ -523,10 +529,10 @@ impl Bus {
             return;
         };
         job.end(
-            State::Failed,
+            MigrationState::Failed,
             "Connection lost to source. Check CLUSTER GETSLOTMIGRATIONS on the source node for more information.",
         );
-        if job.state() != State::Done {
+        if job.state() != MigrationState::Done {
             let deletion = self.deletion(job.slots.clone(), Some(job.name));
             self.runtime.spawn(async move {
                 deletion.await;
@@ -658,7 +664,7 @@ impl Bus {
                 // One large value may take long.
                 job.note_heard();
             }
-            if job.is_export() || job.state() == State::Granted {
+            if job.is_export() || job.state() == MigrationState::Granted {
                 continue;
             }
             if !map.me().is_primary() || !has_all(&map, job.source, &job.slots) {

@@ -8,7 +8,7 @@ use basalt_engine::snapshot::Chunk;
 
 /// Data to be sent, in order. Long strings are shared with the keys that hold them.
 #[derive(Default)]
-pub(super) struct Pieces {
+pub(super) struct MigrationSendQueue {
     pieces: VecDeque<ToSend>,
 }
 
@@ -27,7 +27,7 @@ impl ToSend {
     }
 }
 
-impl Pieces {
+impl MigrationSendQueue {
     /// Returns the end of the data, to be appended to.
     pub(super) fn text(&mut self) -> &mut Vec<u8> {
         if !matches!(self.pieces.back(), Some(ToSend::Bytes(_))) {
@@ -39,7 +39,7 @@ impl Pieces {
         }
     }
 
-    pub(super) fn append(&mut self, mut others: Pieces) {
+    pub(super) fn append(&mut self, mut others: MigrationSendQueue) {
         self.pieces.append(&mut others.pieces);
     }
 
@@ -96,7 +96,7 @@ mod tests {
         let now_ms = cli.now_ms;
         let written = cli.engines[0].write_slot((0, slot(b"t")), 0, usize::MAX, into, now_ms);
         assert_eq!((written.next, written.keys), (0, 2));
-        let mut pieces = Pieces::default();
+        let mut pieces = MigrationSendQueue::default();
         pieces.text().extend_from_slice(b"first\r\n");
         pieces.put(chunk);
         pieces.text().extend_from_slice(b"last\r\n");

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use super::manifest::Manifest;
 use crate::persist::rdb::{
     self,
-    decode::{Bounds, Decoder, Next},
+    decode::{Decoder, RdbDecodeLimits, RdbPart},
 };
 use crate::telemetry::clock;
-use crate::telemetry::progress::{After, Meter, Metered};
+use crate::telemetry::progress::{Meter, Metered, ReportWriter};
 use basalt_core::base::text::{Visible, visible};
 
 /// Longest line that can hold a length or an annotation.
@@ -33,7 +33,7 @@ struct Wish {
 }
 
 /// The terminal: prompts are answered on `input`, lines are printed to `out`.
-struct Talk<'t> {
+struct CheckTerminal<'t> {
     input: &'t mut dyn BufRead,
     out: &'t mut dyn Write,
 }
@@ -45,9 +45,9 @@ pub fn run(
     out: &mut dyn Write,
 ) -> io::Result<bool> {
     let mut out = Visible(out);
-    let mut talk = Talk {
+    let mut talk = CheckTerminal {
         input,
-        out: &mut After(&mut out),
+        out: &mut ReportWriter(&mut out),
     };
     let mut wish = Wish::default();
     let path = match arguments {
@@ -117,7 +117,7 @@ struct Good {
     later_at: Option<u64>,
 }
 
-impl Talk<'_> {
+impl CheckTerminal<'_> {
     fn check_all(&mut self, path: &Path, wish: Wish) -> io::Result<bool> {
         writeln!(self.out, "Start checking Multi Part AOF")?;
         let mut bytes = Vec::new();
@@ -309,14 +309,14 @@ impl Talk<'_> {
         if !begins_with_snapshot(path) {
             return Ok(Some(follow(&mut BufReader::new(file), 0, until_s)));
         }
-        let bounds = Bounds {
+        let bounds = RdbDecodeLimits {
             databases: DATABASES_MAX,
             checks: true,
             now_ms: clock::unix_ms(),
         };
         let end = Decoder::new(&mut file, Vec::new(), bounds).and_then(|mut decoder| {
             loop {
-                if let Next::End(_) = decoder.read()? {
+                if let RdbPart::End(_) = decoder.read()? {
                     return Ok((decoder.offset(), decoder.rest().to_vec()));
                 }
             }
@@ -348,7 +348,7 @@ fn truncate(path: &Path, len: u64) -> io::Result<()> {
 }
 
 /// A file of commands being read.
-struct Reading<'r> {
+struct AofCheckReader<'r> {
     from: &'r mut dyn BufRead,
     offset: u64,
     line: u64,
@@ -357,7 +357,7 @@ struct Reading<'r> {
 /// The offset of an error, and its description.
 type Wrong = (u64, String);
 
-impl Reading<'_> {
+impl AofCheckReader<'_> {
     /// Returns the next line without its terminator.
     fn line(&mut self) -> Result<Vec<u8>, Wrong> {
         let at = self.offset;
@@ -451,7 +451,7 @@ impl Reading<'_> {
 }
 
 fn follow(from: &mut dyn BufRead, offset: u64, until_s: Option<u64>) -> Good {
-    let mut reading = Reading {
+    let mut reading = AofCheckReader {
         from,
         offset,
         line: 1,
@@ -462,7 +462,7 @@ fn follow(from: &mut dyn BufRead, offset: u64, until_s: Option<u64>) -> Good {
         ..Good::default()
     };
     let mut opened_at = None;
-    let mut step = |reading: &mut Reading<'_>, good: &mut Good| -> Result<bool, Wrong> {
+    let mut step = |reading: &mut AofCheckReader<'_>, good: &mut Good| -> Result<bool, Wrong> {
         let Some(first) = reading.peek()? else {
             return match opened_at {
                 Some(at) => Err((at, "Reached EOF before reading EXEC for MULTI".to_owned())),

@@ -29,7 +29,7 @@ const RESTS_MAX: u32 = 64;
 
 /// State for deciding whether to delay a sync; see the module.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Gathering {
+pub(super) struct GroupCommitDelay {
     /// Durations of the last two syncs.
     spent: [Duration; 2],
     /// Number of clients waiting when the last sync ended, whether it released them or not.
@@ -39,7 +39,7 @@ pub(super) struct Gathering {
     rests_next: u32,
 }
 
-impl Gathering {
+impl GroupCommitDelay {
     /// Records a finished sync and the number of clients that it released or that are still waiting.
     pub(super) fn note(&mut self, spent: Duration, crowd: usize) {
         self.spent = [self.spent[1], spent];
@@ -103,7 +103,7 @@ mod tests {
 
     /// Returns the number of checks by which a sync is delayed if `waiting` clients wait at each one, and as many
     /// as at the last thereafter.
-    fn looks(mut gathering: Gathering, waiting: &[usize]) -> u32 {
+    fn looks(mut gathering: GroupCommitDelay, waiting: &[usize]) -> u32 {
         let mut at = 0;
         let mut sleeps = 0;
         let is_put_off = gathering.gather(
@@ -121,8 +121,8 @@ mod tests {
         sleeps
     }
 
-    fn after(spent: [Duration; 2], crowd: usize) -> Gathering {
-        let mut gathering = Gathering::default();
+    fn after(spent: [Duration; 2], crowd: usize) -> GroupCommitDelay {
+        let mut gathering = GroupCommitDelay::default();
         for spent in spent {
             gathering.note(spent, crowd);
         }

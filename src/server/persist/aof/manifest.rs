@@ -17,7 +17,7 @@ const LINE_BYTES_MAX: usize = 1024;
 
 /// One file of the manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct AofManifestFile {
     /// Name of the file within the directory of the append-only file.
     pub name: Vec<u8>,
     /// Sequence number of the file among those of its kind.
@@ -28,11 +28,11 @@ pub struct Part {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     /// Dataset as of the start of the last rewrite.
-    pub base: Option<Part>,
+    pub base: Option<AofManifestFile>,
     /// Replaced files, the latest first.
-    pub history: Vec<Part>,
+    pub history: Vec<AofManifestFile>,
     /// Commands since the base, the earliest first.
-    pub incrs: Vec<Part>,
+    pub incrs: Vec<AofManifestFile>,
     /// Number of the last base.
     pub base_seq: u64,
     /// Number of the last file of commands.
@@ -41,7 +41,7 @@ pub struct Manifest {
 
 /// Reason why a manifest is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct AofManifestError {
     /// Line number, from 1; 0 for the file as a whole.
     pub line: usize,
     /// The line.
@@ -56,13 +56,13 @@ const INVALID: &str = "Invalid AOF manifest file format";
 
 impl Manifest {
     /// Parses a manifest.
-    pub fn parse(bytes: &[u8]) -> Result<Manifest, Refused> {
+    pub fn parse(bytes: &[u8]) -> Result<Manifest, AofManifestError> {
         let mut manifest = Manifest::default();
         let mut count = 0;
         let mut rest = bytes;
         while !rest.is_empty() {
             count += 1;
-            let refused = |text: &[u8], why| Refused {
+            let refused = |text: &[u8], why| AofManifestError {
                 line: count,
                 text: text.to_vec(),
                 byte: None,
@@ -82,7 +82,7 @@ impl Manifest {
             // is the result of a power loss, and may join the end of one line with the beginning of another.
             let is_stray = |byte: &u8| byte.is_ascii_control() && !b"\t\r".contains(byte);
             if let Some(at) = line.iter().position(is_stray) {
-                return Err(Refused {
+                return Err(AofManifestError {
                     byte: Some(at + 1),
                     ..refused(line, "The AOF manifest file contains a control byte")
                 });
@@ -92,7 +92,7 @@ impl Manifest {
             }
         }
         match count {
-            0 => Err(Refused {
+            0 => Err(AofManifestError {
                 line: 0,
                 text: Vec::new(),
                 byte: None,
@@ -129,7 +129,7 @@ impl Manifest {
         if name.is_empty() || seq == 0 {
             return Err(INVALID);
         }
-        let part = Part { name, seq };
+        let part = AofManifestFile { name, seq };
         match kind {
             b'b' if self.base.is_some() => return Err("Found duplicate base file information"),
             b'b' => {
@@ -165,24 +165,24 @@ impl Manifest {
     }
 
     /// Returns the next base of the given kind without making it the base.
-    pub fn next_base(&self, file: &[u8], is_rdb: bool) -> Part {
+    pub fn next_base(&self, file: &[u8], is_rdb: bool) -> AofManifestFile {
         let suffix = if is_rdb { ".base.rdb" } else { ".base.aof" };
         part(file, self.base_seq + 1, suffix)
     }
 
     /// Returns the next file of commands without adding it.
-    pub fn next_incr(&self, file: &[u8]) -> Part {
+    pub fn next_incr(&self, file: &[u8]) -> AofManifestFile {
         part(file, self.incr_seq + 1, ".incr.aof")
     }
 
     /// Adds a file of commands.
-    pub fn add_incr(&mut self, incr: Part) {
+    pub fn add_incr(&mut self, incr: AofManifestFile) {
         self.incr_seq = incr.seq;
         self.incrs.push(incr);
     }
 
     /// Installs a base in place of what it contains: the former base and all files of commands but the last `kept`.
-    pub fn replace(&mut self, base: Part, kept: usize) {
+    pub fn replace(&mut self, base: AofManifestFile, kept: usize) {
         let replaced = self.incrs.len().saturating_sub(kept);
         let old = self.base.replace(base);
         self.base_seq = self.base.as_ref().map_or(0, |base| base.seq);
@@ -191,7 +191,7 @@ impl Manifest {
     }
 
     /// Returns all files to load, in order.
-    pub fn loaded(&self) -> impl DoubleEndedIterator<Item = &Part> {
+    pub fn loaded(&self) -> impl DoubleEndedIterator<Item = &AofManifestFile> {
         self.base.iter().chain(&self.incrs)
     }
 }
@@ -201,10 +201,10 @@ fn needs_quotes(name: &[u8]) -> bool {
     !name.iter().all(is_plain)
 }
 
-fn part(file: &[u8], seq: u64, suffix: &str) -> Part {
+fn part(file: &[u8], seq: u64, suffix: &str) -> AofManifestFile {
     let mut name = file.to_vec();
     name.extend_from_slice(format!(".{seq}{suffix}").as_bytes());
-    Part { name, seq }
+    AofManifestFile { name, seq }
 }
 
 #[cfg(test)]

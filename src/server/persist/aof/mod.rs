@@ -44,7 +44,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::persist::files::Files;
-use crate::persist::oplog::{Awaited, Bounds, Gate, OpLog, Reader};
+use crate::persist::oplog::{BackpressureSource, Bounds, Gate, OpLog, OpLogReader};
 use crate::persist::snapshot::{Running, Snapshots};
 use crate::state::Service;
 use crate::state::durability::Durability;
@@ -53,10 +53,10 @@ use basalt_commands::client::shared::Shared;
 use basalt_commands::config::Config;
 use basalt_commands::config::values::Appendfsync;
 use basalt_core::base::lossless;
-use gathering::Gathering;
-use rewrite::Limiter;
+use gathering::GroupCommitDelay;
+use rewrite::RewriteBackoff;
 use store::{Store, StoreError};
-use writer::Writer;
+use writer::AofWriter;
 
 pub use rewrite::Rewriting;
 
@@ -74,19 +74,19 @@ enum Phase {
 struct Inner {
     phase: Phase,
     store: Option<Store>,
-    reader: Option<Arc<Reader>>,
+    reader: Option<Arc<OpLogReader>>,
     /// The rewrite under way.
     running: Option<Arc<Running>>,
     /// True while a rewrite begins, runs or ends.
     is_rewriting: bool,
-    limiter: Limiter,
+    limiter: RewriteBackoff,
     last_mark: u64,
 }
 
 /// Data that determines whether replies wait for the disk, and whether replaced files are removed.
-struct Policy {
+struct AofPolicy {
     /// Source of what is appended; `None` while nothing is.
-    reader: Option<Arc<Reader>>,
+    reader: Option<Arc<OpLogReader>>,
     /// The server is shutting down: no reply reveals data that is not on the disk, whatever `appendfsync` says.
     is_ending: bool,
     /// `aof-disable-auto-gc`, as last applied.
@@ -100,11 +100,11 @@ pub struct Aof {
     snapshots: Arc<Snapshots>,
     files: Arc<dyn Files>,
     inner: Mutex<Inner>,
-    writer: Mutex<Writer>,
+    writer: Mutex<AofWriter>,
     /// Log position up to which the disk has everything.
     synced: Gate,
-    gathering: Mutex<Gathering>,
-    policy: Mutex<Policy>,
+    gathering: Mutex<GroupCommitDelay>,
+    policy: Mutex<AofPolicy>,
     /// Writes are appended, so that `synced` reflects the disk.
     is_on: AtomicBool,
     /// Replies wait for the disk.
@@ -140,13 +140,13 @@ impl Aof {
                 reader: None,
                 running: None,
                 is_rewriting: false,
-                limiter: Limiter::default(),
+                limiter: RewriteBackoff::default(),
                 last_mark: 0,
             }),
             writer: Mutex::default(),
             synced: Gate::default(),
             gathering: Mutex::default(),
-            policy: Mutex::new(Policy {
+            policy: Mutex::new(AofPolicy {
                 reader: None,
                 is_ending: false,
                 keeps_history: service.config.load().aof_disable_auto_gc,
@@ -205,7 +205,7 @@ impl Aof {
         self.apply(&policy);
     }
 
-    fn apply(&self, policy: &Policy) {
+    fn apply(&self, policy: &AofPolicy) {
         let is_always = self.service.config.load().appendfsync == Appendfsync::Always;
         let waits = (is_always || policy.is_ending) && policy.reader.is_some();
         self.is_on.store(policy.reader.is_some(), Relaxed);
@@ -250,10 +250,10 @@ impl Aof {
         let waits = &self.service.telemetry.persistence.writer_waits;
         waits.all.fetch_add(1, Relaxed);
         let whom = match self.log.awaited() {
-            Some(Awaited::Disk) => &waits.for_disk,
-            Some(Awaited::Replica) => &waits.for_replica,
+            Some(BackpressureSource::Disk) => &waits.for_disk,
+            Some(BackpressureSource::Replica) => &waits.for_replica,
             None => &waits.for_snapshot,
-            Some(Awaited::Log) => return,
+            Some(BackpressureSource::Log) => return,
         };
         whom.fetch_add(1, Relaxed);
     }
@@ -275,7 +275,7 @@ impl Aof {
 
     /// Handles a possible loss of written data: nothing more is written behind it, and a rewrite is scheduled to
     /// repair it.
-    fn lose(&self, writer: &mut Writer, error: &io::Error) {
+    fn lose(&self, writer: &mut AofWriter, error: &io::Error) {
         self.note_failure(error);
         writer.hold();
         self.is_scheduled.store(true, Relaxed);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::store::Next;
+use super::store::IncrFileState;
 use super::{Aof, Inner, Phase};
 use crate::persist::files::new_file::NewFile;
 use crate::persist::snapshot::{BaseForm, Busy, Purpose, Running, Sink};
@@ -42,16 +42,16 @@ pub enum Rewriting {
 
 /// Backoff of automatic rewrites that fail repeatedly, longer each time.
 #[derive(Default)]
-pub(super) struct Limiter {
+pub(super) struct RewriteBackoff {
     failures: u64,
     until: Option<Instant>,
     wait: Duration,
 }
 
-impl Limiter {
+impl RewriteBackoff {
     fn note(&mut self, went_well: bool) {
         match went_well {
-            true => *self = Limiter::default(),
+            true => *self = RewriteBackoff::default(),
             false => self.failures += 1,
         }
     }
@@ -141,7 +141,7 @@ impl Aof {
             next: next.clone(),
             mark,
         };
-        let (aof, follows) = (Arc::clone(self), next != Next::None);
+        let (aof, follows) = (Arc::clone(self), next != IncrFileState::None);
         let starts = inner.phase == Phase::Waiting;
         let at_cut = move |_: &_| {
             if follows {
@@ -177,13 +177,13 @@ impl Aof {
     }
 
     /// Creates the file for the records after the cut.
-    fn prepare(self: &Arc<Self>, inner: &mut Inner) -> io::Result<(Next, u64)> {
+    fn prepare(self: &Arc<Self>, inner: &mut Inner) -> io::Result<(IncrFileState, u64)> {
         let is_held = self.writer.lock().is_held();
         let next = match inner.phase {
-            Phase::Off => Next::None,
-            Phase::Waiting => Next::Temporary,
-            Phase::On if is_held => Next::Temporary,
-            Phase::On => Next::Listed,
+            Phase::Off => IncrFileState::None,
+            Phase::Waiting => IncrFileState::Temporary,
+            Phase::On if is_held => IncrFileState::Temporary,
+            Phase::On => IncrFileState::Listed,
         };
         if inner.store.is_none() {
             let config = self.service.config.load();
@@ -204,15 +204,15 @@ impl Aof {
     }
 
     /// Ends a rewrite before its cut.
-    fn abandon(self: &Arc<Self>, inner: &mut Inner, next: &Next, mark: u64) {
+    fn abandon(self: &Arc<Self>, inner: &mut Inner, next: &IncrFileState, mark: u64) {
         inner.is_rewriting = false;
         self.figures().rewrite_in_progress.store(false, Relaxed);
         self.figures().rewrite_began_s.store(0, Relaxed);
         match next {
             // Later records go to the file that the manifest lists last.
-            Next::Listed => drop(self.log.mark(Audience::FILE, mark)),
-            Next::Temporary => self.drop_temporary(inner),
-            Next::None => {}
+            IncrFileState::Listed => drop(self.log.mark(Audience::FILE, mark)),
+            IncrFileState::Temporary => self.drop_temporary(inner),
+            IncrFileState::None => {}
         }
     }
 
@@ -245,7 +245,7 @@ impl Aof {
             if let Some(store) = &inner.store {
                 store.remove_temporary_base();
             }
-            if base.next == Next::Temporary {
+            if base.next == IncrFileState::Temporary {
                 self.drop_temporary(&mut inner);
                 // It is retried until the AOF is turned off.
                 self.schedule(inner.phase != Phase::Off);
@@ -283,10 +283,10 @@ impl Aof {
         let next = &base.next;
         let turns_on = inner.phase == Phase::Waiting;
         let has_skipped = match next {
-            Next::None => false,
+            IncrFileState::None => false,
             _ => self.reach_mark(inner, base.mark)?,
         };
-        if *next == Next::Temporary {
+        if *next == IncrFileState::Temporary {
             // Its contents count from now on, so they are synced first.
             let mut writer = self.writer.lock();
             writer.release();
@@ -308,7 +308,7 @@ impl Aof {
         // Otherwise too much arrived meanwhile and was dropped: the next rewrite makes up for it.
         let is_whole = !writer.has_gap();
         drop(writer);
-        if is_whole && (has_skipped || *next == Next::Temporary) {
+        if is_whole && (has_skipped || *next == IncrFileState::Temporary) {
             self.is_failing.store(false, Relaxed);
             self.note_recovery();
         }
@@ -437,7 +437,7 @@ struct BaseSink {
     aof: Arc<Aof>,
     file: NewFile,
     form: BaseForm,
-    next: Next,
+    next: IncrFileState,
     mark: u64,
 }
 
@@ -468,7 +468,7 @@ mod tests {
     fn rewrites_that_fail_again_and_again_wait_once_one_would_begin_by_itself() {
         let began = Instant::now();
         let after = |seconds| began + Duration::from_secs(seconds);
-        let mut limiter = Limiter::default();
+        let mut limiter = RewriteBackoff::default();
         for _ in 0..FAILURES_FREE {
             assert!(!limiter.holds_back(began, false));
             limiter.note(false);

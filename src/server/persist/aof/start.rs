@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::manifest::Part;
+use super::manifest::AofManifestFile;
 use super::store::{Store, StoreError, name_of};
 use super::{Aof, Inner, Phase};
 use crate::persist::load::Loader;
@@ -14,7 +14,7 @@ use crate::persist::load::aof::AofError;
 use crate::persist::load::fault::AofFault;
 use crate::persist::load::progress::Progress;
 use crate::persist::rdb::crc64;
-use crate::persist::rdb::encode::{self, Options};
+use crate::persist::rdb::encode::{self, RdbEncodeOptions};
 use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::log;
 use basalt_commands::config::Config;
@@ -30,7 +30,7 @@ macro_rules! refuse {
 
 /// Outcome of loading at startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum AofLoadOutcome {
     /// There is no append-only file.
     Nothing,
     /// The append-only file has been loaded.
@@ -77,17 +77,17 @@ impl Aof {
 
     /// Loads the existing files at startup and starts appending commands: no client command runs in between. The
     /// calling thread is prepared for scripts and holds no shard.
-    pub fn start(self: &Arc<Self>, stop: &dyn Fn() -> bool) -> Result<Found, Unusable> {
+    pub fn start(self: &Arc<Self>, stop: &dyn Fn() -> bool) -> Result<AofLoadOutcome, Unusable> {
         let found = self.inner.lock().store.as_ref().map(open_files).transpose();
         let files = found?.unwrap_or_default();
         let mut progress = Progress::begin(self.service, total_bytes(&files), stop);
         let mut found = self.load(files, &mut progress);
-        if matches!(found, Ok(Found::Loaded | Found::Nothing))
+        if matches!(found, Ok(AofLoadOutcome::Loaded | AofLoadOutcome::Nothing))
             && let Err(error) = self.open(&mut self.inner.lock())
         {
             found = Err(error);
         }
-        if matches!(found, Err(_) | Ok(Found::Stopped)) {
+        if matches!(found, Err(_) | Ok(AofLoadOutcome::Stopped)) {
             progress.never_ends();
         }
         found
@@ -126,7 +126,7 @@ impl Aof {
     }
 
     /// Opens the files that the manifest on the disk names.
-    fn find_again(&self) -> Result<Vec<Opened>, Unusable> {
+    fn find_again(&self) -> Result<Vec<AofLoadFile>, Unusable> {
         let mut inner = self.inner.lock();
         let mut find = || -> Result<(), StoreError> {
             match &mut inner.store {
@@ -152,9 +152,13 @@ impl Aof {
         is_written.then_some(()).ok_or(Unusable)
     }
 
-    fn load(&self, files: Vec<Opened>, progress: &mut Progress<'_>) -> Result<Found, Unusable> {
+    fn load(
+        &self,
+        files: Vec<AofLoadFile>,
+        progress: &mut Progress<'_>,
+    ) -> Result<AofLoadOutcome, Unusable> {
         if files.is_empty() {
-            return Ok(Found::Nothing);
+            return Ok(AofLoadOutcome::Nothing);
         }
         for mut file in files {
             let began = Ticks::now();
@@ -171,12 +175,12 @@ impl Aof {
                 Err(AofError {
                     fault: AofFault::Stopped,
                     ..
-                }) => return Ok(Found::Stopped),
+                }) => return Ok(AofLoadOutcome::Stopped),
                 Err(error) => self.cut_off(&file, &error)?,
             }
             progress.next_file();
         }
-        Ok(Found::Loaded)
+        Ok(AofLoadOutcome::Loaded)
     }
 
     /// Returns the absolute path of the manifest, for messages.
@@ -189,7 +193,7 @@ impl Aof {
     }
 
     /// Truncates a file that ends within a command or a transaction, where the configuration allows that.
-    fn cut_off(&self, file: &Opened, error: &AofError) -> Result<(), Unusable> {
+    fn cut_off(&self, file: &AofLoadFile, error: &AofError) -> Result<(), Unusable> {
         let name = name_of(&file.part);
         let manifest = self.shown_manifest();
         match &error.fault {
@@ -385,8 +389,8 @@ fn unusable(error: StoreError) -> Unusable {
 }
 
 /// A file to load. It stays readable even if it is renamed or removed, so no lock is held meanwhile.
-struct Opened {
-    part: Part,
+struct AofLoadFile {
+    part: AofManifestFile,
     kind: &'static str,
     bytes: u64,
     /// No data follows, so the file may end within a command.
@@ -395,9 +399,9 @@ struct Opened {
 }
 
 /// Opens the files that a manifest lists, in loading order. All of them have to exist.
-fn open_files(store: &Store) -> Result<Vec<Opened>, Unusable> {
-    let open = |part: &Part| {
-        Ok(Opened {
+fn open_files(store: &Store) -> Result<Vec<AofLoadFile>, Unusable> {
+    let open = |part: &AofManifestFile| {
+        Ok(AofLoadFile {
             part: part.clone(),
             kind: match store.manifest().base.as_ref() == Some(part) {
                 true => "base",
@@ -408,7 +412,8 @@ fn open_files(store: &Store) -> Result<Vec<Opened>, Unusable> {
             from: store.open_part(part)?,
         })
     };
-    let opened: Result<Vec<Opened>, StoreError> = store.manifest().loaded().map(open).collect();
+    let opened: Result<Vec<AofLoadFile>, StoreError> =
+        store.manifest().loaded().map(open).collect();
     let mut files = opened.map_err(unusable)?;
     // After a crash between creating a file and the first write to it, the file before it may be truncated.
     for file in files.iter_mut().rev() {
@@ -420,13 +425,13 @@ fn open_files(store: &Store) -> Result<Vec<Opened>, Unusable> {
     Ok(files)
 }
 
-fn total_bytes(files: &[Opened]) -> u64 {
+fn total_bytes(files: &[AofLoadFile]) -> u64 {
     files.iter().map(|file| file.bytes).sum()
 }
 
 /// Returns a base without keys.
 fn empty_base(config: &Config) -> Vec<u8> {
-    let options = Options {
+    let options = RdbEncodeOptions {
         version: basalt_engine::serial::V10,
         compress: config.rdbcompression,
         checksum: config.rdbchecksum,
@@ -460,7 +465,7 @@ mod tests {
     use basalt_commands::command::testing::NoServer;
 
     /// Starts a server that finds these commands in its file and tries to load them.
-    fn started(commands: &[u8]) -> (Arc<Aof>, Result<Found, Unusable>) {
+    fn started(commands: &[u8]) -> (Arc<Aof>, Result<AofLoadOutcome, Unusable>) {
         let config = Arc::new(Config::default());
         let service = crate::start::build(Arc::clone(&config), 2, Telemetry::new(None, 2));
         let server = Arc::new(NoServer::default());
@@ -496,7 +501,7 @@ mod tests {
             loading.is_loading.load(Relaxed)
         };
         let (aof, found) = started(SET);
-        assert_eq!(found.expect("all is well"), Found::Loaded);
+        assert_eq!(found.expect("all is well"), AofLoadOutcome::Loaded);
         assert!(!is_loading(&aof));
         let (aof, found) = started(&[SET, &b"garbage\r\n"[..]].concat());
         assert!(found.is_err());

@@ -10,7 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::manifest::{Manifest, Part, Refused};
+use super::manifest::{AofManifestError, AofManifestFile, Manifest};
 use crate::persist::files::new_file::NewFile;
 use crate::persist::files::{self, File, Files};
 use crate::telemetry::log;
@@ -26,7 +26,7 @@ const COPIED_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub enum StoreError {
     /// The manifest is invalid.
-    Manifest(PathBuf, Refused),
+    Manifest(PathBuf, AofManifestError),
     /// A system call failed: what was tried, and why it failed.
     Io(String, io::Error),
 }
@@ -61,7 +61,7 @@ fn failed<T>(result: io::Result<T>, what: impl FnOnce() -> String) -> Result<T, 
 
 /// State of the file of commands that follows a cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum IncrFileState {
     /// The manifest already lists it.
     Listed,
     /// The file has a temporary name, and is listed together with the base.
@@ -131,7 +131,7 @@ impl Store {
     }
 
     /// Returns the path of a file of the manifest.
-    pub fn path_of(&self, part: &Part) -> PathBuf {
+    pub fn path_of(&self, part: &AofManifestFile) -> PathBuf {
         self.path(&part.name)
     }
 
@@ -212,7 +212,7 @@ impl Store {
         if is_fresh {
             let mut manifest = Manifest::default();
             let (name, seq) = (self.name.clone(), 1);
-            manifest.base = Some(Part { name, seq });
+            manifest.base = Some(AofManifestFile { name, seq });
             manifest.base_seq = seq;
             failed(self.put(manifest), what)?;
         }
@@ -222,7 +222,7 @@ impl Store {
     }
 
     /// Returns the length of a file of the manifest, which has to exist.
-    pub fn len_of(&self, part: &Part) -> Result<u64, StoreError> {
+    pub fn len_of(&self, part: &AofManifestFile) -> Result<u64, StoreError> {
         let path = self.path_of(part);
         let what = || {
             format!(
@@ -235,7 +235,7 @@ impl Store {
     }
 
     /// Opens a file of the manifest for reading.
-    pub fn open_part(&self, part: &Part) -> Result<Box<dyn Read + Send>, StoreError> {
+    pub fn open_part(&self, part: &AofManifestFile) -> Result<Box<dyn Read + Send>, StoreError> {
         let what = || {
             format!(
                 "Fatal error: can't open the append log file {} for reading",
@@ -246,7 +246,7 @@ impl Store {
     }
 
     /// Truncates a file of the manifest to a length.
-    pub fn truncate(&self, part: &Part, len: u64) -> io::Result<()> {
+    pub fn truncate(&self, part: &AofManifestFile, len: u64) -> io::Result<()> {
         let file = self.files.append(&self.path_of(part))?;
         file.truncate(len)?;
         file.sync()
@@ -300,12 +300,12 @@ impl Store {
     }
 
     /// Creates the file for the records after a cut.
-    pub fn next_incr(&mut self, next: &Next) -> io::Result<Option<Arc<dyn File>>> {
+    pub fn next_incr(&mut self, next: &IncrFileState) -> io::Result<Option<Arc<dyn File>>> {
         self.create_directory()?;
         match next {
-            Next::None => Ok(None),
-            Next::Temporary => self.files.create(&self.temporary_incr()).map(Some),
-            Next::Listed => {
+            IncrFileState::None => Ok(None),
+            IncrFileState::Temporary => self.files.create(&self.temporary_incr()).map(Some),
+            IncrFileState::Listed => {
                 let mut manifest = self.manifest.clone();
                 let part = manifest.next_incr(&self.name);
                 let path = self.path_of(&part);
@@ -329,16 +329,16 @@ impl Store {
     }
 
     /// Installs the base that was written to [`Store::temporary_base`] and synced in place of what it contains.
-    pub fn finish_rewrite(&mut self, is_rdb: bool, next: &Next) -> io::Result<()> {
+    pub fn finish_rewrite(&mut self, is_rdb: bool, next: &IncrFileState) -> io::Result<()> {
         let mut manifest = self.manifest.clone();
         let base = manifest.next_base(&self.name, is_rdb);
         self.files
             .rename(&self.temporary_base(), &self.path_of(&base))?;
-        let is_listed = *next == Next::Listed;
+        let is_listed = *next == IncrFileState::Listed;
         let base_path = self.path_of(&base);
         manifest.replace(base, usize::from(is_listed));
         let mut incr_path = None;
-        if *next == Next::Temporary {
+        if *next == IncrFileState::Temporary {
             let incr = manifest.next_incr(&self.name);
             let path = self.path_of(&incr);
             if let Err(error) = self.files.rename(&self.temporary_incr(), &path) {
@@ -429,7 +429,7 @@ fn copy(from: &mut dyn Read, to: &mut NewFile) -> io::Result<()> {
 }
 
 /// Returns the name of a file, for messages.
-pub fn name_of(part: &Part) -> String {
+pub fn name_of(part: &AofManifestFile) -> String {
     let name = OsString::from_vec(part.name.clone());
     name.to_string_lossy().into_owned()
 }

@@ -10,11 +10,11 @@ use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::store::{Next, Store};
-use super::writer::{Failure, Writer};
+use super::store::{IncrFileState, Store};
+use super::writer::{AofFlushError, AofWriter};
 use crate::persist::files::Files;
 use crate::persist::files::simulated::{EIO, ENOSPC, Fault, Simulated};
-use crate::persist::oplog::{Item, Stretch};
+use crate::persist::oplog::{OpLogItem, Stretch};
 
 const ROOT: &str = "/d";
 
@@ -22,7 +22,7 @@ const ROOT: &str = "/d";
 struct Run {
     files: Simulated,
     store: Store,
-    writer: Writer,
+    writer: AofWriter,
     random: SmallRng,
     /// The next number.
     next: u64,
@@ -90,7 +90,7 @@ impl Run {
         let mut run = Run {
             store: open(&files),
             files,
-            writer: Writer::default(),
+            writer: AofWriter::default(),
             random: SmallRng::seed_from_u64(seed),
             next: 0,
             acknowledged: 0,
@@ -119,14 +119,15 @@ impl Run {
         );
         self.next = found;
         self.acknowledged = self.acknowledged.min(found);
-        self.writer = Writer::default();
+        self.writer = AofWriter::default();
         self.start().expect("nothing fails now");
     }
 
     fn push(&mut self) {
         let count = self.random.random_range(1..4);
-        let items = (0..count).map(|number| Item::alone(Bytes::from(text_of(self.next + number))));
-        let items: Vec<Item> = items.collect();
+        let items =
+            (0..count).map(|number| OpLogItem::alone(Bytes::from(text_of(self.next + number))));
+        let items: Vec<OpLogItem> = items.collect();
         self.next += count;
         let stretch = Stretch {
             items,
@@ -137,8 +138,8 @@ impl Run {
 
     fn flush(&mut self) {
         match self.writer.flush() {
-            Ok(()) | Err(Failure::Write(_)) => {}
-            Err(Failure::Sync(_)) => self.writer.hold(),
+            Ok(()) | Err(AofFlushError::Write(_)) => {}
+            Err(AofFlushError::Sync(_)) => self.writer.hold(),
         }
     }
 
@@ -169,15 +170,15 @@ impl Run {
     /// Rewrites as the module does, with other actions between its steps.
     fn rewrite(&mut self) -> io::Result<()> {
         let next = match self.writer.is_held() {
-            true => Next::Temporary,
-            false => Next::Listed,
+            true => IncrFileState::Temporary,
+            false => IncrFileState::Listed,
         };
         let file = self.store.next_incr(&next)?.expect("there is one");
         self.marks += 1;
         self.writer.expect_mark(self.marks, file);
         self.some();
         let cut = self.next;
-        let items = vec![Item::Mark(self.marks, cut)];
+        let items = vec![OpLogItem::Mark(self.marks, cut)];
         self.writer.push(
             Stretch {
                 items,
@@ -189,7 +190,7 @@ impl Run {
         let ended = self.write_base(cut).and_then(|()| self.put_in_place(&next));
         if ended.is_err() {
             self.store.remove_temporary_base();
-            if next == Next::Temporary {
+            if next == IncrFileState::Temporary {
                 self.store.remove_temporary_incr();
                 self.writer.hold();
             }
@@ -197,20 +198,20 @@ impl Run {
         ended
     }
 
-    fn put_in_place(&mut self, next: &Next) -> io::Result<()> {
+    fn put_in_place(&mut self, next: &IncrFileState) -> io::Result<()> {
         self.flush();
         let has_skipped = self.writer.awaits_mark() && self.writer.skip_to_mark(self.marks);
         self.flush();
-        if *next == Next::Temporary {
+        if *next == IncrFileState::Temporary {
             self.writer.release();
-            self.writer.flush().map_err(Failure::into_error)?;
+            self.writer.flush().map_err(AofFlushError::into_error)?;
             self.writer.file().expect("it is open").0.sync()?;
         }
         self.store.finish_rewrite(true, next)?;
         if has_skipped {
             self.writer.release();
         }
-        if *next == Next::Temporary {
+        if *next == IncrFileState::Temporary {
             self.acknowledged = self.acknowledged.max(self.writer.written());
         }
         self.store.delete_history()

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::{Aof, Phase};
-use crate::persist::aof::writer::{Failure, Writer};
-use crate::persist::oplog::{Reader, Stretch};
+use crate::persist::aof::writer::{AofFlushError, AofWriter};
+use crate::persist::oplog::{OpLogReader, Stretch};
 use crate::telemetry::clock;
 use basalt_commands::config::values::Appendfsync;
 
@@ -44,14 +44,14 @@ impl Aof {
     }
 
     /// Starts the thread that writes the records of a reader; it ends with the reader.
-    pub(super) fn start_writer(self: &Arc<Self>, reader: &Arc<Reader>) -> std::io::Result<()> {
+    pub(super) fn start_writer(self: &Arc<Self>, reader: &Arc<OpLogReader>) -> std::io::Result<()> {
         let (aof, reader) = (Arc::clone(self), Arc::clone(reader));
         let thread = std::thread::Builder::new().name("basalt-aof".to_owned());
         thread.spawn(move || aof.run_writer(&reader))?;
         Ok(())
     }
 
-    fn run_writer(&self, reader: &Arc<Reader>) {
+    fn run_writer(&self, reader: &Arc<OpLogReader>) {
         let mut drives = false;
         while !reader.is_closed() {
             // While replies wait for syncs, this thread drives the log itself, without another thread in between.
@@ -92,7 +92,7 @@ impl Aof {
     }
 
     /// Delays the sync for more clients if that pays; returns their records.
-    fn gather(&self, reader: &Reader) -> Option<Stretch> {
+    fn gather(&self, reader: &OpLogReader) -> Option<Stretch> {
         let mut gathering = *self.gathering.lock();
         let sleep = |time| {
             let began = Instant::now();
@@ -108,7 +108,7 @@ impl Aof {
 
     /// Writes the queue, and syncs it if replies wait for that. Writers waiting for the disk resume as it drains
     /// the reader's backlog.
-    fn flush(&self, reader: &Reader) {
+    fn flush(&self, reader: &OpLogReader) {
         let mut writer = self.writer.lock();
         if self.is_failing.load(Relaxed) && !self.may_try() {
             return self.bound(&mut writer);
@@ -143,7 +143,7 @@ impl Aof {
     }
 
     /// Syncs for the waiting replies. One sync covers everything written before it.
-    fn sync_now(&self, writer: &mut Writer) {
+    fn sync_now(&self, writer: &mut AofWriter) {
         let Some((file, _, written)) = writer.file() else {
             return;
         };
@@ -181,9 +181,9 @@ impl Aof {
         may
     }
 
-    fn fail(&self, writer: &mut Writer, failure: Failure, is_always: bool) {
+    fn fail(&self, writer: &mut AofWriter, failure: AofFlushError, is_always: bool) {
         match failure {
-            Failure::Write(error) => {
+            AofFlushError::Write(error) => {
                 if !self.is_failing.swap(true, Relaxed) {
                     tracing::warn!("Error writing to the AOF file: {error}");
                 }
@@ -196,7 +196,7 @@ impl Aof {
                 *self.last_try.lock() = Some(Instant::now());
                 self.note_failure(&error);
             }
-            Failure::Sync(error) => {
+            AofFlushError::Sync(error) => {
                 tracing::warn!("Fail to fsync the AOF file: {error}");
                 self.lose(writer, &error);
             }
@@ -204,7 +204,7 @@ impl Aof {
     }
 
     /// Drops the queue if it is too long: records written to the file after that are worthless.
-    fn bound(&self, writer: &mut Writer) {
+    fn bound(&self, writer: &mut AofWriter) {
         if writer.queued_bytes() > HELD_BYTES_MAX {
             tracing::warn!(
                 "The AOF file could not be written for too long: pending data is dropped, and a rewrite will replace \
@@ -279,13 +279,13 @@ impl Aof {
     }
 
     /// Writes and syncs everything appended so far, unless writes are failing.
-    pub(super) fn settle(&self, reader: &Arc<Reader>) {
+    pub(super) fn settle(&self, reader: &Arc<OpLogReader>) {
         self.write_out(reader);
         self.sync();
     }
 
     /// Writes everything appended so far, unless writes are failing. Returns whether all is written.
-    pub(super) fn write_out(&self, reader: &Arc<Reader>) -> bool {
+    pub(super) fn write_out(&self, reader: &Arc<OpLogReader>) -> bool {
         const LOOKS: usize = 10_000;
         let tail = self.log.tail();
         for _ in 0..LOOKS {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::persist::files::File;
-use crate::persist::oplog::{Item, Stretch};
+use crate::persist::oplog::{OpLogItem, Stretch};
 
 /// Maximum number of slices per system call.
 const PIECES_MAX: usize = 512;
@@ -28,25 +28,25 @@ enum Queued {
 
 /// An operation that failed during a flush.
 #[derive(Debug)]
-pub enum Failure {
+pub enum AofFlushError {
     /// Writing to the file.
     Write(io::Error),
     /// Syncing a file before switching to the next one.
     Sync(io::Error),
 }
 
-impl Failure {
+impl AofFlushError {
     /// Returns the underlying error.
     pub fn into_error(self) -> io::Error {
         match self {
-            Failure::Write(error) | Failure::Sync(error) => error,
+            AofFlushError::Write(error) | AofFlushError::Sync(error) => error,
         }
     }
 }
 
 /// Writer of the stream to the file of commands, with a queue; see the module.
 #[derive(Default)]
-pub struct Writer {
+pub struct AofWriter {
     file: Option<Arc<dyn File>>,
     /// Identifies the current file among all used so far.
     generation: u64,
@@ -69,7 +69,7 @@ pub struct Writer {
     spent: Option<Duration>,
 }
 
-impl Writer {
+impl AofWriter {
     /// Continues after the first `len` bytes of a file with records pushed from now on. Clears the queue.
     pub fn open(&mut self, file: Arc<dyn File>, len: u64) {
         self.queue.clear();
@@ -149,7 +149,7 @@ impl Writer {
         let mut is_noted = false;
         for item in stretch.items {
             match item {
-                Item::Bytes(bytes, _) => {
+                OpLogItem::Bytes(bytes, _) => {
                     if let Some(now_s) = now_s.filter(|now_s| *now_s > self.noted_s && !is_noted) {
                         self.noted_s = now_s;
                         self.queue_bytes(Bytes::from(format!("#TS:{now_s}\r\n")));
@@ -157,7 +157,7 @@ impl Writer {
                     is_noted = true;
                     self.queue_bytes(bytes);
                 }
-                Item::Mark(number, position) => {
+                OpLogItem::Mark(number, position) => {
                     self.queue.push_back(Queued::End(position));
                     self.queue.push_back(Queued::Mark(number, position));
                     self.noted_s = 0;
@@ -174,7 +174,7 @@ impl Writer {
     }
 
     /// Drops everything queued before a marker and continues after it in the next file: a base that contains the
-    /// dropped records exists. The writer is on hold until that base counts ([`Writer::release`]). Returns false if
+    /// dropped records exists. The writer is on hold until that base counts ([`AofWriter::release`]). Returns false if
     /// the marker has not arrived yet.
     pub fn skip_to_mark(&mut self, number: u64) -> bool {
         let found = self
@@ -229,12 +229,12 @@ impl Writer {
     }
 
     /// Writes the queue.
-    pub fn flush(&mut self) -> Result<(), Failure> {
+    pub fn flush(&mut self) -> Result<(), AofFlushError> {
         self.flush_telling(&mut |_| ())
     }
 
-    /// Flushes as [`Writer::flush`] does, and calls `tell` with the bytes still queued before each system call.
-    pub fn flush_telling(&mut self, tell: &mut dyn FnMut(u64)) -> Result<(), Failure> {
+    /// Flushes as [`AofWriter::flush`] does, and calls `tell` with the bytes still queued before each system call.
+    pub fn flush_telling(&mut self, tell: &mut dyn FnMut(u64)) -> Result<(), AofFlushError> {
         if self.is_held {
             return Ok(());
         }
@@ -251,7 +251,7 @@ impl Writer {
                         let began = Instant::now();
                         let synced = file.sync();
                         self.spent = Some(began.elapsed());
-                        synced.map_err(Failure::Sync)?;
+                        synced.map_err(AofFlushError::Sync)?;
                     }
                     self.queue.drain(..=self.cursor.0);
                     self.cursor = (0, 0);
@@ -278,7 +278,7 @@ impl Writer {
     }
 
     /// Makes one system call, for records before the next marker.
-    fn write_some(&mut self) -> Result<(), Failure> {
+    fn write_some(&mut self) -> Result<(), AofFlushError> {
         let Some(file) = self.file.clone() else {
             // There is no file to write to: drop the records.
             self.cursor.0 = self.queue.len();
@@ -337,11 +337,11 @@ impl Writer {
 
     /// Handles a failed write: truncates a partially written stretch if possible; otherwise writing continues from
     /// there.
-    fn cut(&mut self, file: &dyn File, error: io::Error) -> Failure {
+    fn cut(&mut self, file: &dyn File, error: io::Error) -> AofFlushError {
         if self.cursor != (0, 0) && file.truncate(self.len).is_ok() {
             self.cursor = (0, 0);
         }
-        Failure::Write(error)
+        AofFlushError::Write(error)
     }
 }
 
@@ -358,7 +358,7 @@ mod tests {
         Stretch {
             items: texts
                 .iter()
-                .map(|text| Item::alone(Bytes::from_static(text.as_bytes())))
+                .map(|text| OpLogItem::alone(Bytes::from_static(text.as_bytes())))
                 .collect(),
             position,
         }
@@ -371,10 +371,10 @@ mod tests {
         text
     }
 
-    fn opened() -> (Simulated, Writer) {
+    fn opened() -> (Simulated, AofWriter) {
         let files = Simulated::new(Path::new("/d"));
         let file = files.create(Path::new("/d/1")).expect("made");
-        let mut writer = Writer::default();
+        let mut writer = AofWriter::default();
         writer.open(file, 0);
         (files, writer)
     }
@@ -388,7 +388,7 @@ mod tests {
         files.fail_at(1, Fault::Short);
         files.fail_at(2, Fault::Short);
         files.fail_at(3, Fault::Fails(ENOSPC));
-        assert!(matches!(writer.flush(), Err(Failure::Write(_))));
+        assert!(matches!(writer.flush(), Err(AofFlushError::Write(_))));
         assert_eq!(
             (text(&files, "1").as_str(), writer.written()),
             ("one two ", 10)
@@ -413,7 +413,7 @@ mod tests {
         let (files, mut writer) = opened();
         let marked = |number: u64, text: &'static str| {
             let mut all = stretch(&[], 30);
-            all.items.push(Item::Mark(number, 20));
+            all.items.push(OpLogItem::Mark(number, 20));
             all.items.extend(stretch(&[text], 0).items);
             all
         };
@@ -446,11 +446,11 @@ mod tests {
         let next = files.create(Path::new("/d/2")).expect("made");
         writer.expect_mark(7, next);
         let mut all = stretch(&["old "], 30);
-        all.items.push(Item::Mark(7, 20));
+        all.items.push(OpLogItem::Mark(7, 20));
         all.items.extend(stretch(&["new "], 0).items);
         writer.push(all, Some(5));
         files.fail_at(2, Fault::Fails(EIO));
-        assert!(matches!(writer.flush(), Err(Failure::Sync(_))));
+        assert!(matches!(writer.flush(), Err(AofFlushError::Sync(_))));
         assert!(
             writer.take_sync_time().is_some(),
             "it took its time all the same"

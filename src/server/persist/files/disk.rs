@@ -12,7 +12,7 @@ use super::{File, Files};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Disk;
 
-struct Opened(fs::File);
+struct DiskFile(fs::File);
 
 impl Files for Disk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -22,7 +22,7 @@ impl Files for Disk {
             .create(true)
             .open(path)?;
         file.set_len(0)?;
-        Ok(Arc::new(Opened(file)))
+        Ok(Arc::new(DiskFile(file)))
     }
 
     fn append(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -30,7 +30,7 @@ impl Files for Disk {
             .append(true)
             .create(true)
             .open(path)?;
-        Ok(Arc::new(Opened(file)))
+        Ok(Arc::new(DiskFile(file)))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
@@ -74,7 +74,7 @@ impl Files for Disk {
     }
 }
 
-impl File for Opened {
+impl File for DiskFile {
     fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         (&self.0).write_vectored(pieces)
     }

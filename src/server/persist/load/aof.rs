@@ -8,11 +8,13 @@ use std::thread::JoinHandle;
 
 use crossbeam::channel::{self, Receiver, Sender};
 
-use super::commands::{Failure, Meeting, Part, Runner, Work, only_shard, plan_boundary};
+use super::commands::{
+    LoadTask, Meeting, PlannedCommands, ReplayFailure, Runner, only_shard, plan_boundary,
+};
 use super::fault::AofFault;
-use super::framing::{Broken, Commands};
+use super::framing::{CommandFileReader, CommandFramingError};
 use super::progress::Progress;
-use super::room::{Sample, Schedule};
+use super::room::{SamplePoint, Schedule};
 use super::{Due, Loaded, Loader, Rules};
 use crate::persist::rdb;
 use crate::script::stack;
@@ -92,9 +94,9 @@ impl Loader {
                 (rest, bytes)
             }
         };
-        let mut commands = Commands::new(from, begun, before);
-        let mut reading = Reading {
-            window: Part::default(),
+        let mut commands = CommandFileReader::new(from, begun, before);
+        let mut reading = AofLoadState {
+            window: PlannedCommands::default(),
             valid: before,
             in_transaction: false,
             commands: 0,
@@ -135,8 +137,8 @@ fn begin(from: &mut dyn Read) -> io::Result<Vec<u8>> {
 }
 
 /// State of the reading thread.
-struct Reading {
-    window: Part,
+struct AofLoadState {
+    window: PlannedCommands,
     /// Offset after the last command that is not within a transaction.
     valid: u64,
     in_transaction: bool,
@@ -145,10 +147,10 @@ struct Reading {
     runners: Runners,
 }
 
-impl Reading {
+impl AofLoadState {
     fn read(
         &mut self,
-        commands: &mut Commands<'_>,
+        commands: &mut CommandFileReader<'_>,
         progress: &mut Progress<'_>,
     ) -> Result<(), AofFault> {
         self.sample();
@@ -158,10 +160,12 @@ impl Reading {
                 Ok(Some(place)) => place,
                 Ok(None) if self.in_transaction => break Err(AofFault::Unfinished),
                 Ok(None) => break Ok(()),
-                Err(Broken::Short) if self.in_transaction => break Err(AofFault::Unfinished),
-                Err(Broken::Short) => break Err(AofFault::Short),
-                Err(Broken::Format) => break Err(AofFault::Format),
-                Err(Broken::Read(error)) => break Err(AofFault::Read(error)),
+                Err(CommandFramingError::Short) if self.in_transaction => {
+                    break Err(AofFault::Unfinished);
+                }
+                Err(CommandFramingError::Short) => break Err(AofFault::Short),
+                Err(CommandFramingError::Format) => break Err(AofFault::Format),
+                Err(CommandFramingError::Read(error)) => break Err(AofFault::Read(error)),
             };
             let command = commands.bytes(place);
             if !self.window.has_room_for(command) {
@@ -220,15 +224,15 @@ struct Runners {
     service: &'static Service,
     meeting: Arc<Meeting>,
     own: Option<Box<Runner>>,
-    queues: Vec<Sender<Work>>,
-    threads: Vec<JoinHandle<Option<Failure>>>,
+    queues: Vec<Sender<LoadTask>>,
+    threads: Vec<JoinHandle<Option<ReplayFailure>>>,
     /// Parts that were run come back to be reused.
-    done: (Sender<Part>, Receiver<Part>),
+    done: (Sender<PlannedCommands>, Receiver<PlannedCommands>),
     /// The last window ended within a transaction.
     in_transaction: bool,
     /// No more work is queued, but queued work is run.
     is_over: bool,
-    failures: Vec<Failure>,
+    failures: Vec<ReplayFailure>,
 }
 
 impl Runners {
@@ -260,7 +264,7 @@ impl Runners {
     /// Starts the threads; returns false if not all could be started.
     fn spawn(&mut self, count: usize) -> bool {
         for number in 0..count {
-            let (sender, receiver) = channel::bounded::<Work>(WAITING_PER_THREAD);
+            let (sender, receiver) = channel::bounded::<LoadTask>(WAITING_PER_THREAD);
             let (service, meeting) = (self.service, Arc::clone(&self.meeting));
             let done = self.done.0.clone();
             let made = stack::spawn(format!("basalt-load-{number}"), move || {
@@ -278,17 +282,17 @@ impl Runners {
         self.is_over || self.meeting.has_failed()
     }
 
-    fn sample(&mut self, sample: Sample) {
+    fn sample(&mut self, sample: SamplePoint) {
         if let Some(runner) = &mut self.own {
             runner.sample(sample);
         }
         self.queues
             .iter()
-            .for_each(|queue| send(queue, Work::Sample(sample)));
+            .for_each(|queue| send(queue, LoadTask::Sample(sample)));
     }
 
     /// Runs the commands of a window up to the first that cannot be run. The window may be replaced by another.
-    fn hand_on(&mut self, window: &mut Part) {
+    fn hand_on(&mut self, window: &mut PlannedCommands) {
         window.batch.plan_sent_on(&self.service.router);
         let broken = window.broken();
         if let Some((index, _)) = &broken {
@@ -306,7 +310,7 @@ impl Runners {
     }
 
     /// Gives each thread the commands of its shards, and one of them those that need more than one shard.
-    fn share(&mut self, window: &mut Part) {
+    fn share(&mut self, window: &mut PlannedCommands) {
         let plans = std::mem::take(&mut window.batch.plans);
         let together = self.together(&plans);
         if together.first() == Some(&(0..plans.len())) {
@@ -355,11 +359,11 @@ impl Runners {
     }
 
     /// Gives each thread its share of some single-shard commands.
-    fn apart(&self, window: &Part, plans: &[Plan], indices: Range<usize>) {
+    fn apart(&self, window: &PlannedCommands, plans: &[Plan], indices: Range<usize>) {
         if indices.is_empty() {
             return;
         }
-        let mut parts: Vec<Part> = self.queues.iter().map(|_| self.free()).collect();
+        let mut parts: Vec<PlannedCommands> = self.queues.iter().map(|_| self.free()).collect();
         for index in indices {
             let plan = &plans[index];
             let shard = only_shard(plan).expect("the others are run together");
@@ -368,25 +372,25 @@ impl Runners {
         }
         for (queue, part) in self.queues.iter().zip(parts) {
             if !part.is_empty() {
-                send(queue, Work::Apart(part));
+                send(queue, LoadTask::Apart(part));
             }
         }
     }
 
-    fn meet(&self, part: Part) {
+    fn meet(&self, part: PlannedCommands) {
         let mut part = Some(part);
         for queue in &self.queues {
-            send(queue, Work::Together(part.take()));
+            send(queue, LoadTask::Together(part.take()));
         }
     }
 
     /// Returns an empty part.
-    fn free(&self) -> Part {
+    fn free(&self) -> PlannedCommands {
         self.done.1.try_recv().unwrap_or_default()
     }
 
     /// Waits until everything was run; returns the first failure, if any.
-    fn end(mut self) -> Result<(), Failure> {
+    fn end(mut self) -> Result<(), ReplayFailure> {
         drop(self.queues);
         if let Some(runner) = self.own {
             runner.end();
@@ -403,18 +407,22 @@ impl Runners {
 }
 
 /// The error of a thread that has ended is returned when it is joined.
-fn send(queue: &Sender<Work>, work: Work) {
+fn send(queue: &Sender<LoadTask>, work: LoadTask) {
     let _ = queue.send(work);
 }
 
 /// Runs the work of a thread until the queue is closed; returns the first failure.
-fn work(mut runner: Runner, queue: &Receiver<Work>, done: &Sender<Part>) -> Option<Failure> {
+fn work(
+    mut runner: Runner,
+    queue: &Receiver<LoadTask>,
+    done: &Sender<PlannedCommands>,
+) -> Option<ReplayFailure> {
     let mut failure = None;
     while let Ok(work) = queue.recv() {
         let (ran, part) = match work {
-            Work::Apart(mut part) => (runner.run(&mut part), Some(part)),
-            Work::Together(mut part) => (runner.meet(part.as_mut()), part),
-            Work::Sample(sample) => {
+            LoadTask::Apart(mut part) => (runner.run(&mut part), Some(part)),
+            LoadTask::Together(mut part) => (runner.meet(part.as_mut()), part),
+            LoadTask::Sample(sample) => {
                 runner.sample(sample);
                 continue;
             }

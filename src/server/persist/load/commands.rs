@@ -10,7 +10,7 @@ use std::thread::Thread;
 
 use super::fault::AofFault;
 use super::framing::COMMAND_BYTES_MAX;
-use super::room::{Counted, Sample};
+use super::room::{CapacityEstimator, SamplePoint};
 use crate::session::batch::{Batch, Plan, Route};
 use crate::session::{Session, Step};
 use crate::shard::QueuedJob;
@@ -36,13 +36,13 @@ const WINDOW_BYTES: usize = 512 * 1024;
 
 /// Consecutive commands, planned.
 #[derive(Default)]
-pub(super) struct Part {
+pub(super) struct PlannedCommands {
     pub(super) batch: Batch,
     /// Offset of each command in the file.
     pub(super) offsets: Vec<u64>,
 }
 
-impl Part {
+impl PlannedCommands {
     pub(super) fn len(&self) -> usize {
         self.offsets.len()
     }
@@ -64,7 +64,7 @@ impl Part {
     /// Removes all commands, and frees the memory of long ones.
     pub(super) fn empty(&mut self) {
         if self.batch.input.capacity() > 2 * WINDOW_BYTES {
-            *self = Part::default();
+            *self = PlannedCommands::default();
         }
         self.batch.reset();
         self.offsets.clear();
@@ -90,13 +90,13 @@ impl Part {
     }
 
     /// Adds the `index`th command of another part.
-    pub(super) fn adopt(&mut self, from: &Part, index: usize, plan: &Plan) {
+    pub(super) fn adopt(&mut self, from: &PlannedCommands, index: usize, plan: &Plan) {
         self.batch.adopt(&from.batch, plan);
         self.offsets.push(from.offsets[index]);
     }
 
     /// Returns the first command that cannot be run, if there is one.
-    pub(super) fn broken(&self) -> Option<(usize, Failure)> {
+    pub(super) fn broken(&self) -> Option<(usize, ReplayFailure)> {
         let mut plans = self.batch.plans.iter().enumerate();
         plans.find_map(|(index, plan)| {
             let name = || self.batch.args(plan).get(0).to_vec();
@@ -106,24 +106,24 @@ impl Part {
                 _ => return None,
             };
             let offset = self.offsets[index];
-            Some((index, Failure { offset, fault }))
+            Some((index, ReplayFailure { offset, fault }))
         })
     }
 }
 
 /// Work for the threads, queued to all in one order.
-pub(super) enum Work {
+pub(super) enum LoadTask {
     /// Commands of a thread's own shards.
-    Apart(Part),
+    Apart(PlannedCommands),
     /// All threads wait for each other, and the one with the commands runs them.
-    Together(Option<Part>),
+    Together(Option<PlannedCommands>),
     /// A position in the file at which keys are counted.
-    Sample(Sample),
+    Sample(SamplePoint),
 }
 
 /// A command that cannot be run, and its offset in the file.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct ReplayFailure {
     pub(super) offset: u64,
     pub(super) fault: AofFault,
 }
@@ -159,7 +159,7 @@ pub(super) struct Runner {
     session: Session,
     config: Arc<Config>,
     meeting: Arc<Meeting>,
-    counted: Counted,
+    counted: CapacityEstimator,
 }
 
 impl Runner {
@@ -184,12 +184,12 @@ impl Runner {
             session: Session::replaying(connection, service),
             config: service.config.load_full(),
             meeting,
-            counted: Counted::new(service, (number, count)),
+            counted: CapacityEstimator::new(service, (number, count)),
         }
     }
 
     /// Counts the keys of its shards.
-    pub(super) fn sample(&mut self, sample: Sample) {
+    pub(super) fn sample(&mut self, sample: SamplePoint) {
         self.counted.sample(sample);
     }
 
@@ -199,7 +199,7 @@ impl Runner {
     }
 
     /// Waits for all others, then runs the commands if it was given them, or waits for the thread that was.
-    pub(super) fn meet(&mut self, part: Option<&mut Part>) -> Result<(), Failure> {
+    pub(super) fn meet(&mut self, part: Option<&mut PlannedCommands>) -> Result<(), ReplayFailure> {
         let meeting = Arc::clone(&self.meeting);
         meeting.barrier.wait();
         let result = match part {
@@ -216,7 +216,7 @@ impl Runner {
     }
 
     /// Runs commands, a chunk at a time. After a failure on any thread no more are run.
-    pub(super) fn run(&mut self, part: &mut Part) -> Result<(), Failure> {
+    pub(super) fn run(&mut self, part: &mut PlannedCommands) -> Result<(), ReplayFailure> {
         let plans = std::mem::take(&mut part.batch.plans);
         let mut first = 0;
         for some in plans.chunks(FETCHED) {
@@ -230,7 +230,7 @@ impl Runner {
                 let last = some.len() - 1;
                 let at = first + part.batch.next.saturating_sub(passed).min(last);
                 let offset = part.offsets[at];
-                return Err(Failure { offset, fault });
+                return Err(ReplayFailure { offset, fault });
             }
             first += some.len();
         }

@@ -27,7 +27,7 @@ pub(super) const COMMAND_BYTES_MAX: usize = match cfg!(test) {
 
 /// Reason why no command follows.
 #[derive(Debug)]
-pub(super) enum Broken {
+pub(super) enum CommandFramingError {
     /// Reading the file failed.
     Read(io::Error),
     /// The file ends within a command, or with zeros there or after the last one, as after a power loss.
@@ -37,7 +37,7 @@ pub(super) enum Broken {
 }
 
 /// A file being read.
-pub(super) struct Commands<'s> {
+pub(super) struct CommandFileReader<'s> {
     from: &'s mut dyn Read,
     /// Data read, up to `end`, of which `at` bytes were handed out. The rest is free space.
     bytes: Vec<u8>,
@@ -52,7 +52,7 @@ pub(super) struct Commands<'s> {
 
 /// Classification of a buffer's beginning.
 #[derive(Debug, PartialEq, Eq)]
-enum Seen {
+enum AofFrameKind {
     /// A command of this many bytes.
     Command(usize),
     /// An annotation line of this many bytes.
@@ -63,10 +63,14 @@ enum Seen {
     Neither,
 }
 
-impl<'s> Commands<'s> {
+impl<'s> CommandFileReader<'s> {
     /// Continues after `begun`, which lies at `before` in the file.
-    pub(super) fn new(from: &'s mut dyn Read, begun: Vec<u8>, before: u64) -> Commands<'s> {
-        Commands {
+    pub(super) fn new(
+        from: &'s mut dyn Read,
+        begun: Vec<u8>,
+        before: u64,
+    ) -> CommandFileReader<'s> {
+        CommandFileReader {
             from,
             end: begun.len(),
             bytes: begun,
@@ -82,7 +86,7 @@ impl<'s> Commands<'s> {
         self.before + self.at as u64
     }
 
-    /// Returns the bytes of a command handed out by the last call of [`Commands::next`].
+    /// Returns the bytes of a command handed out by the last call of [`CommandFileReader::next`].
     pub(super) fn bytes(&self, place: Range<usize>) -> &[u8] {
         &self.bytes[place]
     }
@@ -93,30 +97,34 @@ impl<'s> Commands<'s> {
     }
 
     /// Returns the next command, valid until the following call; `None` at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Range<usize>>, Broken> {
+    pub(super) fn next(&mut self) -> Result<Option<Range<usize>>, CommandFramingError> {
         loop {
             let needed = match see(&self.bytes[self.at..self.end], &mut self.spans) {
-                Seen::Command(len) if len > COMMAND_BYTES_MAX => return Err(Broken::Format),
-                Seen::Command(len) => {
+                AofFrameKind::Command(len) if len > COMMAND_BYTES_MAX => {
+                    return Err(CommandFramingError::Format);
+                }
+                AofFrameKind::Command(len) => {
                     let place = self.at..self.at + len;
                     self.at += len;
                     return Ok(Some(place));
                 }
-                Seen::Line(len) => {
+                AofFrameKind::Line(len) => {
                     self.at += len;
                     continue;
                 }
-                Seen::Part(needed) => needed,
-                Seen::Neither if self.ends_in_zeros()? => return Err(Broken::Short),
-                Seen::Neither => return Err(Broken::Format),
+                AofFrameKind::Part(needed) => needed,
+                AofFrameKind::Neither if self.ends_in_zeros()? => {
+                    return Err(CommandFramingError::Short);
+                }
+                AofFrameKind::Neither => return Err(CommandFramingError::Format),
             };
             if self.has_ended {
                 return match self.end > self.at {
-                    true => Err(Broken::Short),
+                    true => Err(CommandFramingError::Short),
                     false => Ok(None),
                 };
             }
-            self.read(needed).map_err(Broken::Read)?;
+            self.read(needed).map_err(CommandFramingError::Read)?;
         }
     }
 
@@ -149,16 +157,16 @@ impl<'s> Commands<'s> {
 
     /// Returns whether only zeros follow a partial command or line, or the last one. Nothing can be read after
     /// that.
-    fn ends_in_zeros(&mut self) -> Result<bool, Broken> {
+    fn ends_in_zeros(&mut self) -> Result<bool, CommandFramingError> {
         let offset = self.offset();
         let rest = &self.bytes[self.at..self.end];
         let last = rest.iter().rposition(|byte| *byte != 0);
         let part = &rest[..last.map_or(0, |last| last + 1)];
         let mut ends =
-            part.len() < rest.len() && matches!(see(part, &mut self.spans), Seen::Part(_));
+            part.len() < rest.len() && matches!(see(part, &mut self.spans), AofFrameKind::Part(_));
         while ends && !self.has_ended {
             self.at = self.end;
-            self.read(READ_BYTES).map_err(Broken::Read)?;
+            self.read(READ_BYTES).map_err(CommandFramingError::Read)?;
             ends = self.bytes[self.at..self.end].iter().all(|byte| *byte == 0);
         }
         (self.before, self.at, self.end) = (offset, 0, 0);
@@ -166,49 +174,49 @@ impl<'s> Commands<'s> {
     }
 }
 
-fn see(bytes: &[u8], spans: &mut Vec<Span>) -> Seen {
+fn see(bytes: &[u8], spans: &mut Vec<Span>) -> AofFrameKind {
     match bytes.first() {
-        None => Seen::Part(1),
+        None => AofFrameKind::Part(1),
         Some(b'*') => see_command(bytes, spans),
         Some(b'#') => match memchr::memchr(b'\n', &bytes[..bytes.len().min(LINE_BYTES_MAX)]) {
-            Some(end) => Seen::Line(end + 1),
-            None if bytes.len() >= LINE_BYTES_MAX => Seen::Neither,
-            None => Seen::Part(bytes.len() + 1),
+            Some(end) => AofFrameKind::Line(end + 1),
+            None if bytes.len() >= LINE_BYTES_MAX => AofFrameKind::Neither,
+            None => AofFrameKind::Part(bytes.len() + 1),
         },
-        Some(_) => Seen::Neither,
+        Some(_) => AofFrameKind::Neither,
     }
 }
 
-fn see_command(bytes: &[u8], spans: &mut Vec<Span>) -> Seen {
+fn see_command(bytes: &[u8], spans: &mut Vec<Span>) -> AofFrameKind {
     spans.clear();
     let (count, mut at) = match number(bytes, 0) {
         Ok(Some((count, at))) if count > 0 => (count, at),
-        Ok(Some(_)) | Err(()) => return Seen::Neither,
-        Ok(None) => return Seen::Part(bytes.len() + 1),
+        Ok(Some(_)) | Err(()) => return AofFrameKind::Neither,
+        Ok(None) => return AofFrameKind::Part(bytes.len() + 1),
     };
     for _ in 0..count {
         match bytes.get(at) {
             Some(b'$') => {}
-            Some(_) => return Seen::Neither,
-            None => return Seen::Part(at + 1),
+            Some(_) => return AofFrameKind::Neither,
+            None => return AofFrameKind::Part(at + 1),
         }
         let (len, from) = match number(bytes, at) {
             Ok(Some((len, from))) => (len as usize, from),
-            Ok(None) => return Seen::Part(bytes.len() + 1),
-            Err(()) => return Seen::Neither,
+            Ok(None) => return AofFrameKind::Part(bytes.len() + 1),
+            Err(()) => return AofFrameKind::Neither,
         };
         let end = from + len;
         at = end + 2;
         match bytes.get(end..at) {
             Some(b"\r\n") => {}
-            Some(_) => return Seen::Neither,
-            None => return Seen::Part(at),
+            Some(_) => return AofFrameKind::Neither,
+            None => return AofFrameKind::Part(at),
         }
         if end <= COMMAND_BYTES_MAX {
             spans.push(Span::in_buffer(from, len));
         }
     }
-    Seen::Command(at)
+    AofFrameKind::Command(at)
 }
 
 /// Returns the number after a type byte, and the start of the next line; `None` if incomplete.
@@ -254,9 +262,9 @@ mod tests {
     type Found = Vec<(Vec<Vec<u8>>, Vec<u8>, u64)>;
 
     /// Returns the commands of a file, and how the file itself ends.
-    fn all(bytes: &[u8], piece: usize) -> (Found, Result<(), Broken>) {
+    fn all(bytes: &[u8], piece: usize) -> (Found, Result<(), CommandFramingError>) {
         let mut from = Drip(bytes, piece);
-        let mut commands = Commands::new(&mut from, Vec::new(), 0);
+        let mut commands = CommandFileReader::new(&mut from, Vec::new(), 0);
         let mut found = Vec::new();
         loop {
             match commands.next() {
@@ -300,7 +308,7 @@ mod tests {
             assert_eq!(found.len(), len / SET.len());
             match len % SET.len() {
                 0 => assert!(end.is_ok()),
-                _ => assert!(matches!(end, Err(Broken::Short)), "{len}"),
+                _ => assert!(matches!(end, Err(CommandFramingError::Short)), "{len}"),
             }
         }
     }
@@ -308,9 +316,12 @@ mod tests {
     #[test]
     fn zeros_behind_the_last_command_are_a_short_file_and_zeros_before_one_are_not() {
         let file = [SET, &[0; 5000]].concat();
-        assert!(matches!(all(&file, 100).1, Err(Broken::Short)));
+        assert!(matches!(all(&file, 100).1, Err(CommandFramingError::Short)));
         let file = [SET, &[0; 5000], SET].concat();
-        assert!(matches!(all(&file, 100).1, Err(Broken::Format)));
+        assert!(matches!(
+            all(&file, 100).1,
+            Err(CommandFramingError::Format)
+        ));
     }
 
     #[test]
@@ -321,19 +332,22 @@ mod tests {
                 for piece in [7, 4096] {
                     let (found, end) = all(&file, piece);
                     assert_eq!(found.len(), 1);
-                    assert!(matches!(end, Err(Broken::Short)), "{len}, {zeros}: {end:?}");
+                    assert!(
+                        matches!(end, Err(CommandFramingError::Short)),
+                        "{len}, {zeros}: {end:?}"
+                    );
                 }
                 file.extend_from_slice(SET);
                 let (_, end) = all(&file, 4096);
                 assert!(
-                    matches!(end, Err(Broken::Format)),
+                    matches!(end, Err(CommandFramingError::Format)),
                     "{len}, {zeros}: {end:?}"
                 );
             }
         }
         let file = [&SET[..4], b"X", &[0; 40]].concat();
         assert!(
-            matches!(all(&file, 4096).1, Err(Broken::Format)),
+            matches!(all(&file, 4096).1, Err(CommandFramingError::Format)),
             "damage before the zeros"
         );
     }
@@ -354,10 +368,10 @@ mod tests {
         ] {
             let (found, end) = all(bad, 3);
             assert!(found.is_empty());
-            assert!(matches!(end, Err(Broken::Format)), "{bad:?}");
+            assert!(matches!(end, Err(CommandFramingError::Format)), "{bad:?}");
         }
         // A claimed length takes no memory before its bytes arrive.
         let (_, end) = all(b"*1\r\n$2000000000\r\nabc", 7);
-        assert!(matches!(end, Err(Broken::Short)));
+        assert!(matches!(end, Err(CommandFramingError::Short)));
     }
 }

@@ -29,7 +29,7 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::persist::rdb::decode::{Aside, Bounds, Decoder, Next, Stretch};
+use crate::persist::rdb::decode::{Aside, Decoder, RdbDecodeLimits, RdbPart, RdbRecordBatch};
 use crate::persist::rdb::encode;
 use crate::persist::rdb::fault::Fault;
 use crate::script::functions::Functions;
@@ -215,7 +215,7 @@ impl Loader {
     /// Returns the fields in the header of a snapshot, as far as they can be read.
     pub fn fields_of(&self, from: &mut dyn Read) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let config = self.service.config.load();
-        let bounds = Bounds {
+        let bounds = RdbDecodeLimits {
             databases: config.databases as usize,
             checks: false,
             now_ms: clock::unix_ms(),
@@ -224,7 +224,7 @@ impl Loader {
         let Ok(mut decoder) = Decoder::new(from, Vec::new(), bounds) else {
             return fields;
         };
-        while let Ok(Next::Aside(Aside::Aux(name, value))) = decoder.read() {
+        while let Ok(RdbPart::Aside(Aside::Aux(name, value))) = decoder.read() {
             if fields.len() == FIELDS_MAX {
                 break;
             }
@@ -244,7 +244,7 @@ impl Loader {
     ) -> Result<Loaded, LoadError> {
         let config = self.service.config.load_full();
         let now = clock::now();
-        let bounds = Bounds {
+        let bounds = RdbDecodeLimits {
             databases: config.databases as usize,
             checks: config.rdbchecksum,
             now_ms: now.unix_ms,
@@ -256,7 +256,7 @@ impl Loader {
             version: decoder.version(),
             ..Loaded::default()
         };
-        let mut running = Running {
+        let mut running = SnapshotLoad {
             service: self.service,
             aside: self.is_aside.then(Functions::default),
             now,
@@ -327,7 +327,7 @@ fn skip_fence(number: u64) {
 const ENTRY_BYTES_MIN: u64 = 4;
 
 /// A snapshot being loaded.
-struct Running<'r, 'p> {
+struct SnapshotLoad<'r, 'p> {
     service: &'static Service,
     /// Registry to check function libraries that are not loaded.
     aside: Option<Functions>,
@@ -344,28 +344,28 @@ struct Running<'r, 'p> {
     progress: &'r mut Progress<'p>,
 }
 
-impl Running<'_, '_> {
+impl SnapshotLoad<'_, '_> {
     fn read(&mut self, decoder: &mut Decoder<'_>) -> Result<(), Fault> {
         loop {
             match decoder.read()? {
-                Next::Entries(stretch) => self.hand_on(stretch)?,
-                Next::End(stretch) => {
+                RdbPart::Entries(stretch) => self.hand_on(stretch)?,
+                RdbPart::End(stretch) => {
                     self.hand_on(stretch)?;
                     self.progress.reached(decoder.offset());
                     return Ok(());
                 }
-                Next::Aside(Aside::Aux(name, value)) if name == encode::LOCK.as_bytes() => {
+                RdbPart::Aside(Aside::Aux(name, value)) if name == encode::LOCK.as_bytes() => {
                     if let Some((db, key, fence)) = encode::parse_fence(&value) {
                         self.fences.push((db, key.to_vec(), fence));
                     }
                 }
-                Next::Aside(Aside::Aux(name, value)) => self.note_field(&name, &value),
-                Next::Aside(Aside::Slots(note)) => self.slot_notes.push(note),
-                Next::Aside(Aside::Function(raw)) => self.load_function(&raw)?,
-                Next::Aside(Aside::Module(_)) => tracing::warn!(
+                RdbPart::Aside(Aside::Aux(name, value)) => self.note_field(&name, &value),
+                RdbPart::Aside(Aside::Slots(note)) => self.slot_notes.push(note),
+                RdbPart::Aside(Aside::Function(raw)) => self.load_function(&raw)?,
+                RdbPart::Aside(Aside::Module(_)) => tracing::warn!(
                     "Skipped auxiliary module data in the RDB file: modules are not supported"
                 ),
-                Next::Aside(Aside::Sizes { db, keys, .. }) => {
+                RdbPart::Aside(Aside::Sizes { db, keys, .. }) => {
                     let keys = keys.min(self.keys_max);
                     self.keys_max -= keys;
                     self.workers.make_room(db, keys as usize);
@@ -378,7 +378,7 @@ impl Running<'_, '_> {
         }
     }
 
-    fn hand_on(&mut self, stretch: Stretch) -> Result<(), Fault> {
+    fn hand_on(&mut self, stretch: RdbRecordBatch) -> Result<(), Fault> {
         if !self.progress.delay(stretch.entries.len()) {
             return Err(Fault::Stopped);
         }

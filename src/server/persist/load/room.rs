@@ -42,7 +42,7 @@ const ROOM_FACTOR_MAX: usize = 4;
 
 /// A position in the file at which keys are counted.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Sample {
+pub(super) enum SamplePoint {
     /// Before the first command.
     Begin,
     /// In the middle of the sampled part.
@@ -63,7 +63,7 @@ pub(super) enum Sample {
 pub(super) struct Schedule {
     start_offset: u64,
     len: u64,
-    next: Option<Sample>,
+    next: Option<SamplePoint>,
     /// Bytes before the last sample.
     sampled: u64,
 }
@@ -74,28 +74,28 @@ impl Schedule {
         Schedule {
             start_offset,
             len,
-            next: (len >= BYTES_MIN).then_some(Sample::Begin),
+            next: (len >= BYTES_MIN).then_some(SamplePoint::Begin),
             sampled: 0,
         }
     }
 
     /// Returns the sample that is due after commands up to `offset` were handed out.
-    pub(super) fn due(&mut self, offset: u64) -> Option<Sample> {
+    pub(super) fn due(&mut self, offset: u64) -> Option<SamplePoint> {
         let read = offset.saturating_sub(self.start_offset);
         let part = self.len / SAMPLED_PART;
         let (due, next) = match self.next? {
-            Sample::Begin => (Sample::Begin, Some(Sample::Middle { read })),
+            SamplePoint::Begin => (SamplePoint::Begin, Some(SamplePoint::Middle { read })),
             // Nothing was run since: the bytes read belong to a transaction.
             _ if read == self.sampled => return None,
-            Sample::Middle { .. } if read >= part / 2 => {
-                let end = Sample::End { read: 0, left: 0 };
-                (Sample::Middle { read }, Some(end))
+            SamplePoint::Middle { .. } if read >= part / 2 => {
+                let end = SamplePoint::End { read: 0, left: 0 };
+                (SamplePoint::Middle { read }, Some(end))
             }
-            Sample::End { .. } if read >= part => {
+            SamplePoint::End { .. } if read >= part => {
                 let left = self.len.saturating_sub(read);
-                (Sample::End { read, left }, None)
+                (SamplePoint::End { read, left }, None)
             }
-            Sample::Middle { .. } | Sample::End { .. } => return None,
+            SamplePoint::Middle { .. } | SamplePoint::End { .. } => return None,
         };
         self.next = next;
         self.sampled = read;
@@ -116,16 +116,16 @@ pub(super) fn take(shards: &Shards, shard: u16) -> ShardGuard<'_, Engine, Job> {
 }
 
 /// Capacity reserved in tables.
-pub(super) struct Room {
+pub(super) struct TableReservation {
     shards: Arc<Shards>,
     /// Largest number of keys for which capacity was reserved, by shard and database.
     made: BTreeMap<(u16, usize), usize>,
 }
 
-impl Room {
+impl TableReservation {
     /// Creates an empty record for these shards.
-    pub(super) fn new(shards: Arc<Shards>) -> Room {
-        Room {
+    pub(super) fn new(shards: Arc<Shards>) -> TableReservation {
+        TableReservation {
             shards,
             made: BTreeMap::new(),
         }
@@ -171,7 +171,7 @@ impl Room {
 }
 
 /// Key counts and reserved capacity of a thread's shards.
-pub(super) struct Counted {
+pub(super) struct CapacityEstimator {
     service: &'static Service,
     /// Number of this thread, and of all threads.
     number: usize,
@@ -181,30 +181,33 @@ pub(super) struct Counted {
     middle: Vec<Vec<usize>>,
     /// Bytes before the second sample.
     middle_read: u64,
-    room: Room,
+    room: TableReservation,
 }
 
-impl Counted {
-    pub(super) fn new(service: &'static Service, (number, threads): (usize, usize)) -> Counted {
-        Counted {
+impl CapacityEstimator {
+    pub(super) fn new(
+        service: &'static Service,
+        (number, threads): (usize, usize),
+    ) -> CapacityEstimator {
+        CapacityEstimator {
             service,
             number,
             threads,
             begin: Vec::new(),
             middle: Vec::new(),
             middle_read: 0,
-            room: Room::new(Arc::clone(&service.shards)),
+            room: TableReservation::new(Arc::clone(&service.shards)),
         }
     }
 
-    pub(super) fn sample(&mut self, sample: Sample) {
+    pub(super) fn sample(&mut self, sample: SamplePoint) {
         match sample {
-            Sample::Begin => self.begin = self.count(),
-            Sample::Middle { read } => {
+            SamplePoint::Begin => self.begin = self.count(),
+            SamplePoint::Middle { read } => {
                 self.middle = self.count();
                 self.middle_read = read;
             }
-            Sample::End { read, left } => self.make_room(read, left),
+            SamplePoint::End { read, left } => self.make_room(read, left),
         }
     }
 
@@ -309,15 +312,15 @@ mod tests {
         second: usize,
         read: u64,
         left: u64,
-    ) -> (&'static Service, Counted, i64) {
+    ) -> (&'static Service, CapacityEstimator, i64) {
         let service = service(4);
-        let mut counted = Counted::new(service, (0, 1));
-        counted.sample(Sample::Begin);
+        let mut counted = CapacityEstimator::new(service, (0, 1));
+        counted.sample(SamplePoint::Begin);
         run(service, &sets(0..first));
-        counted.sample(Sample::Middle { read: read / 2 });
+        counted.sample(SamplePoint::Middle { read: read / 2 });
         run(service, &sets(first..first + second));
         let before = used(service);
-        counted.sample(Sample::End { read, left });
+        counted.sample(SamplePoint::End { read, left });
         (service, counted, before)
     }
 
@@ -461,19 +464,22 @@ mod tests {
     fn keys_are_counted_at_the_beginning_and_twice_in_the_first_part() {
         let mut schedule = Schedule::new(100, 64 * BYTES_MIN);
         let part = 64 * BYTES_MIN / SAMPLED_PART;
-        assert!(matches!(schedule.due(100), Some(Sample::Begin)));
+        assert!(matches!(schedule.due(100), Some(SamplePoint::Begin)));
         assert!(schedule.due(99 + part / 2).is_none());
         assert!(matches!(
             schedule.due(100 + part / 2),
-            Some(Sample::Middle { .. })
+            Some(SamplePoint::Middle { .. })
         ));
         assert!(schedule.due(99 + part).is_none());
         let mut late = Schedule::new(0, 64 * BYTES_MIN);
-        assert!(matches!(late.due(0), Some(Sample::Begin)));
-        assert!(matches!(late.due(2 * part), Some(Sample::Middle { .. })));
+        assert!(matches!(late.due(0), Some(SamplePoint::Begin)));
+        assert!(matches!(
+            late.due(2 * part),
+            Some(SamplePoint::Middle { .. })
+        ));
         assert!(late.due(2 * part).is_none(), "within a transaction");
-        assert!(matches!(late.due(3 * part), Some(Sample::End { .. })));
-        let Some(Sample::End { read, left }) = schedule.due(110 + part) else {
+        assert!(matches!(late.due(3 * part), Some(SamplePoint::End { .. })));
+        let Some(SamplePoint::End { read, left }) = schedule.due(110 + part) else {
             panic!("the part is over");
         };
         assert_eq!((read, left), (10 + part, 64 * BYTES_MIN - part - 10));

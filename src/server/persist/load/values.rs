@@ -10,9 +10,9 @@ use smallvec::SmallVec;
 
 use crossbeam::channel::{self, Receiver, Sender, TrySendError};
 
-use super::room::{self, Room};
+use super::room::{self, TableReservation};
 use super::{Due, LoadError, Loader, Rules};
-use crate::persist::rdb::decode::{RawEntry, Stretch};
+use crate::persist::rdb::decode::{RawEntry, RdbRecordBatch};
 use crate::persist::rdb::fault::Fault;
 use crate::script::stack;
 use crate::shard::Shards;
@@ -44,7 +44,7 @@ const EMPTY_TOLD_MAX: u64 = 10;
 
 /// Counts of processed keys.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct LoadCounts {
     pub(super) keys: u64,
     pub(super) expired: u64,
     pub(super) empty: u64,
@@ -53,11 +53,11 @@ pub(super) struct Tally {
 /// The decoding threads, in addition to the reading thread, which decodes what none of them is free for.
 pub(super) struct Workers {
     placer: Arc<Placer>,
-    queue: Option<Sender<Stretch>>,
-    waiting: Receiver<Stretch>,
-    threads: Vec<JoinHandle<(Tally, Option<LoadError>)>>,
-    own: (Tally, Option<LoadError>),
-    room: Room,
+    queue: Option<Sender<RdbRecordBatch>>,
+    waiting: Receiver<RdbRecordBatch>,
+    threads: Vec<JoinHandle<(LoadCounts, Option<LoadError>)>>,
+    own: (LoadCounts, Option<LoadError>),
+    room: TableReservation,
 }
 
 impl Workers {
@@ -75,12 +75,13 @@ impl Workers {
             has_failed: AtomicBool::new(false),
             empty: AtomicU64::new(0),
         });
-        let (sender, receiver) = channel::bounded::<Stretch>(others * WAITING_PER_THREAD + 1);
+        let (sender, receiver) =
+            channel::bounded::<RdbRecordBatch>(others * WAITING_PER_THREAD + 1);
         let mut threads = Vec::with_capacity(others);
         for number in 0..others {
             let (placer, receiver) = (Arc::clone(&placer), receiver.clone());
             let made = stack::spawn(format!("basalt-load-{number}"), move || {
-                let mut done = (Tally::default(), None);
+                let mut done = (LoadCounts::default(), None);
                 while let Ok(stretch) = receiver.recv() {
                     placer.place_noting(stretch, &mut done);
                 }
@@ -94,8 +95,8 @@ impl Workers {
             queue: (!threads.is_empty()).then_some(sender),
             waiting: receiver,
             threads,
-            own: (Tally::default(), None),
-            room: Room::new(Arc::clone(&loader.shards)),
+            own: (LoadCounts::default(), None),
+            room: TableReservation::new(Arc::clone(&loader.shards)),
         }
     }
 
@@ -120,7 +121,7 @@ impl Workers {
     }
 
     /// Gives a stretch to a free thread, or else decodes it here.
-    pub(super) fn hand_on(&mut self, stretch: Stretch) {
+    pub(super) fn hand_on(&mut self, stretch: RdbRecordBatch) {
         let left = match &self.queue {
             Some(queue) => match queue.try_send(stretch) {
                 Ok(()) => return,
@@ -133,7 +134,7 @@ impl Workers {
 
     /// Decodes what no thread has begun, and waits until all is done; returns the counts, and the first error in
     /// the order of the snapshot.
-    pub(super) fn end(self) -> (Tally, Option<LoadError>) {
+    pub(super) fn end(self) -> (LoadCounts, Option<LoadError>) {
         drop(self.queue);
         let mut own = self.own;
         while let Ok(stretch) = self.waiting.recv() {
@@ -203,7 +204,7 @@ struct Decoded<'s> {
 }
 
 impl Placer {
-    fn place_noting(&self, stretch: Stretch, done: &mut (Tally, Option<LoadError>)) {
+    fn place_noting(&self, stretch: RdbRecordBatch, done: &mut (LoadCounts, Option<LoadError>)) {
         let (tally, error) = done;
         if let Err(found) = self.place(&stretch, tally) {
             self.has_failed.store(true, Relaxed);
@@ -211,7 +212,7 @@ impl Placer {
         }
     }
 
-    fn place(&self, stretch: &Stretch, tally: &mut Tally) -> Result<(), LoadError> {
+    fn place(&self, stretch: &RdbRecordBatch, tally: &mut LoadCounts) -> Result<(), LoadError> {
         let mut decoded = Vec::with_capacity(stretch.entries.len());
         for raw in &stretch.entries {
             let is_due = raw.deadline.is_some_and(|at_ms| at_ms <= self.now.unix_ms);
@@ -262,7 +263,7 @@ impl Placer {
     /// Decodes a key and its value; returns `None` for a collection without elements.
     fn decode<'s>(
         &self,
-        stretch: &'s Stretch,
+        stretch: &'s RdbRecordBatch,
         raw: &'s RawEntry,
     ) -> Result<Option<Decoded<'s>>, Fault> {
         let bytes = &stretch.bytes;

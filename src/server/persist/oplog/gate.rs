@@ -28,7 +28,7 @@ pub fn wait_at_relay(number: usize) {
 }
 
 /// A waiting task.
-struct Waiter {
+struct GateWaiter {
     /// Position waited for; 0 to wait for the gate to open, whatever has passed.
     position: u64,
     waker: Waker,
@@ -36,21 +36,21 @@ struct Waiter {
 
 /// Tasks that wait on the threads of one runtime, or on threads of none.
 #[derive(Default)]
-struct Waiters {
+struct GateWaiters {
     are_there: AtomicBool,
-    all: Mutex<Vec<Waiter>>,
+    all: Mutex<Vec<GateWaiter>>,
 }
 
-impl Waiters {
-    fn push(&self, waiter: Waiter) {
+impl GateWaiters {
+    fn push(&self, waiter: GateWaiter) {
         self.all.lock().push(waiter);
         self.are_there.store(true, Relaxed);
     }
 }
 
 #[derive(Default)]
-struct Relay {
-    waiters: Waiters,
+struct WakeRelay {
+    waiters: GateWaiters,
     /// All waiters are to check again, whatever has passed.
     wakes_all: AtomicBool,
     task: AtomicWaker,
@@ -60,18 +60,18 @@ struct Relay {
 #[derive(Default)]
 pub struct Gate {
     passed: AtomicU64,
-    waiters: Waiters,
-    relays: OnceLock<Box<[Relay]>>,
+    waiters: GateWaiters,
+    relays: OnceLock<Box<[WakeRelay]>>,
 }
 
 impl Gate {
     /// Sets the number of relays; each needs a task that polls [`Gate::poll_relay`].
     pub fn set_relays(&self, count: usize) {
         self.relays
-            .get_or_init(|| (0..count).map(|_| Relay::default()).collect());
+            .get_or_init(|| (0..count).map(|_| WakeRelay::default()).collect());
     }
 
-    fn relays(&self) -> &[Relay] {
+    fn relays(&self) -> &[WakeRelay] {
         self.relays.get().map_or(&[], |relays| relays)
     }
 
@@ -83,7 +83,7 @@ impl Gate {
     /// Returns roughly how many tasks wait for positions that have not passed: some may have gone.
     pub fn waiting(&self) -> usize {
         let passed = self.passed();
-        let count = |waiters: &Waiters| {
+        let count = |waiters: &GateWaiters| {
             let all = waiters.all.lock();
             all.iter().filter(|waiter| waiter.position > passed).count()
         };
@@ -128,7 +128,7 @@ impl Gate {
         loop {
             let passed = self.passed();
             let mut all = relay.waiters.all.lock();
-            let may_pass = |waiter: &mut Waiter| wakes_all || waiter.position <= passed;
+            let may_pass = |waiter: &mut GateWaiter| wakes_all || waiter.position <= passed;
             ready.extend(all.extract_if(.., may_pass));
             let are_left = !all.is_empty();
             drop(all);
@@ -166,7 +166,7 @@ impl Gate {
     ) -> Poll<()> {
         let relay = RELAY.get().and_then(|number| self.relays().get(number));
         let waiters = relay.map_or(&self.waiters, |relay| &relay.waiters);
-        waiters.push(Waiter {
+        waiters.push(GateWaiter {
             position,
             waker: cx.waker().clone(),
         });

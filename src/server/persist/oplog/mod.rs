@@ -29,13 +29,13 @@ use parking_lot::Mutex;
 
 use crate::telemetry::persistence as telemetry;
 use basalt_core::resp::request::append;
-use basalt_core::structures::block::Block;
-use basalt_core::structures::byte_ring::{ByteRing, Record, frame_bytes};
+use basalt_core::structures::block::SharedBlock;
+use basalt_core::structures::byte_ring::{ByteRing, RingRecord, frame_bytes};
 use basalt_engine::record::{Audience, Log, Piece, Records};
-use sequencer::Stream;
+use sequencer::OpLogBuilder;
 
 pub use gate::{Gate, wait_at_relay};
-pub use reader::{Home, Item, Reader, StreamReader, Stretch};
+pub use reader::{Home, OpLogItem, OpLogReader, StreamReader, Stretch};
 pub use sequencer::BLOCK_BYTES;
 
 /// Minimum and maximum bytes of the ring.
@@ -73,7 +73,7 @@ impl Bounds {
 
 /// The party that writers wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaited {
+pub enum BackpressureSource {
     /// The log's own thread.
     Log,
     /// The append-only file.
@@ -108,9 +108,9 @@ mod sleeper {
 }
 
 /// Data stored in the ring by reference.
-enum Large {
+enum OutOfLineData {
     /// A long argument.
-    Block(Block),
+    Block(SharedBlock),
     /// All records of an append, and whether they are atomic.
     Records(Records, bool),
     /// A marker for the readers of an audience, and its number.
@@ -130,11 +130,11 @@ pub struct LogFigures {
 /// their own: appenders read the rest.
 pub struct OpLog {
     /// Created when the first reader or record needs it.
-    ring: OnceLock<ByteRing<Large>>,
+    ring: OnceLock<ByteRing<OutOfLineData>>,
     sequencer: OnceLock<Thread>,
-    stream: CachePadded<Mutex<Stream>>,
+    stream: CachePadded<Mutex<OpLogBuilder>>,
     /// The reader whose thread sequences, if any.
-    driver: Mutex<Option<Arc<Reader>>>,
+    driver: Mutex<Option<Arc<OpLogReader>>>,
     is_driven: AtomicBool,
     /// Threads that sleep until something is appended.
     sleepers: AtomicU8,
@@ -178,7 +178,7 @@ impl Default for OpLog {
 
 impl OpLog {
     /// Returns the ring, creating it with the first call.
-    fn ring(&self) -> &ByteRing<Large> {
+    fn ring(&self) -> &ByteRing<OutOfLineData> {
         self.ring
             .get_or_init(|| ByteRing::new(self.ring_bytes.load(Relaxed) as usize))
     }
@@ -216,12 +216,12 @@ impl OpLog {
     }
 
     /// Copies the current counters to the telemetry.
-    pub fn publish(&self, told: &telemetry::LogFigures) {
+    pub fn publish(&self, told: &telemetry::CommandLogFigures) {
         let LogFigures { records, bytes } = &*self.figures;
         let copy = |from: &AtomicU64, to: &AtomicU64| to.store(from.load(Relaxed), Relaxed);
         copy(records, &told.records);
         copy(bytes, &told.bytes);
-        let sizes = |ring: &ByteRing<Large>| (ring.len_bytes(), ring.capacity());
+        let sizes = |ring: &ByteRing<OutOfLineData>| (ring.len_bytes(), ring.capacity());
         let (used, capacity) = self.ring.get().map_or((0, 0), sizes);
         told.used_bytes.store(used, Relaxed);
         told.ring_bytes.store(capacity, Relaxed);
@@ -248,12 +248,12 @@ impl OpLog {
     }
 
     /// Returns what commands that may write should wait for, if anything.
-    pub fn awaited(&self) -> Option<Awaited> {
+    pub fn awaited(&self) -> Option<BackpressureSource> {
         let file = Audience::FILE.bits();
         match self.behind.load(Relaxed) {
-            0 => self.is_crowded().then_some(Awaited::Log),
-            behind if behind & file != 0 => Some(Awaited::Disk),
-            _ => Some(Awaited::Replica),
+            0 => self.is_crowded().then_some(BackpressureSource::Log),
+            behind if behind & file != 0 => Some(BackpressureSource::Disk),
+            _ => Some(BackpressureSource::Replica),
         }
     }
 
@@ -272,8 +272,11 @@ impl OpLog {
     }
 
     /// Adds a queued reader of everything appended from now on.
-    pub fn add_reader(&self, audience: Audience) -> Arc<Reader> {
-        let reader = Arc::new(Reader::new(audience, Arc::clone(&self.behind_bytes_max)));
+    pub fn add_reader(&self, audience: Audience) -> Arc<OpLogReader> {
+        let reader = Arc::new(OpLogReader::new(
+            audience,
+            Arc::clone(&self.behind_bytes_max),
+        ));
         self.subscribe(Arc::clone(&reader) as _);
         reader
     }
@@ -305,7 +308,7 @@ impl OpLog {
     /// all shards are locked, everything before the marker precedes whatever is then done with the shards. Returns
     /// the position after it.
     pub fn mark(&self, audience: Audience, number: u64) -> u64 {
-        let mark = Record::Boxed(0, Box::new(Large::Mark(audience, number)));
+        let mark = RingRecord::Boxed(0, Box::new(OutOfLineData::Mark(audience, number)));
         let position = self
             .ring()
             .append(frame_bytes(size_of::<usize>()), std::iter::once(mark));
@@ -346,7 +349,7 @@ impl OpLog {
 
     /// Makes the thread of a reader do the sequencing, by [`OpLog::drive`], so that records reach it without
     /// another thread in between. `None` returns the sequencing to the sequencer.
-    pub fn set_driver(&self, reader: Option<&Arc<Reader>>) {
+    pub fn set_driver(&self, reader: Option<&Arc<OpLogReader>>) {
         *self.driver.lock() = reader.map(Arc::clone);
         self.is_driven.store(reader.is_some(), SeqCst);
         if reader.is_none() {
@@ -356,7 +359,7 @@ impl OpLog {
 
     /// Sequences appended records and takes those of the reader; called by the driving thread. Waits up to
     /// `patience` if there are none.
-    pub fn drive(&self, reader: &Reader, patience: Duration) -> Option<Stretch> {
+    pub fn drive(&self, reader: &OpLogReader, patience: Duration) -> Option<Stretch> {
         let ring = self.ring();
         if !sequencer::pass(self, ring) && ring.tail() == ring.head() {
             self.sleepers.fetch_or(sleeper::DRIVER, SeqCst);
@@ -430,14 +433,16 @@ fn only_text(records: &Records) -> Option<(u64, &[u8])> {
 }
 
 /// Returns the ring's records for some log records: their bytes, and their long arguments by reference.
-fn frames(records: &Records) -> impl Iterator<Item = Record<'_, Large>> {
+fn frames(records: &Records) -> impl Iterator<Item = RingRecord<'_, OutOfLineData>> {
     records.iter().flat_map(|record| {
         let tag = tag_of(record.db, record.audience);
         record.bytes.enumerate().map(move |(index, piece)| {
             let tag = if index == 0 { tag } else { tag | tag::MORE };
             match piece {
-                Piece::Bytes(bytes) => Record::Bytes(tag, bytes),
-                Piece::Block(block) => Record::Boxed(tag, Box::new(Large::Block(block.clone()))),
+                Piece::Bytes(bytes) => RingRecord::Bytes(tag, bytes),
+                Piece::Block(block) => {
+                    RingRecord::Boxed(tag, Box::new(OutOfLineData::Block(block.clone())))
+                }
             }
         })
     })
@@ -478,7 +483,7 @@ impl Log for OpLog {
     fn append(&self, records: &mut Records, is_atomic: bool) -> u64 {
         let ring = self.ring();
         if !is_atomic && let Some((tag, text)) = only_text(records) {
-            let one = std::iter::once(Record::Bytes(tag, text));
+            let one = std::iter::once(RingRecord::Bytes(tag, text));
             let position = ring.append(frame_bytes(text.len()), one);
             self.wake();
             return position;
@@ -486,16 +491,16 @@ impl Log for OpLog {
         let bytes = frames_bytes(records);
         self.note_by_reference(records, bytes);
         let position = if bytes > INLINE_BYTES_MAX {
-            let all = Large::Records(std::mem::take(records), is_atomic);
-            let all = Record::Boxed(0, Box::new(all));
+            let all = OutOfLineData::Records(std::mem::take(records), is_atomic);
+            let all = RingRecord::Boxed(0, Box::new(all));
             ring.append(frame_bytes(size_of::<usize>()), std::iter::once(all))
         } else if is_atomic {
             let union = records
                 .iter()
                 .fold(Audience::NONE, |all, one| all.or(one.audience));
             let (begin, end) = (tag_of(0, union) | tag::BEGIN, tag_of(0, union) | tag::END);
-            let begin = std::iter::once(Record::Bytes(begin, &[]));
-            let end = std::iter::once(Record::Bytes(end, &[]));
+            let begin = std::iter::once(RingRecord::Bytes(begin, &[]));
+            let end = std::iter::once(RingRecord::Bytes(end, &[]));
             let bytes = bytes + 2 * frame_bytes(0);
             ring.append(bytes, begin.chain(frames(records)).chain(end))
         } else {
@@ -530,7 +535,7 @@ mod tests {
     }
 
     /// Returns everything a reader gets up to the tail; markers as `<number>`.
-    fn read(log: &OpLog, reader: &Reader) -> String {
+    fn read(log: &OpLog, reader: &OpLogReader) -> String {
         let mut text = String::new();
         let tail = log.tail();
         loop {
@@ -539,8 +544,8 @@ mod tests {
                 .expect("something comes");
             for item in stretch.items {
                 match item {
-                    Item::Bytes(bytes, _) => text.push_str(&String::from_utf8_lossy(&bytes)),
-                    Item::Mark(number, _) => text.push_str(&format!("<{number}>\r\n")),
+                    OpLogItem::Bytes(bytes, _) => text.push_str(&String::from_utf8_lossy(&bytes)),
+                    OpLogItem::Mark(number, _) => text.push_str(&format!("<{number}>\r\n")),
                 }
             }
             if stretch.position >= tail {
@@ -621,7 +626,7 @@ mod tests {
     fn long_arguments_are_not_copied_and_long_units_stay_whole() {
         let log = started();
         let file = log.add_reader(Audience::FILE);
-        let block = Block::new(&[b'x'; LONG_BYTES_MIN]);
+        let block = SharedBlock::new(&[b'x'; LONG_BYTES_MIN]);
         let mut records = Records::default();
         let arguments = [&b"SET"[..], b"k"].map(Content::from);
         let arguments = [arguments[0], arguments[1], Content::from(&block)];
@@ -631,7 +636,7 @@ mod tests {
         loop {
             let stretch = file.take(Duration::from_secs(30)).expect("something comes");
             shared |= stretch.items.iter().any(
-                |item| matches!(item, Item::Bytes(bytes, _) if bytes.as_ptr() == block.as_ptr()),
+                |item| matches!(item, OpLogItem::Bytes(bytes, _) if bytes.as_ptr() == block.as_ptr()),
             );
             if stretch.position >= position {
                 break;
@@ -672,7 +677,7 @@ mod tests {
                         continue;
                     };
                     for item in stretch.items {
-                        if let Item::Bytes(bytes, _) = item {
+                        if let OpLogItem::Bytes(bytes, _) = item {
                             stream.extend_from_slice(&bytes);
                         }
                     }
@@ -714,7 +719,7 @@ mod tests {
         let file = log.add_reader(Audience::FILE);
         let mut cx = Context::from_waker(std::task::Waker::noop());
         assert!(log.poll_room(&mut cx, || !log.is_crowded()).is_ready());
-        let block = Block::new(&vec![b'x'; 1 << 20]);
+        let block = SharedBlock::new(&vec![b'x'; 1 << 20]);
         let mut count = 0;
         while !log.is_crowded() {
             let mut records = Records::default();
@@ -732,7 +737,11 @@ mod tests {
             < tail
         {}
         log.look_at_readers();
-        assert_eq!(log.awaited(), Some(Awaited::Disk), "it holds what it took");
+        assert_eq!(
+            log.awaited(),
+            Some(BackpressureSource::Disk),
+            "it holds what it took"
+        );
         file.set_held(0);
         log.look_at_readers();
         assert_eq!(log.awaited(), None);

@@ -33,18 +33,18 @@ impl Home {
 
 /// A piece of the stream.
 #[derive(Clone, Debug)]
-pub enum Item {
+pub enum OpLogItem {
     /// Bytes, shared with other readers, and the block that holds them.
     Bytes(Bytes, Home),
     /// The number of a marker set by [`super::OpLog::mark`], and the position after it.
     Mark(u64, u64),
 }
 
-impl Item {
+impl OpLogItem {
     /// Creates an item of bytes in a block of their own.
-    pub fn alone(bytes: Bytes) -> Item {
+    pub fn alone(bytes: Bytes) -> OpLogItem {
         let home = Home::alone(bytes.len());
-        Item::Bytes(bytes, home)
+        OpLogItem::Bytes(bytes, home)
     }
 }
 
@@ -56,7 +56,7 @@ pub trait StreamReader: Send + Sync {
     fn expect(&self, _bytes: u64) {}
     /// Takes the next items. Bytes end with whole records of one append, at the end and before each marker.
     /// Everything before `position` has then been distributed, even if none of it was for this reader.
-    fn push(&self, items: &mut dyn Iterator<Item = Item>, position: u64);
+    fn push(&self, items: &mut dyn Iterator<Item = OpLogItem>, position: u64);
     /// True if writers have to wait until it has caught up.
     fn is_far_behind(&self) -> bool;
     /// Ends the stream.
@@ -67,14 +67,14 @@ pub trait StreamReader: Send + Sync {
 #[derive(Debug, Default)]
 pub struct Stretch {
     /// In order. Bytes end with whole records of one append, here and before each marker.
-    pub items: Vec<Item>,
+    pub items: Vec<OpLogItem>,
     /// Everything before this position was distributed.
     pub position: u64,
 }
 
 #[derive(Default)]
-struct Waiting {
-    items: VecDeque<Item>,
+struct OpLogReaderQueue {
+    items: VecDeque<OpLogItem>,
     position: u64,
     taken: u64,
     is_closed: bool,
@@ -82,9 +82,9 @@ struct Waiting {
 }
 
 /// A reader with a queue that a thread takes from.
-pub struct Reader {
+pub struct OpLogReader {
     audience: Audience,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<OpLogReaderQueue>,
     changed: Condvar,
     bytes: AtomicU64,
     /// Bytes taken but not processed yet.
@@ -95,9 +95,9 @@ pub struct Reader {
     holds_back: AtomicBool,
 }
 
-impl Reader {
-    pub(super) fn new(audience: Audience, bytes_max: Arc<AtomicU64>) -> Reader {
-        Reader {
+impl OpLogReader {
+    pub(super) fn new(audience: Audience, bytes_max: Arc<AtomicU64>) -> OpLogReader {
+        OpLogReader {
             audience,
             waiting: Mutex::default(),
             changed: Condvar::new(),
@@ -130,7 +130,7 @@ impl Reader {
         Some(Stretch { items, position })
     }
 
-    /// Makes a thread that waits in [`Reader::take`] return.
+    /// Makes a thread that waits in [`OpLogReader::take`] return.
     pub fn nudge(&self) {
         self.waiting.lock().is_nudged = true;
         self.changed.notify_one();
@@ -162,19 +162,19 @@ impl Reader {
     }
 }
 
-impl StreamReader for Reader {
+impl StreamReader for OpLogReader {
     fn audience(&self) -> Audience {
         self.audience
     }
 
-    fn push(&self, items: &mut dyn Iterator<Item = Item>, position: u64) {
+    fn push(&self, items: &mut dyn Iterator<Item = OpLogItem>, position: u64) {
         let mut waiting = self.waiting.lock();
         if waiting.is_closed {
             return;
         }
         let mut bytes = 0;
         for item in items {
-            if let Item::Bytes(piece, _) = &item {
+            if let OpLogItem::Bytes(piece, _) = &item {
                 bytes += piece.len() as u64;
             }
             waiting.items.push_back(item);
@@ -206,15 +206,15 @@ mod tests {
 
     #[test]
     fn a_nudge_ends_a_wait_with_nothing() {
-        let reader = Reader::new(Audience::FILE, Arc::new(AtomicU64::new(u64::MAX)));
+        let reader = OpLogReader::new(Audience::FILE, Arc::new(AtomicU64::new(u64::MAX)));
         reader.nudge();
         assert!(reader.take(Duration::from_secs(600)).is_none());
-        reader.push(&mut std::iter::once(Item::Mark(1, 9)), 9);
+        reader.push(&mut std::iter::once(OpLogItem::Mark(1, 9)), 9);
         let stretch = reader.take(Duration::ZERO).expect("a mark");
         assert_eq!((stretch.items.len(), stretch.position), (1, 9));
         assert!(reader.take(Duration::ZERO).is_none());
         reader.close();
-        reader.push(&mut std::iter::once(Item::Mark(1, 19)), 19);
+        reader.push(&mut std::iter::once(OpLogItem::Mark(1, 19)), 19);
         assert!(reader.take(Duration::ZERO).is_none());
     }
 }

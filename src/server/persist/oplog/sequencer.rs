@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{Large, OpLog, behind, command, frames_bytes, referenced_bytes, sleeper, tag};
+use super::{OpLog, OutOfLineData, behind, command, frames_bytes, referenced_bytes, sleeper, tag};
 use basalt_core::alloc::account::size_class;
 use basalt_core::structures::byte_ring::{ByteRing, Taken};
 use basalt_engine::record::{self, Audience, Piece, Records};
 
-use super::reader::{Home, Item};
+use super::reader::{Home, OpLogItem};
 
 /// Minimum bytes of a block that pieces of the stream are cut from. A piece keeps its whole block alive, so that
 /// much more than requested may be kept for each reader.
@@ -42,7 +42,7 @@ const ASIDE: Duration = Duration::from_millis(20);
 const AUDIENCES: usize = 2;
 
 /// The stream under construction.
-pub(super) struct Stream {
+pub(super) struct OpLogBuilder {
     /// Database selected last for each audience, if any.
     selected: [Option<u64>; AUDIENCES],
     block: BytesMut,
@@ -53,7 +53,7 @@ pub(super) struct Stream {
     /// Audience of the bytes in `block` that were not cut off yet.
     block_audience: Audience,
     /// Pieces cut off, with their audiences.
-    pieces: Vec<(Audience, Item)>,
+    pieces: Vec<(Audience, OpLogItem)>,
     bytes: u64,
     records: u64,
 }
@@ -70,9 +70,9 @@ fn home_of(block: NonZeroU64, bytes: u64) -> Home {
     }
 }
 
-impl Default for Stream {
-    fn default() -> Stream {
-        Stream {
+impl Default for OpLogBuilder {
+    fn default() -> OpLogBuilder {
+        OpLogBuilder {
             selected: [None; AUDIENCES],
             // Part of the server's memory use at rest.
             block: BytesMut::with_capacity(BLOCK_BYTES as usize),
@@ -86,13 +86,13 @@ impl Default for Stream {
     }
 }
 
-impl Stream {
+impl OpLogBuilder {
     /// Cuts off the contents of the block as a piece.
     fn cut(&mut self) {
         if !self.block.is_empty() {
             let bytes = self.block.split().freeze();
             self.pieces
-                .push((self.block_audience, Item::Bytes(bytes, self.home)));
+                .push((self.block_audience, OpLogItem::Bytes(bytes, self.home)));
         }
     }
 
@@ -141,7 +141,7 @@ impl Stream {
     fn put_shared(&mut self, audience: Audience, bytes: Bytes) {
         self.cut();
         self.bytes += bytes.len() as u64;
-        self.pieces.push((audience, Item::alone(bytes)));
+        self.pieces.push((audience, OpLogItem::alone(bytes)));
     }
 
     /// Inserts SELECT where an audience is in another database. Slot migrations read records of any audience.
@@ -182,7 +182,7 @@ impl Stream {
     }
 
     /// Adds a record; returns how many bytes of it were stored in the ring by reference.
-    fn take(&mut self, taken: Taken<'_, Large>, position: u64) -> u64 {
+    fn take(&mut self, taken: Taken<'_, OutOfLineData>, position: u64) -> u64 {
         let tag = match &taken {
             Taken::Bytes(tag, ..) | Taken::Boxed(tag, _) => *tag,
         };
@@ -202,23 +202,24 @@ impl Stream {
                 }
             }
             Taken::Boxed(_, large) => match *large {
-                Large::Block(block) => {
+                OutOfLineData::Block(block) => {
                     let bytes = block.len() as u64;
                     self.put_shared(audience, block.into_bytes());
                     return bytes;
                 }
-                Large::Records(records, is_atomic) => {
+                OutOfLineData::Records(records, is_atomic) => {
                     self.take_records(&records, is_atomic);
                     return frames_bytes(&records) + referenced_bytes(&records);
                 }
-                Large::Mark(audience, number) => {
+                OutOfLineData::Mark(audience, number) => {
                     self.cut();
                     for (index, selected) in self.selected.iter_mut().enumerate() {
                         if audience.bits() & 1 << index != 0 {
                             *selected = None;
                         }
                     }
-                    self.pieces.push((audience, Item::Mark(number, position)));
+                    self.pieces
+                        .push((audience, OpLogItem::Mark(number, position)));
                 }
             },
         }
@@ -250,13 +251,13 @@ impl Stream {
 }
 
 /// Returns how many records begin with the taken item.
-fn records_of(taken: &Taken<'_, Large>) -> u64 {
+fn records_of(taken: &Taken<'_, OutOfLineData>) -> u64 {
     match taken {
         Taken::Bytes(tag, ..) => u64::from(tag & (tag::BEGIN | tag::END | tag::MORE) == 0),
         Taken::Boxed(tag, large) => match &**large {
-            Large::Block(_) => u64::from(tag & tag::MORE == 0),
-            Large::Records(records, _) => records.len() as u64,
-            Large::Mark(..) => 0,
+            OutOfLineData::Block(_) => u64::from(tag & tag::MORE == 0),
+            OutOfLineData::Records(records, _) => records.len() as u64,
+            OutOfLineData::Mark(..) => 0,
         },
     }
 }
@@ -292,12 +293,12 @@ pub(super) fn run(log: &OpLog) {
 }
 
 /// True if another thread sequences and makes progress.
-fn is_aside(log: &OpLog, ring: &ByteRing<Large>) -> bool {
+fn is_aside(log: &OpLog, ring: &ByteRing<OutOfLineData>) -> bool {
     ring.len_bytes() < ring.capacity() / 8 && !log.stops.load(SeqCst)
 }
 
 /// Takes completed records and distributes them; returns whether there were any.
-pub(super) fn pass(log: &OpLog, ring: &ByteRing<Large>) -> bool {
+pub(super) fn pass(log: &OpLog, ring: &ByteRing<OutOfLineData>) -> bool {
     let stream = &mut *log.stream.lock();
     let mut position = ring.head();
     // No more than this, as readers are told its size in advance.
@@ -342,7 +343,7 @@ pub(super) fn pass(log: &OpLog, ring: &ByteRing<Large>) -> bool {
 }
 
 /// Sleeps until something is appended. Either the appender sees that it sleeps, or it sees that the tail has moved.
-fn sleep(log: &OpLog, ring: &ByteRing<Large>) {
+fn sleep(log: &OpLog, ring: &ByteRing<OutOfLineData>) {
     log.sleepers.fetch_or(sleeper::SEQUENCER, SeqCst);
     if ring.tail() == ring.head() && !log.stops.load(SeqCst) {
         std::thread::park_timeout(NAP);
@@ -358,7 +359,7 @@ mod tests {
     #[test]
     fn what_blocks_take_is_known_before_and_said_of_each() {
         for coming in [1, 8_191, 8_193, 20_000, 32 << 10, 100_001, 1 << 20] {
-            let mut stream = Stream::default();
+            let mut stream = OpLogBuilder::default();
             stream.pieces.reserve(20_000);
             stream.put(Audience::BOTH, b"x");
             stream.cut();
@@ -373,7 +374,7 @@ mod tests {
                 stream.cut();
                 assert_eq!(thread_bytes() - before, expected.cast_signed(), "{coming}");
                 let homes = stream.pieces.iter().filter_map(|(_, item)| match item {
-                    Item::Bytes(_, home) if home.block > known => Some(*home),
+                    OpLogItem::Bytes(_, home) if home.block > known => Some(*home),
                     _ => None,
                 });
                 let mut homes: Vec<Home> = homes.collect();
@@ -386,7 +387,7 @@ mod tests {
 
     #[test]
     fn a_record_goes_on_in_the_next_block() {
-        let mut stream = Stream::default();
+        let mut stream = OpLogBuilder::default();
         let record: Vec<u8> = (0..100_000u32).map(|at| at as u8).collect();
         stream.put(Audience::REPLICAS, &record);
         stream.put(Audience::FILE, &record[..5_000]);
@@ -394,8 +395,8 @@ mod tests {
         let of = |audience: Audience| -> Vec<Bytes> {
             let pieces = stream.pieces.iter().filter(|piece| piece.0 == audience);
             let bytes = pieces.map(|(_, item)| match item {
-                Item::Bytes(bytes, _) => bytes.clone(),
-                Item::Mark(..) => unreachable!("there is none"),
+                OpLogItem::Bytes(bytes, _) => bytes.clone(),
+                OpLogItem::Mark(..) => unreachable!("there is none"),
             });
             bytes.collect()
         };

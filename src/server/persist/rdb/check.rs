@@ -5,13 +5,13 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use super::decode::{Aside, Bounds, Decoder, Next, RawEntry, Stretch};
+use super::decode::{Aside, Decoder, RawEntry, RdbDecodeLimits, RdbPart, RdbRecordBatch};
 use super::fault::Fault;
 use crate::telemetry::clock;
-use crate::telemetry::progress::{After, Meter, Metered};
+use crate::telemetry::progress::{Meter, Metered, ReportWriter};
 use basalt_commands::command::generic::dump;
 use basalt_commands::config::Config;
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::base::text::{Visible, visible};
 use basalt_engine::Now;
 use basalt_engine::serial::reader::Reader;
@@ -25,7 +25,7 @@ const DATABASES_MAX: usize = i32::MAX as usize;
 
 /// Counts so far.
 #[derive(Debug, Default)]
-struct Found {
+struct RdbCheckCounts {
     keys: u64,
     expires: u64,
     expired: u64,
@@ -48,17 +48,17 @@ pub fn check_file(path: &Path, out: &mut dyn Write) -> io::Result<bool> {
     writeln!(out, "[offset 0] Checking RDB file {shown}")?;
     let meter = Meter::on_stderr(&format!("Checking {shown}"), bytes);
     let mut from = Metered::new(file, meter);
-    check(&mut from, clock::now(), &mut After(out))
+    check(&mut from, clock::now(), &mut ReportWriter(out))
 }
 
 /// Checks a snapshot as of `now` and writes a report; returns whether it is valid.
 pub fn check(from: &mut dyn Read, now: Now, out: &mut dyn Write) -> io::Result<bool> {
-    let bounds = Bounds {
+    let bounds = RdbDecodeLimits {
         databases: DATABASES_MAX,
         checks: true,
         now_ms: now.unix_ms,
     };
-    let mut found = Found::default();
+    let mut found = RdbCheckCounts::default();
     let mut decoder = match Decoder::new(from, Vec::new(), bounds) {
         Ok(decoder) => decoder,
         Err(fault) => {
@@ -67,7 +67,7 @@ pub fn check(from: &mut dyn Read, now: Now, out: &mut dyn Write) -> io::Result<b
         }
     };
     // Encoding thresholds do not affect validity.
-    let seed = Seed { k0: 0, k1: 0 };
+    let seed = HashSeed { k0: 0, k1: 0 };
     let limits = dump::limits(&Config::default(), seed, now);
     loop {
         let record = decoder.record_offset();
@@ -84,13 +84,13 @@ pub fn check(from: &mut dyn Read, now: Now, out: &mut dyn Write) -> io::Result<b
         };
         let offset = decoder.offset();
         match next {
-            Next::Entries(stretch) => {
+            RdbPart::Entries(stretch) => {
                 if !found.check_entries(&stretch, &limits, now, out)? {
                     return Ok(false);
                 }
                 decoder.give_back(stretch);
             }
-            Next::End(stretch) => {
+            RdbPart::End(stretch) => {
                 if !found.check_entries(&stretch, &limits, now, out)? {
                     return Ok(false);
                 }
@@ -105,12 +105,12 @@ pub fn check(from: &mut dyn Read, now: Now, out: &mut dyn Write) -> io::Result<b
                 found.write_totals(out)?;
                 return Ok(true);
             }
-            Next::Aside(aside) => found.aside(&aside, offset, out)?,
+            RdbPart::Aside(aside) => found.aside(&aside, offset, out)?,
         }
     }
 }
 
-impl Found {
+impl RdbCheckCounts {
     fn aside(&mut self, aside: &Aside, offset: u64, out: &mut dyn Write) -> io::Result<()> {
         match aside {
             Aside::Aux(name, value) => {
@@ -135,7 +135,7 @@ impl Found {
     /// Checks the keys of a stretch; returns whether they are valid.
     fn check_entries(
         &mut self,
-        stretch: &Stretch,
+        stretch: &RdbRecordBatch,
         limits: &Limits,
         now: Now,
         out: &mut dyn Write,
@@ -191,7 +191,11 @@ impl Found {
 }
 
 /// Checks that a value can be read; otherwise returns its key and the error.
-fn value(stretch: &Stretch, raw: &RawEntry, limits: &Limits) -> Result<(), (Vec<u8>, Malformed)> {
+fn value(
+    stretch: &RdbRecordBatch,
+    raw: &RawEntry,
+    limits: &Limits,
+) -> Result<(), (Vec<u8>, Malformed)> {
     let bytes = &stretch.bytes[raw.at..raw.end];
     let mut reader = Reader::new(bytes, limits.string_bytes_max).from(&stretch.origin);
     let form = reader.byte().map_err(|error| (Vec::new(), error))?;

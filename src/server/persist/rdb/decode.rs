@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use super::encode::SLOTS;
 use super::fault::Fault;
-use super::source::{STRETCH_BYTES, Source};
+use super::source::{RdbInput, STRETCH_BYTES};
 use super::{MARKS, opcode};
 use basalt_commands::cluster::node_id::NodeId;
 use basalt_commands::cluster::slot_note::SlotNote;
 use basalt_commands::cluster::slot_set::SlotSet;
 use basalt_core::base::hash;
 use basalt_engine::restored_access::Access;
-use basalt_engine::serial::reader::{Origin, Reader};
+use basalt_engine::serial::reader::{DecodeContext, Reader};
 use basalt_engine::serial::{REDIS_VERSION_MAX, VALKEY_VERSIONS, types};
 
 /// Longer names and values of aux fields are not kept.
@@ -43,7 +43,7 @@ pub struct RawEntry {
 
 /// Consecutive records.
 #[derive(Debug, Default)]
-pub struct Stretch {
+pub struct RdbRecordBatch {
     /// The bytes.
     pub bytes: Vec<u8>,
     /// The keys among them.
@@ -51,7 +51,7 @@ pub struct Stretch {
     /// Offset of the bytes in the snapshot.
     pub offset: u64,
     /// The server flavor and templates that the bytes refer to.
-    pub origin: Arc<Origin>,
+    pub origin: Arc<DecodeContext>,
 }
 
 /// Data besides keys.
@@ -78,20 +78,20 @@ pub enum Aside {
 
 /// The next part of a snapshot.
 #[derive(Debug)]
-pub enum Next {
+pub enum RdbPart {
     /// Enough keys to be worth passing on.
-    Entries(Stretch),
+    Entries(RdbRecordBatch),
     /// Data besides keys.
     Aside(Aside),
     /// The end, with the last keys before it.
-    End(Stretch),
+    End(RdbRecordBatch),
 }
 
 /// A decoder that reads a snapshot record by record.
 pub struct Decoder<'s> {
-    source: Source<'s>,
+    source: RdbInput<'s>,
     version: u16,
-    origin: Arc<Origin>,
+    origin: Arc<DecodeContext>,
     databases: usize,
     checks: bool,
     now_ms: u64,
@@ -108,7 +108,7 @@ pub struct Decoder<'s> {
 
 /// Limits for a snapshot.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct RdbDecodeLimits {
     /// Number of databases.
     pub databases: usize,
     /// Whether to verify the checksum.
@@ -122,17 +122,17 @@ impl<'s> Decoder<'s> {
     pub fn new(
         from: &'s mut dyn Read,
         begun: Vec<u8>,
-        bounds: Bounds,
+        bounds: RdbDecodeLimits,
     ) -> Result<Decoder<'s>, Fault> {
-        let mut source = Source::new(from, begun);
+        let mut source = RdbInput::new(from, begun);
         let first: [u8; 9] = source.array()?;
         let version = version_of(&first)?;
         Ok(Decoder {
             source,
             version,
-            origin: Arc::new(Origin {
+            origin: Arc::new(DecodeContext {
                 is_valkey: VALKEY_VERSIONS.contains(&version),
-                ..Origin::default()
+                ..DecodeContext::default()
             }),
             databases: bounds.databases,
             checks: bounds.checks,
@@ -173,18 +173,18 @@ impl<'s> Decoder<'s> {
     }
 
     /// Takes back a stretch's memory for reuse.
-    pub fn give_back(&mut self, stretch: Stretch) {
+    pub fn give_back(&mut self, stretch: RdbRecordBatch) {
         self.source.give_back(stretch.bytes);
     }
 
     /// Reads the next part.
-    pub fn read(&mut self) -> Result<Next, Fault> {
+    pub fn read(&mut self) -> Result<RdbPart, Fault> {
         loop {
             let is_full =
                 self.source.at() >= STRETCH_BYTES || self.entries.len() >= STRETCH_ENTRIES;
             let is_between = self.deadline.is_none() && self.used.is_none() && self.marks.is_none();
             if is_full && is_between {
-                return Ok(Next::Entries(self.stretch()));
+                return Ok(RdbPart::Entries(self.stretch()));
             }
             self.record = self.source.offset();
             if let Some(next) = self.record()? {
@@ -193,9 +193,9 @@ impl<'s> Decoder<'s> {
         }
     }
 
-    fn stretch(&mut self) -> Stretch {
+    fn stretch(&mut self) -> RdbRecordBatch {
         let offset = self.source.offset() - self.source.at() as u64;
-        Stretch {
+        RdbRecordBatch {
             bytes: self.source.take(),
             entries: std::mem::take(&mut self.entries),
             offset,
@@ -204,7 +204,7 @@ impl<'s> Decoder<'s> {
     }
 
     /// Reads one record; returns it unless it is a key or an attribute of one.
-    fn record(&mut self) -> Result<Option<Next>, Fault> {
+    fn record(&mut self) -> Result<Option<RdbPart>, Fault> {
         let at = self.source.at();
         let code = self.source.byte()?;
         if self.note(code)? {
@@ -246,7 +246,7 @@ impl<'s> Decoder<'s> {
             }
             opcode::END => {
                 self.check_sum()?;
-                return Ok(Some(Next::End(self.stretch())));
+                return Ok(Some(RdbPart::End(self.stretch())));
             }
             kind => {
                 let key_at = self.source.at();
@@ -269,7 +269,7 @@ impl<'s> Decoder<'s> {
                 return Ok(None);
             }
         };
-        Ok(Some(Next::Aside(aside)))
+        Ok(Some(RdbPart::Aside(aside)))
     }
 
     /// Reads the slots that were migrating to the saving server: the migration's name, and the slot ranges.

@@ -4,19 +4,19 @@
 use super::opcode;
 use crate::telemetry::info::REDIS_VERSION;
 use basalt_commands::cluster::slot_note::SlotNote;
-use basalt_core::structures::block::Block;
+use basalt_core::structures::block::SharedBlock;
 use basalt_core::structures::entry::EntryRef;
 use basalt_engine::fences::Fence;
 use basalt_engine::marks::Marks;
 use basalt_engine::restored_access::Access;
-use basalt_engine::serial::pieces::Shape;
+use basalt_engine::serial::pieces::CollectionShape;
 use basalt_engine::serial::writer::Writer;
 use basalt_engine::serial::{self, Form, V10, VALKEY_VERSIONS};
-use basalt_engine::value::{Object, Piece};
+use basalt_engine::value::{CollectionPiece, Object};
 
 /// Options of writing a snapshot.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct RdbEncodeOptions {
     /// Version of the format: 10 for servers from 7.0 on, 11 for those from 7.2 on, 12 for everything this server
     /// stores, 80 for Valkey 9.
     pub version: u16,
@@ -26,14 +26,14 @@ pub struct Options {
     pub checksum: bool,
 }
 
-impl Options {
+impl RdbEncodeOptions {
     fn form(&self) -> Form {
         Form::of_version(self.version)
     }
 }
 
 /// Writes the signature, and the aux fields.
-pub fn header(out: &mut Vec<u8>, options: &Options, aux: &[(&str, String)]) {
+pub fn header(out: &mut Vec<u8>, options: &RdbEncodeOptions, aux: &[(&str, String)]) {
     let magic = match VALKEY_VERSIONS.contains(&options.version) {
         true => format!("VALKEY{:03}", options.version),
         false => format!("REDIS{:04}", options.version),
@@ -100,7 +100,7 @@ pub fn slot_note(out: &mut Vec<u8>, note: &SlotNote) {
 }
 
 /// Writes a function library.
-pub fn function(out: &mut Vec<u8>, source: &[u8], options: &Options) {
+pub fn function(out: &mut Vec<u8>, source: &[u8], options: &RdbEncodeOptions) {
     with_writer(out, options, |writer| {
         writer.byte(opcode::FUNCTION);
         writer.string(source);
@@ -133,7 +133,7 @@ pub fn entry(
     entry: EntryRef<'_, Object>,
     used: Option<Access>,
     now_ms: u64,
-    options: &Options,
+    options: &RdbEncodeOptions,
 ) -> u16 {
     with_writer(out, options, |writer| {
         if let Some(at_ms) = entry.deadline() {
@@ -157,7 +157,7 @@ pub fn entry(
 }
 
 /// Writes metadata of the next key that other servers do not know, in a field that they skip.
-pub fn marks(out: &mut Vec<u8>, marks: &Marks<'_>, options: &Options) {
+pub fn marks(out: &mut Vec<u8>, marks: &Marks<'_>, options: &RdbEncodeOptions) {
     let mut value = marks.stale_ms.to_le_bytes().to_vec();
     for tag in &marks.tags {
         value.extend_from_slice(&(tag.len() as u32).to_le_bytes());
@@ -171,7 +171,11 @@ pub fn marks(out: &mut Vec<u8>, marks: &Marks<'_>, options: &Options) {
 }
 
 /// Writes a key of type string without the string, which follows, see [`text_or_length`].
-pub fn entry_without_text(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, options: &Options) {
+pub fn entry_without_text(
+    out: &mut Vec<u8>,
+    entry: EntryRef<'_, Object>,
+    options: &RdbEncodeOptions,
+) {
     with_writer(out, options, |writer| {
         if let Some(at_ms) = entry.deadline() {
             writer.byte(opcode::DEADLINE_MS);
@@ -187,27 +191,27 @@ pub fn begin_large(
     out: &mut Vec<u8>,
     entry: EntryRef<'_, Object>,
     now_ms: u64,
-    options: &Options,
-) -> Shape {
+    options: &RdbEncodeOptions,
+) -> CollectionShape {
     let mut writer = Writer::behind(std::mem::take(out), options.form(), options.compress);
     if let Some(at_ms) = entry.deadline() {
         writer.byte(opcode::DEADLINE_MS);
         writer.millis(at_ms);
     }
     writer.key(entry.key());
-    let shape = Shape::begin(entry, now_ms, &mut writer);
+    let shape = CollectionShape::begin(entry, now_ms, &mut writer);
     (*out, _) = writer.finish();
     shape
 }
 
-/// Writes a piece of a large collection; returns its number of elements, as [`Shape::count`] counts them. Long
+/// Writes a piece of a large collection; returns its number of elements, as [`CollectionShape::count`] counts them. Long
 /// strings go to `blocks` with their positions: see [`text_or_length`].
 pub fn piece(
     out: &mut Vec<u8>,
-    blocks: &mut Vec<(usize, Block)>,
-    piece: &Piece<'_>,
-    shape: &Shape,
-    options: &Options,
+    blocks: &mut Vec<(usize, SharedBlock)>,
+    piece: &CollectionPiece<'_>,
+    shape: &CollectionShape,
+    options: &RdbEncodeOptions,
 ) -> u64 {
     let writer = Writer::behind(std::mem::take(out), options.form(), options.compress);
     let mut writer = writer.share();
@@ -218,7 +222,7 @@ pub fn piece(
 }
 
 /// Writes the part after the last piece of a large collection.
-pub fn end_large(out: &mut Vec<u8>, shape: &Shape, options: &Options) {
+pub fn end_large(out: &mut Vec<u8>, shape: &CollectionShape, options: &RdbEncodeOptions) {
     let mut writer = Writer::behind(std::mem::take(out), options.form(), options.compress);
     shape.end(&mut writer);
     (*out, _) = writer.finish();
@@ -227,7 +231,7 @@ pub fn end_large(out: &mut Vec<u8>, shape: &Shape, options: &Options) {
 /// Writes a string if compressing it helps, and returns true; otherwise writes its length and returns false: the
 /// string has to follow.
 pub fn text_or_length(out: &mut Vec<u8>, text: &[u8], compress: bool) -> bool {
-    let options = Options {
+    let options = RdbEncodeOptions {
         version: V10,
         compress,
         checksum: false,
@@ -249,7 +253,7 @@ pub fn end(out: &mut Vec<u8>, crc: Option<u64>) {
 pub const END: &[u8] = &[opcode::END];
 
 fn append(out: &mut Vec<u8>, write: impl FnOnce(&mut Writer)) {
-    let options = Options {
+    let options = RdbEncodeOptions {
         version: V10,
         compress: false,
         checksum: false,
@@ -258,7 +262,11 @@ fn append(out: &mut Vec<u8>, write: impl FnOnce(&mut Writer)) {
 }
 
 /// Appends to `out`; returns the lowest version that supports what was written.
-fn with_writer(out: &mut Vec<u8>, options: &Options, write: impl FnOnce(&mut Writer)) -> u16 {
+fn with_writer(
+    out: &mut Vec<u8>,
+    options: &RdbEncodeOptions,
+    write: impl FnOnce(&mut Writer),
+) -> u16 {
     let mut writer = Writer::behind(std::mem::take(out), options.form(), options.compress);
     write(&mut writer);
     let (bytes, version) = writer.finish();
@@ -275,7 +283,7 @@ mod tests {
     /// `SET k v PXAT 1893456000000` in database 3 of redis-server 7.0.15, without aux fields: byte for byte.
     #[test]
     fn a_small_file_is_that_of_redis() {
-        let options = Options {
+        let options = RdbEncodeOptions {
             version: V10,
             compress: true,
             checksum: true,
@@ -319,7 +327,7 @@ mod tests {
 
     #[test]
     fn what_is_known_of_a_keys_use_stands_before_it() {
-        let options = Options {
+        let options = RdbEncodeOptions {
             version: V10,
             compress: true,
             checksum: true,

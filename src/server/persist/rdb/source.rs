@@ -12,7 +12,7 @@ const READ_BYTES: usize = 64 * 1024;
 pub(super) const STRETCH_BYTES: usize = 512 * 1024;
 
 /// The input of a snapshot. Memory grows with the received data, whatever lengths it claims.
-pub(super) struct Source<'s> {
+pub(super) struct RdbInput<'s> {
     from: &'s mut dyn Read,
     /// Data received and not passed on; read as far as `at`.
     bytes: Vec<u8>,
@@ -24,10 +24,10 @@ pub(super) struct Source<'s> {
     spare: Vec<u8>,
 }
 
-impl<'s> Source<'s> {
+impl<'s> RdbInput<'s> {
     /// Reads from the first byte; `begun` holds what was received already.
-    pub(super) fn new(from: &'s mut dyn Read, begun: Vec<u8>) -> Source<'s> {
-        Source {
+    pub(super) fn new(from: &'s mut dyn Read, begun: Vec<u8>) -> RdbInput<'s> {
+        RdbInput {
             from,
             bytes: begun,
             at: 0,

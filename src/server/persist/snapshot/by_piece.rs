@@ -8,14 +8,14 @@ use parking_lot::Mutex;
 use basalt_core::structures::entry::EntryRef;
 use basalt_engine::marks::Marks;
 use basalt_engine::serial::commands;
-use basalt_engine::serial::pieces::Shape;
+use basalt_engine::serial::pieces::CollectionShape;
 use basalt_engine::snapshot::{Begun, Chunk, Outlet};
-use basalt_engine::value::{Object, Piece};
+use basalt_engine::value::{CollectionPiece, Object};
 
 /// Encoder of large collections in pieces, as commands, with a queue of the parts.
 #[derive(Default)]
-pub struct Larges {
-    given: Mutex<Given>,
+pub struct LargeCollectionEncoder {
+    given: Mutex<ChunkQueue>,
     streams: AtomicU64,
     now_ms: AtomicU64,
     /// Bytes copied because the collection was about to change.
@@ -25,13 +25,13 @@ pub struct Larges {
 }
 
 #[derive(Default)]
-struct Given {
+struct ChunkQueue {
     chunks: VecDeque<Chunk>,
     /// The collection of which parts were taken, but not the last one.
     open: Option<u64>,
 }
 
-impl Larges {
+impl LargeCollectionEncoder {
     /// Sets the time as of which collections are encoded that begin from now on.
     pub fn set_now(&self, now_ms: u64) {
         self.now_ms.store(now_ms, Relaxed);
@@ -39,7 +39,7 @@ impl Larges {
 
     /// Takes the next part. All parts of a collection come before the first of another one.
     pub fn take(&self) -> Option<Chunk> {
-        let Given { chunks, open } = &mut *self.given.lock();
+        let ChunkQueue { chunks, open } = &mut *self.given.lock();
         let is_next = |chunk: &Chunk| {
             let id = chunk.stream.map(|stream| stream.id);
             open.is_none() || id == *open
@@ -79,7 +79,7 @@ impl Larges {
     }
 }
 
-impl Outlet for Larges {
+impl Outlet for LargeCollectionEncoder {
     fn encode(&self, entry: EntryRef<'_, Object>, _: &Marks<'_>, chunk: &mut Chunk) {
         chunk.push_commands(entry, self.now_ms.load(Relaxed));
     }
@@ -88,11 +88,16 @@ impl Outlet for Larges {
         commands::takes_pieces(entry)
     }
 
-    fn begin_large(&self, entry: EntryRef<'_, Object>, _: &Marks<'_>, _: &mut Chunk) -> Shape {
-        Shape::of(entry, self.now_ms.load(Relaxed))
+    fn begin_large(
+        &self,
+        entry: EntryRef<'_, Object>,
+        _: &Marks<'_>,
+        _: &mut Chunk,
+    ) -> CollectionShape {
+        CollectionShape::of(entry, self.now_ms.load(Relaxed))
     }
 
-    fn encode_piece(&self, piece: &Piece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64 {
+    fn encode_piece(&self, piece: &CollectionPiece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64 {
         commands::piece(&mut chunk.bytes, at.key, piece, at.shape, at.written)
     }
 
@@ -147,7 +152,7 @@ mod tests {
     /// An outlet that counts the elements passed on, and records the key begun last.
     #[derive(Default)]
     struct Counting {
-        larges: Larges,
+        larges: LargeCollectionEncoder,
         elements: AtomicU64,
         key: Mutex<String>,
     }
@@ -164,11 +169,16 @@ mod tests {
             entry: EntryRef<'_, Object>,
             marks: &Marks<'_>,
             chunk: &mut Chunk,
-        ) -> Shape {
+        ) -> CollectionShape {
             *self.key.lock() = String::from_utf8_lossy(entry.key()).into_owned();
             self.larges.begin_large(entry, marks, chunk)
         }
-        fn encode_piece(&self, piece: &Piece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64 {
+        fn encode_piece(
+            &self,
+            piece: &CollectionPiece<'_>,
+            at: &Begun<'_>,
+            chunk: &mut Chunk,
+        ) -> u64 {
             let count = self.larges.encode_piece(piece, at, chunk);
             self.elements.fetch_add(count, Relaxed);
             count
@@ -362,7 +372,7 @@ mod tests {
 
     #[test]
     fn parts_of_one_collection_come_before_those_of_the_next() {
-        let larges = Larges::default();
+        let larges = LargeCollectionEncoder::default();
         let part = |id, is_last, text: &[u8]| {
             let mut chunk = Chunk::default();
             chunk.stream = Some(Stream { id, is_last });

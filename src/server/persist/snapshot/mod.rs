@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::persist::rdb::encode::Options;
+use crate::persist::rdb::encode::RdbEncodeOptions;
 use crate::script::functions::Code;
 use crate::script::offload::OffloadPool;
 use crate::shard::job::task;
@@ -44,8 +44,8 @@ use basalt_engine::fences::Fence;
 use basalt_engine::serial::{V10, V12, VALKEY_VERSIONS};
 use basalt_engine::snapshot::{DbAtCut, Outlet};
 use basalt_engine::{Engine, Now};
-use outgoing::Outgoing;
-use writer::Writer;
+use outgoing::SnapshotChunkQueue;
+use writer::SnapshotWriter;
 
 /// Destination of a snapshot, written in consecutive pieces.
 pub trait Sink: Send {
@@ -154,7 +154,7 @@ impl Cut {
 pub type Fields = Box<dyn FnOnce() -> Vec<(&'static str, String)> + Send>;
 
 /// Source of the data, such as a replication stream.
-pub trait Origin: Send + Sync {
+pub trait SnapshotSource: Send + Sync {
     /// Waits until data and stream agree, and keeps them so. Not for threads that serve connections.
     fn hold(&self) -> tokio::sync::MutexGuard<'_, ()>;
     /// Captures the stream position of the data while all shards are locked.
@@ -199,15 +199,15 @@ impl fmt::Display for Failure {
 }
 
 /// Outcome of a snapshot: the cut, if it succeeded.
-pub type Ended = Result<Arc<Cut>, Failure>;
+pub type SnapshotResult = Result<Arc<Cut>, Failure>;
 
 type Callback = Box<dyn FnOnce() + Send>;
-type EndCallback = Box<dyn FnOnce(&Ended) + Send>;
+type EndCallback = Box<dyn FnOnce(&SnapshotResult) + Send>;
 
 #[derive(Default)]
-struct State {
+struct SnapshotState {
     is_cut: bool,
-    ended: Option<Ended>,
+    ended: Option<SnapshotResult>,
     at_cut: Vec<Callback>,
     at_end: Vec<EndCallback>,
 }
@@ -216,10 +216,10 @@ struct State {
 pub struct Running {
     /// Purpose of the snapshot.
     pub purpose: Purpose,
-    outgoing: Arc<Outgoing>,
+    outgoing: Arc<SnapshotChunkQueue>,
     /// Number of times all data had been deleted at the cut.
     flushes_at_cut: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<SnapshotState>,
     ended: Condvar,
 }
 
@@ -235,7 +235,7 @@ impl Running {
     }
 
     /// Waits for the end, including its callbacks. Not for threads that serve connections.
-    pub fn wait(&self) -> Ended {
+    pub fn wait(&self) -> SnapshotResult {
         let mut state = self.state.lock();
         loop {
             match &state.ended {
@@ -267,7 +267,7 @@ impl Running {
     }
 
     /// Runs a callback at the end, before waiting threads continue.
-    pub fn when_ended(&self, callback: impl FnOnce(&Ended) + Send + 'static) {
+    pub fn when_ended(&self, callback: impl FnOnce(&SnapshotResult) + Send + 'static) {
         let mut state = self.state.lock();
         match state.ended.clone() {
             None => state.at_end.push(Box::new(callback)),
@@ -314,7 +314,7 @@ impl Running {
         callbacks.into_iter().for_each(|callback| callback());
     }
 
-    fn note_end(&self, ended: &Ended) {
+    fn note_end(&self, ended: &SnapshotResult) {
         loop {
             let mut state = self.state.lock();
             let callbacks = std::mem::take(&mut state.at_end);
@@ -351,7 +351,7 @@ pub struct Snapshots {
     /// Number of snapshots that wait for that lock.
     held_off: AtomicUsize,
     /// Set before the first snapshot, if the data has an origin.
-    origin: OnceLock<Arc<dyn Origin>>,
+    origin: OnceLock<Arc<dyn SnapshotSource>>,
     /// Kept for ever, as the threads' statistics are never freed.
     threads: &'static OffloadPool,
 }
@@ -370,7 +370,7 @@ impl Snapshots {
     }
 
     /// Sets the origin of the data.
-    pub fn set_origin(&self, origin: Arc<dyn Origin>) {
+    pub fn set_origin(&self, origin: Arc<dyn SnapshotSource>) {
         let is_first = self.origin.set(origin).is_ok();
         assert!(is_first, "data have one origin");
     }
@@ -410,14 +410,18 @@ impl Snapshots {
                 Purpose::AofBase(form) => form,
                 _ => BaseForm::Rdb,
             };
-            let options = Options {
+            let options = RdbEncodeOptions {
                 version: V10,
                 compress: config.rdbcompression,
                 checksum: config.rdbchecksum && form == BaseForm::Rdb,
             };
             let running = Arc::new(Running {
                 purpose,
-                outgoing: Arc::new(Outgoing::new(self.service, (form, options), &config)),
+                outgoing: Arc::new(SnapshotChunkQueue::new(
+                    self.service,
+                    (form, options),
+                    &config,
+                )),
                 flushes_at_cut: AtomicU64::new(u64::MAX),
                 state: Mutex::default(),
                 ended: Condvar::new(),
@@ -453,7 +457,7 @@ impl Snapshots {
         figures.keys_total.store(cut.keys(), Relaxed);
         figures.cuts.fetch_add(1, Relaxed);
         running.note_cut();
-        let writer = Writer::new(Arc::clone(&running.outgoing), sink);
+        let writer = SnapshotWriter::new(Arc::clone(&running.outgoing), sink);
         writer.begin(&cut, running.purpose, config.aof_timestamp_enabled);
         self.walk(running, &writer);
         writer.follow(&cut);

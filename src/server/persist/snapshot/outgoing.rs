@@ -9,16 +9,16 @@ use crossbeam::queue::SegQueue;
 use parking_lot::Mutex;
 
 use super::BaseForm;
-use crate::persist::rdb::encode::{self, Options};
+use crate::persist::rdb::encode::{self, RdbEncodeOptions};
 use crate::state::Service;
 use basalt_commands::config::Config;
 use basalt_core::structures::entry::{EntryRef, Value};
 use basalt_engine::Now;
 use basalt_engine::marks::Marks;
 use basalt_engine::serial::commands;
-use basalt_engine::serial::pieces::Shape;
+use basalt_engine::serial::pieces::CollectionShape;
 use basalt_engine::snapshot::{Begun, Chunk, Outlet};
-use basalt_engine::value::{Object, Piece};
+use basalt_engine::value::{CollectionPiece, Object};
 
 /// Minimum and maximum encoded bytes waiting before commands that may write have to wait; in between an eighth of
 /// `maxmemory`, as they come on top of the data.
@@ -37,12 +37,12 @@ pub(super) fn waiting_bytes_max(maxmemory: u64) -> usize {
 }
 
 /// Queue of encoded chunks between shards and the sink, and state of the running snapshot.
-pub(super) struct Outgoing {
+pub(super) struct SnapshotChunkQueue {
     service: &'static Service,
     /// Waiting bytes from which on commands that may write have to wait.
     waiting_bytes_max: usize,
     form: BaseForm,
-    options: Options,
+    options: RdbEncodeOptions,
     /// Version of the format, set by the cut.
     version: AtomicU16,
     cut_ms: AtomicU64,
@@ -66,13 +66,13 @@ pub(super) struct Outgoing {
     delay_us: i32,
 }
 
-impl Outgoing {
+impl SnapshotChunkQueue {
     pub(super) fn new(
         service: &'static Service,
-        (form, options): (BaseForm, Options),
+        (form, options): (BaseForm, RdbEncodeOptions),
         config: &Config,
-    ) -> Outgoing {
-        Outgoing {
+    ) -> SnapshotChunkQueue {
+        SnapshotChunkQueue {
             service,
             waiting_bytes_max: waiting_bytes_max(config.maxmemory),
             form,
@@ -130,8 +130,8 @@ impl Outgoing {
         self.version.store(version, Relaxed);
     }
 
-    pub(super) fn options(&self) -> Options {
-        Options {
+    pub(super) fn options(&self) -> RdbEncodeOptions {
+        RdbEncodeOptions {
             version: self.version.load(Relaxed),
             ..self.options
         }
@@ -221,14 +221,14 @@ impl Outgoing {
     }
 }
 
-impl Drop for Outgoing {
+impl Drop for SnapshotChunkQueue {
     /// Lets commands continue that wait for data that was never passed on.
     fn drop(&mut self) {
         self.note_room();
     }
 }
 
-impl Outlet for Outgoing {
+impl Outlet for SnapshotChunkQueue {
     fn encode(&self, entry: EntryRef<'_, Object>, marks: &Marks<'_>, chunk: &mut Chunk) {
         let (options, now_ms) = (self.options(), self.cut_ms());
         if chunk.is_empty() {
@@ -281,13 +281,13 @@ impl Outlet for Outgoing {
         entry: EntryRef<'_, Object>,
         marks: &Marks<'_>,
         chunk: &mut Chunk,
-    ) -> Shape {
+    ) -> CollectionShape {
         self.select_db(chunk);
         if self.delay_us != 0 {
             self.keys.fetch_add(1, Relaxed);
         }
         if self.form == BaseForm::Commands {
-            return Shape::of(entry, self.cut_ms());
+            return CollectionShape::of(entry, self.cut_ms());
         }
         if !marks.is_empty() {
             encode::marks(&mut chunk.bytes, marks, &self.options());
@@ -295,7 +295,7 @@ impl Outlet for Outgoing {
         encode::begin_large(&mut chunk.bytes, entry, self.cut_ms(), &self.options())
     }
 
-    fn encode_piece(&self, piece: &Piece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64 {
+    fn encode_piece(&self, piece: &CollectionPiece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64 {
         match self.form {
             BaseForm::Rdb => {
                 let mut blocks = Vec::new();

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::file::FileSink;
-use super::{AtCut, Busy, Cut, Ended, Failure, Purpose, Running, Snapshots, flushes};
+use super::{AtCut, Busy, Cut, Failure, Purpose, Running, SnapshotResult, Snapshots, flushes};
 use crate::persist::files::Files;
 use crate::state::Service;
 use crate::telemetry::clock;
-use crate::telemetry::persistence::Refusal;
+use crate::telemetry::persistence::WriteRefusal;
 use basalt_commands::config::Config;
 use basalt_core::base::lossless;
 
@@ -30,7 +30,7 @@ const STALLED_MAX: Duration = Duration::from_secs(5);
 
 /// Outcome of a request for a background snapshot.
 #[derive(Clone)]
-pub enum Begun {
+pub enum BgsaveOutcome {
     /// The snapshot runs.
     Runs(Arc<Running>),
     /// The snapshot will run when the one in progress is done.
@@ -142,7 +142,7 @@ impl Saver {
         Ok(running)
     }
 
-    fn note_end(&self, purpose: Purpose, ended: &Ended, began_s: u64) {
+    fn note_end(&self, purpose: Purpose, ended: &SnapshotResult, began_s: u64) {
         let figures = &self.service.telemetry.persistence.rdb;
         let now_s = clock::unix_ms() / 1_000;
         let is_background = purpose == Purpose::BackgroundSave;
@@ -171,16 +171,16 @@ impl Saver {
 
     /// Runs BGSAVE; with `may_wait`, schedules it if another kind of snapshot is running. The error is the running
     /// one.
-    pub fn in_background(self: &Arc<Self>, may_wait: bool) -> Result<Begun, Busy> {
+    pub fn in_background(self: &Arc<Self>, may_wait: bool) -> Result<BgsaveOutcome, Busy> {
         match self.begin(Purpose::BackgroundSave) {
-            Ok(running) => Ok(Begun::Runs(running)),
+            Ok(running) => Ok(BgsaveOutcome::Runs(running)),
             Err(Busy(running)) => {
                 let is_save = matches!(running.purpose, Purpose::Save | Purpose::BackgroundSave);
                 if is_save || !may_wait {
                     return Err(Busy(running));
                 }
                 self.is_scheduled.store(true, SeqCst);
-                Ok(Begun::Scheduled)
+                Ok(BgsaveOutcome::Scheduled)
             }
         }
     }
@@ -250,7 +250,7 @@ impl Saver {
             let (changes, seconds) = (point.changes, point.seconds);
             tracing::info!("{changes} changes in {seconds} seconds. Saving...");
             let _ = self.in_background(false);
-        } else if persistence.refusal(&config) == Some(Refusal::Snapshot)
+        } else if persistence.refusal(&config) == Some(WriteRefusal::Snapshot)
             && waited_s > self.retry_s()
         {
             // Refused writes are not changes: they would never reach a save point.

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::outgoing::Outgoing;
+use super::outgoing::SnapshotChunkQueue;
 use super::shared_core::SharedCore;
-use super::writer::Writer;
+use super::writer::SnapshotWriter;
 use super::{Purpose, Running, Snapshots};
 use crate::shard::job::Ticket;
 use crate::shard::job::task;
@@ -38,19 +38,19 @@ const DELAY_LOOK: Duration = Duration::from_millis(5);
 
 impl Snapshots {
     /// Saves all shards, with as many threads as the machine can spare.
-    pub(super) fn walk(&self, running: &Running, writer: &Arc<Writer>) {
+    pub(super) fn walk(&self, running: &Running, writer: &Arc<SnapshotWriter>) {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let others = match running.purpose {
             Purpose::Save => cores - 1,
             _ => (cores / 2).saturating_sub(1),
         };
         let others = others.min(WALKERS_MAX - 1);
-        let walk = Arc::new(Walk {
+        let walk = Arc::new(SnapshotWalk {
             service: self.service,
             cores,
             outgoing: Arc::clone(&running.outgoing),
             writer: Arc::clone(writer),
-            left: Mutex::new(Left {
+            left: Mutex::new(RemainingShards {
                 shards: (0..self.service.shards.len() as u16).collect(),
                 in_hand: 0,
             }),
@@ -79,23 +79,23 @@ enum GoesOn {
 }
 
 /// State shared by the walkers of a snapshot.
-struct Walk {
+struct SnapshotWalk {
     service: &'static Service,
     /// Number of cores that the server's threads share.
     cores: usize,
-    outgoing: Arc<Outgoing>,
-    writer: Arc<Writer>,
-    left: Mutex<Left>,
+    outgoing: Arc<SnapshotChunkQueue>,
+    writer: Arc<SnapshotWriter>,
+    left: Mutex<RemainingShards>,
 }
 
-struct Left {
+struct RemainingShards {
     /// Shards that no thread is saving at the moment.
     shards: VecDeque<u16>,
     /// Number of walkers that are saving one.
     in_hand: usize,
 }
 
-impl Walk {
+impl SnapshotWalk {
     /// Returns the next shard.
     fn next(&self) -> Option<u16> {
         let mut left = self.left.lock();
@@ -197,7 +197,11 @@ impl Walk {
 }
 
 /// Saves part of a shard within a time slice; returns true while something is left.
-fn slice(engine: &mut Engine, outgoing: &Outgoing, (began, slice_ns): (Ticks, u64)) -> bool {
+fn slice(
+    engine: &mut Engine,
+    outgoing: &SnapshotChunkQueue,
+    (began, slice_ns): (Ticks, u64),
+) -> bool {
     let is_delayed = outgoing.delay_us() != 0;
     engine.save_slice(&mut || !is_delayed && Ticks::now().since_ns(began) < slice_ns)
 }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::outgoing::Outgoing;
+use super::outgoing::SnapshotChunkQueue;
 use super::{BaseForm, Cut, Failure, Purpose, Sink};
 use crate::persist::rdb::crc64;
 use crate::persist::rdb::encode;
-use basalt_core::structures::block::Block;
+use basalt_core::structures::block::SharedBlock;
 use basalt_engine::note;
 use basalt_engine::serial::commands;
 use basalt_engine::snapshot::Chunk;
@@ -21,18 +21,18 @@ use basalt_engine::snapshot::Chunk;
 const PIECE_BYTES: usize = 256 * 1024;
 
 /// Writer that passes chunks on to the sink, and sums them.
-pub(super) struct Writer {
-    outgoing: Arc<Outgoing>,
+pub(super) struct SnapshotWriter {
+    outgoing: Arc<SnapshotChunkQueue>,
     checksum: bool,
     compress: bool,
-    output: Mutex<Output>,
+    output: Mutex<SnapshotOutput>,
     /// Held by the thread that passes chunks on, so that others need not wait for the sink.
     passing: Mutex<()>,
     /// Held by the thread that passes on parts of large collections, so that they stay in their order.
     in_order: Mutex<InOrder>,
 }
 
-struct Output {
+struct SnapshotOutput {
     sink: Option<Box<dyn Sink>>,
     crc: u64,
     failure: Option<Failure>,
@@ -49,14 +49,17 @@ struct InOrder {
     held: VecDeque<Chunk>,
 }
 
-impl Writer {
-    pub(super) fn new(outgoing: Arc<Outgoing>, sink: Box<dyn Sink>) -> Arc<Writer> {
+impl SnapshotWriter {
+    pub(super) fn new(
+        outgoing: Arc<SnapshotChunkQueue>,
+        sink: Box<dyn Sink>,
+    ) -> Arc<SnapshotWriter> {
         let options = outgoing.options();
-        Arc::new(Writer {
+        Arc::new(SnapshotWriter {
             outgoing,
             checksum: options.checksum,
             compress: options.compress,
-            output: Mutex::new(Output {
+            output: Mutex::new(SnapshotOutput {
                 sink: Some(sink),
                 crc: 0,
                 failure: None,
@@ -212,7 +215,7 @@ impl Writer {
     }
 
     /// Splits a chunk into long uncompressed strings, each with the data before it, and the rest.
-    fn parted(&self, chunk: Chunk) -> (Vec<(Vec<u8>, Block)>, Vec<u8>) {
+    fn parted(&self, chunk: Chunk) -> (Vec<(Vec<u8>, SharedBlock)>, Vec<u8>) {
         let Chunk { bytes, blocks, .. } = chunk;
         let (mut rest, mut at) = (bytes, 0);
         let (mut before, mut parts) = (Vec::new(), Vec::new());
@@ -231,7 +234,7 @@ impl Writer {
         (parts, before)
     }
 
-    fn write_all_inside(&self, parts: Vec<(Vec<u8>, Block)>, rest: Vec<u8>) {
+    fn write_all_inside(&self, parts: Vec<(Vec<u8>, SharedBlock)>, rest: Vec<u8>) {
         for (bytes, block) in parts {
             self.write_inside(bytes);
             block
@@ -243,7 +246,7 @@ impl Writer {
 
     /// Appends a long string and returns true, if compressing it helps; otherwise prepares its prefix and returns
     /// false.
-    fn takes_in(&self, before: &mut Vec<u8>, block: &Block) -> bool {
+    fn takes_in(&self, before: &mut Vec<u8>, block: &SharedBlock) -> bool {
         match self.outgoing.form() {
             BaseForm::Rdb => encode::text_or_length(before, block, self.compress),
             BaseForm::Commands => false,
@@ -273,8 +276,8 @@ impl Writer {
         }
     }
 
-    fn put(&self, output: &mut Output, bytes: Vec<u8>) {
-        let Output {
+    fn put(&self, output: &mut SnapshotOutput, bytes: Vec<u8>) {
+        let SnapshotOutput {
             sink: Some(sink),
             failure: None,
             ..

@@ -5,7 +5,7 @@ use basalt_commands::command::declaration::Flags;
 use basalt_commands::command::registry::{registry, resolve};
 use basalt_commands::command::replication::REPLCONF;
 use basalt_core::base::number;
-use basalt_core::resp::request::{Limits, Parser, Requests};
+use basalt_core::resp::request::{Parser, RequestLimits, Requests};
 
 /// Maximum length of a replica's request: all of them are short.
 const BYTES_MAX: u64 = 1 << 20;
@@ -29,9 +29,9 @@ pub(super) fn read(
     input: &mut Vec<u8>,
     requests: &mut Requests,
 ) -> Result<Option<Acknowledgement>, String> {
-    let limits = Limits {
+    let limits = RequestLimits {
         bulk_len_max: BYTES_MAX,
-        ..Limits::default()
+        ..RequestLimits::default()
     };
     let mut last = None;
     loop {

@@ -36,19 +36,20 @@ use crate::persist::files::Files;
 use crate::persist::oplog::Gate;
 use crate::persist::snapshot::{Snapshots, run_on_all};
 use crate::replication::backlog::Cursor;
-use crate::replication::stream::{Source, Stream};
+use crate::replication::stream::{ReplicationStream, Source};
 use crate::state::Service;
 use crate::telemetry::clock;
 use basalt_commands::client::announced::Announced;
 use basalt_commands::client::shared::{Peer as Kind, Shared};
 use basalt_commands::command::host::primary::{
-    self as ask, Acknowledged, Channel, Follow, ReplicaFacts, ReplicaState, StreamFacts, Words,
+    self as ask, Acknowledged, Follow, ReplicaChannel, ReplicaFacts, ReplicaState, StreamFacts,
+    Words,
 };
 use basalt_commands::config::Config;
 use pair::Seat;
-use peer::Peer;
+use peer::ConnectedReplica;
 use retrying::Retrying;
-use sender::Link;
+use sender::ReplicaConnection;
 use syncing::Syncing;
 
 /// Twice the lag of a replica from which on writers wait for it, if no limit is configured.
@@ -60,12 +61,12 @@ const TICK: Duration = Duration::from_millis(100);
 /// The sending half of replication: the connected replicas, and the queue for snapshots.
 pub struct Primary {
     service: &'static Service,
-    stream: Arc<Stream>,
+    stream: Arc<ReplicationStream>,
     snapshots: Arc<Snapshots>,
     files: Arc<dyn Files>,
     runtime: Handle,
     /// By client id. Locked while the stream ends for lack of replicas, so that none connects meanwhile.
-    peers: Mutex<BTreeMap<u64, Arc<Peer>>>,
+    peers: Mutex<BTreeMap<u64, Arc<ConnectedReplica>>>,
     syncing: Syncing,
     retrying: Retrying,
     /// Opens when a replica acknowledges more than before, or connects.
@@ -92,7 +93,7 @@ enum Start {
 impl Primary {
     pub(super) fn new(
         service: &'static Service,
-        stream: Arc<Stream>,
+        stream: Arc<ReplicationStream>,
         snapshots: Arc<Snapshots>,
         files: Arc<dyn Files>,
         runtime: Handle,
@@ -166,10 +167,15 @@ impl Primary {
         let shared = Arc::clone(&handed.session.connection.shared);
         shared.set_peer(Kind::Replica);
         let seat = self.seat(&shared.announced(), &follow);
-        let peer = Arc::new(Peer::new(&shared, follow.resume.is_none(), seat));
+        let peer = Arc::new(ConnectedReplica::new(
+            &shared,
+            follow.resume.is_none(),
+            seat,
+        ));
         tracing::info!("Replica {} asks for synchronization", peer.name());
         self.peers.lock().insert(shared.id, Arc::clone(&peer));
-        let mut link = Link::new(Arc::clone(&self), handed, Arc::clone(&peer), &follow);
+        let mut link =
+            ReplicaConnection::new(Arc::clone(&self), handed, Arc::clone(&peer), &follow);
         match link.run().await {
             Some(why) => tracing::warn!("{why}"),
             None => tracing::info!("Connection with replica {} lost.", peer.name()),
@@ -181,7 +187,7 @@ impl Primary {
     /// Returns the role of a connection that is one of two of a replica.
     fn seat(&self, announced: &Announced, follow: &Follow) -> Option<Seat> {
         if follow.awaits_rdb_channel {
-            return Some(Seat::first(Channel::Main(Words::Redis)));
+            return Some(Seat::first(ReplicaChannel::Main(Words::Redis)));
         }
         let known = match announced.is_rdb_channel {
             true => announced.main_client,
@@ -193,10 +199,11 @@ impl Primary {
         }
         // A replica that resumes at an offset does not use Valkey's protocol.
         let is_dual = self.config().dual_channel_replication_enabled && follow.resume.is_none();
-        (announced.is_rdb_channel && is_dual).then(|| Seat::first(Channel::Rdb(Words::Valkey)))
+        (announced.is_rdb_channel && is_dual)
+            .then(|| Seat::first(ReplicaChannel::Rdb(Words::Valkey)))
     }
 
-    fn remove(&self, peer: &Peer) {
+    fn remove(&self, peer: &ConnectedReplica) {
         if let Some(seat) = &peer.seat {
             seat.leave();
         }
@@ -214,7 +221,7 @@ impl Primary {
     }
 
     /// Returns how the replica continues: the cursor if it can resume, with the reply.
-    fn resume(&self, peer: &Peer, follow: &Follow) -> Start {
+    fn resume(&self, peer: &ConnectedReplica, follow: &Follow) -> Start {
         let figures = &self.service.telemetry.replication;
         let name = peer.name();
         let granted = follow
@@ -280,20 +287,20 @@ impl Primary {
     }
 
     /// Notes that a replica receives the stream from now on.
-    fn note_online(&self, peer: &Peer) {
+    fn note_online(&self, peer: &ConnectedReplica) {
         tracing::info!("Synchronization with replica {} succeeded", peer.name());
         self.count_good();
         self.acknowledged.open();
     }
 
-    fn each_peer<R>(&self, of: impl Fn(&Peer) -> R) -> Vec<R> {
+    fn each_peer<R>(&self, of: impl Fn(&ConnectedReplica) -> R) -> Vec<R> {
         self.peers.lock().values().map(|peer| of(peer)).collect()
     }
 
     /// Counts the replicas that satisfy `min-replicas-to-write`.
     pub fn count_good(&self) {
         let lag_max_ms = u64::from(self.service.config.load().min_replicas_max_lag) * 1_000;
-        let is_good = |peer: &Peer| peer.is_online() && peer.silent_ms() <= lag_max_ms;
+        let is_good = |peer: &ConnectedReplica| peer.is_online() && peer.silent_ms() <= lag_max_ms;
         let good = self.each_peer(is_good).into_iter().filter(|good| *good);
         let figures = &self.service.telemetry.replication;
         figures.good_replicas.store(good.count() as u64, Relaxed);
@@ -349,7 +356,7 @@ impl Primary {
     }
 }
 
-impl ask::Primary for Primary {
+impl ask::HostPrimary for Primary {
     fn stream(&self) -> StreamFacts {
         // Callers that compare offsets expect earlier writes to be included.
         self.stream.catch_up();
@@ -361,7 +368,7 @@ impl ask::Primary for Primary {
         if !self.stream.is_settled() {
             return true;
         }
-        let name = Peer::new(client, false, None).name();
+        let name = ConnectedReplica::new(client, false, None).name();
         let goes_on = self.granted(&name, id, offset).is_some();
         if !goes_on && id != b"?" {
             let figures = &self.service.telemetry.replication;
@@ -376,9 +383,9 @@ impl ask::Primary for Primary {
     }
 
     fn replicas(&self) -> Vec<ReplicaFacts> {
-        let mut replicas = self.each_peer(Peer::facts);
+        let mut replicas = self.each_peer(ConnectedReplica::facts);
         // Redis counts a replica once, Valkey each of its connections.
-        replicas.retain(|replica| replica.channel != Some(Channel::Rdb(Words::Redis)));
+        replicas.retain(|replica| replica.channel != Some(ReplicaChannel::Rdb(Words::Redis)));
         replicas
     }
 
@@ -444,7 +451,7 @@ impl ask::Primary for Primary {
         // Writes just made count, even if the sequencer has not processed them yet.
         self.stream.catch_up();
         let end = self.stream.backlog.end();
-        let mut replicas = self.each_peer(Peer::facts);
+        let mut replicas = self.each_peer(ConnectedReplica::facts);
         replicas.retain(|replica| replica.state == ReplicaState::Online && replica.offset < end);
         replicas
     }

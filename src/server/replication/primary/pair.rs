@@ -15,11 +15,11 @@ use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
 use crate::replication::backlog::Cursor;
-use basalt_commands::command::host::primary::Channel;
+use basalt_commands::command::host::primary::ReplicaChannel;
 
 /// State of one of the two connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Half {
+pub(super) enum ChannelState {
     /// Has not connected yet.
     Awaited,
     There,
@@ -27,45 +27,45 @@ pub(super) enum Half {
     Gone,
 }
 
-struct State {
+struct DualChannelState {
     /// The stream after the snapshot.
     cursor: Option<Cursor>,
-    main: Half,
-    rdb: Half,
+    main: ChannelState,
+    rdb: ChannelState,
 }
 
-struct Pair {
-    state: Mutex<State>,
+struct DualChannelPair {
+    state: Mutex<DualChannelState>,
     /// Waker of the stream's connection.
     waker: AtomicWaker,
 }
 
 /// A connection's role in the pair.
 pub(super) struct Seat {
-    pair: Arc<Pair>,
-    pub channel: Channel,
+    pair: Arc<DualChannelPair>,
+    pub channel: ReplicaChannel,
 }
 
-impl State {
-    fn half(&mut self, channel: Channel) -> &mut Half {
+impl DualChannelState {
+    fn half(&mut self, channel: ReplicaChannel) -> &mut ChannelState {
         match channel {
-            Channel::Main(_) => &mut self.main,
-            Channel::Rdb(_) => &mut self.rdb,
+            ReplicaChannel::Main(_) => &mut self.main,
+            ReplicaChannel::Rdb(_) => &mut self.rdb,
         }
     }
 }
 
 impl Seat {
     /// Creates a pair, for the connection that comes first.
-    pub(super) fn first(channel: Channel) -> Seat {
-        let mut state = State {
+    pub(super) fn first(channel: ReplicaChannel) -> Seat {
+        let mut state = DualChannelState {
             cursor: None,
-            main: Half::Awaited,
-            rdb: Half::Awaited,
+            main: ChannelState::Awaited,
+            rdb: ChannelState::Awaited,
         };
-        *state.half(channel) = Half::There;
+        *state.half(channel) = ChannelState::There;
         Seat {
-            pair: Arc::new(Pair {
+            pair: Arc::new(DualChannelPair {
                 state: Mutex::new(state),
                 waker: AtomicWaker::new(),
             }),
@@ -76,16 +76,16 @@ impl Seat {
     /// Returns the seat of the connection still missing, if one is awaited.
     pub(super) fn second(&self) -> Option<Seat> {
         let channel = match self.channel {
-            Channel::Main(words) => Channel::Rdb(words),
-            Channel::Rdb(words) => Channel::Main(words),
+            ReplicaChannel::Main(words) => ReplicaChannel::Rdb(words),
+            ReplicaChannel::Rdb(words) => ReplicaChannel::Main(words),
         };
         let mut state = self.pair.state.lock();
-        let is_there = *state.half(self.channel) == Half::There;
+        let is_there = *state.half(self.channel) == ChannelState::There;
         let half = state.half(channel);
-        if !is_there || *half != Half::Awaited {
+        if !is_there || *half != ChannelState::Awaited {
             return None;
         }
-        *half = Half::There;
+        *half = ChannelState::There;
         Some(Seat {
             pair: Arc::clone(&self.pair),
             channel,
@@ -94,22 +94,22 @@ impl Seat {
 
     /// True if the snapshot is sent through this connection.
     pub(super) fn is_rdb(&self) -> bool {
-        matches!(self.channel, Channel::Rdb(_))
+        matches!(self.channel, ReplicaChannel::Rdb(_))
     }
 
     /// Returns the state of the other connection.
-    pub(super) fn other(&self) -> Half {
+    pub(super) fn other(&self) -> ChannelState {
         let state = self.pair.state.lock();
         match self.channel {
-            Channel::Main(_) => state.rdb,
-            Channel::Rdb(_) => state.main,
+            ReplicaChannel::Main(_) => state.rdb,
+            ReplicaChannel::Rdb(_) => state.main,
         }
     }
 
     /// Keeps the stream after the snapshot for the stream's connection.
     pub(super) fn put(&self, cursor: Cursor) {
         let mut state = self.pair.state.lock();
-        state.cursor = (state.main != Half::Gone).then_some(cursor);
+        state.cursor = (state.main != ChannelState::Gone).then_some(cursor);
         drop(state);
         self.pair.waker.wake();
     }
@@ -122,7 +122,7 @@ impl Seat {
     /// True if the snapshot's stream offset is known, and no connection has come for what follows it.
     pub(super) fn awaits_main(&self) -> bool {
         let state = self.pair.state.lock();
-        state.cursor.is_some() && state.main == Half::Awaited
+        state.cursor.is_some() && state.main == ChannelState::Awaited
     }
 
     /// True if the kept stream was not taken: without the snapshot's connection it would be lost.
@@ -148,7 +148,7 @@ impl Seat {
     /// Leaves the pair. Without its own snapshot no connection comes for what follows it.
     pub(super) fn leave(&self) {
         let mut state = self.pair.state.lock();
-        *state.half(self.channel) = Half::Gone;
+        *state.half(self.channel) = ChannelState::Gone;
         state.cursor = None;
     }
 }
@@ -166,8 +166,8 @@ mod tests {
         backlog.keep(true);
         backlog.append(bytes::Bytes::from_static(b"abc"));
         let cursor = || backlog.cursor(2).expect("it is there");
-        let rdb = Seat::first(Channel::Rdb(Words::Valkey));
-        assert!(rdb.is_rdb() && !rdb.awaits_main() && rdb.other() == Half::Awaited);
+        let rdb = Seat::first(ReplicaChannel::Rdb(Words::Valkey));
+        assert!(rdb.is_rdb() && !rdb.awaits_main() && rdb.other() == ChannelState::Awaited);
         rdb.put(cursor());
         assert!(rdb.awaits_main() && rdb.kept_bytes() == 2);
         let main = rdb.second().expect("it is awaited");
@@ -176,15 +176,18 @@ mod tests {
             "it came and took nothing"
         );
         assert!(rdb.second().is_none() && main.second().is_none());
-        assert_eq!(main.channel, Channel::Main(Words::Valkey));
+        assert_eq!(main.channel, ReplicaChannel::Main(Words::Valkey));
         assert_eq!(main.take().map(|cursor| cursor.next()), Some(2));
         assert!(main.take().is_none() && !rdb.keeps());
         main.leave();
-        assert_eq!((rdb.other(), main.other()), (Half::Gone, Half::There));
+        assert_eq!(
+            (rdb.other(), main.other()),
+            (ChannelState::Gone, ChannelState::There)
+        );
         rdb.put(cursor());
         assert_eq!(rdb.kept_bytes(), 0);
 
-        let main = Seat::first(Channel::Main(Words::Redis));
+        let main = Seat::first(ReplicaChannel::Main(Words::Redis));
         main.leave();
         assert!(main.second().is_none(), "nobody is there to come to");
     }

@@ -7,7 +7,7 @@ use super::pair::Seat;
 use crate::telemetry::clock;
 use basalt_commands::client::announced::Announced;
 use basalt_commands::client::shared::Shared;
-use basalt_commands::command::host::primary::{Channel, ReplicaFacts, ReplicaState, Words};
+use basalt_commands::command::host::primary::{ReplicaChannel, ReplicaFacts, ReplicaState, Words};
 
 const STATES: [ReplicaState; 6] = [
     ReplicaState::Waits,
@@ -19,7 +19,7 @@ const STATES: [ReplicaState; 6] = [
 ];
 
 /// State of a connected replica.
-pub(super) struct Peer {
+pub(super) struct ConnectedReplica {
     /// The connection.
     pub shared: Arc<Shared>,
     /// Properties it announced.
@@ -35,9 +35,9 @@ pub(super) struct Peer {
     behind_bytes: AtomicU64,
 }
 
-impl Peer {
-    pub(super) fn new(shared: &Arc<Shared>, is_mute: bool, seat: Option<Seat>) -> Peer {
-        Peer {
+impl ConnectedReplica {
+    pub(super) fn new(shared: &Arc<Shared>, is_mute: bool, seat: Option<Seat>) -> ConnectedReplica {
+        ConnectedReplica {
             shared: Arc::clone(shared),
             announced: shared.announced(),
             is_mute,
@@ -78,7 +78,7 @@ impl Peer {
     }
 
     /// Returns the role of the connection, while there are two.
-    pub(super) fn channel(&self) -> Option<Channel> {
+    pub(super) fn channel(&self) -> Option<ReplicaChannel> {
         let seat = self.seat.as_ref().filter(|_| !self.is_online());
         seat.map(|seat| seat.channel)
     }
@@ -153,7 +153,7 @@ mod tests {
     fn what_it_has_never_shrinks_and_its_name_is_what_it_wants_to_be_known_by() {
         let shared = Shared::new(1, "[::1]:5000".into(), "[::1]:6379".into(), 0, false, 0);
         let shared = Arc::new(shared);
-        let peer = Peer::new(&shared, false, None);
+        let peer = ConnectedReplica::new(&shared, false, None);
         assert_eq!((peer.ip(), peer.state()), ("::1", ReplicaState::Waits));
         assert!(peer.acknowledge(10, None) && !peer.acknowledge(9, None));
         assert!(peer.acknowledge(10, Some(7)) && peer.synced() == 7);
@@ -165,6 +165,9 @@ mod tests {
             ..Announced::default()
         };
         shared.set_labels(|labels| labels.announced = Some(Box::new(said)));
-        assert_eq!(Peer::new(&shared, true, None).name(), "a.host:7000");
+        assert_eq!(
+            ConnectedReplica::new(&shared, true, None).name(),
+            "a.host:7000"
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use super::peer::Peer;
+use super::peer::ConnectedReplica;
 use crate::telemetry::clock;
 use basalt_engine::serial::V10;
 
@@ -40,7 +40,7 @@ pub(super) struct Retrying {
 
 impl Retrying {
     /// Notes that a replica is sent a snapshot in a version of the format.
-    pub(super) fn note_sent(&self, peer: &Peer, version: u16) {
+    pub(super) fn note_sent(&self, peer: &ConnectedReplica, version: u16) {
         // A client that only wants a snapshot, or never acknowledges, does not confirm it.
         let is_heard = peer.seat.is_some() || !peer.is_mute && !peer.is_for_snapshot();
         let is_named = peer.announced.port != 0;
@@ -65,7 +65,7 @@ impl Retrying {
     }
 
     /// Notes that a replica has loaded its snapshot.
-    pub(super) fn note_loaded(&self, peer: &Peer) {
+    pub(super) fn note_loaded(&self, peer: &ConnectedReplica) {
         let mut by_name = self.by_name.lock();
         if !by_name.is_empty() {
             by_name.remove(&peer.name());
@@ -73,7 +73,7 @@ impl Retrying {
     }
 
     /// Returns an error line if a replica has to wait for its next snapshot.
-    pub(super) fn refusal(&self, peer: &Peer) -> Option<String> {
+    pub(super) fn refusal(&self, peer: &ConnectedReplica) -> Option<String> {
         let name = peer.name();
         let mut by_name = self.by_name.lock();
         let sent = by_name.get_mut(&name)?;

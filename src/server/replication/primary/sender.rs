@@ -15,19 +15,19 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use tokio::time::Sleep;
 
-use super::pair::{Half, Seat};
-use super::peer::Peer;
-use super::syncing::{Joined, Place};
-use super::transfer::{Found, Reader};
+use super::pair::{ChannelState, Seat};
+use super::peer::ConnectedReplica;
+use super::syncing::{Joined, SyncQueueEntry};
+use super::transfer::{TransferData, TransferReader};
 use super::{Primary, Start, input};
 use crate::net::connection::Handed;
-use crate::net::stream::Stream as Socket;
+use crate::net::stream::ClientSocket as Socket;
 use crate::replication::backlog::Cursor;
 use crate::replication::stream::Source as Feed;
 use crate::session::Session;
 use crate::telemetry::clock;
 use basalt_commands::client::shared::mailbox;
-use basalt_commands::command::host::primary::{Channel, Follow, ReplicaState, Words};
+use basalt_commands::command::host::primary::{Follow, ReplicaChannel, ReplicaState, Words};
 use basalt_core::resp::request::{Parser, Requests};
 
 /// Buffer capacity for a replica's input.
@@ -46,13 +46,13 @@ const TICK: Duration = Duration::from_millis(100);
 const KEEPALIVE_MS: u64 = 1_000;
 
 /// The data to send next.
-enum Source {
+enum SendSource {
     /// The snapshot is yet to begin.
-    Waits(Arc<Place>),
+    Waits(Arc<SyncQueueEntry>),
     /// The connection of the replica's snapshot will supply the stream after it.
     Paired,
     /// The snapshot, the stream after it unless that goes elsewhere, and whether the snapshot ends with a marker.
-    Snapshot(Reader, Option<Cursor>, bool),
+    Snapshot(TransferReader, Option<Cursor>, bool),
     /// The snapshot was sent, and the stream after it is kept until the stream's connection takes it.
     Lingers,
     /// The replica has yet to confirm that it has loaded the snapshot.
@@ -65,7 +65,7 @@ enum Source {
 
 /// Outcome of an attempt to send.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sent {
+enum SendOutcome {
     /// There is nothing to send.
     All,
     /// The socket takes no more.
@@ -77,27 +77,27 @@ enum Sent {
 }
 
 /// Reason why a wait ended.
-enum Event {
+enum SenderWakeReason {
     Input,
     Tick,
     More,
 }
 
 /// Reason why a link ends: a message, if there is one.
-pub(super) type Ended = Option<String>;
+pub(super) type LinkCloseReason = Option<String>;
 
 /// The connection of a replica, and what is being sent over it.
-pub(super) struct Link {
+pub(super) struct ReplicaConnection {
     primary: Arc<Primary>,
     socket: Socket,
     /// The connection's session.
     pub session: Session,
-    peer: Arc<Peer>,
+    peer: Arc<ConnectedReplica>,
     parser: Parser,
     received: Vec<u8>,
     requests: Requests,
     texts: VecDeque<Bytes>,
-    source: Source,
+    source: SendSource,
     /// The replica has sent an acknowledgement.
     has_loaded: bool,
     tick: Pin<Box<Sleep>>,
@@ -113,13 +113,13 @@ pub(super) struct Link {
     awaited: Option<(u64, u64)>,
 }
 
-impl Link {
+impl ReplicaConnection {
     pub(super) fn new(
         primary: Arc<Primary>,
         handed: Handed,
-        peer: Arc<Peer>,
+        peer: Arc<ConnectedReplica>,
         follow: &Follow,
-    ) -> Link {
+    ) -> ReplicaConnection {
         let Handed {
             stream: socket,
             session,
@@ -127,26 +127,27 @@ impl Link {
         } = handed;
         let (mut texts, received) = (VecDeque::new(), batch.pending().to_vec());
         let source = match peer.channel() {
-            Some(Channel::Main(Words::Redis)) => Source::Paired,
-            Some(Channel::Rdb(_)) => match primary.retrying.refusal(&peer) {
+            Some(ReplicaChannel::Main(Words::Redis)) => SendSource::Paired,
+            Some(ReplicaChannel::Rdb(_)) => match primary.retrying.refusal(&peer) {
                 Some(text) => {
                     texts.push_back(Bytes::from(text));
-                    Source::Refused
+                    SendSource::Refused
                 }
                 None => {
                     primary.count_full_sync();
-                    Source::Waits(primary.queue(&peer))
+                    SendSource::Waits(primary.queue(&peer))
                 }
             },
-            Some(Channel::Main(Words::Valkey)) | None => match primary.resume(&peer, follow) {
+            Some(ReplicaChannel::Main(Words::Valkey)) | None => match primary.resume(&peer, follow)
+            {
                 Start::GoesOn(text, cursor) => {
                     texts.push_back(text);
-                    Source::Stream(cursor)
+                    SendSource::Stream(cursor)
                 }
-                Start::Anew => Source::Waits(primary.queue(&peer)),
+                Start::Anew => SendSource::Waits(primary.queue(&peer)),
                 Start::Later(text) => {
                     texts.push_back(text);
-                    Source::Refused
+                    SendSource::Refused
                 }
             },
         };
@@ -154,7 +155,7 @@ impl Link {
         shared.query_bytes.store(0, Relaxed);
         shared.buffer_bytes.store(received.capacity(), Relaxed);
         let now_ms = clock::unix_ms();
-        Link {
+        ReplicaConnection {
             primary,
             socket,
             session,
@@ -175,17 +176,17 @@ impl Link {
     }
 
     /// Serves the replica until the link ends.
-    pub(super) async fn run(&mut self) -> Ended {
+    pub(super) async fn run(&mut self) -> LinkCloseReason {
         let _ = self
             .socket
             .set_nodelay(!self.primary.config().repl_disable_tcp_nodelay);
         match (&self.source, &self.peer.seat) {
-            (Source::Stream(_), Some(seat)) => {
+            (SendSource::Stream(_), Some(seat)) => {
                 // The replica continues from its own cursor; the kept one is dropped.
                 drop(seat.take());
                 self.accompany();
             }
-            (Source::Stream(_), None) => self.go_online(),
+            (SendSource::Stream(_), None) => self.go_online(),
             _ => {}
         }
         loop {
@@ -198,7 +199,7 @@ impl Link {
                 Ok(sent) => sent,
                 Err(why) => return why,
             };
-            if sent == Sent::Enough {
+            if sent == SendOutcome::Enough {
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -207,9 +208,9 @@ impl Link {
                 Err(why) => return why,
             };
             let result = match event {
-                Event::Input => self.receive(),
-                Event::Tick => self.look(),
-                Event::More => Ok(()),
+                SenderWakeReason::Input => self.receive(),
+                SenderWakeReason::Tick => self.look(),
+                SenderWakeReason::More => Ok(()),
             };
             if let Err(why) = result {
                 return why;
@@ -217,10 +218,10 @@ impl Link {
         }
     }
 
-    async fn event(&mut self, sent: Sent) -> Result<Event, Ended> {
+    async fn event(&mut self, sent: SendOutcome) -> Result<SenderWakeReason, LinkCloseReason> {
         let durability = self.primary.service.durability.get();
         let position = self.awaited.map_or(0, |(position, _)| position);
-        let Link {
+        let ReplicaConnection {
             socket,
             session,
             source,
@@ -236,27 +237,27 @@ impl Link {
             }
             shared.take_buffer_request();
             if let Poll::Ready(ready) = socket.poll_read_ready(cx) {
-                return Poll::Ready(ready.map(|()| Event::Input).map_err(|_| None));
+                return Poll::Ready(ready.map(|()| SenderWakeReason::Input).map_err(|_| None));
             }
             let is_more = match (sent, &*source) {
-                (Sent::Blocked, _) => socket.poll_write_ready(cx).is_ready(),
-                (Sent::Unsynced, _) => durability
+                (SendOutcome::Blocked, _) => socket.poll_write_ready(cx).is_ready(),
+                (SendOutcome::Unsynced, _) => durability
                     .is_none_or(|durability| durability.poll_synced(position, cx).is_ready()),
-                (_, Source::Waits(place)) => place.poll_joined(cx).is_ready(),
-                (_, Source::Snapshot(reader, ..)) => reader.poll_readable(cx).is_ready(),
-                (_, Source::Stream(cursor)) => cursor.poll_readable(cx).is_ready(),
-                (_, Source::Paired) => {
+                (_, SendSource::Waits(place)) => place.poll_joined(cx).is_ready(),
+                (_, SendSource::Snapshot(reader, ..)) => reader.poll_readable(cx).is_ready(),
+                (_, SendSource::Stream(cursor)) => cursor.poll_readable(cx).is_ready(),
+                (_, SendSource::Paired) => {
                     let seat = peer.seat.as_ref();
                     seat.is_some_and(|seat| seat.poll_put(cx).is_ready())
                 }
-                (_, Source::Loads(_) | Source::Lingers | Source::Refused) => false,
+                (_, SendSource::Loads(_) | SendSource::Lingers | SendSource::Refused) => false,
             };
             if is_more {
-                return Poll::Ready(Ok(Event::More));
+                return Poll::Ready(Ok(SenderWakeReason::More));
             }
             if tick.as_mut().poll(cx).is_ready() {
                 tick.as_mut().reset(tokio::time::Instant::now() + TICK);
-                return Poll::Ready(Ok(Event::Tick));
+                return Poll::Ready(Ok(SenderWakeReason::Tick));
             }
             Poll::Pending
         })
@@ -264,25 +265,25 @@ impl Link {
     }
 
     /// Sends available data until the socket takes no more.
-    fn send(&mut self) -> Result<Sent, Ended> {
+    fn send(&mut self) -> Result<SendOutcome, LinkCloseReason> {
         let mut total = 0;
         while total < TURN_BYTES_MAX {
             // Protocol lines between the servers reveal no data.
             if self.texts.is_empty() && self.awaits_disk() {
                 self.progress_ms = clock::unix_ms();
                 self.note_behind();
-                return Ok(Sent::Unsynced);
+                return Ok(SendOutcome::Unsynced);
             }
             let pieces = match self.pieces()? {
                 Some(pieces) => pieces,
                 None => continue,
             };
             if pieces.is_empty() {
-                if !matches!(self.source, Source::Paired | Source::Lingers) {
+                if !matches!(self.source, SendSource::Paired | SendSource::Lingers) {
                     self.progress_ms = clock::unix_ms();
                 }
                 self.note_behind();
-                return Ok(Sent::All);
+                return Ok(SendOutcome::All);
             }
             let slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
             match self.socket.try_write(&slices) {
@@ -294,12 +295,12 @@ impl Link {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.note_behind();
-                    return Ok(Sent::Blocked);
+                    return Ok(SendOutcome::Blocked);
                 }
                 Err(_) => return Err(None),
             }
         }
-        Ok(Sent::Enough)
+        Ok(SendOutcome::Enough)
     }
 
     /// Returns whether the next data must be synced to this server's disk first, as for replies that depend on it:
@@ -313,7 +314,7 @@ impl Link {
             self.synced_end = self.synced_end.max(end);
         }
         match &self.source {
-            Source::Stream(cursor) if cursor.next() > self.synced_end => self.await_disk(),
+            SendSource::Stream(cursor) if cursor.next() > self.synced_end => self.await_disk(),
             _ => false,
         }
     }
@@ -335,38 +336,38 @@ impl Link {
 
     /// Returns the next data to send; empty if there is none, `None` if the source has changed and is to be asked
     /// again.
-    fn pieces(&mut self) -> Result<Option<Vec<Bytes>>, Ended> {
+    fn pieces(&mut self) -> Result<Option<Vec<Bytes>>, LinkCloseReason> {
         if let Some(text) = self.texts.front() {
             return Ok(Some(vec![text.clone()]));
         }
         Ok(Some(match &self.source {
-            Source::Waits(place) => match place.take() {
+            SendSource::Waits(place) => match place.take() {
                 None => Vec::new(),
                 Some(joined) => {
                     self.begin_transfer(joined);
                     return Ok(None);
                 }
             },
-            Source::Snapshot(reader, ..) => match reader.peek() {
-                Found::Nothing => Vec::new(),
-                Found::Bytes(bytes) => vec![bytes.slice(..bytes.len().min(WRITE_BYTES_MAX))],
-                Found::Broken => return Err(Some("the snapshot failed".to_owned())),
-                Found::End => {
+            SendSource::Snapshot(reader, ..) => match reader.peek() {
+                TransferData::Nothing => Vec::new(),
+                TransferData::Bytes(bytes) => vec![bytes.slice(..bytes.len().min(WRITE_BYTES_MAX))],
+                TransferData::Broken => return Err(Some("the snapshot failed".to_owned())),
+                TransferData::End => {
                     self.end_transfer()?;
                     return Ok(None);
                 }
             },
-            Source::Paired => match self.peer.seat.as_ref().and_then(Seat::take) {
+            SendSource::Paired => match self.peer.seat.as_ref().and_then(Seat::take) {
                 None => Vec::new(),
                 Some(cursor) => {
-                    self.source = Source::Stream(cursor);
+                    self.source = SendSource::Stream(cursor);
                     self.accompany();
                     return Ok(None);
                 }
             },
-            Source::Loads(_) | Source::Lingers => Vec::new(),
-            Source::Refused => return Err(None),
-            Source::Stream(cursor) => {
+            SendSource::Loads(_) | SendSource::Lingers => Vec::new(),
+            SendSource::Refused => return Err(None),
+            SendSource::Stream(cursor) => {
                 let synced = (self.synced_end + 1).saturating_sub(cursor.next());
                 let bytes_max = WRITE_BYTES_MAX.min(synced as usize);
                 match cursor.peek(bytes_max.max(1)) {
@@ -391,24 +392,24 @@ impl Link {
             return;
         }
         match &mut self.source {
-            Source::Snapshot(reader, _, ends_with_mark) => {
+            SendSource::Snapshot(reader, _, ends_with_mark) => {
                 // A streamed snapshot is not transferred before its end.
                 if !*ends_with_mark {
                     self.peer.set_state(ReplicaState::Transfers);
                 }
                 reader.advance(bytes);
             }
-            Source::Stream(cursor) => {
+            SendSource::Stream(cursor) => {
                 cursor.advance(bytes);
                 if self.primary.stream.backlog.holds_back() {
                     self.primary.stream.look_at_readers();
                 }
             }
-            Source::Waits(_)
-            | Source::Paired
-            | Source::Loads(_)
-            | Source::Lingers
-            | Source::Refused => {}
+            SendSource::Waits(_)
+            | SendSource::Paired
+            | SendSource::Loads(_)
+            | SendSource::Lingers
+            | SendSource::Refused => {}
         }
     }
 
@@ -424,7 +425,7 @@ impl Link {
         } = joined;
         self.primary.retrying.note_sent(&self.peer, version);
         let text = match self.peer.channel() {
-            Some(Channel::Rdb(Words::Valkey)) => {
+            Some(ReplicaChannel::Rdb(Words::Valkey)) => {
                 let (client, db) = (self.peer.shared.id, db.map_or(-1, |db| db as i64));
                 Some(format!("$ENDOFF:{offset} {id} {db} {client}\r\n"))
             }
@@ -439,27 +440,27 @@ impl Link {
             }
             _ => Some(cursor),
         };
-        self.source = Source::Snapshot(reader, cursor, ends_with_mark);
+        self.source = SendSource::Snapshot(reader, cursor, ends_with_mark);
         // Data of the cut is in the log by now.
         self.await_disk();
     }
 
-    fn end_transfer(&mut self) -> Result<(), Ended> {
+    fn end_transfer(&mut self) -> Result<(), LinkCloseReason> {
         let (name, peer) = (self.peer.name(), &self.peer);
         if peer.is_for_snapshot() {
             peer.set_state(ReplicaState::Transmitted);
             // The stream's connection may exist, and not have run since.
             if peer.seat.as_ref().is_some_and(Seat::keeps) {
                 self.progress_ms = clock::unix_ms();
-                self.source = Source::Lingers;
+                self.source = SendSource::Lingers;
                 return Ok(());
             }
             return Err(Some(format!(
                 "RDB transfer completed, rdb only replica ({name}) should be disconnected asap"
             )));
         }
-        let place = Source::Waits(Arc::default());
-        let Source::Snapshot(_, Some(cursor), ends_with_mark) =
+        let place = SendSource::Waits(Arc::default());
+        let SendSource::Snapshot(_, Some(cursor), ends_with_mark) =
             std::mem::replace(&mut self.source, place)
         else {
             return Err(None);
@@ -473,9 +474,9 @@ impl Link {
                     "Streamed replica with replica {name} via socket. Waiting for REPLCONF ACK from replica to enable \
                      streaming"
                 );
-                Source::Loads(cursor)
+                SendSource::Loads(cursor)
             }
-            false => Source::Stream(cursor),
+            false => SendSource::Stream(cursor),
         };
         Ok(())
     }
@@ -483,7 +484,7 @@ impl Link {
     /// Sends the stream while the replica receives a snapshot elsewhere. Its first acknowledgement shows that it is
     /// done.
     fn accompany(&self) {
-        let Some(Channel::Main(words)) = self.peer.channel() else {
+        let Some(ReplicaChannel::Main(words)) = self.peer.channel() else {
             return;
         };
         let name = self.peer.name();
@@ -502,9 +503,12 @@ impl Link {
 
     fn cursor(&self) -> Option<&Cursor> {
         match &self.source {
-            Source::Waits(_) | Source::Paired | Source::Lingers | Source::Refused => None,
-            Source::Snapshot(_, cursor, _) => cursor.as_ref(),
-            Source::Loads(cursor) | Source::Stream(cursor) => Some(cursor),
+            SendSource::Waits(_)
+            | SendSource::Paired
+            | SendSource::Lingers
+            | SendSource::Refused => None,
+            SendSource::Snapshot(_, cursor, _) => cursor.as_ref(),
+            SendSource::Loads(cursor) | SendSource::Stream(cursor) => Some(cursor),
         }
     }
 
@@ -519,7 +523,7 @@ impl Link {
     }
 
     /// Reads the replica's input.
-    fn receive(&mut self) -> Result<(), Ended> {
+    fn receive(&mut self) -> Result<(), LinkCloseReason> {
         self.received.reserve(READ_BYTES);
         let count = match self.socket.try_read(&mut self.received) {
             Ok(0) => return Err(None),
@@ -537,7 +541,7 @@ impl Link {
     }
 
     /// Processes the replica's input.
-    fn hear(&mut self) -> Result<(), Ended> {
+    fn hear(&mut self) -> Result<(), LinkCloseReason> {
         let heard = input::read(&mut self.parser, &mut self.received, &mut self.requests);
         let told = |why: String| Some(format!("{why}: {}", self.peer.name()));
         let Some(acknowledged) = heard.map_err(told)? else {
@@ -555,10 +559,10 @@ impl Link {
         if let ReplicaState::Accompanies(_) = self.peer.state() {
             self.go_online();
         }
-        if let Source::Loads(_) = self.source {
-            let place = Source::Waits(Arc::default());
-            if let Source::Loads(cursor) = std::mem::replace(&mut self.source, place) {
-                self.source = Source::Stream(cursor);
+        if let SendSource::Loads(_) = self.source {
+            let place = SendSource::Waits(Arc::default());
+            if let SendSource::Loads(cursor) = std::mem::replace(&mut self.source, place) {
+                self.source = SendSource::Stream(cursor);
             }
         }
         if is_more {
@@ -568,7 +572,7 @@ impl Link {
     }
 
     /// Checks whether the replica is still responsive and within its limits.
-    fn look(&mut self) -> Result<(), Ended> {
+    fn look(&mut self) -> Result<(), LinkCloseReason> {
         let config = self.primary.config();
         let (now_ms, name) = (clock::unix_ms(), || self.peer.name());
         let timeout_ms = u64::from(config.repl_timeout) * 1_000;
@@ -578,18 +582,18 @@ impl Link {
             return Err(Some(why));
         }
         let is_early = match &self.source {
-            Source::Waits(_) => true,
-            Source::Snapshot(reader, ..) => !reader.has_begun(),
+            SendSource::Waits(_) => true,
+            SendSource::Snapshot(reader, ..) => !reader.has_begun(),
             _ => false,
         };
         match &self.source {
-            Source::Loads(_) | Source::Stream(_) if is_silent && !self.is_accompanied() => {
+            SendSource::Loads(_) | SendSource::Stream(_) if is_silent && !self.is_accompanied() => {
                 let name = name();
                 return Err(Some(format!(
                     "Disconnecting timedout replica (streaming sync): {name}"
                 )));
             }
-            Source::Snapshot(..) if is_slow => {
+            SendSource::Snapshot(..) if is_slow => {
                 let name = name();
                 return Err(Some(format!(
                     "Disconnecting timedout replica (full sync): {name}"
@@ -632,7 +636,7 @@ impl Link {
     fn is_accompanied(&self) -> bool {
         let seat = self.peer.seat.as_ref().filter(|seat| !seat.is_rdb());
         let is_under_way = matches!(self.peer.state(), ReplicaState::Accompanies(_));
-        is_under_way && seat.is_some_and(|seat| seat.other() == Half::There)
+        is_under_way && seat.is_some_and(|seat| seat.other() == ChannelState::There)
     }
 
     /// Returns why a connection that is one of two ends for lack of the other one, if it does.
@@ -640,18 +644,20 @@ impl Link {
         let seat = self.peer.seat.as_ref()?;
         let name = self.peer.name();
         match (&self.source, seat.other()) {
-            (_, Half::Gone) if seat.is_rdb() => Some(format!(
+            (_, ChannelState::Gone) if seat.is_rdb() => Some(format!(
                 "Replica {name} closed the connection of its replication stream: its snapshot is cancelled too"
             )),
-            (Source::Paired, Half::Gone) => Some(format!(
+            (SendSource::Paired, ChannelState::Gone) => Some(format!(
                 "Replica {name} closed the connection of its snapshot"
             )),
-            (Source::Lingers, _) if !seat.keeps() => Some(format!(
+            (SendSource::Lingers, _) if !seat.keeps() => Some(format!(
                 "RDB transfer completed, rdb only replica ({name}) should be disconnected asap"
             )),
-            (Source::Lingers, _) | (Source::Paired, Half::Awaited) if is_slow => Some(format!(
-                "Replica {name} did not open its second connection in time"
-            )),
+            (SendSource::Lingers, _) | (SendSource::Paired, ChannelState::Awaited) if is_slow => {
+                Some(format!(
+                    "Replica {name} did not open its second connection in time"
+                ))
+            }
             _ => None,
         }
     }

@@ -3,7 +3,7 @@
 //! With all shards locked the snapshot is cut and a marker is set in the stream ([`Stream::cut`]); when the marker
 //! arrives, each replica gets a cursor after it, so that nothing is missing between the snapshot and the stream.
 //!
-//! [`Stream::cut`]: crate::replication::stream::Stream::cut
+//! [`Stream::cut`]: crate::replication::stream::ReplicationStream::cut
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -16,11 +16,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::Primary;
-use super::peer::Peer;
-use super::transfer::{Reader, Transfer};
+use super::peer::ConnectedReplica;
+use super::transfer::{SnapshotTransfer, TransferReader};
 use crate::persist::snapshot::file::FileSink;
 use crate::persist::snapshot::saver;
-use crate::persist::snapshot::{AtCut, Busy, Contents, Ended, Purpose, Sink};
+use crate::persist::snapshot::{AtCut, Busy, Contents, Purpose, Sink, SnapshotResult};
 use crate::replication::backlog::Cursor;
 use crate::replication::history::random_id;
 use crate::replication::stream::Source;
@@ -38,7 +38,7 @@ pub(super) struct Joined {
     /// The database selected in the stream at that offset, if known.
     pub db: Option<usize>,
     /// The snapshot, in its wire format.
-    pub reader: Reader,
+    pub reader: TransferReader,
     /// The stream after the snapshot.
     pub cursor: Cursor,
     /// The snapshot ends with a marker, so that the replica has to confirm when it is ready for more.
@@ -49,12 +49,12 @@ pub(super) struct Joined {
 
 /// An entry of the queue.
 #[derive(Default)]
-pub(super) struct Place {
+pub(super) struct SyncQueueEntry {
     joined: Mutex<Option<Joined>>,
     waker: AtomicWaker,
 }
 
-impl Place {
+impl SyncQueueEntry {
     /// Completes when the snapshot begins.
     pub(super) fn poll_joined(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.waker.register(cx.waker());
@@ -74,16 +74,16 @@ impl Place {
     }
 }
 
-struct Waiting {
-    place: Arc<Place>,
-    peer: Arc<Peer>,
+struct WaitingReplica {
+    place: Arc<SyncQueueEntry>,
+    peer: Arc<ConnectedReplica>,
     since_ms: u64,
 }
 
 /// A snapshot that others may still join: it goes to a file, and is not complete.
 struct Joinable {
     contents: Contents,
-    transfer: Arc<Transfer>,
+    transfer: Arc<SnapshotTransfer>,
     id: String,
     offset: u64,
     db: Option<usize>,
@@ -91,8 +91,8 @@ struct Joinable {
 }
 
 #[derive(Default)]
-struct State {
-    waiting: Vec<Waiting>,
+struct SyncQueueState {
+    waiting: Vec<WaitingReplica>,
     is_running: bool,
     joinable: Option<Joinable>,
 }
@@ -100,10 +100,10 @@ struct State {
 /// The queue of replicas that wait for a snapshot.
 #[derive(Default)]
 pub(super) struct Syncing {
-    state: Mutex<State>,
+    state: Mutex<SyncQueueState>,
 }
 
-fn contents_for(peer: &Peer) -> Contents {
+fn contents_for(peer: &ConnectedReplica) -> Contents {
     Contents {
         keys: !peer.announced.lacks_data,
         functions: !peer.announced.lacks_functions,
@@ -121,8 +121,8 @@ impl Syncing {
 
 impl Primary {
     /// Adds a replica to the queue for a snapshot, or lets it join one.
-    pub(super) fn queue(self: &Arc<Self>, peer: &Arc<Peer>) -> Arc<Place> {
-        let place = Arc::<Place>::default();
+    pub(super) fn queue(self: &Arc<Self>, peer: &Arc<ConnectedReplica>) -> Arc<SyncQueueEntry> {
+        let place = Arc::<SyncQueueEntry>::default();
         let mut state = self.syncing.state.lock();
         if let Some(open) = &state.joinable
             && open.contents == contents_for(peer)
@@ -142,7 +142,7 @@ impl Primary {
             tracing::info!("Waiting for end of BGSAVE for SYNC");
             return place;
         }
-        state.waiting.push(Waiting {
+        state.waiting.push(WaitingReplica {
             place: Arc::clone(&place),
             peer: Arc::clone(peer),
             since_ms: clock::unix_ms(),
@@ -165,7 +165,7 @@ impl Primary {
             return;
         };
         let contents = contents_for(&first.peer);
-        let group = |waiting: &Waiting| contents_for(&waiting.peer) == contents;
+        let group = |waiting: &WaitingReplica| contents_for(&waiting.peer) == contents;
         let members = || state.waiting.iter().filter(|waiting| group(waiting));
         let config = self.service.config.load();
         let take_mark = members().all(|waiting| waiting.peer.announced.takes_end_mark);
@@ -193,7 +193,7 @@ impl Primary {
     }
 
     /// Begins a snapshot for some replicas.
-    fn sync(self: &Arc<Self>, members: Vec<Waiting>, contents: Contents, is_diskless: bool) {
+    fn sync(self: &Arc<Self>, members: Vec<WaitingReplica>, contents: Contents, is_diskless: bool) {
         let target = if is_diskless {
             "replicas sockets"
         } else {
@@ -204,10 +204,10 @@ impl Primary {
             tracing::warn!("Can't start the replication log: {error}");
             return self.put_back(members);
         }
-        let transfer = Arc::<Transfer>::default();
+        let transfer = Arc::<SnapshotTransfer>::default();
         let mark = is_diskless.then(random_id);
         // Before the first byte is written: data that all readers have is dropped.
-        let readers: Vec<Reader> = members.iter().map(|_| transfer.reader()).collect();
+        let readers: Vec<TransferReader> = members.iter().map(|_| transfer.reader()).collect();
         let members = Arc::new(Mutex::new(Some((members, readers))));
         let purpose = Purpose::Replicas(contents);
         let at_cut: AtCut = {
@@ -261,7 +261,7 @@ impl Primary {
     }
 
     /// Finishes a snapshot for replicas; a file also counts as a save.
-    fn ended(self: &Arc<Self>, ended: &Ended, began_s: u64, file: Option<&Path>) {
+    fn ended(self: &Arc<Self>, ended: &SnapshotResult, began_s: u64, file: Option<&Path>) {
         let figures = &self.service.telemetry.persistence.rdb;
         figures.in_progress.store(false, Relaxed);
         figures.began_s.store(0, Relaxed);
@@ -288,7 +288,7 @@ impl Primary {
     }
 
     /// Returns replicas to the queue.
-    fn put_back(&self, mut members: Vec<Waiting>) {
+    fn put_back(&self, mut members: Vec<WaitingReplica>) {
         let mut state = self.syncing.state.lock();
         state.is_running = false;
         members.append(&mut state.waiting);
@@ -299,8 +299,8 @@ impl Primary {
     fn begun(
         &self,
         (offset, version): (u64, u16),
-        members: impl Iterator<Item = (Waiting, Reader)>,
-        joinable: Option<(Contents, Arc<Transfer>)>,
+        members: impl Iterator<Item = (WaitingReplica, TransferReader)>,
+        joinable: Option<(Contents, Arc<SnapshotTransfer>)>,
     ) {
         let id = self.stream.facts().id;
         // A stream fed by the log begins with SELECT after a marker.
@@ -334,7 +334,7 @@ impl Primary {
         }
     }
 
-    fn file_sink(self: &Arc<Self>, transfer: &Arc<Transfer>, path: PathBuf) -> ThroughFile {
+    fn file_sink(self: &Arc<Self>, transfer: &Arc<SnapshotTransfer>, path: PathBuf) -> ThroughFile {
         let config = self.service.config.load();
         let is_incremental = config.rdb_save_incremental_fsync;
         ThroughFile {
@@ -357,7 +357,7 @@ impl Primary {
 
 /// A snapshot sent directly to the replicas, between two markers.
 struct SocketSink {
-    transfer: Arc<Transfer>,
+    transfer: Arc<SnapshotTransfer>,
     mark: Bytes,
     has_begun: bool,
 }
@@ -397,7 +397,7 @@ struct ThroughFile {
     primary: Arc<Primary>,
     file: Option<FileSink>,
     path: PathBuf,
-    transfer: Arc<Transfer>,
+    transfer: Arc<SnapshotTransfer>,
 }
 
 impl Sink for ThroughFile {
@@ -449,7 +449,11 @@ impl Sink for ThroughFile {
     }
 }
 
-fn send_file(mut file: Box<dyn Read + Send>, len: u64, transfer: &Transfer) -> io::Result<()> {
+fn send_file(
+    mut file: Box<dyn Read + Send>,
+    len: u64,
+    transfer: &SnapshotTransfer,
+) -> io::Result<()> {
     transfer.write(Bytes::from(format!("${len}\r\n")))?;
     let mut left = len;
     while left > 0 {

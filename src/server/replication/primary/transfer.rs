@@ -24,17 +24,17 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Outcome of the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum TransferOutcome {
     Whole,
     Broken,
 }
 
 #[derive(Default)]
-struct Inner {
+struct TransferState {
     /// Each with the position after it.
     pieces: VecDeque<(u64, Bytes)>,
     written: u64,
-    ended: Option<End>,
+    ended: Option<TransferOutcome>,
     /// Position of each reader, by number.
     readers: BTreeMap<u64, u64>,
     last_reader: u64,
@@ -43,8 +43,8 @@ struct Inner {
 
 /// A snapshot in transit: one writer, and several readers; see the module.
 #[derive(Default)]
-pub(super) struct Transfer {
-    inner: Mutex<Inner>,
+pub(super) struct SnapshotTransfer {
+    inner: Mutex<TransferState>,
     /// Opens when something was written, or the transfer ended.
     changed: Gate,
     room: Condvar,
@@ -52,7 +52,7 @@ pub(super) struct Transfer {
 
 /// Data available to a reader.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum TransferData {
     /// Nothing as yet.
     Nothing,
     /// The next bytes.
@@ -63,21 +63,21 @@ pub(super) enum Found {
     Broken,
 }
 
-impl Transfer {
+impl SnapshotTransfer {
     /// Creates a reader from the beginning.
-    pub(super) fn reader(self: &Arc<Self>) -> Reader {
+    pub(super) fn reader(self: &Arc<Self>) -> TransferReader {
         let mut inner = self.inner.lock();
         inner.last_reader += 1;
         let number = inner.last_reader;
         inner.readers.insert(number, 0);
-        Reader {
+        TransferReader {
             transfer: Arc::clone(self),
             number,
         }
     }
 
     /// Creates a late reader, if nothing has been written yet.
-    pub(super) fn late_reader(self: &Arc<Self>) -> Option<Reader> {
+    pub(super) fn late_reader(self: &Arc<Self>) -> Option<TransferReader> {
         let is_early = {
             let inner = self.inner.lock();
             inner.written == 0 && inner.ended.is_none() && !inner.readers.is_empty()
@@ -125,8 +125,8 @@ impl Transfer {
     pub(super) fn end(&self, is_whole: bool) {
         let mut inner = self.inner.lock();
         inner.ended.get_or_insert(match is_whole {
-            true => End::Whole,
-            false => End::Broken,
+            true => TransferOutcome::Whole,
+            false => TransferOutcome::Broken,
         });
         inner.running = None;
         drop(inner);
@@ -135,25 +135,25 @@ impl Transfer {
 }
 
 /// A reader of a transfer.
-pub(super) struct Reader {
-    transfer: Arc<Transfer>,
+pub(super) struct TransferReader {
+    transfer: Arc<SnapshotTransfer>,
     number: u64,
 }
 
-impl Reader {
-    /// Returns the next data, which stays until [`Reader::advance`].
-    pub(super) fn peek(&self) -> Found {
+impl TransferReader {
+    /// Returns the next data, which stays until [`TransferReader::advance`].
+    pub(super) fn peek(&self) -> TransferData {
         let inner = self.transfer.inner.lock();
         let at = inner.readers.get(&self.number).copied().unwrap_or(0);
         let first = inner.pieces.partition_point(|(behind, _)| *behind <= at);
         match (inner.pieces.get(first), inner.ended) {
-            (_, Some(End::Broken)) => Found::Broken,
+            (_, Some(TransferOutcome::Broken)) => TransferData::Broken,
             (Some((behind, piece)), _) => {
                 let left = (behind - at) as usize;
-                Found::Bytes(piece.slice(piece.len() - left..))
+                TransferData::Bytes(piece.slice(piece.len() - left..))
             }
-            (None, Some(End::Whole)) => Found::End,
-            (None, None) => Found::Nothing,
+            (None, Some(TransferOutcome::Whole)) => TransferData::End,
+            (None, None) => TransferData::Nothing,
         }
     }
 
@@ -174,7 +174,7 @@ impl Reader {
 
     /// Completes once there is data or an end.
     pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let holds = || self.peek() != Found::Nothing;
+        let holds = || self.peek() != TransferData::Nothing;
         match holds() {
             true => Poll::Ready(()),
             false => self.transfer.changed.poll_next(cx, holds),
@@ -182,8 +182,8 @@ impl Reader {
     }
 }
 
-impl Transfer {
-    fn drop_read(&self, inner: &mut Inner) {
+impl SnapshotTransfer {
+    fn drop_read(&self, inner: &mut TransferState) {
         let slowest = inner.readers.values().min().copied();
         let slowest = slowest.unwrap_or(u64::MAX);
         while inner
@@ -197,7 +197,7 @@ impl Transfer {
     }
 }
 
-impl Drop for Reader {
+impl Drop for TransferReader {
     fn drop(&mut self) {
         let mut inner = self.transfer.inner.lock();
         inner.readers.remove(&self.number);
@@ -217,16 +217,16 @@ impl Drop for Reader {
 mod tests {
     use super::*;
 
-    fn bytes(found: Found) -> Vec<u8> {
+    fn bytes(found: TransferData) -> Vec<u8> {
         match found {
-            Found::Bytes(bytes) => bytes.to_vec(),
+            TransferData::Bytes(bytes) => bytes.to_vec(),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn readers_read_at_their_own_pace_and_what_all_have_is_dropped() {
-        let transfer = Arc::<Transfer>::default();
+        let transfer = Arc::<SnapshotTransfer>::default();
         let (first, second) = (transfer.reader(), transfer.reader());
         transfer.write(Bytes::from_static(b"abc")).expect("room");
         transfer.write(Bytes::from_static(b"def")).expect("room");
@@ -234,20 +234,20 @@ mod tests {
         first.advance(2);
         assert_eq!(bytes(first.peek()), b"c");
         first.advance(4);
-        assert_eq!(first.peek(), Found::Nothing);
+        assert_eq!(first.peek(), TransferData::Nothing);
         assert_eq!(transfer.inner.lock().pieces.len(), 2);
         second.advance(3);
         assert_eq!(transfer.inner.lock().pieces.len(), 1);
         transfer.end(true);
         assert_eq!(
             (bytes(second.peek()), first.peek()),
-            (b"def".to_vec(), Found::End)
+            (b"def".to_vec(), TransferData::End)
         );
     }
 
     #[test]
     fn a_writer_waits_for_the_slowest_and_for_nobody_when_all_are_gone() {
-        let transfer = Arc::<Transfer>::default();
+        let transfer = Arc::<SnapshotTransfer>::default();
         let (slow, fast) = (transfer.reader(), transfer.reader());
         let whole = Bytes::from(vec![b'x'; 2 * WINDOW_BYTES as usize]);
         transfer.write(whole).expect("room");
@@ -265,11 +265,11 @@ mod tests {
 
     #[test]
     fn what_broke_is_worth_nothing_even_if_some_is_left() {
-        let transfer = Arc::<Transfer>::default();
+        let transfer = Arc::<SnapshotTransfer>::default();
         let reader = transfer.reader();
         transfer.write(Bytes::from_static(b"abc")).expect("room");
         transfer.end(false);
         transfer.end(true);
-        assert_eq!(reader.peek(), Found::Broken);
+        assert_eq!(reader.peek(), TransferData::Broken);
     }
 }

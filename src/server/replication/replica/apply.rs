@@ -22,7 +22,7 @@ use basalt_commands::command::transaction::{Boundary, boundary};
 use basalt_commands::config::Config;
 use basalt_core::base::lossless;
 use basalt_core::resp::reply::Protocol;
-use basalt_core::resp::request::Limits;
+use basalt_core::resp::request::RequestLimits;
 use basalt_engine::effect::Follower as _;
 use basalt_engine::record::Audience;
 
@@ -34,7 +34,7 @@ const INLINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Error that stops the stream.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Fault {
+pub(super) enum StreamApplyError {
     /// The input is not a request.
     #[error("Protocol error from the master: {0}")]
     Protocol(String),
@@ -94,8 +94,8 @@ impl Applier {
     }
 
     /// Runs a turn's worth of the received data. Must be awaited to its end.
-    pub(super) async fn turn(&mut self) -> Result<Applied, Fault> {
-        let limits = Limits {
+    pub(super) async fn turn(&mut self) -> Result<Applied, StreamApplyError> {
+        let limits = RequestLimits {
             bulk_len_max: u64::MAX,
             query_bytes_max: u64::MAX,
             inline_len_max: INLINE_BYTES_MAX,
@@ -110,7 +110,9 @@ impl Applier {
         let parser = &mut self.session.parser;
         let consumed = parser
             .parse(input, &limits, REQUESTS_PER_TURN, requests)
-            .map_err(|error| Fault::Protocol(lossless::text_of(&error.text()).into_owned()))?;
+            .map_err(|error| {
+                StreamApplyError::Protocol(lossless::text_of(&error.text()).into_owned())
+            })?;
         let count = batch.requests.requests.len();
         if count > 0 {
             batch.out.set_protocol(Protocol::Resp2);
@@ -180,7 +182,7 @@ impl Applier {
     }
 
     /// Runs the planned requests.
-    async fn run(&mut self) -> Result<(), Fault> {
+    async fn run(&mut self) -> Result<(), StreamApplyError> {
         let Applier {
             service,
             session,
@@ -224,7 +226,7 @@ impl Applier {
                     let name = batch.plans.get(at).map_or_else(String::new, |plan| {
                         lossless::text_of(batch.args(plan).get(0)).into_owned()
                     });
-                    return Err(Fault::Foreign(name));
+                    return Err(StreamApplyError::Foreign(name));
                 }
             }
             step = session.run(batch, config, clock::now());

@@ -16,9 +16,9 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::full_sync::SIGN_OF_LIFE;
-use super::handshake::{self, Answer, Position, Refusal, shown};
+use super::handshake::{self, HandshakeRefusal, PsyncPosition, PsyncReply, shown};
 use super::wire::{Patience, Wire, request, within};
-use super::{Follower, Target};
+use super::{PrimaryFollower, Target};
 use basalt_commands::command::host::primary::Words;
 use basalt_commands::config::Config;
 use basalt_core::base::lossless;
@@ -28,7 +28,7 @@ use basalt_core::resp::answer::Answer as Said;
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(100);
 
 /// A snapshot that is about to arrive.
-pub(super) struct Opened {
+pub(super) struct IncomingSnapshot {
     pub(super) wire: Wire,
     /// The stream's id and the offset of the snapshot in it.
     pub(super) id: String,
@@ -53,7 +53,7 @@ pub(super) async fn open(
     (words, main_client): (Words, Option<u64>),
     config: &Config,
     timeout: Patience<'_>,
-) -> Result<Opened, Refusal> {
+) -> Result<IncomingSnapshot, HandshakeRefusal> {
     let from = config.bind_source_addr.parse().ok();
     let mut wire = Wire::open(&target.host, target.port, from, main.tls(), timeout).await?;
     handshake::authenticate(&mut wire, config, timeout).await?;
@@ -65,7 +65,7 @@ pub(super) async fn open(
                 .await?;
             let reply = wire.answer(timeout).await?;
             match handshake::answer_of(&reply)? {
-                Answer::Full { id, offset } => Ok(Opened {
+                PsyncReply::Full { id, offset } => Ok(IncomingSnapshot {
                     wire,
                     id,
                     offset,
@@ -77,10 +77,10 @@ pub(super) async fn open(
         Words::Valkey => {
             wire.send(&request(&[b"SYNC"]), timeout).await?;
             let line = wire.reply(timeout).await?;
-            let told = end_offset(&line).ok_or_else(|| Refusal::Denied(shown(&line)))?;
+            let told = end_offset(&line).ok_or_else(|| HandshakeRefusal::Denied(shown(&line)))?;
             follow(main, &told, timeout).await?;
             let EndOffset { id, offset, db, .. } = told;
-            Ok(Opened {
+            Ok(IncomingSnapshot {
                 wire,
                 id,
                 offset,
@@ -96,7 +96,7 @@ async fn introduce(
     main_client: Option<&str>,
     config: &Config,
     timeout: Patience<'_>,
-) -> Result<(), Refusal> {
+) -> Result<(), HandshakeRefusal> {
     let (port, address) = (
         handshake::announced_port(config),
         lossless::bytes_of(&config.replica_announce_ip),
@@ -122,7 +122,11 @@ async fn introduce(
 }
 
 /// Requests the stream after the snapshot.
-async fn follow(main: &mut Wire, told: &EndOffset, timeout: Patience<'_>) -> Result<(), Refusal> {
+async fn follow(
+    main: &mut Wire,
+    told: &EndOffset,
+    timeout: Patience<'_>,
+) -> Result<(), HandshakeRefusal> {
     let client = told.client.to_string();
     let named = request(&[b"REPLCONF", b"set-rdb-client-id", client.as_bytes()]);
     main.send(&named, timeout).await?;
@@ -130,13 +134,13 @@ async fn follow(main: &mut Wire, told: &EndOffset, timeout: Patience<'_>) -> Res
     let Said::Status(_) = reply else {
         return Err(refusal(&reply));
     };
-    let position = Position {
+    let position = PsyncPosition {
         id: told.id.clone(),
         next: told.offset + 1,
     };
     match handshake::ask(main, Some(&position), false, timeout).await? {
-        Answer::Continue { id } if id.is_none() || id.as_ref() == Some(&told.id) => Ok(()),
-        answer => Err(Refusal::Nonsense(format!(
+        PsyncReply::Continue { id } if id.is_none() || id.as_ref() == Some(&told.id) => Ok(()),
+        answer => Err(HandshakeRefusal::Nonsense(format!(
             "the replication stream does not continue the snapshot: {answer:?}"
         ))),
     }
@@ -159,13 +163,13 @@ fn end_offset(line: &[u8]) -> Option<EndOffset> {
     })
 }
 
-fn refusal(reply: &Said) -> Refusal {
-    Refusal::Denied(reply.to_string())
+fn refusal(reply: &Said) -> HandshakeRefusal {
+    HandshakeRefusal::Denied(reply.to_string())
 }
 
 /// Reads the stream ahead until the limit is reached; further data stays with the primary. Returns when the
 /// connection breaks.
-pub(super) async fn read_ahead(follower: &Follower, main: &mut Wire) -> io::Error {
+pub(super) async fn read_ahead(follower: &PrimaryFollower, main: &mut Wire) -> io::Error {
     let timeout = &move || follower.timeout();
     let mut signs = interval(SIGN_OF_LIFE);
     signs.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,6 +1,6 @@
 //! A snapshot that the primary has announced.
 
-use super::framing::Extent;
+use super::framing::SnapshotFraming;
 
 /// The way a snapshot is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,6 @@ pub(super) struct Coming {
     pub(super) offset: u64,
     /// The database selected in the stream at that offset, if the primary stated it.
     pub(super) db: Option<usize>,
-    pub(super) extent: Extent,
+    pub(super) extent: SnapshotFraming,
     pub(super) way: Way,
 }

@@ -12,16 +12,16 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::role::landed;
-use super::{Follower, Target};
+use super::{PrimaryFollower, Target};
 use crate::state::pause::Reason;
 use crate::telemetry::clock;
 use basalt_commands::command::error::CommandError;
 use basalt_commands::command::host::primary::{ReplicaFacts, ReplicaState};
-use basalt_commands::command::host::replica::Failover;
+use basalt_commands::command::host::replica::FailoverRequest;
 
 /// Progress of a failover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
+enum FailoverPhase {
     /// No failover is running.
     #[default]
     Nothing,
@@ -34,7 +34,7 @@ enum Phase {
 /// Progress of a failover started on this server.
 #[derive(Default)]
 pub(super) struct FailoverState {
-    phase: Mutex<Phase>,
+    phase: Mutex<FailoverPhase>,
     /// Number of the running failover: an aborted one does not continue when the next one begins.
     number: AtomicU64,
 }
@@ -43,35 +43,35 @@ impl FailoverState {
     /// Returns the state as reported by INFO.
     pub(super) fn name(&self) -> &'static str {
         match *self.phase.lock() {
-            Phase::Nothing => "no-failover",
-            Phase::Waits => "waiting-for-sync",
-            Phase::HandsOver => "failover-in-progress",
+            FailoverPhase::Nothing => "no-failover",
+            FailoverPhase::Waits => "waiting-for-sync",
+            FailoverPhase::HandsOver => "failover-in-progress",
         }
     }
 
     /// True if a failover is running.
     pub(super) fn is_on(&self) -> bool {
-        *self.phase.lock() != Phase::Nothing
+        *self.phase.lock() != FailoverPhase::Nothing
     }
 
     /// True if this failover is running, and no replica has everything yet.
     fn waits(&self, number: u64) -> bool {
-        *self.phase.lock() == Phase::Waits && self.number.load(Relaxed) == number
+        *self.phase.lock() == FailoverPhase::Waits && self.number.load(Relaxed) == number
     }
 
     /// Enters the next phase, if this failover is still running; returns whether it is.
     fn hand_over(&self, number: u64) -> bool {
         let mut phase = self.phase.lock();
-        let waits = *phase == Phase::Waits && self.number.load(Relaxed) == number;
+        let waits = *phase == FailoverPhase::Waits && self.number.load(Relaxed) == number;
         if waits {
-            *phase = Phase::HandsOver;
+            *phase = FailoverPhase::HandsOver;
         }
         waits
     }
 
     /// True if the future primary is to be promoted.
     pub(super) fn hands_over(&self) -> bool {
-        *self.phase.lock() == Phase::HandsOver
+        *self.phase.lock() == FailoverPhase::HandsOver
     }
 }
 
@@ -79,9 +79,12 @@ fn is_at(replica: &ReplicaFacts, target: &Target) -> bool {
     replica.ip == target.host && replica.port == target.port
 }
 
-impl Follower {
+impl PrimaryFollower {
     /// Begins a failover.
-    pub(super) fn begin_failover(&'static self, wanted: Failover) -> Result<(), CommandError> {
+    pub(super) fn begin_failover(
+        &'static self,
+        wanted: FailoverRequest,
+    ) -> Result<(), CommandError> {
         if self.failover.is_on() {
             return Err("ERR FAILOVER already in progress.".into());
         }
@@ -110,7 +113,7 @@ impl Follower {
             Some(Target { host, port }) => tracing::info!("FAILOVER requested to {host}:{port}."),
             None => tracing::info!("FAILOVER requested."),
         }
-        *self.failover.phase.lock() = Phase::Waits;
+        *self.failover.phase.lock() = FailoverPhase::Waits;
         let number = self.failover.number.fetch_add(1, Relaxed) + 1;
         self.service
             .pause
@@ -206,7 +209,7 @@ impl Follower {
 
     /// Ends the pause of writes: they continue here, or are redirected to the new primary.
     pub(super) fn failover_is_over(&self) {
-        *self.failover.phase.lock() = Phase::Nothing;
+        *self.failover.phase.lock() = FailoverPhase::Nothing;
         self.service.end_pause(Reason::Failover);
     }
 

@@ -14,43 +14,43 @@ pub(super) const MARK_LEN: usize = 40;
 
 /// End of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(super) enum SnapshotFraming {
     /// After this many bytes.
     Length(u64),
     /// At this marker, which is not part of it.
     Mark([u8; MARK_LEN]),
 }
 
-impl Extent {
+impl SnapshotFraming {
     /// Parses the line before a snapshot; returns `None` if it is no such line.
-    pub(super) fn of_line(line: &[u8]) -> Option<Extent> {
+    pub(super) fn of_line(line: &[u8]) -> Option<SnapshotFraming> {
         let said = line.strip_prefix(b"$")?;
         if let Some(mark) = said.strip_prefix(b"EOF:") {
-            return mark.try_into().ok().map(Extent::Mark);
+            return mark.try_into().ok().map(SnapshotFraming::Mark);
         }
         let is_number = !said.is_empty() && said.iter().all(u8::is_ascii_digit);
         let text = str::from_utf8(said).ok().filter(|_| is_number)?;
-        text.parse().ok().map(Extent::Length)
+        text.parse().ok().map(SnapshotFraming::Length)
     }
 
     /// Returns the length of the snapshot, if known.
     pub(super) fn length(&self) -> Option<u64> {
         match self {
-            Extent::Length(length) => Some(*length),
-            Extent::Mark(_) => None,
+            SnapshotFraming::Length(length) => Some(*length),
+            SnapshotFraming::Mark(_) => None,
         }
     }
 }
 
 /// Parser that finds the bytes of a snapshot in the received data.
 pub(super) struct Framing {
-    extent: Extent,
+    extent: SnapshotFraming,
     taken: u64,
 }
 
 /// Classification of received bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct SnapshotChunkSplit {
     /// Number of leading bytes that belong to the snapshot.
     pub(super) own: usize,
     /// Number of bytes of the end marker after them.
@@ -60,30 +60,30 @@ pub(super) struct Taken {
 }
 
 impl Framing {
-    pub(super) fn new(extent: Extent) -> Framing {
+    pub(super) fn new(extent: SnapshotFraming) -> Framing {
         Framing { extent, taken: 0 }
     }
 
     /// Classifies bytes that were received and not taken yet. The caller has to take all that belongs to the
     /// snapshot; a possible beginning of the marker stays where it is.
-    pub(super) fn take(&mut self, come: &[u8]) -> Taken {
+    pub(super) fn take(&mut self, come: &[u8]) -> SnapshotChunkSplit {
         let taken = match &self.extent {
-            Extent::Length(length) => {
+            SnapshotFraming::Length(length) => {
                 let left = length - self.taken;
                 let own = left.min(come.len() as u64);
-                Taken {
+                SnapshotChunkSplit {
                     own: own as usize,
                     mark: 0,
                     is_end: own == left,
                 }
             }
-            Extent::Mark(mark) => match memmem::find(come, mark) {
-                Some(own) => Taken {
+            SnapshotFraming::Mark(mark) => match memmem::find(come, mark) {
+                Some(own) => SnapshotChunkSplit {
                     own,
                     mark: MARK_LEN,
                     is_end: true,
                 },
-                None => Taken {
+                None => SnapshotChunkSplit {
                     own: come.len().saturating_sub(MARK_LEN - 1),
                     mark: 0,
                     is_end: false,
@@ -108,8 +108,14 @@ mod tests {
     fn a_line_says_where_the_snapshot_ends_or_is_refused() {
         let mark = [b'a'; MARK_LEN];
         let line = [&b"$EOF:"[..], &mark].concat();
-        assert_eq!(Extent::of_line(&line), Some(Extent::Mark(mark)));
-        assert_eq!(Extent::of_line(b"$17"), Some(Extent::Length(17)));
+        assert_eq!(
+            SnapshotFraming::of_line(&line),
+            Some(SnapshotFraming::Mark(mark))
+        );
+        assert_eq!(
+            SnapshotFraming::of_line(b"$17"),
+            Some(SnapshotFraming::Length(17))
+        );
         for line in [
             &b""[..],
             b"$",
@@ -121,12 +127,12 @@ mod tests {
             b"+OK",
             b"$EOF:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
         ] {
-            assert_eq!(Extent::of_line(line), None, "{line:?}");
+            assert_eq!(SnapshotFraming::of_line(line), None, "{line:?}");
         }
     }
 
     /// Feeds bytes in pieces of a length; returns the snapshot, and the data after it, if it ended.
-    fn feed(extent: &Extent, bytes: &[u8], piece: usize) -> (Vec<u8>, Option<Vec<u8>>) {
+    fn feed(extent: &SnapshotFraming, bytes: &[u8], piece: usize) -> (Vec<u8>, Option<Vec<u8>>) {
         let mut framing = Framing::new(extent.clone());
         let (mut found, mut come, mut left) = (Vec::new(), Vec::new(), bytes);
         loop {
@@ -156,18 +162,18 @@ mod tests {
         let counted = [&body[..], behind].concat();
         for piece in 1..marked.len() {
             for (extent, bytes) in [
-                (Extent::Mark(mark), &marked),
-                (Extent::Length(body.len() as u64), &counted),
+                (SnapshotFraming::Mark(mark), &marked),
+                (SnapshotFraming::Length(body.len() as u64), &counted),
             ] {
                 let (found, rest) = feed(&extent, bytes, piece);
                 assert_eq!(found, body);
                 assert_eq!(rest.as_deref(), Some(&behind[..]));
             }
         }
-        let (found, rest) = feed(&Extent::Mark(mark), &marked[..body.len() + 39], 5);
+        let (found, rest) = feed(&SnapshotFraming::Mark(mark), &marked[..body.len() + 39], 5);
         assert!(rest.is_none() && found == body);
         assert_eq!(
-            feed(&Extent::Length(0), b"", 1),
+            feed(&SnapshotFraming::Length(0), b"", 1),
             (Vec::new(), Some(Vec::new()))
         );
     }

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::framing::{Extent, Framing};
+use super::framing::{Framing, SnapshotFraming};
 use super::role::on_all;
 use super::wire::{Patience, Wire, within};
 use crate::persist::files::disk::Disk;
 use crate::persist::load::progress::Progress;
 use crate::persist::load::{Due, LoadError, Loaded, Loader, Rules};
-use crate::persist::rdb::decode::{Bounds, Decoder, Next};
+use crate::persist::rdb::decode::{Decoder, RdbDecodeLimits, RdbPart};
 use crate::persist::rdb::fault::Fault;
 use crate::persist::snapshot::Sink;
 use crate::persist::snapshot::file::FileSink;
@@ -49,11 +49,11 @@ pub(super) struct Intake<R> {
 }
 
 impl<R: Send + 'static> Intake<R> {
-    fn start(work: impl FnOnce(Pieces) -> R + Send + 'static) -> io::Result<Intake<R>> {
+    fn start(work: impl FnOnce(FullSyncReader) -> R + Send + 'static) -> io::Result<Intake<R>> {
         let (pieces, coming) = mpsc::channel(WAITING_PIECES);
         let (say, done) = oneshot::channel();
         let is_whole = Arc::<AtomicBool>::default();
-        let pieces_there = Pieces {
+        let pieces_there = FullSyncReader {
             coming,
             is_whole: Arc::clone(&is_whole),
             piece: Vec::new(),
@@ -85,7 +85,7 @@ impl<R: Send + 'static> Intake<R> {
 }
 
 /// A snapshot as its consuming thread reads it: it ends where the input ends.
-struct Pieces {
+struct FullSyncReader {
     coming: mpsc::Receiver<Vec<u8>>,
     /// Set before the end of the input, if the snapshot is complete.
     is_whole: Arc<AtomicBool>,
@@ -93,7 +93,7 @@ struct Pieces {
     at: usize,
 }
 
-impl Read for Pieces {
+impl Read for FullSyncReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.at == self.piece.len() {
             self.piece = self.coming.blocking_recv().unwrap_or_default();
@@ -110,7 +110,7 @@ impl Read for Pieces {
 /// snapshot arrived completely. `note` is called with the bytes received so far.
 pub(super) async fn receive<R: Send + 'static>(
     wire: &mut Wire,
-    extent: Extent,
+    extent: SnapshotFraming,
     (intake, mut stopped): (Intake<R>, watch::Receiver<bool>),
     timeout: Patience<'_>,
     mut note: impl FnMut(u64),
@@ -176,13 +176,13 @@ pub(super) fn to_shards(
 }
 
 /// Data that no client sees yet.
-pub(super) struct Aside {
+pub(super) struct StagedDataset {
     shards: Arc<Shards>,
 }
 
-impl Aside {
+impl StagedDataset {
     /// Creates empty shards, as many as the server has.
-    pub(super) fn new(service: &'static Service) -> Aside {
+    pub(super) fn new(service: &'static Service) -> StagedDataset {
         let config = service.config.load();
         let seed = service.router.seed();
         let shard_count = service.router.shard_count();
@@ -194,7 +194,7 @@ impl Aside {
             }
             engine
         });
-        Aside {
+        StagedDataset {
             shards: Arc::new(Shards::new(engines.collect())),
         }
     }
@@ -256,7 +256,7 @@ fn check_file(service: &'static Service, path: &Path) -> Result<(), LoadError> {
     let (bytes, file) = opened.map_err(unreadable)?;
     let meter = Meter::in_log("MASTER <-> REPLICA sync, checking", bytes);
     let mut file = Metered::new(file, meter);
-    let bounds = Bounds {
+    let bounds = RdbDecodeLimits {
         databases: config.databases as usize,
         checks: config.rdbchecksum,
         now_ms: clock::unix_ms(),
@@ -265,9 +265,9 @@ fn check_file(service: &'static Service, path: &Path) -> Result<(), LoadError> {
     let mut decoder = Decoder::new(&mut file, Vec::new(), bounds).map_err(at)?;
     loop {
         match decoder.read() {
-            Ok(Next::Entries(stretch)) => decoder.give_back(stretch),
-            Ok(Next::Aside(_)) => {}
-            Ok(Next::End(_)) => return Ok(()),
+            Ok(RdbPart::Entries(stretch)) => decoder.give_back(stretch),
+            Ok(RdbPart::Aside(_)) => {}
+            Ok(RdbPart::End(_)) => return Ok(()),
             Err(fault) => {
                 return Err(LoadError {
                     offset: decoder.offset(),

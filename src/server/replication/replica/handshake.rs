@@ -16,14 +16,14 @@ use basalt_core::resp::answer::Answer as Said;
 
 /// Position at which the stream is to continue: its id, and the offset of the first byte wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Position {
+pub(super) struct PsyncPosition {
     pub(super) id: String,
     pub(super) next: u64,
 }
 
 /// Reply of a primary to PSYNC.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum PsyncReply {
     /// A snapshot follows, of the stream with this id up to this offset.
     Full { id: String, offset: u64 },
     /// The stream continues, under another id if one is given.
@@ -37,7 +37,7 @@ pub(super) enum Answer {
 
 /// Reason why there is no stream.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum HandshakeRefusal {
     /// The connection broke.
     #[error("{}", match .0.kind() {
         io::ErrorKind::TimedOut => "Timeout connecting to the MASTER...".to_owned(),
@@ -65,7 +65,7 @@ pub(super) async fn introduce(
     config: &Config,
     takes_channel: bool,
     timeout: Patience<'_>,
-) -> Result<(), Refusal> {
+) -> Result<(), HandshakeRefusal> {
     wire.send(&request(&[b"PING"]), timeout).await?;
     let reply = wire.answer(timeout).await?;
     let wants_more: [&[u8]; 3] = [b"NOAUTH", b"NOPERM", b"ERR operation not permitted"];
@@ -75,7 +75,7 @@ pub(super) async fn introduce(
         Said::Words(_) | Said::Other => false,
     };
     if !goes_on {
-        return Err(Refusal::Denied(format!(
+        return Err(HandshakeRefusal::Denied(format!(
             "Error reply to PING from master: '{reply}'"
         )));
     }
@@ -131,12 +131,12 @@ pub(super) async fn authenticate(
     wire: &mut Wire,
     config: &Config,
     timeout: Patience<'_>,
-) -> Result<(), Refusal> {
+) -> Result<(), HandshakeRefusal> {
     if let Some(asked) = config.sign_in(request) {
         wire.send(&asked, timeout).await?;
         let reply = wire.answer(timeout).await?;
         if let Said::Error(_) = reply {
-            return Err(Refusal::Denied(format!(
+            return Err(HandshakeRefusal::Denied(format!(
                 "Unable to AUTH to MASTER: {reply}"
             )));
         }
@@ -148,10 +148,10 @@ pub(super) async fn authenticate(
 /// primary.
 pub(super) async fn ask(
     wire: &mut Wire,
-    position: Option<&Position>,
+    position: Option<&PsyncPosition>,
     hands_over: bool,
     timeout: Patience<'_>,
-) -> Result<Answer, Refusal> {
+) -> Result<PsyncReply, HandshakeRefusal> {
     let next = position.map(|position| position.next.to_string());
     let mut words: Vec<&[u8]> = vec![b"PSYNC"];
     match (position, &next) {
@@ -173,12 +173,12 @@ pub(super) async fn ask(
     wire.send(&request(&words), timeout).await?;
     let reply = wire.answer(timeout).await?;
     let answer = answer_of(&reply)?;
-    if answer == Answer::Old && hands_over {
-        return Err(Refusal::Denied(format!(
+    if answer == PsyncReply::Old && hands_over {
+        return Err(HandshakeRefusal::Denied(format!(
             "The replica refused the failover: {reply}"
         )));
     }
-    if answer == Answer::Old {
+    if answer == PsyncReply::Old {
         tracing::warn!("Master does not support PSYNC or is in error state (reply: {reply})");
         tracing::info!("Retrying with SYNC...");
         wire.send(&request(&[b"SYNC"]), timeout).await?;
@@ -187,9 +187,10 @@ pub(super) async fn ask(
 }
 
 /// Parses a reply to PSYNC.
-pub(super) fn answer_of(reply: &Said) -> Result<Answer, Refusal> {
+pub(super) fn answer_of(reply: &Said) -> Result<PsyncReply, HandshakeRefusal> {
     let text = reply.to_string();
-    let nonsense = || Refusal::Nonsense(format!("Unexpected reply to PSYNC from master: {text}"));
+    let nonsense =
+        || HandshakeRefusal::Nonsense(format!("Unexpected reply to PSYNC from master: {text}"));
     let mut words = text.split(' ').filter(|word| !word.is_empty());
     match words.next() {
         Some("+FULLRESYNC") => {
@@ -198,7 +199,7 @@ pub(super) fn answer_of(reply: &Said) -> Result<Answer, Refusal> {
             };
             let offset = offset.parse::<i64>().ok().and_then(|at| at.try_into().ok());
             match (is_id(id), offset) {
-                (true, Some(offset)) => Ok(Answer::Full {
+                (true, Some(offset)) => Ok(PsyncReply::Full {
                     id: id.to_owned(),
                     offset,
                 }),
@@ -206,22 +207,22 @@ pub(super) fn answer_of(reply: &Said) -> Result<Answer, Refusal> {
             }
         }
         Some("+CONTINUE") => match (words.next(), words.next()) {
-            (None, _) => Ok(Answer::Continue { id: None }),
-            (Some(id), None) if is_id(id) => Ok(Answer::Continue {
+            (None, _) => Ok(PsyncReply::Continue { id: None }),
+            (Some(id), None) if is_id(id) => Ok(PsyncReply::Continue {
                 id: Some(id.to_owned()),
             }),
             _ => Err(nonsense()),
         },
         Some("+DUALCHANNELSYNC") => match words.next() {
-            None => Ok(Answer::Channel(Words::Valkey, None)),
+            None => Ok(PsyncReply::Channel(Words::Valkey, None)),
             Some(_) => Err(nonsense()),
         },
         Some("+RDBCHANNELSYNC") => match (words.next().map(str::parse), words.next()) {
-            (Some(Ok(client)), None) => Ok(Answer::Channel(Words::Redis, Some(client))),
+            (Some(Ok(client)), None) => Ok(PsyncReply::Channel(Words::Redis, Some(client))),
             _ => Err(nonsense()),
         },
-        Some("-NOMASTERLINK" | "-LOADING") => Err(Refusal::Later(text)),
-        Some(word) if word.starts_with('-') => Ok(Answer::Old),
+        Some("-NOMASTERLINK" | "-LOADING") => Err(HandshakeRefusal::Later(text)),
+        Some(word) if word.starts_with('-') => Ok(PsyncReply::Old),
         _ => Err(nonsense()),
     }
 }
@@ -244,7 +245,7 @@ mod tests {
     #[test]
     fn an_answer_is_one_of_few_or_nonsense() {
         let id = "0123456789abcdef0123456789abcdef01234567";
-        let full = Answer::Full {
+        let full = PsyncReply::Full {
             id: id.to_owned(),
             offset: 12,
         };
@@ -258,19 +259,25 @@ mod tests {
             })
         };
         assert_eq!(read(format!("+FULLRESYNC {id} 12")).expect("fine"), full);
-        let other = Answer::Continue {
+        let other = PsyncReply::Continue {
             id: Some(id.to_owned()),
         };
         assert_eq!(read(format!("+CONTINUE {id}")).expect("fine"), other);
-        let same = Answer::Continue { id: None };
+        let same = PsyncReply::Continue { id: None };
         assert_eq!(read("+CONTINUE".to_owned()).expect("fine"), same);
-        let dual = Answer::Channel(Words::Valkey, None);
+        let dual = PsyncReply::Channel(Words::Valkey, None);
         assert_eq!(read("+DUALCHANNELSYNC".to_owned()).expect("fine"), dual);
-        let rdb = Answer::Channel(Words::Redis, Some(7));
+        let rdb = PsyncReply::Channel(Words::Redis, Some(7));
         assert_eq!(read("+RDBCHANNELSYNC 7".to_owned()).expect("fine"), rdb);
-        assert_eq!(read("-ERR unknown".to_owned()).expect("fine"), Answer::Old);
+        assert_eq!(
+            read("-ERR unknown".to_owned()).expect("fine"),
+            PsyncReply::Old
+        );
         for text in ["-LOADING x", "-NOMASTERLINK y"] {
-            assert!(matches!(read(text.to_owned()), Err(Refusal::Later(_))));
+            assert!(matches!(
+                read(text.to_owned()),
+                Err(HandshakeRefusal::Later(_))
+            ));
         }
         for text in [
             "".to_owned(),
@@ -289,7 +296,7 @@ mod tests {
             format!("+CONTINUE {id} {id}"),
             format!("+CONTINUE {}", "/".repeat(40)),
         ] {
-            assert!(matches!(read(text), Err(Refusal::Nonsense(_))));
+            assert!(matches!(read(text), Err(HandshakeRefusal::Nonsense(_))));
         }
     }
 }

@@ -19,12 +19,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::apply::{Applier, Fault};
+use super::apply::{Applier, StreamApplyError};
 use super::channel;
 use super::coming::Coming;
-use super::handshake::{self, Answer, Position, Refusal};
+use super::handshake::{self, HandshakeRefusal, PsyncPosition, PsyncReply};
 use super::wire::{Wire, request};
-use super::{Follower, Target};
+use super::{PrimaryFollower, Target};
 use crate::telemetry::clock;
 use basalt_commands::client::shared::{Peer, Shared};
 use basalt_commands::command::host::primary::Words;
@@ -42,7 +42,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Reason why a link ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum End {
+pub(super) enum ReplicaLinkError {
     /// The link was stopped.
     #[error("stopped")]
     Stopped,
@@ -51,10 +51,10 @@ pub(super) enum End {
     Unreachable(io::Error),
     /// The primary replied, but provides no stream.
     #[error("{0}")]
-    Refused(#[from] Refusal),
+    Refused(#[from] HandshakeRefusal),
     /// The second connection, for the snapshot, failed.
     #[error("Can't open the second connection to the master for the snapshot: {0}")]
-    Channel(Refusal),
+    Channel(HandshakeRefusal),
     /// The snapshot did not arrive, or not completely.
     #[error("I/O error trying to sync with MASTER: {0}")]
     Transfer(io::Error),
@@ -80,12 +80,12 @@ pub(super) enum End {
     Killed,
     /// The stream is invalid.
     #[error("{0}")]
-    Broken(#[from] Fault),
+    Broken(#[from] StreamApplyError),
 }
 
 /// One link to a primary, from connecting to its end.
-pub(super) struct Link<'l> {
-    pub(super) follower: &'static Follower,
+pub(super) struct UpstreamLink<'l> {
+    pub(super) follower: &'static PrimaryFollower,
     pub(super) target: &'l Target,
     pub(super) stopped: watch::Receiver<bool>,
     /// The other server is to become the primary (PSYNC … FAILOVER).
@@ -95,7 +95,7 @@ pub(super) struct Link<'l> {
 }
 
 /// Result of everything done before the data is touched.
-struct Prepared {
+struct PreparedSync {
     /// The connection of the stream.
     wire: Wire,
     /// The connection of the snapshot, if it has its own.
@@ -103,16 +103,16 @@ struct Prepared {
     coming: Option<Coming>,
 }
 
-impl Link<'_> {
+impl UpstreamLink<'_> {
     /// Runs the link; returns whether the stream was established, and the reason of its end.
-    pub(super) async fn run(mut self) -> (bool, End) {
+    pub(super) async fn run(mut self) -> (bool, ReplicaLinkError) {
         let mut stopped = self.stopped.clone();
         let prepared = tokio::select! {
             biased;
-            _ = stopped.wait_for(|stopped| *stopped) => return (false, End::Stopped),
+            _ = stopped.wait_for(|stopped| *stopped) => return (false, ReplicaLinkError::Stopped),
             prepared = self.prepare() => prepared,
         };
-        let Prepared {
+        let PreparedSync {
             mut wire,
             rdb,
             coming,
@@ -137,7 +137,7 @@ impl Link<'_> {
     }
 
     /// Does everything up to the stream, or to a snapshot written to a file. May be dropped at any moment.
-    async fn prepare(&mut self) -> Result<Prepared, End> {
+    async fn prepare(&mut self) -> Result<PreparedSync, ReplicaLinkError> {
         let (follower, config) = (self.follower, self.config());
         let timeout = &move || follower.timeout();
         let Target { host, port } = self.target;
@@ -151,7 +151,7 @@ impl Link<'_> {
         tracing::info!("MASTER <-> REPLICA sync started");
         let mut wire = Wire::open(host, *port, from, tls, timeout)
             .await
-            .map_err(End::Unreachable)?;
+            .map_err(ReplicaLinkError::Unreachable)?;
         follower.set_state(LinkState::Handshake);
         handshake::introduce(&mut wire, &config, self.takes_channel, timeout).await?;
         follower.awake().await;
@@ -160,7 +160,7 @@ impl Link<'_> {
         if self.hands_over {
             match &answer {
                 Ok(_) => follower.failover_is_over(),
-                Err(Refusal::Denied(_)) => {
+                Err(HandshakeRefusal::Denied(_)) => {
                     follower.end_failover("Failover target rejected psync request");
                 }
                 Err(_) => {}
@@ -169,15 +169,15 @@ impl Link<'_> {
         let answer = answer?;
         let (mut rdb, mut coming) = (None, None);
         match self.check(answer, position.as_ref())? {
-            Answer::Full { id, offset } => {
+            PsyncReply::Full { id, offset } => {
                 tracing::info!("Full resync from master: {id}:{offset}");
                 let begun = self.receive(&mut wire, (id, offset, None), timeout, &config);
                 coming = Some(begun.await?);
             }
-            Answer::Channel(words, client) => {
+            PsyncReply::Channel(words, client) => {
                 let told = (words, client);
                 let opened = channel::open(&mut wire, self.target, told, &config, timeout);
-                let opened = opened.await.map_err(End::Channel)?;
+                let opened = opened.await.map_err(ReplicaLinkError::Channel)?;
                 let (id, offset) = (opened.id, opened.offset);
                 tracing::info!("Full resync from master over a second connection: {id}:{offset}");
                 let from = rdb.insert(opened.wire);
@@ -185,12 +185,12 @@ impl Link<'_> {
                 // The stream may end while the snapshot is written to a file.
                 coming = Some(tokio::select! {
                     begun = begun => begun?,
-                    error = channel::read_ahead(follower, &mut wire) => return Err(End::Lost(error)),
+                    error = channel::read_ahead(follower, &mut wire) => return Err(ReplicaLinkError::Lost(error)),
                 });
             }
             _ => {}
         }
-        Ok(Prepared { wire, rdb, coming })
+        Ok(PreparedSync { wire, rdb, coming })
     }
 
     /// Replaces all data over a connection of its own, while the stream is read ahead. Must not be dropped midway.
@@ -199,7 +199,7 @@ impl Link<'_> {
         rdb: &mut Wire,
         main: &mut Wire,
         coming: Coming,
-    ) -> Result<(), End> {
+    ) -> Result<(), ReplicaLinkError> {
         let (halt, halted) = watch::channel(false);
         let mut stopped = self.stopped.clone();
         let mut renewing = std::pin::pin!(self.renew(rdb, coming, halted));
@@ -209,7 +209,7 @@ impl Link<'_> {
             tokio::select! {
                 biased;
                 renewed = &mut renewing => return match (renewed, lost) {
-                    (Err(_), Some(error)) => Err(End::Lost(error)),
+                    (Err(_), Some(error)) => Err(ReplicaLinkError::Lost(error)),
                     (renewed, _) => renewed,
                 },
                 _ = stopped.wait_for(|stopped| *stopped), if !is_stopped => {
@@ -225,10 +225,14 @@ impl Link<'_> {
     }
 
     /// Checks a reply and applies it to the stream of this server.
-    fn check(&self, answer: Answer, position: Option<&Position>) -> Result<Answer, End> {
+    fn check(
+        &self,
+        answer: PsyncReply,
+        position: Option<&PsyncPosition>,
+    ) -> Result<PsyncReply, ReplicaLinkError> {
         match answer {
-            Answer::Full { .. } => Ok(answer),
-            Answer::Channel(words, _) => {
+            PsyncReply::Full { .. } => Ok(answer),
+            PsyncReply::Channel(words, _) => {
                 let config = self.config();
                 let was_offered = match words {
                     Words::Valkey => config.dual_channel_replication_enabled,
@@ -238,24 +242,24 @@ impl Link<'_> {
                     true => Ok(answer),
                     false => {
                         let text = "the master requests a second connection, which was not offered";
-                        Err(Refusal::Nonsense(text.to_owned()).into())
+                        Err(HandshakeRefusal::Nonsense(text.to_owned()).into())
                     }
                 }
             }
-            Answer::Continue { id } => {
+            PsyncReply::Continue { id } => {
                 let Some(position) = position else {
                     let text = "the master continues a stream that was not requested";
-                    return Err(Refusal::Nonsense(text.to_owned()).into());
+                    return Err(HandshakeRefusal::Nonsense(text.to_owned()).into());
                 };
                 tracing::info!("Successful partial resynchronization with master.");
                 if let Some(new) = id.as_deref().filter(|new| *new != position.id) {
                     tracing::info!("Master replication ID changed to {new}");
                     self.follower.continue_as(new);
                 }
-                Ok(Answer::Continue { id })
+                Ok(PsyncReply::Continue { id })
             }
             // Without offsets nothing can resume after a disconnect, so the next link starts over.
-            Answer::Old => Ok(Answer::Full {
+            PsyncReply::Old => Ok(PsyncReply::Full {
                 id: crate::replication::history::random_id(),
                 offset: 0,
             }),
@@ -263,7 +267,7 @@ impl Link<'_> {
     }
 
     /// Applies the stream until it ends.
-    async fn apply(&mut self, mut wire: Wire) -> End {
+    async fn apply(&mut self, mut wire: Wire) -> ReplicaLinkError {
         let follower = self.follower;
         let service = follower.service;
         let (peer, local) = wire.addresses();
@@ -289,7 +293,12 @@ impl Link<'_> {
         end
     }
 
-    async fn stream(&mut self, wire: &mut Wire, applier: &mut Applier, shared: &Shared) -> End {
+    async fn stream(
+        &mut self,
+        wire: &mut Wire,
+        applier: &mut Applier,
+        shared: &Shared,
+    ) -> ReplicaLinkError {
         let (follower, service) = (self.follower, self.follower.service);
         let mut stopped = self.stopped.clone();
         let mut ticks = interval_at(Instant::now() + ACKNOWLEDGE_EVERY, ACKNOWLEDGE_EVERY);
@@ -302,7 +311,7 @@ impl Link<'_> {
             loop {
                 follower.awake().await;
                 if *stopped.borrow() {
-                    return End::Stopped;
+                    return ReplicaLinkError::Stopped;
                 }
                 is_held = service.pause.holds_stream(clock::unix_ms());
                 if is_held {
@@ -339,8 +348,8 @@ impl Link<'_> {
             }
             tokio::select! {
                 biased;
-                _ = stopped.wait_for(|stopped| *stopped) => return End::Stopped,
-                () = killed(shared) => return End::Killed,
+                _ = stopped.wait_for(|stopped| *stopped) => return ReplicaLinkError::Stopped,
+                () = killed(shared) => return ReplicaLinkError::Killed,
                 read = wire.read_into(applier.input()), if takes_more => match read {
                     Ok(count) => {
                         heard = Instant::now();
@@ -348,12 +357,12 @@ impl Link<'_> {
                         follower.note_input(count);
                         follower.note_ahead(wire.kept_bytes());
                     }
-                    Err(error) => return End::Lost(error),
+                    Err(error) => return ReplicaLinkError::Lost(error),
                 },
                 () = tokio::time::sleep(LOOK_AGAIN), if is_held => {}
                 _ = ticks.tick() => {
                     if heard.elapsed() > follower.timeout() {
-                        return End::Silent;
+                        return ReplicaLinkError::Silent;
                     }
                     self.acknowledge(wire, shared, &mut synced);
                 }

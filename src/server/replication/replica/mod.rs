@@ -13,7 +13,7 @@
 //! role       changes with the role, made atomically for all shards
 //! ```
 //!
-//! One task ([`Follower::conduct`]) makes all changes of the role, one after the other, and runs one link at a time. A
+//! One task ([`PrimaryFollower::conduct`]) makes all changes of the role, one after the other, and runs one link at a time. A
 //! broken link is reestablished at once if the stream had been established, and otherwise after a second.
 
 mod apply;
@@ -39,18 +39,18 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::persist::aof::Aof;
 use crate::persist::snapshot::run_on_all;
-use crate::replication::stream::{Source, Stream};
+use crate::replication::stream::{ReplicationStream, Source};
 use crate::state::Service;
 use crate::telemetry::clock;
 use basalt_commands::client::shared::{Peer, Unblocked};
 use basalt_commands::command::error::CommandError;
 use basalt_commands::command::host::replica as ask;
-use basalt_commands::command::host::replica::{Failover, LinkState, Upstream};
+use basalt_commands::command::host::replica::{FailoverRequest, LinkState, Upstream};
 use basalt_commands::command::host::{Awaited, Done, Told};
 use basalt_core::structures::wheel::TICK_MS;
 use failover::FailoverState;
-use handshake::Position;
-use link::{End, Link};
+use handshake::PsyncPosition;
+use link::{ReplicaLinkError, UpstreamLink};
 use role::{landed, on_all};
 
 /// Delay until the next attempt, if there was no stream.
@@ -64,34 +64,34 @@ struct Target {
 }
 
 /// A change of the role.
-struct Order {
+struct RoleChange {
     target: Option<Target>,
     done: Done,
 }
 
 /// Progress of a snapshot.
 #[derive(Clone, Copy, Debug, Default)]
-struct Transfer {
+struct SnapshotProgress {
     /// Length of the snapshot, if known.
     length: Option<u64>,
     received: u64,
 }
 
-struct State {
+struct FollowerState {
     /// The primary to follow.
     target: Option<Target>,
     link: LinkState,
-    transfer: Transfer,
+    transfer: SnapshotProgress,
     /// Since when there is no stream, in Unix seconds; 0: there never was one.
     down_since_s: u64,
 }
 
 /// The following half of replication: the primary to follow, and the link to it.
-pub struct Follower {
+pub struct PrimaryFollower {
     service: &'static Service,
-    stream: Arc<Stream>,
+    stream: Arc<ReplicationStream>,
     aof: Arc<Aof>,
-    state: Mutex<State>,
+    state: Mutex<FollowerState>,
     /// When data last arrived, in Unix milliseconds.
     heard_ms: AtomicU64,
     /// Bytes of the stream that wait for the snapshot to be loaded, and their maximum so far.
@@ -105,26 +105,26 @@ pub struct Follower {
     waiting_bytes: AtomicU64,
     failover: FailoverState,
     runtime: Handle,
-    orders: mpsc::UnboundedSender<Order>,
+    orders: mpsc::UnboundedSender<RoleChange>,
 }
 
-impl Follower {
+impl PrimaryFollower {
     /// Creates the follower of a server without a primary. It lives as long as the process, as its links do.
     pub fn new(
         service: &'static Service,
-        stream: Arc<Stream>,
+        stream: Arc<ReplicationStream>,
         aof: Arc<Aof>,
         runtime: &Handle,
-    ) -> &'static Follower {
+    ) -> &'static PrimaryFollower {
         let (orders, coming) = mpsc::unbounded_channel();
-        let follower: &'static Follower = Box::leak(Box::new(Follower {
+        let follower: &'static PrimaryFollower = Box::leak(Box::new(PrimaryFollower {
             service,
             stream,
             aof,
-            state: Mutex::new(State {
+            state: Mutex::new(FollowerState {
                 target: None,
                 link: LinkState::Connect,
-                transfer: Transfer::default(),
+                transfer: SnapshotProgress::default(),
                 down_since_s: 0,
             }),
             heard_ms: AtomicU64::new(0),
@@ -150,7 +150,7 @@ impl Follower {
         }
     }
 
-    /// Begins as [`Follower::begin`] does, with a primary that is not in the configuration.
+    /// Begins as [`PrimaryFollower::begin`] does, with a primary that is not in the configuration.
     pub fn begin_with(&self, host: String, port: u16) {
         self.aim(Some(Target { host, port }));
         self.service.pause.rest.set_follows(true);
@@ -234,7 +234,7 @@ impl Follower {
     }
 
     fn order(&self, target: Option<Target>, done: Done) {
-        let order = Order { target, done };
+        let order = RoleChange { target, done };
         self.stream.begin_change();
         // The task lives as long as the process.
         let _ = self.orders.send(order);
@@ -274,12 +274,12 @@ impl Follower {
         }
     }
 
-    fn figures(&self) -> &'static crate::telemetry::replication::Replication {
+    fn figures(&self) -> &'static crate::telemetry::replication::ReplicationMetrics {
         &self.service.telemetry.replication
     }
 
     /// Makes the requested changes of the role, and maintains the link.
-    async fn conduct(&'static self, mut orders: mpsc::UnboundedReceiver<Order>) {
+    async fn conduct(&'static self, mut orders: mpsc::UnboundedReceiver<RoleChange>) {
         let mut target = None;
         loop {
             let order = match &target {
@@ -302,12 +302,12 @@ impl Follower {
     async fn follow_until(
         &'static self,
         target: &Target,
-        orders: &mut mpsc::UnboundedReceiver<Order>,
-    ) -> Order {
+        orders: &mut mpsc::UnboundedReceiver<RoleChange>,
+    ) -> RoleChange {
         let mut takes_channel = true;
         loop {
             let (stop, stopped) = watch::channel(false);
-            let link = Link {
+            let link = UpstreamLink {
                 follower: self,
                 target,
                 stopped,
@@ -329,8 +329,8 @@ impl Follower {
             self.disconnected();
             tracing::warn!("{end}");
             // The network may not allow a second connection to the primary.
-            takes_channel = !matches!(end, End::Channel(_));
-            let pause = match was_up && !matches!(end, End::Broken(_)) {
+            takes_channel = !matches!(end, ReplicaLinkError::Channel(_));
+            let pause = match was_up && !matches!(end, ReplicaLinkError::Broken(_)) {
                 true => {
                     tracing::info!("Reconnecting to MASTER {}:{}", target.host, target.port);
                     Duration::ZERO
@@ -416,7 +416,7 @@ impl Follower {
     fn begin_transfer(&self) {
         let mut state = self.state.lock();
         state.link = LinkState::Sync;
-        state.transfer = Transfer::default();
+        state.transfer = SnapshotProgress::default();
         self.ahead_peak_bytes.store(0, Relaxed);
     }
 
@@ -493,9 +493,9 @@ impl Follower {
     }
 
     /// Returns the position at which the stream can be resumed, if it can.
-    fn position(&self) -> Option<Position> {
+    fn position(&self) -> Option<PsyncPosition> {
         let facts = self.stream.facts();
-        self.is_resumable.load(Relaxed).then(|| Position {
+        self.is_resumable.load(Relaxed).then(|| PsyncPosition {
             id: facts.id,
             next: facts.offset + 1,
         })
@@ -520,7 +520,7 @@ impl Follower {
     }
 
     /// Returns the INFO lines of a replica, apart from its primary's address.
-    fn info(&self, state: &State) -> Vec<(&'static str, String)> {
+    fn info(&self, state: &FollowerState) -> Vec<(&'static str, String)> {
         let config = self.service.config.load();
         let now_ms = clock::unix_ms();
         let since_s = |ms: u64| now_ms.saturating_sub(ms) / 1000;
@@ -559,7 +559,7 @@ impl Follower {
             lines.push(("replica_full_sync_buffer_peak", peak.to_string()));
         }
         if is_transfer {
-            let Transfer { length, received } = state.transfer;
+            let SnapshotProgress { length, received } = state.transfer;
             let total = length.unwrap_or(0);
             let percent = match total {
                 0 => 0.0,
@@ -596,7 +596,7 @@ impl Follower {
     }
 }
 
-impl ask::Replica for Follower {
+impl ask::Replica for PrimaryFollower {
     fn upstream(&self) -> Option<Upstream> {
         let state = self.state.lock();
         let Target { host, port } = state.target.clone()?;
@@ -646,7 +646,7 @@ impl ask::Replica for Follower {
         self.is_asked.store(true, Relaxed);
     }
 
-    fn fail_over(&'static self, failover: Failover) -> Result<(), CommandError> {
+    fn fail_over(&'static self, failover: FailoverRequest) -> Result<(), CommandError> {
         self.begin_failover(failover)
     }
 

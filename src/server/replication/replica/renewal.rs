@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use tokio::time::interval;
 
 use super::coming::{Coming, Way};
-use super::framing::Extent;
-use super::full_sync::{self, Aside, SIGN_OF_LIFE};
-use super::link::{End, Link};
+use super::framing::SnapshotFraming;
+use super::full_sync::{self, SIGN_OF_LIFE, StagedDataset};
+use super::link::{ReplicaLinkError, UpstreamLink};
 use super::role;
 use super::wire::{Patience, Wire};
 use crate::persist::load::{LoadError, Loaded};
@@ -26,9 +26,9 @@ use basalt_commands::config::values::DisklessLoad;
 use basalt_core::base::lossless;
 
 /// Connection of a snapshot, and the signal to stop.
-type Source<'w> = (&'w mut Wire, watch::Receiver<bool>);
+type SnapshotConnection<'w> = (&'w mut Wire, watch::Receiver<bool>);
 
-impl Link<'_> {
+impl UpstreamLink<'_> {
     fn way(&self, config: &Config, id: &str) -> Way {
         let service = self.follower.service;
         let all = service.all_published.iter();
@@ -54,17 +54,22 @@ impl Link<'_> {
         (id, offset, db): (String, u64, Option<usize>),
         timeout: Patience<'_>,
         config: &Config,
-    ) -> Result<Coming, End> {
+    ) -> Result<Coming, ReplicaLinkError> {
         let follower = self.follower;
         follower.begin_transfer();
-        let line = wire.reply(timeout).await.map_err(End::Transfer)?;
+        let line = wire
+            .reply(timeout)
+            .await
+            .map_err(ReplicaLinkError::Transfer)?;
         follower.note_input(line.len());
         if line.first() == Some(&b'-') {
             let text = lossless::text_of(&line[1..]).into_owned();
-            return Err(End::Aborted(text));
+            return Err(ReplicaLinkError::Aborted(text));
         }
-        let Some(extent) = Extent::of_line(&line) else {
-            return Err(End::NoSnapshot(lossless::text_of(&line).into_owned()));
+        let Some(extent) = SnapshotFraming::of_line(&line) else {
+            return Err(ReplicaLinkError::NoSnapshot(
+                lossless::text_of(&line).into_owned(),
+            ));
         };
         let way = self.way(config, &id);
         let to = match way {
@@ -82,7 +87,7 @@ impl Link<'_> {
         follower.note_length(extent.length());
         if way == Way::File {
             let path = lossless::path_of(&config.dbfilename);
-            let intake = full_sync::to_file(path.clone()).map_err(End::Transfer)?;
+            let intake = full_sync::to_file(path.clone()).map_err(ReplicaLinkError::Transfer)?;
             let stopped = self.stopped.clone();
             let extent = extent.clone();
             let what = "MASTER <-> REPLICA sync, receiving";
@@ -93,10 +98,10 @@ impl Link<'_> {
                     meter.reached(bytes);
                 })
                 .await
-                .map_err(End::Transfer)?;
+                .map_err(ReplicaLinkError::Transfer)?;
             drop(meter);
-            written.map_err(End::Transfer)?;
-            came.map_err(End::Transfer)?;
+            written.map_err(ReplicaLinkError::Transfer)?;
+            came.map_err(ReplicaLinkError::Transfer)?;
             let checked = full_sync::check(follower.service, &path).await;
             checked.map_err(|error| unloadable(&error, "disk"))?;
         }
@@ -115,7 +120,7 @@ impl Link<'_> {
         wire: &mut Wire,
         coming: Coming,
         stopped: watch::Receiver<bool>,
-    ) -> Result<(), End> {
+    ) -> Result<(), ReplicaLinkError> {
         let config = self.config();
         let source = (wire, stopped);
         let renewed = match coming.way {
@@ -136,7 +141,7 @@ impl Link<'_> {
         }
         self.file_again(&config).await;
         match renewed {
-            Err(_) if *self.stopped.borrow() => Err(End::Stopped),
+            Err(_) if *self.stopped.borrow() => Err(ReplicaLinkError::Stopped),
             renewed => renewed.map(drop),
         }
     }
@@ -168,9 +173,9 @@ impl Link<'_> {
 
     async fn renew_from_file(
         &self,
-        (wire, stopped): Source<'_>,
+        (wire, stopped): SnapshotConnection<'_>,
         config: &Config,
-    ) -> Result<Loaded, End> {
+    ) -> Result<Loaded, ReplicaLinkError> {
         let service = self.follower.service;
         let path: PathBuf = lossless::path_of(&config.dbfilename);
         self.leave_stream(config).await;
@@ -193,10 +198,10 @@ impl Link<'_> {
 
     async fn renew_straight(
         &self,
-        source: Source<'_>,
-        extent: Extent,
+        source: SnapshotConnection<'_>,
+        extent: SnapshotFraming,
         config: &Config,
-    ) -> Result<Loaded, End> {
+    ) -> Result<Loaded, ReplicaLinkError> {
         self.leave_stream(config).await;
         self.flush().await;
         let (service, stopped) = (self.follower.service, source.1.clone());
@@ -207,13 +212,13 @@ impl Link<'_> {
 
     async fn renew_aside(
         &self,
-        source: Source<'_>,
-        (extent, is_served): (Extent, bool),
+        source: SnapshotConnection<'_>,
+        (extent, is_served): (SnapshotFraming, bool),
         config: &Config,
-    ) -> Result<Loaded, End> {
+    ) -> Result<Loaded, ReplicaLinkError> {
         let (service, stopped) = (self.follower.service, source.1.clone());
         tracing::info!("MASTER <-> REPLICA sync: Loading DB in memory");
-        let aside = Aside::new(service);
+        let aside = StagedDataset::new(service);
         let intake = aside.intake(service, extent.length(), stopped, is_served);
         let mut loaded = match self.take_in(source, extent, intake).await {
             Ok(loaded) => loaded,
@@ -233,8 +238,8 @@ impl Link<'_> {
     /// Loads a snapshot as it arrives.
     async fn take_in(
         &self,
-        (wire, stopped): Source<'_>,
-        extent: Extent,
+        (wire, stopped): SnapshotConnection<'_>,
+        extent: SnapshotFraming,
         intake: io::Result<full_sync::Intake<Result<Loaded, LoadError>>>,
     ) -> Result<Loaded, LoadError> {
         let follower = self.follower;
@@ -254,7 +259,7 @@ impl Link<'_> {
         &self,
         loaded: Result<Loaded, LoadError>,
         from: &str,
-    ) -> Result<Loaded, End> {
+    ) -> Result<Loaded, ReplicaLinkError> {
         let service = self.follower.service;
         match loaded {
             Ok(loaded) => Ok(loaded),
@@ -267,7 +272,7 @@ impl Link<'_> {
     }
 }
 
-fn unloadable(error: &LoadError, from: &str) -> End {
+fn unloadable(error: &LoadError, from: &str) -> ReplicaLinkError {
     error.report();
-    End::Unloadable(from.to_owned())
+    ReplicaLinkError::Unloadable(from.to_owned())
 }

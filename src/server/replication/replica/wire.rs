@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 
-use crate::net::stream::Stream;
+use crate::net::stream::ClientSocket;
 use crate::tls::contexts::Contexts;
 use crate::tls::handshake;
 use basalt_core::resp::answer::Answer;
@@ -31,7 +31,7 @@ pub(super) type Patience<'p> = &'p (dyn Fn() -> Duration + Send + Sync);
 
 /// A connection to a primary, with received data not taken yet.
 pub(super) struct Wire {
-    stream: Stream,
+    stream: ClientSocket,
     addresses: (SocketAddr, SocketAddr),
     /// TLS contexts, if the connection is encrypted.
     tls: Option<Arc<Contexts>>,
@@ -57,11 +57,11 @@ impl Wire {
         let _ = socket.set_nodelay(true);
         let addresses = (socket.peer_addr()?, socket.local_addr()?);
         let stream = match &tls {
-            None => Stream::Tcp(socket),
+            None => ClientSocket::Tcp(socket),
             Some(contexts) => {
                 let shaken = handshake::connect(socket, host, contexts);
                 let shaken = async { shaken.await.map_err(io::Error::other) };
-                Stream::Tls(Box::new(within(timeout, shaken).await?))
+                ClientSocket::Tls(Box::new(within(timeout, shaken).await?))
             }
         };
         Ok(Wire {
@@ -183,7 +183,7 @@ impl Wire {
     }
 }
 
-async fn read(stream: &mut Stream, buffer: &mut Vec<u8>) -> io::Result<usize> {
+async fn read(stream: &mut ClientSocket, buffer: &mut Vec<u8>) -> io::Result<usize> {
     if buffer.capacity() - buffer.len() < READ_BYTES / 4 {
         buffer.reserve(READ_BYTES);
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use mlua::{Function, Lua, MultiValue, Table, Value};
 
-use super::{BAD_NAME, Declared, Functions, Source, is_name, lost};
+use super::{BAD_NAME, Declared, FunctionLibrary, Functions, is_name, lost};
 use crate::script::current::RUN;
 use crate::script::errors;
 use crate::script::flags::ScriptFlags;
@@ -33,9 +33,9 @@ pub(in crate::script) fn bytes() -> usize {
 
 /// Memory of one library in all interpreters, for as long as the library exists.
 #[derive(Default)]
-pub(super) struct Compiled(AtomicUsize);
+pub(super) struct LibraryMemory(AtomicUsize);
 
-impl Compiled {
+impl LibraryMemory {
     fn add(&self, bytes: usize) {
         self.0.fetch_add(bytes, Relaxed);
         BYTES.fetch_add(bytes, Relaxed);
@@ -47,7 +47,7 @@ impl Compiled {
     }
 }
 
-impl Drop for Compiled {
+impl Drop for LibraryMemory {
     fn drop(&mut self) {
         BYTES.fetch_sub(*self.0.get_mut(), Relaxed);
     }
@@ -78,18 +78,18 @@ pub(super) fn forget_registered() {
 }
 
 /// Result of running a library's code in an interpreter.
-pub(super) struct Ran {
+pub(super) struct LibraryLoadResult {
     functions: Vec<Registered>,
     /// Approximate memory of the functions: compiling leaves more garbage than code, so the growth of the
     /// interpreter does not reveal it. Captured values do not count.
     bytes: usize,
 }
 
-impl Ran {
+impl LibraryLoadResult {
     /// Takes the registrations of the code that this thread has just run.
-    pub(super) fn take() -> Ran {
+    pub(super) fn take() -> LibraryLoadResult {
         let functions = REGISTERED.take().functions;
-        Ran {
+        LibraryLoadResult {
             bytes: functions.iter().map(|function| function.bytes).sum(),
             functions,
         }
@@ -119,7 +119,7 @@ pub(in crate::script) struct Callable {
 /// Callbacks by library and name.
 #[derive(Default)]
 pub(in crate::script) struct Libraries {
-    loaded: HashMap<u64, Loaded>,
+    loaded: HashMap<u64, LoadedLibrary>,
     /// Called names, as spelled, and the functions they resolved to at [`Libraries::version`].
     by_name: HashMap<Vec<u8>, Rc<Callable>>,
     version: u64,
@@ -129,13 +129,13 @@ pub(in crate::script) struct Libraries {
     pruned: u64,
 }
 
-struct Loaded {
-    source: Weak<Source>,
+struct LoadedLibrary {
+    source: Weak<FunctionLibrary>,
     callbacks: Vec<Rc<Callable>>,
     bytes: usize,
 }
 
-impl Drop for Loaded {
+impl Drop for LoadedLibrary {
     fn drop(&mut self) {
         if let Some(source) = self.source.upgrade() {
             source.compiled.remove(self.bytes);
@@ -151,7 +151,7 @@ impl Libraries {
     }
 
     /// True if the code of a library was run.
-    pub(super) fn has(&self, source: &Source) -> bool {
+    pub(super) fn has(&self, source: &FunctionLibrary) -> bool {
         self.loaded.contains_key(&source.id)
     }
 
@@ -160,7 +160,7 @@ impl Libraries {
     pub(super) fn learn(
         &mut self,
         name: &[u8],
-        source: &Source,
+        source: &FunctionLibrary,
         declared: &str,
     ) -> Option<Rc<Callable>> {
         let mut callbacks = self.loaded.get(&source.id)?.callbacks.iter();
@@ -173,7 +173,7 @@ impl Libraries {
     }
 
     /// Stores the result of running a library's code.
-    pub(super) fn keep(&mut self, source: &Arc<Source>, ran: Ran) {
+    pub(super) fn keep(&mut self, source: &Arc<FunctionLibrary>, ran: LibraryLoadResult) {
         let callbacks = ran.functions.into_iter().map(|function| {
             Rc::new(Callable {
                 name: function.declared.name,
@@ -182,7 +182,7 @@ impl Libraries {
             })
         });
         source.compiled.add(ran.bytes);
-        let loaded = Loaded {
+        let loaded = LoadedLibrary {
             source: Arc::downgrade(source),
             callbacks: callbacks.collect(),
             bytes: ran.bytes,

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mlua::Value;
 
-use super::compiled::{self, Callable, Compiled, Ran};
-use super::{Functions, IDS, Source};
+use super::compiled::{self, Callable, LibraryLoadResult, LibraryMemory};
+use super::{FunctionLibrary, Functions, IDS};
 use crate::script::current::RUN;
 use crate::script::errors;
 use crate::script::vm::{self, Vm};
@@ -17,26 +17,26 @@ use crate::telemetry::clock::Ticks;
 use basalt_commands::command::error::{CommandError, shown};
 
 /// A library whose code was run, and the result in the interpreter.
-pub(super) struct Made {
-    pub(super) source: Arc<Source>,
-    ran: Ran,
+pub(super) struct EvaluatedLibrary {
+    pub(super) source: Arc<FunctionLibrary>,
+    ran: LibraryLoadResult,
 }
 
-impl Made {
+impl EvaluatedLibrary {
     /// Runs the code of a library in this thread's interpreter. This takes some time: no lock is held.
     pub(super) fn new(
         functions: &Functions,
         name: String,
         code: &[u8],
         code_start: usize,
-    ) -> Result<Made, CommandError> {
-        let mut source = Source {
+    ) -> Result<EvaluatedLibrary, CommandError> {
+        let mut source = FunctionLibrary {
             id: IDS.fetch_add(1, Relaxed),
             name,
             code: code.to_vec(),
             code_start,
             functions: Vec::new(),
-            compiled: Compiled::default(),
+            compiled: LibraryMemory::default(),
         };
         let ran = vm::with(|vm| {
             vm.follow_functions(functions);
@@ -46,7 +46,7 @@ impl Made {
         if source.functions.is_empty() {
             return Err("ERR No functions registered".into());
         }
-        Ok(Made {
+        Ok(EvaluatedLibrary {
             source: Arc::new(source),
             ran,
         })
@@ -54,7 +54,7 @@ impl Made {
 
     /// Stores the registrations in this thread's interpreter, if that one ran the code: not if a script is running
     /// in it, nor if it was discarded since.
-    pub(super) fn keep(all_made: impl IntoIterator<Item = Made>) {
+    pub(super) fn keep(all_made: impl IntoIterator<Item = EvaluatedLibrary>) {
         vm::with_own(|vm| {
             for made in all_made {
                 vm.keep_library(&made.source, made.ran);
@@ -96,14 +96,17 @@ impl Vm {
     }
 
     /// Stores the result of a library's code, if it was run in this interpreter.
-    fn keep_library(&mut self, source: &Arc<Source>, ran: Ran) {
+    fn keep_library(&mut self, source: &Arc<FunctionLibrary>, ran: LibraryLoadResult) {
         if ran.is_of(&self.lua) {
             self.libraries.keep(source, ran);
         }
     }
 
     /// Runs the code of a library; returns its registrations.
-    fn load_library(&mut self, source: &Source) -> Result<Ran, CommandError> {
+    fn load_library(
+        &mut self,
+        source: &FunctionLibrary,
+    ) -> Result<LibraryLoadResult, CommandError> {
         let code = &source.code[source.code_start..];
         let run = self
             .load(code, "@user_function", &self.library_globals)
@@ -122,7 +125,7 @@ impl Vm {
             state.loading_since.set(None);
             state.interrupted.take()
         });
-        let ran = Ran::take();
+        let ran = LibraryLoadResult::take();
         let refuse =
             |why: &str| CommandError::from(format!("ERR Error registering functions: {why}"));
         if interrupted.is_some() {

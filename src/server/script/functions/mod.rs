@@ -18,8 +18,8 @@ use std::sync::atomic::{
 
 use parking_lot::RwLock;
 
-use self::compiled::Compiled;
-use self::loading::Made;
+use self::compiled::LibraryMemory;
+use self::loading::EvaluatedLibrary;
 use super::flags::{self, ScriptFlags};
 use crate::script::memory::Texts;
 use basalt_commands::command::error::{CommandError, shown};
@@ -29,7 +29,7 @@ use basalt_commands::command::host::scripts::{
 use basalt_core::base::glob::{self, Case};
 
 /// One library.
-pub(super) struct Source {
+pub(super) struct FunctionLibrary {
     /// Unique among all libraries ever loaded.
     id: u64,
     name: String,
@@ -37,19 +37,21 @@ pub(super) struct Source {
     /// Start of the code after `#!lua name=…`.
     code_start: usize,
     functions: Vec<Declared>,
-    compiled: Compiled,
+    compiled: LibraryMemory,
 }
 
-impl Source {
+impl FunctionLibrary {
     /// Returns the memory of the library.
     fn bytes(&self) -> usize {
-        self.code.len() + size_of::<Source>() + self.functions.len() * (size_of::<Declared>() + 64)
+        self.code.len()
+            + size_of::<FunctionLibrary>()
+            + self.functions.len() * (size_of::<Declared>() + 64)
     }
 }
 
 /// The source of a library, shared with the library.
 #[derive(Clone)]
-pub struct Code(Arc<Source>);
+pub struct Code(Arc<FunctionLibrary>);
 
 impl Code {
     /// Returns the source, from `#!` on.
@@ -73,12 +75,12 @@ struct Declared {
 }
 
 /// A function, and the library that registered it.
-pub(super) struct Found {
-    source: Arc<Source>,
+pub(super) struct LibraryFunction {
+    source: Arc<FunctionLibrary>,
     at: usize,
 }
 
-impl Found {
+impl LibraryFunction {
     fn declared(&self) -> &Declared {
         &self.source.functions[self.at]
     }
@@ -91,9 +93,9 @@ impl Found {
 
 #[derive(Default)]
 struct Known {
-    libraries: BTreeMap<String, Arc<Source>>,
+    libraries: BTreeMap<String, Arc<FunctionLibrary>>,
     /// By lower-case name: the library and the index in it.
-    functions: HashMap<Vec<u8>, (Arc<Source>, usize)>,
+    functions: HashMap<Vec<u8>, (Arc<FunctionLibrary>, usize)>,
     /// Memory of the libraries.
     bytes: usize,
 }
@@ -155,14 +157,14 @@ impl Functions {
     }
 
     /// Returns the function of this name, case-insensitively.
-    pub(super) fn find(&self, name: &[u8]) -> Option<Found> {
+    pub(super) fn find(&self, name: &[u8]) -> Option<LibraryFunction> {
         let known = self.known.read();
         let found = match known.functions.get(name) {
             Some(found) => found,
             None => known.functions.get(&name.to_ascii_lowercase())?,
         };
         let (source, at) = found;
-        Some(Found {
+        Some(LibraryFunction {
             source: Arc::clone(source),
             at: *at,
         })
@@ -205,7 +207,7 @@ impl Functions {
         let (name, code_start) = head(code)?;
         // Checked before the code is run, as in Redis, and again under the lock.
         self.known.read().check(&name, may_replace)?;
-        let made = Made::new(self, name.clone(), code, code_start)?;
+        let made = EvaluatedLibrary::new(self, name.clone(), code, code_start)?;
         let before = {
             let mut known = self.known.write();
             known.check(&name, may_replace)?;
@@ -224,7 +226,7 @@ impl Functions {
             before
         };
         drop(before);
-        Made::keep([made]);
+        EvaluatedLibrary::keep([made]);
         Ok(name)
     }
 
@@ -273,7 +275,7 @@ impl Functions {
             .libraries
             .values()
             .filter(|source| is_wanted(&source.name));
-        let view = |source: &Arc<Source>| LibraryView {
+        let view = |source: &Arc<FunctionLibrary>| LibraryView {
             name: source.name.clone(),
             code: source.code.clone(),
             functions: source.functions.iter().map(view_of).collect(),
@@ -320,7 +322,7 @@ impl Functions {
         for code in payload::read(bytes, room)? {
             let (name, code_start) = head(&code)?;
             added.check(&name, false)?;
-            let made = Made::new(self, name, &code, code_start)?;
+            let made = EvaluatedLibrary::new(self, name, &code, code_start)?;
             added.link(Arc::clone(&made.source))?;
             all_made.push(made);
         }
@@ -331,7 +333,7 @@ impl Functions {
             }
             _ => self.add(added, policy, bound, log)?,
         }
-        Made::keep(all_made);
+        EvaluatedLibrary::keep(all_made);
         Ok(())
     }
 
@@ -398,7 +400,7 @@ impl Known {
         source.map_or(0, |source| source.bytes())
     }
 
-    fn remove(&mut self, name: &str) -> Option<Arc<Source>> {
+    fn remove(&mut self, name: &str) -> Option<Arc<FunctionLibrary>> {
         let source = self.libraries.remove(name)?;
         for function in &source.functions {
             self.functions
@@ -408,7 +410,7 @@ impl Known {
         Some(source)
     }
 
-    fn link(&mut self, source: Arc<Source>) -> Result<(), CommandError> {
+    fn link(&mut self, source: Arc<FunctionLibrary>) -> Result<(), CommandError> {
         for function in &source.functions {
             let key = function.name.to_ascii_lowercase().into_bytes();
             if self.functions.contains_key(&key) {

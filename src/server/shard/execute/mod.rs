@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::blocking::{self, Waiter};
+use super::blocking::{self, BlockedRequest};
 use super::handler::{ExecutionContext, answer, append_records, begin, is_unit, learn};
 use super::permit;
 use basalt_commands::cluster::route::Presence;
@@ -18,7 +18,7 @@ use basalt_engine::record::{self, Records};
 use basalt_engine::{Engine, Now};
 
 /// Outcome of a command.
-pub enum Outcome {
+pub enum ExecutionOutcome {
     /// The command replied.
     Done {
         /// True if the reply is an error.
@@ -27,7 +27,7 @@ pub enum Outcome {
     /// The command was not run: the slot is not served here, or memory is exhausted.
     Refused,
     /// The command is blocked.
-    Blocked(Arc<Waiter>),
+    Blocked(Arc<BlockedRequest>),
     /// The command was not run: it takes too long for this thread.
     Offload,
 }
@@ -40,14 +40,14 @@ pub fn run(
     context: ExecutionContext<'_>,
     args: &Args<'_>,
     out: &mut Out,
-) -> Outcome {
+) -> ExecutionOutcome {
     if let Some(permit) = context.permit
         && let Err(redirect) = permit.still_valid(context.config, || {
             presence(&mut engines, args, (client.db, context.now))
         })
     {
         out.error(redirect.text);
-        return Outcome::Refused;
+        return ExecutionOutcome::Refused;
     }
     let may_grow = command.flags.has(Flags::DENYOOM);
     if may_grow
@@ -55,7 +55,7 @@ pub fn run(
         && let Err(full) = make_room(&mut engines, client.db, context.now)
     {
         out.error(CommandError::from(full).text().as_bytes());
-        return Outcome::Refused;
+        return ExecutionOutcome::Refused;
     }
     if command.flags.has(Flags::BLOCKING) {
         return run_blocking(command, engines, client, context, args, out);
@@ -85,8 +85,8 @@ pub fn run(
     }
     end(command, &mut engines, client, context.now);
     match leaves {
-        true => Outcome::Offload,
-        false => Outcome::Done { failed },
+        true => ExecutionOutcome::Offload,
+        false => ExecutionOutcome::Done { failed },
     }
 }
 
@@ -147,7 +147,7 @@ fn run_blocking(
     context: ExecutionContext<'_>,
     args: &Args<'_>,
     out: &mut Out,
-) -> Outcome {
+) -> ExecutionOutcome {
     let mut cx = begin(command, engines, client, context, args);
     if context.blocker.is_some() {
         cx.allow_blocking();
@@ -158,7 +158,7 @@ fn run_blocking(
     let outcome = match (wait, context.blocker) {
         (Some(wait), Some(blocker)) => {
             engines.look_at_each(|engine| learn(engine, client));
-            let waiter = Waiter::new(
+            let waiter = BlockedRequest::new(
                 blocker,
                 command,
                 args,
@@ -167,9 +167,9 @@ fn run_blocking(
                 wait,
             );
             engines.with_all(|engines| waiter.register(engines));
-            Outcome::Blocked(waiter)
+            ExecutionOutcome::Blocked(waiter)
         }
-        _ => Outcome::Done { failed },
+        _ => ExecutionOutcome::Done { failed },
     };
     if command.flags.has(Flags::DENYOOM) {
         pay(

@@ -13,13 +13,13 @@ use basalt_commands::command::context::ShardPlace;
 use basalt_commands::command::host::cluster::SlotMap;
 use basalt_commands::command::testing::{self, KeptLog};
 use basalt_commands::config::Config;
-use basalt_core::base::hash::{self, Seed};
+use basalt_core::base::hash::{self, HashSeed};
 use basalt_core::resp::reply::Protocol;
 use basalt_engine::evict::Policy;
 use basalt_engine::evict::budget::Budget;
 use basalt_engine::record::Audience;
 
-const SEED: Seed = Seed { k0: 5, k1: 6 };
+const SEED: HashSeed = HashSeed { k0: 5, k1: 6 };
 
 /// One shard with a log, and a client's context.
 struct World {
@@ -55,7 +55,7 @@ impl World {
     }
 
     /// Runs a command; returns its client's view and the outcome.
-    fn run(&mut self, line: &str) -> (ClientView, Outcome) {
+    fn run(&mut self, line: &str) -> (ClientView, ExecutionOutcome) {
         let (client, outcome, _) = self.run_admitted(line, None);
         (client, outcome)
     }
@@ -65,7 +65,7 @@ impl World {
         &mut self,
         line: &str,
         permit: Option<Permit>,
-    ) -> (ClientView, Outcome, String) {
+    ) -> (ClientView, ExecutionOutcome, String) {
         let context = ExecutionContext {
             now: self.now,
             config: &self.config,
@@ -74,7 +74,7 @@ impl World {
             may_offload: false,
             permit: permit.as_ref(),
         };
-        let (mut client, mut outcome) = (ClientView::default(), Outcome::Refused);
+        let (mut client, mut outcome) = (ClientView::default(), ExecutionOutcome::Refused);
         let mut out = Out::new(Protocol::Resp2);
         let engines = Engines::One(&mut self.engine);
         let router = Router::new(SEED, 1);
@@ -119,19 +119,19 @@ fn what_was_admitted_is_decided_again_if_its_slot_has_moved_or_is_on_the_move() 
     slots.store(Arc::new(ours));
     assert_eq!(ask("SET foo 2", admitted), format!("-MOVED {to_other}"));
     let (_, outcome, _) = world.run_admitted("SET foo 2", permit(admitted));
-    assert!(matches!(outcome, Outcome::Refused));
+    assert!(matches!(outcome, ExecutionOutcome::Refused));
 }
 
 #[test]
 fn who_is_served_logs_the_plain_command_behind_the_one_that_served_him() {
     let mut world = World::new();
     let (client, outcome) = world.run("BLPOP l other 0");
-    assert!(matches!(outcome, Outcome::Blocked(_)));
+    assert!(matches!(outcome, ExecutionOutcome::Blocked(_)));
     assert_eq!((client.log_position, world.log.texts()), (0, vec![]));
     let (pusher, _) = world.run("RPUSH l a b");
     assert_eq!(world.log.texts(), ["RPUSH l a b", "LPOP l"]);
     assert_eq!((pusher.log_position, pusher.log_seen), (1, 2));
-    let Outcome::Blocked(waiter) = outcome else {
+    let ExecutionOutcome::Blocked(waiter) = outcome else {
         unreachable!("looked at")
     };
     let served = waiter.take_reply().expect("served");

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Next;
-use crate::shard::blocking::Waiter;
-use crate::shard::execute::{self, Outcome};
+use crate::shard::blocking::BlockedRequest;
+use crate::shard::execute::{self, ExecutionOutcome};
 use crate::shard::handler::{ExecutionContext, all_of};
 use crate::shard::ownership::engines::HeldEngines;
 use crate::shard::permit::Permit;
@@ -16,11 +16,11 @@ use basalt_commands::command::owned::OwnedArgs;
 use basalt_commands::command::prepared::Prepared;
 use basalt_commands::command::{Args, Out};
 use basalt_commands::config::Config;
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_engine::Engine;
 
 /// The outcome of the job.
-pub enum Ended {
+pub enum CommandJobOutcome {
     /// The reply is written.
     Answered {
         /// True if the reply is an error.
@@ -29,7 +29,7 @@ pub enum Ended {
     /// The command did not run; the reply is the error.
     Refused,
     /// The command is blocked: there is no reply yet.
-    Blocked(Arc<Waiter>),
+    Blocked(Arc<BlockedRequest>),
     /// A visit is over, with the results gathered so far.
     Visited(Box<Gather>, CommandResult),
     /// The server is to stop; there is no reply.
@@ -55,7 +55,7 @@ pub struct CommandJob {
     /// The reply.
     pub out: Out,
     /// The outcome of the job.
-    pub ended: Ended,
+    pub ended: CommandJobOutcome,
     /// Run time in nanoseconds, excluding the wait for shards.
     pub duration_ns: u64,
 }
@@ -81,7 +81,7 @@ impl CommandJob {
             gather: None,
             client,
             out,
-            ended: Ended::Answered { failed: false },
+            ended: CommandJobOutcome::Answered { failed: false },
             duration_ns: 0,
         }
     }
@@ -122,7 +122,7 @@ impl CommandJob {
     }
 
     /// Prepares the arguments.
-    pub(super) fn prepare(&mut self, seed: Seed) {
+    pub(super) fn prepare(&mut self, seed: HashSeed) {
         if let Some(build) = self.command.builds {
             let built = build(&self.args.args(), &self.config, seed, clock::now());
             self.prepared = Some(Prepared::new(built));
@@ -148,13 +148,17 @@ impl CommandJob {
             (Some(mut gather), Run::EachShard(..) | Run::Cursor(..)) => {
                 let result =
                     execute::run_part(self.command, engines, client, context, &args, &mut gather);
-                self.ended = Ended::Visited(Box::new(gather), result);
+                self.ended = CommandJobOutcome::Visited(Box::new(gather), result);
             }
             _ => match execute::run(self.command, engines, client, context, &args, out) {
-                Outcome::Done { failed } => self.ended = Ended::Answered { failed },
-                Outcome::Refused => self.ended = Ended::Refused,
-                Outcome::Blocked(waiter) => self.ended = Ended::Blocked(waiter),
-                Outcome::Offload => next = Next::Offload,
+                ExecutionOutcome::Done { failed } => {
+                    self.ended = CommandJobOutcome::Answered { failed }
+                }
+                ExecutionOutcome::Refused => self.ended = CommandJobOutcome::Refused,
+                ExecutionOutcome::Blocked(waiter) => {
+                    self.ended = CommandJobOutcome::Blocked(waiter)
+                }
+                ExecutionOutcome::Offload => next = Next::Offload,
             },
         }
         self.duration_ns += Ticks::now().since_ns(before);
@@ -163,10 +167,12 @@ impl CommandJob {
 
     pub(super) fn turn_away(&mut self, text: &'static str) {
         match self.gather.take() {
-            Some(gather) => self.ended = Ended::Visited(Box::new(gather), Err(text.into())),
+            Some(gather) => {
+                self.ended = CommandJobOutcome::Visited(Box::new(gather), Err(text.into()))
+            }
             None => {
                 self.out.error(text);
-                self.ended = Ended::Refused;
+                self.ended = CommandJobOutcome::Refused;
             }
         }
     }

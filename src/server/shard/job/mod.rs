@@ -27,7 +27,7 @@ use self::unit::UnitJob;
 use super::ownership::engines::HeldEngines;
 use super::ownership::queued::QueuedMessage;
 use super::ownership::tokens::Offloaded;
-use super::ownership::{self, ShardList, Shards};
+use super::ownership::{self, ShardList, ShardSet};
 use super::route::Router;
 use super::{HeldShards, QueuedJob, execute};
 use crate::script::offload::OffloadPool;
@@ -58,7 +58,7 @@ impl Ticket {
 #[derive(Clone, Copy)]
 pub struct Executor {
     /// The shards.
-    pub shards: &'static Shards<Engine, Job>,
+    pub shards: &'static ShardSet<Engine, Job>,
     /// Threads for slow jobs.
     pub offload: &'static OffloadPool,
     /// Maps keys to shards.
@@ -223,7 +223,7 @@ impl Job {
     fn run_offloaded(&mut self, held: &mut HeldShards<'_>) {
         match &self.work {
             Work::Unit(_) => self.run_unit(held),
-            _ => ownership::Message::run(self, &mut held.engines()),
+            _ => ownership::ShardMessage::run(self, &mut held.engines()),
         }
     }
 }
@@ -233,7 +233,7 @@ thread_local! {
     static DEFERRED: std::cell::RefCell<Deferred> = std::cell::RefCell::default();
 }
 
-impl ownership::Message<Engine> for Job {
+impl ownership::ShardMessage<Engine> for Job {
     fn shards(&self) -> &[u16] {
         &self.route
     }

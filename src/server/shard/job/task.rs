@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use super::{Job, Ticket};
 use crate::shard::QueuedJob;
 use crate::shard::Shards;
-use crate::shard::blocking::Waiter;
+use crate::shard::blocking::BlockedRequest;
 use basalt_engine::watching::Watched;
 use basalt_engine::{Engine, Now, waiting};
 
@@ -13,7 +13,7 @@ use basalt_engine::{Engine, Now, waiting};
 pub type Task = Box<dyn FnMut(&mut [&mut Engine], Now) + Send>;
 
 /// Creates a job that removes a waiter from the queues of one shard.
-pub fn forget(waiter: &Arc<Waiter>, shard: u16) -> QueuedJob {
+pub fn forget(waiter: &Arc<BlockedRequest>, shard: u16) -> QueuedJob {
     let waiter = Arc::clone(waiter);
     Job::task(&[shard], move |engines, _| waiter.leave(engines))
 }
@@ -62,7 +62,8 @@ impl WaiterDispatcher {
 impl waiting::Dispatcher for WaiterDispatcher {
     fn call(&self, waiter: Arc<dyn waiting::Waiter>) {
         let shards = self.0.get().and_then(Weak::upgrade);
-        if let (Some(shards), Ok(waiter)) = (shards, waiter.into_any().downcast::<Waiter>()) {
+        if let (Some(shards), Ok(waiter)) = (shards, waiter.into_any().downcast::<BlockedRequest>())
+        {
             let route = waiter.shards();
             let serve = move |engines: &mut [&mut Engine], now| waiter.answer_call(engines, now);
             shards.submit(Job::task(&route, serve));

@@ -6,7 +6,7 @@ use super::Next;
 use crate::script::library::Library;
 use crate::shard::HeldShards;
 use crate::shard::route::Router;
-use crate::shard::unit::Unit;
+use crate::shard::unit::ExecutionUnit;
 use crate::shard::unit::context::{UnitContext, UnitOutcome};
 use crate::shard::unit::plan::UnitPlan;
 use crate::shard::unit::transaction::Transaction;
@@ -53,8 +53,8 @@ impl UnitJob {
         let started = Ticks::now();
         let running = &self.scripts.running;
         let unit = match is_offloaded {
-            true => Unit::offloaded(held, router, &self.plan, running),
-            false => Unit::inline(held, router),
+            true => ExecutionUnit::offloaded(held, router, &self.plan, running),
+            false => ExecutionUnit::inline(held, router),
         };
         let now = clock::now();
         #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Live counters, incremented from any thread.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct OwnershipCounters {
     pub(super) takes_found_held: AtomicU64,
     pub(super) queued: AtomicU64,
     pub(super) multi_shard_runs: AtomicU64,
@@ -17,7 +17,7 @@ pub(super) struct Tally {
     recent_hold_ns: AtomicU64,
 }
 
-impl Tally {
+impl OwnershipCounters {
     /// Records a hold; returns whether it is the longest recent one.
     #[inline]
     pub(super) fn note_hold_ns(&self, hold_ns: u64) -> bool {

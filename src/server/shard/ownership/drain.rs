@@ -11,11 +11,11 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::gate::Entry;
-use super::queued::{Link, QueuedMessage};
-use super::sync::{Fault, spin_loop, yield_now};
+use super::gate::AcquireOutcome;
+use super::queued::{IntrusiveLink, QueuedMessage};
+use super::sync::{InjectedFault, spin_loop, yield_now};
 use super::tokens::{HeldTokens, Offloaded};
-use super::{Message, ShardList, Shards, holds};
+use super::{ShardList, ShardMessage, ShardSet, holds};
 
 /// Attempts on a held shard by a message that has waited without tokens and now tries for its other shards.
 const SPINS: u32 = 256;
@@ -25,7 +25,7 @@ const YIELDS: u32 = if cfg!(loom) { 0 } else { 8 };
 
 /// One thread's worklist. Must be closed, inside a hold.
 pub(super) struct Drain<'s, E, M> {
-    shards: &'s Shards<E, M>,
+    shards: &'s ShardSet<E, M>,
     messages: usize,
     /// Tokens still to be released: of messages that have run, and of those that gave them up.
     loose: ShardList,
@@ -33,8 +33,8 @@ pub(super) struct Drain<'s, E, M> {
     sleepers: Vec<u16>,
 }
 
-impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
-    pub(super) fn new(shards: &'s Shards<E, M>) -> Drain<'s, E, M> {
+impl<'s, E: Send, M: ShardMessage<E>> Drain<'s, E, M> {
+    pub(super) fn new(shards: &'s ShardSet<E, M>) -> Drain<'s, E, M> {
         Drain {
             shards,
             messages: 0,
@@ -56,10 +56,10 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
     ///
     /// # Safety
     /// 1. The message is the caller's. 2. So is the token of `shard`, the first one on the message's route.
-    pub(super) unsafe fn carry_and_settle(&mut self, link: NonNull<Link>, shard: u16) {
+    pub(super) unsafe fn carry_and_settle(&mut self, link: NonNull<IntrusiveLink>, shard: u16) {
         // SAFETY: the caller's (1) and (2); `carry` says when the token is still ours.
         unsafe {
-            if self.carry(link, shard) == Token::Stays {
+            if self.carry(link, shard) == TokenDisposition::Stays {
                 self.let_go(shard);
             }
         }
@@ -80,7 +80,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
     ///
     /// # Safety
     /// The message is the caller's, with the tokens that it carries, and no longer afterwards.
-    pub(super) unsafe fn settle_message(&mut self, link: NonNull<Link>) {
+    pub(super) unsafe fn settle_message(&mut self, link: NonNull<IntrusiveLink>) {
         // SAFETY: the caller's.
         unsafe { self.ran(link) };
         self.settle_rest();
@@ -120,7 +120,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
             self.messages += 1;
             // SAFETY: `pop` (1) our token, (2) `try_release` has just returned false. `carry` (1) a popped message is
             // its popper's, (2) it queued here for this token.
-            if unsafe { self.carry(gate.pop(), shard) } == Token::Leaves {
+            if unsafe { self.carry(gate.pop(), shard) } == TokenDisposition::Leaves {
                 return;
             }
         }
@@ -131,7 +131,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
     ///
     /// # Safety
     /// 1. The message is the caller's. 2. So is the token of `shard`.
-    unsafe fn carry(&mut self, link: NonNull<Link>, shard: u16) -> Token {
+    unsafe fn carry(&mut self, link: NonNull<IntrusiveLink>, shard: u16) -> TokenDisposition {
         // SAFETY: (1); the reference is not used after the message moves on.
         let queued = unsafe { QueuedMessage::<M>::borrow(link) };
         let is_simple = !queued.message.is_extendable() && !queued.message.is_offloaded();
@@ -141,7 +141,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
             holds::while_running(|| queued.message.run(&mut engines));
             // SAFETY: ours, out of every list.
             unsafe { self.defer_finish(link) };
-            return Token::Stays;
+            return TokenDisposition::Stays;
         }
         // SAFETY: the caller's (1) and (2).
         unsafe {
@@ -150,14 +150,14 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
                 false => self.travel(link, shard),
             }
         }
-        Token::Leaves
+        TokenDisposition::Leaves
     }
 
     /// Carries a message from shard to shard, upward, until it runs or has to queue.
     ///
     /// # Safety
     /// 1. The message is the caller's. 2. So is the token of `shard`, the next one on the message's route.
-    unsafe fn travel(&mut self, link: NonNull<Link>, mut shard: u16) {
+    unsafe fn travel(&mut self, link: NonNull<IntrusiveLink>, mut shard: u16) {
         loop {
             // SAFETY: (1); borrowed anew, for the message may have been published and not left.
             let queued = unsafe { QueuedMessage::<M>::borrow(link) };
@@ -170,7 +170,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
                 next > shard,
                 "the shards of a message are ascending and stay the same"
             );
-            if self.shards.gates[shard as usize].has(Fault::ForgetsTokens) {
+            if self.shards.gates[shard as usize].has(InjectedFault::ForgetsTokens) {
                 // SAFETY: wrong, as it is meant to be: only a model comes here.
                 let _ = unsafe { self.shards.gates[shard as usize].try_release() };
             }
@@ -178,13 +178,13 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
             let heeds_long = !queued.insists();
             // SAFETY: (1) live and in no queue; (2) we leave at once if it was queued.
             match unsafe { self.shards.gates[next as usize].take_or_push(link, heeds_long) } {
-                Entry::Taken => shard = next,
-                Entry::Queued => {
+                AcquireOutcome::Taken => shard = next,
+                AcquireOutcome::Queued => {
                     self.shards.tally(next).queued.fetch_add(1, Relaxed);
                     return;
                 }
                 // SAFETY: (1).
-                Entry::HeldLong => return unsafe { self.wait_without_tokens(link, next) },
+                AcquireOutcome::HeldLong => return unsafe { self.wait_without_tokens(link, next) },
             }
         }
         // SAFETY: (1), with all its tokens.
@@ -195,17 +195,17 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
     ///
     /// # Safety
     /// The message is the caller's, with the tokens that it carries.
-    unsafe fn wait_without_tokens(&mut self, link: NonNull<Link>, shard: u16) {
+    unsafe fn wait_without_tokens(&mut self, link: NonNull<IntrusiveLink>, shard: u16) {
         // SAFETY: the caller's.
         let queued = unsafe { QueuedMessage::<M>::borrow(link) };
         self.set_loose(&mut queued.tokens);
         queued.waits_without_tokens = true;
         // SAFETY: (1) live and in no queue; (2) not touched any more if it was queued.
         match unsafe { self.shards.gates[shard as usize].take_or_push(link, false) } {
-            Entry::Queued => {
+            AcquireOutcome::Queued => {
                 self.shards.tally(shard).queued.fetch_add(1, Relaxed);
             }
-            Entry::Taken | Entry::HeldLong => {
+            AcquireOutcome::Taken | AcquireOutcome::HeldLong => {
                 // SAFETY: the message is ours still, and so is the token.
                 unsafe {
                     QueuedMessage::<M>::borrow(link).waits_without_tokens = false;
@@ -220,7 +220,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
     ///
     /// # Safety
     /// 1. The message is the caller's, and carries no tokens. 2. So is the token of `shard`, one on its route.
-    unsafe fn take_rest(&mut self, link: NonNull<Link>, shard: u16) {
+    unsafe fn take_rest(&mut self, link: NonNull<IntrusiveLink>, shard: u16) {
         // SAFETY: (1).
         let queued = unsafe { QueuedMessage::<M>::borrow(link) };
         for &other in queued.message.shards() {
@@ -235,8 +235,8 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
                 return match unsafe { self.shards.gates[first as usize].take_or_push(link, false) }
                 {
                     // SAFETY: the message is ours still, and so is the token.
-                    Entry::Taken => unsafe { self.travel(link, first) },
-                    Entry::Queued | Entry::HeldLong => {}
+                    AcquireOutcome::Taken => unsafe { self.travel(link, first) },
+                    AcquireOutcome::Queued | AcquireOutcome::HeldLong => {}
                 };
             }
             queued.tokens.push(other);
@@ -263,7 +263,8 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
     }
 
     fn set_loose(&mut self, tokens: &mut ShardList) {
-        let forgets = |&token: &u16| self.shards.gates[token as usize].has(Fault::ForgetsLoose);
+        let forgets =
+            |&token: &u16| self.shards.gates[token as usize].has(InjectedFault::ForgetsLoose);
         if !tokens.iter().any(forgets) {
             self.loose.append(tokens);
         }
@@ -274,7 +275,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
     ///
     /// # Safety
     /// The message is the caller's, with all its tokens.
-    unsafe fn run(&mut self, link: NonNull<Link>) {
+    unsafe fn run(&mut self, link: NonNull<IntrusiveLink>) {
         // SAFETY: the caller's.
         let QueuedMessage {
             tokens, message, ..
@@ -311,7 +312,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
     ///
     /// # Safety
     /// The message is the caller's, with the tokens that it carries, and no longer afterwards.
-    unsafe fn ran(&mut self, link: NonNull<Link>) {
+    unsafe fn ran(&mut self, link: NonNull<IntrusiveLink>) {
         // SAFETY: the caller's.
         let queued = unsafe { QueuedMessage::<M>::borrow(link) };
         self.loose.append(&mut queued.tokens);
@@ -321,28 +322,28 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
 
     /// # Safety
     /// The message is the caller's, and no longer afterwards.
-    unsafe fn defer_finish(&mut self, link: NonNull<Link>) {
+    unsafe fn defer_finish(&mut self, link: NonNull<IntrusiveLink>) {
         // SAFETY: (1) the caller's; (2) a message of `M`; (3) drains live inside holds.
         unsafe { holds::defer(link, finish::<E, M>) };
     }
 }
 /// Whether a shard's token stays after a message got it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Token {
+enum TokenDisposition {
     Stays,
     Leaves,
 }
 
 /// # Safety
 /// As [`QueuedMessage::from_link`].
-unsafe fn finish<E, M: Message<E>>(link: NonNull<Link>) {
+unsafe fn finish<E, M: ShardMessage<E>>(link: NonNull<IntrusiveLink>) {
     // SAFETY: the caller's.
     M::finish(unsafe { QueuedMessage::<M>::from_link(link) });
 }
 
 /// # Safety
 /// As [`QueuedMessage::from_link`].
-unsafe fn offload<E, M: Message<E>>(link: NonNull<Link>) {
+unsafe fn offload<E, M: ShardMessage<E>>(link: NonNull<IntrusiveLink>) {
     // SAFETY: the caller's.
     M::offload(Offloaded::new(unsafe {
         QueuedMessage::<M>::from_link(link)

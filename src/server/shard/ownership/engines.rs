@@ -12,11 +12,11 @@ use std::marker::PhantomData;
 
 use crossbeam::utils::CachePadded;
 
-use super::gate::Gate;
+use super::gate::ShardGate;
 
 /// The engines of one or more shards whose tokens are all held, for as long as the view lives.
 pub struct HeldEngines<'a, E> {
-    gates: &'a [CachePadded<Gate<E>>],
+    gates: &'a [CachePadded<ShardGate<E>>],
     /// Ascending, without duplicates, all in range.
     shards: &'a [u16],
     engines: PhantomData<&'a mut E>,
@@ -28,7 +28,7 @@ impl<'a, E> HeldEngines<'a, E> {
     ///    duplicates and each is in range of `gates`.
     #[inline(always)]
     pub(super) unsafe fn new(
-        gates: &'a [CachePadded<Gate<E>>],
+        gates: &'a [CachePadded<ShardGate<E>>],
         shards: &'a [u16],
     ) -> HeldEngines<'a, E> {
         HeldEngines {

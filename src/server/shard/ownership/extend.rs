@@ -9,18 +9,18 @@ use super::drain::Drain;
 use super::engines::HeldEngines;
 use super::queued::QueuedMessage;
 use super::tokens::{HeldTokens, Offloaded};
-use super::{Message, ShardList, Shards, holds, is_route};
+use super::{ShardList, ShardMessage, ShardSet, holds, is_route};
 
 /// The tokens of some shards, which can take more. Dropping it runs the messages queued meanwhile, as for
 /// [`super::ShardGuard`].
 #[must_use = "dropping it lets go of the shards"]
-pub struct ExtendableGuard<'s, E: Send, M: Message<E>> {
-    shards: &'s Shards<E, M>,
+pub struct ExtendableGuard<'s, E: Send, M: ShardMessage<E>> {
+    shards: &'s ShardSet<E, M>,
     tokens: ShardList,
     not_send: PhantomData<*mut E>,
 }
 
-impl<E: Send, M: Message<E>> ExtendableGuard<'_, E, M> {
+impl<E: Send, M: ShardMessage<E>> ExtendableGuard<'_, E, M> {
     /// Returns the held shards, ascending.
     pub fn shards(&self) -> &[u16] {
         &self.tokens
@@ -40,7 +40,7 @@ impl<E: Send, M: Message<E>> ExtendableGuard<'_, E, M> {
     }
 }
 
-impl<E: Send, M: Message<E>> Drop for ExtendableGuard<'_, E, M> {
+impl<E: Send, M: ShardMessage<E>> Drop for ExtendableGuard<'_, E, M> {
     fn drop(&mut self) {
         if holds::unwinds() {
             return;
@@ -51,7 +51,7 @@ impl<E: Send, M: Message<E>> Drop for ExtendableGuard<'_, E, M> {
     }
 }
 
-impl<E: Send, M: Message<E>> Shards<E, M> {
+impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
     /// Takes some shards (ascending, no duplicates; possibly none) without waiting, or returns `None` if any is held;
     /// more can be tried for.
     pub fn try_take_all(&self, shards: &[u16]) -> Option<ExtendableGuard<'_, E, M>> {
@@ -89,7 +89,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
             queued.home == ptr::from_ref(self).addr(),
             "a message comes back to the shards that it left"
         );
-        let hold = holds::Hold::new();
+        let hold = holds::TokenHoldGuard::new();
         let QueuedMessage {
             tokens, message, ..
         } = &mut *queued;

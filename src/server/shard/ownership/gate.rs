@@ -10,8 +10,8 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::queued::Link;
-use super::sync::{AtomicPtr, Fault, UnsafeCell};
+use super::queued::IntrusiveLink;
+use super::sync::{AtomicPtr, InjectedFault, UnsafeCell};
 
 /// Bit 0 of the word; links are aligned, so their addresses leave it clear.
 const HELD: usize = 1;
@@ -23,35 +23,35 @@ const LONG: usize = 2;
 const FLAGS: usize = HELD | LONG;
 
 /// The word of a held shard with nothing queued. An address without provenance: it is compared, never followed.
-const HELD_ALONE: *mut Link = ptr::without_provenance_mut(HELD);
+const HELD_ALONE: *mut IntrusiveLink = ptr::without_provenance_mut(HELD);
 
 /// The word, the data that the token protects, and the one counter that every take raises, on one line pair.
 ///
 /// The word is null (free, and then nothing is queued), or `newest queued link | HELD`, with `LONG` if the holder set
 /// it. Only the holder sets and clears `LONG`, and clears it before the release.
 #[repr(C)]
-pub(super) struct Gate<E> {
-    word: AtomicPtr<Link>,
+pub(super) struct ShardGate<E> {
+    word: AtomicPtr<IntrusiveLink>,
     /// Oldest first: the part of a list taken from the word that has not run yet.
-    backlog: UnsafeCell<*mut Link>,
+    backlog: UnsafeCell<*mut IntrusiveLink>,
     /// Raised under the token by a plain load and store; read by anyone.
     takes: AtomicU64,
     /// std's cell also under loom: there the engines detect races themselves.
     engine: std::cell::UnsafeCell<E>,
     #[cfg(loom)]
-    fault: Fault,
+    fault: InjectedFault,
 }
 
 // SAFETY: the word is atomic; `backlog` and `engine` are only touched with the token, which one thread has at a time
 // and which passes from one to the next by release and acquire (see each step). Links are owned by the queue they are
 // in.
-unsafe impl<E: Send> Send for Gate<E> {}
+unsafe impl<E: Send> Send for ShardGate<E> {}
 // SAFETY: as above.
-unsafe impl<E: Send> Sync for Gate<E> {}
+unsafe impl<E: Send> Sync for ShardGate<E> {}
 
 /// Outcome of "take it or queue".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum AcquireOutcome {
     /// The token is the caller's, and so is the link still.
     Taken,
     /// The link belongs to the holder now.
@@ -60,10 +60,10 @@ pub(super) enum Entry {
     HeldLong,
 }
 
-impl<E> Gate<E> {
-    pub(super) fn new(engine: E, fault: Fault) -> Gate<E> {
+impl<E> ShardGate<E> {
+    pub(super) fn new(engine: E, fault: InjectedFault) -> ShardGate<E> {
         let _ = fault;
-        Gate {
+        ShardGate {
             word: AtomicPtr::new(ptr::null_mut()),
             backlog: UnsafeCell::new(ptr::null_mut()),
             takes: AtomicU64::new(0),
@@ -74,13 +74,13 @@ impl<E> Gate<E> {
     }
 
     #[cfg(loom)]
-    pub(super) fn has(&self, fault: Fault) -> bool {
+    pub(super) fn has(&self, fault: InjectedFault) -> bool {
         self.fault == fault
     }
 
     #[cfg(not(loom))]
     #[inline(always)]
-    pub(super) const fn has(&self, _fault: Fault) -> bool {
+    pub(super) const fn has(&self, _fault: InjectedFault) -> bool {
         false
     }
 
@@ -103,7 +103,7 @@ impl<E> Gate<E> {
     /// Takes the token if it is free. One CAS, without a prior load: the line is needed for writing anyway.
     #[inline]
     pub(super) fn try_take(&self) -> bool {
-        if self.has(Fault::TakesInTwoSteps) {
+        if self.has(InjectedFault::TakesInTwoSteps) {
             if !self.seems_free() {
                 return false;
             }
@@ -128,8 +128,12 @@ impl<E> Gate<E> {
     /// # Safety
     /// 1. `link` points to a live message that is in no queue. 2. After `Queued` the caller does not touch it again.
     #[inline]
-    pub(super) unsafe fn take_or_push(&self, link: NonNull<Link>, heeds_long: bool) -> Entry {
-        let mut word: *mut Link = ptr::null_mut();
+    pub(super) unsafe fn take_or_push(
+        &self,
+        link: NonNull<IntrusiveLink>,
+        heeds_long: bool,
+    ) -> AcquireOutcome {
+        let mut word: *mut IntrusiveLink = ptr::null_mut();
         loop {
             if word.is_null() {
                 // As in `try_take`.
@@ -139,28 +143,28 @@ impl<E> Gate<E> {
                 {
                     Ok(_) => {
                         self.count_take();
-                        return Entry::Taken;
+                        return AcquireOutcome::Taken;
                     }
                     Err(current) => word = current,
                 }
             } else {
                 let flags = word.addr() & FLAGS;
                 if heeds_long && flags & LONG != 0 {
-                    return Entry::HeldLong;
+                    return AcquireOutcome::HeldLong;
                 }
                 let newest = word.map_addr(|address| address & !FLAGS);
                 // SAFETY: (1) live; not published yet, so it is ours.
-                unsafe { Link::set_next(link, newest) };
+                unsafe { IntrusiveLink::set_next(link, newest) };
                 let pushed = link.as_ptr().map_addr(|address| address | flags);
                 // Release pairs with the Acquire swap of `pop`: the holder sees the link, the message, and whatever was
                 // done under the tokens that the message carries. Later pushes continue the release sequence.
-                let push = if self.has(Fault::PushesRelaxed) {
+                let push = if self.has(InjectedFault::PushesRelaxed) {
                     Relaxed
                 } else {
                     Release
                 };
                 match self.word.compare_exchange_weak(word, pushed, push, Relaxed) {
-                    Ok(_) => return Entry::Queued,
+                    Ok(_) => return AcquireOutcome::Queued,
                     Err(current) => word = current,
                 }
             }
@@ -177,11 +181,11 @@ impl<E> Gate<E> {
         if !unsafe { self.backlog.with(|backlog| *backlog) }.is_null() {
             return false;
         }
-        if self.has(Fault::ForgetsPending) {
+        if self.has(InjectedFault::ForgetsPending) {
             self.word.store(ptr::null_mut(), Release);
             return true;
         }
-        let release = if self.has(Fault::ReleasesRelaxed) {
+        let release = if self.has(InjectedFault::ReleasesRelaxed) {
             Relaxed
         } else {
             Release
@@ -196,7 +200,7 @@ impl<E> Gate<E> {
     ///
     /// # Safety
     /// 1. The caller has the token. 2. Something is pending: `try_release` has just returned false.
-    pub(super) unsafe fn pop(&self) -> NonNull<Link> {
+    pub(super) unsafe fn pop(&self) -> NonNull<IntrusiveLink> {
         // SAFETY: (1) the backlog belongs to the token.
         let mut oldest = unsafe { self.backlog.with(|backlog| *backlog) };
         if oldest.is_null() {
@@ -206,7 +210,7 @@ impl<E> Gate<E> {
                 .word
                 .swap(HELD_ALONE, Acquire)
                 .map_addr(|address| address & !FLAGS);
-            oldest = if self.has(Fault::RunsNewestFirst) {
+            oldest = if self.has(InjectedFault::RunsNewestFirst) {
                 newest
             } else {
                 // SAFETY: the list was published whole and is now ours alone.
@@ -217,8 +221,8 @@ impl<E> Gate<E> {
             NonNull::new(oldest).expect("a shard that could not be let go has something pending");
         // SAFETY: (1) the link and the backlog belong to the token's holder.
         unsafe {
-            let rest = Link::next(oldest);
-            let rest = if self.has(Fault::DropsBacklog) {
+            let rest = IntrusiveLink::next(oldest);
+            let rest = if self.has(InjectedFault::DropsBacklog) {
                 ptr::null_mut()
             } else {
                 rest
@@ -256,7 +260,7 @@ impl<E> Gate<E> {
     ///
     /// # Safety
     /// The caller has the token.
-    pub(super) unsafe fn take_queue(&self) -> *mut Link {
+    pub(super) unsafe fn take_queue(&self) -> *mut IntrusiveLink {
         // Only the holder, which the caller is, changes the flags.
         let flags = self.word.load(Relaxed).addr() & FLAGS;
         // Acquire as in `pop`.
@@ -273,10 +277,10 @@ impl<E> Gate<E> {
             let Some(mut last) = NonNull::new(backlog) else {
                 return newer;
             };
-            while let Some(next) = NonNull::new(Link::next(last)) {
+            while let Some(next) = NonNull::new(IntrusiveLink::next(last)) {
                 last = next;
             }
-            Link::set_next(last, newer);
+            IntrusiveLink::set_next(last, newer);
             backlog
         }
     }
@@ -286,13 +290,13 @@ impl<E> Gate<E> {
     /// # Safety
     /// 1. The caller has the token. 2. The list is what `take_queue` gave, perhaps without some, and nothing was popped
     ///    meanwhile.
-    pub(super) unsafe fn put_queue_back(&self, list: *mut Link) {
+    pub(super) unsafe fn put_queue_back(&self, list: *mut IntrusiveLink) {
         // SAFETY: (1) and (2): the backlog is the holder's, and empty.
         unsafe { self.backlog.with_mut(|backlog| *backlog = list) };
     }
 
     /// Takes all links still queued, oldest first; for the end of the shard's life.
-    pub(super) fn take_pending(&mut self) -> Vec<NonNull<Link>> {
+    pub(super) fn take_pending(&mut self) -> Vec<NonNull<IntrusiveLink>> {
         let newest = self.word.load(Relaxed).map_addr(|address| address & !FLAGS);
         let mut links = Vec::new();
         // SAFETY: `&mut self`: no other thread has the token or pushes, so both lists are ours.
@@ -302,7 +306,7 @@ impl<E> Gate<E> {
                 .with_mut(|backlog| std::mem::replace(&mut *backlog, ptr::null_mut()));
             for mut list in [backlog, reversed(newest)] {
                 while let Some(link) = NonNull::new(list) {
-                    list = Link::next(link);
+                    list = IntrusiveLink::next(link);
                     links.push(link);
                 }
             }
@@ -322,13 +326,13 @@ impl<E> Gate<E> {
 ///
 /// # Safety
 /// All links of the list are live and the caller's alone.
-unsafe fn reversed(mut list: *mut Link) -> *mut Link {
+unsafe fn reversed(mut list: *mut IntrusiveLink) -> *mut IntrusiveLink {
     let mut turned = ptr::null_mut();
     while let Some(link) = NonNull::new(list) {
         // SAFETY: the caller's promise.
         unsafe {
-            list = Link::next(link);
-            Link::set_next(link, turned);
+            list = IntrusiveLink::next(link);
+            IntrusiveLink::set_next(link, turned);
         }
         turned = link.as_ptr();
     }

@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
-use super::queued::{FinishFn, Link};
+use super::queued::{FinishFn, IntrusiveLink};
 use super::sync::{per_thread, stop_unwinding};
 
 struct ThreadHolds {
@@ -19,8 +19,8 @@ struct ThreadHolds {
     running: Cell<bool>,
     /// Does the deferred work of engines.
     settle: Cell<Option<fn()>>,
-    oldest: Cell<*mut Link>,
-    newest: Cell<*mut Link>,
+    oldest: Cell<*mut IntrusiveLink>,
+    newest: Cell<*mut IntrusiveLink>,
 }
 
 per_thread!(THREAD_HOLDS: ThreadHolds = ThreadHolds {
@@ -84,16 +84,16 @@ pub(super) fn unwinds() -> bool {
 }
 
 /// A guard over a section in which tokens are held other than by a public guard.
-pub(super) struct Hold(());
+pub(super) struct TokenHoldGuard(());
 
-impl Hold {
-    pub(super) fn new() -> Hold {
+impl TokenHoldGuard {
+    pub(super) fn new() -> TokenHoldGuard {
         enter();
-        Hold(())
+        TokenHoldGuard(())
     }
 }
 
-impl Drop for Hold {
+impl Drop for TokenHoldGuard {
     fn drop(&mut self) {
         if !unwinds() {
             leave();
@@ -117,17 +117,17 @@ pub(super) fn while_running(run: impl FnOnce()) {
 ///
 /// # Safety
 /// 1. `link` points to a live message that no other owner has. 2. `finish` is right for its type. 3. A hold is open.
-pub(super) unsafe fn defer(link: NonNull<Link>, finish: FinishFn) {
+pub(super) unsafe fn defer(link: NonNull<IntrusiveLink>, finish: FinishFn) {
     THREAD_HOLDS.with(|holds| {
         debug_assert!(holds.depth.get() > 0);
         // SAFETY: (1).
         unsafe {
-            Link::set_finish(link, finish);
-            Link::set_next(link, ptr::null_mut());
+            IntrusiveLink::set_finish(link, finish);
+            IntrusiveLink::set_next(link, ptr::null_mut());
         }
         match NonNull::new(holds.newest.replace(link.as_ptr())) {
             // SAFETY: messages in this list are this thread's.
-            Some(newest) => unsafe { Link::set_next(newest, link.as_ptr()) },
+            Some(newest) => unsafe { IntrusiveLink::set_next(newest, link.as_ptr()) },
             None => holds.oldest.set(link.as_ptr()),
         }
     });
@@ -156,17 +156,17 @@ fn finish_all() {
             return;
         };
         // SAFETY: messages in this list are this thread's; `pop` has taken this one out.
-        let finish = unsafe { Link::finish(link) };
+        let finish = unsafe { IntrusiveLink::finish(link) };
         let finish = finish.expect("a deferred message knows how to finish");
         // SAFETY: set together with the message by `defer`, clauses 1 and 2.
         unsafe { finish(link) };
     }
 }
 
-fn pop(holds: &ThreadHolds) -> Option<NonNull<Link>> {
+fn pop(holds: &ThreadHolds) -> Option<NonNull<IntrusiveLink>> {
     let link = NonNull::new(holds.oldest.get())?;
     // SAFETY: messages in this list are this thread's.
-    let next = unsafe { Link::next(link) };
+    let next = unsafe { IntrusiveLink::next(link) };
     holds.oldest.set(next);
     if next.is_null() {
         holds.newest.set(ptr::null_mut());

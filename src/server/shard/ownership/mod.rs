@@ -26,7 +26,7 @@
 //!   with tokens again and waits wherever it has to, so that it cannot starve.
 //! - **HeldTokens**: running code may try for more shards, never wait for them ([`extend`]).
 //! - **End of a hold**: each time before a token is released, the engine's deferred work moves to the thread
-//!   ([`Message::collect`]), and is done when the thread holds no token at all ([`Message::settle`]). There is no other
+//!   ([`ShardMessage::collect`]), and is done when the thread holds no token at all ([`ShardMessage::settle`]). There is no other
 //!   way to release a token.
 //!
 //! Example: A holds shard 2. B submits a message for 1 and 2: it takes 1, finds 2 held, queues the message there, and
@@ -46,7 +46,7 @@
 //!
 //! Limits: exclusive tokens serialise reads too; a thread that is descheduled while it holds the token keeps the shard
 //! for its time slice (others queue meanwhile, they do not block); and a travelling message holds its earlier shards
-//! while it waits for a later one, so callers should try [`Shards::try_take_all`] a few times first.
+//! while it waits for a later one, so callers should try [`ShardSet::try_take_all`] a few times first.
 #![expect(
     unsafe_code,
     reason = "the token stands in for a lock around each engine"
@@ -75,12 +75,12 @@ use std::task::{Poll, Waker};
 
 use crossbeam::utils::CachePadded;
 
-use self::counters::{Counters, Tally};
+use self::counters::{Counters, OwnershipCounters};
 use self::drain::Drain;
 use self::engines::HeldEngines;
-use self::gate::{Entry, Gate};
-use self::queued::{Link, QueuedMessage};
-use self::sync::{AtomicBool, AtomicWaker, Fault, spin_loop};
+use self::gate::{AcquireOutcome, ShardGate};
+use self::queued::{IntrusiveLink, QueuedMessage};
+use self::sync::{AtomicBool, AtomicWaker, InjectedFault, spin_loop};
 use self::tokens::{HeldTokens, Offloaded};
 
 /// Maximum number of messages that a holder runs for others before the shard's worker gets the rest.
@@ -95,7 +95,7 @@ pub const SHARDS_MAX: usize = 1 << 16;
 /// A command that may have to queue, or to travel over several shards.
 ///
 /// A message owns all it needs: its requester may be gone when it runs.
-pub trait Message<E>: Send + Sized + 'static {
+pub trait ShardMessage<E>: Send + Sized + 'static {
     /// Returns the shards it needs: ascending, without duplicates, at least one (except for an offloaded message), and
     /// the same on each call.
     fn shards(&self) -> &[u16];
@@ -118,13 +118,13 @@ pub trait Message<E>: Send + Sized + 'static {
     /// Does the deferred work collected on this thread, which holds no token. May submit.
     fn settle() {}
 
-    /// Returns whether it may need more shards, and therefore runs by [`Message::run_extendable`]. The same on each
+    /// Returns whether it may need more shards, and therefore runs by [`ShardMessage::run_extendable`]. The same on each
     /// call.
     fn is_extendable(&self) -> bool {
         false
     }
 
-    /// Runs as [`Message::run`], and may try for more shards.
+    /// Runs as [`ShardMessage::run`], and may try for more shards.
     fn run_extendable(&mut self, held: &mut HeldTokens<'_, E, Self>) {
         let _ = held;
         unreachable!("a message that reaches says how");
@@ -136,7 +136,7 @@ pub trait Message<E>: Send + Sized + 'static {
         false
     }
 
-    /// Hands an offloaded message to a thread that will [`Shards::resume`] it. No token is on this thread.
+    /// Hands an offloaded message to a thread that will [`ShardSet::resume`] it. No token is on this thread.
     fn offload(offloaded: Offloaded<Self>) {
         drop(offloaded);
         unreachable!("a message that is offloaded says how");
@@ -149,43 +149,43 @@ pub fn is_holding() -> bool {
 }
 
 /// A fixed set of shards, each an engine behind its token.
-pub struct Shards<E, M> {
-    gates: Box<[CachePadded<Gate<E>>]>,
-    sides: Box<[CachePadded<Side>]>,
+pub struct ShardSet<E, M> {
+    gates: Box<[CachePadded<ShardGate<E>>]>,
+    sides: Box<[CachePadded<ShardSideState>]>,
     drain_max: usize,
     messages: PhantomData<fn(M) -> M>,
 }
 
 /// State of a shard that its token does not protect, on a separate cache line.
-struct Side {
+struct ShardSideState {
     /// True while the worker has the token: set by the holder that hands it over, cleared by the worker that picks it
     /// up.
     handed: AtomicBool,
     worker: AtomicWaker,
-    tally: Tally,
+    tally: OwnershipCounters,
 }
 
-impl<E: Send, M: Message<E>> Shards<E, M> {
+impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
     /// Creates one shard per engine, all free.
-    pub fn new(engines: Vec<E>) -> Shards<E, M> {
-        Shards::with(engines, DRAIN_MESSAGES_MAX, Fault::None)
+    pub fn new(engines: Vec<E>) -> ShardSet<E, M> {
+        ShardSet::with(engines, DRAIN_MESSAGES_MAX, InjectedFault::None)
     }
 
-    fn with(engines: Vec<E>, drain_max: usize, fault: Fault) -> Shards<E, M> {
+    fn with(engines: Vec<E>, drain_max: usize, fault: InjectedFault) -> ShardSet<E, M> {
         assert!(
             (1..=SHARDS_MAX).contains(&engines.len()),
             "1 to {SHARDS_MAX} shards"
         );
-        let side = || Side {
+        let side = || ShardSideState {
             handed: AtomicBool::new(false),
             worker: AtomicWaker::new(),
-            tally: Tally::default(),
+            tally: OwnershipCounters::default(),
         };
-        Shards {
+        ShardSet {
             sides: engines.iter().map(|_| CachePadded::new(side())).collect(),
             gates: engines
                 .into_iter()
-                .map(|e| CachePadded::new(Gate::new(e, fault)))
+                .map(|e| CachePadded::new(ShardGate::new(e, fault)))
                 .collect(),
             drain_max,
             messages: PhantomData,
@@ -258,14 +258,14 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
             "a message at rest carries no tokens"
         );
         let first = route[0];
-        let hold = holds::Hold::new();
+        let hold = holds::TokenHoldGuard::new();
         let link = queued.into_link();
         // SAFETY: (1) just made from a box, hence live and in no queue; (2) used below only if it was not queued.
         match unsafe { self.gates[first as usize].take_or_push(link, false) } {
-            Entry::Queued | Entry::HeldLong => {
+            AcquireOutcome::Queued | AcquireOutcome::HeldLong => {
                 self.tally(first).queued.fetch_add(1, Relaxed);
             }
-            Entry::Taken => {
+            AcquireOutcome::Taken => {
                 let mut drain = Drain::new(self);
                 // SAFETY: (1) and (2) the message and the token of its first shard are ours.
                 unsafe { drain.carry_and_settle(link, first) };
@@ -280,7 +280,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     /// worker task can do other things or yield between rounds. For one task per shard.
     pub fn poll_worker(&self, shard: u16, waker: &Waker) -> Poll<Round> {
         let side = &self.sides[shard as usize];
-        let late = self.gates[shard as usize].has(Fault::RegistersTooLate);
+        let late = self.gates[shard as usize].has(InjectedFault::RegistersTooLate);
         if !side.pick_up() {
             // Register, then check again: a token handed over before the second check is seen by it, one handed over
             // later finds the waker. `AtomicWaker` orders the two.
@@ -289,7 +289,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
                 return Poll::Pending;
             }
         }
-        let hold = holds::Hold::new();
+        let hold = holds::TokenHoldGuard::new();
         let mut drain = Drain::new(self);
         // SAFETY: the token was handed to us.
         unsafe { drain.settle(shard) };
@@ -329,7 +329,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         self.gates[shard as usize].seems_free()
     }
 
-    fn tally(&self, shard: u16) -> &Tally {
+    fn tally(&self, shard: u16) -> &OwnershipCounters {
         &self.sides[shard as usize].tally
     }
 
@@ -382,7 +382,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
                     loose.append(&mut queued.tokens);
                     queued.waits_without_tokens = true;
                 }
-                next = NonNull::new(Link::next(link));
+                next = NonNull::new(IntrusiveLink::next(link));
             }
             gate.put_queue_back(list);
         }
@@ -392,13 +392,13 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     fn hand_to_worker(&self, shard: u16) {
         self.tally(shard).worker_handovers.fetch_add(1, Relaxed);
         // Release pairs with the Acquire of `pick_up`: the token's state moves with the flag.
-        let relaxed = self.gates[shard as usize].has(Fault::HandsOverRelaxed);
+        let relaxed = self.gates[shard as usize].has(InjectedFault::HandsOverRelaxed);
         let release = if relaxed { Relaxed } else { Release };
         self.sides[shard as usize].handed.store(true, release);
     }
 
     fn wake_worker(&self, shard: u16) {
-        if !self.gates[shard as usize].has(Fault::DropsWorkerWake) {
+        if !self.gates[shard as usize].has(InjectedFault::DropsWorkerWake) {
             self.sides[shard as usize].worker.wake();
         }
     }
@@ -438,7 +438,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     }
 }
 
-impl Side {
+impl ShardSideState {
     /// Returns whether a token was waiting; it is the caller's now.
     fn pick_up(&self) -> bool {
         // Acquire pairs with the Release of `hand_to_worker`. A CAS and not a swap: an idle check writes nothing (and
@@ -450,7 +450,7 @@ impl Side {
     }
 }
 
-impl<E, M> Drop for Shards<E, M> {
+impl<E, M> Drop for ShardSet<E, M> {
     fn drop(&mut self) {
         for gate in &mut self.gates {
             for link in gate.take_pending() {
@@ -472,15 +472,15 @@ pub struct Round {
 /// does) and releases it. Stays on its thread; must not be leaked, or the shard stays held and this thread finishes no
 /// messages any more.
 #[must_use = "dropping it lets go of the shard"]
-pub struct ShardGuard<'s, E: Send, M: Message<E>> {
-    shards: &'s Shards<E, M>,
+pub struct ShardGuard<'s, E: Send, M: ShardMessage<E>> {
+    shards: &'s ShardSet<E, M>,
     shard: u16,
     not_send: PhantomData<*mut E>,
 }
 
-impl<'s, E: Send, M: Message<E>> ShardGuard<'s, E, M> {
+impl<'s, E: Send, M: ShardMessage<E>> ShardGuard<'s, E, M> {
     #[inline(always)]
-    fn new(shards: &'s Shards<E, M>, shard: u16) -> ShardGuard<'s, E, M> {
+    fn new(shards: &'s ShardSet<E, M>, shard: u16) -> ShardGuard<'s, E, M> {
         holds::enter();
         ShardGuard {
             shards,
@@ -503,7 +503,7 @@ impl<'s, E: Send, M: Message<E>> ShardGuard<'s, E, M> {
     }
 }
 
-impl<E: Send, M: Message<E>> Deref for ShardGuard<'_, E, M> {
+impl<E: Send, M: ShardMessage<E>> Deref for ShardGuard<'_, E, M> {
     type Target = E;
     #[inline]
     fn deref(&self) -> &E {
@@ -512,7 +512,7 @@ impl<E: Send, M: Message<E>> Deref for ShardGuard<'_, E, M> {
     }
 }
 
-impl<E: Send, M: Message<E>> DerefMut for ShardGuard<'_, E, M> {
+impl<E: Send, M: ShardMessage<E>> DerefMut for ShardGuard<'_, E, M> {
     #[inline]
     fn deref_mut(&mut self) -> &mut E {
         // SAFETY: our token, and `&mut self` lets out one reference at a time.
@@ -520,7 +520,7 @@ impl<E: Send, M: Message<E>> DerefMut for ShardGuard<'_, E, M> {
     }
 }
 
-impl<E: Send, M: Message<E>> Drop for ShardGuard<'_, E, M> {
+impl<E: Send, M: ShardMessage<E>> Drop for ShardGuard<'_, E, M> {
     #[inline]
     fn drop(&mut self) {
         if holds::unwinds() {

@@ -22,9 +22,9 @@ use loom::thread;
 
 use super::engines::HeldEngines;
 use super::queued::QueuedMessage;
-use super::sync::Fault;
+use super::sync::InjectedFault;
 use super::tokens::{HeldTokens, Offloaded};
-use super::{DRAIN_MESSAGES_MAX, Message, Shards, holds};
+use super::{DRAIN_MESSAGES_MAX, ShardMessage, ShardSet, holds};
 
 /// Thread number times ten, plus a number that increases within the thread.
 type Mark = u8;
@@ -61,7 +61,7 @@ struct Job {
     offloads_to: Option<Arc<Offload>>,
 }
 
-impl Message<Marks> for Job {
+impl ShardMessage<Marks> for Job {
     fn shards(&self) -> &[u16] {
         &self.shards
     }
@@ -112,7 +112,7 @@ fn mark_some(mut engines: HeldEngines<'_, Marks>, shards: &[u16], mark: Mark) {
 /// Shared state of a model's threads.
 struct Setup {
     offload: Arc<Offload>,
-    shards: Shards<Marks, Job>,
+    shards: ShardSet<Marks, Job>,
     submitted: AtomicUsize,
     finished: Arc<AtomicUsize>,
 }
@@ -239,7 +239,7 @@ struct Model {
     drain_max: usize,
     /// `None`: exhaustive.
     preemptions: Option<usize>,
-    fault: Fault,
+    fault: InjectedFault,
     /// Shards taken by the first thread before the others start, and released after its body.
     held: &'static [u16],
     threads: &'static [Body],
@@ -251,7 +251,7 @@ const MODEL: Model = Model {
     expected: &[],
     drain_max: DRAIN_MESSAGES_MAX,
     preemptions: None,
-    fault: Fault::None,
+    fault: InjectedFault::None,
     held: &[],
     threads: &[],
     main: |_| {},
@@ -293,7 +293,7 @@ fn explore(model: Model) {
                 waiting: Mutex::new(None),
                 changed: Condvar::new(),
             }),
-            shards: Shards::with(engines.collect(), model.drain_max, model.fault),
+            shards: ShardSet::with(engines.collect(), model.drain_max, model.fault),
             submitted: AtomicUsize::new(0),
             finished: Arc::new(AtomicUsize::new(0)),
         });
@@ -338,7 +338,7 @@ fn explore(model: Model) {
 }
 
 /// Runs a negative control: the model without one step must fail, in the expected way.
-fn must_fail(fault: Fault, model: Model, how: &str) {
+fn must_fail(fault: InjectedFault, model: Model, how: &str) {
     let model = Model { fault, ..model };
     let explored = catch_unwind(AssertUnwindSafe(|| explore(model)));
     let panic = explored.expect_err("no order showed the fault");
@@ -688,53 +688,73 @@ fn two_travellers_that_meet_a_shard_held_for_long_2() {
 
 #[test]
 fn tokens_that_are_given_up_and_not_let_go_are_noticed() {
-    must_fail(Fault::ForgetsLoose, HELD_FOR_LONG, "");
+    must_fail(InjectedFault::ForgetsLoose, HELD_FOR_LONG, "");
 }
 
 #[test]
 fn a_shard_taken_on_the_way_and_not_let_go_is_noticed() {
-    must_fail(Fault::ForgetsExtension, EXTENDING, "is left held");
+    must_fail(InjectedFault::ForgetsExtension, EXTENDING, "is left held");
 }
 
 #[test]
 fn a_queue_that_is_lost_while_it_is_looked_after_is_noticed() {
-    must_fail(Fault::DropsKept, OFFLOADED.within(3), "lost or doubled");
+    must_fail(
+        InjectedFault::DropsKept,
+        OFFLOADED.within(3),
+        "lost or doubled",
+    );
 }
 
 #[test]
 fn a_release_after_an_offload_that_is_relaxed_is_noticed() {
-    must_fail(Fault::ReleasesRelaxed, OFFLOADED.within(3), "Concurrent");
+    must_fail(
+        InjectedFault::ReleasesRelaxed,
+        OFFLOADED.within(3),
+        "Concurrent",
+    );
 }
 
 #[test]
 fn a_release_that_forgets_what_is_pending_is_noticed() {
-    must_fail(Fault::ForgetsPending, TAKE_AND_RELEASE, "is left held");
+    must_fail(
+        InjectedFault::ForgetsPending,
+        TAKE_AND_RELEASE,
+        "is left held",
+    );
 }
 
 #[test]
 fn a_take_in_two_steps_is_noticed() {
-    must_fail(Fault::TakesInTwoSteps, TAKE_AND_RELEASE, "Concurrent");
+    must_fail(
+        InjectedFault::TakesInTwoSteps,
+        TAKE_AND_RELEASE,
+        "Concurrent",
+    );
 }
 
 #[test]
 fn a_relaxed_release_is_noticed() {
-    must_fail(Fault::ReleasesRelaxed, TAKE_AND_RELEASE, "Concurrent");
+    must_fail(
+        InjectedFault::ReleasesRelaxed,
+        TAKE_AND_RELEASE,
+        "Concurrent",
+    );
 }
 
 #[test]
 fn a_relaxed_push_is_noticed() {
-    must_fail(Fault::PushesRelaxed, TAKE_AND_RELEASE, "Concurrent");
+    must_fail(InjectedFault::PushesRelaxed, TAKE_AND_RELEASE, "Concurrent");
 }
 
 #[test]
 fn a_list_run_newest_first_is_noticed() {
-    must_fail(Fault::RunsNewestFirst, TWO_BY_TWO, "thread 1");
+    must_fail(InjectedFault::RunsNewestFirst, TWO_BY_TWO, "thread 1");
 }
 
 #[test]
 fn a_dropped_backlog_is_noticed() {
     must_fail(
-        Fault::DropsBacklog,
+        InjectedFault::DropsBacklog,
         QUEUED_TRAVELLER.within(6),
         "is left held",
     );
@@ -742,20 +762,20 @@ fn a_dropped_backlog_is_noticed() {
 
 #[test]
 fn a_traveller_that_leaves_its_token_behind_is_noticed() {
-    must_fail(Fault::ForgetsTokens, CROSSING, "something pending");
+    must_fail(InjectedFault::ForgetsTokens, CROSSING, "something pending");
 }
 
 #[test]
 fn a_dropped_wake_of_the_worker_is_noticed() {
-    must_fail(Fault::DropsWorkerWake, WORKER, "deadlock");
+    must_fail(InjectedFault::DropsWorkerWake, WORKER, "deadlock");
 }
 
 #[test]
 fn a_worker_that_registers_too_late_is_noticed() {
-    must_fail(Fault::RegistersTooLate, WORKER, "deadlock");
+    must_fail(InjectedFault::RegistersTooLate, WORKER, "deadlock");
 }
 
 #[test]
 fn a_handed_over_token_without_release_is_noticed() {
-    must_fail(Fault::HandsOverRelaxed, WORKER, "Concurrent");
+    must_fail(InjectedFault::HandsOverRelaxed, WORKER, "Concurrent");
 }

@@ -14,22 +14,22 @@ use super::ShardList;
 use super::sync::UnsafeCell;
 
 /// Called on a message after the last token was released; specific to the message's type.
-pub(super) type FinishFn = unsafe fn(NonNull<Link>);
+pub(super) type FinishFn = unsafe fn(NonNull<IntrusiveLink>);
 
 /// First field of every message; the queues see nothing else of it.
-pub(super) struct Link {
-    next: UnsafeCell<*mut Link>,
+pub(super) struct IntrusiveLink {
+    next: UnsafeCell<*mut IntrusiveLink>,
     finish: UnsafeCell<Option<FinishFn>>,
 }
 
 // Bits 0 and 1 of a link's address are the gate's flags.
-const _: () = assert!(align_of::<Link>() >= 4);
+const _: () = assert!(align_of::<IntrusiveLink>() >= 4);
 
-impl Link {
+impl IntrusiveLink {
     /// # Safety
     /// 1. `link` points to a live message. 2. The caller is the only one who may touch its link now.
     #[inline]
-    pub(super) unsafe fn next(link: NonNull<Link>) -> *mut Link {
+    pub(super) unsafe fn next(link: NonNull<IntrusiveLink>) -> *mut IntrusiveLink {
         // SAFETY: (1) and (2) are the caller's.
         unsafe { link.as_ref().next.with(|next| *next) }
     }
@@ -37,7 +37,7 @@ impl Link {
     /// # Safety
     /// 1. `link` points to a live message. 2. The caller is the only one who may touch its link now.
     #[inline]
-    pub(super) unsafe fn set_next(link: NonNull<Link>, to: *mut Link) {
+    pub(super) unsafe fn set_next(link: NonNull<IntrusiveLink>, to: *mut IntrusiveLink) {
         // SAFETY: (1) and (2) are the caller's.
         unsafe { link.as_ref().next.with_mut(|next| *next = to) }
     }
@@ -45,7 +45,7 @@ impl Link {
     /// # Safety
     /// 1. `link` points to a live message. 2. The caller is the only one who may touch its link now.
     #[inline]
-    pub(super) unsafe fn finish(link: NonNull<Link>) -> Option<FinishFn> {
+    pub(super) unsafe fn finish(link: NonNull<IntrusiveLink>) -> Option<FinishFn> {
         // SAFETY: (1) and (2) are the caller's.
         unsafe { link.as_ref().finish.with(|finish| *finish) }
     }
@@ -53,7 +53,7 @@ impl Link {
     /// # Safety
     /// 1. `link` points to a live message. 2. The caller is the only one who may touch its link now.
     #[inline]
-    pub(super) unsafe fn set_finish(link: NonNull<Link>, to: FinishFn) {
+    pub(super) unsafe fn set_finish(link: NonNull<IntrusiveLink>, to: FinishFn) {
         // SAFETY: (1) and (2) are the caller's.
         unsafe { link.as_ref().finish.with_mut(|finish| *finish = Some(to)) }
     }
@@ -65,7 +65,7 @@ const MISSES_MAX: u8 = 4;
 /// A message in its queueable form. Created once, recycled as often as `finish` likes.
 #[repr(C)] // the link comes first: a pointer to the message is a pointer to its link
 pub struct QueuedMessage<M> {
-    link: Link,
+    link: IntrusiveLink,
     /// The shards whose tokens this message carries, ascending. Only used with more than one shard. The tokens released
     /// after the run are read from here and never from the message, so a message with inconsistent shards cannot
     /// release tokens that it does not have.
@@ -89,7 +89,7 @@ impl<M> QueuedMessage<M> {
     /// Wraps a message; the only allocation that queueing needs, except for a list of several shards.
     pub fn new(message: M) -> Box<QueuedMessage<M>> {
         Box::new(QueuedMessage {
-            link: Link {
+            link: IntrusiveLink {
                 next: UnsafeCell::new(ptr::null_mut()),
                 finish: UnsafeCell::new(None),
             },
@@ -113,7 +113,7 @@ impl<M> QueuedMessage<M> {
     }
 
     #[inline]
-    pub(super) fn into_link(self: Box<QueuedMessage<M>>) -> NonNull<Link> {
+    pub(super) fn into_link(self: Box<QueuedMessage<M>>) -> NonNull<IntrusiveLink> {
         // The cast keeps the provenance of the whole box.
         NonNull::from(Box::leak(self)).cast()
     }
@@ -121,7 +121,7 @@ impl<M> QueuedMessage<M> {
     /// # Safety
     /// 1. `link` came from [`QueuedMessage::into_link`] of the same `M`. 2. It has no other owner any more.
     #[inline]
-    pub(super) unsafe fn from_link(link: NonNull<Link>) -> Box<QueuedMessage<M>> {
+    pub(super) unsafe fn from_link(link: NonNull<IntrusiveLink>) -> Box<QueuedMessage<M>> {
         // SAFETY: (1) the pointer is that of a leaked box of this type; (2) it is turned back once.
         unsafe { Box::from_raw(link.cast().as_ptr()) }
     }
@@ -129,7 +129,7 @@ impl<M> QueuedMessage<M> {
     /// # Safety
     /// As [`QueuedMessage::from_link`], but the message stays where it is: 3. the reference ends before it moves on.
     #[inline]
-    pub(super) unsafe fn borrow<'a>(link: NonNull<Link>) -> &'a mut QueuedMessage<M> {
+    pub(super) unsafe fn borrow<'a>(link: NonNull<IntrusiveLink>) -> &'a mut QueuedMessage<M> {
         // SAFETY: (1) live and of this type, (2) and (3) no other reference during `'a`.
         unsafe { link.cast().as_mut() }
     }

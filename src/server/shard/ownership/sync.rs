@@ -92,7 +92,7 @@ mod watched {
 
 /// A step that a negative control leaves out, to prove that the models would notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum InjectedFault {
     /// The protocol as it is.
     None,
     /// A release stores "free" over links queued meanwhile.

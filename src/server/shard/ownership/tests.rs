@@ -10,9 +10,9 @@ use std::thread;
 
 use super::engines::HeldEngines;
 use super::queued::QueuedMessage;
-use super::sync::Fault;
+use super::sync::InjectedFault;
 use super::tokens::Offloaded;
-use super::{DRAIN_MESSAGES_MAX, Message, Shards, holds};
+use super::{DRAIN_MESSAGES_MAX, ShardMessage, ShardSet, holds};
 use basalt_core::base::random::Random;
 
 /// An engine that records the work done on it.
@@ -63,7 +63,7 @@ struct Job {
     offloads_to: Option<mpsc::Sender<Offloaded<Job>>>,
 }
 
-impl Message<Ledger> for Job {
+impl ShardMessage<Ledger> for Job {
     fn shards(&self) -> &[u16] {
         &self.shards
     }
@@ -118,7 +118,7 @@ fn finishing(
     queued
 }
 
-type TestShards = Shards<Ledger, Job>;
+type TestShards = ShardSet<Ledger, Job>;
 
 fn notes(shards: &TestShards, shard: u16) -> Vec<u64> {
     shards.try_take(shard).expect("free").notes.clone()
@@ -226,7 +226,7 @@ fn a_handed_over_token_wakes_the_worker_once_it_sleeps() {
             self.0.fetch_add(1, Relaxed);
         }
     }
-    let shards = TestShards::with(ledgers(1), 1, Fault::None);
+    let shards = TestShards::with(ledgers(1), 1, InjectedFault::None);
     let bell = Arc::new(Bell(AtomicUsize::new(0)));
     assert!(
         shards
@@ -419,7 +419,7 @@ fn a_message_that_misses_its_other_shards_starts_over_and_insists_in_the_end() {
 fn what_engines_leave_to_be_done_is_done_when_the_thread_has_no_token() {
     thread_local!(static LOG: std::cell::RefCell<Vec<&'static str>> = Default::default());
     struct Leaving(&'static [u16]);
-    impl Message<Vec<&'static str>> for Leaving {
+    impl ShardMessage<Vec<&'static str>> for Leaving {
         fn shards(&self) -> &[u16] {
             self.0
         }
@@ -441,7 +441,7 @@ fn what_engines_leave_to_be_done_is_done_when_the_thread_has_no_token() {
             LOG.with_borrow_mut(|log| log.push("settled"));
         }
     }
-    let shards = Shards::<Vec<&'static str>, Leaving>::new(vec![Vec::new(); 2]);
+    let shards = ShardSet::<Vec<&'static str>, Leaving>::new(vec![Vec::new(); 2]);
     let mut one = shards.try_take(1).expect("free");
     shards.submit(QueuedMessage::new(Leaving(&[0, 1])));
     one.push("guard");
@@ -476,7 +476,7 @@ fn wrong_shards_are_refused_before_any_token_is_taken() {
 #[test]
 fn what_is_still_queued_when_the_set_goes_is_dropped_once() {
     let live = Arc::new(());
-    let shards = TestShards::with(ledgers(3), 0, Fault::None);
+    let shards = TestShards::with(ledgers(3), 0, InjectedFault::None);
     let queue = |route: &[u16]| {
         let live = Arc::clone(&live);
         shards.submit(job(route, move |_| {
@@ -499,7 +499,7 @@ fn what_is_still_queued_when_the_set_goes_is_dropped_once() {
 fn messages_can_be_recycled() {
     let (sender, back) = mpsc::channel::<Box<QueuedMessage<Again>>>();
     struct Again(mpsc::Sender<Box<QueuedMessage<Again>>>, [u16; 2]);
-    impl Message<Ledger> for Again {
+    impl ShardMessage<Ledger> for Again {
         fn shards(&self) -> &[u16] {
             &self.1
         }
@@ -511,7 +511,7 @@ fn messages_can_be_recycled() {
             home.send(queued).expect("the test listens");
         }
     }
-    let shards = Shards::<Ledger, Again>::new(ledgers(3));
+    let shards = ShardSet::<Ledger, Again>::new(ledgers(3));
     let mut queued = QueuedMessage::new(Again(sender, [0, 1]));
     for round in 0..10 {
         queued.1 = if round % 2 == 0 { [0, 1] } else { [1, 2] };
@@ -607,7 +607,7 @@ fn stress(threads: usize, shard_count: u64, drain_max: usize, operations: u64, s
     let shards = Arc::new(TestShards::with(
         ledgers(shard_count as usize),
         drain_max,
-        Fault::None,
+        InjectedFault::None,
     ));
     let workers = Workers::start(&shards);
     let finished = Arc::new(AtomicUsize::new(0));

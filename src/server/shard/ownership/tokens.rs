@@ -5,7 +5,7 @@
 //! that fails, its caller undoes its changes and requests more shards at once.
 //!
 //! A message may also take too long for the thread that happens to get its last token. Such a message *is offloaded*:
-//! it leaves with all its tokens as an [`Offloaded`], and some other thread runs and settles it ([`Shards::resume`]).
+//! it leaves with all its tokens as an [`Offloaded`], and some other thread runs and settles it ([`ShardSet::resume`]).
 //! Its shards are marked as held for long, so that messages wait there without tokens of other shards; those that have
 //! waited for too long can be turned away ([`HeldTokens::turn_away`]).
 #![expect(
@@ -17,13 +17,13 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
 use super::engines::HeldEngines;
-use super::queued::{Link, QueuedMessage};
-use super::sync::{Fault, spin_loop};
-use super::{Message, ShardList, Shards};
+use super::queued::{IntrusiveLink, QueuedMessage};
+use super::sync::{InjectedFault, spin_loop};
+use super::{ShardList, ShardMessage, ShardSet};
 
 /// A view of held tokens, which can take more.
 pub struct HeldTokens<'a, E, M> {
-    shards: &'a Shards<E, M>,
+    shards: &'a ShardSet<E, M>,
     /// Ascending, all ours.
     tokens: &'a mut ShardList,
     /// True if the tokens are held for long, on a separate thread.
@@ -31,12 +31,12 @@ pub struct HeldTokens<'a, E, M> {
     not_send: PhantomData<*mut E>,
 }
 
-impl<'a, E: Send, M: Message<E>> HeldTokens<'a, E, M> {
+impl<'a, E: Send, M: ShardMessage<E>> HeldTokens<'a, E, M> {
     /// # Safety
     /// 1. The tokens are the caller's for `'a`, who uses no other view of them meanwhile. 2. They are ascending,
     ///    without duplicates, in range. 3. The caller releases all `tokens` afterwards.
     pub(super) unsafe fn new(
-        shards: &'a Shards<E, M>,
+        shards: &'a ShardSet<E, M>,
         tokens: &'a mut ShardList,
     ) -> HeldTokens<'a, E, M> {
         HeldTokens {
@@ -93,7 +93,7 @@ impl<'a, E: Send, M: Message<E>> HeldTokens<'a, E, M> {
             unsafe { self.shards.hold_long(shard, &mut loose) };
             self.shards.release_to_workers(&mut loose);
         }
-        if !gate.has(Fault::ForgetsExtension) {
+        if !gate.has(InjectedFault::ForgetsExtension) {
             self.tokens.insert(at, shard);
         }
         true
@@ -116,12 +116,12 @@ impl<'a, E: Send, M: Message<E>> HeldTokens<'a, E, M> {
             }
             // SAFETY: our token.
             let mut list = unsafe { gate.take_queue() };
-            let (mut oldest, mut newest): (*mut Link, Option<NonNull<Link>>) =
+            let (mut oldest, mut newest): (*mut IntrusiveLink, Option<NonNull<IntrusiveLink>>) =
                 (ptr::null_mut(), None);
             while let Some(link) = NonNull::new(list) {
                 // SAFETY: what was in the queue is ours now, and of type `M`.
                 let queued = unsafe {
-                    list = Link::next(link);
+                    list = IntrusiveLink::next(link);
                     QueuedMessage::<M>::borrow(link)
                 };
                 if refuse(&mut queued.message) {
@@ -132,15 +132,15 @@ impl<'a, E: Send, M: Message<E>> HeldTokens<'a, E, M> {
                 }
                 // SAFETY: all links of both lists are ours.
                 unsafe {
-                    Link::set_next(link, ptr::null_mut());
+                    IntrusiveLink::set_next(link, ptr::null_mut());
                     match newest {
-                        Some(newest) => Link::set_next(newest, link.as_ptr()),
+                        Some(newest) => IntrusiveLink::set_next(newest, link.as_ptr()),
                         None => oldest = link.as_ptr(),
                     }
                 }
                 newest = Some(link);
             }
-            if gate.has(Fault::DropsKept) {
+            if gate.has(InjectedFault::DropsKept) {
                 oldest = ptr::null_mut();
             }
             // SAFETY: our token; the list is what was taken, without what left it.
@@ -150,7 +150,7 @@ impl<'a, E: Send, M: Message<E>> HeldTokens<'a, E, M> {
     }
 }
 
-/// A message with all its tokens, on its way to a separate thread, which must [`Shards::resume`] it. If it is dropped
+/// A message with all its tokens, on its way to a separate thread, which must [`ShardSet::resume`] it. If it is dropped
 /// instead, its shards stay held forever, so that is for the shutdown only.
 #[must_use = "its shards are held until it is resumed"]
 pub struct Offloaded<M> {
@@ -168,7 +168,7 @@ impl<M> Offloaded<M> {
     }
 }
 
-impl<E: Send, M: Message<E>> Shards<E, M> {
+impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
     /// Releases the tokens of a message that is to start over. Their queues are left to the workers: this thread has
     /// other things to do.
     fn release_to_workers(&self, tokens: &mut ShardList) {

@@ -14,7 +14,7 @@ use basalt_commands::command::context::After;
 use basalt_commands::command::declaration::Command;
 use basalt_commands::command::host::Server;
 use basalt_commands::config::Config;
-use basalt_core::resp::reply::Mark;
+use basalt_core::resp::reply::OpenAggregate;
 use basalt_engine::Now;
 use basalt_engine::effect::Publication;
 use basalt_engine::record::Records;
@@ -82,7 +82,7 @@ pub struct UnitNotes {
     /// Calls of scripts, while there are monitors.
     pub script_calls: Vec<ScriptCall>,
     /// Steps that run after the shards are released, with the positions of their replies.
-    pub postponed: Vec<(usize, Mark)>,
+    pub postponed: Vec<(usize, OpenAggregate)>,
     /// Settings of the connection before a step that may have changed them.
     pub settings_before: Option<Settings>,
 }

@@ -46,9 +46,9 @@ use smallvec::SmallVec;
 
 use crate::script::footprint::UNDECLARED_MAX;
 use crate::script::host::Interrupted;
-use crate::script::running::{self, Running, Runs};
+use crate::script::running::{self, RunningUnits, Runs};
 use crate::telemetry::clock::{self, Ticks};
-use crate::telemetry::counters::{self, Extent, Kind};
+use crate::telemetry::counters::{self, LockExtent, UnitKind};
 use basalt_commands::command::declaration::{Command, Flags, Group, KeyFlags, KeySpec, Run};
 use basalt_commands::command::transaction::EXEC_ROW;
 use basalt_commands::command::{Args, keys};
@@ -84,23 +84,23 @@ const IMAGE_BYTES_MAX: usize = if cfg!(test) { 1024 } else { 32 * 1024 };
 const IMAGE_TEXT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Published state of a unit on a separate thread.
-struct Site<'r> {
-    running: &'r Running,
+struct PublishedUnit<'r> {
+    running: &'r RunningUnits,
     /// The running script.
-    script: Option<Arc<running::Unit>>,
+    script: Option<Arc<running::RunningUnit>>,
     /// The enclosing transaction, if any.
-    transaction: Option<Arc<running::Unit>>,
+    transaction: Option<Arc<running::RunningUnit>>,
     /// Time of the last check of the queues.
     looked: Ticks,
 }
 
-impl Site<'_> {
+impl PublishedUnit<'_> {
     fn begin(
         &self,
         command: &'static Command,
         args: Vec<Vec<u8>>,
         (client, shards): (u64, &[u16]),
-    ) -> Arc<running::Unit> {
+    ) -> Arc<running::RunningUnit> {
         let begun = self.running.begin(command, args, client);
         begun.set_shards(shards);
         begun
@@ -116,13 +116,13 @@ fn reads_of(kept: &KeptReads, shard: u16) -> Option<&Reads> {
 }
 
 /// A running unit; see the module.
-pub struct Unit<'r, 'a> {
+pub struct ExecutionUnit<'r, 'a> {
     held: &'r mut HeldShards<'a>,
     router: Router,
     /// True if the unit can no longer be rolled back, and keeps no undo log.
     is_irrevocable: bool,
     /// `None` on a connection's thread.
-    offloaded: Option<Site<'r>>,
+    offloaded: Option<PublishedUnit<'r>>,
     since: Ticks,
     /// The last clock reading: before each command, after those of scripts, and every few thousand instructions of a
     /// script.
@@ -147,11 +147,11 @@ pub struct Unit<'r, 'a> {
     timeless: Option<u64>,
 }
 
-impl<'r, 'a> Unit<'r, 'a> {
+impl<'r, 'a> ExecutionUnit<'r, 'a> {
     /// Creates a unit on a connection's thread.
-    pub fn inline(held: &'r mut HeldShards<'a>, router: Router) -> Unit<'r, 'a> {
+    pub fn inline(held: &'r mut HeldShards<'a>, router: Router) -> ExecutionUnit<'r, 'a> {
         let since = Ticks::now();
-        Unit {
+        ExecutionUnit {
             held,
             router,
             is_irrevocable: false,
@@ -176,16 +176,16 @@ impl<'r, 'a> Unit<'r, 'a> {
         held: &'r mut HeldShards<'a>,
         router: Router,
         plan: &UnitPlan,
-        running: &'r Running,
-    ) -> Unit<'r, 'a> {
-        let unit = Unit::inline(held, router);
-        let site = Site {
+        running: &'r RunningUnits,
+    ) -> ExecutionUnit<'r, 'a> {
+        let unit = ExecutionUnit::inline(held, router);
+        let site = PublishedUnit {
             running,
             script: None,
             transaction: None,
             looked: unit.since,
         };
-        Unit {
+        ExecutionUnit {
             is_irrevocable: plan.is_irrevocable,
             offloaded: Some(site),
             killed: plan.killed.clone(),
@@ -222,7 +222,7 @@ impl<'r, 'a> Unit<'r, 'a> {
 
     /// Returns the script that runs on a separate thread.
     #[inline]
-    fn script(&self) -> Option<&running::Unit> {
+    fn script(&self) -> Option<&running::RunningUnit> {
         self.offloaded.as_ref()?.script.as_deref()
     }
 
@@ -510,7 +510,7 @@ impl<'r, 'a> Unit<'r, 'a> {
     /// published messages.
     pub fn commit(
         mut self,
-        kind: Kind,
+        kind: UnitKind,
         cx: &mut UnitContext<'_>,
         outcome: &mut UnitOutcome,
         plan: &mut UnitPlan,
@@ -560,9 +560,9 @@ impl<'r, 'a> Unit<'r, 'a> {
         }
         cx.connection.position = cx.connection.position.max(position);
         let in_hand = self.held.shards().len();
-        let extent = Extent::of(in_hand, self.router.shard_count());
+        let extent = LockExtent::of(in_hand, self.router.shard_count());
         counters::local().ran_unit(kind, extent);
-        plan.outcome.is_wide = extent == Extent::All;
+        plan.outcome.is_wide = extent == LockExtent::All;
         plan.outcome.duration_ns = self.latest.since_ns(self.since);
         self.note_undeclared(plan);
         if in_hand > 1 || self.offloaded.is_some() || plan.outcome.reruns > 0 {

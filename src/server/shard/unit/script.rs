@@ -1,19 +1,19 @@
 //! One script of a unit: it runs on the locked shards and the requesting connection.
 //!
-//! Every command that a script calls gets the shards of its keys from the [`Unit`] that runs the unit.
+//! Every command that a script calls gets the shards of its keys from the [`ExecutionUnit`] that runs the unit.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::context::{ScriptCall, UnitContext, UnitOutcome};
-use super::{Unit, step};
+use super::{ExecutionUnit, step};
 use crate::script::host::{Call, Host, Interrupted};
 use crate::shard::permit::{self, Permit, routing_of};
 use crate::shard::route;
 use crate::telemetry::counters::Spent;
 use basalt_commands::cluster::route::{Presence, Refusal, RoutingFlags, SlotOf};
-use basalt_commands::command::acl::check::{self, Asker, Place, Refused, User};
+use basalt_commands::command::acl::check::{self, AclDenial, AclLogContext, Asker, User};
 use basalt_commands::command::args::RoutedKey;
 use basalt_commands::command::declaration::{Command, Flags, Run, ScriptVerb};
 use basalt_commands::command::host::Server;
@@ -30,7 +30,7 @@ const DECLARED_MAX: usize = 4;
 
 /// Host of a script in a unit; see the module.
 struct UnitHost<'a, 'r, 'h, 's> {
-    unit: &'a mut Unit<'r, 'h>,
+    unit: &'a mut ExecutionUnit<'r, 'h>,
     cx: &'a mut UnitContext<'s>,
     outcome: &'a mut UnitOutcome,
     /// The script's arguments: its keys are routed already.
@@ -96,7 +96,7 @@ impl CallSlots {
 pub(super) fn run(
     (command, verb): (&'static Command, ScriptVerb),
     args: &Args<'_>,
-    unit: &mut Unit<'_, '_>,
+    unit: &mut ExecutionUnit<'_, '_>,
     cx: &mut UnitContext<'_>,
     out: &mut Out,
     outcome: &mut UnitOutcome,
@@ -309,12 +309,12 @@ impl Host for UnitHost<'_, '_, '_, '_> {
             client,
             server: self.cx.server,
             config: self.cx.config(),
-            place: Place::Lua,
+            place: AclLogContext::Lua,
             db: self.cx.connection.db,
             now_ms: self.cx.now.unix_ms,
         };
         let args = call.args();
-        let say = |refused: Refused, user: &User| refused.text(user, call.command, &args, false);
+        let say = |refused: AclDenial, user: &User| refused.text(user, call.command, &args, false);
         match is_noted {
             true => check::refusal(asker, call.command, &args, say),
             false => check::refusal_unnoted(asker, call.command, &args).then(String::new),

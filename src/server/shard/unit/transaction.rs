@@ -10,16 +10,16 @@ use smallvec::SmallVec;
 use super::context::{UnitContext, UnitOutcome};
 use super::plan::UnitPlan;
 use super::weight::{KEYS_MANY, LARGE_BYTES_MIN, bytes_in, chosen_db, keys_in};
-use super::{Unit, script, step};
+use super::{ExecutionUnit, script, step};
 use crate::script::footprint;
 use crate::script::library::Library;
 use crate::shard::ownership::ShardList;
 use crate::shard::ownership::engines::HeldEngines;
 use crate::shard::permit::{self, Permit, Redirect};
 use crate::telemetry::clock::Ticks;
-use crate::telemetry::counters::{Kind, Spent};
+use crate::telemetry::counters::{Spent, UnitKind};
 use basalt_commands::cluster::route::{RoutingFlags, SlotOf};
-use basalt_commands::command::acl::check::{self, Asker, Place};
+use basalt_commands::command::acl::check::{self, AclLogContext, Asker};
 use basalt_commands::command::admission::Candidate;
 use basalt_commands::command::declaration::{Command, Flags, Run, ScriptVerb};
 use basalt_commands::command::error::CommandError;
@@ -32,7 +32,7 @@ use basalt_engine::watching::Watched;
 use basalt_engine::{Engine, Now};
 
 /// One queued command.
-struct Step {
+struct QueuedCommand {
     command: &'static Command,
     needs_all_shards: bool,
     spans_end: u32,
@@ -43,13 +43,13 @@ struct Step {
 #[derive(Default)]
 struct Steps {
     args: OwnedArgs,
-    steps: Vec<Step>,
+    steps: Vec<QueuedCommand>,
 }
 
 impl Steps {
     fn push(&mut self, command: &'static Command, args: &Args<'_>) {
         self.args.push_all(args);
-        self.steps.push(Step {
+        self.steps.push(QueuedCommand {
             command,
             needs_all_shards: command.needs_all_shards(args),
             spans_end: self.args.len() as u32,
@@ -68,7 +68,7 @@ impl Steps {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.args.memory_bytes() + self.steps.capacity() * size_of::<Step>()
+        self.args.memory_bytes() + self.steps.capacity() * size_of::<QueuedCommand>()
     }
 }
 
@@ -116,7 +116,7 @@ const WATCHED_BYTES: usize = 96;
 /// be rolled back.
 fn run_step(
     (command, args): (&'static Command, &Args<'_>),
-    unit: &mut Unit<'_, '_>,
+    unit: &mut ExecutionUnit<'_, '_>,
     cx: &mut UnitContext<'_>,
     out: &mut Out,
     outcome: &mut UnitOutcome,
@@ -158,7 +158,7 @@ fn denial(cx: &UnitContext<'_>, command: &'static Command, args: &Args<'_>) -> O
         client,
         server: cx.server,
         config: cx.config(),
-        place: Place::Multi,
+        place: AclLogContext::Multi,
         db: cx.connection.db,
         now_ms: cx.now.unix_ms,
     };
@@ -218,7 +218,7 @@ impl Transaction {
         self.full.iter().chain([&self.last])
     }
 
-    fn steps(&self) -> impl DoubleEndedIterator<Item = &Step> {
+    fn steps(&self) -> impl DoubleEndedIterator<Item = &QueuedCommand> {
         self.all().flat_map(|some| &some.steps)
     }
 
@@ -280,7 +280,7 @@ impl Transaction {
     /// Returns all queued commands as one candidate for admission. Scripts count as what they declare; those that
     /// declare nothing are checked call by call.
     pub fn candidate(&self, library: &Library) -> Candidate<'_> {
-        let is_script = |step: &Step| matches!(step.command.run, Run::Script(_));
+        let is_script = |step: &QueuedCommand| matches!(step.command.run, Run::Script(_));
         if !self.steps().any(is_script) {
             return Candidate::together(self.steps().map(|step| step.command.flags));
         }
@@ -302,7 +302,7 @@ impl Transaction {
         let mut shards: ShardList = keys.map(|key| key.shard).collect();
         shards.extend(self.watched.iter().map(|watched| watched.shard));
         // A command whose keys could not be found runs anywhere, to say so.
-        let is_lost = |step: &Step| matches!(step.command.run, Run::Keys(_));
+        let is_lost = |step: &QueuedCommand| matches!(step.command.run, Run::Keys(_));
         if shards.is_empty() && self.steps().any(is_lost) {
             shards.push(0);
         }
@@ -312,7 +312,7 @@ impl Transaction {
     /// Returns whether any queued command may take too long for a connection's thread, judging by the sizes of the
     /// values before the first of them runs. The engines are those of its plan.
     fn may_be_heavy(&self, engines: &[&mut Engine], db: usize) -> bool {
-        let takes_long = |step: &Step| step.command.flags.has(Flags::TAKES_LONG);
+        let takes_long = |step: &QueuedCommand| step.command.flags.has(Flags::TAKES_LONG);
         if !self.steps().any(takes_long) {
             return false;
         }
@@ -346,7 +346,12 @@ impl Transaction {
     }
 
     /// Evicts keys in each database that queued commands may add to, starting with `db`.
-    fn make_room(&self, unit: &mut Unit<'_, '_>, mut db: usize, now: Now) -> Result<(), Full> {
+    fn make_room(
+        &self,
+        unit: &mut ExecutionUnit<'_, '_>,
+        mut db: usize,
+        now: Now,
+    ) -> Result<(), Full> {
         let mut dbs = SmallVec::<[usize; 2]>::new();
         let mut engines = unit.engines();
         let count = (engines.iter().next()).map_or(0, |(_, engine)| engine.database_count());
@@ -395,7 +400,7 @@ impl Transaction {
     /// rolled back, and is to run again by the updated plan.
     pub fn run(
         &self,
-        mut unit: Unit<'_, '_>,
+        mut unit: ExecutionUnit<'_, '_>,
         mut cx: UnitContext<'_>,
         out: &mut Out,
         plan: &mut UnitPlan,
@@ -431,14 +436,14 @@ impl Transaction {
             return None;
         }
         unit.read_clock_ns();
-        unit.commit(Kind::Transaction, &mut cx, &mut outcome, plan);
+        unit.commit(UnitKind::Transaction, &mut cx, &mut outcome, plan);
         Some(outcome)
     }
 
     /// Runs everything or nothing; or only a part, if the unit has to be rolled back.
     fn run_on(
         &self,
-        unit: &mut Unit<'_, '_>,
+        unit: &mut ExecutionUnit<'_, '_>,
         cx: &mut UnitContext<'_>,
         out: &mut Out,
         outcome: &mut UnitOutcome,
@@ -480,7 +485,7 @@ impl Transaction {
 
     fn run_steps(
         &self,
-        unit: &mut Unit<'_, '_>,
+        unit: &mut ExecutionUnit<'_, '_>,
         cx: &mut UnitContext<'_>,
         out: &mut Out,
         outcome: &mut UnitOutcome,
@@ -553,7 +558,7 @@ impl Transaction {
 
 /// Checks that a unit still runs on this node of a cluster, with the keys of all its commands.
 fn still_valid<'a>(
-    unit: &mut Unit<'_, '_>,
+    unit: &mut ExecutionUnit<'_, '_>,
     cx: &UnitContext<'_>,
     all: impl Iterator<Item = Args<'a>>,
 ) -> Result<(), Redirect> {
@@ -570,7 +575,7 @@ fn still_valid<'a>(
 pub fn run_lone(
     (command, verb): (&'static Command, ScriptVerb),
     args: &Args<'_>,
-    mut unit: Unit<'_, '_>,
+    mut unit: ExecutionUnit<'_, '_>,
     mut cx: UnitContext<'_>,
     (out, plan): (&mut Out, &mut UnitPlan),
 ) -> Option<UnitOutcome> {
@@ -597,7 +602,7 @@ pub fn run_lone(
         return None;
     }
     out.set_protocol(cx.connection.protocol);
-    unit.commit(Kind::Script, &mut cx, &mut outcome, plan);
+    unit.commit(UnitKind::Script, &mut cx, &mut outcome, plan);
     let tag = plan.tag.unwrap_or_else(|| footprint::tag_of(args));
     cx.scripts.footprints.note(tag, args, &plan.outcome);
     Some(outcome)

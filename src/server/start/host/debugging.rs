@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::Host;
+use super::ServerHost;
 use basalt_commands::command::host::Debugging;
 
-impl Debugging for Host {
+impl Debugging for ServerHost {
     fn set_aof_flush_sleep(&self, us: u64) {
         self.aof.set_flush_sleep(us);
     }

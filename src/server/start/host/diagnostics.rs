@@ -1,6 +1,6 @@
 //! Statistics and reports: INFO, the slow log, latency, hot keys, memory.
 
-use super::Host;
+use super::ServerHost;
 use crate::telemetry::memory;
 use crate::telemetry::{clock, findings, histogram, info, snapshot};
 use basalt_commands::command::host::{
@@ -8,7 +8,7 @@ use basalt_commands::command::host::{
     SlowlogEntry, SlowlogMoment,
 };
 
-impl Diagnostics for Host {
+impl Diagnostics for ServerHost {
     fn reset_statistics(&self) {
         self.service.telemetry.reset_statistics(&*self.service);
         self.service.forget_slot_usage();
@@ -19,7 +19,7 @@ impl Diagnostics for Host {
     }
 
     fn memory(&self) -> MemoryReport {
-        let used = memory::Used::now(&self.service.telemetry);
+        let used = memory::MemoryUsage::now(&self.service.telemetry);
         let clients = memory::client_figures(&*self.service);
         memory::report(&*self.service, &self.service.telemetry, clients, used)
     }
@@ -52,7 +52,7 @@ impl Diagnostics for Host {
         let config = self.service.config.load();
         let telemetry = &self.service.telemetry;
         let mut text = telemetry.latency.doctor(&config, clock::unix_ms() / 1_000);
-        let situation = findings::latency::Situation::of(&*self.service);
+        let situation = findings::latency::LatencyEvidence::of(&*self.service);
         text.push_str(&findings::latency::text(&situation));
         text
     }
@@ -66,7 +66,7 @@ impl Diagnostics for Host {
 
     fn memory_doctor(&self) -> String {
         let broken = findings::health::Situation::of(&*self.service);
-        let memory = findings::memory::Situation::of(&*self.service);
+        let memory = findings::memory::MemoryEvidence::of(&*self.service);
         findings::health::text(&broken) + &findings::memory::text(&memory)
     }
 

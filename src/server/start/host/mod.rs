@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::listening::Listening;
 use super::oom_score::OomScore;
-use super::saving::Saving;
+use super::saving::SaveCoordinator;
 use super::shutdown::Shutdown;
 use super::title::Title;
 use super::users;
@@ -29,7 +29,7 @@ use basalt_commands::client::registry::Registry;
 use basalt_commands::client::under_way::UnderWay;
 use basalt_commands::command::error::CommandError;
 use basalt_commands::command::host::cluster::Cluster;
-use basalt_commands::command::host::primary::Primary;
+use basalt_commands::command::host::primary::HostPrimary;
 use basalt_commands::command::host::replica::Replica;
 use basalt_commands::command::host::scripts::{LogChange, Scripts};
 use basalt_commands::command::host::{Awaited, DryRun, Server, Told};
@@ -39,7 +39,7 @@ use basalt_engine::record::Records;
 /// The host of commands; see the module. Its locks are acquired in field order. No shard is locked or released
 /// under any of them: a thread that releases a shard runs the commands queued for it, which may be a transaction
 /// with CONFIG SET.
-pub(super) struct Host {
+pub(super) struct ServerHost {
     service: Arc<Service>,
     aof: Arc<Aof>,
     replication: Arc<Replication>,
@@ -53,7 +53,7 @@ pub(super) struct Host {
     pub(super) shutdown: Shutdown,
     pub(super) oom_score: OomScore,
     /// Snapshots.
-    pub(super) saving: Arc<Saving>,
+    pub(super) saving: Arc<SaveCoordinator>,
     /// Locked while requesting from the system what a configuration change, or the rewrite of its file, needs;
     /// never by a transaction.
     asking: Mutex<()>,
@@ -65,16 +65,16 @@ pub(super) struct Host {
     bus: OnceLock<&'static Bus>,
 }
 
-impl Host {
+impl ServerHost {
     pub(super) fn new(
         service: Arc<Service>,
         (aof, replication): (Arc<Aof>, Arc<Replication>),
         file: Option<PathBuf>,
         listening: Listening,
         title: Title,
-        saving: Arc<Saving>,
-    ) -> Host {
-        Host {
+        saving: Arc<SaveCoordinator>,
+    ) -> ServerHost {
+        ServerHost {
             service,
             aof,
             replication,
@@ -111,7 +111,7 @@ impl Host {
     }
 }
 
-impl Server for Host {
+impl Server for ServerHost {
     fn clients(&self) -> &Registry {
         &self.service.clients
     }
@@ -132,7 +132,7 @@ impl Server for Host {
         &self.service.pubsub
     }
 
-    fn primary(&self) -> &dyn Primary {
+    fn primary(&self) -> &dyn HostPrimary {
         &*self.replication.primary
     }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::Host;
+use super::ServerHost;
 use basalt_commands::client::shared::Shared;
 use basalt_commands::command::error::CommandError;
-use basalt_commands::command::host::{Awaited, Exit, Persistence, Reload};
+use basalt_commands::command::host::{Awaited, Exit, HostPersistence, Reload};
 
-impl Persistence for Host {
+impl HostPersistence for ServerHost {
     fn save(&self) -> Result<Awaited, CommandError> {
         self.saving.save()
     }

@@ -5,21 +5,21 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::super::{background, limit_clients, memory_limit, users};
-use super::Host;
+use super::ServerHost;
 use crate::sys::watchdog;
 use crate::telemetry::log;
 use basalt_commands::client::memory::CLIENT_MEMORY;
 use basalt_commands::command::error::CommandError;
-use basalt_commands::command::host::{Server, Settings};
+use basalt_commands::command::host::{HostSettings, Server};
 use basalt_commands::config::Config;
-use basalt_commands::config::live::{self, Peer};
+use basalt_commands::config::live::{self, ClientLocality};
 use basalt_commands::config::rewrite::{self, Adding};
 use basalt_core::resp::reply;
 
 /// Maximum number of visits to all shards after `tracking-table-max-keys` was lowered.
 const LIMIT_ROUNDS: usize = 8;
 
-impl Settings for Host {
+impl HostSettings for ServerHost {
     fn read_users(&self) -> Result<Vec<u8>, String> {
         users::read(&self.service.config.load())
     }
@@ -33,7 +33,11 @@ impl Settings for Host {
     }
 
     fn config_set(&self, pairs: &[(&[u8], &[u8])], is_local: bool) -> Result<(), CommandError> {
-        let peer = if is_local { Peer::Local } else { Peer::Remote };
+        let peer = if is_local {
+            ClientLocality::Local
+        } else {
+            ClientLocality::Remote
+        };
         let loading = &self.service.telemetry.persistence.loading;
         let is_denied = |(name, _): &(&[u8], &[u8])| live::is_denied_while_loading(name);
         let is_loading = loading.is_loading.load(Relaxed) || loading.is_aside.load(Relaxed);
@@ -103,7 +107,7 @@ impl Settings for Host {
     }
 }
 
-impl Host {
+impl ServerHost {
     /// Gives the background a moment to evict for a lower limit, so that the client that set it sees some effect.
     fn await_eviction(&self) {
         const LOOKS: usize = 10;
@@ -191,7 +195,7 @@ impl Host {
     }
 
     /// Puts a change in force, in memory only. Concurrent changes are serialized in all their effects.
-    fn publish(&self, pairs: &[(&[u8], &[u8])], peer: Peer) -> Result<(), CommandError> {
+    fn publish(&self, pairs: &[(&[u8], &[u8])], peer: ClientLocality) -> Result<(), CommandError> {
         let service = &self.service;
         let _one_at_a_time = service.changing_config.lock();
         let (new, changed) = changed(&service.config.load(), pairs, peer)?;
@@ -234,7 +238,7 @@ impl Host {
 fn changed(
     old: &Config,
     pairs: &[(&[u8], &[u8])],
-    peer: Peer,
+    peer: ClientLocality,
 ) -> Result<(Config, Vec<&'static str>), CommandError> {
     let mut new = old.clone();
     let changed = live::set(&mut new, pairs, peer);

@@ -21,20 +21,20 @@ struct Followed {
     handle: Handle,
     /// Number of the last probe that one of its tasks completed.
     answered: Arc<AtomicU64>,
-    threads: Vec<Seen>,
+    threads: Vec<WorkerPulse>,
 }
 
 /// A worker's park and unpark count, and its busy time; both are updated whenever it completes an iteration.
 #[derive(Clone, Copy, PartialEq)]
-struct Seen {
+struct WorkerPulse {
     turns: u64,
     busy: Duration,
 }
 
-impl Seen {
-    fn now(handle: &Handle, thread: usize) -> Seen {
+impl WorkerPulse {
+    fn now(handle: &Handle, thread: usize) -> WorkerPulse {
         let metrics = handle.metrics();
-        Seen {
+        WorkerPulse {
             turns: metrics.worker_park_unpark_count(thread),
             busy: metrics.worker_total_busy_duration(thread),
         }
@@ -54,7 +54,9 @@ impl Pulse {
             Followed {
                 handle: handle.clone(),
                 answered: Arc::default(),
-                threads: threads.map(|thread| Seen::now(handle, thread)).collect(),
+                threads: threads
+                    .map(|thread| WorkerPulse::now(handle, thread))
+                    .collect(),
             }
         };
         Pulse {
@@ -68,7 +70,7 @@ impl Pulse {
         let mut stuck = None;
         for (index, runtime) in self.runtimes.iter_mut().enumerate() {
             for (thread, seen) in runtime.threads.iter_mut().enumerate() {
-                let now = Seen::now(&runtime.handle, thread);
+                let now = WorkerPulse::now(&runtime.handle, thread);
                 if now == *seen && !now.sleeps() {
                     stuck = Some(format!("thread {thread} of runtime {index} is stuck"));
                 }

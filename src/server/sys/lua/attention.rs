@@ -36,7 +36,7 @@ pub const INSTRUCTIONS: u32 = 10_000;
 pub const LOOK_MS: u32 = 25;
 
 /// State of a script thread that the watching thread sees.
-struct Place {
+struct WatchedScriptThread {
     thread: i32,
     /// Number of script entries and exits; odd while one runs. Written by `thread` alone.
     changes: AtomicU64,
@@ -45,12 +45,12 @@ struct Place {
 }
 
 /// All threads that ever created an interpreter. Threads that run scripts are not created and destroyed repeatedly.
-static PLACES: Mutex<Vec<&'static Place>> = Mutex::new(Vec::new());
+static PLACES: Mutex<Vec<&'static WatchedScriptThread>> = Mutex::new(Vec::new());
 
 thread_local! {
     /// The state running on this thread, null if none. Const-initialized, because a handler reads it.
     static CURRENT: Cell<*mut mlua::lua_State> = const { Cell::new(null_mut()) };
-    static PLACE: Cell<Option<&'static Place>> = const { Cell::new(None) };
+    static PLACE: Cell<Option<&'static WatchedScriptThread>> = const { Cell::new(None) };
     /// Whether the running script was interrupted and has not checked the clock since.
     static IS_DUE: Cell<bool> = const { Cell::new(false) };
 }
@@ -60,7 +60,7 @@ pub fn register() -> bool {
     if PLACE.get().is_some() {
         return false;
     }
-    let place: &Place = Box::leak(Box::new(Place {
+    let place: &WatchedScriptThread = Box::leak(Box::new(WatchedScriptThread {
         thread: thread_number(),
         changes: AtomicU64::new(0),
         seen: AtomicU64::new(0),

@@ -15,13 +15,13 @@ const NAME_BYTES: usize = 256;
 
 /// Checks between pieces whether the script may continue. It has no access to the interpreter, and a panic in it
 /// ends the process.
-pub trait Gate: 'static {
+pub trait ScriptGate: 'static {
     /// Whether the script may continue.
     fn is_open() -> bool;
 }
 
 /// Makes the function; `refuse` raises the error that the script may not continue.
-pub fn stepwise<G: Gate>(lua: &Lua, refuse: &Function) -> mlua::Result<Function> {
+pub fn stepwise<G: ScriptGate>(lua: &Lua, refuse: &Function) -> mlua::Result<Function> {
     let _lifted = Lifted::of(lua);
     lua.exec_raw_lua(|raw| {
         let state = raw.state();
@@ -39,7 +39,7 @@ pub fn stepwise<G: Gate>(lua: &Lua, refuse: &Function) -> mlua::Result<Function>
 }
 
 /// The rest of a text.
-struct Pieces {
+struct LuaSourceReader {
     rest: *const c_char,
     len: usize,
     is_stopped: bool,
@@ -49,15 +49,15 @@ struct Pieces {
 ///
 /// # Safety
 ///
-/// For Lua's compiler only, with [`Pieces`] to which there is no other reference.
-unsafe extern "C-unwind" fn read<G: Gate>(
+/// For Lua's compiler only, with [`LuaSourceReader`] to which there is no other reference.
+unsafe extern "C-unwind" fn read<G: ScriptGate>(
     _: *mut mlua::lua_State,
     pieces: *mut c_void,
     size: *mut usize,
 ) -> *const c_char {
     // SAFETY: the contract; Lua passes a place for the size. The returned piece lies within the text.
     unsafe {
-        let pieces = &mut *pieces.cast::<Pieces>();
+        let pieces = &mut *pieces.cast::<LuaSourceReader>();
         if !pieces.is_stopped {
             let fatal = Fatal;
             pieces.is_stopped = !G::is_open();
@@ -80,7 +80,7 @@ unsafe extern "C-unwind" fn read<G: Gate>(
 /// # Safety
 ///
 /// For Lua only, as a closure with a function.
-unsafe extern "C-unwind" fn enter<G: Gate>(state: *mut mlua::lua_State) -> c_int {
+unsafe extern "C-unwind" fn enter<G: ScriptGate>(state: *mut mlua::lua_State) -> c_int {
     // SAFETY: Lua passes a usable state, and leaves a function room for some values besides its arguments. Text and
     // name lie below whatever the compiler pushes, so they stay in place. Nothing is left to be dropped when an
     // error passes.
@@ -93,7 +93,7 @@ unsafe extern "C-unwind" fn enter<G: Gate>(state: *mut mlua::lua_State) -> c_int
             ffi::lua_replace(state, 2);
         }
         let name = ffi::luaL_checklstring(state, 2, std::ptr::null_mut());
-        let mut pieces = Pieces {
+        let mut pieces = LuaSourceReader {
             rest: text,
             len,
             is_stopped: false,

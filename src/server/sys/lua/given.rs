@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use mlua::ffi;
 
-use super::{Argument, argument};
+use super::{LuaArgument, argument};
 
 /// The arguments of a [`Direct`](super::Direct) function.
 pub struct Given<'s> {
@@ -32,7 +32,7 @@ impl<'s> Given<'s> {
 
     /// Returns the arguments in order.
     #[inline]
-    pub fn iter(&self) -> impl Iterator<Item = Argument<'s>> {
+    pub fn iter(&self) -> impl Iterator<Item = LuaArgument<'s>> {
         let state = self.state;
         // SAFETY: `count` values lie on the stack, from the first slot on, while the function that created this
         // runs, which is no shorter than 's; no other code has access to the state.
@@ -40,7 +40,7 @@ impl<'s> Given<'s> {
     }
 }
 
-/// The kind of an argument that has no [`Argument`] variant of its own.
+/// The kind of an argument that has no [`LuaArgument`] variant of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
     /// Missing, or nil.

@@ -146,7 +146,7 @@ pub fn set_lists(lua: &Lua, table: &Table, lists: [(&LuaString, &[&[u8]]); 2]) -
     Ok(())
 }
 
-/// Maximum number of texts in a [`Kept`] list.
+/// Maximum number of texts in a [`ReusableTextTable`] list.
 const KEPT_TEXTS_MAX: usize = 16;
 
 /// Maximum bytes of each text.
@@ -196,18 +196,18 @@ fn home_of(lua: &Lua) -> *const c_void {
 }
 
 /// A table of a few short texts that is refilled repeatedly.
-pub struct Kept {
+pub struct ReusableTextTable {
     table: Table,
     pinned: Pinned,
     /// Number of slots that may be in use.
     used: Cell<usize>,
 }
 
-impl Kept {
+impl ReusableTextTable {
     /// Creates an empty list.
-    pub fn new(lua: &Lua) -> mlua::Result<Kept> {
+    pub fn new(lua: &Lua) -> mlua::Result<ReusableTextTable> {
         let table = lua.create_table_with_capacity(KEPT_TEXTS_MAX, 0)?;
-        Ok(Kept {
+        Ok(ReusableTextTable {
             pinned: Pinned::new(lua, &table)?,
             table,
             used: Cell::new(0),
@@ -283,9 +283,9 @@ fn long_list(lua: &Lua, texts: &[&[u8]]) -> mlua::Result<Table> {
 }
 
 /// The return value of a function.
-pub struct Answer(Place);
+pub struct ReturnValue(LuaReturnSlot);
 
-enum Place {
+enum LuaReturnSlot {
     Given(Value),
     /// Already on top of the stack.
     OnTop,
@@ -293,7 +293,7 @@ enum Place {
 
 /// Makes a text the return value of one of our functions; the result must be returned immediately.
 #[inline]
-pub fn answer(lua: &Lua, text: &[u8]) -> mlua::Result<Answer> {
+pub fn answer(lua: &Lua, text: &[u8]) -> mlua::Result<ReturnValue> {
     if text.len() <= FREE_BYTES_MAX
         && let Some(_lifted) = Lifted::of(lua)
     {
@@ -306,24 +306,24 @@ pub fn answer(lua: &Lua, text: &[u8]) -> mlua::Result<Answer> {
                 }
                 push_text(state, text);
             }
-            Ok(Answer(Place::OnTop))
+            Ok(ReturnValue(LuaReturnSlot::OnTop))
         });
     }
     lua.create_string(text)
         .map(|text| Value::String(text).into())
 }
 
-impl From<Value> for Answer {
-    fn from(value: Value) -> Answer {
-        Answer(Place::Given(value))
+impl From<Value> for ReturnValue {
+    fn from(value: Value) -> ReturnValue {
+        ReturnValue(LuaReturnSlot::Given(value))
     }
 }
 
-impl IntoLuaMulti for Answer {
+impl IntoLuaMulti for ReturnValue {
     fn into_lua_multi(self, lua: &Lua) -> mlua::Result<MultiValue> {
         match self.0 {
-            Place::Given(value) => value.into_lua_multi(lua),
-            Place::OnTop => Err(mlua::Error::runtime(
+            LuaReturnSlot::Given(value) => value.into_lua_multi(lua),
+            LuaReturnSlot::OnTop => Err(mlua::Error::runtime(
                 "an answer is returned, and nothing else",
             )),
         }
@@ -332,14 +332,14 @@ impl IntoLuaMulti for Answer {
     #[inline]
     unsafe fn push_into_stack_multi(self, lua: &RawLua) -> mlua::Result<c_int> {
         match self.0 {
-            Place::Given(value) => {
+            LuaReturnSlot::Given(value) => {
                 // SAFETY: passed on; one value is pushed, for which a function of ours has room.
                 unsafe { lua.push(value)? };
                 Ok(1)
             }
             // Whatever is on top is a value in this function's frame, though after a misuse not the one that was
             // pushed; an empty frame returns nothing.
-            Place::OnTop => {
+            LuaReturnSlot::OnTop => {
                 // SAFETY: the state is the one that runs the function.
                 let count = unsafe { ffi::lua_gettop(lua.state()) };
                 Ok(count.min(1))
@@ -384,7 +384,7 @@ pub fn compile_failure(lua: &Lua, code: &[u8], name: &str, message: String) -> S
 // Out of Lua -----------------------------------------------------------------------------------------------------
 
 /// An argument of a function.
-pub enum Argument<'s> {
+pub enum LuaArgument<'s> {
     /// A string.
     Text(&'s [u8]),
     /// A number.
@@ -396,23 +396,23 @@ pub enum Argument<'s> {
 /// Receives the arguments of a call.
 pub trait Take: 'static {
     /// Receives one argument; they arrive in order.
-    fn take(argument: Argument<'_>);
+    fn take(argument: LuaArgument<'_>);
 }
 
 /// The arguments of a function, after they were passed to `T`.
-pub struct Taken<T: Take>(PhantomData<T>);
+pub struct LuaCallArguments<T: Take>(PhantomData<T>);
 
-impl<T: Take> FromLuaMulti for Taken<T> {
+impl<T: Take> FromLuaMulti for LuaCallArguments<T> {
     fn from_lua_multi(values: MultiValue, _: &Lua) -> mlua::Result<Self> {
         for value in values {
             match value {
-                Value::String(text) => T::take(Argument::Text(&text.as_bytes())),
-                Value::Integer(number) => T::take(Argument::Number(number as f64)),
-                Value::Number(number) => T::take(Argument::Number(number)),
-                _ => T::take(Argument::Other),
+                Value::String(text) => T::take(LuaArgument::Text(&text.as_bytes())),
+                Value::Integer(number) => T::take(LuaArgument::Number(number as f64)),
+                Value::Number(number) => T::take(LuaArgument::Number(number)),
+                _ => T::take(LuaArgument::Other),
             }
         }
-        Ok(Taken(PhantomData))
+        Ok(LuaCallArguments(PhantomData))
     }
 
     #[inline]
@@ -423,7 +423,7 @@ impl<T: Take> FromLuaMulti for Taken<T> {
             // state, so that they stay there while it runs.
             T::take(unsafe { argument(state, index) });
         }
-        Ok(Taken(PhantomData))
+        Ok(LuaCallArguments(PhantomData))
     }
 }
 
@@ -448,7 +448,7 @@ pub fn call_below<R>(
     lua: &Lua,
     handler: &Pinned,
     function: &Pinned,
-    filled: &[(&Kept, &[&[u8]])],
+    filled: &[(&ReusableTextTable, &[&[u8]])],
     arguments: &[Table],
     on_text: impl FnOnce(&[u8]) -> R,
 ) -> mlua::Result<Called<R>> {
@@ -686,7 +686,7 @@ unsafe fn push_kept_text(state: *mut mlua::lua_State) {
 ///
 /// There is a value at this index, and it stays there for the lifetime.
 #[inline]
-unsafe fn argument<'s>(state: *mut mlua::lua_State, index: c_int) -> Argument<'s> {
+unsafe fn argument<'s>(state: *mut mlua::lua_State, index: c_int) -> LuaArgument<'s> {
     // SAFETY: the contract. Reading a string's bytes does not convert it, and they stay in place while it is on the
     // stack.
     unsafe {
@@ -694,10 +694,10 @@ unsafe fn argument<'s>(state: *mut mlua::lua_State, index: c_int) -> Argument<'s
             ffi::LUA_TSTRING => {
                 let mut len = 0;
                 let start = ffi::lua_tolstring(state, index, &mut len);
-                Argument::Text(std::slice::from_raw_parts(start.cast::<u8>(), len))
+                LuaArgument::Text(std::slice::from_raw_parts(start.cast::<u8>(), len))
             }
-            ffi::LUA_TNUMBER => Argument::Number(ffi::lua_tonumber(state, index)),
-            _ => Argument::Other,
+            ffi::LUA_TNUMBER => LuaArgument::Number(ffi::lua_tonumber(state, index)),
+            _ => LuaArgument::Other,
         }
     }
 }

@@ -7,17 +7,17 @@ use std::sync::OnceLock;
 use mlua::{Function, Lua, ffi};
 
 use super::protected::made;
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::base::random::Random;
 
-static SEED: OnceLock<Seed> = OnceLock::new();
+static SEED: OnceLock<HashSeed> = OnceLock::new();
 
 /// Returns a number that names the value at an address. Without the seed, which is private to this process, neither
 /// can be derived from the other.
 pub fn number_of(place: *const c_void) -> u64 {
     let seed = SEED.get_or_init(|| {
         let mut random = Random::from_system();
-        Seed {
+        HashSeed {
             k0: random.next_u64(),
             k1: random.next_u64(),
         }

@@ -104,7 +104,7 @@ mod tests {
     impl Screen for Short {
         fn passes(given: &Given<'_>) -> bool {
             let mut arguments = given.iter();
-            !matches!(arguments.next(), Some(Argument::Text(text)) if text.len() > 3)
+            !matches!(arguments.next(), Some(LuaArgument::Text(text)) if text.len() > 3)
         }
     }
 

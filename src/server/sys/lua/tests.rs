@@ -11,11 +11,11 @@ thread_local! {
 struct Seen;
 
 impl Take for Seen {
-    fn take(argument: Argument<'_>) {
+    fn take(argument: LuaArgument<'_>) {
         let text = match argument {
-            Argument::Text(text) => format!("{:?}", String::from_utf8_lossy(text)),
-            Argument::Number(number) => number.to_string(),
-            Argument::Other => "other".to_owned(),
+            LuaArgument::Text(text) => format!("{:?}", String::from_utf8_lossy(text)),
+            LuaArgument::Number(number) => number.to_string(),
+            LuaArgument::Other => "other".to_owned(),
         };
         SEEN.with_borrow_mut(|seen| seen.push(text));
     }
@@ -50,7 +50,7 @@ fn lists_arrive_as_tables_and_leave_the_stack_as_it_was() {
 fn arguments_are_shown_in_order_and_a_text_comes_back() {
     let lua = Lua::new();
     let function = lua
-        .create_function(|lua, _: Taken<Seen>| {
+        .create_function(|lua, _: LuaCallArguments<Seen>| {
             let seen = SEEN.with_borrow_mut(std::mem::take);
             match seen.len() {
                 0 => Ok(Value::Nil.into()),
@@ -81,7 +81,7 @@ fn arguments_are_shown_in_order_and_a_text_comes_back() {
 #[test]
 fn a_kept_table_holds_what_it_was_filled_with_last() {
     let lua = Lua::new();
-    let kept = Kept::new(&lua).expect("room");
+    let kept = ReusableTextTable::new(&lua).expect("room");
     lua.globals().raw_set("A", kept.table()).expect("room");
     let nothing = lua.load("").into_function().expect("compiles");
     let handler = Pinned::new(&lua, &nothing).expect("room");
@@ -128,9 +128,11 @@ impl Direct for Obliging {
     fn call(given: &Given<'_>) -> Return {
         let mut arguments = given.iter();
         match (arguments.next(), arguments.next()) {
-            (Some(Argument::Text(text)), None) => Return::text(text).unwrap_or(Return::otherwise()),
-            (Some(Argument::Number(number)), None) => Return::number(number + 1.0),
-            (Some(Argument::Text(_)), Some(Argument::Text(text))) => {
+            (Some(LuaArgument::Text(text)), None) => {
+                Return::text(text).unwrap_or(Return::otherwise())
+            }
+            (Some(LuaArgument::Number(number)), None) => Return::number(number + 1.0),
+            (Some(LuaArgument::Text(_)), Some(LuaArgument::Text(text))) => {
                 Return::field("name", text).unwrap_or(Return::otherwise())
             }
             (None, None) => Return::boolean(true),

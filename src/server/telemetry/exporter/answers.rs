@@ -15,7 +15,7 @@ use hyper::header::{
 use hyper::{Method, Request, Response, StatusCode};
 use sha2::{Digest, Sha256};
 
-use super::{Body, hosts};
+use super::{ResponseBody, hosts};
 use crate::telemetry::metrics;
 use crate::telemetry::observed::Observed;
 use basalt_core::base::{base64, hex, lossless};
@@ -24,7 +24,7 @@ use basalt_core::base::{base64, hex, lossless};
 const COMPRESSED_BYTES_MIN: usize = 1024;
 
 /// Returns the response to a request for one of the endpoint's own pages, or 404.
-pub(super) fn own(request: &Request<Incoming>, service: &dyn Observed) -> Response<Body> {
+pub(super) fn own(request: &Request<Incoming>, service: &dyn Observed) -> Response<ResponseBody> {
     let path = request.uri().path();
     if !matches!(path, "/" | "/metrics" | "/health" | "/ready") {
         let console = match service.config().console {
@@ -106,7 +106,7 @@ const GUARDS: [(HeaderName, &str); 6] = [
 ];
 
 /// Adds the security headers [`GUARDS`] to a response.
-pub(super) fn guarded(mut response: Response<Body>) -> Response<Body> {
+pub(super) fn guarded(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     let headers = response.headers_mut();
     for (name, value) in GUARDS {
         headers
@@ -117,7 +117,7 @@ pub(super) fn guarded(mut response: Response<Body>) -> Response<Body> {
 }
 
 /// Returns a page, compressed if the client accepts that and the page is large enough.
-pub fn page(asked: &HeaderMap, page: Vec<u8>) -> Response<Body> {
+pub fn page(asked: &HeaderMap, page: Vec<u8>) -> Response<ResponseBody> {
     let compressed = match takes_gzip(asked) && page.len() >= COMPRESSED_BYTES_MIN {
         true => gzip(&page).ok(),
         false => None,
@@ -192,7 +192,7 @@ pub fn shows_auth(headers: &HeaderMap, asked: &str) -> bool {
 }
 
 /// Returns a plain-text response.
-pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
+pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<ResponseBody> {
     let mut response = Response::new(Full::new(body.into()).boxed_unsync());
     *response.status_mut() = status;
     let kind = HeaderValue::from_static("text/plain; charset=utf-8");

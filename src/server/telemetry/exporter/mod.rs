@@ -38,7 +38,7 @@ use tokio::time::Instant;
 use super::observed::Observed;
 use crate::tls::handshake;
 use patience::Impatient;
-use places::{Places, Stay};
+use places::{ConnectionSlots, Stay};
 
 /// Maximum bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -53,12 +53,12 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Body of a response: a complete text, or a stream of events.
-pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// The pages served besides the endpoint's own.
 pub trait Site: Send + Sync {
     /// Returns the response to a request for any other path; `None` if there is no such page.
-    fn answer(&self, request: &Request<Incoming>, visit: &Visit) -> Option<Answer>;
+    fn answer(&self, request: &Request<Incoming>, visit: &Visit) -> Option<SiteResponse>;
 }
 
 /// The client of a request, and the deadline for its response.
@@ -68,7 +68,7 @@ pub struct Visit {
     pub peer: IpAddr,
     /// When the connection is closed at the latest.
     pub ends: Instant,
-    places: Arc<Places>,
+    places: Arc<ConnectionSlots>,
     number: u64,
 }
 
@@ -76,15 +76,15 @@ impl Visit {
     /// Keeps the connection's slot for a streaming response, until the returned guard is dropped; `None` if too
     /// many connections have streaming responses.
     pub fn stay(&self) -> Option<Stay> {
-        Places::stay(&self.places, self.number)
+        ConnectionSlots::stay(&self.places, self.number)
     }
 }
 
 /// A site's response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct SiteResponse {
     /// The HTTP response.
-    pub response: Response<Body>,
+    pub response: Response<ResponseBody>,
     /// Delay before the response is sent.
     pub after: Duration,
 }
@@ -94,20 +94,20 @@ pub struct Answer {
 pub struct NoSite;
 
 impl Site for NoSite {
-    fn answer(&self, _: &Request<Incoming>, _: &Visit) -> Option<Answer> {
+    fn answer(&self, _: &Request<Incoming>, _: &Visit) -> Option<SiteResponse> {
         None
     }
 }
 
 /// The running endpoint. Dropping it stops it.
 #[derive(Debug)]
-pub struct Handle {
+pub struct ExporterHandle {
     addresses: Vec<SocketAddr>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Handle {
+impl ExporterHandle {
     /// Returns the addresses on which the endpoint listens; a configured port of 0 appears as the port that the
     /// system chose.
     pub fn addresses(&self) -> &[SocketAddr] {
@@ -115,7 +115,7 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for ExporterHandle {
     fn drop(&mut self) {
         // Sending fails if the thread has already ended, which is fine.
         let _ = self.stop.send(true);
@@ -131,7 +131,7 @@ pub fn start(
     listeners: Vec<TcpListener>,
     service: Arc<dyn Observed>,
     site: Arc<dyn Site>,
-) -> io::Result<Handle> {
+) -> io::Result<ExporterHandle> {
     for listener in &listeners {
         listener.set_nonblocking(true)?;
     }
@@ -146,7 +146,7 @@ pub fn start(
     let thread = std::thread::Builder::new()
         .name("basalt-metrics".to_owned())
         .spawn(move || runtime.block_on(serve(listeners, service, site, stopped)))?;
-    Ok(Handle {
+    Ok(ExporterHandle {
         addresses,
         stop,
         thread: Some(thread),
@@ -159,7 +159,7 @@ async fn serve(
     site: Arc<dyn Site>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let places = Arc::<Places>::default();
+    let places = Arc::<ConnectionSlots>::default();
     let turns = Arc::new(Semaphore::new(1));
     for listener in listeners {
         // The socket was created on this machine a moment ago; if the runtime cannot register it, skip this
@@ -167,7 +167,7 @@ async fn serve(
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
             continue;
         };
-        let shared = Served {
+        let shared = ExporterState {
             service: Arc::clone(&service),
             site: Arc::clone(&site),
             turns: Arc::clone(&turns),
@@ -180,14 +180,18 @@ async fn serve(
 
 /// State shared by all connections.
 #[derive(Clone)]
-struct Served {
+struct ExporterState {
     service: Arc<dyn Observed>,
     site: Arc<dyn Site>,
     /// Serializes pages that take a while to produce.
     turns: Arc<Semaphore>,
 }
 
-async fn accept(listener: tokio::net::TcpListener, shared: Served, places: Arc<Places>) {
+async fn accept(
+    listener: tokio::net::TcpListener,
+    shared: ExporterState,
+    places: Arc<ConnectionSlots>,
+) {
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
             // Out of file descriptors: wait for some connection to end.
@@ -215,7 +219,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Served, places: Arc<P
 }
 
 /// Serves one connection, over TLS if configured.
-async fn serve_one(stream: TcpStream, shared: &Served, visit: &Visit) {
+async fn serve_one(stream: TcpStream, shared: &ExporterState, visit: &Visit) {
     if !shared.service.config().metrics_tls {
         return converse(stream, shared, visit).await;
     }
@@ -233,7 +237,11 @@ async fn serve_one(stream: TcpStream, shared: &Served, visit: &Visit) {
 /// Answers a connection's requests. Scrapes and the site's pages are produced one at a time, and other ready
 /// work runs in between; so a probe of `/health` waits for at most one or two pages, however many are
 /// requested.
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, shared: &Served, visit: &Visit) {
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    shared: &ExporterState,
+    visit: &Visit,
+) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
@@ -249,7 +257,11 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, shared: &Served, 
     let _ = connection.await;
 }
 
-async fn answer(request: &Request<Incoming>, shared: &Served, visit: &Visit) -> Response<Body> {
+async fn answer(
+    request: &Request<Incoming>,
+    shared: &ExporterState,
+    visit: &Visit,
+) -> Response<ResponseBody> {
     let service = &*shared.service;
     let path = request.uri().path();
     if matches!(path, "/health" | "/ready") {
@@ -262,7 +274,7 @@ async fn answer(request: &Request<Incoming>, shared: &Served, visit: &Visit) -> 
         _ => shared.site.answer(request, visit),
     };
     let (response, after) = match of_site {
-        Some(Answer { response, after }) => (response, after),
+        Some(SiteResponse { response, after }) => (response, after),
         None => (answers::own(request, service), Duration::ZERO),
     };
     tokio::task::yield_now().await;

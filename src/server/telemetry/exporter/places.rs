@@ -27,13 +27,13 @@ const _: () = assert!(STAYING_OF_ONE_MAX < STAYING_MAX && STAYING_MAX + 16 <= CO
 
 /// Connection slots; see the module.
 #[derive(Default)]
-pub(super) struct Places {
+pub(super) struct ConnectionSlots {
     /// Open connections in order of arrival.
-    taken: Mutex<Vec<Place>>,
+    taken: Mutex<Vec<ConnectionSlot>>,
     last_number: AtomicU64,
 }
 
-struct Place {
+struct ConnectionSlot {
     number: u64,
     address: IpAddr,
     task: AbortHandle,
@@ -42,7 +42,7 @@ struct Place {
 
 /// A guard that makes a connection stay.
 pub struct Stay {
-    places: Arc<Places>,
+    places: Arc<ConnectionSlots>,
     number: u64,
 }
 
@@ -55,7 +55,7 @@ impl Drop for Stay {
     }
 }
 
-impl Places {
+impl ConnectionSlots {
     pub(super) fn next_number(&self) -> u64 {
         self.last_number.fetch_add(1, Relaxed)
     }
@@ -67,7 +67,7 @@ impl Places {
             true => most(&taken, false).map(|(first, _)| taken.remove(first)),
             false => None,
         };
-        taken.push(Place {
+        taken.push(ConnectionSlot {
             number,
             address,
             task,
@@ -85,7 +85,7 @@ impl Places {
     }
 
     /// Marks a connection as staying and returns its guard, or `None` if the limits do not allow it.
-    pub(super) fn stay(places: &Arc<Places>, number: u64) -> Option<Stay> {
+    pub(super) fn stay(places: &Arc<ConnectionSlots>, number: u64) -> Option<Stay> {
         let mut taken = places.taken.lock();
         let address = taken.iter().find(|place| place.number == number)?.address;
         let staying = taken.iter().filter(|place| place.stays);
@@ -124,7 +124,7 @@ impl Places {
 
 /// Finds the address with the most connections, among the staying ones if `stay`, else among the others.
 /// Returns the index of its oldest connection, and the number of its connections.
-fn most(taken: &[Place], stay: bool) -> Option<(usize, usize)> {
+fn most(taken: &[ConnectionSlot], stay: bool) -> Option<(usize, usize)> {
     let of_kind = || taken.iter().filter(|place| place.stays == stay);
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     for place in of_kind() {
@@ -132,7 +132,7 @@ fn most(taken: &[Place], stay: bool) -> Option<(usize, usize)> {
     }
     let most = counts.values().copied().max()?;
     let is_of_most =
-        |place: &Place| place.stays == stay && counts.get(&place.address) == Some(&most);
+        |place: &ConnectionSlot| place.stays == stay && counts.get(&place.address) == Some(&most);
     Some((taken.iter().position(is_of_most)?, most))
 }
 
@@ -146,22 +146,22 @@ mod tests {
     }
 
     /// Opens a connection from an address, which remains until it is evicted.
-    fn come(places: &Arc<Places>, from: u8) -> (u64, tokio::task::JoinHandle<()>) {
+    fn come(places: &Arc<ConnectionSlots>, from: u8) -> (u64, tokio::task::JoinHandle<()>) {
         let number = places.next_number();
         let task = tokio::spawn(std::future::pending());
         places.take(number, address(from), task.abort_handle());
         (number, task)
     }
 
-    fn count(places: &Places, from: u8, stays: bool) -> usize {
+    fn count(places: &ConnectionSlots, from: u8, stays: bool) -> usize {
         let taken = places.taken.lock();
-        let is = |place: &&Place| place.address == address(from) && place.stays == stays;
+        let is = |place: &&ConnectionSlot| place.address == address(from) && place.stays == stays;
         taken.iter().filter(is).count()
     }
 
     #[tokio::test]
     async fn an_address_takes_its_places_from_itself() {
-        let places = Arc::<Places>::default();
+        let places = Arc::<ConnectionSlots>::default();
         let (other, _task) = come(&places, 2);
         for _ in 0..3 * CONNECTIONS_MAX {
             come(&places, 1);
@@ -174,10 +174,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_page_too_many_of_an_address_is_refused_and_the_others_stay() {
-        let places = Arc::<Places>::default();
+        let places = Arc::<ConnectionSlots>::default();
         let open = |from| {
             let (number, _) = come(&places, from);
-            Places::stay(&places, number)
+            ConnectionSlots::stay(&places, number)
         };
         let mut first: Vec<Option<Stay>> = (0..STAYING_OF_ONE_MAX).map(|_| open(1)).collect();
         assert!(first.iter().all(Option::is_some));

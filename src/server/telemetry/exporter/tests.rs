@@ -9,7 +9,7 @@ use crate::state::Service;
 use crate::telemetry::Telemetry;
 use basalt_commands::config::Config;
 
-fn endpoint() -> (Handle, Arc<Service>) {
+fn endpoint() -> (ExporterHandle, Arc<Service>) {
     let telemetry = Telemetry::new(None, 1);
     let service = Arc::new(crate::start::build(
         Arc::new(Config::default()),
@@ -22,7 +22,7 @@ fn endpoint() -> (Handle, Arc<Service>) {
     (handle, service)
 }
 
-fn ask(handle: &Handle, request: &str) -> String {
+fn ask(handle: &ExporterHandle, request: &str) -> String {
     let mut stream = TcpStream::connect(handle.addresses()[0]).expect("it listens");
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut reply = String::new();
@@ -32,7 +32,7 @@ fn ask(handle: &Handle, request: &str) -> String {
     reply
 }
 
-fn get(handle: &Handle, path: &str) -> String {
+fn get(handle: &ExporterHandle, path: &str) -> String {
     ask(
         handle,
         &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),

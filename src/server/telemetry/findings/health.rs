@@ -8,7 +8,7 @@ use super::Finding;
 use super::recent::MINUTES;
 use crate::telemetry::clock;
 use crate::telemetry::observed::Observed;
-use crate::telemetry::persistence::Refusal;
+use crate::telemetry::persistence::WriteRefusal;
 use crate::tls::contexts::OwnCertificate;
 use basalt_commands::cluster::flags::NodeFlags;
 use basalt_commands::cluster::map::ClusterMap;
@@ -30,7 +30,7 @@ pub struct Situation {
     pub(super) config: Arc<Config>,
     pub(super) now_s: u64,
     /// Why clients' writes are refused, if the disk is the cause.
-    pub(super) refusal: Option<Refusal>,
+    pub(super) refusal: Option<WriteRefusal>,
     /// Consecutive failed rewrites of the append-only file.
     pub(super) failed_rewrites: u64,
     /// Whether the last background snapshot failed.
@@ -105,7 +105,7 @@ pub fn findings(situation: &Situation) -> Vec<(&'static str, Finding)> {
 
 fn persistence(situation: &Situation, findings: &mut Vec<Finding>) {
     match situation.refusal {
-        Some(Refusal::Log(errno)) => {
+        Some(WriteRefusal::Log(errno)) => {
             let why = system_text(&std::io::Error::from_raw_os_error(errno));
             findings.push(Finding::new(
                 "appendonly",
@@ -116,7 +116,7 @@ fn persistence(situation: &Situation, findings: &mut Vec<Finding>) {
                 ),
             ));
         }
-        Some(Refusal::Snapshot) => findings.push(Finding::new(
+        Some(WriteRefusal::Snapshot) => findings.push(Finding::new(
             "stop-writes-on-bgsave-error",
             "Writes are refused because the last BGSAVE failed and stop-writes-on-bgsave-error is yes. The log gives \
              the reason, usually a full disk or missing permissions on `dir`. The server retries by itself and \
@@ -399,10 +399,10 @@ mod tests {
             (found(&situation), text(&situation)),
             (vec![], String::new())
         );
-        situation.refusal = Some(Refusal::Log(28));
+        situation.refusal = Some(WriteRefusal::Log(28));
         assert_eq!(found(&situation), [("persistence", "appendonly")]);
         assert!(text(&situation).contains("cannot be written: No space left on device."));
-        situation.refusal = Some(Refusal::Snapshot);
+        situation.refusal = Some(WriteRefusal::Snapshot);
         situation.has_failed_save = true;
         situation.failed_rewrites = 3;
         assert_eq!(

@@ -30,7 +30,7 @@ const SLOW_SYNC_US: u64 = 5_000;
 
 /// The state to be diagnosed.
 #[derive(Clone, Debug, Default)]
-pub struct Situation {
+pub struct LatencyEvidence {
     pub(super) config: Arc<Config>,
     /// Recent latency events (LATENCY LATEST), each with its longest duration in milliseconds.
     pub(super) events: Vec<(String, u64)>,
@@ -40,9 +40,9 @@ pub struct Situation {
     pub(super) late: OfLate,
 }
 
-impl Situation {
+impl LatencyEvidence {
     /// Captures the current state.
-    pub fn of(service: &dyn Observed) -> Situation {
+    pub fn of(service: &dyn Observed) -> LatencyEvidence {
         let telemetry = service.telemetry();
         let since_s = (clock::unix_ms() / 1_000).saturating_sub(60 * MINUTES as u64);
         let events = telemetry.latency.latest().into_iter();
@@ -52,7 +52,7 @@ impl Situation {
             let worst_ms = of_late.map(|(_, ms)| ms).max()?;
             Some((event.name, worst_ms))
         };
-        Situation {
+        LatencyEvidence {
             config: service.config(),
             events: events.filter_map(worst).collect(),
             hot_key: telemetry.hot_keys.hottest(),
@@ -63,7 +63,7 @@ impl Situation {
 }
 
 /// Returns the part of LATENCY DOCTOR that follows the events.
-pub fn text(situation: &Situation) -> String {
+pub fn text(situation: &LatencyEvidence) -> String {
     let findings = findings(situation);
     if findings.is_empty() {
         return String::new();
@@ -76,7 +76,7 @@ pub fn text(situation: &Situation) -> String {
 }
 
 /// Returns the findings about latency.
-pub fn findings(situation: &Situation) -> Vec<Finding> {
+pub fn findings(situation: &LatencyEvidence) -> Vec<Finding> {
     let mut findings = Vec::new();
     events(situation, &mut findings);
     shards(situation, &mut findings);
@@ -84,7 +84,7 @@ pub fn findings(situation: &Situation) -> Vec<Finding> {
     findings
 }
 
-fn events(situation: &Situation, findings: &mut Vec<Finding>) {
+fn events(situation: &LatencyEvidence, findings: &mut Vec<Finding>) {
     let config = &situation.config;
     let worst = |name: &str| {
         let mut events = situation.events.iter();
@@ -139,7 +139,7 @@ fn events(situation: &Situation, findings: &mut Vec<Finding>) {
     }
 }
 
-fn shards(situation: &Situation, findings: &mut Vec<Finding>) {
+fn shards(situation: &LatencyEvidence, findings: &mut Vec<Finding>) {
     if let Some(HotKey {
         key,
         shown,
@@ -222,8 +222,8 @@ fn long_wait(hold: Hold) -> Finding {
     )
 }
 
-fn disk(situation: &Situation, findings: &mut Vec<Finding>) {
-    let Situation { config, late, .. } = situation;
+fn disk(situation: &LatencyEvidence, findings: &mut Vec<Finding>) {
+    let LatencyEvidence { config, late, .. } = situation;
     let Sums {
         syncs,
         sync_total_us,
@@ -279,14 +279,14 @@ fn disk(situation: &Situation, findings: &mut Vec<Finding>) {
 mod tests {
     use super::*;
 
-    fn remedies(situation: &Situation) -> Vec<&'static str> {
+    fn remedies(situation: &LatencyEvidence) -> Vec<&'static str> {
         let findings = findings(situation);
         findings.iter().map(|finding| finding.remedy).collect()
     }
 
     #[test]
     fn a_quiet_server_has_nothing_to_say_and_each_event_its_own_advice() {
-        let mut situation = Situation::default();
+        let mut situation = LatencyEvidence::default();
         assert_eq!(
             (text(&situation), remedies(&situation)),
             (String::new(), vec![])
@@ -309,9 +309,9 @@ mod tests {
 
     #[test]
     fn large_values_held_shards_and_slow_disks_are_told_with_their_figures() {
-        let mut situation = Situation {
+        let mut situation = LatencyEvidence {
             largest: vec![("hash", 1_000), ("list", 20 << 20)],
-            ..Situation::default()
+            ..LatencyEvidence::default()
         };
         assert!(text(&situation).contains("a list of 20.00M"));
         situation.largest.clear();
@@ -350,13 +350,13 @@ mod tests {
 
     #[test]
     fn a_key_is_named_only_where_it_may_be() {
-        let situation = Situation {
+        let situation = LatencyEvidence {
             hot_key: Some(HotKey {
                 key: b"secret".to_vec(),
                 shown: "\"secret\"".to_owned(),
                 percent: 40,
             }),
-            ..Situation::default()
+            ..LatencyEvidence::default()
         };
         let [finding] = &findings(&situation)[..] else {
             panic!("one is found")

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Finding;
 use super::recent::MINUTES;
-use crate::telemetry::memory::{self, Used, human};
+use crate::telemetry::memory::{self, MemoryUsage, human};
 use crate::telemetry::miss_ratio::{CurveFigures, PERCENT};
 use crate::telemetry::observed::Observed;
 use crate::telemetry::process;
@@ -36,7 +36,7 @@ const NOTABLE_POINTS: f64 = 0.02;
 
 /// The state to be diagnosed.
 #[derive(Clone, Debug, Default)]
-pub struct Situation {
+pub struct MemoryEvidence {
     pub(super) report: MemoryReport,
     pub(super) clients: u64,
     pub(super) config: Arc<Config>,
@@ -47,13 +47,13 @@ pub struct Situation {
     pub(super) curve: CurveFigures,
 }
 
-impl Situation {
+impl MemoryEvidence {
     /// Captures the current state.
-    pub fn of(service: &dyn Observed) -> Situation {
-        let used = Used::now(service.telemetry());
+    pub fn of(service: &dyn Observed) -> MemoryEvidence {
+        let used = MemoryUsage::now(service.telemetry());
         let clients = memory::client_figures(service);
         let all_published = service.all_published();
-        Situation {
+        MemoryEvidence {
             report: memory::report(service, service.telemetry(), clients, used),
             clients: service.clients().count() as u64,
             config: service.config(),
@@ -66,7 +66,7 @@ impl Situation {
 }
 
 /// Returns the text of MEMORY DOCTOR.
-pub fn text(situation: &Situation) -> String {
+pub fn text(situation: &MemoryEvidence) -> String {
     let used = situation.report.used;
     let findings = findings(situation);
     if findings.is_empty() && used < LITTLE_BYTES {
@@ -86,7 +86,7 @@ pub fn text(situation: &Situation) -> String {
 }
 
 /// Returns the findings. Below [`LITTLE_BYTES`] only the memory limit is checked.
-pub fn findings(situation: &Situation) -> Vec<Finding> {
+pub fn findings(situation: &MemoryEvidence) -> Vec<Finding> {
     let mut findings = Vec::new();
     limit(situation, &mut findings);
     if situation.report.used >= LITTLE_BYTES {
@@ -97,8 +97,8 @@ pub fn findings(situation: &Situation) -> Vec<Finding> {
 }
 
 /// Checks the memory limit: whether there is one, whether it is reached, and the effect of another limit.
-fn limit(situation: &Situation, findings: &mut Vec<Finding>) {
-    let Situation {
+fn limit(situation: &MemoryEvidence, findings: &mut Vec<Finding>) {
+    let MemoryEvidence {
         report,
         config,
         eviction,
@@ -177,8 +177,8 @@ fn limit(situation: &Situation, findings: &mut Vec<Finding>) {
 }
 
 /// Checks the process's memory beyond the bytes in use: fragmentation, free pages that the allocator keeps.
-fn resident(situation: &Situation, findings: &mut Vec<Finding>) {
-    let Situation { report, config, .. } = situation;
+fn resident(situation: &MemoryEvidence, findings: &mut Vec<Finding>) {
+    let MemoryEvidence { report, config, .. } = situation;
     let exceeds = |part: u64, whole: u64, ratio: f64| {
         part > whole + NOTABLE_BYTES && part as f64 > whole as f64 * ratio
     };
@@ -241,8 +241,8 @@ fn resident(situation: &Situation, findings: &mut Vec<Finding>) {
 }
 
 /// Checks for large consumers of memory.
-fn holders(situation: &Situation, findings: &mut Vec<Finding>) {
-    let Situation {
+fn holders(situation: &MemoryEvidence, findings: &mut Vec<Finding>) {
+    let MemoryEvidence {
         report,
         config,
         clients,
@@ -301,9 +301,9 @@ impl CurveFigures {
 mod tests {
     use super::*;
 
-    fn quiet() -> Situation {
+    fn quiet() -> MemoryEvidence {
         let used = 100 << 20;
-        Situation {
+        MemoryEvidence {
             report: MemoryReport {
                 used,
                 peak: used,
@@ -315,11 +315,11 @@ mod tests {
             },
             clients: 1,
             machine_bytes: 16 << 30,
-            ..Situation::default()
+            ..MemoryEvidence::default()
         }
     }
 
-    fn remedies(situation: &Situation) -> Vec<&'static str> {
+    fn remedies(situation: &MemoryEvidence) -> Vec<&'static str> {
         let findings = findings(situation);
         findings.iter().map(|finding| finding.remedy).collect()
     }

@@ -49,9 +49,9 @@ impl Finding {
 /// Returns all findings, each with the name of its subject; failures come first.
 pub fn all(service: &dyn Observed) -> Vec<(&'static str, Finding)> {
     let broken = health::findings(&health::Situation::of(service));
-    let memory = memory::findings(&memory::Situation::of(service));
+    let memory = memory::findings(&memory::MemoryEvidence::of(service));
     let memory = memory.into_iter().map(|finding| ("memory", finding));
-    let latency = latency::findings(&latency::Situation::of(service));
+    let latency = latency::findings(&latency::LatencyEvidence::of(service));
     let latency = latency.into_iter().map(|finding| ("latency", finding));
     broken.into_iter().chain(memory).chain(latency).collect()
 }

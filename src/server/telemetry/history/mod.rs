@@ -21,7 +21,7 @@ use super::clock::Ticks;
 use super::counters::BUCKETS;
 use super::histogram::{Buckets, upper_ns};
 use super::observed::Observed;
-use series::{Fold, READ_EACH, Read, SERIES};
+use series::{Fold, READ_EACH, SERIES, SeriesReader};
 
 /// Latency classes: the commands' own buckets up to 8 s; the last class also counts everything slower.
 pub const CLASSES: usize = 24;
@@ -42,7 +42,7 @@ const MINUTES_BLOCKS: usize = 25;
 /// twice its length.
 const BLOCK_BYTES: usize = allocated(BLOCK_POINTS * WIDTH * size_of::<f32>())
     + allocated(BLOCK_POINTS * size_of::<u64>())
-    + 2 * size_of::<Block>();
+    + 2 * size_of::<HistoryBlock>();
 
 /// Returns the bytes that the allocator uses for `bytes`; sizes are rounded up to one of four size classes per
 /// power of two.
@@ -57,7 +57,7 @@ const _: () = assert!(BYTES_MAX <= 8 << 20);
 
 /// The resolution of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum HistoryResolution {
     /// An hour of seconds.
     Second,
     /// A day of minutes.
@@ -71,13 +71,13 @@ pub fn class_bound_ns(class: usize) -> Option<u64> {
 
 /// A point of the history.
 #[derive(Clone, Copy, Debug)]
-pub struct Point<'a> {
+pub struct HistoryPoint<'a> {
     /// Unix time in seconds: of the sample, or of the end of the minute.
     pub at_s: u64,
     values: &'a [f32],
 }
 
-impl Point<'_> {
+impl HistoryPoint<'_> {
     /// Returns the value of the row at index `series` of [`SERIES`]; `None` where it is undefined, such as a
     /// percentile in a second without commands.
     pub fn value(&self, series: usize) -> Option<f64> {
@@ -107,7 +107,7 @@ impl Reading {
     /// Samples the current figures.
     fn of(service: &dyn Observed) -> Reading {
         let resets = service.telemetry().resets.load(Relaxed);
-        let source = series::Source::gather(service);
+        let source = series::SampleContext::gather(service);
         let mut buckets = [0; BUCKETS];
         for command in &source.snapshot.commands {
             for (sum, count) in buckets.iter_mut().zip(command.buckets) {
@@ -124,12 +124,12 @@ impl Reading {
 
 /// The history; see the module.
 #[derive(Debug, Default)]
-pub struct History {
-    inner: Mutex<Inner>,
+pub struct MetricsHistory {
+    inner: Mutex<HistoryState>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct HistoryState {
     seconds: Ring,
     minutes: Ring,
     minute: Minute,
@@ -137,7 +137,7 @@ struct Inner {
     read_s: u64,
 }
 
-impl History {
+impl MetricsHistory {
     /// Takes a sample, unless one was taken in this second of Unix time.
     pub fn sample(&self, service: &dyn Observed, now_s: u64) {
         if self.inner.lock().read_s == now_s {
@@ -154,17 +154,22 @@ impl History {
     }
 
     /// Calls `visit` with all points since `since_s`, oldest first.
-    pub fn each(&self, step: Step, since_s: u64, mut visit: impl FnMut(Point<'_>)) {
+    pub fn each(
+        &self,
+        step: HistoryResolution,
+        since_s: u64,
+        mut visit: impl FnMut(HistoryPoint<'_>),
+    ) {
         let inner = self.inner.lock();
         let ring = match step {
-            Step::Second => &inner.seconds,
-            Step::Minute => &inner.minutes,
+            HistoryResolution::Second => &inner.seconds,
+            HistoryResolution::Minute => &inner.minutes,
         };
         ring.each(since_s, &mut visit);
     }
 }
 
-impl Inner {
+impl HistoryState {
     fn add(&mut self, at_s: u64, values: &[f32; WIDTH]) {
         // If the clock was set back, drop the points that are now in the future, so that times stay in order.
         if self.seconds.newest_s().is_some_and(|newest| newest > at_s) {
@@ -202,11 +207,13 @@ fn values(before: &Reading, now: &Reading, interval_s: f64) -> [f32; WIDTH] {
         let (then, now) = (before.figures[index], now.figures[index]);
         let more = |at: usize| growth(then[at], now[at]);
         let value = match row.read {
-            Read::Gauge(_) | Read::Field(_) => now[0],
-            Read::Rate(_) | Read::FieldRate(_) => each_second(growth(then[0], now[0])),
-            Read::Share(_) => 100.0 * more(0) / (more(0) + more(1)),
-            Read::Mean(_) => more(0) / more(1),
-            Read::Percentile(percent) => series::percentile_us(&ran, percent),
+            SeriesReader::Gauge(_) | SeriesReader::Field(_) => now[0],
+            SeriesReader::Rate(_) | SeriesReader::FieldRate(_) => {
+                each_second(growth(then[0], now[0]))
+            }
+            SeriesReader::Share(_) => 100.0 * more(0) / (more(0) + more(1)),
+            SeriesReader::Mean(_) => more(0) / more(1),
+            SeriesReader::Percentile(percent) => series::percentile_us(&ran, percent),
         };
         values[index] = value as f32;
     }
@@ -279,22 +286,22 @@ fn fold_of(index: usize) -> Fold {
 /// Points in order of time, in blocks; when there are too many, the oldest block is dropped.
 #[derive(Debug, Default)]
 struct Ring {
-    blocks: VecDeque<Block>,
+    blocks: VecDeque<HistoryBlock>,
 }
 
 #[derive(Debug)]
-struct Block {
+struct HistoryBlock {
     times_s: Vec<u64>,
     values: Box<[f32]>,
 }
 
 impl Ring {
     fn add(&mut self, blocks_max: usize, at_s: u64, values: &[f32; WIDTH]) {
-        let is_full = |block: &Block| block.times_s.len() == BLOCK_POINTS;
+        let is_full = |block: &HistoryBlock| block.times_s.len() == BLOCK_POINTS;
         if self.blocks.back().is_none_or(is_full) {
             // Reuse the oldest block.
             let mut block = match self.blocks.len() < blocks_max {
-                true => Block {
+                true => HistoryBlock {
                     times_s: Vec::with_capacity(BLOCK_POINTS),
                     values: vec![0.0; BLOCK_POINTS * WIDTH].into_boxed_slice(),
                 },
@@ -321,11 +328,11 @@ impl Ring {
         self.blocks.retain(|block| !block.times_s.is_empty());
     }
 
-    fn each(&self, since_s: u64, visit: &mut dyn FnMut(Point<'_>)) {
+    fn each(&self, since_s: u64, visit: &mut dyn FnMut(HistoryPoint<'_>)) {
         for block in &self.blocks {
             for (at_s, values) in block.times_s.iter().zip(block.values.chunks_exact(WIDTH)) {
                 if *at_s >= since_s {
-                    visit(Point {
+                    visit(HistoryPoint {
                         at_s: *at_s,
                         values,
                     });

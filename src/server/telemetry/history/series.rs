@@ -14,17 +14,17 @@ use basalt_commands::config::Config;
 pub const READ_EACH: usize = 2;
 
 /// The source of a sample.
-pub struct Source<'a> {
+pub struct SampleContext<'a> {
     service: &'a dyn Observed,
     config: Arc<Config>,
     /// All current figures.
     pub snapshot: Snapshot,
 }
 
-impl Source<'_> {
+impl SampleContext<'_> {
     /// Gathers the current figures.
-    pub fn gather(service: &dyn Observed) -> Source<'_> {
-        Source {
+    pub fn gather(service: &dyn Observed) -> SampleContext<'_> {
+        SampleContext {
             service,
             config: service.config(),
             snapshot: Snapshot::gather(service),
@@ -39,7 +39,7 @@ impl Source<'_> {
 
 /// The unit of a row's values, as shown by the console's API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum SeriesUnit {
     /// A count.
     Count,
     /// A count per second.
@@ -56,17 +56,17 @@ pub enum Unit {
     Percent,
 }
 
-impl Unit {
+impl SeriesUnit {
     /// Returns the name in the API.
     pub fn name(self) -> &'static str {
         match self {
-            Unit::Count => "count",
-            Unit::PerSecond => "per_second",
-            Unit::Bytes => "bytes",
-            Unit::BytesPerSecond => "bytes_per_second",
-            Unit::Microseconds => "microseconds",
-            Unit::Seconds => "seconds",
-            Unit::Percent => "percent",
+            SeriesUnit::Count => "count",
+            SeriesUnit::PerSecond => "per_second",
+            SeriesUnit::Bytes => "bytes",
+            SeriesUnit::BytesPerSecond => "bytes_per_second",
+            SeriesUnit::Microseconds => "microseconds",
+            SeriesUnit::Seconds => "seconds",
+            SeriesUnit::Percent => "percent",
         }
     }
 }
@@ -81,19 +81,19 @@ pub enum Fold {
 }
 
 /// How a row's value is computed from samples.
-pub(super) enum Read {
+pub(super) enum SeriesReader {
     /// A figure, unchanged.
-    Gauge(fn(&Source<'_>) -> f64),
+    Gauge(fn(&SampleContext<'_>) -> f64),
     /// A field of INFO, unchanged.
     Field(&'static str),
     /// A monotonic sum, recorded as its growth per second.
-    Rate(fn(&Source<'_>) -> f64),
+    Rate(fn(&SampleContext<'_>) -> f64),
     /// A field of INFO that only grows, recorded as its growth per second.
     FieldRate(&'static str),
     /// The growth of the first field of INFO, in percent of the growth of both.
     Share([&'static str; READ_EACH]),
     /// The growth of the first sum, divided by that of the second.
-    Mean(fn(&Source<'_>) -> [f64; READ_EACH]),
+    Mean(fn(&SampleContext<'_>) -> [f64; READ_EACH]),
     /// A latency percentile of all commands.
     Percentile(f64),
 }
@@ -103,16 +103,21 @@ pub struct Series {
     /// The name in the API.
     pub name: &'static str,
     /// The unit of its values.
-    pub unit: Unit,
+    pub unit: SeriesUnit,
     /// A short description.
     pub says: &'static str,
     /// How the seconds of a minute are combined.
     pub fold: Fold,
-    pub(super) read: Read,
+    pub(super) read: SeriesReader,
 }
 
 impl Series {
-    const fn new(name: &'static str, unit: Unit, says: &'static str, read: Read) -> Series {
+    const fn new(
+        name: &'static str,
+        unit: SeriesUnit,
+        says: &'static str,
+        read: SeriesReader,
+    ) -> Series {
         let fold = Fold::Mean;
         Series {
             name,
@@ -129,13 +134,13 @@ impl Series {
         Series { fold, ..self }
     }
 
-    pub(super) fn figures(&self, source: &Source<'_>) -> [f64; READ_EACH] {
+    pub(super) fn figures(&self, source: &SampleContext<'_>) -> [f64; READ_EACH] {
         match self.read {
-            Read::Gauge(read) | Read::Rate(read) => [read(source), 0.0],
-            Read::Field(name) | Read::FieldRate(name) => [source.field(name), 0.0],
-            Read::Share(names) => names.map(|name| source.field(name)),
-            Read::Mean(read) => read(source),
-            Read::Percentile(_) => [0.0; READ_EACH],
+            SeriesReader::Gauge(read) | SeriesReader::Rate(read) => [read(source), 0.0],
+            SeriesReader::Field(name) | SeriesReader::FieldRate(name) => [source.field(name), 0.0],
+            SeriesReader::Share(names) => names.map(|name| source.field(name)),
+            SeriesReader::Mean(read) => read(source),
+            SeriesReader::Percentile(_) => [0.0; READ_EACH],
         }
     }
 }
@@ -153,20 +158,36 @@ pub(super) fn percentile_us(ran: &Buckets, percent: f64) -> f64 {
     }
 }
 
-const fn field(name: &'static str, unit: Unit, says: &'static str, field: &'static str) -> Series {
-    Series::new(name, unit, says, Read::Field(field))
+const fn field(
+    name: &'static str,
+    unit: SeriesUnit,
+    says: &'static str,
+    field: &'static str,
+) -> Series {
+    Series::new(name, unit, says, SeriesReader::Field(field))
 }
 
-const fn rate(name: &'static str, unit: Unit, says: &'static str, field: &'static str) -> Series {
-    Series::new(name, unit, says, Read::FieldRate(field))
+const fn rate(
+    name: &'static str,
+    unit: SeriesUnit,
+    says: &'static str,
+    field: &'static str,
+) -> Series {
+    Series::new(name, unit, says, SeriesReader::FieldRate(field))
 }
 
 const fn percentile(name: &'static str, says: &'static str, percent: f64) -> Series {
-    Series::new(name, Unit::Microseconds, says, Read::Percentile(percent)).worst()
+    Series::new(
+        name,
+        SeriesUnit::Microseconds,
+        says,
+        SeriesReader::Percentile(percent),
+    )
+    .worst()
 }
 
 /// Returns the largest value of `figure` among all replicas.
-fn worst_replica(source: &Source<'_>, figure: fn(&ReplicaFacts) -> u64) -> f64 {
+fn worst_replica(source: &SampleContext<'_>, figure: fn(&ReplicaFacts) -> u64) -> f64 {
     let replicas = source.snapshot.replication.replicas.iter();
     replicas.map(figure).max().unwrap_or(0) as f64
 }
@@ -175,31 +196,31 @@ fn worst_replica(source: &Source<'_>, figure: fn(&ReplicaFacts) -> u64) -> f64 {
 pub static SERIES: [Series; 50] = [
     rate(
         "ops",
-        Unit::PerSecond,
+        SeriesUnit::PerSecond,
         "Commands run",
         "total_commands_processed",
     ),
     rate(
         "hits",
-        Unit::PerSecond,
+        SeriesUnit::PerSecond,
         "Key lookups that found a key",
         "keyspace_hits",
     ),
     rate(
         "misses",
-        Unit::PerSecond,
+        SeriesUnit::PerSecond,
         "Key lookups that found no key",
         "keyspace_misses",
     ),
     Series::new(
         "hit_ratio",
-        Unit::Percent,
+        SeriesUnit::Percent,
         "Key lookups that found a key, in percent of all",
-        Read::Share(["keyspace_hits", "keyspace_misses"]),
+        SeriesReader::Share(["keyspace_hits", "keyspace_misses"]),
     ),
     rate(
         "errors",
-        Unit::PerSecond,
+        SeriesUnit::PerSecond,
         "Error replies",
         "total_error_replies",
     ),
@@ -214,165 +235,175 @@ pub static SERIES: [Series; 50] = [
     ),
     Series::new(
         "slow_commands",
-        Unit::PerSecond,
+        SeriesUnit::PerSecond,
         "Commands recorded in the slow log",
-        Read::Rate(|s| s.service.telemetry().slowlog.totals().0 as f64),
+        SeriesReader::Rate(|s| s.service.telemetry().slowlog.totals().0 as f64),
     ),
     Series::new(
         "queued_commands",
-        Unit::PerSecond,
+        SeriesUnit::PerSecond,
         "Commands queued because their shard was busy",
-        Read::Rate(|s| s.snapshot.tokens().queued as f64),
+        SeriesReader::Rate(|s| s.snapshot.tokens().queued as f64),
     ),
-    field("memory_used", Unit::Bytes, "Used memory", "used_memory"),
+    field(
+        "memory_used",
+        SeriesUnit::Bytes,
+        "Used memory",
+        "used_memory",
+    ),
     field(
         "memory_dataset",
-        Unit::Bytes,
+        SeriesUnit::Bytes,
         "Memory of keys and values",
         "used_memory_dataset",
     ),
     field(
         "memory_rss",
-        Unit::Bytes,
+        SeriesUnit::Bytes,
         "Resident set of the process",
         "used_memory_rss",
     ),
     field(
         "memory_limit",
-        Unit::Bytes,
+        SeriesUnit::Bytes,
         "maxmemory; 0: no limit",
         "maxmemory",
     ),
     field(
         "memory_clients",
-        Unit::Bytes,
+        SeriesUnit::Bytes,
         "Memory of client connections",
         "mem_clients_normal",
     ),
     Series::new(
         "keys",
-        Unit::Count,
+        SeriesUnit::Count,
         "Keys",
-        Read::Gauge(|s| s.snapshot.memory.dbs.iter().map(|db| db.0).sum::<u64>() as f64),
+        SeriesReader::Gauge(|s| s.snapshot.memory.dbs.iter().map(|db| db.0).sum::<u64>() as f64),
     ),
     Series::new(
         "keys_expiring",
-        Unit::Count,
+        SeriesUnit::Count,
         "Keys with a TTL",
-        Read::Gauge(|s| s.snapshot.memory.dbs.iter().map(|db| db.1).sum::<u64>() as f64),
+        SeriesReader::Gauge(|s| s.snapshot.memory.dbs.iter().map(|db| db.1).sum::<u64>() as f64),
     ),
-    rate("evictions", Unit::PerSecond, "Evicted keys", "evicted_keys"),
+    rate(
+        "evictions",
+        SeriesUnit::PerSecond,
+        "Evicted keys",
+        "evicted_keys",
+    ),
     Series::new(
         "eviction_debt",
-        Unit::Bytes,
+        SeriesUnit::Bytes,
         "Bytes over the limit, still to be evicted",
-        Read::Gauge(|s| s.snapshot.eviction.debt_bytes as f64),
+        SeriesReader::Gauge(|s| s.snapshot.eviction.debt_bytes as f64),
     )
     .worst(),
     rate(
         "expirations",
-        Unit::PerSecond,
+        SeriesUnit::PerSecond,
         "Expired keys",
         "expired_keys",
     ),
     field(
         "clients",
-        Unit::Count,
+        SeriesUnit::Count,
         "Connected clients",
         "connected_clients",
     ),
     field(
         "clients_blocked",
-        Unit::Count,
+        SeriesUnit::Count,
         "Clients blocked waiting for data",
         "blocked_clients",
     ),
     rate(
         "connections",
-        Unit::PerSecond,
+        SeriesUnit::PerSecond,
         "Accepted client connections",
         "total_connections_received",
     ),
     rate(
         "connections_refused",
-        Unit::PerSecond,
+        SeriesUnit::PerSecond,
         "Rejected client connections",
         "rejected_connections",
     ),
     rate(
         "net_in",
-        Unit::BytesPerSecond,
+        SeriesUnit::BytesPerSecond,
         "Received from clients",
         "total_net_input_bytes",
     ),
     rate(
         "net_out",
-        Unit::BytesPerSecond,
+        SeriesUnit::BytesPerSecond,
         "Sent to clients",
         "total_net_output_bytes",
     ),
     rate(
         "replication_in",
-        Unit::BytesPerSecond,
+        SeriesUnit::BytesPerSecond,
         "Received from the primary",
         "total_net_repl_input_bytes",
     ),
     rate(
         "replication_out",
-        Unit::BytesPerSecond,
+        SeriesUnit::BytesPerSecond,
         "Sent to replicas",
         "total_net_repl_output_bytes",
     ),
     Series::new(
         "replicas",
-        Unit::Count,
+        SeriesUnit::Count,
         "Connected replicas",
-        Read::Gauge(|s| s.snapshot.replication.replicas.len() as f64),
+        SeriesReader::Gauge(|s| s.snapshot.replication.replicas.len() as f64),
     ),
     Series::new(
         "replication_lag",
-        Unit::Seconds,
+        SeriesUnit::Seconds,
         "Time since the last acknowledgement from the slowest replica",
-        Read::Gauge(|s| worst_replica(s, |replica| replica.lag_s)),
+        SeriesReader::Gauge(|s| worst_replica(s, |replica| replica.lag_s)),
     )
     .worst(),
     Series::new(
         "replication_behind",
-        Unit::Bytes,
+        SeriesUnit::Bytes,
         "Bytes not yet sent to the slowest replica",
-        Read::Gauge(|s| worst_replica(s, |replica| replica.behind_bytes)),
+        SeriesReader::Gauge(|s| worst_replica(s, |replica| replica.behind_bytes)),
     )
     .worst(),
     field(
         "unsaved_changes",
-        Unit::Count,
+        SeriesUnit::Count,
         "Changes since the last snapshot",
         "rdb_changes_since_last_save",
     ),
     field(
         "saving",
-        Unit::Count,
+        SeriesUnit::Count,
         "1 while a snapshot is being written, else 0",
         "rdb_bgsave_in_progress",
     )
     .worst(),
     Series::new(
         "aof_size",
-        Unit::Bytes,
+        SeriesUnit::Bytes,
         "Size of the append-only file",
-        Read::Gauge(|s| s.aof_bytes()),
+        SeriesReader::Gauge(|s| s.aof_bytes()),
     ),
     Series::new(
         "aof_growth",
-        Unit::BytesPerSecond,
+        SeriesUnit::BytesPerSecond,
         "Growth of the append-only file",
-        Read::Rate(|s| s.aof_bytes()),
+        SeriesReader::Rate(|s| s.aof_bytes()),
     ),
     Series::new(
         "sync_time",
-        Unit::Microseconds,
+        SeriesUnit::Microseconds,
         "Mean latency of fsync of the append-only file",
-        Read::Mean(|s| {
+        SeriesReader::Mean(|s| {
             let syncs = &s.service.telemetry().persistence.aof.fsync;
             let count: u64 = syncs.counts.iter().map(|count| count.load(Relaxed)).sum();
             [syncs.total_us.load(Relaxed) as f64, count as f64]
@@ -381,30 +412,30 @@ pub static SERIES: [Series; 50] = [
     .worst(),
     Series::new(
         "syncs_delayed",
-        Unit::PerSecond,
+        SeriesUnit::PerSecond,
         "Writes made while the previous fsync was still running",
-        Read::Rate(|s| {
+        SeriesReader::Rate(|s| {
             let aof = &s.service.telemetry().persistence.aof;
             aof.delayed_fsync.load(Relaxed) as f64
         }),
     ),
     Series::new(
         "cpu_user",
-        Unit::Percent,
+        SeriesUnit::Percent,
         "User CPU time, in percent of one core",
-        Read::Rate(|s| s.snapshot.cpu.own.user * 100.0),
+        SeriesReader::Rate(|s| s.snapshot.cpu.own.user * 100.0),
     ),
     Series::new(
         "cpu_system",
-        Unit::Percent,
+        SeriesUnit::Percent,
         "System CPU time, in percent of one core",
-        Read::Rate(|s| s.snapshot.cpu.own.system * 100.0),
+        SeriesReader::Rate(|s| s.snapshot.cpu.own.system * 100.0),
     ),
     Series::new(
         "expiry_lag",
-        Unit::Microseconds,
+        SeriesUnit::Microseconds,
         "Mean delay between the expiry of a key and its deletion",
-        Read::Mean(|s| {
+        SeriesReader::Mean(|s| {
             let count: u64 = s.snapshot.lag.iter().sum();
             [s.snapshot.lag_sum_ms as f64 * 1e3, count as f64]
         }),
@@ -412,49 +443,59 @@ pub static SERIES: [Series; 50] = [
     .worst(),
     Series::new(
         "writer_waits",
-        Unit::PerSecond,
+        SeriesUnit::PerSecond,
         "Times a write waited for the disk, a replica or a snapshot",
-        Read::Rate(|s| {
+        SeriesReader::Rate(|s| {
             let waits = &s.service.telemetry().persistence.writer_waits;
             waits.all.load(Relaxed) as f64
         }),
     ),
-    rate("leases", Unit::PerSecond, "Leases granted", "leases_given"),
+    rate(
+        "leases",
+        SeriesUnit::PerSecond,
+        "Leases granted",
+        "leases_given",
+    ),
     field(
         "leases_waiting",
-        Unit::Count,
+        SeriesUnit::Count,
         "Clients waiting for a value that another client loads",
         "leases_waiting",
     )
     .worst(),
     rate(
         "stale_served",
-        Unit::PerSecond,
+        SeriesUnit::PerSecond,
         "Stale values served",
         "leases_stale_served",
     ),
     rate(
         "tags_keys",
-        Unit::PerSecond,
+        SeriesUnit::PerSecond,
         "Keys deleted by tag",
         "tags_keys_invalidated",
     ),
-    rate("locks", Unit::PerSecond, "Locks acquired", "locks_taken"),
+    rate(
+        "locks",
+        SeriesUnit::PerSecond,
+        "Locks acquired",
+        "locks_taken",
+    ),
     rate(
         "let_through",
-        Unit::PerSecond,
+        SeriesUnit::PerSecond,
         "Requests allowed by CL.THROTTLE",
         "throttle_let_through",
     ),
     rate(
         "limited",
-        Unit::PerSecond,
+        SeriesUnit::PerSecond,
         "Requests limited by CL.THROTTLE",
         "throttle_limited",
     ),
 ];
 
-impl Source<'_> {
+impl SampleContext<'_> {
     fn aof_bytes(&self) -> f64 {
         let aof = &self.service.telemetry().persistence.aof;
         aof.current_bytes.load(Relaxed) as f64

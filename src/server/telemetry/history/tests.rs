@@ -18,10 +18,10 @@ fn at(name: &str) -> usize {
     series::find(name).expect("a row")
 }
 
-fn collect(inner: &Inner, step: Step, name: &str) -> Vec<(u64, Option<f64>)> {
+fn collect(inner: &HistoryState, step: HistoryResolution, name: &str) -> Vec<(u64, Option<f64>)> {
     let ring = match step {
-        Step::Second => &inner.seconds,
-        Step::Minute => &inner.minutes,
+        HistoryResolution::Second => &inner.seconds,
+        HistoryResolution::Minute => &inner.minutes,
     };
     let mut points = Vec::new();
     ring.each(0, &mut |point| {
@@ -89,7 +89,7 @@ fn nothing_is_said_where_nothing_ran_and_a_reset_is_no_negative_rate() {
 #[test]
 fn an_hour_of_seconds_and_a_day_of_minutes_are_kept_and_no_more() {
     let before = basalt_core::alloc::account::thread_bytes();
-    let mut inner = Inner::default();
+    let mut inner = HistoryState::default();
     let mut point = [0.0; WIDTH];
     let start_s = 1_000_000 * 60;
     let end_s = start_s + 26 * 3_600;
@@ -101,14 +101,14 @@ fn an_hour_of_seconds_and_a_day_of_minutes_are_kept_and_no_more() {
     let bytes = basalt_core::alloc::account::thread_bytes() - before;
     let bytes = usize::try_from(bytes).expect("something was kept");
     assert!((BYTES_MAX / 10 * 9..=BYTES_MAX).contains(&bytes), "{bytes}");
-    let seconds = collect(&inner, Step::Second, "ops");
+    let seconds = collect(&inner, HistoryResolution::Second, "ops");
     assert!(
         (3_600..=61 * 60).contains(&seconds.len()),
         "{}",
         seconds.len()
     );
     assert_eq!(seconds.last(), Some(&(end_s - 1, Some(59.0))));
-    let minutes = collect(&inner, Step::Minute, "ops");
+    let minutes = collect(&inner, HistoryResolution::Minute, "ops");
     assert!(
         (1_440..=25 * 60).contains(&minutes.len()),
         "{}",
@@ -116,17 +116,17 @@ fn an_hour_of_seconds_and_a_day_of_minutes_are_kept_and_no_more() {
     );
     assert_eq!(minutes.last(), Some(&(end_s - 60, Some(29.5))));
     // A minute's latency is that of its worst second.
-    let worst = collect(&inner, Step::Minute, "latency_p99");
+    let worst = collect(&inner, HistoryResolution::Minute, "latency_p99");
     assert_eq!(worst.last(), Some(&(end_s - 60, Some(59.0))));
 }
 
 #[test]
 fn a_clock_that_is_put_back_leaves_times_in_order() {
-    let mut inner = Inner::default();
+    let mut inner = HistoryState::default();
     for at_s in (6_000..6_200).chain(6_050..6_070) {
         inner.add(at_s, &[1.0; WIDTH]);
     }
-    let times: Vec<u64> = collect(&inner, Step::Second, "ops")
+    let times: Vec<u64> = collect(&inner, HistoryResolution::Second, "ops")
         .into_iter()
         .map(|(at_s, _)| at_s)
         .collect();
@@ -140,17 +140,17 @@ fn a_second_is_read_once_and_a_minute_without_commands_has_no_latency() {
     let config = std::sync::Arc::new(basalt_commands::config::Config::default());
     let telemetry = crate::telemetry::Telemetry::new(None, 1);
     let service = crate::start::build(config, 2, telemetry);
-    let history = History::default();
+    let history = MetricsHistory::default();
     for now_s in [100, 100, 101, 101, 102, 163] {
         history.sample(&service, now_s);
     }
     let mut points = Vec::new();
-    history.each(Step::Second, 102, |point| {
+    history.each(HistoryResolution::Second, 102, |point| {
         points.push((point.at_s, point.value(at("memory_used")).is_some()));
     });
     assert_eq!(points, [(102, true), (163, true)]);
     let mut minutes = 0;
-    history.each(Step::Minute, 0, |point| {
+    history.each(HistoryResolution::Minute, 0, |point| {
         assert_eq!(point.at_s, 120);
         minutes += 1;
     });

@@ -14,7 +14,7 @@ use super::histogram;
 use super::memory::human;
 use super::miss_ratio::PERCENT;
 use super::observed::Observed;
-use super::prefixes::{self, Estimate};
+use super::prefixes::{self, SampledEstimate};
 use super::snapshot::{CommandFigures, Snapshot};
 use basalt_commands::config::Config;
 use basalt_engine::published::DbCounts;
@@ -38,7 +38,7 @@ const PREFIXES_MAX: usize = 20;
 const CRON_HZ: u32 = 10;
 
 /// The source of a section.
-struct Source<'a> {
+struct InfoContext<'a> {
     service: &'a dyn Observed,
     telemetry: &'a Telemetry,
     config: &'a Config,
@@ -51,14 +51,14 @@ struct Section {
     title: &'static str,
     /// Whether INFO without arguments shows it.
     by_default: bool,
-    write: fn(&Source<'_>, &mut Lines),
+    write: fn(&InfoContext<'_>, &mut Lines),
 }
 
 const fn section(
     name: &'static str,
     title: &'static str,
     by_default: bool,
-    write: fn(&Source<'_>, &mut Lines),
+    write: fn(&InfoContext<'_>, &mut Lines),
 ) -> Section {
     Section {
         name,
@@ -137,7 +137,7 @@ pub fn text(service: &dyn Observed, sections: &[String]) -> String {
     };
     let snapshot = Snapshot::gather(service);
     let config = service.config();
-    let source = Source {
+    let source = InfoContext {
         service,
         telemetry: service.telemetry(),
         config: &config,
@@ -160,7 +160,7 @@ pub(super) fn number(
     field: &str,
 ) -> Option<f64> {
     let telemetry = service.telemetry();
-    let source = Source {
+    let source = InfoContext {
         service,
         telemetry,
         config,
@@ -208,7 +208,7 @@ pub(super) fn ratio(part: u64, whole: u64) -> f64 {
     }
 }
 
-fn cpu(source: &Source<'_>, lines: &mut Lines) {
+fn cpu(source: &InfoContext<'_>, lines: &mut Lines) {
     let cpu = &source.snapshot.cpu;
     for (suffix, seconds) in [
         ("", cpu.own),
@@ -226,7 +226,7 @@ fn cpu(source: &Source<'_>, lines: &mut Lines) {
     }
 }
 
-fn command_stats(source: &Source<'_>, lines: &mut Lines) {
+fn command_stats(source: &InfoContext<'_>, lines: &mut Lines) {
     for command in &source.snapshot.commands {
         let CommandFigures {
             name,
@@ -247,14 +247,14 @@ fn command_stats(source: &Source<'_>, lines: &mut Lines) {
     }
 }
 
-fn error_stats(source: &Source<'_>, lines: &mut Lines) {
+fn error_stats(source: &InfoContext<'_>, lines: &mut Lines) {
     for (code, count) in &source.snapshot.errors {
         lines.field(&format!("errorstat_{code}"), format_args!("count={count}"));
     }
 }
 
-fn latency_stats(source: &Source<'_>, lines: &mut Lines) {
-    let Source {
+fn latency_stats(source: &InfoContext<'_>, lines: &mut Lines) {
+    let InfoContext {
         config, snapshot, ..
     } = source;
     if !config.latency_tracking {
@@ -276,8 +276,8 @@ fn latency_stats(source: &Source<'_>, lines: &mut Lines) {
     }
 }
 
-fn basalt(source: &Source<'_>, lines: &mut Lines) {
-    let Source {
+fn basalt(source: &InfoContext<'_>, lines: &mut Lines) {
+    let InfoContext {
         service,
         telemetry,
         snapshot,
@@ -318,7 +318,7 @@ fn basalt(source: &Source<'_>, lines: &mut Lines) {
 }
 
 /// Writes hit ratios in percent, for memory sizes in percent of what the data currently takes.
-fn miss_ratio(source: &Source<'_>, lines: &mut Lines) {
+fn miss_ratio(source: &InfoContext<'_>, lines: &mut Lines) {
     let curve = &source.snapshot.curve;
     lines.field("miss_ratio_curve", u8::from(curve.is_kept));
     lines.field("curve_memory", curve.memory_bytes);
@@ -351,7 +351,7 @@ fn miss_ratio(source: &Source<'_>, lines: &mut Lines) {
 }
 
 /// Writes the prefixes. Names are escaped, so that no line or field is cut short.
-fn prefixes(source: &Source<'_>, lines: &mut Lines) {
+fn prefixes(source: &InfoContext<'_>, lines: &mut Lines) {
     let report = prefixes::report(source.service, PREFIXES_MAX);
     lines.field("prefix_delimiter", report.rule.delimiter.escape_ascii());
     lines.field("prefix_depth", report.rule.depth);
@@ -369,7 +369,7 @@ fn prefixes(source: &Source<'_>, lines: &mut Lines) {
             ("hit_ratio", prefix.hit_percent, 2),
             ("writes_per_sec", prefix.writes_per_s, 2),
         ] {
-            if let Some(Estimate { value, error }) = estimate {
+            if let Some(SampledEstimate { value, error }) = estimate {
                 let _ = write!(
                     fields,
                     ",{figure}={value:.decimals$},{figure}_error={error:.decimals$}"
@@ -380,7 +380,7 @@ fn prefixes(source: &Source<'_>, lines: &mut Lines) {
     }
 }
 
-fn keyspace(source: &Source<'_>, lines: &mut Lines) {
+fn keyspace(source: &InfoContext<'_>, lines: &mut Lines) {
     for (index, (keys, volatile)) in source.snapshot.memory.dbs.iter().enumerate() {
         if *keys > 0
             && let Some(db) = source.snapshot.databases.get(index)
@@ -396,7 +396,7 @@ fn keyspace(source: &Source<'_>, lines: &mut Lines) {
 }
 
 /// Writes histograms of value sizes in powers of two, by type: first by number of items, then by bytes.
-fn key_sizes(source: &Source<'_>, lines: &mut Lines) {
+fn key_sizes(source: &InfoContext<'_>, lines: &mut Lines) {
     const TYPES: [(&str, &str); TYPES_COUNTED] = [
         ("strings", "sizes"),
         ("lists", "items"),
@@ -455,7 +455,7 @@ fn least_of_bin(bin: usize) -> String {
 }
 
 /// Writes the per-database figures that Redis does not report.
-fn databases(source: &Source<'_>, lines: &mut Lines) {
+fn databases(source: &InfoContext<'_>, lines: &mut Lines) {
     for (index, db) in source.snapshot.databases.iter().enumerate() {
         let (bytes, share) = (db.bytes, db.share_bytes);
         let DbCounts {

@@ -40,8 +40,8 @@ use basalt_commands::config::Config;
 use basalt_commands::config::values::{Coded, LogFormat, LogLevel, LogTimestampFormat};
 use basalt_core::base::lossless;
 use basalt_core::base::text::Visible;
-use recent::{Kept, Recent};
-use shape::Line;
+use recent::{RecentLines, RecentLogLine};
+use shape::LogLine;
 use syslog::Syslog;
 
 /// Seconds during which a kind of warning is not repeated.
@@ -68,11 +68,11 @@ static HIDES: AtomicBool = AtomicBool::new(false);
 /// Whether the terminal's current line is one that [`rewrite`] overwrites.
 static IS_LINE_OPEN: AtomicBool = AtomicBool::new(false);
 
-static OUTPUT: OnceLock<Output> = OnceLock::new();
+static OUTPUT: OnceLock<LogOutput> = OnceLock::new();
 
 static SYSLOG: OnceLock<Syslog> = OnceLock::new();
 
-static KEPT: Kept = Kept::new();
+static KEPT: RecentLines = RecentLines::new();
 
 /// Path of syslog's socket.
 const SYSLOG_PATH: &str = "/dev/log";
@@ -82,7 +82,7 @@ pub const HIDDEN: &str = "*redacted*";
 
 /// Destination of log lines.
 #[derive(Debug)]
-enum Output {
+enum LogOutput {
     Stdout { is_terminal: bool },
     File(PathBuf),
 }
@@ -91,18 +91,18 @@ enum Output {
 pub fn start(config: &Config) -> io::Result<()> {
     configure(config);
     let output = if config.logfile.is_empty() {
-        Output::Stdout {
+        LogOutput::Stdout {
             is_terminal: io::stdout().is_terminal(),
         }
     } else {
         // Make the path absolute now, because `dir` may change later.
         let path = std::path::absolute(lossless::path_of(&config.logfile))?;
         OpenOptions::new().create(true).append(true).open(&path)?;
-        Output::File(path)
+        LogOutput::File(path)
     };
     if OUTPUT.set(output).is_ok() {
         // Setting the subscriber fails only in tests that already set another one, which may stay.
-        let _ = tracing::subscriber::set_global_default(Registry::default().with(Lines));
+        let _ = tracing::subscriber::set_global_default(Registry::default().with(LogLineLayer));
     }
     if config.syslog_enabled {
         let syslog = Syslog::new(
@@ -151,15 +151,15 @@ pub fn quoted(text: &[u8]) -> Cow<'_, str> {
 
 /// Whether the log goes to a terminal.
 pub fn is_on_terminal() -> bool {
-    matches!(OUTPUT.get(), Some(Output::Stdout { is_terminal: true }))
+    matches!(OUTPUT.get(), Some(LogOutput::Stdout { is_terminal: true }))
 }
 
 /// Whether a startup error must also go to standard error, because the log does not go to the operator's
 /// terminal.
 fn needs_word() -> bool {
     match OUTPUT.get() {
-        Some(Output::Stdout { is_terminal }) => !is_terminal && io::stderr().is_terminal(),
-        Some(Output::File(_)) => true,
+        Some(LogOutput::Stdout { is_terminal }) => !is_terminal && io::stderr().is_terminal(),
+        Some(LogOutput::File(_)) => true,
         None => true,
     }
 }
@@ -231,9 +231,9 @@ impl Limiter {
 }
 
 /// The layer that writes lines.
-struct Lines;
+struct LogLineLayer;
 
-impl<S: Subscriber> Layer<S> for Lines {
+impl<S: Subscriber> Layer<S> for LogLineLayer {
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
         // The level may change, so check it for each event.
         Interest::sometimes()
@@ -248,10 +248,10 @@ impl<S: Subscriber> Layer<S> for Lines {
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut text = Text::default();
+        let mut text = LogEventText::default();
         event.record(&mut text);
         text.message.push_str(&text.fields);
-        let line = Line {
+        let line = LogLine {
             pid: std::process::id(),
             is_replica: IS_REPLICA.load(Relaxed),
             time: shape::time(LogTimestampFormat::decode(TIMESTAMP.load(Relaxed).into())),
@@ -284,7 +284,7 @@ pub fn raw(text: &str) {
 
 fn write(line: &str) -> io::Result<()> {
     match OUTPUT.get() {
-        Some(Output::File(path)) => {
+        Some(LogOutput::File(path)) => {
             let mut file = OpenOptions::new().create(true).append(true).open(path)?;
             file.write_all(line.as_bytes())
         }
@@ -300,7 +300,7 @@ fn write(line: &str) -> io::Result<()> {
 }
 
 /// Returns at most `count` of the last lines, oldest first.
-pub fn latest(count: usize) -> Vec<Recent> {
+pub fn latest(count: usize) -> Vec<RecentLogLine> {
     KEPT.latest(count)
 }
 
@@ -319,12 +319,12 @@ fn rank(level: Level) -> u8 {
 
 /// An event's message, and its other fields as ` name=value`.
 #[derive(Default)]
-struct Text {
+struct LogEventText {
     message: String,
     fields: String,
 }
 
-impl Visit for Text {
+impl Visit for LogEventText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         // Writing to a `String` cannot fail.
         let _ = match field.name() {

@@ -12,7 +12,7 @@ const LINE_BYTES_MAX: usize = 400;
 
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recent {
+pub struct RecentLogLine {
     /// Unix time in milliseconds.
     pub at_ms: u64,
     /// Name of the level.
@@ -23,11 +23,11 @@ pub struct Recent {
 
 /// The kept lines, oldest first.
 #[derive(Debug)]
-pub(super) struct Kept(Mutex<VecDeque<Recent>>);
+pub(super) struct RecentLines(Mutex<VecDeque<RecentLogLine>>);
 
-impl Kept {
-    pub(super) const fn new() -> Kept {
-        Kept(Mutex::new(VecDeque::new()))
+impl RecentLines {
+    pub(super) const fn new() -> RecentLines {
+        RecentLines(Mutex::new(VecDeque::new()))
     }
 
     pub(super) fn add(&self, at_ms: u64, level: &'static str, text: &str) {
@@ -36,7 +36,7 @@ impl Kept {
         if kept.len() == LINES_MAX {
             kept.pop_front();
         }
-        kept.push_back(Recent {
+        kept.push_back(RecentLogLine {
             at_ms,
             level,
             text: match cut < text.len() {
@@ -46,7 +46,7 @@ impl Kept {
         });
     }
 
-    pub(super) fn latest(&self, count: usize) -> Vec<Recent> {
+    pub(super) fn latest(&self, count: usize) -> Vec<RecentLogLine> {
         let kept = self.0.lock();
         let left_out = kept.len().saturating_sub(count);
         kept.iter().skip(left_out).cloned().collect()
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn the_last_lines_are_kept_each_cut_at_a_whole_character() {
-        let kept = Kept::new();
+        let kept = RecentLines::new();
         for number in 0..LINES_MAX as u64 + 10 {
             kept.add(number, "notice", &format!("line {number}"));
         }

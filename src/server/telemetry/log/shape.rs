@@ -13,7 +13,7 @@ use basalt_commands::config::values::{LogFormat, LogTimestampFormat};
 use basalt_core::base::text::is_invisible;
 
 /// The parts of a line.
-pub(super) struct Line<'l> {
+pub(super) struct LogLine<'l> {
     pub(super) pid: u32,
     pub(super) is_replica: bool,
     pub(super) time: String,
@@ -30,10 +30,10 @@ const LEVELS: [(char, &str); 4] = [
     ('#', "warning"),
 ];
 
-impl Line<'_> {
+impl LogLine<'_> {
     /// Formats the line, including its terminator.
     pub(super) fn text(&self, format: LogFormat) -> String {
-        let Line { pid, time, .. } = self;
+        let LogLine { pid, time, .. } = self;
         let (mark, level) = LEVELS[usize::from(self.rank).min(LEVELS.len() - 1)];
         let (letter, role) = match self.is_replica {
             true => ('S', "replica"),
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     fn shaped(format: LogFormat, rank: u8, message: &str) -> String {
-        let line = Line {
+        let line = LogLine {
             pid: 42,
             is_replica: rank == 3,
             time: "T".to_owned(),

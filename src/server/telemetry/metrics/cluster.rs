@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::page::Page;
-use super::rows::Source;
+use super::page::MetricsPage;
+use super::rows::MetricsContext;
 use crate::telemetry::slot_moves::SlotMoves;
 use basalt_commands::command::cluster::{figures, figures_of_one};
 use basalt_commands::command::host::cluster::{MESSAGE_KINDS, MovesInProgress, Traffic};
@@ -54,7 +54,7 @@ static CLUSTER: [(&str, &str, &str); 8] = [
 ];
 
 /// Writes all cluster metrics, if there is a cluster.
-pub(super) fn write(page: &mut Page, source: &Source<'_>) {
+pub(super) fn write(page: &mut MetricsPage, source: &MetricsContext<'_>) {
     if let Some(cluster) = source.service.cluster() {
         let map = cluster.view();
         write_figures(page, &figures(&map), map.is_up);
@@ -75,7 +75,7 @@ pub(super) fn write(page: &mut Page, source: &Source<'_>) {
     }
 }
 
-fn write_figures(page: &mut Page, figures: &[(&'static str, u64)], is_up: bool) {
+fn write_figures(page: &mut MetricsPage, figures: &[(&'static str, u64)], is_up: bool) {
     for (name, help, field) in &CLUSTER {
         if let Some((_, figure)) = figures.iter().find(|(name, _)| *name == *field) {
             page.gauge(name, help, *figure as f64);
@@ -89,7 +89,7 @@ fn write_figures(page: &mut Page, figures: &[(&'static str, u64)], is_up: bool) 
 }
 
 /// Writes the totals of all messages; they are gauges in redis_exporter.
-fn write_messages(page: &mut Page, traffic: &Traffic) {
+fn write_messages(page: &mut MetricsPage, traffic: &Traffic) {
     page.gauge(
         "redis_cluster_messages_sent_total",
         "Messages sent over the cluster bus.",
@@ -102,7 +102,7 @@ fn write_messages(page: &mut Page, traffic: &Traffic) {
     );
 }
 
-fn write_bus(page: &mut Page, traffic: &Traffic, links: usize) {
+fn write_bus(page: &mut MetricsPage, traffic: &Traffic, links: usize) {
     for (way, counts) in [("sent", &traffic.sent), ("received", &traffic.received)] {
         for (kind, count) in MESSAGE_KINDS.iter().zip(counts) {
             page.labelled_counter(
@@ -142,7 +142,7 @@ fn write_bus(page: &mut Page, traffic: &Traffic, links: usize) {
 }
 
 /// Writes the figures of slot migrations to and from other nodes (CLUSTER MIGRATESLOTS).
-fn write_moves(page: &mut Page, now: &MovesInProgress, moved: &SlotMoves) {
+fn write_moves(page: &mut MetricsPage, now: &MovesInProgress, moved: &SlotMoves) {
     for (way, in_progress, buffer_bytes, moved) in [
         ("out", now.exports, now.export_buffer_bytes, &moved.exports),
         ("in", now.imports, now.import_buffer_bytes, &moved.imports),

@@ -7,12 +7,14 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::page::{Page, Quantiles};
-use super::rows::{self, Row, Source, counter, gauge, info_counter, info_gauge, scaled, seconds};
+use super::page::{MetricsPage, Quantiles};
+use super::rows::{
+    self, MetricRow, MetricsContext, counter, gauge, info_counter, info_gauge, scaled, seconds,
+};
 use crate::telemetry::histogram::percentile_ns;
 use crate::telemetry::process;
 
-static ROWS: &[Row] = &[
+static ROWS: &[MetricRow] = &[
     info_gauge(
         "redis_allocator_frag_bytes",
         "Bytes of active allocator pages that are not allocated.",
@@ -212,7 +214,7 @@ static ROWS: &[Row] = &[
 ];
 
 /// Process metrics as exposed by Prometheus client libraries.
-static PROCESS: &[Row] = &[
+static PROCESS: &[MetricRow] = &[
     seconds(
         "process_cpu_seconds_total",
         "Total CPU time in seconds, user and system.",
@@ -256,7 +258,7 @@ fn limit(limit: Option<u64>) -> f64 {
 }
 
 /// Scrapes of this page, under the exporter's names.
-static SCRAPES: &[Row] = &[
+static SCRAPES: &[MetricRow] = &[
     counter(
         "redis_exporter_scrapes_total",
         "Number of scrapes of this page.",
@@ -272,17 +274,17 @@ static SCRAPES: &[Row] = &[
 /// Returns the names in the rows.
 #[cfg(test)]
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    ROWS.iter().map(Row::name)
+    ROWS.iter().map(MetricRow::name)
 }
 
 /// Returns the fields of INFO that rows show.
 #[cfg(test)]
 pub(super) fn fields() -> impl Iterator<Item = &'static str> {
-    ROWS.iter().filter_map(Row::field)
+    ROWS.iter().filter_map(MetricRow::field)
 }
 
 /// Writes all of these metrics.
-pub(super) fn write(page: &mut Page, source: &Source<'_>) {
+pub(super) fn write(page: &mut MetricsPage, source: &MetricsContext<'_>) {
     rows::write(ROWS, source, page);
     rows::write(PROCESS, source, page);
     scrapes(page, source);
@@ -290,7 +292,7 @@ pub(super) fn write(page: &mut Page, source: &Source<'_>) {
     percentiles(page, source);
 }
 
-fn scrapes(page: &mut Page, source: &Source<'_>) {
+fn scrapes(page: &mut MetricsPage, source: &MetricsContext<'_>) {
     rows::write(SCRAPES, source, page);
     let scrapes = &source.service.telemetry().scrapes;
     page.summary(
@@ -311,7 +313,7 @@ fn scrapes(page: &mut Page, source: &Source<'_>) {
     );
 }
 
-fn ttls(page: &mut Page, source: &Source<'_>) {
+fn ttls(page: &mut MetricsPage, source: &MetricsContext<'_>) {
     let snapshot = source.snapshot;
     for (index, (keys, _)) in snapshot.memory.dbs.iter().enumerate() {
         let Some(db) = snapshot.databases.get(index).filter(|_| *keys > 0) else {
@@ -327,7 +329,7 @@ fn ttls(page: &mut Page, source: &Source<'_>) {
 }
 
 /// Writes latency percentiles as in INFO latencystats; the label is in percent, as in the exporter.
-fn percentiles(page: &mut Page, source: &Source<'_>) {
+fn percentiles(page: &mut MetricsPage, source: &MetricsContext<'_>) {
     if !source.config.latency_tracking {
         return;
     }

@@ -3,7 +3,7 @@
 //! A page has at most [`NAMES_MAX`] names of each kind. Transient keys leave series behind in Prometheus, because
 //! labels distinguish series.
 
-use super::page::Page;
+use super::page::MetricsPage;
 use crate::telemetry::info::ratio;
 use crate::telemetry::observed::{BigKey, Observed};
 use crate::telemetry::prefixes;
@@ -15,13 +15,13 @@ const NAMES_MAX: usize = 10;
 const NAME_BYTES_MAX: usize = 128;
 
 /// Writes all of these metrics.
-pub(super) fn write(page: &mut Page, service: &dyn Observed) {
+pub(super) fn write(page: &mut MetricsPage, service: &dyn Observed) {
     hot(page, service);
     big(page, service);
     prefixes(page, service);
 }
 
-fn prefixes(page: &mut Page, service: &dyn Observed) {
+fn prefixes(page: &mut MetricsPage, service: &dyn Observed) {
     for prefix in prefixes::report(service, NAMES_MAX).prefixes {
         let name = label(&prefix.name);
         let mut gauge = |name_of_series, help, figure: f64| {
@@ -69,7 +69,7 @@ fn prefixes(page: &mut Page, service: &dyn Observed) {
     }
 }
 
-fn hot(page: &mut Page, service: &dyn Observed) {
+fn hot(page: &mut MetricsPage, service: &dyn Observed) {
     let top = service.telemetry().hot_keys.top(NAMES_MAX);
     for (name, help, keys, total) in [
         (
@@ -92,7 +92,7 @@ fn hot(page: &mut Page, service: &dyn Observed) {
     }
 }
 
-fn big(page: &mut Page, service: &dyn Observed) {
+fn big(page: &mut MetricsPage, service: &dyn Observed) {
     let mut keys = service.big_keys();
     keys.sort_unstable_by(|one, other| other.cmp(one));
     keys.truncate(NAMES_MAX);

@@ -10,8 +10,8 @@ mod saving;
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use page::{Page, Series};
-use rows::Source;
+use page::{HistogramSeries, MetricsPage};
+use rows::MetricsContext;
 
 use super::clock::Ticks;
 use super::counters::Extents;
@@ -35,10 +35,10 @@ pub fn render(service: &dyn Observed) -> String {
     let began = Ticks::now();
     let snapshot = Snapshot::gather(service);
     let config = service.config();
-    let mut page = Page::new();
+    let mut page = MetricsPage::new();
     server(&mut page, service, &config, &snapshot);
     saving::persistence(&mut page, service, &config, &snapshot);
-    let source = Source {
+    let source = MetricsContext {
         service,
         config: &config,
         snapshot: &snapshot,
@@ -64,7 +64,7 @@ pub fn render(service: &dyn Observed) -> String {
     page.finish()
 }
 
-fn server(page: &mut Page, service: &dyn Observed, config: &Config, snapshot: &Snapshot) {
+fn server(page: &mut MetricsPage, service: &dyn Observed, config: &Config, snapshot: &Snapshot) {
     let telemetry = service.telemetry();
     let text = |value: &dyn ToString| value.to_string();
     page.gauge("redis_up", "1 if the server is up.", 1.0);
@@ -121,7 +121,7 @@ fn server(page: &mut Page, service: &dyn Observed, config: &Config, snapshot: &S
     cpu(page, snapshot);
 }
 
-fn subscribers(page: &mut Page, snapshot: &Snapshot) {
+fn subscribers(page: &mut MetricsPage, snapshot: &Snapshot) {
     let pubsub = snapshot.pubsub;
     for (name, help, count) in [
         (
@@ -144,7 +144,7 @@ fn subscribers(page: &mut Page, snapshot: &Snapshot) {
     }
 }
 
-fn cpu(page: &mut Page, snapshot: &Snapshot) {
+fn cpu(page: &mut MetricsPage, snapshot: &Snapshot) {
     let cpu = &snapshot.cpu;
     for (system, user, seconds) in [
         (
@@ -173,7 +173,7 @@ fn cpu(page: &mut Page, snapshot: &Snapshot) {
 }
 
 /// Writes error replies by kind, and the latest spikes.
-fn traffic(page: &mut Page, source: &Source<'_>) {
+fn traffic(page: &mut MetricsPage, source: &MetricsContext<'_>) {
     rows::write(rows::TRAFFIC, source, page);
     for (code, count) in &source.snapshot.errors {
         let labels = vec![("err", code.to_string())];
@@ -201,7 +201,7 @@ fn traffic(page: &mut Page, source: &Source<'_>) {
     }
 }
 
-fn keyspace(page: &mut Page, source: &Source<'_>) {
+fn keyspace(page: &mut MetricsPage, source: &MetricsContext<'_>) {
     let snapshot = source.snapshot;
     rows::write(rows::KEYSPACE, source, page);
     rows::write(rows::LEASES, source, page);
@@ -272,7 +272,7 @@ static DATABASE_COUNTERS: [DatabaseRow; 4] = [
     ),
 ];
 
-fn databases(page: &mut Page, snapshot: &Snapshot) {
+fn databases(page: &mut MetricsPage, snapshot: &Snapshot) {
     for (index, db) in snapshot.databases.iter().enumerate() {
         let labels = || vec![("db", format!("db{index}"))];
         page.labelled_gauge(
@@ -293,13 +293,13 @@ fn databases(page: &mut Page, snapshot: &Snapshot) {
     }
 }
 
-fn expiry_lag(page: &mut Page, snapshot: &Snapshot) {
+fn expiry_lag(page: &mut MetricsPage, snapshot: &Snapshot) {
     let below = |bucket: usize| snapshot.lag[..=bucket].iter().sum::<u64>();
     let bounds = LAG_BOUNDS_MS.iter().enumerate();
     page.histogram(
         "basalt_expiry_lag_seconds",
         "Delay between the expiry of keys and their deletion in seconds.",
-        &[Series {
+        &[HistogramSeries {
             labels: &[],
             buckets: bounds
                 .map(|(bucket, ms)| (*ms as f64 / 1e3, below(bucket)))
@@ -311,7 +311,7 @@ fn expiry_lag(page: &mut Page, snapshot: &Snapshot) {
 }
 
 /// Writes the figures of clients' TLS handshakes.
-fn handshakes(page: &mut Page, service: &dyn Observed) {
+fn handshakes(page: &mut MetricsPage, service: &dyn Observed) {
     let figures = &service.telemetry().handshakes;
     page.counter(
         "basalt_tls_handshakes_total",
@@ -334,7 +334,7 @@ fn handshakes(page: &mut Page, service: &dyn Observed) {
 }
 
 /// Writes the expiry of the server's certificates, if TLS is in use.
-fn certificates(page: &mut Page, service: &dyn Observed) {
+fn certificates(page: &mut MetricsPage, service: &dyn Observed) {
     let Some(contexts) = service.tls() else {
         return;
     };
@@ -358,7 +358,7 @@ fn certificates(page: &mut Page, service: &dyn Observed) {
 }
 
 /// Writes the figures of scripts and transactions, by the shards that they locked.
-fn write_script_and_transaction_metrics(page: &mut Page, source: &Source<'_>) {
+fn write_script_and_transaction_metrics(page: &mut MetricsPage, source: &MetricsContext<'_>) {
     rows::write(rows::SCRIPTS, source, page);
     let scripts = source.snapshot.scripts;
     for (name, help, extents) in [
@@ -382,7 +382,7 @@ fn write_script_and_transaction_metrics(page: &mut Page, source: &Source<'_>) {
 }
 
 /// Writes the hottest keys' share of the traffic, by rank; names would be user data, see [`key_names`].
-fn hot_keys(page: &mut Page, service: &dyn Observed) {
+fn hot_keys(page: &mut MetricsPage, service: &dyn Observed) {
     const RANKS: usize = 10;
     let top = service.telemetry().hot_keys.top(RANKS);
     for (name, help, keys, total) in [
@@ -406,7 +406,7 @@ fn hot_keys(page: &mut Page, service: &dyn Observed) {
     }
 }
 
-fn miss_ratio(page: &mut Page, snapshot: &Snapshot) {
+fn miss_ratio(page: &mut MetricsPage, snapshot: &Snapshot) {
     let curve = &snapshot.curve;
     page.gauge(
         "basalt_curve_reads",
@@ -452,7 +452,7 @@ fn miss_ratio(page: &mut Page, snapshot: &Snapshot) {
     }
 }
 
-fn commands(page: &mut Page, snapshot: &Snapshot) {
+fn commands(page: &mut MetricsPage, snapshot: &Snapshot) {
     for command in &snapshot.commands {
         for (name, help, count) in [
             ("redis_commands_total", "Calls of a command.", command.calls),
@@ -485,7 +485,7 @@ fn commands(page: &mut Page, snapshot: &Snapshot) {
         "Total time of all calls of a command in seconds.",
         &durations,
     );
-    let series: Vec<Series<'_>> = labels
+    let series: Vec<HistogramSeries<'_>> = labels
         .iter()
         .zip(&snapshot.commands)
         .map(|(labels, command)| {
@@ -494,7 +494,7 @@ fn commands(page: &mut Page, snapshot: &Snapshot) {
                 below += command.buckets[bucket];
                 (upper_ns(bucket) as f64 / 1e3, below)
             });
-            Series {
+            HistogramSeries {
                 labels,
                 buckets: buckets.collect(),
                 // Sum the buckets instead of reading `calls`, so that the count agrees with them even while
@@ -563,7 +563,7 @@ static SHARD_COUNTERS: [ShardRow; 7] = [
     ),
 ];
 
-fn shards(page: &mut Page, service: &dyn Observed, snapshot: &Snapshot) {
+fn shards(page: &mut MetricsPage, service: &dyn Observed, snapshot: &Snapshot) {
     page.gauge(
         "basalt_shards",
         "Number of shards.",

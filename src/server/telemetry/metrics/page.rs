@@ -14,7 +14,7 @@ static METADATA: Metadata<'static> =
     Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
 
 /// One labelled histogram.
-pub(super) struct Series<'a> {
+pub(super) struct HistogramSeries<'a> {
     pub(super) labels: &'a [(&'a str, &'a str)],
     /// Upper bounds with cumulative counts, without the infinite one.
     pub(super) buckets: Vec<(f64, u64)>,
@@ -32,15 +32,15 @@ pub(super) struct Quantiles<'a> {
 }
 
 /// The metrics page being built.
-pub(super) struct Page {
+pub(super) struct MetricsPage {
     registry: PrometheusRecorder,
     /// Text of the metrics that the registry cannot hold.
     text: String,
 }
 
-impl Page {
-    pub(super) fn new() -> Page {
-        Page {
+impl MetricsPage {
+    pub(super) fn new() -> MetricsPage {
+        MetricsPage {
             registry: PrometheusBuilder::new().build_recorder(),
             text: String::new(),
         }
@@ -132,9 +132,9 @@ impl Page {
         }
     }
 
-    pub(super) fn histogram(&mut self, name: &str, help: &str, series: &[Series<'_>]) {
+    pub(super) fn histogram(&mut self, name: &str, help: &str, series: &[HistogramSeries<'_>]) {
         self.head(name, help, "histogram");
-        for Series {
+        for HistogramSeries {
             labels,
             buckets,
             count,

@@ -2,22 +2,22 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::page::Page;
-use super::rows::{self, Row, Source, counter, gauge};
-use crate::telemetry::replication::Replication;
+use super::page::MetricsPage;
+use super::rows::{self, MetricRow, MetricsContext, counter, gauge};
+use crate::telemetry::replication::ReplicationMetrics;
 use crate::telemetry::snapshot::Snapshot;
 use basalt_commands::command::host::primary::StreamFacts;
 use basalt_commands::command::host::replica::{LinkState, Upstream};
 
-fn stream<'a>(source: &Source<'a>) -> &'a StreamFacts {
+fn stream<'a>(source: &MetricsContext<'a>) -> &'a StreamFacts {
     &source.snapshot.replication.stream
 }
 
-fn figures<'a>(source: &Source<'a>) -> &'a Replication {
+fn figures<'a>(source: &MetricsContext<'a>) -> &'a ReplicationMetrics {
     &source.service.telemetry().replication
 }
 
-static ROWS: &[Row] = &[
+static ROWS: &[MetricRow] = &[
     gauge(
         "redis_connected_slaves",
         "Number of connected replicas.",
@@ -84,7 +84,7 @@ static ROWS: &[Row] = &[
 ];
 
 /// Writes all replication metrics.
-pub(super) fn write(page: &mut Page, source: &Source<'_>) {
+pub(super) fn write(page: &mut MetricsPage, source: &MetricsContext<'_>) {
     rows::write(ROWS, source, page);
     replicas(page, source.snapshot);
     if let Some(upstream) = &source.snapshot.replication.upstream {
@@ -93,7 +93,7 @@ pub(super) fn write(page: &mut Page, source: &Source<'_>) {
 }
 
 /// Writes each replica, labelled by its address.
-fn replicas(page: &mut Page, snapshot: &Snapshot) {
+fn replicas(page: &mut MetricsPage, snapshot: &Snapshot) {
     for replica in &snapshot.replication.replicas {
         let labels = || {
             vec![
@@ -125,7 +125,7 @@ fn replicas(page: &mut Page, snapshot: &Snapshot) {
 }
 
 /// Writes the link to the primary.
-fn link(page: &mut Page, upstream: &Upstream) {
+fn link(page: &mut MetricsPage, upstream: &Upstream) {
     let labels = || {
         vec![
             ("master_host", upstream.host.clone()),

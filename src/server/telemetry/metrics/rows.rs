@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::page::Page;
+use super::page::MetricsPage;
 use crate::telemetry::info::{self, ratio};
 use crate::telemetry::observed::Observed;
 use crate::telemetry::process;
@@ -12,21 +12,21 @@ use basalt_commands::config::Config;
 use basalt_core::alloc::deferred_free;
 
 /// The source of metrics.
-pub(super) struct Source<'a> {
+pub(super) struct MetricsContext<'a> {
     pub(super) service: &'a dyn Observed,
     pub(super) config: &'a Config,
     pub(super) snapshot: &'a Snapshot,
 }
 
 /// A metric.
-pub(super) struct Row {
+pub(super) struct MetricRow {
     name: &'static str,
     help: &'static str,
-    read: Read,
+    read: MetricReader,
 }
 
 #[cfg(test)]
-impl Row {
+impl MetricRow {
     pub(super) fn name(&self) -> &'static str {
         self.name
     }
@@ -34,18 +34,18 @@ impl Row {
     /// Returns the field of INFO that is shown, if any.
     pub(super) fn field(&self) -> Option<&'static str> {
         match self.read {
-            Read::InfoGauge(field, _) | Read::InfoCounter(field) => Some(field),
-            Read::Gauge(_) | Read::Counter(_) | Read::Seconds(_) => None,
+            MetricReader::InfoGauge(field, _) | MetricReader::InfoCounter(field) => Some(field),
+            MetricReader::Gauge(_) | MetricReader::Counter(_) | MetricReader::Seconds(_) => None,
         }
     }
 }
 
 /// The type of a metric, and how it is read.
-enum Read {
-    Gauge(fn(&Source<'_>) -> f64),
-    Counter(fn(&Source<'_>) -> u64),
+enum MetricReader {
+    Gauge(fn(&MetricsContext<'_>) -> f64),
+    Counter(fn(&MetricsContext<'_>) -> u64),
     /// A counter with a fractional value.
-    Seconds(fn(&Source<'_>) -> f64),
+    Seconds(fn(&MetricsContext<'_>) -> f64),
     /// A gauge that shows a field of INFO, multiplied by a factor.
     InfoGauge(&'static str, f64),
     /// A counter that shows a field of INFO.
@@ -55,41 +55,45 @@ enum Read {
 pub(super) const fn gauge(
     name: &'static str,
     help: &'static str,
-    read: fn(&Source<'_>) -> f64,
-) -> Row {
-    Row {
+    read: fn(&MetricsContext<'_>) -> f64,
+) -> MetricRow {
+    MetricRow {
         name,
         help,
-        read: Read::Gauge(read),
+        read: MetricReader::Gauge(read),
     }
 }
 
 pub(super) const fn counter(
     name: &'static str,
     help: &'static str,
-    read: fn(&Source<'_>) -> u64,
-) -> Row {
-    Row {
+    read: fn(&MetricsContext<'_>) -> u64,
+) -> MetricRow {
+    MetricRow {
         name,
         help,
-        read: Read::Counter(read),
+        read: MetricReader::Counter(read),
     }
 }
 
 pub(super) const fn seconds(
     name: &'static str,
     help: &'static str,
-    read: fn(&Source<'_>) -> f64,
-) -> Row {
-    Row {
+    read: fn(&MetricsContext<'_>) -> f64,
+) -> MetricRow {
+    MetricRow {
         name,
         help,
-        read: Read::Seconds(read),
+        read: MetricReader::Seconds(read),
     }
 }
 
 /// A gauge that shows INFO's `field`; use [`scaled`] if the unit differs.
-pub(super) const fn info_gauge(name: &'static str, help: &'static str, field: &'static str) -> Row {
+pub(super) const fn info_gauge(
+    name: &'static str,
+    help: &'static str,
+    field: &'static str,
+) -> MetricRow {
     scaled(name, help, field, 1.0)
 }
 
@@ -98,11 +102,11 @@ pub(super) const fn scaled(
     help: &'static str,
     field: &'static str,
     factor: f64,
-) -> Row {
-    Row {
+) -> MetricRow {
+    MetricRow {
         name,
         help,
-        read: Read::InfoGauge(field, factor),
+        read: MetricReader::InfoGauge(field, factor),
     }
 }
 
@@ -111,15 +115,15 @@ pub(super) const fn info_counter(
     name: &'static str,
     help: &'static str,
     field: &'static str,
-) -> Row {
-    Row {
+) -> MetricRow {
+    MetricRow {
         name,
         help,
-        read: Read::InfoCounter(field),
+        read: MetricReader::InfoCounter(field),
     }
 }
 
-impl Source<'_> {
+impl MetricsContext<'_> {
     /// Returns the figure of a field of INFO.
     pub(super) fn info(&self, field: &str) -> Option<f64> {
         info::number(self.service, self.config, self.snapshot, field)
@@ -127,19 +131,19 @@ impl Source<'_> {
 }
 
 /// Writes rows to the page.
-pub(super) fn write(rows: &[Row], source: &Source<'_>, page: &mut Page) {
-    for Row { name, help, read } in rows {
+pub(super) fn write(rows: &[MetricRow], source: &MetricsContext<'_>, page: &mut MetricsPage) {
+    for MetricRow { name, help, read } in rows {
         match read {
-            Read::Gauge(read) => page.gauge(name, help, read(source)),
-            Read::Counter(read) => page.counter(name, help, read(source)),
-            Read::Seconds(read) => page.seconds_total(name, help, &[(&[], read(source))]),
+            MetricReader::Gauge(read) => page.gauge(name, help, read(source)),
+            MetricReader::Counter(read) => page.counter(name, help, read(source)),
+            MetricReader::Seconds(read) => page.seconds_total(name, help, &[(&[], read(source))]),
             // Omit figures that do not exist: a zero would be wrong.
-            Read::InfoGauge(field, factor) => {
+            MetricReader::InfoGauge(field, factor) => {
                 if let Some(figure) = source.info(field) {
                     page.gauge(name, help, figure * factor);
                 }
             }
-            Read::InfoCounter(field) => {
+            MetricReader::InfoCounter(field) => {
                 if let Some(figure) = source.info(field) {
                     page.counter(name, help, figure as u64);
                 }
@@ -149,7 +153,7 @@ pub(super) fn write(rows: &[Row], source: &Source<'_>, page: &mut Page) {
 }
 
 /// Returns the number and microseconds of the latest slow command.
-fn slowest(source: &Source<'_>) -> (u64, u64) {
+fn slowest(source: &MetricsContext<'_>) -> (u64, u64) {
     source
         .service
         .telemetry()
@@ -159,7 +163,7 @@ fn slowest(source: &Source<'_>) -> (u64, u64) {
 }
 
 /// Locks, rate limits and queues of due work.
-pub(super) static LOCKS: &[Row] = &[
+pub(super) static LOCKS: &[MetricRow] = &[
     info_counter("basalt_locks_taken_total", "Acquired locks.", "locks_taken"),
     info_counter(
         "basalt_locks_handed_over_total",
@@ -194,7 +198,7 @@ pub(super) static LOCKS: &[Row] = &[
 ];
 
 /// Connections, commands, bytes, slow commands.
-pub(super) static TRAFFIC: &[Row] = &[
+pub(super) static TRAFFIC: &[MetricRow] = &[
     gauge(
         "redis_connected_clients",
         "Number of connected clients.",
@@ -316,7 +320,7 @@ pub(super) static TRAFFIC: &[Row] = &[
 ];
 
 /// Memory of the process, the allocator and the machine; deferred frees and defragmentation.
-pub(super) static MEMORY: &[Row] = &[
+pub(super) static MEMORY: &[MetricRow] = &[
     gauge("redis_memory_used_bytes", "Used memory in bytes.", |s| {
         s.snapshot.memory.used as f64
     }),
@@ -425,7 +429,7 @@ pub(super) static MEMORY: &[Row] = &[
 ];
 
 /// Hits, misses, and keys evicted or expired.
-pub(super) static KEYSPACE: &[Row] = &[
+pub(super) static KEYSPACE: &[MetricRow] = &[
     counter(
         "redis_keyspace_hits_total",
         "Key lookups that found a key.",
@@ -490,7 +494,7 @@ pub(super) static KEYSPACE: &[Row] = &[
 ];
 
 /// Leases for loading missing keys, and tags.
-pub(super) static LEASES: &[Row] = &[
+pub(super) static LEASES: &[MetricRow] = &[
     info_gauge(
         "basalt_leases_in_force",
         "Active leases.",
@@ -549,7 +553,7 @@ pub(super) static LEASES: &[Row] = &[
 ];
 
 /// Script runs that were slow, rolled back or moved to dedicated threads.
-pub(super) static SCRIPTS: &[Row] = &[
+pub(super) static SCRIPTS: &[MetricRow] = &[
     counter(
         "basalt_script_apart_runs_total",
         "Scripts run on a thread of their own.",

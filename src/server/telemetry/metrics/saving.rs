@@ -4,18 +4,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::super::observed::Observed;
 use super::super::persistence::{
-    AofFigures, DURATION_BOUNDS_US, Durations, LoadingFigures, LogFigures, Persistence, WriterWaits,
+    AofFigures, CommandLogFigures, DURATION_BOUNDS_US, Durations, LoadingFigures, Persistence,
+    WriterWaits,
 };
 use super::super::snapshot::Snapshot;
-use super::page::{Page, Series};
+use super::page::{HistogramSeries, MetricsPage};
 use basalt_commands::config::Config;
 
 /// A metric: its name, its help text, and its value.
-type Row = (&'static str, &'static str, f64);
+type SaveMetric = (&'static str, &'static str, f64);
 
 /// Writes all persistence metrics.
 pub(super) fn persistence(
-    page: &mut Page,
+    page: &mut MetricsPage,
     service: &dyn Observed,
     config: &Config,
     snapshot: &Snapshot,
@@ -39,14 +40,14 @@ fn count(count: &AtomicU64) -> f64 {
     count.load(Relaxed) as f64
 }
 
-fn gauges(page: &mut Page, rows: &[Row]) {
+fn gauges(page: &mut MetricsPage, rows: &[SaveMetric]) {
     for (name, help, value) in rows {
         page.gauge(name, help, *value);
     }
 }
 
 /// Writes the figures of finished and running snapshots.
-fn snapshots(page: &mut Page, figures: &Persistence, dirty: u64) {
+fn snapshots(page: &mut MetricsPage, figures: &Persistence, dirty: u64) {
     let rdb = &figures.rdb;
     let changes = figures.changes_since_save(dirty) as f64;
     gauges(
@@ -102,7 +103,13 @@ fn snapshots(page: &mut Page, figures: &Persistence, dirty: u64) {
 }
 
 /// Writes when a snapshot was last saved, and whether another one is due.
-fn schedule(page: &mut Page, figures: &Persistence, config: &Config, dirty: u64, now_s: u64) {
+fn schedule(
+    page: &mut MetricsPage,
+    figures: &Persistence,
+    config: &Config,
+    dirty: u64,
+    now_s: u64,
+) {
     let last_save_s = figures.rdb.last_save_s.load(Relaxed);
     let age_s = now_s.saturating_sub(last_save_s);
     let changes = figures.changes_since_save(dirty);
@@ -137,7 +144,7 @@ fn schedule(page: &mut Page, figures: &Persistence, config: &Config, dirty: u64,
 
 /// Writes the figures of the append-only file and its rewrites. While the append-only file is disabled, its
 /// sizes are those of the time when it was last enabled.
-fn append_only(page: &mut Page, aof: &AofFigures) {
+fn append_only(page: &mut MetricsPage, aof: &AofFigures) {
     gauges(
         page,
         &[
@@ -196,7 +203,7 @@ fn append_only(page: &mut Page, aof: &AofFigures) {
 }
 
 /// Writes how long syncs of the append-only file take.
-fn syncs(page: &mut Page, aof: &AofFigures) {
+fn syncs(page: &mut MetricsPage, aof: &AofFigures) {
     gauges(
         page,
         &[
@@ -220,14 +227,14 @@ fn syncs(page: &mut Page, aof: &AofFigures) {
     );
 }
 
-fn series(durations: &Durations) -> Series<'_> {
+fn series(durations: &Durations) -> HistogramSeries<'_> {
     let counts = durations.counts.each_ref().map(|count| count.load(Relaxed));
     let mut below = 0;
     let buckets = DURATION_BOUNDS_US.iter().zip(&counts).map(|(us, count)| {
         below += count;
         (*us as f64 / 1e6, below)
     });
-    Series {
+    HistogramSeries {
         labels: &[],
         buckets: buckets.collect(),
         count: counts.iter().sum(),
@@ -237,7 +244,7 @@ fn series(durations: &Durations) -> Series<'_> {
 
 /// Writes the figures of the command log. Nothing is logged while no reader (append-only file or replica)
 /// exists.
-fn log(page: &mut Page, log: &LogFigures) {
+fn log(page: &mut MetricsPage, log: &CommandLogFigures) {
     let (used, ring) = (count(&log.used_bytes), count(&log.ring_bytes));
     gauges(
         page,
@@ -276,7 +283,7 @@ fn log(page: &mut Page, log: &LogFigures) {
 }
 
 /// Writes the waits of write commands for slower consumers.
-fn writer_waits(page: &mut Page, waits: &WriterWaits) {
+fn writer_waits(page: &mut MetricsPage, waits: &WriterWaits) {
     let whom = [
         ("disk", &waits.for_disk),
         ("replica", &waits.for_replica),
@@ -296,7 +303,7 @@ fn writer_waits(page: &mut Page, waits: &WriterWaits) {
 }
 
 /// Writes the progress of loading, or the figures of the last load.
-fn loading(page: &mut Page, loading: &LoadingFigures) {
+fn loading(page: &mut MetricsPage, loading: &LoadingFigures) {
     gauges(
         page,
         &[

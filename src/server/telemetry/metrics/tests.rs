@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use super::page::braces;
-use super::rows::Source;
+use super::rows::MetricsContext;
 use super::*;
 use crate::telemetry::{COUNTING, Telemetry, counters, errors};
 
@@ -232,7 +232,7 @@ fn persistence_shows_what_was_noted_of_it() {
 fn figures_of_info_are_numbers_of_fields_that_there_are() {
     let service = crate::start::build(Arc::new(Config::default()), 1, Telemetry::new(None, 2));
     let (config, snapshot) = (Config::default(), Snapshot::gather(&service));
-    let source = Source {
+    let source = MetricsContext {
         service: &service,
         config: &config,
         snapshot: &snapshot,

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::{DEVIATIONS, Estimate, Rule};
+use super::{DEVIATIONS, Rule, SampledEstimate};
 use crate::telemetry::observed::{Drawn as FromDb, Observed};
 
 /// Total sample size; at least one entry is sampled from each database of a shard.
@@ -20,63 +20,63 @@ const TRIES: usize = 3;
 
 /// Sampled figures of one prefix.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Held {
-    keys: Sum,
-    bytes: Sum,
+pub struct SampledPrefix {
+    keys: SampledSum,
+    bytes: SampledSum,
     known_keys: f64,
     known_bytes: f64,
 }
 
 /// A sum of sampled values, scaled to all keys, with the sum of their squares.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sum {
+struct SampledSum {
     sum: f64,
     squares: f64,
     largest: f64,
 }
 
-impl Sum {
+impl SampledSum {
     fn add(&mut self, value: f64) {
         self.sum += value;
         self.squares += value * value;
         self.largest = self.largest.max(value);
     }
 
-    fn estimate(&self, draws: u64, known: f64) -> Estimate {
+    fn estimate(&self, draws: u64, known: f64) -> SampledEstimate {
         let variance = self.squares - self.sum * self.sum / draws.max(1) as f64;
-        Estimate {
+        SampledEstimate {
             value: self.sum + known,
             error: DEVIATIONS * variance.max(0.0).sqrt() + self.largest,
         }
     }
 }
 
-impl Held {
+impl SampledPrefix {
     pub(super) fn bytes(&self) -> f64 {
         self.bytes.sum + self.known_bytes
     }
 
-    pub(super) fn keys_estimate(&self, draws: u64) -> Estimate {
+    pub(super) fn keys_estimate(&self, draws: u64) -> SampledEstimate {
         self.keys.estimate(draws, self.known_keys)
     }
 
-    pub(super) fn bytes_estimate(&self, draws: u64) -> Estimate {
+    pub(super) fn bytes_estimate(&self, draws: u64) -> SampledEstimate {
         self.bytes.estimate(draws, self.known_bytes)
     }
 }
 
 /// The sample, aggregated by prefix.
 #[derive(Debug, Default)]
-pub struct Drawn {
+pub struct PrefixSample {
     /// Number of entries sampled.
     pub draws: u64,
     /// Sampled figures by prefix.
-    pub of: HashMap<Vec<u8>, Held>,
+    pub of: HashMap<Vec<u8>, SampledPrefix>,
 }
 
 /// Samples all shards except those that stay locked.
-pub(super) fn draw(service: &dyn Observed, rule: &Rule) -> Drawn {
-    let mut found = Drawn::default();
+pub(super) fn draw(service: &dyn Observed, rule: &Rule) -> PrefixSample {
+    let mut found = PrefixSample::default();
     for big in service.big_keys() {
         let held = found.of.entry(rule.prefix_of(&big.key).to_vec());
         let held = held.or_default();

@@ -138,10 +138,10 @@ impl Prefixes {
     }
 
     /// Returns the recent usage by prefix, and the effective milliseconds over which it was counted.
-    fn used(&self) -> (HashMap<Vec<u8>, Used>, u64) {
+    fn used(&self) -> (HashMap<Vec<u8>, PrefixUsage>, u64) {
         let window_ms = self.window.lock().at(clock::unix_ms());
         let generation = self.generation.load(Relaxed);
-        let mut all: HashMap<Vec<u8>, Used> = HashMap::new();
+        let mut all: HashMap<Vec<u8>, PrefixUsage> = HashMap::new();
         // A prefix missing from a full list may have been evicted from it.
         let mut missed = 0;
         for thread in counters::all() {
@@ -170,7 +170,7 @@ impl Prefixes {
 
 /// Usage of a prefix, summed over all threads.
 #[derive(Clone, Copy, Debug, Default)]
-struct Used {
+struct PrefixUsage {
     counts: Counts,
     /// An upper bound of the uses missing from the counts.
     excess: u64,
@@ -179,7 +179,7 @@ struct Used {
 
 /// An estimated figure with its error.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Estimate {
+pub struct SampledEstimate {
     /// The estimated figure.
     pub value: f64,
     /// The true figure lies within `value ± error` 99 times out of 100.
@@ -192,15 +192,15 @@ pub struct Prefix {
     /// The prefix, including its delimiters; empty for keys without one.
     pub name: Vec<u8>,
     /// Number of keys with this prefix.
-    pub keys: Estimate,
+    pub keys: SampledEstimate,
     /// Bytes taken by these keys.
-    pub bytes: Estimate,
+    pub bytes: SampledEstimate,
     /// Lookups per second of its keys by read commands; `None` if no commands are sampled.
-    pub reads_per_s: Option<Estimate>,
+    pub reads_per_s: Option<SampledEstimate>,
     /// Percent of these lookups that hit; `None` if there were none.
-    pub hit_percent: Option<Estimate>,
+    pub hit_percent: Option<SampledEstimate>,
     /// Keys per second named by write commands.
-    pub writes_per_s: Option<Estimate>,
+    pub writes_per_s: Option<SampledEstimate>,
 }
 
 /// The prefix report.
@@ -269,23 +269,23 @@ pub fn report(service: &dyn Observed, count: usize) -> Report {
     report
 }
 
-impl Used {
+impl PrefixUsage {
     /// Returns the rate per second of one kind of use. Samples are random, each standing for `sample` commands on
     /// average.
-    fn rate(&self, weight: u64, sample: u32, window_ms: u64) -> Estimate {
+    fn rate(&self, weight: u64, sample: u32, window_ms: u64) -> SampledEstimate {
         let seconds = window_ms.max(1) as f64 / 1e3;
         let (weight, sample) = (weight as f64, f64::from(sample));
         let chance = match sample > 1.0 {
             true => DEVIATIONS * (weight * sample).sqrt() + DEVIATIONS * sample,
             false => 0.0,
         };
-        Estimate {
+        SampledEstimate {
             value: weight / seconds,
             error: (chance + self.excess as f64) / seconds,
         }
     }
 
-    fn hit_percent(&self, sample: u32) -> Option<Estimate> {
+    fn hit_percent(&self, sample: u32) -> Option<SampledEstimate> {
         let Counts { hits, misses, .. } = self.counts;
         let known = hits + misses;
         if known == 0 {
@@ -298,7 +298,7 @@ impl Used {
             false => 0.0,
         };
         let missing = self.excess as f64 / (known + self.excess) as f64;
-        Some(Estimate {
+        Some(SampledEstimate {
             value: 100.0 * part,
             error: (100.0 * (chance + missing)).min(100.0),
         })

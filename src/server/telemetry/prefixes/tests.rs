@@ -55,8 +55,8 @@ fn a_prefix_has_as_many_parts_as_the_rule_says_and_the_key_has() {
 }
 
 /// Returns the number of estimates whose true value lies outside their error.
-fn misses(estimates: &[Estimate], truth: f64) -> usize {
-    let is_wrong = |estimate: &&Estimate| (estimate.value - truth).abs() > estimate.error;
+fn misses(estimates: &[SampledEstimate], truth: f64) -> usize {
+    let is_wrong = |estimate: &&SampledEstimate| (estimate.value - truth).abs() > estimate.error;
     estimates.iter().filter(is_wrong).count()
 }
 
@@ -88,8 +88,8 @@ fn what_planted_prefixes_take_lies_within_the_errors() {
             .filter(|found| found.name == prefix.as_bytes())
             .collect();
         assert_eq!(found.len(), reports.len(), "{prefix}");
-        let of_keys: Vec<Estimate> = found.iter().map(|found| found.keys).collect();
-        let of_bytes: Vec<Estimate> = found.iter().map(|found| found.bytes).collect();
+        let of_keys: Vec<SampledEstimate> = found.iter().map(|found| found.keys).collect();
+        let of_bytes: Vec<SampledEstimate> = found.iter().map(|found| found.bytes).collect();
         assert!(misses(&of_keys, *keys) <= 1, "{prefix} {keys} {of_keys:?}");
         assert!(
             misses(&of_bytes, *bytes) <= 1,
@@ -200,7 +200,7 @@ fn uses_are_rates_over_a_window_in_which_what_is_old_counts_for_less() {
             .expect("it was used")
     };
     let user = find("user:");
-    let near = |estimate: Option<Estimate>, value: f64| {
+    let near = |estimate: Option<SampledEstimate>, value: f64| {
         let estimate = estimate.expect("it is known");
         assert!(
             (estimate.value - value).abs() < 0.02 * value,

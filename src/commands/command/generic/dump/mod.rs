@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use basalt_engine::value::Kind;
+use basalt_engine::value::TypeEncoding;
 use bytes::Bytes;
 
 use super::object::is_lfu;
@@ -19,7 +19,7 @@ use crate::command::prepared::{Built, Prepared};
 use crate::command::{Args, Out};
 use crate::command::{hash, set, sorted_set};
 use crate::config::Config;
-use basalt_core::base::hash::Seed;
+use basalt_core::base::hash::HashSeed;
 use basalt_core::structures::block::Content;
 use basalt_core::structures::entry::DEADLINE_MAX;
 use basalt_engine::Now;
@@ -98,16 +98,16 @@ pub(super) static RESTORE_ASKING: Command = Command::new("restore-asking", Group
 
 /// The options of RESTORE.
 #[derive(Default)]
-struct Options {
+struct RestoreOptions {
     replaces: bool,
     is_absolute: bool,
     idle_s: Option<u64>,
     frequency: Option<u8>,
 }
 
-impl Options {
-    fn read(args: &Args<'_>) -> Result<Options, CommandError> {
-        let mut options = Options::default();
+impl RestoreOptions {
+    fn read(args: &Args<'_>) -> Result<RestoreOptions, CommandError> {
+        let mut options = RestoreOptions::default();
         let mut at = 4;
         while at < args.len() {
             let has_value = at + 1 < args.len();
@@ -144,7 +144,7 @@ impl Options {
 }
 
 fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let options = Options::read(args)?;
+    let options = RestoreOptions::read(args)?;
     cx.scales().weigh_bytes(args.get(3).len())?;
     let (key, now) = (args.key(1), cx.now);
     let (config, seed, now_ms) = (cx.config, cx.seed(), now.unix_ms);
@@ -183,7 +183,7 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             cx.log_deletion(key.bytes, config.lazyfree_lazy_server_del);
         }
     } else {
-        let data_type = Kind(entry.view().kind()).data_type();
+        let data_type = TypeEncoding(entry.view().kind()).data_type();
         keyspace.overwrites(&key, found, data_type);
         keyspace.adopt(&key, found, entry);
         if let Some(access) = options.access(now_ms, is_by_frequency) {
@@ -210,7 +210,7 @@ fn log_absolute(cx: &mut ShardCx<'_>, args: &Args<'_>, at_ms: u64) {
 }
 
 /// Decodes the value of a request, under its key.
-fn read(args: &Args<'_>, config: &Config, seed: Seed, now: Now) -> Built {
+fn read(args: &Args<'_>, config: &Config, seed: HashSeed, now: Now) -> Built {
     let limits = limits(config, seed, now);
     let (value, origin) =
         frame::open(args.get(3)).ok_or("ERR DUMP payload version or checksum are wrong")?;
@@ -225,7 +225,7 @@ fn read(args: &Args<'_>, config: &Config, seed: Seed, now: Now) -> Built {
 }
 
 /// Returns the thresholds of the configuration that determine the encodings of decoded values.
-pub fn limits(config: &Config, seed: Seed, now: Now) -> Limits {
+pub fn limits(config: &Config, seed: HashSeed, now: Now) -> Limits {
     Limits {
         string_bytes_max: usize::try_from(config.proto_max_bulk_len)
             .map_or(u32::MAX as usize, |bytes| bytes.min(u32::MAX as usize)),

@@ -31,7 +31,7 @@ use basalt_core::base::lossless;
 use basalt_core::base::number;
 use basalt_core::structures::ordered::Direction;
 use basalt_core::structures::quicklist::End;
-use basalt_core::structures::table::Place;
+use basalt_core::structures::table::TablePosition;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::DataType;
@@ -39,8 +39,8 @@ use basalt_engine::value::list::{self, ListRef};
 use basalt_engine::value::object::detached;
 use basalt_engine::value::set::SetRef;
 use basalt_engine::value::sorted_set::SortedSet;
-use pattern::Pattern;
-use texts::Texts;
+use pattern::SortPattern;
+use texts::TextArena;
 
 const SORT_STORE: Event = Event::new(b'l', "sortstore");
 
@@ -91,7 +91,7 @@ pub(super) static SORT: Command = Command::new("sort", Group::Generic, -2)
     )
     .complexity(COST)
     .takes_long()
-    .on_keys(|cx, args, out| sort(cx, args, out, Options::parse(args, Store::Allowed, cx.config)?))
+    .on_keys(|cx, args, out| sort(cx, args, out, SortOptions::parse(args, SortStorePermission::Allowed, cx.config)?))
     .on_all_shards_if(names_derived_keys)
     .reads_any_key_if(any_key_refusal);
 
@@ -107,7 +107,7 @@ pub(super) static SORT_RO: Command = Command::new("sort_ro", Group::Generic, -2)
     )
     .complexity(COST)
     .takes_long()
-    .on_keys(|cx, args, out| sort(cx, args, out, Options::parse(args, Store::Refused, cx.config)?))
+    .on_keys(|cx, args, out| sort(cx, args, out, SortOptions::parse(args, SortStorePermission::Refused, cx.config)?))
     .on_all_shards_if(names_derived_keys)
     .reads_any_key_if(any_key_refusal);
 
@@ -162,16 +162,16 @@ fn names_derived_keys(args: &Args<'_>) -> bool {
 
 /// Whether STORE is permitted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Store {
+enum SortStorePermission {
     Allowed,
     Refused,
 }
 
-struct Options<'a> {
-    by: Option<Pattern<'a>>,
+struct SortOptions<'a> {
+    by: Option<SortPattern<'a>>,
     /// A constant BY: the elements keep their order.
     unsorted: bool,
-    gets: Vec<Pattern<'a>>,
+    gets: Vec<SortPattern<'a>>,
     start: i64,
     count: i64,
     descending: bool,
@@ -180,10 +180,14 @@ struct Options<'a> {
     target: Option<usize>,
 }
 
-impl<'a> Options<'a> {
-    fn parse(args: &Args<'a>, store: Store, config: &Config) -> Result<Options<'a>, CommandError> {
+impl<'a> SortOptions<'a> {
+    fn parse(
+        args: &Args<'a>,
+        store: SortStorePermission,
+        config: &Config,
+    ) -> Result<SortOptions<'a>, CommandError> {
         let is_node = config.cluster_enabled == ClusterMode::Yes;
-        let mut options = Options {
+        let mut options = SortOptions {
             by: None,
             unsorted: false,
             gets: Vec::new(),
@@ -205,7 +209,7 @@ impl<'a> Options<'a> {
             } else if args.is(at, "limit") && behind >= 2 {
                 (options.start, options.count) = (args.integer(at + 1)?, args.integer(at + 2)?);
                 at += 2;
-            } else if args.is(at, "store") && behind >= 1 && store == Store::Allowed {
+            } else if args.is(at, "store") && behind >= 1 && store == SortStorePermission::Allowed {
                 options.target = Some(at + 1);
                 at += 1;
             } else if args.is(at, "by") && behind >= 1 {
@@ -215,13 +219,13 @@ impl<'a> Options<'a> {
                     return Err("ERR BY option of SORT denied in Cluster mode.".into());
                 }
                 options.unsorted |= !text.contains(&b'*');
-                options.by = Some(Pattern::parse(text));
+                options.by = Some(SortPattern::parse(text));
                 at += 1;
             } else if args.is(at, "get") && behind >= 1 {
                 if is_node {
                     return Err("ERR GET option of SORT denied in Cluster mode.".into());
                 }
-                options.gets.push(Pattern::parse(args.get(at + 1)));
+                options.gets.push(SortPattern::parse(args.get(at + 1)));
                 at += 1;
             } else {
                 return Err(CommandError::Syntax);
@@ -247,7 +251,7 @@ fn sort(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     out: &mut Out,
-    mut options: Options<'_>,
+    mut options: SortOptions<'_>,
 ) -> CommandResult {
     let (key, is_in_script, scales) = (args.key(1), cx.client.is_in_script, cx.scales());
     let mut keyspace = cx.at(&key);
@@ -270,7 +274,7 @@ fn sort(
     }
     let (elements, range) = match source {
         Some((place, data_type)) => elements(&keyspace, place, data_type, &options),
-        None => (Texts::default(), 0..0),
+        None => (TextArena::default(), 0..0),
     };
     let order = if options.unsorted {
         (0..elements.len()).collect()
@@ -288,7 +292,7 @@ fn sort(
         }
         return Ok(());
     };
-    let mut texts = Texts::default();
+    let mut texts = TextArena::default();
     for index in chosen {
         let element = elements.get(*index);
         if options.gets.is_empty() {
@@ -309,12 +313,12 @@ fn sort(
 /// copied.
 fn elements(
     keyspace: &Keyspace<'_>,
-    place: Place,
+    place: TablePosition,
     data_type: DataType,
-    options: &Options<'_>,
-) -> (Texts, Range<usize>) {
+    options: &SortOptions<'_>,
+) -> (TextArena, Range<usize>) {
     let entry = keyspace.entry(place);
-    let mut texts = Texts::default();
+    let mut texts = TextArena::default();
     let whole = |len: usize| {
         if options.unsorted {
             options.range(len)
@@ -361,8 +365,8 @@ fn elements(
 /// Returns the order of the elements, correct at least up to the end of the range.
 fn sorted(
     cx: &mut ShardCx<'_>,
-    elements: &Texts,
-    options: &Options<'_>,
+    elements: &TextArena,
+    options: &SortOptions<'_>,
     range: &Range<usize>,
 ) -> Result<Vec<usize>, CommandError> {
     let directed = |order: Ordering| {
@@ -434,7 +438,7 @@ fn score(text: &[u8]) -> Option<f64> {
     number::parse_f64(text.trim_ascii_start()).filter(|score| !score.is_subnormal())
 }
 
-fn reply_element(cx: &mut ShardCx<'_>, element: &[u8], gets: &[Pattern<'_>], out: &mut Out) {
+fn reply_element(cx: &mut ShardCx<'_>, element: &[u8], gets: &[SortPattern<'_>], out: &mut Out) {
     if gets.is_empty() {
         out.bulk(element);
     }
@@ -446,7 +450,7 @@ fn reply_element(cx: &mut ShardCx<'_>, element: &[u8], gets: &[Pattern<'_>], out
 }
 
 /// Stores these texts as a list at the target; an empty list deletes it.
-fn store(cx: &mut ShardCx<'_>, args: &Args<'_>, target: usize, texts: &Texts) {
+fn store(cx: &mut ShardCx<'_>, args: &Args<'_>, target: usize, texts: &TextArena) {
     let config = cx.config;
     let target = args.key(target);
     let mut keyspace = cx.at(&target);

@@ -14,7 +14,7 @@ use basalt_engine::value::hash::HashRef;
 
 /// A pattern of BY or GET, see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pattern<'a> {
+pub(super) enum SortPattern<'a> {
     /// `#`
     Element,
     /// No star.
@@ -27,23 +27,23 @@ pub(super) enum Pattern<'a> {
     },
 }
 
-impl<'a> Pattern<'a> {
-    pub(super) fn parse(text: &'a [u8]) -> Pattern<'a> {
+impl<'a> SortPattern<'a> {
+    pub(super) fn parse(text: &'a [u8]) -> SortPattern<'a> {
         if text == b"#" {
-            return Pattern::Element;
+            return SortPattern::Element;
         }
         let Some(star) = text.iter().position(|byte| *byte == b'*') else {
-            return Pattern::Constant;
+            return SortPattern::Constant;
         };
         let (before, behind) = (&text[..star], &text[star + 1..]);
         let arrow = behind.windows(2).position(|two| two == b"->");
         match arrow {
-            Some(at) if at + 2 < behind.len() => Pattern::Key {
+            Some(at) if at + 2 < behind.len() => SortPattern::Key {
                 before,
                 behind: &behind[..at],
                 field: Some(&behind[at + 2..]),
             },
-            _ => Pattern::Key {
+            _ => SortPattern::Key {
                 before,
                 behind,
                 field: None,
@@ -59,9 +59,9 @@ impl<'a> Pattern<'a> {
         read: impl FnOnce(&[u8]) -> R,
     ) -> Option<R> {
         let (before, behind, field) = match self {
-            Pattern::Element => return Some(read(element)),
-            Pattern::Constant => return None,
-            Pattern::Key {
+            SortPattern::Element => return Some(read(element)),
+            SortPattern::Constant => return None,
+            SortPattern::Key {
                 before,
                 behind,
                 field,
@@ -89,17 +89,17 @@ mod tests {
     #[test]
     fn the_first_star_stands_for_the_element_and_an_arrow_behind_it_for_a_field() {
         let key = |before: &'static str, behind: &'static str, field: Option<&'static str>| {
-            Pattern::Key {
+            SortPattern::Key {
                 before: before.as_bytes(),
                 behind: behind.as_bytes(),
                 field: field.map(str::as_bytes),
             }
         };
         for (text, pattern) in [
-            ("#", Pattern::Element),
-            ("", Pattern::Constant),
-            ("##", Pattern::Constant),
-            ("a->b", Pattern::Constant),
+            ("#", SortPattern::Element),
+            ("", SortPattern::Constant),
+            ("##", SortPattern::Constant),
+            ("a->b", SortPattern::Constant),
             ("*", key("", "", None)),
             ("w_*", key("w_", "", None)),
             ("w_*_x*", key("w_", "_x*", None)),
@@ -109,7 +109,7 @@ mod tests {
             ("a->b*", key("a->b", "", None)),
             ("*->*", key("", "", Some("*"))),
         ] {
-            assert_eq!(Pattern::parse(text.as_bytes()), pattern, "{text}");
+            assert_eq!(SortPattern::parse(text.as_bytes()), pattern, "{text}");
         }
     }
 }

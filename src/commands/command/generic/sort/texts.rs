@@ -2,12 +2,12 @@
 
 /// Many short texts, see the module.
 #[derive(Default)]
-pub(super) struct Texts {
+pub(super) struct TextArena {
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
-impl Texts {
+impl TextArena {
     pub(super) fn push(&mut self, text: &[u8]) {
         self.bytes.extend_from_slice(text);
         self.ends.push(self.bytes.len());

@@ -3,11 +3,11 @@
 use crate::command::Args;
 use crate::command::error::CommandError;
 use basalt_core::base::number;
-use basalt_engine::value::stream::node::Item;
+use basalt_engine::value::stream::node::StreamEntry;
 
 /// The remaining limits; none: unlimited.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Bounds {
+pub(super) struct ReadBudget {
     pub(super) entries_left: Option<u64>,
     pub(super) bytes_left: Option<u64>,
     /// The first entry is returned regardless of its size.
@@ -15,14 +15,14 @@ pub(super) struct Bounds {
     is_reached: bool,
 }
 
-impl Bounds {
+impl ReadBudget {
     /// Whether a limit is reached, so that nothing more is returned.
     pub(super) fn are_reached(&self) -> bool {
         self.is_reached || self.entries_left == Some(0)
     }
 
     /// Whether an entry is still within the limits; it is counted then.
-    pub(super) fn admit(&mut self, item: &Item<'_>) -> bool {
+    pub(super) fn admit(&mut self, item: &StreamEntry<'_>) -> bool {
         let texts = item.fields().flat_map(|(name, value)| [name, value]);
         let bytes: usize = match self.bytes_left {
             Some(_) => texts.map(|text| bulk_bytes(text.len())).sum(),
@@ -31,7 +31,7 @@ impl Bounds {
         self.admit_bytes(ENTRY_BYTES + bytes)
     }
 
-    /// Like [`Bounds::admit`], for a pending entry that no longer exists in the stream.
+    /// Like [`ReadBudget::admit`], for a pending entry that no longer exists in the stream.
     pub(super) fn admit_gone(&mut self) -> bool {
         self.admit_bytes(ENTRY_BYTES)
     }

@@ -1,7 +1,7 @@
 //! CLAIM: entries that other consumers left pending for long come first, starting with those pending the longest.
 
-use super::bounds::Bounds;
-use super::{From, Reader};
+use super::bounds::ReadBudget;
+use super::{GroupReader, StreamReadStart};
 use crate::command::Out;
 use crate::command::args::{Args, RoutedKey};
 use crate::command::context::ShardCx;
@@ -9,14 +9,14 @@ use crate::command::declaration::CommandResult;
 use crate::command::stream::reply_id;
 use basalt_engine::value::stream::consumer::Pending;
 use basalt_engine::value::stream::id::StreamId;
-use basalt_engine::value::stream::node::Item;
-use basalt_engine::value::stream::{Stream, stream_of};
+use basalt_engine::value::stream::node::StreamEntry;
+use basalt_engine::value::stream::{StreamValue, stream_of};
 
 /// Pending entries that can be examined in the time of returning one.
 const LOOKED_AT_PER_ANSWERED: usize = 8;
 
 /// An entry that changes its owner.
-pub(super) struct Claimed {
+pub(super) struct ClaimedEntry {
     pub(super) id: StreamId,
     idle_ms: i64,
     /// State of the entry while pending.
@@ -27,8 +27,8 @@ pub(super) struct Claimed {
 pub(super) fn weigh(
     cx: &ShardCx<'_>,
     args: &Args<'_>,
-    targets: &[(RoutedKey, From)],
-    reader: Option<Reader<'_>>,
+    targets: &[(RoutedKey, StreamReadStart)],
+    reader: Option<GroupReader<'_>>,
 ) -> CommandResult {
     let Some(reader) = reader.filter(|reader| reader.claims_from_ms.is_some()) else {
         return Ok(());
@@ -37,7 +37,7 @@ pub(super) fn weigh(
         let entry = cx.peek(routed, &args.key_of(routed));
         let stream = entry
             .and_then(stream_of)
-            .filter(|_| matches!(from, From::New));
+            .filter(|_| matches!(from, StreamReadStart::New));
         let group = stream.and_then(|stream| stream.groups.get(reader.group));
         group.map_or(0, |group| group.pending_count())
     });
@@ -47,12 +47,12 @@ pub(super) fn weigh(
 
 /// Returns the entries of the stream that a consumer claims, in the order of the reply.
 pub(super) fn chosen(
-    stream: &Stream,
-    reader: Reader<'_>,
+    stream: &StreamValue,
+    reader: GroupReader<'_>,
     now_ms: i64,
     count_max: u64,
-    bounds: &mut Bounds,
-) -> Vec<Claimed> {
+    bounds: &mut ReadBudget,
+) -> Vec<ClaimedEntry> {
     let group = stream.groups.get(reader.group);
     let (Some(idle_ms_min), Some(group)) = (reader.claims_from_ms, group) else {
         return Vec::new();
@@ -60,13 +60,13 @@ pub(super) fn chosen(
     let pending = group.pending_between(StreamId::MIN, StreamId::MAX);
     let claimed = pending.filter_map(|(id, pending)| {
         let idle_ms = now_ms.saturating_sub(pending.delivered_ms).max(0);
-        (idle_ms >= idle_ms_min).then_some(Claimed {
+        (idle_ms >= idle_ms_min).then_some(ClaimedEntry {
             id,
             idle_ms: now_ms.saturating_sub(pending.shown_ms()).max(0),
             pending,
         })
     });
-    let mut claimed: Vec<Claimed> = claimed.collect();
+    let mut claimed: Vec<ClaimedEntry> = claimed.collect();
     // Returned entries come first. Entries with the same time stay in the order of their IDs.
     claimed.sort_by_key(|one| one.pending.delivered_ms);
     let count_max = match count_max {
@@ -87,18 +87,18 @@ pub(super) fn chosen(
 }
 
 /// Replies with a claimed entry, its idle time, and the number of earlier deliveries.
-pub(super) fn reply(stream: &Stream, claimed: &Claimed, out: &mut Out) {
+pub(super) fn reply(stream: &StreamValue, claimed: &ClaimedEntry, out: &mut Out) {
     if let Some(item) = stream.range(claimed.id, claimed.id).next() {
         of_four(&item, (claimed.idle_ms, claimed.pending.deliveries), out);
     }
 }
 
 /// Replies with a new entry among the claimed ones.
-pub(super) fn reply_new(item: &Item<'_>, out: &mut Out) {
+pub(super) fn reply_new(item: &StreamEntry<'_>, out: &mut Out) {
     of_four(item, (0, 0), out);
 }
 
-fn of_four(item: &Item<'_>, (idle_ms, deliveries): (i64, u64), out: &mut Out) {
+fn of_four(item: &StreamEntry<'_>, (idle_ms, deliveries): (i64, u64), out: &mut Out) {
     out.array(4);
     reply_id(item.id, out);
     out.array(2 * item.field_count());

@@ -8,8 +8,10 @@
 mod bounds;
 mod claim;
 
-use super::logged::{self, Names, Position};
-use super::{Args, Command, CommandError, CommandResult, DataType, Event, Out, Place, ShardCx};
+use super::logged::{self, ConsumerNames, GroupReadPosition};
+use super::{
+    Args, Command, CommandError, CommandResult, DataType, Event, Out, ShardCx, TablePosition,
+};
 use super::{StreamId, edit_stream, event, reply_entry, reply_id, stream_at, strict_id};
 use super::{reply_entries, unnotified};
 use crate::command::args::RoutedKey;
@@ -20,8 +22,8 @@ use crate::command::options::blocking_timeout_ms;
 use basalt_engine::Key;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::stream::consumer::Pending;
-use basalt_engine::value::stream::{Stream, stream_of};
-use bounds::Bounds;
+use basalt_engine::value::stream::{StreamValue, stream_of};
+use bounds::ReadBudget;
 
 const KEYS: FindKeys = FindKeys::Range {
     last: -1,
@@ -49,7 +51,7 @@ pub(super) static XREAD: Command = Command::new("xread", Group::Stream, -4)
     .on_keys(xread);
 
 fn xread(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    read(cx, args, Of::Xread, out)
+    read(cx, args, StreamReadCommand::Xread, out)
 }
 
 /// `XREADGROUP GROUP group consumer [COUNT count] … [CLAIM min-idle-time] [NOACK] STREAMS key [key ...] id [id ...]`
@@ -74,7 +76,7 @@ pub(super) static XREADGROUP: Command = Command::new("xreadgroup", Group::Stream
     .on_keys(xreadgroup);
 
 fn xreadgroup(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    read(cx, args, Of::Xreadgroup, out)
+    read(cx, args, StreamReadCommand::Xreadgroup, out)
 }
 
 /// Returns the position of the word STREAMS that is not the name of a group or a consumer; none if it is not followed
@@ -98,14 +100,14 @@ fn streams_at<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Of {
+enum StreamReadCommand {
     Xread,
     Xreadgroup,
 }
 
 /// The consumer that reads a group.
 #[derive(Clone, Copy)]
-struct Reader<'a> {
+struct GroupReader<'a> {
     group: &'a [u8],
     consumer: &'a [u8],
     acknowledges: bool,
@@ -113,9 +115,9 @@ struct Reader<'a> {
     claims_from_ms: Option<i64>,
 }
 
-impl<'a> Reader<'a> {
-    fn names(self, key: &'a [u8]) -> Names<'a> {
-        Names {
+impl<'a> GroupReader<'a> {
+    fn names(self, key: &'a [u8]) -> ConsumerNames<'a> {
+        ConsumerNames {
             key,
             group: self.group,
             consumer: self.consumer,
@@ -124,12 +126,12 @@ impl<'a> Reader<'a> {
 }
 
 /// The options before the streams.
-struct Options<'a> {
-    reader: Option<Reader<'a>>,
+struct XreadOptions<'a> {
+    reader: Option<GroupReader<'a>>,
     /// Limit per stream; 0 for none.
     count_max: u64,
     /// Limits of all streams together.
-    bounds: Bounds,
+    bounds: ReadBudget,
     /// Whether to wait, and until when.
     until_ms: Option<Option<u64>>,
     streams_at: usize,
@@ -138,22 +140,26 @@ struct Options<'a> {
 
 /// The position from which to read one stream.
 #[derive(Clone, Copy)]
-enum From {
+enum StreamReadStart {
     /// After this ID: of the stream, or of the consumer's pending entries.
     Behind(StreamId),
     /// Entries not yet delivered to the group.
     New,
 }
 
-impl<'a> Options<'a> {
-    fn parse(cx: &ShardCx<'_>, args: &Args<'a>, of: Of) -> Result<Options<'a>, CommandError> {
+impl<'a> XreadOptions<'a> {
+    fn parse(
+        cx: &ShardCx<'_>,
+        args: &Args<'a>,
+        of: StreamReadCommand,
+    ) -> Result<XreadOptions<'a>, CommandError> {
         let mut names = None;
         let mut acknowledges = false;
         let mut claims_from_ms = None;
-        let mut options = Options {
+        let mut options = XreadOptions {
             reader: None,
             count_max: 0,
-            bounds: Bounds::default(),
+            bounds: ReadBudget::default(),
             until_ms: None,
             streams_at: 0,
             stream_count: 0,
@@ -199,14 +205,14 @@ impl<'a> Options<'a> {
         if options.stream_count == 0 {
             return Err(CommandError::Syntax);
         }
-        if of == Of::Xreadgroup && names.is_none() {
+        if of == StreamReadCommand::Xreadgroup && names.is_none() {
             return Err("ERR Missing GROUP option for XREADGROUP".into());
         }
         let least = options.bounds.entries_left;
         if least.is_some_and(|least| least < options.count_max) {
             return Err("ERR MAXCOUNT must be greater than or equal to COUNT".into());
         }
-        options.reader = names.map(|(group, consumer)| Reader {
+        options.reader = names.map(|(group, consumer)| GroupReader {
             group,
             consumer,
             acknowledges,
@@ -217,10 +223,10 @@ impl<'a> Options<'a> {
 }
 
 /// Returns an error for an option that only XREADGROUP has.
-fn refuse_of_xread(of: Of, option: &str) -> CommandResult {
+fn refuse_of_xread(of: StreamReadCommand, option: &str) -> CommandResult {
     match of {
-        Of::Xreadgroup => Ok(()),
-        Of::Xread => Err(format!(
+        StreamReadCommand::Xreadgroup => Ok(()),
+        StreamReadCommand::Xread => Err(format!(
             "ERR The {option} option is only supported by XREADGROUP. You called XREAD instead."
         )
         .into()),
@@ -228,13 +234,13 @@ fn refuse_of_xread(of: Of, option: &str) -> CommandResult {
 }
 
 #[cold]
-fn unbalanced(of: Of) -> CommandError {
+fn unbalanced(of: StreamReadCommand) -> CommandError {
     match of {
-        Of::Xread => {
+        StreamReadCommand::Xread => {
             "ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be \
              specified."
         }
-        Of::Xreadgroup => {
+        StreamReadCommand::Xreadgroup => {
             "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must \
              be specified."
         }
@@ -250,9 +256,9 @@ type Rewritten = Vec<(usize, Vec<u8>)>;
 fn targets_of<'a>(
     cx: &mut ShardCx<'_>,
     args: &Args<'a>,
-    options: &Options<'a>,
-) -> Result<(Vec<(RoutedKey, From)>, Rewritten), CommandError> {
-    let mut targets: Vec<(RoutedKey, From)> = Vec::with_capacity(options.stream_count);
+    options: &XreadOptions<'a>,
+) -> Result<(Vec<(RoutedKey, StreamReadStart)>, Rewritten), CommandError> {
+    let mut targets: Vec<(RoutedKey, StreamReadStart)> = Vec::with_capacity(options.stream_count);
     let mut rewritten = Vec::new();
     for index in 0..options.stream_count {
         let key_at = options.streams_at + index;
@@ -266,7 +272,7 @@ fn targets_of<'a>(
             continue;
         }
         let from = start(cx, args, routed, id_at, options.reader)?;
-        if let (b"$", From::Behind(id)) = (args.get(id_at), from) {
+        if let (b"$", StreamReadStart::Behind(id)) = (args.get(id_at), from) {
             // When the request runs again, entries added from now on must be new to it.
             rewritten.push((id_at, id.text().as_bytes().to_vec()));
         }
@@ -275,8 +281,13 @@ fn targets_of<'a>(
     Ok((targets, rewritten))
 }
 
-fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> CommandResult {
-    let options = Options::parse(cx, args, of)?;
+fn read(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    of: StreamReadCommand,
+    out: &mut Out,
+) -> CommandResult {
+    let options = XreadOptions::parse(cx, args, of)?;
     let mut bounds = options.bounds;
     // The effects on groups are logged for each stream.
     cx.log_nothing();
@@ -302,7 +313,7 @@ fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> Command
             out.bulk(key.bytes);
         };
         match (options.reader, from) {
-            (None, From::Behind(id)) => {
+            (None, StreamReadStart::Behind(id)) => {
                 let stream = stream_at(&keyspace, place);
                 if stream.last_entry_id().is_some_and(|last| last > id)
                     && let Some(start) = id.next()
@@ -315,7 +326,7 @@ fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> Command
                     }
                 }
             }
-            (Some(reader), From::Behind(id)) => {
+            (Some(reader), StreamReadStart::Behind(id)) => {
                 begin(out);
                 let most = (options.count_max, &mut bounds);
                 let created = answer_history(&mut keyspace, &key, place, reader, id, most, out);
@@ -323,7 +334,7 @@ fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> Command
                     logged::consumer(cx, reader.names(key.bytes));
                 }
             }
-            (Some(reader), From::New) => {
+            (Some(reader), StreamReadStart::New) => {
                 let (ids, created) = answer_new(
                     &mut keyspace,
                     &key,
@@ -338,14 +349,14 @@ fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> Command
                 }
             }
             // Refused by `start`.
-            (None, From::New) => {}
+            (None, StreamReadStart::New) => {}
         }
     }
     match (mark, options.until_ms) {
         (Some(mark), _) if out.is_resp3() => out.close_map(mark, count),
         (Some(mark), _) => out.close_array(mark, count),
         (None, Some(until_ms)) if cx.may_block() => cx.wait(Wait {
-            when_gone: of == Of::Xreadgroup,
+            when_gone: of == StreamReadCommand::Xreadgroup,
             rewritten,
             ..Wait::new(DataType::Stream, until_ms)
         }),
@@ -360,8 +371,8 @@ fn start(
     args: &Args<'_>,
     routed: &RoutedKey,
     id_at: usize,
-    reader: Option<Reader<'_>>,
-) -> Result<From, CommandError> {
+    reader: Option<GroupReader<'_>>,
+) -> Result<StreamReadStart, CommandError> {
     let key = args.key_of(routed);
     let mut keyspace = cx.at_routed(routed);
     let place = keyspace.read_typed(&key, DataType::Stream)?;
@@ -377,15 +388,15 @@ fn start(
     }
     let last_id = stream.map_or(StreamId::MIN, |stream| stream.facts().last_id);
     match (args.get(id_at), reader) {
-        (b"$", None) => Ok(From::Behind(last_id)),
+        (b"$", None) => Ok(StreamReadStart::Behind(last_id)),
         (b"+", None) => {
-            let last = stream.and_then(Stream::last_entry_id);
+            let last = stream.and_then(StreamValue::last_entry_id);
             let before = last.and_then(StreamId::previous);
-            Ok(From::Behind(before.unwrap_or(last_id)))
+            Ok(StreamReadStart::Behind(before.unwrap_or(last_id)))
         }
         (b"$", Some(_)) => Err(meaningless('$')),
         (b"+", Some(_)) => Err(meaningless('+')),
-        (b">", Some(_)) => Ok(From::New),
+        (b">", Some(_)) => Ok(StreamReadStart::New),
         (b">", None) => Err(
             "ERR The > ID can be specified only when calling XREADGROUP using the \
                              GROUP <group> <consumer> option."
@@ -393,8 +404,8 @@ fn start(
         ),
         (text, reader) => match (strict_id(text)?, reader) {
             // Redis represents `>` by this ID, so it has the same meaning.
-            (StreamId::MAX, Some(_)) => Ok(From::New),
-            (id, _) => Ok(From::Behind(id)),
+            (StreamId::MAX, Some(_)) => Ok(StreamReadStart::New),
+            (id, _) => Ok(StreamReadStart::Behind(id)),
         },
     }
 }
@@ -416,10 +427,10 @@ const CONSUMER_CREATED: Event = event("xgroup-createconsumer");
 fn answer_history(
     keyspace: &mut Keyspace<'_>,
     key: &basalt_engine::Key<'_>,
-    place: Place,
-    reader: Reader<'_>,
+    place: TablePosition,
+    reader: GroupReader<'_>,
     behind: StreamId,
-    (count_max, bounds): (u64, &mut Bounds),
+    (count_max, bounds): (u64, &mut ReadBudget),
     out: &mut Out,
 ) -> bool {
     let now_ms = keyspace.now().unix_ms as i64;
@@ -477,7 +488,7 @@ fn log_read(
     cx: &mut ShardCx<'_>,
     routed: &RoutedKey,
     key: &Key<'_>,
-    reader: Reader<'_>,
+    reader: GroupReader<'_>,
     ids: &[StreamId],
     created: bool,
 ) {
@@ -486,7 +497,7 @@ fn log_read(
     let Some(group) = group.and_then(|stream| stream.groups.get(reader.group)) else {
         return;
     };
-    let position = Position::of(group);
+    let position = GroupReadPosition::of(group);
     let pending = |id: &StreamId| Some((*id, group.pending(*id)?));
     let pending: Vec<(StreamId, Pending)> = match reader.acknowledges {
         // Claimed entries stay pending.
@@ -508,9 +519,9 @@ fn log_read(
 fn answer_new(
     keyspace: &mut Keyspace<'_>,
     key: &basalt_engine::Key<'_>,
-    place: Place,
-    reader: Reader<'_>,
-    (count_max, bounds): (u64, &mut Bounds),
+    place: TablePosition,
+    reader: GroupReader<'_>,
+    (count_max, bounds): (u64, &mut ReadBudget),
     begin: impl FnOnce(&mut Out),
     out: &mut Out,
 ) -> (Vec<StreamId>, bool) {

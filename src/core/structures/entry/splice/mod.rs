@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::structures::entry::{Entry, FORM, FORM_BYTES, Shape, Value};
+use crate::structures::entry::{Entry, EntryLayout, FORM, FORM_BYTES, Value};
 use crate::structures::splice::Splice;
 
 impl<O> Splice for Entry<O> {
@@ -32,7 +32,7 @@ impl<O> Splice for Entry<O> {
             .expect("the removed bytes are there");
         if inserted != removed {
             let value_len = at + inserted + tail;
-            let new = Shape::new(old.form(), old.key_len, value_len, old.has_deadline());
+            let new = EntryLayout::new(old.form(), old.key_len, value_len, old.has_deadline());
             self.reshape_around(new.with_words_len(old.words_len), at, tail);
         }
         let end = at + inserted;

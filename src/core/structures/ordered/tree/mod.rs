@@ -19,9 +19,9 @@ mod node;
 
 use std::cmp::Ordering;
 
-use node::{Fork, Inner, LEAF_ITEMS, Leaf, Node, Root, Wanted, relocated};
+use node::{Fork, InnerNode, LEAF_ITEMS, Leaf, RemovalTarget, Root, TreeNode, relocated};
 
-use super::{Direction, Item, Movers, Ordered};
+use super::{Direction, Movers, Ordered, OrderedItem};
 
 /// A counted B+tree, see the module.
 pub struct Tree<T> {
@@ -29,7 +29,7 @@ pub struct Tree<T> {
     len: usize,
 }
 
-impl<T: Item> Tree<T> {
+impl<T: OrderedItem> Tree<T> {
     /// Creates an empty tree, which takes no memory.
     #[must_use]
     pub const fn new() -> Self {
@@ -66,7 +66,7 @@ impl<T: Item> Tree<T> {
         }
     }
 
-    fn take(&mut self, wanted: Wanted<T>, taken: &mut impl FnMut(&[T])) {
+    fn take(&mut self, wanted: RemovalTarget<T>, taken: &mut impl FnMut(&[T])) {
         let mut count = 0;
         let mut count_taken = |items: &[T]| {
             count += items.len();
@@ -89,13 +89,13 @@ impl<T: Item> Tree<T> {
     }
 }
 
-impl<T: Item> Default for Tree<T> {
+impl<T: OrderedItem> Default for Tree<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T: Item> Ordered<T> for Tree<T> {
+impl<T: OrderedItem> Ordered<T> for Tree<T> {
     type Items<'a>
         = TreeItems<'a, T>
     where
@@ -114,7 +114,7 @@ impl<T: Item> Ordered<T> for Tree<T> {
                     && let Root::Leaf(left) = std::mem::replace(&mut self.root, Root::Empty)
                 {
                     let fork = Fork::of_two(left, right);
-                    self.root = Root::Inner(Box::new(Inner::Low(fork)));
+                    self.root = Root::Inner(Box::new(InnerNode::Low(fork)));
                 }
             }
             Root::Inner(inner) => {
@@ -122,7 +122,7 @@ impl<T: Item> Ordered<T> for Tree<T> {
                     && let Root::Inner(left) = std::mem::replace(&mut self.root, Root::Empty)
                 {
                     let fork = Fork::of_two(left, right);
-                    self.root = Root::Inner(Box::new(Inner::High(fork)));
+                    self.root = Root::Inner(Box::new(InnerNode::High(fork)));
                 }
             }
         }
@@ -130,13 +130,13 @@ impl<T: Item> Ordered<T> for Tree<T> {
 
     fn remove(&mut self, item: T) -> bool {
         let before = self.len;
-        self.take(Wanted::Item(item), &mut |_| {});
+        self.take(RemovalTarget::Item(item), &mut |_| {});
         self.len < before
     }
 
     fn replace(&mut self, old: T, new: T) {
         let before = self.len;
-        self.take(Wanted::Replaced(old, new), &mut |_| {});
+        self.take(RemovalTarget::Replaced(old, new), &mut |_| {});
         if self.len < before {
             self.insert(new);
         }
@@ -168,7 +168,7 @@ impl<T: Item> Ordered<T> for Tree<T> {
 
     fn take_some(&mut self, rank: usize, limit: usize, taken: &mut Vec<T>) {
         if rank < self.len && limit > 0 {
-            self.take(Wanted::Rank { rank, limit }, &mut |items| {
+            self.take(RemovalTarget::Rank { rank, limit }, &mut |items| {
                 taken.extend_from_slice(items);
             });
         }
@@ -197,7 +197,7 @@ impl<T: Item> Ordered<T> for Tree<T> {
         while self.len > end {
             let rank = end.max(self.len.saturating_sub(LEAF_ITEMS));
             let limit = self.len - rank;
-            self.take(Wanted::Rank { rank, limit }, &mut |_| {});
+            self.take(RemovalTarget::Rank { rank, limit }, &mut |_| {});
         }
         self.len > 0
     }
@@ -223,7 +223,7 @@ impl<T: Item> Ordered<T> for Tree<T> {
 }
 
 /// An iterator over some ranks of a tree.
-pub struct TreeItems<'a, T: Item> {
+pub struct TreeItems<'a, T: OrderedItem> {
     tree: &'a Tree<T>,
     /// Ranks not yet visited, some of which `leaf` holds at its front, or its end.
     from: usize,
@@ -232,7 +232,7 @@ pub struct TreeItems<'a, T: Item> {
     direction: Direction,
 }
 
-impl<T: Item> Iterator for TreeItems<'_, T> {
+impl<T: OrderedItem> Iterator for TreeItems<'_, T> {
     type Item = T;
 
     #[inline]
@@ -274,4 +274,4 @@ impl<T: Item> Iterator for TreeItems<'_, T> {
     }
 }
 
-impl<T: Item> ExactSizeIterator for TreeItems<'_, T> {}
+impl<T: OrderedItem> ExactSizeIterator for TreeItems<'_, T> {}

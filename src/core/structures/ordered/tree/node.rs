@@ -4,7 +4,7 @@ use std::array;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::super::{Item, Movers, count_before};
+use super::super::{Movers, OrderedItem, count_before};
 use crate::structures::prefetch;
 
 pub(super) const LEAF_ITEMS: usize = 31;
@@ -14,10 +14,10 @@ const INNER_CHILDREN: usize = 27;
 pub(super) enum Root<T> {
     Empty,
     Leaf(Box<Leaf<T>>),
-    Inner(Box<Inner<T>>),
+    Inner(Box<InnerNode<T>>),
 }
 
-impl<T: Item> Root<T> {
+impl<T: OrderedItem> Root<T> {
     /// Creates the root above strictly ascending items.
     pub(super) fn of_ascending(items: &[T]) -> Self {
         let mut leaves: Vec<_> = shares(items.len(), Leaf::<T>::cut(true))
@@ -26,9 +26,9 @@ impl<T: Item> Root<T> {
         if leaves.len() <= 1 {
             return leaves.pop().map_or(Root::Empty, Root::Leaf);
         }
-        let mut nodes = above(leaves, Inner::Low);
+        let mut nodes = above(leaves, InnerNode::Low);
         while nodes.len() > 1 {
-            nodes = above(nodes, Inner::High);
+            nodes = above(nodes, InnerNode::High);
         }
         nodes.pop().map_or(Root::Empty, Root::Inner)
     }
@@ -41,10 +41,10 @@ fn shares(len: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// Creates the nodes above others, of which there are at least two.
-fn above<C: Node<T>, T: Item>(
+fn above<C: TreeNode<T>, T: OrderedItem>(
     children: Vec<Box<C>>,
-    inner: impl Fn(Fork<C, T>) -> Inner<T>,
-) -> Vec<Box<Inner<T>>> {
+    inner: impl Fn(Fork<C, T>) -> InnerNode<T>,
+) -> Vec<Box<InnerNode<T>>> {
     let shares = shares(children.len(), Fork::<C, T>::cut(true));
     let mut children = children.into_iter();
     shares
@@ -58,9 +58,9 @@ pub(super) struct Leaf<T> {
 }
 
 /// An inner node: over leaves, or over inner nodes.
-pub(super) enum Inner<T> {
+pub(super) enum InnerNode<T> {
     Low(Fork<Leaf<T>, T>),
-    High(Fork<Inner<T>, T>),
+    High(Fork<InnerNode<T>, T>),
 }
 
 pub(super) struct Fork<C, T> {
@@ -71,11 +71,11 @@ pub(super) struct Fork<C, T> {
 }
 
 const _: () = assert!(size_of::<Leaf<[u64; 2]>>() <= 512);
-const _: () = assert!(size_of::<Inner<[u64; 2]>>() <= 768);
+const _: () = assert!(size_of::<InnerNode<[u64; 2]>>() <= 768);
 
 /// The items to remove.
 #[derive(Clone, Copy)]
-pub(super) enum Wanted<T> {
+pub(super) enum RemovalTarget<T> {
     /// One item.
     Item(T),
     /// At most `limit` from this rank on.
@@ -86,7 +86,7 @@ pub(super) enum Wanted<T> {
 }
 
 /// The common interface of leaves and inner nodes.
-pub(super) trait Node<T: Item>: Sized {
+pub(super) trait TreeNode<T: OrderedItem>: Sized {
     /// Maximum number of items or children.
     const ROOM: usize;
 
@@ -103,7 +103,7 @@ pub(super) trait Node<T: Item>: Sized {
     fn insert(&mut self, item: T, is_rightmost: bool) -> Option<Box<Self>>;
 
     /// Removes items from one leaf, which may leave the node empty.
-    fn take(&mut self, wanted: Wanted<T>, taken: &mut impl FnMut(&[T]));
+    fn take(&mut self, wanted: RemovalTarget<T>, taken: &mut impl FnMut(&[T]));
 
     /// Moves everything from `at` on to a new node.
     fn split_off(&mut self, at: usize) -> Box<Self>;
@@ -158,7 +158,7 @@ fn shift_right<X>(
     right[..count].swap_with_slice(&mut left[left_len - count..left_len]);
 }
 
-impl<T: Item> Leaf<T> {
+impl<T: OrderedItem> Leaf<T> {
     pub(super) fn new(item: T) -> Self {
         Self {
             len: 1,
@@ -211,7 +211,7 @@ pub(super) fn relocated<C, T>(node: Box<C>, movers: &mut impl Movers<T>) -> Box<
     }
 }
 
-impl<T: Item> Node<T> for Leaf<T> {
+impl<T: OrderedItem> TreeNode<T> for Leaf<T> {
     const ROOM: usize = LEAF_ITEMS;
 
     fn width(&self) -> usize {
@@ -242,13 +242,13 @@ impl<T: Item> Node<T> for Leaf<T> {
         Some(right)
     }
 
-    fn take(&mut self, wanted: Wanted<T>, taken: &mut impl FnMut(&[T])) {
+    fn take(&mut self, wanted: RemovalTarget<T>, taken: &mut impl FnMut(&[T])) {
         let (from, limit) = match wanted {
-            Wanted::Item(item) => match self.find(&item) {
+            RemovalTarget::Item(item) => match self.find(&item) {
                 Ok(at) => (at, 1),
                 Err(_) => return,
             },
-            Wanted::Replaced(old, new) => match self.find(&old) {
+            RemovalTarget::Replaced(old, new) => match self.find(&old) {
                 Ok(at) if self.may_overwrite(at, new) => {
                     self.items[at] = new;
                     return;
@@ -256,7 +256,7 @@ impl<T: Item> Node<T> for Leaf<T> {
                 Ok(at) => (at, 1),
                 Err(_) => return,
             },
-            Wanted::Rank { rank, limit } => (rank, limit),
+            RemovalTarget::Rank { rank, limit } => (rank, limit),
         };
         let len = self.width();
         let from = from.min(len);
@@ -316,7 +316,7 @@ impl<T: Item> Node<T> for Leaf<T> {
     }
 }
 
-impl<C: Node<T>, T: Item> Fork<C, T> {
+impl<C: TreeNode<T>, T: OrderedItem> Fork<C, T> {
     pub(super) fn of_two(left: Box<C>, right: Box<C>) -> Self {
         Self::of([left, right].into_iter())
     }
@@ -430,7 +430,7 @@ impl<C: Node<T>, T: Item> Fork<C, T> {
     }
 }
 
-impl<C: Node<T>, T: Item> Node<T> for Fork<C, T> {
+impl<C: TreeNode<T>, T: OrderedItem> TreeNode<T> for Fork<C, T> {
     const ROOM: usize = INNER_CHILDREN;
 
     fn width(&self) -> usize {
@@ -472,12 +472,14 @@ impl<C: Node<T>, T: Item> Node<T> for Fork<C, T> {
         Some(right)
     }
 
-    fn take(&mut self, wanted: Wanted<T>, taken: &mut impl FnMut(&[T])) {
+    fn take(&mut self, wanted: RemovalTarget<T>, taken: &mut impl FnMut(&[T])) {
         let (at, wanted) = match wanted {
-            Wanted::Item(item) | Wanted::Replaced(item, _) => (self.child_of(&item), wanted),
-            Wanted::Rank { rank, limit } => {
+            RemovalTarget::Item(item) | RemovalTarget::Replaced(item, _) => {
+                (self.child_of(&item), wanted)
+            }
+            RemovalTarget::Rank { rank, limit } => {
                 let (at, rank) = self.child_at(rank);
-                (at, Wanted::Rank { rank, limit })
+                (at, RemovalTarget::Rank { rank, limit })
             }
         };
         self.child_mut(at).take(wanted, taken);
@@ -574,13 +576,13 @@ impl<C: Node<T>, T: Item> Node<T> for Fork<C, T> {
 macro_rules! either {
     ($node:expr, $fork:ident => $call:expr) => {
         match $node {
-            Inner::Low($fork) => $call,
-            Inner::High($fork) => $call,
+            InnerNode::Low($fork) => $call,
+            InnerNode::High($fork) => $call,
         }
     };
 }
 
-impl<T: Item> Inner<T> {
+impl<T: OrderedItem> InnerNode<T> {
     /// Returns the only child, if there is just one.
     pub(super) fn only_child(&mut self) -> Option<Root<T>> {
         match self {
@@ -591,7 +593,7 @@ impl<T: Item> Inner<T> {
     }
 }
 
-impl<T: Item> Node<T> for Inner<T> {
+impl<T: OrderedItem> TreeNode<T> for InnerNode<T> {
     const ROOM: usize = INNER_CHILDREN;
 
     fn width(&self) -> usize {
@@ -619,7 +621,7 @@ impl<T: Item> Node<T> for Inner<T> {
         }
     }
 
-    fn take(&mut self, wanted: Wanted<T>, taken: &mut impl FnMut(&[T])) {
+    fn take(&mut self, wanted: RemovalTarget<T>, taken: &mut impl FnMut(&[T])) {
         either!(self, fork => fork.take(wanted, taken));
     }
 

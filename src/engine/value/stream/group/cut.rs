@@ -9,15 +9,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Group;
+use super::ConsumerGroup;
 use crate::value::stream::consumer::{ConsumerId, Pending};
 use crate::value::stream::id::StreamId;
-use crate::value::stream::piece::{ConsumerHead, GroupHead, ShowPiece, StreamPiece};
+use crate::value::stream::piece::{ConsumerHead, GroupHead, StreamPiece, StreamPieceCallback};
 use basalt_core::alloc::account;
 
 /// The next part to pass to the snapshot.
 #[derive(Clone, Copy, Debug, Default)]
-enum Stage {
+enum GroupCutStage {
     #[default]
     Head,
     /// The pending entries, starting at this ID.
@@ -45,15 +45,15 @@ impl Heads {
         &self,
         number: usize,
         returned: &mut [(i64, StreamId)],
-        show: &mut ShowPiece<'_>,
-    ) -> Stage {
+        show: &mut StreamPieceCallback<'_>,
+    ) -> GroupCutStage {
         if let Some((_, head)) = self.consumers.get(number) {
             show(StreamPiece::Consumer(&self.group, head));
-            return Stage::Owned(number, StreamId::MIN);
+            return GroupCutStage::Owned(number, StreamId::MIN);
         }
         returned.sort_unstable();
         show(StreamPiece::Returned(returned.len()));
-        Stage::Returned(0)
+        GroupCutStage::Returned(0)
     }
 }
 
@@ -61,7 +61,7 @@ impl Heads {
 #[derive(Debug, Default)]
 pub(in crate::value::stream) struct GroupCut {
     heads: Option<Heads>,
-    stage: Stage,
+    stage: GroupCutStage,
     /// The previous pending states of changed entries.
     before: BTreeMap<StreamId, Option<Pending>>,
     /// Entries of `before` that were pending, by the slots of their owners.
@@ -76,7 +76,7 @@ impl GroupCut {
     /// Keeps the pending state of an entry that is about to change.
     #[cold]
     pub(in crate::value::stream) fn note(&mut self, id: StreamId, pending: Option<Pending>) {
-        if matches!(self.stage, Stage::Over) || self.before.contains_key(&id) {
+        if matches!(self.stage, GroupCutStage::Over) || self.before.contains_key(&id) {
             return;
         }
         account::apart(|| {
@@ -91,7 +91,7 @@ impl GroupCut {
 impl GroupCut {
     /// Drops some of the kept state. Returns true while more is left.
     fn forget_some(&mut self, left: &mut usize) -> bool {
-        self.stage = Stage::Over;
+        self.stage = GroupCutStage::Over;
         while *left > 0 {
             *left -= 1;
             if self.before.pop_first().is_none() && self.owned.pop_first().is_none() {
@@ -110,8 +110,8 @@ fn first_of(here: Option<StreamId>, kept: Option<StreamId>) -> Option<StreamId> 
     }
 }
 
-impl Group {
-    /// Makes a cut: [`Group::show_cut`] will return the current state, regardless of later changes.
+impl ConsumerGroup {
+    /// Makes a cut: [`ConsumerGroup::show_cut`] will return the current state, regardless of later changes.
     pub(in crate::value::stream) fn begin_cut(&mut self) {
         self.cut = Some(account::apart(Box::default));
     }
@@ -158,7 +158,7 @@ impl Group {
         &mut self,
         name: &[u8],
         left: &mut usize,
-        show: &mut ShowPiece<'_>,
+        show: &mut StreamPieceCallback<'_>,
     ) -> bool {
         self.keep_heads(name);
         let Some(mut cut) = self.cut.take() else {
@@ -189,7 +189,12 @@ impl Group {
         (next, was)
     }
 
-    fn show_some(&self, cut: &mut GroupCut, left: &mut usize, show: &mut ShowPiece<'_>) -> bool {
+    fn show_some(
+        &self,
+        cut: &mut GroupCut,
+        left: &mut usize,
+        show: &mut StreamPieceCallback<'_>,
+    ) -> bool {
         let GroupCut {
             heads: Some(heads),
             stage,
@@ -204,11 +209,11 @@ impl Group {
         while *left > 0 {
             *left -= 1;
             match *stage {
-                Stage::Head => {
+                GroupCutStage::Head => {
                     show(StreamPiece::Group(&heads.group));
-                    (*stage, *shown) = (Stage::Pending(StreamId::MIN), 0);
+                    (*stage, *shown) = (GroupCutStage::Pending(StreamId::MIN), 0);
                 }
-                Stage::Pending(from) => {
+                GroupCutStage::Pending(from) => {
                     let (next, was) = self.pending_at_cut(before, from);
                     if let Some((id, was)) = was {
                         show(StreamPiece::Pending(id, was));
@@ -218,26 +223,26 @@ impl Group {
                         }
                     }
                     *stage = match next.and_then(StreamId::next) {
-                        Some(next) => Stage::Pending(next),
+                        Some(next) => GroupCutStage::Pending(next),
                         None => {
                             debug_assert_eq!(*shown, heads.group.pending_count);
                             show(StreamPiece::Consumers(heads.consumers.len()));
-                            Stage::Consumer(0)
+                            GroupCutStage::Consumer(0)
                         }
                     };
                 }
-                Stage::Consumer(number) => {
+                GroupCutStage::Consumer(number) => {
                     *shown = 0;
                     *stage = heads.show_consumer(number, returned, show);
                 }
-                Stage::Returned(number) => match returned.get(number) {
+                GroupCutStage::Returned(number) => match returned.get(number) {
                     Some((_, id)) => {
                         show(StreamPiece::Owned(*id));
-                        *stage = Stage::Returned(number + 1);
+                        *stage = GroupCutStage::Returned(number + 1);
                     }
-                    None => *stage = Stage::Over,
+                    None => *stage = GroupCutStage::Over,
                 },
-                Stage::Owned(number, from) => {
+                GroupCutStage::Owned(number, from) => {
                     let (place, head) = &heads.consumers[number];
                     let of_owner = |id: &StreamId| {
                         let was = before.get(id);
@@ -252,11 +257,11 @@ impl Group {
                     }
                     debug_assert!(next.is_some() || *shown == head.pending_count);
                     *stage = match next.and_then(StreamId::next) {
-                        Some(next) => Stage::Owned(number, next),
-                        None => Stage::Consumer(number + 1),
+                        Some(next) => GroupCutStage::Owned(number, next),
+                        None => GroupCutStage::Consumer(number + 1),
                     };
                 }
-                Stage::Over => {
+                GroupCutStage::Over => {
                     if before.pop_first().is_none() & owned.pop_first().is_none() {
                         return false;
                     }

@@ -9,7 +9,7 @@ mod cut;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Facts;
-use super::consumer::{Consumer, ConsumerId, NEVER, Pending};
+use super::consumer::{ConsumerId, NEVER, Pending, StreamConsumer};
 use super::id::StreamId;
 use cut::GroupCut;
 
@@ -18,13 +18,13 @@ pub const UNKNOWN_READ: i64 = -1;
 
 /// A consumer group, see the module.
 #[derive(Debug)]
-pub struct Group {
+pub struct ConsumerGroup {
     /// The ID of the last entry delivered to any of the group's consumers.
     pub last_id: StreamId,
     /// Number of entries read since the stream began, or [`UNKNOWN_READ`].
     pub entries_read: i64,
     pending: BTreeMap<StreamId, Pending>,
-    consumers: Vec<Option<Consumer>>,
+    consumers: Vec<Option<StreamConsumer>>,
     by_name: BTreeMap<Box<[u8]>, ConsumerId>,
     /// Number of pending entries that no consumer owns.
     returned: usize,
@@ -34,9 +34,9 @@ pub struct Group {
     pub(super) cut: Option<Box<GroupCut>>,
 }
 
-impl Clone for Group {
-    fn clone(&self) -> Group {
-        Group {
+impl Clone for ConsumerGroup {
+    fn clone(&self) -> ConsumerGroup {
+        ConsumerGroup {
             pending: self.pending.clone(),
             consumers: self.consumers.clone(),
             by_name: self.by_name.clone(),
@@ -46,10 +46,10 @@ impl Clone for Group {
     }
 }
 
-impl Group {
+impl ConsumerGroup {
     /// Creates a group without consumers.
-    pub fn new(last_id: StreamId, entries_read: i64) -> Group {
-        Group {
+    pub fn new(last_id: StreamId, entries_read: i64) -> ConsumerGroup {
+        ConsumerGroup {
             last_id,
             entries_read,
             pending: BTreeMap::new(),
@@ -77,26 +77,26 @@ impl Group {
     }
 
     /// Returns the consumer in a slot, which must exist.
-    pub fn consumer(&self, id: ConsumerId) -> &Consumer {
+    pub fn consumer(&self, id: ConsumerId) -> &StreamConsumer {
         self.consumers[id.0 as usize]
             .as_ref()
             .expect("ids of deleted consumers are not kept")
     }
 
     /// Returns the consumer in a slot, for changing its times.
-    pub fn consumer_mut(&mut self, id: ConsumerId) -> &mut Consumer {
+    pub fn consumer_mut(&mut self, id: ConsumerId) -> &mut StreamConsumer {
         self.consumers[id.0 as usize]
             .as_mut()
             .expect("ids of deleted consumers are not kept")
     }
 
     /// Returns the consumers, by name.
-    pub fn consumers(&self) -> impl ExactSizeIterator<Item = &Consumer> {
+    pub fn consumers(&self) -> impl ExactSizeIterator<Item = &StreamConsumer> {
         self.by_name.values().map(|id| self.consumer(*id))
     }
 
     /// Returns the consumers with their slots, by name.
-    pub(super) fn consumers_with_ids(&self) -> impl Iterator<Item = (ConsumerId, &Consumer)> {
+    pub(super) fn consumers_with_ids(&self) -> impl Iterator<Item = (ConsumerId, &StreamConsumer)> {
         self.by_name.values().map(|id| (*id, self.consumer(*id)))
     }
 
@@ -116,7 +116,7 @@ impl Group {
 
     /// Adds a consumer that does not exist yet.
     pub fn add_consumer(&mut self, name: &[u8], now_ms: i64) -> ConsumerId {
-        let consumer = Consumer {
+        let consumer = StreamConsumer {
             name: name.into(),
             seen_ms: now_ms,
             active_ms: NEVER,
@@ -203,7 +203,7 @@ impl Group {
         found.into_iter().flatten().map(|(id, one)| (*id, *one))
     }
 
-    /// Returns the pending entries of one consumer with IDs in a range, see [`Group::pending_between`].
+    /// Returns the pending entries of one consumer with IDs in a range, see [`ConsumerGroup::pending_between`].
     pub fn pending_of(
         &self,
         consumer: ConsumerId,
@@ -331,7 +331,7 @@ impl Group {
     }
 
     /// Returns the consumer in a slot, if there is one.
-    pub(super) fn consumer_at_mut(&mut self, place: usize) -> Option<&mut Consumer> {
+    pub(super) fn consumer_at_mut(&mut self, place: usize) -> Option<&mut StreamConsumer> {
         self.consumers.get_mut(place)?.as_mut()
     }
 

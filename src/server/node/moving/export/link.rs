@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::super::pieces::ToSend;
 use super::super::{filter, has_all};
-use super::{Ended, Export, LOOK_AGAIN, LOST, NOT_OWNED};
+use super::{Export, ExportFailure, LOOK_AGAIN, LOST, NOT_OWNED};
 use crate::persist::snapshot::HeldOff;
 use basalt_engine::serial::commands;
 
@@ -34,13 +34,13 @@ impl Export {
         );
     }
 
-    pub(super) async fn say(&mut self, word: &str) -> Result<(), Ended> {
+    pub(super) async fn say(&mut self, word: &str) -> Result<(), ExportFailure> {
         self.write_word(word);
         self.send().await
     }
 
     /// Sends queued data, reads the target's messages, and checks whether the migration may go on.
-    pub(super) async fn exchange(&mut self) -> Result<(), Ended> {
+    pub(super) async fn exchange(&mut self) -> Result<(), ExportFailure> {
         // Not within a large collection, as its parts may end within a command.
         if self.between.is_none() && self.said.elapsed() > ACK_EVERY {
             self.write_word("ACK");
@@ -51,9 +51,9 @@ impl Export {
         self.check()
     }
 
-    pub(super) fn check(&mut self) -> Result<(), Ended> {
+    pub(super) fn check(&mut self) -> Result<(), ExportFailure> {
         if self.job.is_cancelled() {
-            return Err(Ended::Cancelled);
+            return Err(ExportFailure::Cancelled);
         }
         self.look_whether_held(self.held_until_ms)?;
         let map = self.bus.map();
@@ -77,7 +77,7 @@ impl Export {
     }
 
     /// Sends queued data. Records of the log are taken in between, so that the log need not keep all of them.
-    pub(super) async fn send(&mut self) -> Result<(), Ended> {
+    pub(super) async fn send(&mut self) -> Result<(), ExportFailure> {
         while let Some(part) = self.out.pop() {
             let is_large = self.between.is_some() || matches!(part, ToSend::Shared(_));
             let mut rest = part.bytes();
@@ -97,7 +97,7 @@ impl Export {
     }
 
     /// Sends some of these bytes; returns how many.
-    async fn write(&mut self, bytes: &[u8], is_large: bool) -> Result<usize, Ended> {
+    async fn write(&mut self, bytes: &[u8], is_large: bool) -> Result<usize, ExportFailure> {
         let began = Instant::now();
         loop {
             match timeout(SILENT_LOOK, self.stream.write(bytes)).await {
@@ -129,7 +129,7 @@ impl Export {
     }
 
     /// Reads the target's messages, without waiting.
-    fn hear(&mut self) -> Result<(), Ended> {
+    fn hear(&mut self) -> Result<(), ExportFailure> {
         loop {
             match self.stream.try_read(&mut self.input) {
                 Ok(0) => return Err(LOST.into()),
@@ -145,7 +145,7 @@ impl Export {
                 Ok(word) if word == "ACK" => {}
                 Ok(word) => self.heard.push(word),
                 Err(text) => {
-                    return Err(Ended::Failed(format!(
+                    return Err(ExportFailure::Failed(format!(
                         "Target node replied with error: {text}"
                     )));
                 }
@@ -155,7 +155,7 @@ impl Export {
     }
 
     /// Waits for the reply to the first command sent.
-    pub(super) async fn reply(&mut self) -> Result<Result<String, String>, Ended> {
+    pub(super) async fn reply(&mut self) -> Result<Result<String, String>, ExportFailure> {
         let began = Instant::now();
         loop {
             if let Some(word) = filter::word(&mut self.input)? {
@@ -164,7 +164,7 @@ impl Export {
             }
             let reading = pin!(self.stream.read_buf(&mut self.input));
             match timeout(SILENT_LOOK, reading).await {
-                Err(_) if self.job.is_cancelled() => return Err(Ended::Cancelled),
+                Err(_) if self.job.is_cancelled() => return Err(ExportFailure::Cancelled),
                 Err(_) if began.elapsed() >= self.patience => {
                     return Err(io::Error::from(io::ErrorKind::TimedOut).into());
                 }
@@ -176,7 +176,7 @@ impl Export {
     }
 
     /// Follows the log until the target sends a word.
-    pub(super) async fn await_word(&mut self, word: &str) -> Result<(), Ended> {
+    pub(super) async fn await_word(&mut self, word: &str) -> Result<(), ExportFailure> {
         loop {
             self.follow().await?;
             if let Some(at) = self.heard.iter().position(|heard| heard == word) {

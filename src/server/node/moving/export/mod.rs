@@ -29,23 +29,23 @@ use tokio::runtime::Builder;
 use tokio::time::timeout;
 
 use super::super::{Bus, links};
-use super::filter::{self, Filter, Named, Reached};
+use super::filter::{self, DatabaseKey, MigrationLogFilter, Reached};
 use super::has_all;
-use super::job::{Job, State};
-use super::pieces::Pieces;
-use crate::net::stream::Stream;
-use crate::persist::oplog::{Item, OpLog, Reader};
+use super::job::{MigrationState, SlotMigration};
+use super::pieces::MigrationSendQueue;
+use crate::net::stream::ClientSocket;
+use crate::persist::oplog::{OpLog, OpLogItem, OpLogReader};
 use crate::persist::snapshot::HeldOff;
-use crate::persist::snapshot::by_piece::Larges;
+use crate::persist::snapshot::by_piece::LargeCollectionEncoder;
 use crate::shard::job::task;
 use crate::state::pause::Reason;
 use crate::telemetry::clock;
 use basalt_commands::cluster::slot_note::SlotNote;
 use basalt_commands::config::Config;
-use basalt_core::resp::answer::Malformed;
+use basalt_core::resp::answer::MalformedReply;
 use basalt_engine::record::{self, Audience, Records};
 use basalt_engine::serial::commands;
-use basalt_engine::snapshot::alone::{self, Written};
+use basalt_engine::snapshot::alone::{self, KeyWriteProgress};
 use basalt_engine::snapshot::{Chunk, Outlet};
 use basalt_engine::{Engine, Now};
 
@@ -80,25 +80,25 @@ const LOST: &str = "Connection lost to target. Check CLUSTER GETSLOTMIGRATIONS o
 const NOT_OWNED: &str = "Slots are no longer owned by myself.";
 
 /// Reason why a migration ended without success.
-enum Ended {
+enum ExportFailure {
     Cancelled,
     Failed(String),
 }
 
-impl From<&str> for Ended {
-    fn from(why: &str) -> Ended {
-        Ended::Failed(why.to_owned())
+impl From<&str> for ExportFailure {
+    fn from(why: &str) -> ExportFailure {
+        ExportFailure::Failed(why.to_owned())
     }
 }
 
-impl From<Malformed> for Ended {
-    fn from(why: Malformed) -> Ended {
-        Ended::Failed(why.to_string())
+impl From<MalformedReply> for ExportFailure {
+    fn from(why: MalformedReply) -> ExportFailure {
+        ExportFailure::Failed(why.to_string())
     }
 }
 
-impl From<io::Error> for Ended {
-    fn from(error: io::Error) -> Ended {
+impl From<io::Error> for ExportFailure {
+    fn from(error: io::Error) -> ExportFailure {
         match error.kind() {
             io::ErrorKind::TimedOut => "Timed out after too long with no interaction".into(),
             _ => LOST.into(),
@@ -107,11 +107,14 @@ impl From<io::Error> for Ended {
 }
 
 /// Runs a migration on this thread.
-pub(super) fn carry(bus: &'static Bus, job: &Arc<Job>) {
+pub(super) fn carry(bus: &'static Bus, job: &Arc<SlotMigration>) {
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            job.end(State::Failed, format!("Can't create the runtime: {error}"));
+            job.end(
+                MigrationState::Failed,
+                format!("Can't create the runtime: {error}"),
+            );
             return;
         }
     };
@@ -121,11 +124,11 @@ pub(super) fn carry(bus: &'static Bus, job: &Arc<Job>) {
         export.close().await;
         ended
     });
-    let was_granted = job.state() == State::Granted;
+    let was_granted = job.state() == MigrationState::Granted;
     match ended {
-        Ok(()) => job.end(State::Done, ""),
-        Err(Ended::Cancelled) => job.end(State::Cancelled, ""),
-        Err(Ended::Failed(why)) => job.end(State::Failed, why),
+        Ok(()) => job.end(MigrationState::Done, ""),
+        Err(ExportFailure::Cancelled) => job.end(MigrationState::Cancelled, ""),
+        Err(ExportFailure::Failed(why)) => job.end(MigrationState::Failed, why),
     };
     // A running deletion records its own end.
     if was_granted && !bus.moves.is_deleting(&job.slots) {
@@ -143,38 +146,38 @@ struct Slice {
     chunk: Chunk,
     /// The shard of a large collection that begins with it.
     large: Option<u16>,
-    kind: Kind,
+    kind: SliceKind,
 }
 
-enum Kind {
+enum SliceKind {
     /// Keys of a slot, and where the walk continues, if it does.
     Walked(u16, Option<Reached>),
     /// Keys that are sent again.
-    Mended(Vec<Named>),
+    Mended(Vec<DatabaseKey>),
     /// No keys: only the records before the marker are wanted.
     Nothing,
 }
 
 struct Export {
     bus: &'static Bus,
-    job: Arc<Job>,
-    stream: Stream,
+    job: Arc<SlotMigration>,
+    stream: ClientSocket,
     input: Vec<u8>,
     /// Received words not processed yet.
     heard: Vec<String>,
     log: Arc<OpLog>,
-    reader: Arc<Reader>,
-    filter: Filter,
+    reader: Arc<OpLogReader>,
+    filter: MigrationLogFilter,
     /// Data taken from the log since the last marker.
     taken: Vec<u8>,
     /// The slice whose marker has not arrived.
     awaited: Option<Slice>,
-    out: Pieces,
+    out: MigrationSendQueue,
     /// Log records to be sent after the parts of a large collection.
-    later: Pieces,
+    later: MigrationSendQueue,
     /// The shard of that collection, from its marker to its end.
     between: Option<u16>,
-    larges: Arc<Larges>,
+    larges: Arc<LargeCollectionEncoder>,
     /// Guard against snapshots, while a large collection is being sent or may begin with the current slice.
     held_off: Option<HeldOff<'static>>,
     open_shard: Option<u16>,
@@ -190,7 +193,7 @@ struct Export {
 
 impl Export {
     /// Connects, and negotiates the migration with the target.
-    async fn open(bus: &'static Bus, job: &Arc<Job>) -> Result<Export, Ended> {
+    async fn open(bus: &'static Bus, job: &Arc<SlotMigration>) -> Result<Export, ExportFailure> {
         job.begin();
         let config = bus.service.config.load_full();
         let map = bus.map();
@@ -204,7 +207,7 @@ impl Export {
         let connected = loop {
             match timeout(link::SILENT_LOOK, &mut connecting).await {
                 Ok(connected) => break connected.ok(),
-                Err(_) if job.is_cancelled() => return Err(Ended::Cancelled),
+                Err(_) if job.is_cancelled() => return Err(ExportFailure::Cancelled),
                 Err(_) if began.elapsed() >= patience => break None,
                 Err(_) => {}
             }
@@ -213,8 +216,9 @@ impl Export {
             return Err("Unable to connect to target node".into());
         };
         let log = Arc::clone(&bus.replication.log);
-        log.start()
-            .map_err(|error| Ended::Failed(format!("Can't start the replication log: {error}")))?;
+        log.start().map_err(|error| {
+            ExportFailure::Failed(format!("Can't start the replication log: {error}"))
+        })?;
         let reader = log.add_reader(Audience::BOTH.or(Audience::MOVES));
         // A slow target is dropped, and never makes clients wait.
         reader.set_holding_back(false);
@@ -227,11 +231,11 @@ impl Export {
             heard: Vec::new(),
             log,
             reader,
-            filter: Filter::new(bus.service.router, job.slots.clone()),
+            filter: MigrationLogFilter::new(bus.service.router, job.slots.clone()),
             taken: Vec::new(),
             awaited: None,
-            out: Pieces::default(),
-            later: Pieces::default(),
+            out: MigrationSendQueue::default(),
+            later: MigrationSendQueue::default(),
             between: None,
             larges: Arc::default(),
             held_off: None,
@@ -252,14 +256,15 @@ impl Export {
         }
     }
 
-    async fn introduce(&mut self, config: &Config) -> Result<(), Ended> {
-        self.job.advance(&[State::Connecting], State::Introducing);
+    async fn introduce(&mut self, config: &Config) -> Result<(), ExportFailure> {
+        self.job
+            .advance(&[MigrationState::Connecting], MigrationState::Introducing);
         let signs_in = config.sign_in(|words| commands::command(self.out.text(), words));
         if signs_in.is_some() {
             self.send().await?;
-            self.reply()
-                .await?
-                .map_err(|text| Ended::Failed(format!("Failed to AUTH to target node: {text}")))?;
+            self.reply().await?.map_err(|text| {
+                ExportFailure::Failed(format!("Failed to AUTH to target node: {text}"))
+            })?;
         }
         let began = Instant::now();
         loop {
@@ -275,11 +280,12 @@ impl Export {
                 }
                 Err(text) => {
                     let why = format!("Target node replied with error: {text}");
-                    return Err(Ended::Failed(why));
+                    return Err(ExportFailure::Failed(why));
                 }
             }
         }
-        self.job.advance(&[State::Introducing], State::Established);
+        self.job
+            .advance(&[MigrationState::Introducing], MigrationState::Established);
         Ok(())
     }
 
@@ -300,18 +306,19 @@ impl Export {
         }
     }
 
-    async fn run(&mut self) -> Result<(), Ended> {
+    async fn run(&mut self) -> Result<(), ExportFailure> {
         self.say("ACK").await?;
         // Before the first slice: the shard locked for one must know of it.
         let interest = self.bus.service.pubsub.interest();
         interest.set_listening(Audience::MOVES, true);
-        self.job.advance(&[State::Established], State::Walking);
+        self.job
+            .advance(&[MigrationState::Established], MigrationState::Walking);
         let slots: Vec<u16> = self.job.slots.iter().collect();
         for slot in slots {
             let mut next = Some(Reached::default());
             while let Some(at) = next {
                 let (slice, waits) = self.walk(slot, at).await;
-                let Kind::Walked(_, behind) = slice.kind else {
+                let SliceKind::Walked(_, behind) = slice.kind else {
                     unreachable!("it was walked")
                 };
                 self.follow_until(slice).await?;
@@ -323,7 +330,8 @@ impl Export {
         }
         self.mend().await?;
         self.say("SNAPSHOT-EOF").await?;
-        self.job.advance(&[State::Walking], State::Following);
+        self.job
+            .advance(&[MigrationState::Walking], MigrationState::Following);
         self.await_word("REQUEST-PAUSE").await?;
         self.await_calm().await?;
         // Most of them before writes are paused.
@@ -335,12 +343,13 @@ impl Export {
         let held_until_ms = self.held_until_ms;
         self.hold_on();
         self.look_whether_held(held_until_ms)?;
-        self.job.advance(&[State::Paused], State::Granted);
+        self.job
+            .advance(&[MigrationState::Paused], MigrationState::Granted);
         self.grant().await
     }
 
     /// Follows the log until little is left to send.
-    async fn await_calm(&mut self) -> Result<(), Ended> {
+    async fn await_calm(&mut self) -> Result<(), ExportFailure> {
         loop {
             let limit = self
                 .bus
@@ -358,12 +367,13 @@ impl Export {
     }
 
     /// Pauses writes, lets running ones finish, and sends their records.
-    async fn hold_writes(&mut self) -> Result<(), Ended> {
+    async fn hold_writes(&mut self) -> Result<(), ExportFailure> {
         self.holds_since = Some(Instant::now());
         self.hold_on();
-        self.job.advance(&[State::Following], State::Paused);
+        self.job
+            .advance(&[MigrationState::Following], MigrationState::Paused);
         if let Err(error) = self.bus.service.await_under_way() {
-            return Err(Ended::Failed(error.text().into_owned()));
+            return Err(ExportFailure::Failed(error.text().into_owned()));
         }
         self.delete_invalidated().await;
         let slice = Slice {
@@ -371,7 +381,7 @@ impl Export {
             db: 0,
             chunk: Chunk::default(),
             large: None,
-            kind: Kind::Nothing,
+            kind: SliceKind::Nothing,
         };
         self.log.mark(Audience::MOVES, slice.mark);
         self.follow_until(slice).await?;
@@ -424,7 +434,7 @@ impl Export {
 
     /// Errs if the pause has ended: a write that waited may have run, and not been sent; then the target must not
     /// get the slots.
-    fn look_whether_held(&self, until_ms: u64) -> Result<(), Ended> {
+    fn look_whether_held(&self, until_ms: u64) -> Result<(), ExportFailure> {
         match self.holds_since.is_some() && clock::unix_ms() >= until_ms {
             true => Err("Writes have been paused for too long".into()),
             false => Ok(()),
@@ -432,7 +442,7 @@ impl Export {
     }
 
     /// Grants the slots and waits until the target has taken them. If it has not after a while, it will not.
-    async fn grant(&mut self) -> Result<(), Ended> {
+    async fn grant(&mut self) -> Result<(), ExportFailure> {
         // If this node ends before it deletes the keys of the granted slots, they are deleted when it restarts.
         self.bus.note(SlotNote {
             name: self.job.name,
@@ -501,7 +511,7 @@ impl Export {
             db,
             chunk,
             large: written.has_begun.then_some(shard),
-            kind: Kind::Walked(slot, next),
+            kind: SliceKind::Walked(slot, next),
         };
         (slice, written.waits)
     }
@@ -510,10 +520,10 @@ impl Export {
     async fn slice<T: Default + Send + 'static>(
         &mut self,
         shard: u16,
-        take: impl Fn(&mut Engine, (&mut Chunk, alone::Larges<'_>), Now) -> (Written, T)
+        take: impl Fn(&mut Engine, (&mut Chunk, alone::Larges<'_>), Now) -> (KeyWriteProgress, T)
         + Send
         + 'static,
-    ) -> (u64, Chunk, Written, T) {
+    ) -> (u64, Chunk, KeyWriteProgress, T) {
         let mark = self.mark();
         self.held_off = self.bus.replication.primary.snapshots().hold_off();
         // While writes are paused, large collections do not wait for a snapshot.
@@ -522,7 +532,7 @@ impl Export {
         let outlet: Arc<dyn Outlet> = Arc::clone(&self.larges) as _;
         let found = Arc::new(Mutex::new((
             Chunk::default(),
-            Written::default(),
+            KeyWriteProgress::default(),
             T::default(),
         )));
         let (into, log) = (Arc::clone(&found), Arc::clone(&self.log));
@@ -550,7 +560,7 @@ impl Export {
     }
 
     /// Sends torn keys again.
-    async fn mend(&mut self) -> Result<(), Ended> {
+    async fn mend(&mut self) -> Result<(), ExportFailure> {
         loop {
             let mut torn = self.filter.torn(MENDED_TOGETHER);
             let Some((db, first)) = torn.first() else {
@@ -570,7 +580,7 @@ impl Export {
                 db,
                 chunk,
                 large: written.has_begun.then_some(shard),
-                kind: Kind::Mended(torn),
+                kind: SliceKind::Mended(torn),
             };
             self.follow_until(slice).await?;
             if written.waits {
@@ -580,7 +590,7 @@ impl Export {
     }
 
     /// Sends log records up to a slice's marker, and the slice; then everything else available.
-    async fn follow_until(&mut self, slice: Slice) -> Result<(), Ended> {
+    async fn follow_until(&mut self, slice: Slice) -> Result<(), ExportFailure> {
         self.awaited = Some(slice);
         loop {
             self.take_log()?;
@@ -598,7 +608,7 @@ impl Export {
     }
 
     /// Sends the parts of a large collection, and then the log records that arrived meanwhile.
-    async fn send_large(&mut self, shard: u16) -> Result<(), Ended> {
+    async fn send_large(&mut self, shard: u16) -> Result<(), ExportFailure> {
         loop {
             let more = self.save_some(shard).await;
             while let Some(part) = self.larges.take() {
@@ -641,18 +651,18 @@ impl Export {
     }
 
     /// Sends available log records.
-    async fn follow(&mut self) -> Result<(), Ended> {
+    async fn follow(&mut self) -> Result<(), ExportFailure> {
         self.take_log()?;
         self.exchange().await
     }
 
-    fn take_log(&mut self) -> Result<(), Ended> {
+    fn take_log(&mut self) -> Result<(), ExportFailure> {
         self.log.hand_out();
         while let Some(stretch) = self.reader.take(Duration::ZERO) {
             for item in stretch.items {
                 match item {
-                    Item::Bytes(bytes, _) => self.taken.extend_from_slice(&bytes),
-                    Item::Mark(number, _) => {
+                    OpLogItem::Bytes(bytes, _) => self.taken.extend_from_slice(&bytes),
+                    OpLogItem::Mark(number, _) => {
                         self.pass()?;
                         let is_it = |slice: &mut Slice| slice.mark == number;
                         if let Some(slice) = self.awaited.take_if(is_it) {
@@ -675,14 +685,14 @@ impl Export {
         }
         self.between = slice.large;
         match slice.kind {
-            Kind::Walked(slot, next) => self.filter.note_walked(slot, next),
-            Kind::Mended(keys) => self.filter.note_mended(&keys),
-            Kind::Nothing => {}
+            SliceKind::Walked(slot, next) => self.filter.note_walked(slot, next),
+            SliceKind::Mended(keys) => self.filter.note_mended(&keys),
+            SliceKind::Nothing => {}
         }
     }
 
     /// Filters the data taken from the log.
-    fn pass(&mut self) -> Result<(), Ended> {
+    fn pass(&mut self) -> Result<(), ExportFailure> {
         if self.taken.is_empty() {
             return Ok(());
         }

@@ -11,7 +11,7 @@ use super::aof::{AofError, AofLoaded};
 use super::progress::Progress;
 use super::*;
 use crate::persist::rdb::check;
-use crate::persist::rdb::encode::{self, Options};
+use crate::persist::rdb::encode::{self, RdbEncodeOptions};
 use crate::persist::rdb::opcode;
 use crate::telemetry::Telemetry;
 use basalt_commands::command::testing::NoServer;
@@ -91,8 +91,8 @@ fn state(service: &Service) -> State {
     state
 }
 
-fn options(version: u16) -> Options {
-    Options {
+fn options(version: u16) -> RdbEncodeOptions {
+    RdbEncodeOptions {
         version,
         compress: true,
         checksum: true,

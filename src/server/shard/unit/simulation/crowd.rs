@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::shard::QueuedJob;
-use crate::shard::blocking::Waiter;
+use crate::shard::blocking::BlockedRequest;
 use crate::shard::job::Ticket;
-use crate::shard::job::command::{CommandJob, Ended};
+use crate::shard::job::command::{CommandJob, CommandJobOutcome};
 use crate::shard::job::task;
 use crate::shard::route;
 use basalt_commands::client::shared::{Unblocked, WaitState};
 use basalt_commands::command::context::{ClientView, ShardPlace};
-use basalt_commands::command::host::scripts::Kind;
+use basalt_commands::command::host::scripts::ExecutionKind;
 
 /// Only a lost unit or waiter takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -120,7 +120,7 @@ impl World {
     }
 
     /// Sends a request that blocks on all queues; returns the waiter, or the reply if there was an element.
-    fn wait_for_queues(&mut self, number: u64) -> Result<Arc<Waiter>, Vec<u8>> {
+    fn wait_for_queues(&mut self, number: u64) -> Result<Arc<BlockedRequest>, Vec<u8>> {
         let address = String::from("127.0.0.1:1");
         let shared = Shared::new(2 + number, address.clone(), address, 8, false, 0);
         let connection = Connection::new(Arc::new(shared), true);
@@ -147,8 +147,8 @@ impl World {
         let Work::Command(job) = &mut job.work else {
             unreachable!("it was a command")
         };
-        match std::mem::replace(&mut job.ended, Ended::Refused) {
-            Ended::Blocked(waiter) => Ok(waiter),
+        match std::mem::replace(&mut job.ended, CommandJobOutcome::Refused) {
+            CommandJobOutcome::Blocked(waiter) => Ok(waiter),
             _ => Err(testing::wire(&job.out)),
         }
     }
@@ -232,13 +232,13 @@ impl World {
     }
 
     /// Checks that waiters received the new elements, each once; all others wait for empty queues.
-    fn settle_waiters(&mut self, waiters: &[Arc<Waiter>], crowds: &mut Crowds) {
+    fn settle_waiters(&mut self, waiters: &[Arc<BlockedRequest>], crowds: &mut Crowds) {
         let mut elements = 0;
         for queue in 0..QUEUES {
             let reply = self.model.reply_bytes(&["ZCARD", &format!("queue{queue}")]);
             elements += number_in(&reply) as usize;
         }
-        let is_served = |waiter: &&Arc<Waiter>| waiter.state() == WaitState::Served;
+        let is_served = |waiter: &&Arc<BlockedRequest>| waiter.state() == WaitState::Served;
         self.wait_until("who waits is served", || {
             waiters.iter().filter(is_served).count() == elements.min(waiters.len())
         });
@@ -298,7 +298,9 @@ impl World {
             // So that some waiting clients may get the busy error.
             std::thread::sleep(Duration::from_millis(self.draw(6)));
             let running = &self.library.running;
-            self.wait_until("it is killed", || running.kill(Kind::Script).is_ok());
+            self.wait_until("it is killed", || {
+                running.kill(ExecutionKind::Script).is_ok()
+            });
             let job = self.end_of(&ticket, "the script ends");
             let reply = testing::wire(&unit_of(&job).out);
             assert!(

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 
 use self::crowd::unit_of;
-use super::Unit;
+use super::ExecutionUnit;
 use super::context::{UnitContext, UnitOutcome};
 use super::plan::UnitPlan;
 use super::transaction::Transaction;
@@ -209,8 +209,8 @@ impl World {
     ) -> bool {
         let router = self.executor.router;
         let mut unit = match plan.is_irrevocable {
-            true => Unit::offloaded(held, router, plan, &self.library.running),
-            false => Unit::inline(held, router),
+            true => ExecutionUnit::offloaded(held, router, plan, &self.library.running),
+            false => ExecutionUnit::inline(held, router),
         };
         // The thread may be slow; only the seed decides here.
         unit.let_no_time_pass();

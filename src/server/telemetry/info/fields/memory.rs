@@ -2,20 +2,20 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Field, bytes, count, decimal, defrag, moves, percent, shown, text, zero};
-use crate::telemetry::info::{Source, ratio};
+use super::{InfoField, bytes, count, decimal, defrag, moves, percent, shown, text, zero};
+use crate::telemetry::info::{InfoContext, ratio};
 use crate::telemetry::memory::{self, human};
 use crate::telemetry::{errors, process};
 use basalt_commands::command::host::MemoryReport;
 use basalt_core::alloc::{deferred_free, slabs};
 
-fn report<'s>(source: &Source<'s>) -> &'s MemoryReport {
+fn report<'s>(source: &InfoContext<'s>) -> &'s MemoryReport {
     &source.snapshot.memory
 }
 
 /// Returns the memory of compiled libraries, which is counted separately although each thread runs scripts and
 /// functions in one interpreter.
-fn of_functions(source: &Source<'_>) -> u64 {
+fn of_functions(source: &InfoContext<'_>) -> u64 {
     let scripts = &source.snapshot.scripts;
     scripts
         .interpreted_functions_bytes
@@ -23,21 +23,21 @@ fn of_functions(source: &Source<'_>) -> u64 {
 }
 
 /// Returns the bytes of the buffered replication stream.
-fn stream_bytes(source: &Source<'_>) -> u64 {
+fn stream_bytes(source: &InfoContext<'_>) -> u64 {
     source.snapshot.replication.stream.held_bytes
 }
 
-fn backlog_bytes(source: &Source<'_>) -> u64 {
+fn backlog_bytes(source: &InfoContext<'_>) -> u64 {
     stream_bytes(source).min(source.config.repl_backlog_size)
 }
 
 /// Returns the bytes still to be sent to slow replicas.
-fn kept_for_replicas(source: &Source<'_>) -> u64 {
+fn kept_for_replicas(source: &InfoContext<'_>) -> u64 {
     report(source).kept_for_replicas
 }
 
 /// Returns the memory of the log, the replication stream and a snapshot, for which no data are evicted.
-fn not_counted(source: &Source<'_>) -> u64 {
+fn not_counted(source: &InfoContext<'_>) -> u64 {
     let report = report(source);
     report.not_counted_log
         + report.not_counted_snapshot
@@ -57,7 +57,7 @@ fn more(one: u64, other: u64) -> Option<String> {
 }
 
 /// Rows of the section `memory`.
-pub(in crate::telemetry::info) static MEMORY: &[Field] = &[
+pub(in crate::telemetry::info) static MEMORY: &[InfoField] = &[
     bytes("used_memory", |s| report(s).used),
     bytes("used_memory_rss", |s| report(s).rss),
     bytes("used_memory_peak", |s| report(s).peak),

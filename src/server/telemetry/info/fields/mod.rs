@@ -16,77 +16,77 @@ pub(super) mod server;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{Lines, Source, ratio};
+use super::{InfoContext, Lines, ratio};
 use crate::telemetry::DefragFigures;
-use crate::telemetry::replication::Replication;
+use crate::telemetry::replication::ReplicationMetrics;
 use crate::telemetry::slot_moves::Moved;
 use basalt_commands::acl::Denied;
 use basalt_commands::command::host::cluster::MovesInProgress;
 use basalt_commands::config::values::ClusterMode;
 
 /// A field of INFO.
-pub(super) struct Field {
+pub(super) struct InfoField {
     name: &'static str,
-    read: Read,
+    read: InfoFieldReader,
 }
 
 /// The type of a field, with the function that reads it.
-enum Read {
+enum InfoFieldReader {
     /// A whole number.
-    Count(fn(&Source<'_>) -> u64),
+    Count(fn(&InfoContext<'_>) -> u64),
     /// A number with two decimals.
-    Decimal(fn(&Source<'_>) -> f64),
+    Decimal(fn(&InfoContext<'_>) -> f64),
     /// Bytes, with a second field for people.
-    Bytes(fn(&Source<'_>) -> u64),
+    Bytes(fn(&InfoContext<'_>) -> u64),
     /// A percentage with two decimals, from a part and the whole.
-    Percent(fn(&Source<'_>) -> (u64, u64)),
+    Percent(fn(&InfoContext<'_>) -> (u64, u64)),
     /// A text; the line is omitted if the function returns `None`.
-    Text(fn(&Source<'_>) -> Option<String>),
+    Text(fn(&InfoContext<'_>) -> Option<String>),
     /// A value known at build time.
     Constant(&'static str),
     /// A feature that this server lacks, shown as in an idle Redis.
     Zero,
 }
 
-const fn count(name: &'static str, read: fn(&Source<'_>) -> u64) -> Field {
-    Field {
+const fn count(name: &'static str, read: fn(&InfoContext<'_>) -> u64) -> InfoField {
+    InfoField {
         name,
-        read: Read::Count(read),
+        read: InfoFieldReader::Count(read),
     }
 }
 
-const fn decimal(name: &'static str, read: fn(&Source<'_>) -> f64) -> Field {
-    Field {
+const fn decimal(name: &'static str, read: fn(&InfoContext<'_>) -> f64) -> InfoField {
+    InfoField {
         name,
-        read: Read::Decimal(read),
+        read: InfoFieldReader::Decimal(read),
     }
 }
 
-const fn bytes(name: &'static str, read: fn(&Source<'_>) -> u64) -> Field {
-    Field {
+const fn bytes(name: &'static str, read: fn(&InfoContext<'_>) -> u64) -> InfoField {
+    InfoField {
         name,
-        read: Read::Bytes(read),
+        read: InfoFieldReader::Bytes(read),
     }
 }
 
-const fn percent(name: &'static str, read: fn(&Source<'_>) -> (u64, u64)) -> Field {
-    Field {
+const fn percent(name: &'static str, read: fn(&InfoContext<'_>) -> (u64, u64)) -> InfoField {
+    InfoField {
         name,
-        read: Read::Percent(read),
+        read: InfoFieldReader::Percent(read),
     }
 }
 
-const fn text(name: &'static str, read: fn(&Source<'_>) -> Option<String>) -> Field {
-    Field {
+const fn text(name: &'static str, read: fn(&InfoContext<'_>) -> Option<String>) -> InfoField {
+    InfoField {
         name,
-        read: Read::Text(read),
+        read: InfoFieldReader::Text(read),
     }
 }
 
-const fn constant(name: &'static str, value: &'static str) -> Field {
-    Field {
+const fn constant(name: &'static str, value: &'static str) -> InfoField {
+    InfoField {
         name,
-        read: Read::Constant(value),
+        read: InfoFieldReader::Constant(value),
     }
 }
 
@@ -95,38 +95,38 @@ fn shown(value: impl Display) -> Option<String> {
     Some(value.to_string())
 }
 
-const fn zero(name: &'static str) -> Field {
-    Field {
+const fn zero(name: &'static str) -> InfoField {
+    InfoField {
         name,
-        read: Read::Zero,
+        read: InfoFieldReader::Zero,
     }
 }
 
 /// Writes rows in order.
-pub(super) fn write(fields: &[Field], source: &Source<'_>, lines: &mut Lines) {
+pub(super) fn write(fields: &[InfoField], source: &InfoContext<'_>, lines: &mut Lines) {
     for field in fields {
         match field.read {
-            Read::Count(read) => lines.field(field.name, read(source)),
-            Read::Decimal(read) => lines.decimal(field.name, read(source)),
-            Read::Bytes(read) => lines.bytes(field.name, read(source)),
-            Read::Percent(read) => {
+            InfoFieldReader::Count(read) => lines.field(field.name, read(source)),
+            InfoFieldReader::Decimal(read) => lines.decimal(field.name, read(source)),
+            InfoFieldReader::Bytes(read) => lines.bytes(field.name, read(source)),
+            InfoFieldReader::Percent(read) => {
                 let (part, whole) = read(source);
                 let percent = 100.0 * ratio(part, whole);
                 lines.field(field.name, format_args!("{percent:.2}%"));
             }
-            Read::Text(read) => {
+            InfoFieldReader::Text(read) => {
                 if let Some(text) = read(source) {
                     lines.field(field.name, text);
                 }
             }
-            Read::Constant(value) => lines.field(field.name, value),
-            Read::Zero => lines.field(field.name, 0),
+            InfoFieldReader::Constant(value) => lines.field(field.name, value),
+            InfoFieldReader::Zero => lines.field(field.name, 0),
         }
     }
 }
 
 /// Returns all rows with numbers, except those that are shown only while the server loads.
-fn with_numbers() -> impl Iterator<Item = &'static Field> {
+fn with_numbers() -> impl Iterator<Item = &'static InfoField> {
     let of_saving = persistence::ALWAYS.iter().chain(persistence::APPENDING);
     let counted = CLIENTS.iter().chain(STATS).chain(memory::MEMORY);
     let of_server = server::SERVER.iter().chain(CLUSTER).chain(SLOT_MOVES);
@@ -135,33 +135,33 @@ fn with_numbers() -> impl Iterator<Item = &'static Field> {
 }
 
 /// Returns the unrounded number of a row; `None` if it is a text or does not exist.
-pub(super) fn number(source: &Source<'_>, name: &str) -> Option<f64> {
+pub(super) fn number(source: &InfoContext<'_>, name: &str) -> Option<f64> {
     let field = with_numbers().find(|field| field.name == name)?;
     match field.read {
-        Read::Count(read) | Read::Bytes(read) => Some(read(source) as f64),
-        Read::Decimal(read) => Some(read(source)),
-        Read::Percent(read) => {
+        InfoFieldReader::Count(read) | InfoFieldReader::Bytes(read) => Some(read(source) as f64),
+        InfoFieldReader::Decimal(read) => Some(read(source)),
+        InfoFieldReader::Percent(read) => {
             let (part, whole) = read(source);
             Some(100.0 * ratio(part, whole))
         }
-        Read::Text(read) => read(source)?.parse().ok(),
-        Read::Constant(_) => None,
-        Read::Zero => Some(0.0),
+        InfoFieldReader::Text(read) => read(source)?.parse().ok(),
+        InfoFieldReader::Constant(_) => None,
+        InfoFieldReader::Zero => Some(0.0),
     }
 }
 
 /// Returns a figure of defragmentation.
-fn defrag(source: &Source<'_>, figure: fn(&DefragFigures) -> &AtomicU64) -> u64 {
+fn defrag(source: &InfoContext<'_>, figure: fn(&DefragFigures) -> &AtomicU64) -> u64 {
     figure(&source.telemetry.defrag).load(Relaxed)
 }
 
 /// Returns a figure of replication.
-fn link(source: &Source<'_>, figure: fn(&Replication) -> &AtomicU64) -> u64 {
+fn link(source: &InfoContext<'_>, figure: fn(&ReplicationMetrics) -> &AtomicU64) -> u64 {
     figure(&source.telemetry.replication).load(Relaxed)
 }
 
 /// Returns the number of slot migrations in progress, outgoing and incoming.
-fn moves(source: &Source<'_>) -> MovesInProgress {
+fn moves(source: &InfoContext<'_>) -> MovesInProgress {
     let cluster = source.service.cluster();
     cluster.map_or_else(MovesInProgress::default, |cluster| {
         cluster.moves_in_progress()
@@ -169,23 +169,23 @@ fn moves(source: &Source<'_>) -> MovesInProgress {
 }
 
 /// Returns a figure of outgoing slot migrations.
-fn exports(source: &Source<'_>, figure: fn(&Moved) -> &AtomicU64) -> u64 {
+fn exports(source: &InfoContext<'_>, figure: fn(&Moved) -> &AtomicU64) -> u64 {
     figure(&source.telemetry.slot_moves.exports).load(Relaxed)
 }
 
 /// Returns a figure of incoming slot migrations.
-fn imports(source: &Source<'_>, figure: fn(&Moved) -> &AtomicU64) -> u64 {
+fn imports(source: &InfoContext<'_>, figure: fn(&Moved) -> &AtomicU64) -> u64 {
     figure(&source.telemetry.slot_moves.imports).load(Relaxed)
 }
 
 /// Returns the total time of all commands, in nanoseconds.
-fn commands_ns(source: &Source<'_>) -> u64 {
+fn commands_ns(source: &InfoContext<'_>) -> u64 {
     let commands = source.snapshot.commands.iter();
     commands.map(|command| command.duration_ns).sum()
 }
 
 /// The section about clients.
-pub(super) static CLIENTS: &[Field] = &[
+pub(super) static CLIENTS: &[InfoField] = &[
     count("connected_clients", |s| s.snapshot.clients),
     count("cluster_connections", |s| {
         let cluster = s.service.cluster();
@@ -220,7 +220,7 @@ pub(super) static CLIENTS: &[Field] = &[
 ];
 
 /// The section about leases and tags.
-pub(super) static LEASES: &[Field] = &[
+pub(super) static LEASES: &[InfoField] = &[
     count("leases_in_force", |s| s.snapshot.leases.in_force),
     count("leases_waiting", |s| s.snapshot.leases.waiting),
     count("leases_given", |s| s.snapshot.leases.given),
@@ -239,7 +239,7 @@ pub(super) static LEASES: &[Field] = &[
 ];
 
 /// The section about locks, rate limits and queues of due work.
-pub(super) static LOCKS: &[Field] = &[
+pub(super) static LOCKS: &[InfoField] = &[
     count("locks_taken", |s| s.snapshot.locks.taken),
     count("locks_handed_over", |s| s.snapshot.locks.handed_over),
     count("locks_retaken", |s| s.snapshot.locks.retaken),
@@ -250,7 +250,7 @@ pub(super) static LOCKS: &[Field] = &[
 ];
 
 /// The section of counts since the start.
-pub(super) static STATS: &[Field] = &[
+pub(super) static STATS: &[InfoField] = &[
     count("total_connections_received", |s| s.snapshot.accepted),
     count("total_commands_processed", |s| s.snapshot.calls),
     count("instantaneous_ops_per_sec", |s| {
@@ -409,12 +409,12 @@ pub(super) static STATS: &[Field] = &[
 ];
 
 /// The section about cluster mode.
-pub(super) static CLUSTER: &[Field] = &[count("cluster_enabled", |s| {
+pub(super) static CLUSTER: &[InfoField] = &[count("cluster_enabled", |s| {
     u64::from(s.config.cluster_enabled != ClusterMode::No)
 })];
 
 /// Rows of the section `cluster` about slot migrations, shown if the cluster has other nodes.
-pub(super) static SLOT_MOVES: &[Field] = &[
+pub(super) static SLOT_MOVES: &[InfoField] = &[
     count("slot_exports_in_progress", |s| moves(s).exports),
     count("slot_exports_finished", |s| {
         exports(s, |moved| &moved.finished)
@@ -445,7 +445,7 @@ pub(super) static SLOT_MOVES: &[Field] = &[
 ];
 
 /// The section for debugging: the longest hold of a shard, and the longest iteration of the background.
-pub(super) static DEBUG: &[Field] = &[
+pub(super) static DEBUG: &[InfoField] = &[
     zero("eventloop_duration_aof_sum"),
     count("eventloop_duration_cron_sum", |s| {
         s.snapshot.rounds.cron_ns / 1_000

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use super::{Field, count, decimal, shown, text, zero};
-use crate::telemetry::info::{Lines, Source, ratio};
+use super::{InfoField, count, decimal, shown, text, zero};
+use crate::telemetry::info::{InfoContext, Lines, ratio};
 use crate::telemetry::persistence::{
-    AofFigures, LoadingFigures, LogFigures, RdbFigures, WriterWaits, seconds_since,
+    AofFigures, CommandLogFigures, LoadingFigures, RdbFigures, WriterWaits, seconds_since,
 };
 
 /// Writes the section; rows of the append-only file and of loading only while they apply.
-pub(in crate::telemetry::info) fn section(source: &Source<'_>, lines: &mut Lines) {
+pub(in crate::telemetry::info) fn section(source: &InfoContext<'_>, lines: &mut Lines) {
     let persistence = &source.telemetry.persistence;
     super::write(ALWAYS, source, lines);
     if persistence.aof.enabled.load(Relaxed) {
@@ -20,23 +20,23 @@ pub(in crate::telemetry::info) fn section(source: &Source<'_>, lines: &mut Lines
     }
 }
 
-fn rdb(source: &Source<'_>, figure: fn(&RdbFigures) -> &AtomicU64) -> u64 {
+fn rdb(source: &InfoContext<'_>, figure: fn(&RdbFigures) -> &AtomicU64) -> u64 {
     figure(&source.telemetry.persistence.rdb).load(Relaxed)
 }
 
-fn aof(source: &Source<'_>, figure: fn(&AofFigures) -> &AtomicU64) -> u64 {
+fn aof(source: &InfoContext<'_>, figure: fn(&AofFigures) -> &AtomicU64) -> u64 {
     figure(&source.telemetry.persistence.aof).load(Relaxed)
 }
 
-fn log(source: &Source<'_>, figure: fn(&LogFigures) -> &AtomicU64) -> u64 {
+fn log(source: &InfoContext<'_>, figure: fn(&CommandLogFigures) -> &AtomicU64) -> u64 {
     figure(&source.telemetry.persistence.log).load(Relaxed)
 }
 
-fn waits(source: &Source<'_>, figure: fn(&WriterWaits) -> &AtomicU64) -> u64 {
+fn waits(source: &InfoContext<'_>, figure: fn(&WriterWaits) -> &AtomicU64) -> u64 {
     figure(&source.telemetry.persistence.writer_waits).load(Relaxed)
 }
 
-fn loading(source: &Source<'_>, figure: fn(&LoadingFigures) -> &AtomicU64) -> u64 {
+fn loading(source: &InfoContext<'_>, figure: fn(&LoadingFigures) -> &AtomicU64) -> u64 {
     figure(&source.telemetry.persistence.loading).load(Relaxed)
 }
 
@@ -48,12 +48,12 @@ fn status(is_good: &AtomicBool) -> Option<String> {
     shown(if is_good.load(Relaxed) { "ok" } else { "err" })
 }
 
-fn now_s(source: &Source<'_>) -> u64 {
+fn now_s(source: &InfoContext<'_>) -> u64 {
     source.snapshot.unix_us / 1_000_000
 }
 
 /// Rows that are always shown.
-pub(super) static ALWAYS: &[Field] = &[
+pub(super) static ALWAYS: &[InfoField] = &[
     count("loading", |s| {
         flag(&s.telemetry.persistence.loading.is_loading)
     }),
@@ -146,7 +146,7 @@ pub(super) static ALWAYS: &[Field] = &[
 ];
 
 /// Rows shown while there is an append-only file.
-pub(super) static APPENDING: &[Field] = &[
+pub(super) static APPENDING: &[InfoField] = &[
     count("aof_current_size", |s| aof(s, |aof| &aof.current_bytes)),
     count("aof_base_size", |s| aof(s, |aof| &aof.base_bytes)),
     zero("aof_pending_rewrite"),
@@ -161,7 +161,7 @@ pub(super) static APPENDING: &[Field] = &[
 ];
 
 /// Progress of loading; Redis shows these rows while it loads.
-static LOADING: &[Field] = &[
+static LOADING: &[InfoField] = &[
     count("loading_start_time", |s| {
         loading(s, |loading| &loading.began_s)
     }),

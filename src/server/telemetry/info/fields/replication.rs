@@ -1,13 +1,13 @@
 //! The section `replication`, which Sentinel and client libraries read to find the primary.
 
-use super::{Field, count, shown, text, write};
-use crate::telemetry::info::{Lines, Source};
-use basalt_commands::command::host::primary::{Channel, ReplicaFacts, ReplicaState};
+use super::{InfoField, count, shown, text, write};
+use crate::telemetry::info::{InfoContext, Lines};
+use basalt_commands::command::host::primary::{ReplicaChannel, ReplicaFacts, ReplicaState};
 use basalt_commands::command::host::replica::Upstream;
 use basalt_core::base::text::visible;
 
 /// Writes the section: the role, the link to the primary (if any), one line for each replica, and the stream.
-pub(in crate::telemetry::info) fn section(source: &Source<'_>, lines: &mut Lines) {
+pub(in crate::telemetry::info) fn section(source: &InfoContext<'_>, lines: &mut Lines) {
     let facts = &source.snapshot.replication;
     write(ROLE, source, lines);
     for (name, value) in facts.upstream.iter().flat_map(|upstream| &upstream.info) {
@@ -21,14 +21,14 @@ pub(in crate::telemetry::info) fn section(source: &Source<'_>, lines: &mut Lines
 }
 
 /// The role, and the primary being followed.
-static ROLE: &[Field] = &[
+static ROLE: &[InfoField] = &[
     text("role", |s| shown(s.snapshot.replication.role())),
     text("master_host", |s| shown(&upstream(s)?.host)),
     text("master_port", |s| shown(upstream(s)?.port)),
 ];
 
 /// The number of replicas.
-static REPLICAS: &[Field] = &[
+static REPLICAS: &[InfoField] = &[
     count("connected_slaves", |s| {
         s.snapshot.replication.replicas.len() as u64
     }),
@@ -38,7 +38,7 @@ static REPLICAS: &[Field] = &[
 ];
 
 /// The stream, and which replicas may resume it.
-static STREAM: &[Field] = &[
+static STREAM: &[InfoField] = &[
     text("replicas_waiting_psync", |s| {
         let awaited = s.snapshot.replication.awaited;
         let is_dual = s.config.dual_channel_replication_enabled;
@@ -73,17 +73,17 @@ static STREAM: &[Field] = &[
     }),
 ];
 
-fn upstream<'s>(source: &'s Source<'_>) -> Option<&'s Upstream> {
+fn upstream<'s>(source: &'s InfoContext<'_>) -> Option<&'s Upstream> {
     source.snapshot.replication.upstream.as_ref()
 }
 
 /// Returns the id of the previous stream, and the offset where it ended.
-fn previous<'s>(source: &'s Source<'_>) -> Option<&'s (String, u64)> {
+fn previous<'s>(source: &'s InfoContext<'_>) -> Option<&'s (String, u64)> {
     source.snapshot.replication.stream.previous.as_ref()
 }
 
 /// Returns a figure of the backlog, zero if it is disabled.
-fn kept(source: &Source<'_>, figure: u64) -> u64 {
+fn kept(source: &InfoContext<'_>, figure: u64) -> u64 {
     match source.snapshot.replication.stream.is_kept {
         true => figure,
         false => 0,
@@ -91,7 +91,7 @@ fn kept(source: &Source<'_>, figure: u64) -> u64 {
 }
 
 /// Returns the number of replicas that count for `min-replicas-to-write`.
-fn good(source: &Source<'_>) -> usize {
+fn good(source: &InfoContext<'_>) -> usize {
     let max_s = u64::from(source.config.min_replicas_max_lag);
     let is_good =
         |replica: &&ReplicaFacts| replica.state == ReplicaState::Online && replica.lag_s <= max_s;
@@ -112,8 +112,8 @@ fn line_of(replica: &ReplicaFacts) -> String {
     // A replica may announce any text, including line ends.
     let (ip, state) = (visible(ip.as_bytes()), state.name());
     let kind = match channel {
-        Some(Channel::Main(_)) => ",type=main-channel",
-        Some(Channel::Rdb(_)) => ",type=rdb-channel",
+        Some(ReplicaChannel::Main(_)) => ",type=main-channel",
+        Some(ReplicaChannel::Rdb(_)) => ",type=rdb-channel",
         None => "",
     };
     format!("ip={ip},port={port},state={state},offset={offset},lag={lag_s}{kind}")

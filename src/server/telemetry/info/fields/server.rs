@@ -3,12 +3,12 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Field, constant, count, shown, text, zero};
-use crate::telemetry::info::{CRON_HZ, Source, told_version};
+use super::{InfoField, constant, count, shown, text, zero};
+use crate::telemetry::info::{CRON_HZ, InfoContext, told_version};
 use crate::telemetry::process;
 
 /// Rows of the section `server`.
-pub(in crate::telemetry::info) static SERVER: &[Field] = &[
+pub(in crate::telemetry::info) static SERVER: &[InfoField] = &[
     text("redis_version", |s| shown(told_version(s.config))),
     constant("server_name", "basalt"),
     constant("basalt_version", env!("CARGO_PKG_VERSION")),
@@ -50,7 +50,7 @@ pub(in crate::telemetry::info) static SERVER: &[Field] = &[
 ];
 
 /// Formats the addresses on which the server listens.
-fn listeners(source: &Source<'_>) -> impl Iterator<Item = String> {
+fn listeners(source: &InfoContext<'_>) -> impl Iterator<Item = String> {
     let config = source.config;
     let tcp = (config.port != 0).then(|| {
         let mut value = "name=tcp".to_owned();
