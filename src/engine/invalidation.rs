@@ -4,7 +4,7 @@ use super::Engine;
 use super::db::Db;
 use super::effect::Event;
 use super::undo::DbChange;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 
 /// Keys of a tag deleted in one slice.
 const FREED_PER_SLICE: usize = 64;
@@ -70,7 +70,7 @@ impl Engine {
 
     /// Deletes a key with an invalidated tag.
     #[cold]
-    pub(super) fn delete_invalidated(&mut self, index: usize, place: TablePosition) {
+    pub(super) fn delete_invalidated(&mut self, index: usize, place: EntrySlot) {
         self.leaves(index, place);
         let Some(db) = self.dbs[index].as_deref_mut() else {
             return;

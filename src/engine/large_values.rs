@@ -4,17 +4,17 @@
 use super::db::Db;
 use super::largest::{LARGE_BYTES_MIN, is_other_step};
 use super::value::object::entry_bytes;
-use super::value::{DataType, Object, TypeEncoding};
+use super::value::{DataType, Object, ObjectKind};
 use basalt_core::structures::entry::EntryRef;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 
 impl Db {
     /// Notes a new entry that may be large.
     #[cold]
     #[inline(never)]
-    pub(super) fn note_large(&mut self, hash: u64, place: TablePosition) {
+    pub(super) fn note_large(&mut self, hash: u64, place: EntrySlot) {
         let entry = self.at(place);
-        let (bytes, kind) = (entry_bytes(entry) as u64, TypeEncoding(entry.kind()));
+        let (bytes, kind) = (entry_bytes(entry) as u64, ObjectKind(entry.kind()));
         if bytes >= LARGE_BYTES_MIN {
             self.largest.note(kind.data_type(), hash, bytes);
             self.publish_largest(kind.data_type());
@@ -24,12 +24,12 @@ impl Db {
     /// Notes that an entry was resized from `before` to `after` bytes, at least one of which is large.
     #[cold]
     #[inline(never)]
-    pub(super) fn note_resized(&mut self, place: TablePosition, before: u64, after: u64) {
+    pub(super) fn note_resized(&mut self, place: EntrySlot, before: u64, after: u64) {
         if !is_other_step(before, after) {
             return;
         }
         let entry = self.at(place);
-        let (hash, data_type) = (self.hash_of(entry), TypeEncoding(entry.kind()).data_type());
+        let (hash, data_type) = (self.hash_of(entry), ObjectKind(entry.kind()).data_type());
         if after >= LARGE_BYTES_MIN {
             self.largest.note(data_type, hash, after);
         } else {
@@ -43,7 +43,7 @@ impl Db {
     #[inline(never)]
     pub(super) fn forget_large(&mut self, entry: EntryRef<'_, Object>) {
         if entry_bytes(entry) as u64 >= LARGE_BYTES_MIN {
-            let data_type = TypeEncoding(entry.kind()).data_type();
+            let data_type = ObjectKind(entry.kind()).data_type();
             self.largest.forget(data_type, self.hash_of(entry));
             self.publish_largest(data_type);
         }
@@ -67,7 +67,7 @@ impl Db {
     pub fn each_large(&self, data_type: DataType, mut visit: impl FnMut(&[u8], u64)) {
         for large in self.largest.of(data_type) {
             let is_it = |entry: EntryRef<'_, Object>| {
-                TypeEncoding(entry.kind()).data_type() == data_type
+                ObjectKind(entry.kind()).data_type() == data_type
                     && self.hash_of(entry) == large.hash
             };
             if let Some(place) = self.table.find_by_hash(large.hash, is_it) {

@@ -7,7 +7,7 @@
 use super::published::DbCounts;
 use super::{Engine, Key, Now};
 use basalt_core::structures::reuse_distance::{ReuseDistance, Totals};
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 
 impl Engine {
     /// Turns the curve on or off, as the configuration says.
@@ -62,7 +62,7 @@ impl Engine {
     /// Must be called before an entry is deleted, or expires. Not called for evictions: a larger cache would still
     /// contain an evicted key, and that is what the curve measures.
     #[inline]
-    pub(super) fn leaves(&mut self, db: usize, place: TablePosition) {
+    pub(super) fn leaves(&mut self, db: usize, place: EntrySlot) {
         if let Some(db) = self.dbs[db].as_deref()
             && self.published.may_follow(db.table.hash_byte(place))
         {

@@ -2,7 +2,7 @@
 
 use super::expire::is_over;
 use super::value::object::entry_bytes;
-use super::value::{DataType, TypeEncoding};
+use super::value::{DataType, ObjectKind};
 use super::{Engine, Key, Now};
 
 impl Engine {
@@ -30,7 +30,7 @@ impl Engine {
                 return;
             };
             let entry = db.at(place);
-            let data_type = TypeEncoding(entry.kind()).data_type();
+            let data_type = ObjectKind(entry.kind()).data_type();
             visit(entry.key(), data_type, entry_bytes(entry) as u64);
         }
     }

@@ -10,7 +10,7 @@ use super::value::list::ListRef;
 use super::value::object::entry_bytes;
 use super::value::set::SetRef;
 use super::value::sorted_set::SortedSet;
-use super::value::{DataType, Object, Text, TypeEncoding};
+use super::value::{DataType, Object, ObjectKind, Text};
 use basalt_core::structures::entry::EntryRef;
 
 /// Number of types whose sizes are counted: the types with the numbers below this.
@@ -55,7 +55,7 @@ impl SizeOf {
 
     fn of_collection(entry: EntryRef<'_, Object>) -> Option<SizeOf> {
         // Expired elements count until they are deleted.
-        let data_type = TypeEncoding(entry.kind()).data_type();
+        let data_type = ObjectKind(entry.kind()).data_type();
         let len = match data_type {
             DataType::List => ListRef::of(entry)?.len(),
             DataType::Set => SetRef::of(entry, 0).len(),

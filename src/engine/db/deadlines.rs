@@ -5,7 +5,7 @@ use super::{Db, WANTS_CHANGES};
 use crate::value::Object;
 use crate::value::lapse::next_element_deadline;
 use basalt_core::structures::entry::EntryRef;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_core::structures::wheel::Wheel;
 
 /// Returns the first time at which a key with this deadline is expired: the millisecond after it.
@@ -133,7 +133,7 @@ impl Db {
         }
     }
 
-    pub(crate) fn set_deadline(&mut self, place: TablePosition, hash: u64, deadline: Option<u64>) {
+    pub(crate) fn set_deadline(&mut self, place: EntrySlot, hash: u64, deadline: Option<u64>) {
         let before = self.table.at(place).deadline();
         if before == deadline {
             return;
@@ -191,7 +191,7 @@ impl Db {
     /// Removes a key's item from the wheel, if the item is still at the slot of the key's deadline: the key at
     /// `place` is about to be removed, perhaps long before its deadline. An item in another slot fires without
     /// effect, or is dropped by a sweep.
-    pub(crate) fn disarm(&mut self, place: TablePosition) {
+    pub(crate) fn disarm(&mut self, place: EntrySlot) {
         let entry = self.table.at(place);
         let Some(deadline_ms) = entry.deadline() else {
             return;

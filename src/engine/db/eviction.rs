@@ -4,7 +4,7 @@ use super::{Db, HAS_FENCES};
 use crate::evict::order::{HELD_BIT, SMALL_BIT, VOLATILE_BIT};
 use crate::value::hash::HashRef;
 use crate::value::object::entry_bytes;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 
 /// Approximate bytes of a lock's fence, in addition to the lock's entry.
 const FENCE_BYTES: usize = 96;
@@ -29,7 +29,7 @@ impl Db {
     }
 
     /// Treats the key at `place` as new for eviction, as it is rewritten as if it had not existed.
-    pub(crate) fn renew(&mut self, place: TablePosition, hash: u64) {
+    pub(crate) fn renew(&mut self, place: EntrySlot, hash: u64) {
         let bits = self.table.bits(place);
         let Some(order) = &mut self.order else {
             return;
@@ -43,7 +43,7 @@ impl Db {
     }
 
     /// Notes that the key at `place` is about to leave the table.
-    pub(super) fn note_departing(&mut self, place: TablePosition) {
+    pub(super) fn note_departing(&mut self, place: EntrySlot) {
         if let Some(order) = &mut self.order
             && self.table.bits(place) & SMALL_BIT != 0
         {
@@ -52,7 +52,7 @@ impl Db {
     }
 
     /// Stores in the access bits whether an entry has a deadline, so that eviction need not read the entry.
-    pub(super) fn mark_volatile(&mut self, place: TablePosition, hash: u64, is_volatile: bool) {
+    pub(super) fn mark_volatile(&mut self, place: EntrySlot, hash: u64, is_volatile: bool) {
         let before = self.table.bits(place);
         let mut bits = match is_volatile {
             true => before | VOLATILE_BIT,
@@ -79,7 +79,7 @@ impl Db {
     /// Returns the bytes of the lock at `place` if it may be held, otherwise 0. To be held, a key must have the form
     /// that LOCK creates: a small hash whose only field is the owner's name with the hold count, with a deadline and
     /// the owner's fence. So a held lock cannot grow under another command.
-    fn lock_bytes(&self, place: TablePosition) -> usize {
+    fn lock_bytes(&self, place: EntrySlot) -> usize {
         let entry = self.table.at(place);
         let bytes = entry_bytes(entry) + beside_lock(entry.key().len());
         if entry.deadline().is_none() || entry.has_words() || bytes > LOCK_BYTES_MAX {
@@ -105,7 +105,7 @@ impl Db {
     /// evicted, reduce the memory of all other keys. If the lock no longer has the form that LOCK creates, it is an
     /// ordinary key from now on.
     #[cold]
-    pub(super) fn settle_hold(&mut self, place: TablePosition) {
+    pub(super) fn settle_hold(&mut self, place: EntrySlot) {
         let is_held = self.table.bits(place) & HELD_BIT != 0;
         let bytes = if is_held { self.lock_bytes(place) } else { 0 };
         self.set_hold(place, bytes);
@@ -133,7 +133,7 @@ impl Db {
         }
     }
 
-    fn set_hold(&mut self, place: TablePosition, bytes: usize) {
+    fn set_hold(&mut self, place: EntrySlot, bytes: usize) {
         if self.keeps_images() {
             self.fences.keep_changes();
         }

@@ -27,7 +27,7 @@ use basalt_core::alloc::account;
 use basalt_core::base::hash::HashSeed;
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 use basalt_core::structures::quicklist::End;
-use basalt_core::structures::table::{Table, TablePosition};
+use basalt_core::structures::table::{EntrySlot, Table};
 use basalt_core::structures::wheel::Wheel;
 
 use deadlines::{Deadlines, Sweep};
@@ -199,14 +199,14 @@ impl Db {
 
     /// Runs the hooks (undo image, snapshot) that must precede a change made in place to the value at `place`.
     #[inline]
-    pub(super) fn save(&mut self, place: TablePosition, sharing: Sharing) {
+    pub(super) fn save(&mut self, place: EntrySlot, sharing: Sharing) {
         if self.hooks & WANTS_CHANGES != 0 {
             self.save_slowly(place, sharing);
         }
     }
 
     #[cold]
-    fn save_slowly(&mut self, place: TablePosition, sharing: Sharing) {
+    fn save_slowly(&mut self, place: EntrySlot, sharing: Sharing) {
         if self.is_saving() {
             self.save_unsaved(place);
         }
@@ -215,7 +215,7 @@ impl Db {
         }
     }
 
-    fn save_copy(&mut self, place: TablePosition, sharing: Sharing) {
+    fn save_copy(&mut self, place: EntrySlot, sharing: Sharing) {
         let hash = self.seed.hash(self.table.at(place).key());
         let _ = self.log();
         let Db { table, log, .. } = self;
@@ -232,7 +232,7 @@ impl Db {
     /// Runs the hooks that must precede an edit of the value at `place`. Returns the state to pass to [`end_edit`].
     #[cold]
     #[inline(never)]
-    fn begin_edit(&mut self, place: TablePosition) -> Option<EditState> {
+    fn begin_edit(&mut self, place: EntrySlot) -> Option<EditState> {
         let mut is_followed = false;
         if self.is_saving() {
             self.save_unsaved(place);
@@ -263,7 +263,7 @@ impl Db {
 
     /// Begins to record an image for undo. A collection that can records its own undo journal; then returns the index
     /// of its image and the bytes of journal recorded so far.
-    fn begin_image(&mut self, place: TablePosition) -> Option<(usize, usize)> {
+    fn begin_image(&mut self, place: EntrySlot) -> Option<(usize, usize)> {
         let hash = self.seed.hash(self.table.at(place).key());
         let _ = self.log();
         let Db { table, log, .. } = self;
@@ -303,7 +303,7 @@ impl Db {
     }
 
     #[cold]
-    fn save_deadline(&mut self, place: TablePosition, hash: u64) {
+    fn save_deadline(&mut self, place: EntrySlot, hash: u64) {
         if self.is_saving() {
             self.save_unsaved(place);
         }
@@ -501,11 +501,11 @@ impl Db {
         }
     }
 
-    pub(super) fn find(&self, key: &Key<'_>) -> Option<TablePosition> {
+    pub(super) fn find(&self, key: &Key<'_>) -> Option<EntrySlot> {
         self.table.find(key.hash, key.bytes)
     }
 
-    pub(super) fn at(&self, place: TablePosition) -> EntryRef<'_, Object> {
+    pub(super) fn at(&self, place: EntrySlot) -> EntryRef<'_, Object> {
         self.table.at(place)
     }
 
@@ -519,7 +519,7 @@ impl Db {
         self.charged(|db| db.table.refit(keys));
     }
 
-    pub(super) fn insert(&mut self, hash: u64, entry: Entry<Object>) -> TablePosition {
+    pub(super) fn insert(&mut self, hash: u64, entry: Entry<Object>) -> EntrySlot {
         if self.hooks & (KEEPS_IMAGES | IS_BY_SLOT) != 0 {
             self.note_entering(hash, entry.view().key());
         }
@@ -561,7 +561,7 @@ impl Db {
     /// Replaces the entry at `place`. Returns the part of the old one that must be freed.
     pub(super) fn replace(
         &mut self,
-        place: TablePosition,
+        place: EntrySlot,
         hash: u64,
         entry: Entry<Object>,
     ) -> Option<Trash> {
@@ -571,7 +571,7 @@ impl Db {
 
     fn replace_entry(
         &mut self,
-        place: TablePosition,
+        place: EntrySlot,
         hash: u64,
         entry: Entry<Object>,
     ) -> Entry<Object> {
@@ -625,7 +625,7 @@ impl Db {
     }
 
     /// Deletes the entry at `place`. Returns the part of it that must be freed.
-    pub(super) fn delete(&mut self, place: TablePosition) -> Option<Trash> {
+    pub(super) fn delete(&mut self, place: EntrySlot) -> Option<Trash> {
         let entry = self.remove_entry(place);
         let hash = match self.keeps_images() {
             true => self.seed.hash(entry.view().key()),
@@ -635,12 +635,12 @@ impl Db {
     }
 
     /// Removes and returns the entry at `place`, to be stored elsewhere.
-    pub(super) fn take(&mut self, place: TablePosition) -> Entry<Object> {
+    pub(super) fn take(&mut self, place: EntrySlot) -> Entry<Object> {
         self.save(place, Sharing::Forbidden);
         self.remove_entry(place)
     }
 
-    fn remove_entry(&mut self, place: TablePosition) -> Entry<Object> {
+    fn remove_entry(&mut self, place: EntrySlot) -> Entry<Object> {
         if self.is_saving() {
             self.save_unsaved(place);
         }
@@ -671,7 +671,7 @@ impl Db {
     /// deadlines up to date.
     pub(super) fn edit<R>(
         &mut self,
-        place: TablePosition,
+        place: EntrySlot,
         change: impl FnOnce(&mut Entry<Object>) -> R,
     ) -> R {
         let image = match self.hooks & WANTS_CHANGES {
@@ -728,7 +728,7 @@ impl Db {
 
     /// Updates the stored size bucket of a changed entry, if eviction uses it; `class` is the bucket before the
     /// change.
-    fn reclass(&mut self, place: TablePosition, class: u8) {
+    fn reclass(&mut self, place: EntrySlot, class: u8) {
         if self.order.as_ref().is_some_and(|order| order.is_by_size()) {
             let bits = self.table.bits(place);
             self.table.set_bits(place, with_class(bits, class));

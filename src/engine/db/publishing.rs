@@ -7,7 +7,7 @@ use crate::published::{Published, PublishedDb};
 use crate::sizes::SizeOf;
 use crate::value::Text;
 use basalt_core::alloc::account;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 
 impl Db {
     /// Runs a change and charges what it allocated or freed.
@@ -66,12 +66,12 @@ impl Db {
     }
 
     /// Returns the length of a string in bytes.
-    pub(crate) fn text_len(&self, place: TablePosition) -> usize {
+    pub(crate) fn text_len(&self, place: EntrySlot) -> usize {
         Text::of(self.at(place)).map_or(0, |text| text.len())
     }
 
     /// Notes that the length of a string may have changed from `before` bytes.
-    pub(crate) fn note_resized_text(&self, before: usize, place: TablePosition) {
+    pub(crate) fn note_resized_text(&self, before: usize, place: EntrySlot) {
         let before = Some(SizeOf::of_text(before));
         self.sizes.changed(before, SizeOf::of(self.at(place)));
     }

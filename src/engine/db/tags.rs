@@ -29,7 +29,7 @@ use crate::value::Object;
 use basalt_core::base::maps;
 use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::parted::Parted;
-use basalt_core::structures::table::{Table, TablePosition};
+use basalt_core::structures::table::{EntrySlot, Table};
 
 /// The numbers of a key's tags.
 pub(crate) type Ids = SmallVec<[u32; 8]>;
@@ -255,7 +255,7 @@ impl Db {
     }
 
     /// Replaces the metadata words (stale window and tag numbers) of an entry.
-    pub(crate) fn set_words(&mut self, place: TablePosition, words: &[u32]) {
+    pub(crate) fn set_words(&mut self, place: EntrySlot, words: &[u32]) {
         let entry = self.at(place);
         if entry.words().eq(words.iter().copied()) {
             return;
@@ -353,7 +353,7 @@ impl Db {
     }
 
     /// Finds a key with this short hash and this tag.
-    pub(crate) fn find_tagged(&self, short: u32, id: u32) -> Option<TablePosition> {
+    pub(crate) fn find_tagged(&self, short: u32, id: u32) -> Option<EntrySlot> {
         let depth = self.table.depth();
         places(short_hash::known(short), depth).find_map(|at| {
             self.table.find_by_hash(at, |entry| {

@@ -9,7 +9,7 @@ use crate::db::Db;
 use crate::published::Published;
 use crate::short_hash::{self, KNOWN, places};
 use basalt_core::structures::ghost::Ghost;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 
 impl Db {
     /// Orders keys by other rules from now on; None: stops ordering them.
@@ -55,7 +55,7 @@ impl Db {
     ///
     /// Two keys with the same short hash are found in any order. A key that has left the queue must not hide one that
     /// is still in the queue, which would then stay forever.
-    fn queued(&self, known: u64) -> Option<(TablePosition, u8, u64)> {
+    fn queued(&self, known: u64) -> Option<(EntrySlot, u8, u64)> {
         let seed = self.seed();
         for passed in 0.. {
             let (mut alike, mut hash) = (0, 0);
@@ -76,7 +76,7 @@ impl Db {
     }
 
     /// Returns the next key to evict; None if keys are not ordered, or no candidate was found.
-    pub(super) fn choose_by_order(&mut self, published: &Published) -> Option<TablePosition> {
+    pub(super) fn choose_by_order(&mut self, published: &Published) -> Option<EntrySlot> {
         let keys = self.table.len();
         let order = self.order.as_mut()?;
         let rules = order.rules?;
@@ -115,7 +115,7 @@ impl Db {
     }
 
     /// Removes the key at the front of the queue. Returns its place, its access bits and its hash.
-    fn pop_queued(&mut self) -> Option<(TablePosition, u8, u64)> {
+    fn pop_queued(&mut self) -> Option<(EntrySlot, u8, u64)> {
         let word = self.order.as_mut()?.small.pop()?;
         let (place, bits, hash) = self.queued(short_hash::known(word))?;
         let bits = bits & !SMALL_BIT;
@@ -129,7 +129,7 @@ impl Db {
         rules: EvictionParams,
         published: &Published,
         is_due: impl Fn(usize) -> bool,
-    ) -> Option<TablePosition> {
+    ) -> Option<EntrySlot> {
         for _ in 0..FRONT_MAX {
             if !is_due(self.order.as_ref()?.small.len()) {
                 return None;
@@ -152,11 +152,7 @@ impl Db {
 
     /// Returns the key that has been in the queue longest, used or not: if nothing else is found, a new key must
     /// not be evicted before it.
-    fn choose_oldest(
-        &mut self,
-        rules: EvictionParams,
-        published: &Published,
-    ) -> Option<TablePosition> {
+    fn choose_oldest(&mut self, rules: EvictionParams, published: &Published) -> Option<EntrySlot> {
         for _ in 0..FRONT_MAX {
             let (place, bits, hash) = self.pop_queued()?;
             if rules.may_go(bits) {
@@ -170,10 +166,10 @@ impl Db {
 
     /// Advances the clock hand to a key of the main part that may be evicted; if all keys on the way are in use,
     /// returns the least used of them.
-    fn choose_by_hand(&mut self, rules: EvictionParams) -> Option<TablePosition> {
+    fn choose_by_hand(&mut self, rules: EvictionParams) -> Option<EntrySlot> {
         let order = self.order.as_mut()?;
         let mut found = None;
-        let mut least: Option<(i8, TablePosition)> = None;
+        let mut least: Option<(i8, EntrySlot)> = None;
         order.hand = self
             .table
             .sweep(order.hand, SLOTS_PER_EVICTION, |place, bits| {

@@ -5,7 +5,7 @@ use super::order::{HELD_BIT, VOLATILE_BIT};
 use crate::db::{Db, gone_at, next_due};
 use crate::published::Published;
 use basalt_core::base::random::Random;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_core::structures::wheel;
 
 /// Random keys sampled to find an evictable one, before the table is searched in order.
@@ -24,7 +24,7 @@ impl Db {
         policy: Policy,
         random: &mut Random,
         published: &Published,
-    ) -> Option<TablePosition> {
+    ) -> Option<EntrySlot> {
         match policy {
             Policy::NoEviction => None,
             Policy::AllkeysRandom => self.draw(random, 0),
@@ -42,7 +42,7 @@ impl Db {
     }
 
     /// Returns any key that is not a held lock and has the `wanted` access bits.
-    fn draw(&mut self, random: &mut Random, wanted: u8) -> Option<TablePosition> {
+    fn draw(&mut self, random: &mut Random, wanted: u8) -> Option<EntrySlot> {
         if self.evictable_count(wanted & VOLATILE_BIT != 0) == 0 {
             return None;
         }
@@ -69,7 +69,7 @@ impl Db {
     ///
     /// The item found may have been armed for another deadline, of a former key with the same name or of this key
     /// before its deadline was extended. Then the item is armed again and does not make the key a candidate.
-    fn take_soonest(&mut self, random: &mut Random) -> Option<TablePosition> {
+    fn take_soonest(&mut self, random: &mut Random) -> Option<EntrySlot> {
         let mut kept = Vec::new();
         let mut found = None;
         for _ in 0..WHEEL_ITEMS_MAX {

@@ -29,7 +29,7 @@ use super::db::{Db, gone_at};
 use super::effect::Event;
 use super::{Engine, Now};
 use basalt_core::alloc::account;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use budget::{Budget, MemoryPool, Whose};
 use order::EvictionParams;
 
@@ -402,7 +402,7 @@ impl Engine {
     }
 
     /// Returns the database and the place of the next key to evict, of all databases or of one.
-    fn choose(&mut self, whose: Whose, policy: Policy) -> Option<(usize, TablePosition)> {
+    fn choose(&mut self, whose: Whose, policy: Policy) -> Option<(usize, EntrySlot)> {
         let index = match whose {
             Some(db) => db,
             None => self.draw_db(policy)?,
@@ -449,7 +449,7 @@ impl Engine {
     }
 
     /// Evicts the key at a place.
-    fn evict_at(&mut self, index: usize, place: TablePosition, now: Now) {
+    fn evict_at(&mut self, index: usize, place: EntrySlot, now: Now) {
         let Some(db) = self.dbs[index].as_deref_mut() else {
             return;
         };

@@ -8,7 +8,7 @@ use crate::db::Db;
 use crate::marks::{self, Marks, TAGS_MAX};
 use crate::value::Object;
 use basalt_core::structures::entry::{Entry, EntryRef};
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 
 /// Error: the key would have more than the maximum number of tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct TooManyTags;
 
 /// The marks that a key keeps when an edit replaces its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RetainedMarks {
+pub(super) enum KeptMarks {
     /// The stale window, which belongs to the deadline.
     Window,
     /// All marks.
@@ -35,19 +35,19 @@ impl Keyspace<'_> {
 
     /// True if a tag of the key at `place` was invalidated.
     #[cold]
-    pub(super) fn is_invalidated(&self, place: TablePosition) -> bool {
+    pub(super) fn is_invalidated(&self, place: EntrySlot) -> bool {
         self.db().is_invalidated(self.entry(place))
     }
 
     /// True if the key at `place` is within its stale window.
     #[inline]
-    pub fn is_stale(&self, place: TablePosition) -> bool {
+    pub fn is_stale(&self, place: EntrySlot) -> bool {
         let entry = self.entry(place);
         entry.has_words() && marks::is_stale(entry, self.now)
     }
 
     /// Returns the names of the tags of the key at `place`.
-    pub fn tags(&self, place: TablePosition) -> Vec<Box<[u8]>> {
+    pub fn tags(&self, place: EntrySlot) -> Vec<Box<[u8]>> {
         let entry = self.entry(place);
         match entry.has_words() {
             true => self.db().tag_names(entry).map(Box::from).collect(),
@@ -84,7 +84,7 @@ impl Keyspace<'_> {
     }
 
     /// Sets how long before its expiry the key at `place` counts as stale, in milliseconds; 0: never.
-    pub fn set_stale_ms(&mut self, place: TablePosition, stale_ms: u32) {
+    pub fn set_stale_ms(&mut self, place: EntrySlot, stale_ms: u32) {
         let mut words: SmallVec<[u32; 8]> = self.entry(place).words().collect();
         match words.first_mut() {
             Some(first) => *first = stale_ms,
@@ -99,7 +99,7 @@ impl Keyspace<'_> {
     /// Adds tags to the key at `place`. Returns how many of these tags the key did not have.
     pub fn add_tags<'n>(
         &mut self,
-        place: TablePosition,
+        place: EntrySlot,
         names: impl Iterator<Item = &'n [u8]>,
     ) -> Result<usize, TooManyTags> {
         let mut words: SmallVec<[u32; 8]> = self.entry(place).words().collect();
@@ -127,7 +127,7 @@ impl Keyspace<'_> {
     /// Removes tags from the key at `place`. Returns how many of these tags the key had.
     pub fn remove_tags<'n>(
         &mut self,
-        place: TablePosition,
+        place: EntrySlot,
         names: impl Iterator<Item = &'n [u8]>,
     ) -> usize {
         let ids = self.db().known_tags(names);
@@ -170,8 +170,8 @@ impl Keyspace<'_> {
     }
 
     /// Copies the marks of the entry at `place` to an entry that is about to replace it.
-    pub fn inherit_marks(&self, place: TablePosition, entry: &mut Entry<Object>) {
-        inherit(self.entry(place), entry, RetainedMarks::All);
+    pub fn inherit_marks(&self, place: EntrySlot, entry: &mut Entry<Object>) {
+        inherit(self.entry(place), entry, KeptMarks::All);
     }
 
     /// Gives a key the tags that it had before it was stored under this name or in this database.
@@ -189,9 +189,9 @@ impl Keyspace<'_> {
 
 /// Copies marks of an entry to another entry in the same database.
 #[cold]
-pub(super) fn inherit(from: EntryRef<'_, Object>, to: &mut Entry<Object>, kept: RetainedMarks) {
+pub(super) fn inherit(from: EntryRef<'_, Object>, to: &mut Entry<Object>, kept: KeptMarks) {
     let mut words: SmallVec<[u32; 8]> = from.words().collect();
-    if kept == RetainedMarks::Window {
+    if kept == KeptMarks::Window {
         words.truncate(1);
         if words[..] == [0] {
             words.clear();

@@ -15,14 +15,14 @@ use super::restored_access::Access;
 use super::undo::log::Sharing;
 use super::value::object::{detached, entry_bytes, note_entry_bytes, under_way};
 use super::value::{
-    BLOCK_BYTES_MIN, DataType, EMBSTR_BYTES_MAX, Object, Text, TypeEncoding, is_inline_text,
+    BLOCK_BYTES_MIN, DataType, EMBSTR_BYTES_MAX, Object, ObjectKind, Text, is_inline_text,
     overwrite_text, raw_entry, string_entry, unshare_text, writable_text,
 };
 use super::{Engine, Key, Now};
 use basalt_core::structures::block::{Content, SharedBlock};
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
-use basalt_core::structures::table::TablePosition;
-use marks::{RetainedMarks, inherit, without_tags};
+use basalt_core::structures::table::EntrySlot;
+use marks::{KeptMarks, inherit, without_tags};
 
 /// Error: the key holds another type than the command works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl<'e> Keyspace<'e> {
         self.engine
     }
 
-    fn find(&mut self, key: &Key<'_>) -> Option<TablePosition> {
+    fn find(&mut self, key: &Key<'_>) -> Option<EntrySlot> {
         let db = self.engine.dbs[self.db].as_deref_mut()?;
         let mut found = db.table.find_mut(key.hash, key.bytes)?;
         let place = found.place();
@@ -119,14 +119,14 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Finds a key whether or not it has expired, for DEBUG; nothing is deleted or counted.
-    pub fn find_as_it_lies(&self, key: &Key<'_>) -> Option<TablePosition> {
+    pub fn find_as_it_lies(&self, key: &Key<'_>) -> Option<EntrySlot> {
         self.engine.dbs[self.db].as_deref()?.find(key)
     }
 
     /// Completes [`Keyspace::find`] for a key with a stale window or tags.
     #[cold]
     #[inline(never)]
-    fn find_marked(&mut self, key: &Key<'_>, place: TablePosition) -> Option<TablePosition> {
+    fn find_marked(&mut self, key: &Key<'_>, place: EntrySlot) -> Option<EntrySlot> {
         if self.is_invalidated(place) {
             return self.drop_invalidated(place);
         }
@@ -145,7 +145,7 @@ impl<'e> Keyspace<'e> {
     /// Deletes a key with an invalidated tag, and returns None. On a replica, a command that only reads leaves the
     /// deletion to the background.
     #[cold]
-    fn drop_invalidated(&mut self, place: TablePosition) -> Option<TablePosition> {
+    fn drop_invalidated(&mut self, place: EntrySlot) -> Option<EntrySlot> {
         let engine = &*self.engine;
         if !(engine.rest.holds(self.now.unix_ms) && engine.effects.only_reads()) {
             self.engine.delete_invalidated(self.db, place);
@@ -156,7 +156,7 @@ impl<'e> Keyspace<'e> {
     /// Deletes the expired part of the entry at `place`, or a bounded number of its expired elements. Returns the
     /// place if anything unexpired is left. While expiry is suspended, a command that only reads deletes nothing.
     #[cold]
-    fn expire(&mut self, place: TablePosition) -> Option<TablePosition> {
+    fn expire(&mut self, place: EntrySlot) -> Option<EntrySlot> {
         let now_ms = self.now.unix_ms;
         let engine = &*self.engine;
         let (rest, effects) = (&engine.rest, &engine.effects);
@@ -179,7 +179,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Looks up a key for a command that reads the key; counts a hit or a miss.
-    pub fn find_read(&mut self, key: &Key<'_>) -> Option<TablePosition> {
+    pub fn find_read(&mut self, key: &Key<'_>) -> Option<EntrySlot> {
         let place = self.find_unnoticed(key);
         if place.is_none() {
             let db = self.db;
@@ -189,7 +189,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Looks up a key and counts a hit or a miss; a miss raises no event (OBJECT).
-    pub fn find_unnoticed(&mut self, key: &Key<'_>) -> Option<TablePosition> {
+    pub fn find_unnoticed(&mut self, key: &Key<'_>) -> Option<EntrySlot> {
         let place = self.find(key);
         self.engine.note_look_ups(self.db);
         let published = &self.engine.published;
@@ -207,7 +207,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Looks up a key for a command that may change the key.
-    pub fn find_write(&mut self, key: &Key<'_>) -> Option<TablePosition> {
+    pub fn find_write(&mut self, key: &Key<'_>) -> Option<EntrySlot> {
         let place = self.find(key);
         if let Some(place) = place
             && self.engine.published.follows(key.hash)
@@ -220,7 +220,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Returns the entry at `place`.
-    pub fn entry(&self, place: TablePosition) -> EntryRef<'_, Object> {
+    pub fn entry(&self, place: EntrySlot) -> EntryRef<'_, Object> {
         self.engine.dbs[self.db]
             .as_deref()
             .expect("a place implies a database")
@@ -228,24 +228,24 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Returns the bytes of the entry at `place`, with its share of the table.
-    pub fn memory_bytes(&self, place: TablePosition) -> usize {
+    pub fn memory_bytes(&self, place: EntrySlot) -> usize {
         const TABLE_BYTES_PER_KEY: usize = 12;
         entry_bytes(self.entry(place)) + TABLE_BYTES_PER_KEY
     }
 
     /// Returns type and encoding of the entry at `place`.
-    pub fn kind(&self, place: TablePosition) -> TypeEncoding {
-        TypeEncoding(self.entry(place).kind())
+    pub fn kind(&self, place: EntrySlot) -> ObjectKind {
+        ObjectKind(self.entry(place).kind())
     }
 
     /// Returns the string at `place`.
-    pub fn text(&self, place: TablePosition) -> Result<Text<'_>, WrongType> {
+    pub fn text(&self, place: EntrySlot) -> Result<Text<'_>, WrongType> {
         Text::of(self.entry(place)).ok_or(WrongType)
     }
 
     /// Returns the length in bytes of a string that was looked up; 0 if the key does not exist.
     #[inline]
-    pub fn text_len(&self, found: Option<TablePosition>) -> Result<usize, WrongType> {
+    pub fn text_len(&self, found: Option<EntrySlot>) -> Result<usize, WrongType> {
         match found {
             Some(place) => Ok(self.text(place)?.len()),
             None => Ok(0),
@@ -261,7 +261,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Looks up a string that is about to change; None if the key does not exist.
-    pub fn find_text(&mut self, key: &Key<'_>) -> Result<Option<TablePosition>, WrongType> {
+    pub fn find_text(&mut self, key: &Key<'_>) -> Result<Option<EntrySlot>, WrongType> {
         self.find_typed(key, DataType::String)
     }
 
@@ -270,7 +270,7 @@ impl<'e> Keyspace<'e> {
         &mut self,
         key: &Key<'_>,
         data_type: DataType,
-    ) -> Result<Option<TablePosition>, WrongType> {
+    ) -> Result<Option<EntrySlot>, WrongType> {
         let found = self.find_read(key);
         self.check_type(found, data_type)
     }
@@ -280,16 +280,16 @@ impl<'e> Keyspace<'e> {
         &mut self,
         key: &Key<'_>,
         data_type: DataType,
-    ) -> Result<Option<TablePosition>, WrongType> {
+    ) -> Result<Option<EntrySlot>, WrongType> {
         let found = self.find_write(key);
         self.check_type(found, data_type)
     }
 
     fn check_type(
         &self,
-        found: Option<TablePosition>,
+        found: Option<EntrySlot>,
         data_type: DataType,
-    ) -> Result<Option<TablePosition>, WrongType> {
+    ) -> Result<Option<EntrySlot>, WrongType> {
         match found {
             Some(place) if self.kind(place).data_type() != data_type => Err(WrongType),
             found => Ok(found),
@@ -301,11 +301,7 @@ impl<'e> Keyspace<'e> {
     /// or the shard would be charged for it forever.
     ///
     /// [`account::apart`]: basalt_core::alloc::account::apart
-    pub fn edit<R>(
-        &mut self,
-        place: TablePosition,
-        change: impl FnOnce(&mut Entry<Object>) -> R,
-    ) -> R {
+    pub fn edit<R>(&mut self, place: EntrySlot, change: impl FnOnce(&mut Entry<Object>) -> R) -> R {
         self.engine
             .db_mut(self.db)
             .expect("a place implies a database")
@@ -313,7 +309,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Stores a new entry under a key that a lookup has just not found.
-    pub fn create(&mut self, key: &Key<'_>, make: impl FnOnce() -> Entry<Object>) -> TablePosition {
+    pub fn create(&mut self, key: &Key<'_>, make: impl FnOnce() -> Entry<Object>) -> EntrySlot {
         let db = self.engine.db_or_create(self.db, self.now);
         let place = db.charged(|db| {
             let reading = basalt_core::alloc::account::charged_bytes();
@@ -351,7 +347,7 @@ impl<'e> Keyspace<'e> {
     pub fn put_text<'v>(
         &mut self,
         key: &Key<'_>,
-        found: Option<TablePosition>,
+        found: Option<EntrySlot>,
         value: impl Into<Content<'v>>,
         deadline: Deadline,
     ) {
@@ -396,7 +392,7 @@ impl<'e> Keyspace<'e> {
     fn put_block(
         &mut self,
         key: &Key<'_>,
-        found: Option<TablePosition>,
+        found: Option<EntrySlot>,
         value: &SharedBlock,
         deadline: Deadline,
     ) {
@@ -406,12 +402,12 @@ impl<'e> Keyspace<'e> {
             (Deadline::Keep, Some(place)) => self.entry(place).deadline(),
         };
         let entry = detached(|| {
-            let mut entry = Entry::block(TypeEncoding::RAW.0, key.bytes, value.clone(), kept);
+            let mut entry = Entry::block(ObjectKind::RAW.0, key.bytes, value.clone(), kept);
             if deadline == Deadline::Keep
                 && let Some(place) = found
                 && self.entry(place).has_words()
             {
-                inherit(self.entry(place), &mut entry, RetainedMarks::Window);
+                inherit(self.entry(place), &mut entry, KeptMarks::Window);
             }
             entry
         });
@@ -420,26 +416,26 @@ impl<'e> Keyspace<'e> {
 
     /// Stores an integer under a key that holds a string or nothing; the deadline stays.
     #[inline]
-    pub fn put_integer(&mut self, key: &Key<'_>, found: Option<TablePosition>, value: i64) {
+    pub fn put_integer(&mut self, key: &Key<'_>, found: Option<EntrySlot>, value: i64) {
         match found {
             Some(place) => self.edit(place, |entry| {
-                entry.set_kind(TypeEncoding::INT.0);
+                entry.set_kind(ObjectKind::INT.0);
                 entry.set_integer(value);
             }),
             None => self.put_with(key, None, Deadline::Clear, |deadline| {
-                Entry::integer(TypeEncoding::INT.0, key.bytes, value, deadline)
+                Entry::integer(ObjectKind::INT.0, key.bytes, value, deadline)
             }),
         }
     }
 
     /// Stores a short string that reports `embstr` or `raw` even if it is an integer; the deadline stays.
-    pub fn put_bytes(&mut self, key: &Key<'_>, found: Option<TablePosition>, value: &[u8]) {
+    pub fn put_bytes(&mut self, key: &Key<'_>, found: Option<EntrySlot>, value: &[u8]) {
         let kind = if value.len() <= EMBSTR_BYTES_MAX {
-            TypeEncoding::EMBSTR
+            ObjectKind::EMBSTR
         } else {
-            TypeEncoding::RAW
+            ObjectKind::RAW
         };
-        self.put_keeping(key, found, Deadline::Keep, RetainedMarks::All, |deadline| {
+        self.put_keeping(key, found, Deadline::Keep, KeptMarks::All, |deadline| {
             Entry::bytes(kind.0, key.bytes, value, deadline)
         });
     }
@@ -449,18 +445,14 @@ impl<'e> Keyspace<'e> {
     pub fn edit_text<R>(
         &mut self,
         key: &Key<'_>,
-        found: Option<TablePosition>,
+        found: Option<EntrySlot>,
         len_min: usize,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
         let db = self.engine.db_or_create(self.db, self.now);
+        let empty = || Entry::bytes(ObjectKind::RAW.0, key.bytes, b"", None);
         let (result, shared) = db.charged(|db| {
-            let place = found.unwrap_or_else(|| {
-                db.insert(
-                    key.hash,
-                    Entry::bytes(TypeEncoding::RAW.0, key.bytes, b"", None),
-                )
-            });
+            let place = found.unwrap_or_else(|| db.insert(key.hash, empty()));
             // The undo image may share the value's block, which the next lines unshare.
             db.save(place, Sharing::Allowed);
             let len_before = db.text_len(place);
@@ -494,7 +486,7 @@ impl<'e> Keyspace<'e> {
     pub fn put_raw(
         &mut self,
         key: &Key<'_>,
-        found: Option<TablePosition>,
+        found: Option<EntrySlot>,
         value: &[u8],
         deadline: Deadline,
     ) {
@@ -504,7 +496,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Stores an entry made elsewhere (RENAME, COPY, MOVE, RESTORE) that already has its key and deadline.
-    pub fn put_entry(&mut self, key: &Key<'_>, found: Option<TablePosition>, entry: Entry<Object>) {
+    pub fn put_entry(&mut self, key: &Key<'_>, found: Option<EntrySlot>, entry: Entry<Object>) {
         let deadline = entry
             .view()
             .deadline()
@@ -516,20 +508,20 @@ impl<'e> Keyspace<'e> {
     fn put_with(
         &mut self,
         key: &Key<'_>,
-        found: Option<TablePosition>,
+        found: Option<EntrySlot>,
         deadline: Deadline,
         make: impl FnOnce(Option<u64>) -> Entry<Object>,
     ) {
-        self.put_keeping(key, found, deadline, RetainedMarks::Window, make);
+        self.put_keeping(key, found, deadline, KeptMarks::Window, make);
     }
 
     /// Stores an entry under a key. `marks` tells which marks the key keeps if its deadline is kept.
     fn put_keeping(
         &mut self,
         key: &Key<'_>,
-        found: Option<TablePosition>,
+        found: Option<EntrySlot>,
         deadline: Deadline,
-        marks: RetainedMarks,
+        marks: KeptMarks,
         make: impl FnOnce(Option<u64>) -> Entry<Object>,
     ) {
         let db = self.engine.db_or_create(self.db, self.now);
@@ -573,7 +565,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Sets or removes the deadline of a key.
-    pub fn set_deadline(&mut self, key: &Key<'_>, place: TablePosition, deadline: Option<u64>) {
+    pub fn set_deadline(&mut self, key: &Key<'_>, place: EntrySlot, deadline: Option<u64>) {
         let db = self
             .engine
             .db_mut(self.db)
@@ -583,7 +575,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Deletes the entry at a place; no event is recorded.
-    pub fn delete(&mut self, place: TablePosition) {
+    pub fn delete(&mut self, place: EntrySlot) {
         self.engine.leaves(self.db, place);
         let db = self
             .engine
@@ -596,7 +588,7 @@ impl<'e> Keyspace<'e> {
     /// Removes and returns the entry at `place`, to be stored elsewhere; the entry's memory is no longer charged
     /// here, and [`Keyspace::adopt`] charges it to the shard that gets it. Its tags stay with the database: see
     /// [`Keyspace::tags`].
-    pub fn take(&mut self, place: TablePosition) -> Entry<Object> {
+    pub fn take(&mut self, place: EntrySlot) -> Entry<Object> {
         self.engine.leaves(self.db, place);
         let db = self
             .engine
@@ -619,7 +611,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Returns a copy of the entry at `place`, with key and deadline, for [`Keyspace::adopt`]; charged to no shard yet.
-    pub fn duplicate(&self, place: TablePosition) -> Entry<Object> {
+    pub fn duplicate(&self, place: EntrySlot) -> Entry<Object> {
         let entry = self.entry(place);
         let (kind, key, deadline) = (entry.kind(), entry.key(), entry.deadline());
         let mut copy = match entry.value() {
@@ -630,13 +622,13 @@ impl<'e> Keyspace<'e> {
             Value::Object(object) => Entry::object(kind, key, object.duplicate(), deadline),
         };
         if entry.has_words() {
-            inherit(entry, &mut copy, RetainedMarks::Window);
+            inherit(entry, &mut copy, KeptMarks::Window);
         }
         copy
     }
 
     /// Returns how often the entry at `place` was used since eviction last aged it: 0 to 3.
-    pub fn uses(&self, place: TablePosition) -> u8 {
+    pub fn uses(&self, place: EntrySlot) -> u8 {
         let db = self.engine.db(self.db).expect("a place implies a database");
         db.table().bits(place) & USE_BITS
     }
@@ -669,7 +661,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Returns the access data stored by [`Keyspace::restore_access`], if the key has not been used since.
-    pub fn restored_access(&self, key: &Key<'_>, place: TablePosition) -> Option<Access> {
+    pub fn restored_access(&self, key: &Key<'_>, place: EntrySlot) -> Option<Access> {
         let db = self.engine.db(self.db)?;
         db.restored_access
             .of(key.hash, db.table.bits(place) & USE_BITS)
@@ -677,7 +669,7 @@ impl<'e> Keyspace<'e> {
 
     /// Stores an entry from [`Keyspace::take`] or [`Keyspace::duplicate`], perhaps under another key or in another
     /// shard. Eviction treats the key as new, also where it replaces another.
-    pub fn adopt(&mut self, key: &Key<'_>, found: Option<TablePosition>, entry: Entry<Object>) {
+    pub fn adopt(&mut self, key: &Key<'_>, found: Option<EntrySlot>, entry: Entry<Object>) {
         self.put_detached(key, found, entry);
         if let (Some(place), Some(db)) = (found, self.engine.db_mut(self.db)) {
             db.charged(|db| db.renew(place, key.hash));
@@ -685,7 +677,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Stores an entry that is not charged to any shard yet.
-    fn put_detached(&mut self, key: &Key<'_>, found: Option<TablePosition>, entry: Entry<Object>) {
+    fn put_detached(&mut self, key: &Key<'_>, found: Option<EntrySlot>, entry: Entry<Object>) {
         self.add_used(entry_bytes(entry.view()) as i64);
         let entry = if entry.view().key() == key.bytes {
             entry
@@ -706,13 +698,13 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Deletes a collection that a change has left with expired elements only.
-    pub fn delete_over(&mut self, place: TablePosition) {
+    pub fn delete_over(&mut self, place: EntrySlot) {
         self.engine.log_left_due(self.db, place, self.now);
         self.delete(place);
     }
 
     /// Deletes a collection that the most recently recorded change has emptied, and records that it is gone.
-    pub fn delete_emptied(&mut self, key: &Key<'_>, place: TablePosition) {
+    pub fn delete_emptied(&mut self, key: &Key<'_>, place: EntrySlot) {
         self.delete(place);
         self.followed(key.bytes, Event::DEL);
     }

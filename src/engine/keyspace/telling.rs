@@ -4,7 +4,7 @@ use super::Keyspace;
 use crate::Key;
 use crate::effect::Event;
 use crate::value::DataType;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 
 impl Keyspace<'_> {
     /// Records that fields of a hash changed.
@@ -30,7 +30,7 @@ impl Keyspace<'_> {
     /// Records that the value of an existing key is about to be replaced as a whole by one of this type; the
     /// replacement is recorded next.
     #[inline]
-    pub fn overwrites(&mut self, key: &Key<'_>, found: Option<TablePosition>, data_type: DataType) {
+    pub fn overwrites(&mut self, key: &Key<'_>, found: Option<EntrySlot>, data_type: DataType) {
         if let Some(place) = found
             && self.engine.effects.interest().wants_replacements()
         {
@@ -41,7 +41,7 @@ impl Keyspace<'_> {
     /// Notifies interested clients that a key's value, if any, is deleted and replaced: the key counts as new, as
     /// if it had not existed before.
     #[inline]
-    pub fn replaces(&mut self, key: &Key<'_>, found: Option<TablePosition>, data_type: DataType) {
+    pub fn replaces(&mut self, key: &Key<'_>, found: Option<EntrySlot>, data_type: DataType) {
         if found.is_some() {
             self.engine.effects.noticed(self.db, key.bytes, Event::NEW);
         }
@@ -50,7 +50,7 @@ impl Keyspace<'_> {
 
     #[cold]
     #[inline(never)]
-    fn note_overwritten(&mut self, key: &Key<'_>, place: TablePosition, data_type: DataType) {
+    fn note_overwritten(&mut self, key: &Key<'_>, place: EntrySlot, data_type: DataType) {
         let before = self.kind(place).data_type();
         let effects = &mut self.engine.effects;
         effects.noticed(self.db, key.bytes, Event::OVERWRITTEN);

@@ -6,7 +6,7 @@ use crate::db::Db;
 use crate::value::Object;
 use basalt_core::base::hash;
 use basalt_core::structures::entry::EntryRef;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 
 impl Keyspace<'_> {
     /// Visits a bounded number of entries, starting at a cursor; expired entries are left out. Returns the next
@@ -123,7 +123,7 @@ impl Keyspace<'_> {
     }
 
     /// Deletes an expired or invalidated entry.
-    fn take_gone(&mut self, place: TablePosition) {
+    fn take_gone(&mut self, place: EntrySlot) {
         let _ = match self.is_invalidated(place) {
             true => self.drop_invalidated(place),
             false => self.expire(place),

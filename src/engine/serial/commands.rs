@@ -27,7 +27,7 @@ use crate::value::stream::id::StreamId;
 use crate::value::stream::piece::{ConsumerHead, StreamPiece};
 use crate::value::stream::{StreamValue, stream_of};
 use crate::value::{
-    CollectionBody, CollectionPiece, DataType, ElementRef, Object, Text, TypeEncoding,
+    CollectionBody, CollectionPiece, DataType, ElementRef, Object, ObjectKind, Text,
 };
 use basalt_core::base::number::F64Buffer;
 use basalt_core::structures::entry::{EntryRef, Value};
@@ -86,7 +86,7 @@ pub fn select_db(out: &mut Vec<u8>, db: usize) {
 /// Appends the commands that recreate an entry in its state at a time: expired elements are left out.
 pub fn entry(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
     let key = entry.key();
-    match TypeEncoding(entry.kind()).data_type() {
+    match ObjectKind(entry.kind()).data_type() {
         DataType::String => {
             head(out, 3, b"SET", key);
             match Text::of(entry) {

@@ -26,7 +26,7 @@ use super::{Form, Malformed, SEARCHED_MAX, V12, types, valkey};
 use crate::value::hash::{
     FieldDeadline, HASHTABLE, HashMut, HashRef, HashRules, HashTable, LISTPACK, LISTPACKEX,
 };
-use crate::value::{Collection, Object, TypeEncoding};
+use crate::value::{Collection, Object, ObjectKind};
 use basalt_core::structures::entry::{DEADLINE_MAX, Entry, EntryRef, Value};
 use basalt_core::structures::item::Item;
 use basalt_core::structures::listpack::{self, Element, Listpack, ListpackMut};
@@ -35,7 +35,7 @@ use basalt_core::structures::zipmap::Zipmap;
 /// Writes a hash after its type byte, without expired fields.
 pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
     if let Value::Bytes(pairs) = entry.value()
-        && TypeEncoding(entry.kind()) == LISTPACK
+        && ObjectKind(entry.kind()) == LISTPACK
     {
         writer.kind(types::HASH_LISTPACK);
         return writer.string(pairs);
@@ -247,7 +247,7 @@ pub(super) fn read_template(
 
 /// Reads a listpack of groups of `N` elements: field, value, and optionally deadline.
 fn read_pack<const N: usize>(
-    kind: TypeEncoding,
+    kind: ObjectKind,
     key: &[u8],
     reader: &mut Reader<'_>,
     rules: &HashRules,

@@ -33,7 +33,7 @@ mod valkey;
 pub mod writer;
 
 use super::value::{self, object::note_entry_bytes};
-use super::value::{DataType, Object, Text, TypeEncoding, string_entry};
+use super::value::{DataType, Object, ObjectKind, Text, string_entry};
 use basalt_core::alloc::account;
 use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::quicklist;
@@ -229,7 +229,7 @@ const SEARCHED_MAX: usize = 4096;
 
 /// Writes an entry's value after its type byte, in its state at a time: expired elements are left out.
 pub fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
-    match TypeEncoding(entry.kind()).data_type() {
+    match ObjectKind(entry.kind()).data_type() {
         DataType::String => {
             writer.kind(types::STRING);
             match Text::of(entry) {

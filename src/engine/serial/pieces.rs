@@ -2,7 +2,7 @@
 
 use super::writer::Writer;
 use super::{self as serial, V12, lapsing, nodes, pages, stream, types, valkey};
-use crate::value::{Collection, CollectionBody, CollectionPiece, ElementRef, Object, TypeEncoding};
+use crate::value::{Collection, CollectionBody, CollectionPiece, ElementRef, Object, ObjectKind};
 use basalt_core::structures::entry::{EntryRef, Value};
 
 /// The description of a collection, and the form of its elements.
@@ -123,7 +123,7 @@ impl CollectionShape {
             }
             CollectionForm::Stream(has) => stream::kind(has, writer),
             CollectionForm::Sketch => {
-                let data_type = TypeEncoding(entry.kind()).data_type();
+                let data_type = ObjectKind(entry.kind()).data_type();
                 pages::begin(data_type, &head(entry), writer);
                 return shape;
             }

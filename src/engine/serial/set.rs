@@ -17,13 +17,13 @@ use crate::value::deadlines::ELEMENT_DEADLINE_MAX;
 use crate::value::set::{
     SetLimits, SetRef, add, empty_intset, empty_table, expect_members, reserve, set_deadline,
 };
-use crate::value::{DataType, Object, TypeEncoding, ValueEncoding};
+use crate::value::{DataType, Object, ObjectKind, ValueEncoding};
 use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::intset::Intset;
 use basalt_core::structures::listpack::{Element, Listpack};
 
-const INTSET: TypeEncoding = TypeEncoding::new(DataType::Set, ValueEncoding::Intset);
-const LISTPACK: TypeEncoding = TypeEncoding::new(DataType::Set, ValueEncoding::Listpack);
+const INTSET: ObjectKind = ObjectKind::new(DataType::Set, ValueEncoding::Intset);
+const LISTPACK: ObjectKind = ObjectKind::new(DataType::Set, ValueEncoding::Listpack);
 
 /// Returns a set at a time; including its expired members if all have expired, because the set exists until it is
 /// deleted.

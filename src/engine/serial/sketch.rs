@@ -7,7 +7,7 @@ use super::pages::{self, END, STRING, number_of};
 use super::reader::Reader;
 use super::writer::Writer;
 use crate::value::sketch::{SketchType, entry_of, view};
-use crate::value::{DataType, Object, TypeEncoding};
+use crate::value::{DataType, Object, ObjectKind};
 use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::sketch::bloom::Bloom;
 use basalt_core::structures::sketch::count_min::CountMin;
@@ -27,7 +27,7 @@ const SKETCHES: [DataType; 5] = [
 /// Writes a sketch after its type byte.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     let (head, data) = parts(entry);
-    pages::begin(TypeEncoding(entry.kind()).data_type(), &head, writer);
+    pages::begin(ObjectKind(entry.kind()).data_type(), &head, writer);
     data.chunks(CHUNK_BYTES_MAX)
         .for_each(|piece| pages::page(piece, writer));
     pages::end(writer);
@@ -39,7 +39,7 @@ pub fn parts(entry: EntryRef<'_, Object>) -> (Vec<u8>, Vec<u8>) {
         let sketch = view::<S>(entry);
         (sketch.head(), sketch.data())
     }
-    match TypeEncoding(entry.kind()).data_type() {
+    match ObjectKind(entry.kind()).data_type() {
         DataType::Bloom => both::<Bloom>(entry),
         DataType::Cuckoo => both::<Cuckoo>(entry),
         DataType::CountMin => both::<CountMin>(entry),

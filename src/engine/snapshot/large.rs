@@ -5,12 +5,13 @@
 //! collection: under another key, into another database or shard, or aside, if the collection was deleted or
 //! replaced.
 //!
-//! Lists, streams and sketches have an order and keep their state at the cut themselves ([`CollectionBody::begin_cut`]).
-//! Elements of sets, sorted sets and hashes are saved in the order of their hashes: such a collection records an undo
-//! journal of every edit while it is being saved ([`CollectionBody::keep_changes`]), so that each edit reports which elements
-//! it touched and their previous state. Elements that lie before the walk's position have been saved, and nothing is
-//! kept of them; the first change of an element after the position keeps its previous state, which the walk saves
-//! when it reaches the element. So a write costs as much as its elements, and memory grows with what was changed.
+//! Lists, streams and sketches have an order and keep their state at the cut themselves
+//! ([`CollectionBody::begin_cut`]). Elements of sets, sorted sets and hashes are saved in the order of their hashes:
+//! such a collection records an undo journal of every edit while it is being saved ([`CollectionBody::keep_changes`]),
+//! so that each edit reports which elements it touched and their previous state. Elements that lie before the walk's
+//! position have been saved, and nothing is kept of them; the first change of an element after the position keeps its
+//! previous state, which the walk saves when it reaches the element. So a write costs as much as its elements, and
+//! memory grows with what was changed.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;

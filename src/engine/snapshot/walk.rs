@@ -13,7 +13,7 @@ use crate::value::object::{entry_bytes, under_way};
 use crate::value::{Object, Trash};
 use basalt_core::alloc::account;
 use basalt_core::structures::entry::EntryRef;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 
 impl Db {
     /// Makes the cut: the current contents are to be saved, and passed to this outlet.
@@ -28,7 +28,7 @@ impl Db {
     /// Saves the entry at `place`, which is about to be changed or removed, unless it has been saved already.
     #[cold]
     #[inline(never)]
-    pub(crate) fn save_unsaved(&mut self, place: TablePosition) {
+    pub(crate) fn save_unsaved(&mut self, place: EntrySlot) {
         if self.table.saved(place) {
             return;
         }
@@ -102,7 +102,7 @@ impl Db {
     }
 
     /// Records a new entry: if the save of its collection is in progress, the save continues in this database.
-    pub(crate) fn note_under_way(&mut self, place: TablePosition) {
+    pub(crate) fn note_under_way(&mut self, place: EntrySlot) {
         let entry = self.at(place);
         let Some(large) = under_way(entry) else {
             return;
@@ -124,7 +124,7 @@ impl Db {
 
     /// Continues the walk. Returns true while it is not at its end. `goes_on` is called every few entries.
     fn save_slice(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
-        let mut places = smallvec::SmallVec::<[TablePosition; 4 * STEP_SLOTS]>::new();
+        let mut places = smallvec::SmallVec::<[EntrySlot; 4 * STEP_SLOTS]>::new();
         loop {
             if self.save_larges(goes_on) {
                 return true;

@@ -215,8 +215,8 @@ pub trait CollectionBody {
         let _ = (changes, from, show);
     }
 
-    /// Makes a cut: [`CollectionBody::show_cut`] will return the state at this time, in order and regardless of later changes.
-    /// Returns false if the collection is saved element by element instead.
+    /// Makes a cut: [`CollectionBody::show_cut`] will return the state at this time, in order and regardless of later
+    /// changes. Returns false if the collection is saved element by element instead.
     fn begin_cut(&mut self) -> bool {
         false
     }

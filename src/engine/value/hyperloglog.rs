@@ -5,7 +5,7 @@
 //!
 //! [`Keyspace::edit_text`]: crate::keyspace::Keyspace::edit_text
 
-use super::{Object, TypeEncoding, writable_text};
+use super::{Object, ObjectKind, writable_text};
 use basalt_core::structures::entry::Entry;
 use basalt_core::structures::hyperloglog::{self, Corrupt, Registers};
 use basalt_core::structures::splice::Splice;
@@ -17,7 +17,7 @@ struct TextBuffer<'e> {
 
 impl<'e> TextBuffer<'e> {
     fn of(entry: &'e mut Entry<Object>) -> TextBuffer<'e> {
-        entry.set_kind(TypeEncoding::RAW.0);
+        entry.set_kind(ObjectKind::RAW.0);
         TextBuffer { entry }
     }
 

@@ -86,20 +86,20 @@ impl ValueEncoding {
 
 /// Type and encoding in one byte, as stored in an entry's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TypeEncoding(pub u8);
+pub struct ObjectKind(pub u8);
 
-impl TypeEncoding {
+impl ObjectKind {
     /// Combines a type and an encoding.
-    pub const fn new(data_type: DataType, encoding: ValueEncoding) -> TypeEncoding {
-        TypeEncoding(((data_type as u8) << 4) | encoding as u8)
+    pub const fn new(data_type: DataType, encoding: ValueEncoding) -> ObjectKind {
+        ObjectKind(((data_type as u8) << 4) | encoding as u8)
     }
 
     /// A string stored as an integer.
-    pub const INT: TypeEncoding = TypeEncoding::new(DataType::String, ValueEncoding::Int);
+    pub const INT: ObjectKind = ObjectKind::new(DataType::String, ValueEncoding::Int);
     /// A short string that was never edited.
-    pub const EMBSTR: TypeEncoding = TypeEncoding::new(DataType::String, ValueEncoding::Embstr);
+    pub const EMBSTR: ObjectKind = ObjectKind::new(DataType::String, ValueEncoding::Embstr);
     /// Any other string.
-    pub const RAW: TypeEncoding = TypeEncoding::new(DataType::String, ValueEncoding::Raw);
+    pub const RAW: ObjectKind = ObjectKind::new(DataType::String, ValueEncoding::Raw);
 
     /// Returns the type.
     pub fn data_type(self) -> DataType {

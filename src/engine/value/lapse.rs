@@ -1,6 +1,6 @@
 //! Partial expiry of an entry: the elements of collections that have deadlines of their own.
 
-use super::kind::TypeEncoding;
+use super::kind::ObjectKind;
 use super::object::Object;
 use super::{hash, set};
 use basalt_core::structures::entry::{Entry, EntryRef};
@@ -10,7 +10,7 @@ use basalt_core::structures::listpack::Element;
 /// next to no cost.
 #[inline(always)]
 pub fn next_element_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
-    match TypeEncoding(entry.kind()) {
+    match ObjectKind(entry.kind()) {
         hash::LISTPACKEX | hash::HASHTABLE => hash::next_field_deadline(entry),
         set::HASHTABLE => set::next_member_deadline(entry),
         _ => None,
@@ -19,7 +19,7 @@ pub fn next_element_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
 
 /// Returns the number of expired elements if the entry is a collection without any unexpired element, otherwise None.
 pub fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Option<usize> {
-    match TypeEncoding(entry.kind()) {
+    match ObjectKind(entry.kind()) {
         set::HASHTABLE => set::is_empty_or_over(entry, now_ms),
         _ => hash::is_empty_or_over(entry, now_ms),
     }
@@ -40,7 +40,7 @@ pub fn expire_some(
     budget: usize,
     deleted: impl FnMut(Element<'_>, u64),
 ) -> usize {
-    match TypeEncoding(entry.view().kind()) {
+    match ObjectKind(entry.view().kind()) {
         set::HASHTABLE => set::expire_some(entry, now_ms, budget, deleted),
         _ => hash::expire_some(entry, now_ms, budget, deleted),
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::body::{CollectionBody, CollectionCursor, CollectionPiece, Journal, ShowPiece};
 use super::object::{Collection, Object};
-use super::{DataType, TypeEncoding, ValueEncoding};
+use super::{DataType, ObjectKind, ValueEncoding};
 use basalt_core::alloc::slabs::Mover;
 use basalt_core::base::number::parse_i64;
 use basalt_core::structures::block::Content;
@@ -19,9 +19,9 @@ use basalt_core::structures::listpack::{self, Element, Listpack, ListpackMut};
 use basalt_core::structures::quicklist::{End, Quicklist, QuicklistLimits};
 
 /// A list inside its entry.
-pub const LISTPACK: TypeEncoding = TypeEncoding::new(DataType::List, ValueEncoding::Listpack);
+pub const LISTPACK: ObjectKind = ObjectKind::new(DataType::List, ValueEncoding::Listpack);
 /// A list of many nodes.
-pub const QUICKLIST: TypeEncoding = TypeEncoding::new(DataType::List, ValueEncoding::Quicklist);
+pub const QUICKLIST: ObjectKind = ObjectKind::new(DataType::List, ValueEncoding::Quicklist);
 
 /// Elements of at least this many bytes have a node for themselves, in lists that are created from now on; set only
 /// by DEBUG.

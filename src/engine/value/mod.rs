@@ -19,6 +19,6 @@ pub use body::{
     CollectionBody, CollectionCursor, CollectionPiece, ElementRef, Journal, Part, ShowBefore,
     ShowPiece,
 };
-pub use kind::{DataType, TYPES, TypeEncoding, ValueEncoding};
+pub use kind::{DataType, ObjectKind, TYPES, ValueEncoding};
 pub use object::{Collection, Object, Trash};
 pub use text::*;

@@ -3,7 +3,7 @@
 
 use super::body::{CollectionBody, CollectionPiece, ShowPiece};
 use super::object::{Collection, Object};
-use super::{DataType, TypeEncoding, ValueEncoding};
+use super::{DataType, ObjectKind, ValueEncoding};
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 use basalt_core::structures::sketch::SketchCodec;
 use basalt_core::structures::sketch::bloom::Bloom;
@@ -119,7 +119,7 @@ bodies! {
 
 /// Creates an entry with a sketch; to be called where allocations are charged to the shard.
 pub fn entry_of<S: SketchType>(key: &[u8], sketch: S) -> Entry<Object> {
-    let kind = TypeEncoding::new(S::DATA_TYPE, ValueEncoding::Raw);
+    let kind = ObjectKind::new(S::DATA_TYPE, ValueEncoding::Raw);
     Entry::object(kind.0, key, Object::boxed(sketch.wrap()), None)
 }
 

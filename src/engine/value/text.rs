@@ -1,6 +1,6 @@
 //! Strings as handlers read and write them: integers, bytes in the entry, or a shared block.
 
-use super::{DataType, Object, TypeEncoding};
+use super::{DataType, Object, ObjectKind};
 use basalt_core::structures::block::SharedBlock;
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 
@@ -27,7 +27,7 @@ impl<'a> Text<'a> {
     pub fn of(entry: EntryRef<'a, Object>) -> Option<Text<'a>> {
         Some(match entry.value() {
             Value::Integer(number) => Text::Integer(number),
-            Value::Bytes(bytes) if TypeEncoding(entry.kind()).data_type() == DataType::String => {
+            Value::Bytes(bytes) if ObjectKind(entry.kind()).data_type() == DataType::String => {
                 Text::Bytes(bytes)
             }
             Value::Bytes(_) => return None,
@@ -83,10 +83,10 @@ pub fn string_entry(key: &[u8], value: &[u8], deadline: Option<u64>) -> Entry<Ob
     if value.len() <= 20
         && let Some(number) = basalt_core::base::number::parse_i64(value)
     {
-        return Entry::integer(TypeEncoding::INT.0, key, number, deadline);
+        return Entry::integer(ObjectKind::INT.0, key, number, deadline);
     }
     if value.len() <= EMBSTR_BYTES_MAX {
-        Entry::bytes(TypeEncoding::EMBSTR.0, key, value, deadline)
+        Entry::bytes(ObjectKind::EMBSTR.0, key, value, deadline)
     } else {
         raw_entry(key, value, deadline)
     }
@@ -95,9 +95,9 @@ pub fn string_entry(key: &[u8], value: &[u8], deadline: Option<u64>) -> Entry<Ob
 /// Creates a string entry that reports `raw` whatever its length.
 pub fn raw_entry(key: &[u8], value: &[u8], deadline: Option<u64>) -> Entry<Object> {
     if value.len() < BLOCK_BYTES_MIN {
-        Entry::bytes(TypeEncoding::RAW.0, key, value, deadline)
+        Entry::bytes(ObjectKind::RAW.0, key, value, deadline)
     } else {
-        Entry::block(TypeEncoding::RAW.0, key, SharedBlock::new(value), deadline)
+        Entry::block(ObjectKind::RAW.0, key, SharedBlock::new(value), deadline)
     }
 }
 
@@ -105,7 +105,7 @@ pub fn raw_entry(key: &[u8], value: &[u8], deadline: Option<u64>) -> Entry<Objec
 /// place.
 #[inline]
 pub fn is_inline_text(entry: EntryRef<'_, Object>) -> bool {
-    TypeEncoding(entry.kind()).data_type() == DataType::String
+    ObjectKind(entry.kind()).data_type() == DataType::String
         && !entry.has_words()
         && matches!(entry.value(), Value::Integer(_) | Value::Bytes(_))
 }
@@ -116,14 +116,14 @@ pub fn overwrite_text(entry: &mut Entry<Object>, value: &[u8]) {
     if value.len() <= 20
         && let Some(number) = basalt_core::base::number::parse_i64(value)
     {
-        entry.set_kind(TypeEncoding::INT.0);
+        entry.set_kind(ObjectKind::INT.0);
         entry.set_integer(number);
         return;
     }
     let kind = if value.len() <= EMBSTR_BYTES_MAX {
-        TypeEncoding::EMBSTR
+        ObjectKind::EMBSTR
     } else {
-        TypeEncoding::RAW
+        ObjectKind::RAW
     };
     entry.set_kind(kind.0);
     entry.set_bytes(value);
@@ -140,7 +140,7 @@ pub fn unshare_text(entry: &mut Entry<Object>) -> Option<SharedBlock> {
 ///
 /// Growth is amortized: inside the entry by the allocator's size classes, in a block by doubling.
 pub fn writable_text(entry: &mut Entry<Object>, len_min: usize) -> &mut [u8] {
-    entry.set_kind(TypeEncoding::RAW.0);
+    entry.set_kind(ObjectKind::RAW.0);
     if let Value::Integer(number) = entry.view().value() {
         entry.set_bytes(itoa::Buffer::new().format(number).as_bytes());
     }

@@ -95,8 +95,8 @@ impl ReplicationStream {
         *self.source.lock()
     }
 
-    /// Switches to another stream, as the data now correspond to it up to an offset; [`ReplicationStream::append`] continues
-    /// from there.
+    /// Switches to another stream, as the data now correspond to it up to an offset; [`ReplicationStream::append`]
+    /// continues from there.
     pub fn adopt(&self, id: &str, offset: u64) {
         *self.source.lock() = Source::Link;
         let mut history = self.history.lock();

@@ -22,7 +22,7 @@ const TEXT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Settings that a script may change.
 #[derive(Clone, Debug)]
-struct CjsonSettings {
+struct JsonOptions {
     sparse_convert: bool,
     sparse_ratio: i32,
     sparse_safe: i32,
@@ -42,9 +42,9 @@ enum Invalid {
     Null,
 }
 
-impl Default for CjsonSettings {
-    fn default() -> CjsonSettings {
-        CjsonSettings {
+impl Default for JsonOptions {
+    fn default() -> JsonOptions {
+        JsonOptions {
             sparse_convert: false,
             sparse_ratio: 2,
             sparse_safe: 10,
@@ -58,7 +58,7 @@ impl Default for CjsonSettings {
     }
 }
 
-type SharedCjsonSettings = Rc<RefCell<CjsonSettings>>;
+type JsonSettings = Rc<RefCell<JsonOptions>>;
 
 /// Adds the library.
 pub(super) fn install(lua: &Lua, libraries: &Table) -> mlua::Result<()> {
@@ -67,9 +67,9 @@ pub(super) fn install(lua: &Lua, libraries: &Table) -> mlua::Result<()> {
 
 /// Creates a library with its own settings.
 fn library(lua: &Lua) -> mlua::Result<Table> {
-    let settings = SharedCjsonSettings::default();
+    let settings = JsonSettings::default();
     let json = lua.create_table()?;
-    let with = |work: fn(&Lua, &SharedCjsonSettings, MultiValue) -> mlua::Result<MultiValue>| {
+    let with = |work: fn(&Lua, &JsonSettings, MultiValue) -> mlua::Result<MultiValue>| {
         let settings = Rc::clone(&settings);
         lua.create_function(move |lua, arguments: MultiValue| work(lua, &settings, arguments))
     };
@@ -159,11 +159,7 @@ fn one(value: Value) -> MultiValue {
     MultiValue::from_iter([value])
 }
 
-fn set_sparse(
-    lua: &Lua,
-    settings: &SharedCjsonSettings,
-    given: MultiValue,
-) -> mlua::Result<MultiValue> {
+fn set_sparse(lua: &Lua, settings: &JsonSettings, given: MultiValue) -> mlua::Result<MultiValue> {
     const NAME: &str = "encode_sparse_array";
     at_most(lua, &given, 3, NAME)?;
     let convert = choice(lua, &given, 0, NAME, SWITCH)?;
@@ -184,7 +180,7 @@ fn set_sparse(
 
 fn set_encode_depth(
     lua: &Lua,
-    settings: &SharedCjsonSettings,
+    settings: &JsonSettings,
     given: MultiValue,
 ) -> mlua::Result<MultiValue> {
     at_most(lua, &given, 1, "encode_max_depth")?;
@@ -196,7 +192,7 @@ fn set_encode_depth(
 
 fn set_decode_depth(
     lua: &Lua,
-    settings: &SharedCjsonSettings,
+    settings: &JsonSettings,
     given: MultiValue,
 ) -> mlua::Result<MultiValue> {
     at_most(lua, &given, 1, "decode_max_depth")?;
@@ -208,7 +204,7 @@ fn set_decode_depth(
 
 fn set_precision(
     lua: &Lua,
-    settings: &SharedCjsonSettings,
+    settings: &JsonSettings,
     given: MultiValue,
 ) -> mlua::Result<MultiValue> {
     at_most(lua, &given, 1, "encode_number_precision")?;
@@ -220,7 +216,7 @@ fn set_precision(
 
 fn set_keep_buffer(
     lua: &Lua,
-    settings: &SharedCjsonSettings,
+    settings: &JsonSettings,
     given: MultiValue,
 ) -> mlua::Result<MultiValue> {
     at_most(lua, &given, 1, "encode_keep_buffer")?;
@@ -232,7 +228,7 @@ fn set_keep_buffer(
 
 fn set_encode_invalid(
     lua: &Lua,
-    settings: &SharedCjsonSettings,
+    settings: &JsonSettings,
     given: MultiValue,
 ) -> mlua::Result<MultiValue> {
     const NAME: &str = "encode_invalid_numbers";
@@ -251,7 +247,7 @@ fn set_encode_invalid(
 
 fn set_decode_invalid(
     lua: &Lua,
-    settings: &SharedCjsonSettings,
+    settings: &JsonSettings,
     given: MultiValue,
 ) -> mlua::Result<MultiValue> {
     at_most(lua, &given, 1, "decode_invalid_numbers")?;
@@ -265,15 +261,11 @@ fn set_decode_invalid(
 
 struct Encoder<'a> {
     lua: &'a Lua,
-    settings: CjsonSettings,
+    settings: JsonOptions,
     text: Vec<u8>,
 }
 
-fn encode(
-    lua: &Lua,
-    settings: &SharedCjsonSettings,
-    given: MultiValue,
-) -> mlua::Result<MultiValue> {
+fn encode(lua: &Lua, settings: &JsonSettings, given: MultiValue) -> mlua::Result<MultiValue> {
     let Some(value) = given.front().filter(|_| given.len() == 1) else {
         return Err(errors::bad_argument(
             lua,
@@ -524,11 +516,7 @@ struct JsonDecoder<'a> {
     scratch: Vec<u8>,
 }
 
-fn decode(
-    lua: &Lua,
-    settings: &SharedCjsonSettings,
-    given: MultiValue,
-) -> mlua::Result<MultiValue> {
+fn decode(lua: &Lua, settings: &JsonSettings, given: MultiValue) -> mlua::Result<MultiValue> {
     if given.len() != 1 {
         return Err(errors::bad_argument(
             lua,

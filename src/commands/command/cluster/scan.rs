@@ -20,7 +20,7 @@ use super::slots::{KEYS_PER_VISIT, check_enabled};
 use basalt_core::base::hash::{SLOTS, slot};
 use basalt_core::base::{lossless, slot_tags};
 use basalt_engine::Engine;
-use basalt_engine::value::{DataType, TypeEncoding};
+use basalt_engine::value::{DataType, ObjectKind};
 
 /// `CLUSTERSCAN cursor [MATCH match-pattern] [COUNT count] [TYPE type] [SLOT slot]`
 pub(super) static CLUSTERSCAN: Command = Command::new("clusterscan", GROUP, -2)
@@ -189,7 +189,7 @@ fn part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandRe
         .scan_slot(slot, position, budget, |entry| {
             gather.visited += 1;
             let has_type =
-                data_type.is_none_or(|wanted| wanted == TypeEncoding(entry.kind()).data_type());
+                data_type.is_none_or(|wanted| wanted == ObjectKind(entry.kind()).data_type());
             if has_type && options.fits(entry.key()) {
                 gather.push(entry.key());
             }

@@ -25,7 +25,7 @@ use basalt_engine::value::list::ListRef;
 use basalt_engine::value::set::SetRef;
 use basalt_engine::value::sorted_set::SortedSet;
 use basalt_engine::value::stream::{StreamValue, stream_of};
-use basalt_engine::value::{DataType, Object, Text, TypeEncoding};
+use basalt_engine::value::{DataType, Object, ObjectKind, Text};
 
 /// A signature under construction.
 #[derive(Clone, Copy, Default)]
@@ -45,7 +45,7 @@ impl Signature {
     }
 
     fn value(&mut self, entry: EntryRef<'_, Object>) {
-        let data_type = TypeEncoding(entry.kind()).data_type();
+        let data_type = ObjectKind(entry.kind()).data_type();
         self.mix(&type_number(data_type).to_be_bytes());
         match data_type {
             DataType::String => {

@@ -6,7 +6,7 @@ use crate::command::error::CommandError;
 use crate::command::help::reply_help;
 use crate::command::{Args, Out};
 use crate::config::values::MaxmemoryPolicy;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::hot_counts::{NEW_KEY, on_logarithmic_scale};
 use basalt_engine::keyspace::Keyspace;
@@ -108,11 +108,7 @@ fn idle_time(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
 }
 
 /// Returns for how long a key has been idle, as far as that is known: see [`idle_time`].
-pub(in crate::command) fn idle_ms(
-    keyspace: &Keyspace<'_>,
-    key: &Key<'_>,
-    place: TablePosition,
-) -> u64 {
+pub(in crate::command) fn idle_ms(keyspace: &Keyspace<'_>, key: &Key<'_>, place: EntrySlot) -> u64 {
     match keyspace.restored_access(key, place) {
         Some(Access::LastAt(at_ms)) => keyspace.now().unix_ms.saturating_sub(at_ms),
         _ => keyspace.idle_ms_min(),
@@ -169,7 +165,7 @@ fn about(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     out: &mut Out,
-    answer: impl FnOnce(&Keyspace<'_>, TablePosition, &mut Out) -> Result<(), CommandError>,
+    answer: impl FnOnce(&Keyspace<'_>, EntrySlot, &mut Out) -> Result<(), CommandError>,
 ) -> CommandResult {
     let key = args.key(2);
     let mut keyspace = cx.at(&key).untouched();

@@ -12,7 +12,7 @@ use crate::command::declaration::{
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use basalt_engine::effect::Event;
-use basalt_engine::value::TypeEncoding;
+use basalt_engine::value::ObjectKind;
 
 const SAME_OBJECT: &str = "ERR source and destination objects are the same";
 
@@ -87,7 +87,7 @@ fn rename(cx: &mut ShardCx<'_>, args: &Args<'_>) {
     to.replaces(
         &target,
         replaced,
-        TypeEncoding(entry.view().kind()).data_type(),
+        ObjectKind(entry.view().kind()).data_type(),
     );
     to.adopt(&target, replaced, entry);
     to.restore_tags(&target, &tags);
@@ -168,7 +168,7 @@ fn copy(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     to.replaces(
         &target,
         replaced,
-        TypeEncoding(entry.view().kind()).data_type(),
+        ObjectKind(entry.view().kind()).data_type(),
     );
     to.adopt(&target, replaced, entry);
     to.restore_tags(&target, &tags);

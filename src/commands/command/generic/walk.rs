@@ -17,7 +17,7 @@ use crate::command::declaration::{Command, CommandResult, Flags, Group};
 use crate::command::error::CommandError;
 use crate::command::{Args, Out, scan};
 use basalt_core::base::glob::{self, Case};
-use basalt_engine::value::{DataType, TypeEncoding};
+use basalt_engine::value::{DataType, ObjectKind};
 
 /// `KEYS pattern`
 pub(super) static KEYS: Command = Command::new("keys", Group::Generic, 2)
@@ -96,7 +96,7 @@ fn scan_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> Comm
     let next = cx.keyspace(0, db).scan_expiring(position, budget, |entry| {
         gather.visited += 1;
         let has_type =
-            data_type.is_none_or(|wanted| wanted == Some(TypeEncoding(entry.kind()).data_type()));
+            data_type.is_none_or(|wanted| wanted == Some(ObjectKind(entry.kind()).data_type()));
         if has_type && options.fits(entry.key()) {
             gather.push(entry.key());
         }

@@ -10,7 +10,7 @@ use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeySpec};
 use crate::command::element_deadline::{self, Condition, Giver, log_names};
 use crate::command::options::TimeForm;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::DataType;
@@ -78,7 +78,7 @@ impl HexpireCounts {
     pub(super) fn give(
         &mut self,
         keyspace: &mut Keyspace<'_>,
-        place: TablePosition,
+        place: EntrySlot,
         rules: &HashRules,
         name: &[u8],
         at_ms: u64,
@@ -110,7 +110,7 @@ impl HexpireCounts {
         self,
         keyspace: &mut Keyspace<'_>,
         key: &Key<'_>,
-        place: TablePosition,
+        place: EntrySlot,
         names: impl Iterator<Item = &'n [u8]>,
     ) {
         let event = if self.deleted > 0 {
@@ -194,7 +194,7 @@ pub(super) fn log_given(
 /// Removes the deadline of a field that has one.
 pub(super) fn take_deadline(
     keyspace: &mut Keyspace<'_>,
-    place: TablePosition,
+    place: EntrySlot,
     rules: &HashRules,
     name: &[u8],
 ) -> bool {

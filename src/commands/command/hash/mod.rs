@@ -30,7 +30,7 @@ use super::declaration::{Command, KeyFlags, KeySpec};
 use super::element_deadline::CountedNames;
 use crate::config::Config;
 use basalt_core::base::hash::HashSeed;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::Now;
 use basalt_engine::effect::Event;
@@ -115,16 +115,16 @@ fn read<'k>(
 
 /// Returns the hash at a place.
 #[inline]
-fn at<'k>(keyspace: &'k Keyspace<'_>, place: TablePosition) -> Option<HashRef<'k>> {
+fn at<'k>(keyspace: &'k Keyspace<'_>, place: EntrySlot) -> Option<HashRef<'k>> {
     HashRef::of(keyspace.entry(place), keyspace.elements_due_ms())
 }
 
 /// Returns a field of the hash that a lookup found, if both exist, with the hash's place.
 fn field_at<'k>(
     keyspace: &'k Keyspace<'_>,
-    found: Option<TablePosition>,
+    found: Option<EntrySlot>,
     name: &[u8],
-) -> Option<(TablePosition, Field<'k>)> {
+) -> Option<(EntrySlot, Field<'k>)> {
     let place = found?;
     Some((place, at(keyspace, place)?.get(name)?))
 }
@@ -133,7 +133,7 @@ fn field_at<'k>(
 #[inline]
 pub(super) fn edit<R>(
     keyspace: &mut Keyspace<'_>,
-    place: TablePosition,
+    place: EntrySlot,
     rules: &HashRules,
     change: impl FnOnce(&mut HashMut<'_>) -> R,
 ) -> R {
@@ -141,7 +141,7 @@ pub(super) fn edit<R>(
 }
 
 /// Deletes the key of a hash that has lost its last field.
-fn delete_if_empty(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: TablePosition) {
+fn delete_if_empty(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: EntrySlot) {
     if at(keyspace, place).is_none_or(HashRef::is_empty) {
         keyspace.delete_over(place);
         keyspace.wrote(key.bytes, Event::DEL);

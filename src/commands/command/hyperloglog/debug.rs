@@ -7,7 +7,7 @@ use crate::command::error::shown;
 use crate::command::{Args, Out};
 use basalt_core::base::random::Random;
 use basalt_core::structures::hyperloglog::{Encoding, REGISTERS, dense, self_test, sparse};
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::hyperloglog as value;
@@ -68,7 +68,7 @@ fn pfdebug(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 fn to_dense(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,
-    place: TablePosition,
+    place: EntrySlot,
     encoding: Encoding,
 ) -> CommandResult {
     if encoding == Encoding::Dense {

@@ -18,7 +18,7 @@ use basalt_core::structures::hyperloglog::{
     Corrupt, Encoding, Registers, Sketch, add, empty, forget_cached, raise_all, set_cached,
     to_dense,
 };
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::{Deadline, Keyspace};
@@ -59,7 +59,7 @@ fn with_sketch<R>(text: Text<'_>, read: impl FnOnce(Sketch<'_>) -> R) -> Result<
 }
 
 /// Ensures that a string found before may be changed in place.
-fn own(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: TablePosition) -> CommandResult {
+fn own(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: EntrySlot) -> CommandResult {
     if let Text::Block(_) = keyspace.text(place)? {
         keyspace.edit_text(key, Some(place), 0, |_| ());
     }

@@ -6,7 +6,7 @@ use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use basalt_core::structures::quicklist::End;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::DataType;
@@ -15,7 +15,7 @@ use basalt_engine::value::list::{self, ListRef};
 const ONE_THINNED: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::DELETE))];
 
 /// Returns the list at a place that a lookup for lists found.
-pub(super) fn at<'k>(keyspace: &'k Keyspace<'_>, place: TablePosition) -> ListRef<'k> {
+pub(super) fn at<'k>(keyspace: &'k Keyspace<'_>, place: EntrySlot) -> ListRef<'k> {
     ListRef::of(keyspace.entry(place)).expect("looked up as a list")
 }
 

@@ -24,7 +24,7 @@ use super::context::ShardCx;
 use super::declaration::{Command, KeyFlags};
 use super::error::CommandError;
 use basalt_core::structures::quicklist::{End, QuicklistLimits};
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::Keyspace;
@@ -96,13 +96,7 @@ fn popped_event(end: End) -> Event {
 
 /// Records that elements were removed from a list, and deletes the list if none is left.
 #[inline]
-fn took(
-    keyspace: &mut Keyspace<'_>,
-    key: &Key<'_>,
-    place: TablePosition,
-    event: Event,
-    len: usize,
-) {
+fn took(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: EntrySlot, event: Event, len: usize) {
     keyspace.wrote(key.bytes, event);
     if len == 0 {
         keyspace.delete_emptied(key, place);

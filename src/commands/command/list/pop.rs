@@ -11,7 +11,7 @@ use crate::command::{Args, Out};
 use basalt_core::alloc::account;
 use basalt_core::base::number;
 use basalt_core::structures::quicklist::{End, QuicklistLimits};
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::{DataType, list};
@@ -79,7 +79,7 @@ fn pop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, end: End) -> Comman
 fn pop_one(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,
-    place: TablePosition,
+    place: EntrySlot,
     end: End,
     limits: &QuicklistLimits,
     out: &mut Out,
@@ -97,7 +97,7 @@ fn pop_one(
 fn pop_many(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,
-    place: TablePosition,
+    place: EntrySlot,
     end: End,
     count: usize,
     limits: &QuicklistLimits,

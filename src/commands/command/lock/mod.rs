@@ -27,7 +27,7 @@ use super::context::ShardCx;
 use super::declaration::{Command, KeyFlags, KeySpec};
 use super::error::CommandError;
 use super::options::TimeForm;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::effect::Event;
 use basalt_engine::fences::Fence;
@@ -70,7 +70,7 @@ fn deadline_ms(cx: &ShardCx<'_>, args: &Args<'_>) -> Result<u64, CommandError> {
 /// Returns an owner's hold count of the lock at `place`, if it has the lock.
 fn holds(
     keyspace: &Keyspace<'_>,
-    place: TablePosition,
+    place: EntrySlot,
     owner: &[u8],
 ) -> Result<Option<i64>, CommandError> {
     let hash = HashRef::of(keyspace.entry(place), keyspace.elements_due_ms());
@@ -82,7 +82,7 @@ fn holds(
 }
 
 /// Returns the name of the only owner in the hash at `place`, and its hold count.
-fn only_owner(keyspace: &Keyspace<'_>, place: TablePosition) -> Option<(Vec<u8>, i64)> {
+fn only_owner(keyspace: &Keyspace<'_>, place: EntrySlot) -> Option<(Vec<u8>, i64)> {
     let hash = HashRef::of(keyspace.entry(place), keyspace.elements_due_ms())?;
     let mut found = None;
     if hash.len() == 1 {

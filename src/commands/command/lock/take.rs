@@ -7,7 +7,7 @@ use crate::command::error::CommandError;
 use crate::command::hash::{edit, rules};
 use crate::command::options::wait_until_ms;
 use crate::command::{Args, Out};
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::effect::Event;
 use basalt_engine::value::DataType;
@@ -132,7 +132,7 @@ fn take(
 fn take_again(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,
-    (place, before): (TablePosition, i64),
+    (place, before): (EntrySlot, i64),
     request: &LockRequest<'_>,
     out: &mut Out,
 ) -> CommandResult {

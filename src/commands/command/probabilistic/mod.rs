@@ -21,7 +21,7 @@ use super::Args;
 use super::declaration::{Command, KeyFlags, KeySpec};
 use super::error::CommandError;
 use basalt_core::base::number;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::sketch::{SketchType, view, view_mut};
@@ -109,7 +109,7 @@ fn find<S: SketchType>(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,
     missing: &'static str,
-) -> Result<TablePosition, CommandError> {
+) -> Result<EntrySlot, CommandError> {
     let found = keyspace.find_typed(key, S::DATA_TYPE)?;
     found.ok_or_else(|| missing.into())
 }
@@ -128,7 +128,7 @@ fn read<'k, S: SketchType + 'k>(
 /// Changes a sketch in place.
 fn change<S: SketchType, R>(
     keyspace: &mut Keyspace<'_>,
-    place: TablePosition,
+    place: EntrySlot,
     change: impl FnOnce(&mut S) -> R,
 ) -> R {
     keyspace.edit(place, |entry| change(view_mut(entry)))

@@ -22,7 +22,7 @@ use super::element_deadline::log_names;
 use crate::config::Config;
 use basalt_core::base::hash::HashSeed;
 use basalt_core::structures::intset;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::Keyspace;
@@ -85,7 +85,7 @@ pub(in crate::command) fn limits_of(config: &Config, seed: HashSeed, now_ms: u64
 }
 
 /// Returns the set at a place.
-fn at<'k>(keyspace: &'k Keyspace<'_>, place: TablePosition) -> SetRef<'k> {
+fn at<'k>(keyspace: &'k Keyspace<'_>, place: EntrySlot) -> SetRef<'k> {
     SetRef::of(keyspace.entry(place), keyspace.elements_due_ms())
 }
 
@@ -93,7 +93,7 @@ fn at<'k>(keyspace: &'k Keyspace<'_>, place: TablePosition) -> SetRef<'k> {
 /// a new one, but for a replica, whose clock may be behind, it still exists.
 fn lapsed<'a>(
     keyspace: &Keyspace<'_>,
-    place: TablePosition,
+    place: EntrySlot,
     is_logged: bool,
     members: impl Iterator<Item = &'a [u8]>,
 ) -> Vec<&'a [u8]> {
@@ -116,7 +116,7 @@ fn log_lapsed(cx: &mut ShardCx<'_>, args: &Args<'_>, key: &[u8], lapsed: &[&[u8]
 }
 
 /// Records that members were removed from a set, and deletes it if none is left.
-fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: TablePosition, event: Event) {
+fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: EntrySlot, event: Event) {
     let is_empty = at(keyspace, place).is_empty();
     if is_empty {
         keyspace.delete_over(place);

@@ -16,7 +16,7 @@ use basalt_core::structures::listpack::Element;
 use basalt_engine::effect::Event;
 use basalt_engine::value::set::SetRef;
 use basalt_engine::value::sorted_set::{ScoredMembers, SortedSet};
-use basalt_engine::value::{DataType, TypeEncoding};
+use basalt_engine::value::{DataType, ObjectKind};
 
 const SOURCES: &[KeySpec] = &[KeySpec::counted(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
 const STORED: &[KeySpec] = &[
@@ -255,7 +255,7 @@ fn sources<'c>(
     let source = |(number, routed): (usize, &RoutedKey)| {
         let entry = cx.peek(routed, &args.key_of(routed));
         SortedSetOperand {
-            set: entry.and_then(|entry| match TypeEncoding(entry.kind()).data_type() {
+            set: entry.and_then(|entry| match ObjectKind(entry.kind()).data_type() {
                 DataType::SortedSet => Some(Read::Sorted(SortedSet::of(entry))),
                 DataType::Set => Some(Read::Plain(SetRef::of(entry, due_ms))),
                 _ => None,

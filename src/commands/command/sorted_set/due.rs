@@ -8,7 +8,7 @@ use crate::command::error::CommandError;
 use crate::command::options;
 use crate::command::{Args, Out};
 use basalt_core::structures::ordered::Direction;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::DataType;
 use basalt_engine::value::sorted_set::{SortedSet, SortedSetMut};
@@ -69,7 +69,7 @@ fn due_ms(score: f64) -> Option<u64> {
 }
 
 /// Returns how many members of the set at a place are due, at most `most`.
-fn due_count(keyspace: &Keyspace<'_>, place: TablePosition, most: usize) -> usize {
+fn due_count(keyspace: &Keyspace<'_>, place: EntrySlot, most: usize) -> usize {
     let now = keyspace.now();
     let set = SortedSet::of(keyspace.entry(place));
     set.rank_by_score(|score| is_due(score, now)).min(most)
@@ -98,7 +98,7 @@ impl Style {
 fn take(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,
-    (place, count): (TablePosition, usize),
+    (place, count): (EntrySlot, usize),
     style: Style,
     out: &mut Out,
 ) {

@@ -36,7 +36,7 @@ use basalt_core::base::number;
 use basalt_core::structures::block::Content;
 use basalt_core::structures::listpack::Element;
 use basalt_core::structures::ordered::OrderedIndexType;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::{Keyspace, WrongType};
@@ -162,7 +162,7 @@ fn reply_scored(member: Element<'_>, score: f64, with_scores: bool, out: &mut Ou
 }
 
 /// Records that members were removed, and deletes the set if none is left.
-fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: TablePosition, event: Event) {
+fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: EntrySlot, event: Event) {
     let is_empty = SortedSet::of(keyspace.entry(place)).is_empty();
     if is_empty {
         keyspace.delete(place);

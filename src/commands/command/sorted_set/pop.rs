@@ -9,7 +9,7 @@ use crate::command::element::reply_element;
 use crate::command::error::CommandError;
 use crate::command::options;
 use basalt_core::structures::ordered::Direction;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::Keyspace;
@@ -49,7 +49,7 @@ struct Pop {
 
 impl Pop {
     /// Removes members from a set and replies with them.
-    fn run(self, keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: TablePosition, out: &mut Out) {
+    fn run(self, keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: EntrySlot, out: &mut Out) {
         let set = SortedSet::of(keyspace.entry(place));
         let len = set.len();
         let count = self.count.min(len);

@@ -8,7 +8,7 @@ use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
 use basalt_core::structures::ordered::Direction;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::DataType;
@@ -124,7 +124,7 @@ impl<'a> ZrangeRequest<'a> {
     }
 }
 
-fn find(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<Option<TablePosition>, CommandError> {
+fn find(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<Option<EntrySlot>, CommandError> {
     Ok(keyspace.read_typed(key, DataType::SortedSet)?)
 }
 

@@ -7,7 +7,7 @@ use super::{stream_at, strict_id, unnotified};
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::shown;
 use basalt_core::base::number;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::stream::consumer::Pending;
@@ -155,7 +155,7 @@ fn place_with_group(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,
     group: &[u8],
-) -> Result<TablePosition, CommandError> {
+) -> Result<EntrySlot, CommandError> {
     keyspace
         .read_typed(key, DataType::Stream)?
         .filter(|place| stream_at(keyspace, *place).groups.get(group).is_some())

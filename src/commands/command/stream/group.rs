@@ -1,7 +1,7 @@
 //! XGROUP: creates and changes consumer groups.
 
 use super::{
-    Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId, TablePosition,
+    Args, Command, CommandError, CommandResult, DataType, EntrySlot, Out, ShardCx, StreamId,
 };
 use super::{any_id, edit_stream, event, stream_at, strict_id};
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
@@ -79,7 +79,7 @@ fn no_stream() -> CommandError {
 }
 
 /// Returns the stream, which must exist.
-fn find(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<TablePosition, CommandError> {
+fn find(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<EntrySlot, CommandError> {
     keyspace
         .find_typed(key, DataType::Stream)?
         .ok_or_else(no_stream)
@@ -90,7 +90,7 @@ fn find_group(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,
     name: &[u8],
-) -> Result<TablePosition, CommandError> {
+) -> Result<EntrySlot, CommandError> {
     let place = find(keyspace, key)?;
     match stream_at(keyspace, place).groups.get(name) {
         Some(_) => Ok(place),
@@ -109,7 +109,7 @@ pub(super) fn no_group_of(key: &[u8], group: &[u8]) -> CommandError {
 
 fn edit_group<R: Default>(
     keyspace: &mut Keyspace<'_>,
-    place: TablePosition,
+    place: EntrySlot,
     name: &[u8],
     change: impl FnOnce(&mut ConsumerGroup) -> R,
 ) -> R {

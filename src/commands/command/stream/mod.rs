@@ -32,7 +32,7 @@ use super::context::ShardCx;
 use super::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use super::error::{CommandError, shown};
 use super::{Args, Out};
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::DataType;
@@ -124,14 +124,14 @@ fn ids_from(args: &Args<'_>, first: usize) -> Result<Vec<StreamId>, CommandError
 // Streams in the keyspace ------------------------------------------------------------------------------
 
 /// Returns the stream at a place that a lookup for streams found.
-fn stream_at<'k>(keyspace: &'k Keyspace<'_>, place: TablePosition) -> &'k StreamValue {
+fn stream_at<'k>(keyspace: &'k Keyspace<'_>, place: EntrySlot) -> &'k StreamValue {
     stream_of(keyspace.entry(place)).expect("looked up as a stream")
 }
 
 /// Changes the stream at such a place. The result of `change` must own no memory.
 fn edit_stream<R>(
     keyspace: &mut Keyspace<'_>,
-    place: TablePosition,
+    place: EntrySlot,
     change: impl FnOnce(&mut StreamValue) -> R,
 ) -> R {
     keyspace.edit(place, |entry| {

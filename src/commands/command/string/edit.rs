@@ -5,7 +5,7 @@ use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::Deadline;
@@ -91,7 +91,7 @@ fn setrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
 pub(in crate::command) fn weigh_write(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,
-    found: Option<TablePosition>,
+    found: Option<EntrySlot>,
     offset: usize,
     len: usize,
 ) -> CommandResult {

@@ -50,7 +50,7 @@ use basalt_core::base::text::{self, split_arguments};
 use basalt_core::resp::reply::Protocol;
 use basalt_core::resp::request::{Arena, Span};
 use basalt_core::structures::block::{Content, LONG_BYTES_MIN, SharedBlock};
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::effect::Effect;
 use basalt_engine::fences::FenceSource;
 use basalt_engine::keyspace::Keyspace;
@@ -503,7 +503,7 @@ impl Terminal {
     fn look<R>(
         &mut self,
         key: &str,
-        read: impl FnOnce(&Keyspace<'_>, TablePosition) -> R,
+        read: impl FnOnce(&Keyspace<'_>, EntrySlot) -> R,
     ) -> Option<R> {
         let mask = self.engines.len() as u16 - 1;
         let engine = &mut self.engines[usize::from(slot(key.as_bytes()) & mask)];

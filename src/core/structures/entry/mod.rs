@@ -7,9 +7,9 @@
 //!
 //! `klen` and `vlen` are 255 when the length is in a u32 of its own. The deadline exists only if one is set. The
 //! key precedes both, so that a search finds it at a fixed offset. The value is one of four: bytes, whose number is
-//! `vlen`; an integer of 8 bytes; or, aligned to 8, the handle of a [`SharedBlock`] or of a boxed object of the caller's.
-//! The caller defines the meaning of `kind` and of three of the flags, and of the words of 32 bits that an entry
-//! may have: few entries have any, and they are behind all else, so that the others are read as if words did not
+//! `vlen`; an integer of 8 bytes; or, aligned to 8, the handle of a [`SharedBlock`] or of a boxed object of the
+//! caller's. The caller defines the meaning of `kind` and of three of the flags, and of the words of 32 bits that an
+//! entry may have: few entries have any, and they are behind all else, so that the others are read as if words did not
 //! exist.
 //!
 //! Invariants: the allocation has exactly the allocator's size class for the content, so its size is computed,

@@ -19,7 +19,7 @@ use super::record::{OwnedRecord, Scored};
 use super::{Direction, Index, IndexItems, Movers, Ordered, OrderedIndexType, OrderedItem};
 use crate::alloc::slabs::Mover;
 use crate::base::hash::HashSeed;
-use crate::structures::table::{Table, TablePosition};
+use crate::structures::table::{EntrySlot, Table};
 use crate::structures::undo_log::UndoLog;
 
 /// Scored members, see the module.
@@ -98,7 +98,7 @@ impl Ranking {
 
     /// Returns the place of a member, valid until the next insertion or removal.
     #[must_use]
-    pub fn find(&self, hash: u64, member: &[u8]) -> Option<TablePosition> {
+    pub fn find(&self, hash: u64, member: &[u8]) -> Option<EntrySlot> {
         self.members.find(hash, member)
     }
 
@@ -127,7 +127,7 @@ impl Ranking {
 
     /// Returns the score of the member at `place`.
     #[must_use]
-    pub fn score_at(&self, place: TablePosition) -> f64 {
+    pub fn score_at(&self, place: EntrySlot) -> f64 {
         self.members.at(place).score()
     }
 
@@ -144,7 +144,7 @@ impl Ranking {
     }
 
     /// Sets the score of the member at `place`.
-    pub fn set_score(&mut self, place: TablePosition, score: f64) {
+    pub fn set_score(&mut self, place: EntrySlot, score: f64) {
         debug_assert!(!score.is_nan());
         let old = self.members.at(place).scored();
         if let Some(changes) = &mut self.changes {
@@ -155,7 +155,7 @@ impl Ranking {
     }
 
     /// Removes the member at `place`. Returns its score.
-    pub fn remove(&mut self, place: TablePosition) -> f64 {
+    pub fn remove(&mut self, place: EntrySlot) -> f64 {
         let scored = self.members.at(place).scored();
         if let Some(changes) = &mut self.changes {
             keep(changes, self.members.at(place).member(), scored.score);
@@ -167,7 +167,7 @@ impl Ranking {
 
     /// Returns the rank of the member at `place`, counted from 0.
     #[must_use]
-    pub fn rank(&self, place: TablePosition) -> usize {
+    pub fn rank(&self, place: EntrySlot) -> usize {
         let scored = self.members.at(place).scored();
         self.order.rank_by(|other| other.order(&scored).is_lt())
     }

@@ -5,8 +5,8 @@
 //! score f64 | len u32 | member
 //! ```
 //!
-//! The table holds the record as a [`OwnedRecord`], which frees it. The index holds it as a [`Scored`]: the address once
-//! more, with a copy of the score, so that an index seldom has to read records.
+//! The table holds the record as a [`OwnedRecord`], which frees it. The index holds it as a [`Scored`]: the address
+//! once more, with a copy of the score, so that an index seldom has to read records.
 //!
 //! Invariant, on which the safety of [`Scored`] relies and which [`super::ranking`] maintains: no `Scored` is
 //! compared or dereferenced once its record has been freed.

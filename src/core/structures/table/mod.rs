@@ -91,9 +91,9 @@ pub unsafe trait Stored: Sized + Send {
 /// 63 set | 35-62 link of the overflow chain, nearly always 0 | 9-34 index | 3-8 bucket | 0-2 slot
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TablePosition(NonZeroU64);
+pub struct EntrySlot(NonZeroU64);
 
-const _: () = assert!(size_of::<Option<TablePosition>>() == 8);
+const _: () = assert!(size_of::<Option<EntrySlot>>() == 8);
 
 /// A hash table of `T`; see the head of this file.
 pub struct Table<T: Stored> {
@@ -215,11 +215,11 @@ impl<T: Stored> Table<T> {
     /// Returns the place of the entry with this key.
     #[inline]
     #[must_use]
-    pub fn find(&self, hash: u64, key: &[u8]) -> Option<TablePosition> {
+    pub fn find(&self, hash: u64, key: &[u8]) -> Option<EntrySlot> {
         match self.probe(hash, key) {
             Probe::Likely(hit) => {
                 let spot = self.directory.of(hash).spot(&hit);
-                Some(TablePosition::new(self.directory.index(hash), 0, spot))
+                Some(EntrySlot::new(self.directory.index(hash), 0, spot))
             }
             Probe::Absent => None,
             Probe::Unsure => self.find_slowly(hash, key),
@@ -232,7 +232,7 @@ impl<T: Stored> Table<T> {
         let (place, slot) = match self.probe(hash, key) {
             Probe::Likely(hit) => {
                 let spot = self.directory.of(hash).spot(&hit);
-                let place = TablePosition::new(self.directory.index(hash), 0, spot);
+                let place = EntrySlot::new(self.directory.index(hash), 0, spot);
                 // SAFETY: a slot in use of a live segment, and the table is borrowed for writing.
                 (place, unsafe { &mut *hit.slot() })
             }
@@ -256,9 +256,9 @@ impl<T: Stored> Table<T> {
         &self,
         hash: u64,
         accept: impl FnMut(T::Ref<'_>) -> bool,
-    ) -> Option<TablePosition> {
+    ) -> Option<EntrySlot> {
         let (segment, link, hit) = self.search(hash, accept)?;
-        Some(TablePosition::new(
+        Some(EntrySlot::new(
             self.directory.index(hash),
             link,
             segment.spot(&hit),
@@ -292,7 +292,7 @@ impl<T: Stored> Table<T> {
     }
 
     #[inline(never)]
-    fn find_slowly(&self, hash: u64, key: &[u8]) -> Option<TablePosition> {
+    fn find_slowly(&self, hash: u64, key: &[u8]) -> Option<EntrySlot> {
         self.find_by_hash(hash, |view| T::key(view) == key)
     }
 
@@ -376,7 +376,7 @@ impl<T: Stored> Table<T> {
 
     /// Prefetches the first two lines of the entry at `place`.
     #[inline]
-    pub fn prefetch_entry(&self, place: TablePosition) {
+    pub fn prefetch_entry(&self, place: EntrySlot) {
         if let Some(entry) = self.slot(place).entry() {
             prefetch_two_lines(entry);
         }
@@ -387,7 +387,7 @@ impl<T: Stored> Table<T> {
     /// Returns the entry at `place`.
     #[inline]
     #[must_use]
-    pub fn at(&self, place: TablePosition) -> T::Ref<'_> {
+    pub fn at(&self, place: EntrySlot) -> T::Ref<'_> {
         let Some(entry) = self.slot(place).entry() else {
             nothing_there()
         };
@@ -397,7 +397,7 @@ impl<T: Stored> Table<T> {
 
     /// Returns the entry at `place`, for changes. It must keep its key's hash.
     #[inline]
-    pub fn edit(&mut self, place: TablePosition) -> Edit<'_, T> {
+    pub fn edit(&mut self, place: EntrySlot) -> Edit<'_, T> {
         let slot = self.slot_mut(place);
         let Some(entry) = slot.entry() else {
             nothing_there()
@@ -414,20 +414,20 @@ impl<T: Stored> Table<T> {
     /// not read.
     #[inline]
     #[must_use]
-    pub fn hash_byte(&self, place: TablePosition) -> u8 {
+    pub fn hash_byte(&self, place: EntrySlot) -> u8 {
         self.slot(place).hash_byte() as u8
     }
 
     /// Returns the seven bits kept beside the entry's address; zero for a new entry.
     #[inline]
     #[must_use]
-    pub fn bits(&self, place: TablePosition) -> u8 {
+    pub fn bits(&self, place: EntrySlot) -> u8 {
         self.slot(place).bits()
     }
 
     /// Sets the seven bits.
     #[inline]
-    pub fn set_bits(&mut self, place: TablePosition, bits: u8) {
+    pub fn set_bits(&mut self, place: EntrySlot, bits: u8) {
         let slot = self.slot_mut(place);
         *slot = slot.with_bits(bits);
     }
@@ -448,20 +448,20 @@ impl<T: Stored> Table<T> {
     /// True if the entry has been marked, or inserted, since the last flip.
     #[inline]
     #[must_use]
-    pub fn saved(&self, place: TablePosition) -> bool {
+    pub fn saved(&self, place: EntrySlot) -> bool {
         self.slot(place).parity() == self.parity
     }
 
     /// Marks the entry as saved.
     #[inline]
-    pub fn mark_saved(&mut self, place: TablePosition) {
+    pub fn mark_saved(&mut self, place: EntrySlot) {
         let parity = self.parity;
         let slot = self.slot_mut(place);
         *slot = slot.with_parity(parity);
     }
 
     #[inline]
-    fn segment_at(&self, place: TablePosition) -> Segment {
+    fn segment_at(&self, place: EntrySlot) -> Segment {
         let segment = self.directory.get(place.index());
         if place.link() == 0 {
             segment
@@ -471,14 +471,14 @@ impl<T: Stored> Table<T> {
     }
 
     #[cold]
-    fn link_at(&self, place: TablePosition) -> Segment {
+    fn link_at(&self, place: EntrySlot) -> Segment {
         self.chain(place.index())
             .nth(place.link())
             .unwrap_or(Segment::NONE)
     }
 
     #[inline]
-    fn slot(&self, place: TablePosition) -> TableSlot {
+    fn slot(&self, place: EntrySlot) -> TableSlot {
         // SAFETY: the directory contains live segments; a missing one has no buckets and so no slots.
         match unsafe { self.segment_at(place).slot(place.spot()) } {
             // SAFETY: a slot in use of a live segment, read while the table is borrowed.
@@ -488,7 +488,7 @@ impl<T: Stored> Table<T> {
     }
 
     #[inline]
-    fn slot_mut(&mut self, place: TablePosition) -> &mut TableSlot {
+    fn slot_mut(&mut self, place: EntrySlot) -> &mut TableSlot {
         // SAFETY: as in `slot`.
         match unsafe { self.segment_at(place).slot(place.spot()) } {
             // SAFETY: as in `slot`, and the table is borrowed for writing.
@@ -501,7 +501,7 @@ impl<T: Stored> Table<T> {
 
     /// Adds an entry. The caller ensures that its key is absent, and that `hash` is its key's.
     #[inline]
-    pub fn insert_new(&mut self, hash: u64, value: T) -> TablePosition {
+    pub fn insert_new(&mut self, hash: u64, value: T) -> EntrySlot {
         let slot = TableSlot::new(value.into_raw(), hash, self.parity);
         self.len += 1;
         let index = self.directory.index(hash);
@@ -509,19 +509,19 @@ impl<T: Stored> Table<T> {
         // SAFETY: a live segment with a free slot.
         unsafe {
             if !segment.is_unusual() && segment.count() < Segment::room(segment.buckets()) {
-                return TablePosition::new(index, 0, segment.insert(slot, hash & 0xff));
+                return EntrySlot::new(index, 0, segment.insert(slot, hash & 0xff));
             }
         }
         self.insert_making_room(hash, slot)
     }
 
     /// Replaces an entry by `value`, which has the same key. The bits beside the address stay as they are.
-    pub fn replace(&mut self, place: TablePosition, value: T) -> T {
+    pub fn replace(&mut self, place: EntrySlot, value: T) -> T {
         mem::replace(&mut *self.edit(place), value)
     }
 
     /// Removes an entry. Other places become invalid.
-    pub fn remove(&mut self, place: TablePosition) -> T {
+    pub fn remove(&mut self, place: EntrySlot) -> T {
         let segment = self.segment_at(place);
         // SAFETY: live segments; the spot was found in use; the slot's ownership passes to the caller.
         let value = unsafe {
@@ -543,7 +543,7 @@ impl<T: Stored> Drop for Table<T> {
     }
 }
 
-impl TablePosition {
+impl EntrySlot {
     const LINKS_MAX: usize = 1 << 28;
 
     #[inline(always)]
@@ -578,7 +578,7 @@ impl TablePosition {
 /// An entry that was just found.
 pub struct Found<'t, T> {
     slot: &'t mut TableSlot,
-    place: TablePosition,
+    place: EntrySlot,
     entries: PhantomData<&'t T>,
 }
 
@@ -586,7 +586,7 @@ impl<T: Stored> Found<'_, T> {
     /// Returns its place.
     #[inline]
     #[must_use]
-    pub fn place(&self) -> TablePosition {
+    pub fn place(&self) -> EntrySlot {
         self.place
     }
 

@@ -10,7 +10,7 @@ use super::directory::{DEPTH_MAX, Directory};
 use super::segment::{
     self, BUCKETS_MAX, BUCKETS_MIN, ENTRIES_USUAL, STEPS, Segment, TableSlot, WIDTH,
 };
-use super::{Stored, Table, TablePosition};
+use super::{EntrySlot, Stored, Table};
 use crate::alloc::slabs::Mover;
 use crate::base::sizes::usual_or_small;
 
@@ -136,7 +136,7 @@ impl<T: Stored> Table<T> {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn insert_making_room(&mut self, hash: u64, slot: TableSlot) -> TablePosition {
+    pub(super) fn insert_making_room(&mut self, hash: u64, slot: TableSlot) -> EntrySlot {
         if self.directory.is_nothing() {
             self.directory = Directory::take(0, self.is_public);
             self.directory.set(0, Segment::NONE);
@@ -154,7 +154,7 @@ impl<T: Stored> Table<T> {
                 // SAFETY: a live segment with a free slot.
                 unsafe {
                     if segment.count() < Segment::room(segment.buckets()) {
-                        return TablePosition::new(index, link, segment.insert(slot, hash & 0xff));
+                        return EntrySlot::new(index, link, segment.insert(slot, hash & 0xff));
                     }
                 }
             }

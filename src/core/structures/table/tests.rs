@@ -38,7 +38,7 @@ fn number(view: EntryRef<'_, ()>) -> i64 {
     }
 }
 
-fn put(table: &mut Numbers, key: &[u8], value: i64) -> TablePosition {
+fn put(table: &mut Numbers, key: &[u8], value: i64) -> EntrySlot {
     let hash = table.hash(key);
     match table.find(hash, key) {
         Some(place) => {
@@ -49,7 +49,7 @@ fn put(table: &mut Numbers, key: &[u8], value: i64) -> TablePosition {
     }
 }
 
-fn place(table: &Numbers, key: &[u8]) -> Option<TablePosition> {
+fn place(table: &Numbers, key: &[u8]) -> Option<EntrySlot> {
     table.find(table.hash(key), key)
 }
 

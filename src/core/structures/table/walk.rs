@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::segment::{self, BUCKETS_MAX, Segment, Spot, TableSlot, WIDTH};
-use super::{Stored, Table, TablePosition};
+use super::{EntrySlot, Stored, Table};
 
 /// The position of a walk, as encoded in the cursor (see `visit`).
 #[derive(Clone, Copy)]
@@ -143,12 +143,7 @@ impl<T: Stored> Table<T> {
 
     /// Does the same as `scan`, without touching the entries: `f` gets the place, the seven bits and whether the
     /// entry is saved.
-    pub fn walk(
-        &self,
-        cursor: u64,
-        budget: usize,
-        mut f: impl FnMut(TablePosition, u8, bool),
-    ) -> u64 {
+    pub fn walk(&self, cursor: u64, budget: usize, mut f: impl FnMut(EntrySlot, u8, bool)) -> u64 {
         let parity = self.parity;
         self.visit(cursor, budget, |place, slot| {
             if slot.entry().is_some() {
@@ -192,12 +187,7 @@ impl<T: Stored> Table<T> {
     /// the prefix and is restarted, which repeats entries but misses none. Example: a walk stopped at prefix 101,
     /// t16 0x4000; the segment splits; the walk continues in 1010 at 0x4000 and repeats nothing there, then sees
     /// 1011 from the start and repeats its first quarter.
-    fn visit(
-        &self,
-        cursor: u64,
-        budget: usize,
-        mut f: impl FnMut(TablePosition, TableSlot),
-    ) -> u64 {
+    fn visit(&self, cursor: u64, budget: usize, mut f: impl FnMut(EntrySlot, TableSlot)) -> u64 {
         if self.directory.is_nothing() {
             return 0;
         }
@@ -218,7 +208,7 @@ impl<T: Stored> Table<T> {
                     unsafe {
                         segment.each_within(at.t16, to, |spot, slot| {
                             left = left.saturating_sub(1);
-                            f(TablePosition::new(index, link, spot), slot);
+                            f(EntrySlot::new(index, link, spot), slot);
                         });
                     }
                 }
@@ -262,7 +252,7 @@ impl<T: Stored> Table<T> {
         &mut self,
         cursor: u64,
         slots: usize,
-        mut judge: impl FnMut(TablePosition, u8) -> (u8, bool),
+        mut judge: impl FnMut(EntrySlot, u8) -> (u8, bool),
     ) -> u64 {
         if self.is_empty() {
             return 0;
@@ -287,8 +277,7 @@ impl<T: Stored> Table<T> {
                         if word.entry().is_none() {
                             continue;
                         }
-                        let (bits, stops) =
-                            judge(TablePosition::new(index, link, spot), word.bits());
+                        let (bits, stops) = judge(EntrySlot::new(index, link, spot), word.bits());
                         if bits != word.bits() {
                             *word = word.with_bits(bits);
                         }
@@ -328,7 +317,7 @@ impl<T: Stored> Table<T> {
 
     /// Returns a uniformly random entry, except that entries in overflow chains are not equally likely.
     #[must_use]
-    pub fn random(&self, draw: &mut dyn FnMut() -> u64) -> Option<TablePosition> {
+    pub fn random(&self, draw: &mut dyn FnMut() -> u64) -> Option<EntrySlot> {
         if self.is_empty() {
             return None;
         }
@@ -360,7 +349,7 @@ impl<T: Stored> Table<T> {
                 bucket: drawn / WIDTH,
                 slot: drawn % WIDTH,
             };
-            let place = TablePosition::new(index, link, spot);
+            let place = EntrySlot::new(index, link, spot);
             // SAFETY: a live segment, which returns no slot beyond its own.
             if let Some(slot) = unsafe { segment.slot(spot) }
                 // SAFETY: a slot in use, read while the table is borrowed.
@@ -374,7 +363,7 @@ impl<T: Stored> Table<T> {
 
     /// Returns any entry, for tables so sparse that random sampling finds none.
     #[cold]
-    fn first_from(&self, start: usize) -> Option<TablePosition> {
+    fn first_from(&self, start: usize) -> Option<EntrySlot> {
         for index in start..start + self.directory.len() {
             let index = index & (self.directory.len() - 1);
             let mut found = None;
@@ -383,7 +372,7 @@ impl<T: Stored> Table<T> {
                 unsafe {
                     segment.each(|spot, slot, _| {
                         if slot.entry().is_some() {
-                            found = Some(TablePosition::new(index, link, spot));
+                            found = Some(EntrySlot::new(index, link, spot));
                         }
                     });
                 }

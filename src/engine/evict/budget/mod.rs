@@ -24,10 +24,10 @@
 //! A command may add far more than a few evictions remove. The debt of its shard is then spread over all shards by
 //! their size ([`Budget::spread`]), so that no other shard fills a grant that it has not used yet. As a debt of one
 //! byte costs a whole key, each shard is asked for at least the average size of a key; and memory that a shard frees
-//! far beyond its debt becomes free again ([`MemoryPool::give_back`]), and shards in debt draw from there first. While all
-//! debts together are more than a sixty-fourth of the limit, commands that may allocate wait, and evict keys for the
-//! debts first ([`Budget::is_behind`]). So usage never exceeds the limit, plus twice that sixty-fourth, plus what the
-//! commands in flight add, as long as anything can be evicted.
+//! far beyond its debt becomes free again ([`MemoryPool::give_back`]), and shards in debt draw from there first. While
+//! all debts together are more than a sixty-fourth of the limit, commands that may allocate wait, and evict keys for
+//! the debts first ([`Budget::is_behind`]). So usage never exceeds the limit, plus twice that sixty-fourth, plus what
+//! the commands in flight add, as long as anything can be evicted.
 //!
 //! With a limit of a few MiB the debts of 64 shards would be a notable part of it. There nothing is freed ahead of
 //! need, and a thread that evicted keys to reduce a debt makes all shards pay their whole debts once it has released

@@ -222,7 +222,7 @@ fn ahead(db: &mut Db) -> Vec<u64> {
         places.push(place);
         (bits, false)
     });
-    let hash = |place: &TablePosition| SEED.hash(db.at(*place).key());
+    let hash = |place: &EntrySlot| SEED.hash(db.at(*place).key());
     places.iter().map(hash).collect()
 }
 

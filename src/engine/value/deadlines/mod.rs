@@ -11,7 +11,7 @@ pub(super) mod pages;
 
 use basalt_core::alloc::slabs::Mover;
 use basalt_core::structures::entry::{Entry, EntryRef};
-use basalt_core::structures::table::{Table, TablePosition};
+use basalt_core::structures::table::{EntrySlot, Table};
 use pages::{DeadlineIndex, DeadlineItem};
 
 /// The latest deadline of an element, as in Redis.
@@ -77,7 +77,7 @@ impl ElementDeadlines {
     pub(super) fn change<O: Send + 'static>(
         &mut self,
         table: &mut Table<Entry<O>>,
-        place: TablePosition,
+        place: EntrySlot,
         hash: u64,
         to: Option<u64>,
     ) {
@@ -194,7 +194,7 @@ impl ElementDeadlines {
 }
 
 /// Returns a record that an item of the index refers to.
-fn find<O: Send + 'static>(table: &Table<Entry<O>>, due: DeadlineItem) -> Option<TablePosition> {
+fn find<O: Send + 'static>(table: &Table<Entry<O>>, due: DeadlineItem) -> Option<EntrySlot> {
     table.find_by_hash(due.hash(), |record| {
         record.deadline() == Some(due.deadline_ms()) && due.is_of(table.hash(record.key()))
     })

@@ -19,7 +19,7 @@ mod tests;
 pub use large::{FieldDeadline, HashTable};
 
 use super::deadlines::ELEMENT_DEADLINE_MAX;
-use super::kind::{DataType, TypeEncoding, ValueEncoding};
+use super::kind::{DataType, ObjectKind, ValueEncoding};
 use super::object::{Collection, Object};
 use basalt_core::base::hash::HashSeed;
 use basalt_core::base::random::Random;
@@ -31,11 +31,11 @@ use large::{HashFieldRecordRef, record_value};
 use small::FieldStride;
 
 /// A small hash without deadlines.
-pub const LISTPACK: TypeEncoding = TypeEncoding::new(DataType::Hash, ValueEncoding::Listpack);
+pub const LISTPACK: ObjectKind = ObjectKind::new(DataType::Hash, ValueEncoding::Listpack);
 /// A small hash whose fields have, or had, deadlines.
-pub const LISTPACKEX: TypeEncoding = TypeEncoding::new(DataType::Hash, ValueEncoding::Listpackex);
+pub const LISTPACKEX: ObjectKind = ObjectKind::new(DataType::Hash, ValueEncoding::Listpackex);
 /// A large hash.
-pub const HASHTABLE: TypeEncoding = TypeEncoding::new(DataType::Hash, ValueEncoding::Hashtable);
+pub const HASHTABLE: ObjectKind = ObjectKind::new(DataType::Hash, ValueEncoding::Hashtable);
 
 /// The limits of small hashes, and the context of a change.
 #[derive(Clone, Copy)]
@@ -101,7 +101,7 @@ enum Layout<'a> {
 impl<'a> Layout<'a> {
     #[inline]
     fn of(entry: EntryRef<'a, Object>) -> Option<Layout<'a>> {
-        let kind = TypeEncoding(entry.kind());
+        let kind = ObjectKind(entry.kind());
         match entry.value() {
             Value::Bytes(bytes) if kind == LISTPACK => {
                 Some(Layout::Small(Listpack::new(bytes), FieldStride::Pairs))
@@ -389,7 +389,7 @@ impl<'e> HashMut<'e> {
     }
 
     fn form(&self) -> FieldStride {
-        if TypeEncoding(self.entry.view().kind()) == LISTPACKEX {
+        if ObjectKind(self.entry.view().kind()) == LISTPACKEX {
             FieldStride::Triples
         } else {
             FieldStride::Pairs

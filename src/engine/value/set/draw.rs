@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::{INTSET, LISTPACK, SetLimits, SetRef, add, empty_intset, members_mut};
-use crate::value::{Object, TypeEncoding};
+use crate::value::{Object, ObjectKind};
 use basalt_core::base::random::Random;
 use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::intset::{self, IntsetMut};
@@ -149,7 +149,7 @@ pub fn take_many(
         unseen: len,
         wanted: count,
     };
-    match TypeEncoding(entry.view().kind()) {
+    match ObjectKind(entry.view().kind()) {
         kind @ (INTSET | LISTPACK) => {
             let empty = if kind == INTSET {
                 intset::EMPTY.as_slice()

@@ -8,7 +8,7 @@ use basalt_core::base::hash::HashSeed;
 use basalt_core::base::random::Random;
 use basalt_core::structures::entry::Entry;
 use basalt_core::structures::listpack::Element;
-use basalt_core::structures::table::{Table, TablePosition};
+use basalt_core::structures::table::{EntrySlot, Table};
 use basalt_core::structures::undo_log::UndoLog;
 
 /// The members of a large set, see the module.
@@ -155,7 +155,7 @@ impl Members {
 
     /// Removes the member at `place`, and passes it to `f`.
     #[inline]
-    fn take(&mut self, place: TablePosition, f: impl FnOnce(&[u8])) {
+    fn take(&mut self, place: EntrySlot, f: impl FnOnce(&[u8])) {
         let taken = self.table.remove(place);
         let taken = taken.view();
         if self.changes.is_some() {
@@ -234,7 +234,7 @@ impl Members {
     }
 
     /// Returns the place of a uniformly random unexpired member.
-    fn place(&self, random: &mut Random, now_ms: u64) -> Option<TablePosition> {
+    fn place(&self, random: &mut Random, now_ms: u64) -> Option<EntrySlot> {
         let (total, live) = (self.total(), self.len(now_ms));
         if live == total {
             return self.table.random(&mut || random.next_u64());

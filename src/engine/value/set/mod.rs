@@ -21,17 +21,16 @@ mod tests;
 pub use draw::{leaves_few, left_of, random_many, random_member, sample, take_many};
 pub use members::Members;
 
-use super::{Collection, DataType, Object, TypeEncoding, ValueEncoding};
+use super::{Collection, DataType, Object, ObjectKind, ValueEncoding};
 use basalt_core::base::hash::HashSeed;
 use basalt_core::base::number;
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 use basalt_core::structures::intset::{self, Intset, IntsetMut};
 use basalt_core::structures::listpack::{self, Element, Listpack, ListpackMut};
 
-const INTSET: TypeEncoding = TypeEncoding::new(DataType::Set, ValueEncoding::Intset);
-const LISTPACK: TypeEncoding = TypeEncoding::new(DataType::Set, ValueEncoding::Listpack);
-pub(super) const HASHTABLE: TypeEncoding =
-    TypeEncoding::new(DataType::Set, ValueEncoding::Hashtable);
+const INTSET: ObjectKind = ObjectKind::new(DataType::Set, ValueEncoding::Intset);
+const LISTPACK: ObjectKind = ObjectKind::new(DataType::Set, ValueEncoding::Listpack);
+pub(super) const HASHTABLE: ObjectKind = ObjectKind::new(DataType::Set, ValueEncoding::Hashtable);
 
 /// The limits of small sets, and the hash key of large ones.
 #[derive(Clone, Copy)]
@@ -96,7 +95,7 @@ impl<'a> SetRef<'a> {
     #[inline]
     pub fn of(entry: EntryRef<'a, Object>, now_ms: u64) -> SetRef<'a> {
         match entry.value() {
-            Value::Bytes(bytes) if TypeEncoding(entry.kind()) == INTSET => {
+            Value::Bytes(bytes) if ObjectKind(entry.kind()) == INTSET => {
                 SetRef::Intset(Intset::new(bytes))
             }
             Value::Bytes(bytes) => SetRef::Listpack(Listpack::new(bytes)),
@@ -241,7 +240,7 @@ pub fn empty_intset(key: &[u8]) -> Entry<Object> {
 
 /// Prepares a set for `count` members that are about to be added.
 pub fn expect_members(entry: &mut Entry<Object>, count: usize, limits: &SetLimits) {
-    let count_max = match TypeEncoding(entry.view().kind()) {
+    let count_max = match ObjectKind(entry.view().kind()) {
         INTSET => limits.intset_entries,
         LISTPACK => limits.listpack_entries,
         _ => return,
@@ -253,7 +252,7 @@ pub fn expect_members(entry: &mut Entry<Object>, count: usize, limits: &SetLimit
 
 /// Reserves capacity for `count` members in an empty set whose encoding is already that of large sets.
 pub fn reserve(entry: &mut Entry<Object>, count: usize) {
-    if TypeEncoding(entry.view().kind()) == HASHTABLE {
+    if ObjectKind(entry.view().kind()) == HASHTABLE {
         members_mut(entry).reserve(count);
     }
 }
@@ -261,7 +260,7 @@ pub fn reserve(entry: &mut Entry<Object>, count: usize) {
 /// Adds a member, unless it exists already. Returns whether it was added.
 #[inline]
 pub fn add(entry: &mut Entry<Object>, member: &[u8], limits: &SetLimits) -> bool {
-    match TypeEncoding(entry.view().kind()) {
+    match ObjectKind(entry.view().kind()) {
         INTSET => add_to_intset(entry, member, limits),
         LISTPACK => add_to_listpack(entry, member, limits),
         _ => members_mut(entry).insert(member, limits.now_ms),
@@ -325,7 +324,7 @@ pub fn set_deadline(
     deadline: Option<u64>,
     limits: &SetLimits,
 ) -> bool {
-    if TypeEncoding(entry.view().kind()) != HASHTABLE {
+    if ObjectKind(entry.view().kind()) != HASHTABLE {
         let is_member = SetRef::of(entry.view(), limits.now_ms).contains(member);
         if !is_member || deadline.is_none() {
             return is_member;
@@ -348,7 +347,7 @@ pub fn empty_table(key: &[u8], seed: HashSeed) -> Entry<Object> {
 
 /// Removes a member, if it exists.
 pub fn remove(entry: &mut Entry<Object>, member: &[u8], now_ms: u64) -> bool {
-    match TypeEncoding(entry.view().kind()) {
+    match ObjectKind(entry.view().kind()) {
         INTSET => {
             number::parse_i64(member).is_some_and(|number| IntsetMut::new(entry).remove(number))
         }

@@ -303,7 +303,7 @@ proptest! {
                     }
                 }
                 Timed::Delete(budget) => {
-                    if TypeEncoding(entry.view().kind()) == HASHTABLE {
+                    if ObjectKind(entry.view().kind()) == HASHTABLE {
                         let mut gone = Vec::new();
                         expire_some(&mut entry, now_ms, budget, |name, deadline_ms| {
                             gone.push((name.to_vec(), deadline_ms));
@@ -316,14 +316,14 @@ proptest! {
                 }
                 Timed::Wait(ms) => limits.now_ms += ms,
                 Timed::Attempt(steps) => {
-                    if attempt.is_none() && TypeEncoding(entry.view().kind()) == HASHTABLE {
+                    if attempt.is_none() && ObjectKind(entry.view().kind()) == HASHTABLE {
                         members_mut(&mut entry).keep_changes(None);
                         attempt = Some((steps, shown(&entry, 0)));
                     }
                 }
             }
             let now_ms = limits.now_ms;
-            if TypeEncoding(entry.view().kind()) == HASHTABLE {
+            if ObjectKind(entry.view().kind()) == HASHTABLE {
                 members_mut(&mut entry).check_invariants();
             }
             prop_assert_eq!(&shown(&entry, 0), &model);

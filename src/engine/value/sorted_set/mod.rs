@@ -21,7 +21,7 @@ pub use edit::{ScoredMembers, SortedSetMut};
 
 use super::body::{CollectionBody, CollectionCursor, ElementRef, Journal, ShowBefore};
 use super::object::{Collection, Object};
-use super::{DataType, TypeEncoding, ValueEncoding};
+use super::{DataType, ObjectKind, ValueEncoding};
 use basalt_core::alloc::slabs::Mover;
 use basalt_core::base::hash::HashSeed;
 use basalt_core::base::number;
@@ -32,9 +32,9 @@ use basalt_core::structures::ordered::ranking::{self, Ranking};
 use basalt_core::structures::ordered::{Direction, OrderedIndexType};
 
 /// A sorted set that is a listpack.
-pub const LISTPACK: TypeEncoding = TypeEncoding::new(DataType::SortedSet, ValueEncoding::Listpack);
+pub const LISTPACK: ObjectKind = ObjectKind::new(DataType::SortedSet, ValueEncoding::Listpack);
 /// A sorted set that is a ranking.
-pub const SKIPLIST: TypeEncoding = TypeEncoding::new(DataType::SortedSet, ValueEncoding::Skiplist);
+pub const SKIPLIST: ObjectKind = ObjectKind::new(DataType::SortedSet, ValueEncoding::Skiplist);
 
 /// The limits of small sets, and the parameters of large ones.
 #[derive(Clone, Copy)]

@@ -115,7 +115,7 @@ proptest! {
 
 #[test]
 fn a_set_becomes_large_by_number_or_by_length() {
-    let kind = |entry: &Entry<Object>| TypeEncoding(entry.view().kind());
+    let kind = |entry: &Entry<Object>| ObjectKind(entry.view().kind());
     let mut entry = SortedSetMut::empty_entry(b"key");
     let mut set = SortedSetMut::new(&mut entry, limits(2, OrderedIndexType::Tree));
     set.update(b"one", 0.0, |_| Some(1.0));

@@ -2,8 +2,8 @@
 //! the steps by which the producer records changed.
 //!
 //! Changes are mostly at the ends, so that one copied node serves many changes. Groups are copied all together: a
-//! caller for which the copy may be too large checks [`CollectionBody::copied_bytes`] first. Everything here is charged to no
-//! account.
+//! caller for which the copy may be too large checks [`CollectionBody::copied_bytes`] first. Everything here is charged
+//! to no account.
 
 use std::collections::BTreeMap;
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use super::group::ConsumerGroup;
 use super::id::StreamId;
 use super::node::Node;
-use super::piece::{StreamPiece, StreamPieceCallback};
+use super::piece::{ShowPiece, StreamPiece};
 use super::producers::{Producer, ProducerFacts, Producers};
 use super::{Facts, Groups, StreamValue};
 use basalt_core::alloc::account;
@@ -115,7 +115,7 @@ impl StreamCut {
     fn show_producer(
         &mut self,
         producers: Option<&Producers>,
-        show: &mut StreamPieceCallback<'_>,
+        show: &mut ShowPiece<'_>,
         left: &mut usize,
     ) -> bool {
         use std::ops::Bound::{Included, Unbounded};
@@ -159,7 +159,7 @@ impl StreamCut {
     fn show_node(
         &mut self,
         nodes: &BTreeMap<StreamId, Node>,
-        show: &mut StreamPieceCallback<'_>,
+        show: &mut ShowPiece<'_>,
         left: &mut usize,
     ) -> bool {
         let StreamCutStage::Nodes(from) = self.stage else {
@@ -232,7 +232,7 @@ impl StreamValue {
     }
 
     /// Passes about `budget` small pieces in their state at the cut to `show`. Returns true while more are left.
-    pub fn show_cut(&mut self, budget: usize, show: &mut StreamPieceCallback<'_>) -> bool {
+    pub fn show_cut(&mut self, budget: usize, show: &mut ShowPiece<'_>) -> bool {
         let StreamValue {
             nodes,
             groups,
@@ -357,7 +357,7 @@ impl Groups {
         &mut self,
         from: &[u8],
         left: &mut usize,
-        show: &mut StreamPieceCallback<'_>,
+        show: &mut ShowPiece<'_>,
     ) -> Option<Box<[u8]>> {
         use std::ops::Bound::{Included, Unbounded};
         let range = (Included(from), Unbounded);

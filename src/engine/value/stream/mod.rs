@@ -36,7 +36,7 @@ mod tests;
 
 use std::collections::{BTreeMap, btree_map};
 
-use super::{Collection, DataType, Object, TypeEncoding, ValueEncoding};
+use super::{Collection, DataType, Object, ObjectKind, ValueEncoding};
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 pub use before::Before;
 use before::{ByName, GroupsCopy};
@@ -518,7 +518,7 @@ impl<'a> Iterator for StreamRange<'a> {
 }
 
 /// Type and encoding of every stream.
-pub const KIND: TypeEncoding = TypeEncoding::new(DataType::Stream, ValueEncoding::Stream);
+pub const KIND: ObjectKind = ObjectKind::new(DataType::Stream, ValueEncoding::Stream);
 
 /// Creates an entry of the keyspace that holds a stream, without a deadline.
 pub fn stream_entry(key: &[u8], stream: StreamValue) -> Entry<Object> {

@@ -74,4 +74,4 @@ impl ConsumerHead {
 }
 
 /// A callback that receives pieces.
-pub type StreamPieceCallback<'f> = dyn for<'a> FnMut(StreamPiece<'a>) + 'f;
+pub type ShowPiece<'f> = dyn for<'a> FnMut(StreamPiece<'a>) + 'f;

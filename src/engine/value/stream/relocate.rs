@@ -19,8 +19,8 @@ const KEYS_PER_NODE: usize = 6;
 /// A stretch is rebuilt when at least this fraction of its keys lies in sparse slabs.
 const SPARSE_PART: usize = 3;
 
-/// Part 0 of a [`CollectionCursor`] is the stream's own tree. The parts after it are, for each group, its tree and those of
-/// its consumers.
+/// Part 0 of a [`CollectionCursor`] is the stream's own tree. The parts after it are, for each group, its tree and
+/// those of its consumers.
 const FIRST_GROUP: u64 = 1;
 
 fn number(id: StreamId) -> u128 {

@@ -204,8 +204,8 @@ pub fn begin_large(
     shape
 }
 
-/// Writes a piece of a large collection; returns its number of elements, as [`CollectionShape::count`] counts them. Long
-/// strings go to `blocks` with their positions: see [`text_or_length`].
+/// Writes a piece of a large collection; returns its number of elements, as [`CollectionShape::count`] counts them.
+/// Long strings go to `blocks` with their positions: see [`text_or_length`].
 pub fn piece(
     out: &mut Vec<u8>,
     blocks: &mut Vec<(usize, SharedBlock)>,

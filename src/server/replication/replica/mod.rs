@@ -13,8 +13,8 @@
 //! role       changes with the role, made atomically for all shards
 //! ```
 //!
-//! One task ([`PrimaryFollower::conduct`]) makes all changes of the role, one after the other, and runs one link at a time. A
-//! broken link is reestablished at once if the stream had been established, and otherwise after a second.
+//! One task ([`PrimaryFollower::conduct`]) makes all changes of the role, one after the other, and runs one link at a
+//! time. A broken link is reestablished at once if the stream had been established, and otherwise after a second.
 
 mod apply;
 mod channel;

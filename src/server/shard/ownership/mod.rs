@@ -26,8 +26,8 @@
 //!   with tokens again and waits wherever it has to, so that it cannot starve.
 //! - **HeldTokens**: running code may try for more shards, never wait for them ([`extend`]).
 //! - **End of a hold**: each time before a token is released, the engine's deferred work moves to the thread
-//!   ([`ShardMessage::collect`]), and is done when the thread holds no token at all ([`ShardMessage::settle`]). There is no other
-//!   way to release a token.
+//!   ([`ShardMessage::collect`]), and is done when the thread holds no token at all ([`ShardMessage::settle`]). There
+//!   is no other way to release a token.
 //!
 //! Example: A holds shard 2. B submits a message for 1 and 2: it takes 1, finds 2 held, queues the message there, and
 //! returns (shard 1 is now held by no thread, only by the message). C submits to 1: held, so it queues. A releases 2:
@@ -118,8 +118,8 @@ pub trait ShardMessage<E>: Send + Sized + 'static {
     /// Does the deferred work collected on this thread, which holds no token. May submit.
     fn settle() {}
 
-    /// Returns whether it may need more shards, and therefore runs by [`ShardMessage::run_extendable`]. The same on each
-    /// call.
+    /// Returns whether it may need more shards, and therefore runs by [`ShardMessage::run_extendable`]. The same on
+    /// each call.
     fn is_extendable(&self) -> bool {
         false
     }

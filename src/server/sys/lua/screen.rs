@@ -95,7 +95,7 @@ unsafe extern "C-unwind" fn enter_screened<S: Screen>(state: *mut mlua::lua_Stat
 
 #[cfg(test)]
 mod tests {
-    use super::super::Argument;
+    use super::super::LuaArgument;
     use super::*;
 
     /// Rejects texts of more than three bytes.

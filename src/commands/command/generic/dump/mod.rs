@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use basalt_engine::value::TypeEncoding;
+use basalt_engine::value::ObjectKind;
 use bytes::Bytes;
 
 use super::object::is_lfu;
@@ -183,7 +183,7 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             cx.log_deletion(key.bytes, config.lazyfree_lazy_server_del);
         }
     } else {
-        let data_type = TypeEncoding(entry.view().kind()).data_type();
+        let data_type = ObjectKind(entry.view().kind()).data_type();
         keyspace.overwrites(&key, found, data_type);
         keyspace.adopt(&key, found, entry);
         if let Some(access) = options.access(now_ms, is_by_frequency) {

@@ -31,7 +31,7 @@ use basalt_core::base::lossless;
 use basalt_core::base::number;
 use basalt_core::structures::ordered::Direction;
 use basalt_core::structures::quicklist::End;
-use basalt_core::structures::table::TablePosition;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::DataType;
@@ -313,7 +313,7 @@ fn sort(
 /// copied.
 fn elements(
     keyspace: &Keyspace<'_>,
-    place: TablePosition,
+    place: EntrySlot,
     data_type: DataType,
     options: &SortOptions<'_>,
 ) -> (TextArena, Range<usize>) {

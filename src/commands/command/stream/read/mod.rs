@@ -9,9 +9,7 @@ mod bounds;
 mod claim;
 
 use super::logged::{self, ConsumerNames, GroupReadPosition};
-use super::{
-    Args, Command, CommandError, CommandResult, DataType, Event, Out, ShardCx, TablePosition,
-};
+use super::{Args, Command, CommandError, CommandResult, DataType, EntrySlot, Event, Out, ShardCx};
 use super::{StreamId, edit_stream, event, reply_entry, reply_id, stream_at, strict_id};
 use super::{reply_entries, unnotified};
 use crate::command::args::RoutedKey;
@@ -51,7 +49,7 @@ pub(super) static XREAD: Command = Command::new("xread", Group::Stream, -4)
     .on_keys(xread);
 
 fn xread(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    read(cx, args, StreamReadCommand::Xread, out)
+    read(cx, args, ReadForm::Xread, out)
 }
 
 /// `XREADGROUP GROUP group consumer [COUNT count] … [CLAIM min-idle-time] [NOACK] STREAMS key [key ...] id [id ...]`
@@ -76,7 +74,7 @@ pub(super) static XREADGROUP: Command = Command::new("xreadgroup", Group::Stream
     .on_keys(xreadgroup);
 
 fn xreadgroup(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    read(cx, args, StreamReadCommand::Xreadgroup, out)
+    read(cx, args, ReadForm::Xreadgroup, out)
 }
 
 /// Returns the position of the word STREAMS that is not the name of a group or a consumer; none if it is not followed
@@ -100,7 +98,7 @@ fn streams_at<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum StreamReadCommand {
+enum ReadForm {
     Xread,
     Xreadgroup,
 }
@@ -151,7 +149,7 @@ impl<'a> XreadOptions<'a> {
     fn parse(
         cx: &ShardCx<'_>,
         args: &Args<'a>,
-        of: StreamReadCommand,
+        of: ReadForm,
     ) -> Result<XreadOptions<'a>, CommandError> {
         let mut names = None;
         let mut acknowledges = false;
@@ -205,7 +203,7 @@ impl<'a> XreadOptions<'a> {
         if options.stream_count == 0 {
             return Err(CommandError::Syntax);
         }
-        if of == StreamReadCommand::Xreadgroup && names.is_none() {
+        if of == ReadForm::Xreadgroup && names.is_none() {
             return Err("ERR Missing GROUP option for XREADGROUP".into());
         }
         let least = options.bounds.entries_left;
@@ -223,10 +221,10 @@ impl<'a> XreadOptions<'a> {
 }
 
 /// Returns an error for an option that only XREADGROUP has.
-fn refuse_of_xread(of: StreamReadCommand, option: &str) -> CommandResult {
+fn refuse_of_xread(of: ReadForm, option: &str) -> CommandResult {
     match of {
-        StreamReadCommand::Xreadgroup => Ok(()),
-        StreamReadCommand::Xread => Err(format!(
+        ReadForm::Xreadgroup => Ok(()),
+        ReadForm::Xread => Err(format!(
             "ERR The {option} option is only supported by XREADGROUP. You called XREAD instead."
         )
         .into()),
@@ -234,13 +232,13 @@ fn refuse_of_xread(of: StreamReadCommand, option: &str) -> CommandResult {
 }
 
 #[cold]
-fn unbalanced(of: StreamReadCommand) -> CommandError {
+fn unbalanced(of: ReadForm) -> CommandError {
     match of {
-        StreamReadCommand::Xread => {
+        ReadForm::Xread => {
             "ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be \
              specified."
         }
-        StreamReadCommand::Xreadgroup => {
+        ReadForm::Xreadgroup => {
             "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must \
              be specified."
         }
@@ -281,12 +279,7 @@ fn targets_of<'a>(
     Ok((targets, rewritten))
 }
 
-fn read(
-    cx: &mut ShardCx<'_>,
-    args: &Args<'_>,
-    of: StreamReadCommand,
-    out: &mut Out,
-) -> CommandResult {
+fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: ReadForm, out: &mut Out) -> CommandResult {
     let options = XreadOptions::parse(cx, args, of)?;
     let mut bounds = options.bounds;
     // The effects on groups are logged for each stream.
@@ -356,7 +349,7 @@ fn read(
         (Some(mark), _) if out.is_resp3() => out.close_map(mark, count),
         (Some(mark), _) => out.close_array(mark, count),
         (None, Some(until_ms)) if cx.may_block() => cx.wait(Wait {
-            when_gone: of == StreamReadCommand::Xreadgroup,
+            when_gone: of == ReadForm::Xreadgroup,
             rewritten,
             ..Wait::new(DataType::Stream, until_ms)
         }),
@@ -427,7 +420,7 @@ const CONSUMER_CREATED: Event = event("xgroup-createconsumer");
 fn answer_history(
     keyspace: &mut Keyspace<'_>,
     key: &basalt_engine::Key<'_>,
-    place: TablePosition,
+    place: EntrySlot,
     reader: GroupReader<'_>,
     behind: StreamId,
     (count_max, bounds): (u64, &mut ReadBudget),
@@ -519,7 +512,7 @@ fn log_read(
 fn answer_new(
     keyspace: &mut Keyspace<'_>,
     key: &basalt_engine::Key<'_>,
-    place: TablePosition,
+    place: EntrySlot,
     reader: GroupReader<'_>,
     (count_max, bounds): (u64, &mut ReadBudget),
     begin: impl FnOnce(&mut Out),

@@ -12,12 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::ConsumerGroup;
 use crate::value::stream::consumer::{ConsumerId, Pending};
 use crate::value::stream::id::StreamId;
-use crate::value::stream::piece::{ConsumerHead, GroupHead, StreamPiece, StreamPieceCallback};
+use crate::value::stream::piece::{ConsumerHead, GroupHead, ShowPiece, StreamPiece};
 use basalt_core::alloc::account;
 
 /// The next part to pass to the snapshot.
 #[derive(Clone, Copy, Debug, Default)]
-enum GroupCutStage {
+enum CutStage {
     #[default]
     Head,
     /// The pending entries, starting at this ID.
@@ -45,15 +45,15 @@ impl Heads {
         &self,
         number: usize,
         returned: &mut [(i64, StreamId)],
-        show: &mut StreamPieceCallback<'_>,
-    ) -> GroupCutStage {
+        show: &mut ShowPiece<'_>,
+    ) -> CutStage {
         if let Some((_, head)) = self.consumers.get(number) {
             show(StreamPiece::Consumer(&self.group, head));
-            return GroupCutStage::Owned(number, StreamId::MIN);
+            return CutStage::Owned(number, StreamId::MIN);
         }
         returned.sort_unstable();
         show(StreamPiece::Returned(returned.len()));
-        GroupCutStage::Returned(0)
+        CutStage::Returned(0)
     }
 }
 
@@ -61,7 +61,7 @@ impl Heads {
 #[derive(Debug, Default)]
 pub(in crate::value::stream) struct GroupCut {
     heads: Option<Heads>,
-    stage: GroupCutStage,
+    stage: CutStage,
     /// The previous pending states of changed entries.
     before: BTreeMap<StreamId, Option<Pending>>,
     /// Entries of `before` that were pending, by the slots of their owners.
@@ -76,7 +76,7 @@ impl GroupCut {
     /// Keeps the pending state of an entry that is about to change.
     #[cold]
     pub(in crate::value::stream) fn note(&mut self, id: StreamId, pending: Option<Pending>) {
-        if matches!(self.stage, GroupCutStage::Over) || self.before.contains_key(&id) {
+        if matches!(self.stage, CutStage::Over) || self.before.contains_key(&id) {
             return;
         }
         account::apart(|| {
@@ -91,7 +91,7 @@ impl GroupCut {
 impl GroupCut {
     /// Drops some of the kept state. Returns true while more is left.
     fn forget_some(&mut self, left: &mut usize) -> bool {
-        self.stage = GroupCutStage::Over;
+        self.stage = CutStage::Over;
         while *left > 0 {
             *left -= 1;
             if self.before.pop_first().is_none() && self.owned.pop_first().is_none() {
@@ -158,7 +158,7 @@ impl ConsumerGroup {
         &mut self,
         name: &[u8],
         left: &mut usize,
-        show: &mut StreamPieceCallback<'_>,
+        show: &mut ShowPiece<'_>,
     ) -> bool {
         self.keep_heads(name);
         let Some(mut cut) = self.cut.take() else {
@@ -189,12 +189,7 @@ impl ConsumerGroup {
         (next, was)
     }
 
-    fn show_some(
-        &self,
-        cut: &mut GroupCut,
-        left: &mut usize,
-        show: &mut StreamPieceCallback<'_>,
-    ) -> bool {
+    fn show_some(&self, cut: &mut GroupCut, left: &mut usize, show: &mut ShowPiece<'_>) -> bool {
         let GroupCut {
             heads: Some(heads),
             stage,
@@ -209,11 +204,11 @@ impl ConsumerGroup {
         while *left > 0 {
             *left -= 1;
             match *stage {
-                GroupCutStage::Head => {
+                CutStage::Head => {
                     show(StreamPiece::Group(&heads.group));
-                    (*stage, *shown) = (GroupCutStage::Pending(StreamId::MIN), 0);
+                    (*stage, *shown) = (CutStage::Pending(StreamId::MIN), 0);
                 }
-                GroupCutStage::Pending(from) => {
+                CutStage::Pending(from) => {
                     let (next, was) = self.pending_at_cut(before, from);
                     if let Some((id, was)) = was {
                         show(StreamPiece::Pending(id, was));
@@ -223,26 +218,26 @@ impl ConsumerGroup {
                         }
                     }
                     *stage = match next.and_then(StreamId::next) {
-                        Some(next) => GroupCutStage::Pending(next),
+                        Some(next) => CutStage::Pending(next),
                         None => {
                             debug_assert_eq!(*shown, heads.group.pending_count);
                             show(StreamPiece::Consumers(heads.consumers.len()));
-                            GroupCutStage::Consumer(0)
+                            CutStage::Consumer(0)
                         }
                     };
                 }
-                GroupCutStage::Consumer(number) => {
+                CutStage::Consumer(number) => {
                     *shown = 0;
                     *stage = heads.show_consumer(number, returned, show);
                 }
-                GroupCutStage::Returned(number) => match returned.get(number) {
+                CutStage::Returned(number) => match returned.get(number) {
                     Some((_, id)) => {
                         show(StreamPiece::Owned(*id));
-                        *stage = GroupCutStage::Returned(number + 1);
+                        *stage = CutStage::Returned(number + 1);
                     }
-                    None => *stage = GroupCutStage::Over,
+                    None => *stage = CutStage::Over,
                 },
-                GroupCutStage::Owned(number, from) => {
+                CutStage::Owned(number, from) => {
                     let (place, head) = &heads.consumers[number];
                     let of_owner = |id: &StreamId| {
                         let was = before.get(id);
@@ -257,11 +252,11 @@ impl ConsumerGroup {
                     }
                     debug_assert!(next.is_some() || *shown == head.pending_count);
                     *stage = match next.and_then(StreamId::next) {
-                        Some(next) => GroupCutStage::Owned(number, next),
-                        None => GroupCutStage::Consumer(number + 1),
+                        Some(next) => CutStage::Owned(number, next),
+                        None => CutStage::Consumer(number + 1),
                     };
                 }
-                GroupCutStage::Over => {
+                CutStage::Over => {
                     if before.pop_first().is_none() & owned.pop_first().is_none() {
                         return false;
                     }

@@ -1,0 +1,284 @@
+//! Whether this node serves a request, by the slot of its keys; if not, the redirection or error.
+//!
+//! A pure decision based on one map. The existence of the keys only matters for slots that are being moved: for such
+//! a request the first verdict is to look ([`Verdict::NeedsKeyCheck`]), and the second one depends on what was found.
+
+use super::map::ClusterMap;
+use basalt_core::base::hash::SLOTS;
+
+/// The slot of a request's keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotOf(u16);
+
+impl Default for SlotOf {
+    fn default() -> Self {
+        SlotOf::NONE
+    }
+}
+
+impl SlotOf {
+    /// For a request without keys.
+    pub const NONE: SlotOf = SlotOf(u16::MAX);
+
+    /// Set in addition to the slot of the first key if another key has another slot.
+    const CROSS: u16 = 0x8000;
+
+    /// Makes the value for keys of a single slot.
+    #[inline]
+    #[must_use]
+    pub const fn of(slot: u16) -> SlotOf {
+        debug_assert!(slot < SLOTS);
+        SlotOf(slot)
+    }
+
+    /// Whether there are no keys.
+    #[inline]
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        self.0 == SlotOf::NONE.0
+    }
+
+    /// Whether the keys are in several slots.
+    #[must_use]
+    pub const fn is_cross(self) -> bool {
+        !self.is_none() && self.0 & SlotOf::CROSS != 0
+    }
+
+    /// Returns the slot of the first key.
+    #[must_use]
+    pub const fn first(self) -> Option<u16> {
+        match self.is_none() {
+            true => None,
+            false => Some(self.0 & !SlotOf::CROSS),
+        }
+    }
+
+    /// Returns the slot as an index into a table; out of range unless all keys are in one slot.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Combines the slots of these keys and of others.
+    #[inline]
+    #[must_use]
+    pub const fn with(self, other: SlotOf) -> SlotOf {
+        if self.is_none() || self.0 == other.0 {
+            return other;
+        }
+        if other.is_none() {
+            return self;
+        }
+        SlotOf(self.0 | SlotOf::CROSS)
+    }
+}
+
+/// Properties of a request: its connection's state, and what its command does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoutingFlags(pub u8);
+
+impl RoutingFlags {
+    /// The client has sent READONLY.
+    pub const READS_HERE: RoutingFlags = RoutingFlags(1);
+    /// The request follows an ASK redirection.
+    pub const ASKS: RoutingFlags = RoutingFlags(2);
+    /// The next request is to be treated as `ASKS`: ASKING was sent.
+    pub const WILL_ASK: RoutingFlags = RoutingFlags(4);
+    /// The connection uses TLS, so that it gets TLS ports.
+    pub const TLS: RoutingFlags = RoutingFlags(8);
+    /// The request may change data.
+    pub const WRITES: RoutingFlags = RoutingFlags(16);
+    /// Names are channels, not keys.
+    pub const CHANNEL: RoutingFlags = RoutingFlags(32);
+    /// The request moves keys from here to another server.
+    pub const MOVES: RoutingFlags = RoutingFlags(64);
+
+    /// The client follows a replica's redirection to the primary, even without a cluster: CLIENT CAPA redirect.
+    pub const TAKES_REDIRECTS: RoutingFlags = RoutingFlags(128);
+
+    /// Returns the union of both.
+    #[inline]
+    #[must_use]
+    pub const fn or(self, other: RoutingFlags) -> RoutingFlags {
+        RoutingFlags(self.0 | other.0)
+    }
+
+    /// Returns the manner with a flag set or cleared.
+    #[must_use]
+    pub const fn put(self, flag: RoutingFlags, is_set: bool) -> RoutingFlags {
+        match is_set {
+            true => RoutingFlags(self.0 | flag.0),
+            false => RoutingFlags(self.0 & !flag.0),
+        }
+    }
+
+    /// Whether any of these flags is set.
+    #[inline]
+    #[must_use]
+    pub const fn any(self, of: RoutingFlags) -> bool {
+        self.0 & of.0 != 0
+    }
+}
+
+/// The requests served while the cluster is down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WhenDown {
+    /// `cluster-allow-reads-when-down`.
+    pub reads: bool,
+    /// `cluster-allow-pubsubshard-when-down`.
+    pub channels: bool,
+}
+
+/// The numbers of a request's keys that exist here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Presence {
+    /// Keys that do not exist here.
+    pub missing: usize,
+    /// Keys that exist here.
+    pub existing: usize,
+    /// Whether the request names different keys.
+    pub is_several: bool,
+}
+
+/// The decision on a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The request runs here.
+    Serve,
+    /// The decision depends on which of the keys exist here.
+    NeedsKeyCheck,
+    /// The request does not run here.
+    Refuse(Refusal),
+}
+
+/// The reason why a request does not run here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The keys are in several slots.
+    CrossSlot,
+    /// Some keys exist here and some do not, as their slot is being moved.
+    TryAgain,
+    /// The cluster is down.
+    Down,
+    /// The cluster is down, and only reads are served.
+    DownForWrites,
+    /// No node owns the slot.
+    Unbound,
+    /// Another node owns the slot; its index in the map.
+    Moved(u16, u16),
+    /// The slot is this node's, but the keys, if they exist, are on the node to which it is being moved; its index in
+    /// the map.
+    Ask(u16, u16),
+}
+
+/// Decides before looking up the keys (no `presence`), or after that.
+#[must_use]
+pub fn decide(
+    map: &ClusterMap,
+    slot: SlotOf,
+    routing: RoutingFlags,
+    when_down: WhenDown,
+    presence: Option<Presence>,
+) -> Verdict {
+    let Some(number) = slot.first() else {
+        return Verdict::Serve;
+    };
+    let owner = map.owners[usize::from(number)];
+    let is_channel = routing.any(RoutingFlags::CHANNEL);
+    if map.owner(number).is_none() {
+        return Verdict::Refuse(Refusal::Unbound);
+    }
+    if slot.is_cross() {
+        return Verdict::Refuse(Refusal::CrossSlot);
+    }
+    if let Some(refusal) = while_down(map, routing, when_down) {
+        return Verdict::Refuse(refusal);
+    }
+    let target = map
+        .migrating
+        .get(&number)
+        .filter(|_| owner == map.myself)
+        .copied();
+    let is_importing = target.is_none() && map.importing.contains_key(&number);
+    if (target.is_some() || is_importing) && routing.any(RoutingFlags::MOVES) {
+        return Verdict::Serve;
+    }
+    if let Some(target) = target
+        && !is_channel
+    {
+        return match presence {
+            None => Verdict::NeedsKeyCheck,
+            Some(Presence { missing: 0, .. }) => Verdict::Serve,
+            Some(Presence { existing: 0, .. }) => Verdict::Refuse(Refusal::Ask(number, target)),
+            Some(_) => Verdict::Refuse(Refusal::TryAgain),
+        };
+    }
+    if is_importing && routing.any(RoutingFlags::ASKS) {
+        return match presence {
+            _ if is_channel => Verdict::Serve,
+            None => Verdict::NeedsKeyCheck,
+            Some(found) if found.is_several && found.missing > 0 => {
+                Verdict::Refuse(Refusal::TryAgain)
+            }
+            Some(_) => Verdict::Serve,
+        };
+    }
+    if owner == map.myself || reads_of_primary(map, owner, routing) {
+        return Verdict::Serve;
+    }
+    Verdict::Refuse(Refusal::Moved(number, owner))
+}
+
+fn while_down(map: &ClusterMap, routing: RoutingFlags, when_down: WhenDown) -> Option<Refusal> {
+    if map.is_up {
+        return None;
+    }
+    if routing.any(RoutingFlags::CHANNEL) {
+        return (!when_down.channels).then_some(Refusal::Down);
+    }
+    if !when_down.reads {
+        return Some(Refusal::Down);
+    }
+    routing
+        .any(RoutingFlags::WRITES)
+        .then_some(Refusal::DownForWrites)
+}
+
+/// Whether this node follows the owner of a slot and may serve a request for it.
+fn reads_of_primary(map: &ClusterMap, owner: u16, routing: RoutingFlags) -> bool {
+    routing.any(RoutingFlags::READS_HERE.or(RoutingFlags::CHANNEL))
+        && !routing.any(RoutingFlags::WRITES)
+        && map.me().primary == Some(owner)
+}
+
+/// Whether a shard channel of a slot is served here: the slot is owned by this node, or by its primary, or being
+/// moved here.
+#[must_use]
+pub fn serves_channel(map: &ClusterMap, slot: u16) -> bool {
+    let owner = map.owners[usize::from(slot)];
+    owner == map.myself || map.me().primary == Some(owner) || map.importing.contains_key(&slot)
+}
+
+/// Returns the error if a client must not continue to wait for a key: it may if this node owns or imports the slot,
+/// or follows the owner.
+#[must_use]
+pub fn while_waiting(map: &ClusterMap, slot: u16, routing: RoutingFlags) -> Option<Refusal> {
+    if !map.is_up {
+        return Some(Refusal::Down);
+    }
+    let owner = map.owners[usize::from(slot)];
+    if owner == map.myself
+        || map.importing.contains_key(&slot)
+        || reads_of_primary(map, owner, routing)
+    {
+        return None;
+    }
+    Some(match map.owner(slot) {
+        None => Refusal::Unbound,
+        Some(_) => Refusal::Moved(slot, owner),
+    })
+}
+
+#[cfg(test)]
+mod tests;
