@@ -173,7 +173,7 @@ fn what_valkey_9_has_too_is_answered_as_there() {
         return;
     };
     for shards in [1, 16] {
-        let server = Server::start(&Options::shards(shards));
+        let server = Server::start(&Options::shards(shards).with("slowlog-log-slower-than", "-1"));
         for is_resp3 in [false, true] {
             let connect = |server: &Server| match is_resp3 {
                 true => server.raw3(),

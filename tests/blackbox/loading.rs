@@ -405,6 +405,8 @@ fn a_snapshot_that_is_put_there_is_restored_into_an_append_only_file_that_is_not
     // Nothing but the log has it from now on.
     std::fs::remove_file(&dump).expect("a file");
     client.call("SET later x");
+    let synced = client.call("WAITAOF 1 0 0");
+    assert_eq!(synced.items()[0].integer(), 1);
     server.signal("KILL");
     let _ = server.wait_for_exit();
     let mut server = start_on(dir.path(), options());

@@ -110,6 +110,8 @@ fn what_is_acknowledged_beside_reloads_is_there_behind_them_and_after_a_kill() {
             .map(|writer| writer.join().expect("it ends"))
             .collect()
     });
+    // A write behind those of all others, as WAITAOF waits for what its own client wrote.
+    check(&mut client, "SET last 1", "OK");
     check(
         &mut client,
         "WAITAOF 1 0 0",

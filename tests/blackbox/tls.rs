@@ -674,7 +674,7 @@ fn a_key_that_every_user_can_read_is_warned_of() {
             server.log().contains("Ready to accept connections")
         });
         let log = server.log();
-        let warning = format!("can read {}, and the private key in it", key.display());
+        let warning = format!("can read {} and the private key in it", key.display());
         assert_eq!(log.contains(&warning), is_warned, "{log}");
     }
 }
