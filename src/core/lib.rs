@@ -1,4 +1,4 @@
-//! The base of the other crates: plain functions, the allocator, data structures, the wire protocol.
+//! The foundation of the other crates: plain functions, the allocator, data structures, the wire protocol.
 
 pub mod alloc;
 #[forbid(unsafe_code)]

@@ -24,7 +24,7 @@ const LAPSED_PER_READ: usize = 16;
 pub struct Event {
     /// Notification class, as in `notify-keyspace-events`.
     pub class: u8,
-    /// The event's name.
+    /// The event's name, as in keyspace notifications.
     pub name: &'static str,
 }
 
@@ -60,7 +60,7 @@ impl Event {
     pub const SEXPIRED: Event = Event::new(b's', "sexpired");
     /// A key deleted by eviction.
     pub const EVICTED: Event = Event::new(b'e', "evicted");
-    /// A key deleted.
+    /// Event of a key that was deleted.
     pub const DEL: Event = Event::generic("del");
 }
 
@@ -508,7 +508,7 @@ impl Effects {
         }
     }
 
-    /// Records a change.
+    /// Records that a key changed, with the event to publish.
     #[inline]
     pub fn wrote(&mut self, db: usize, key: &[u8], event: Event) {
         self.hot.dirty += 1;

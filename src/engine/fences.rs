@@ -13,8 +13,8 @@
 //! the tokens of their locks and, at the end, the last one issued by this server, as the other node's clock may be
 //! behind.
 //!
-//! Tokens from elsewhere are bounded: one that is more than a day ahead of this server's clock is rejected, or a
-//! single bad token would use up the range of tokens.
+//! Tokens issued by other servers are bounded: one that is more than a day ahead of this server's clock is rejected,
+//! or a single bad token would use up the range of tokens.
 //!
 //! [`Db`]: super::db::Db
 //! [`note`]: super::note
@@ -76,7 +76,7 @@ fn clock_us(now: Now) -> u64 {
 /// A fencing token and the owner that it was issued to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fence {
-    /// The token itself.
+    /// The fencing token's number.
     pub number: u64,
     /// Digest of the owner's name.
     pub owner: u64,

@@ -9,7 +9,7 @@ use basalt_core::structures::entry::EntryRef;
 use basalt_core::structures::table::EntrySlot;
 
 impl Db {
-    /// Notes a new entry that may be large.
+    /// Records the size of a new entry that may be large.
     #[cold]
     #[inline(never)]
     pub(super) fn note_large(&mut self, hash: u64, place: EntrySlot) {
@@ -21,7 +21,7 @@ impl Db {
         }
     }
 
-    /// Notes that an entry was resized from `before` to `after` bytes, at least one of which is large.
+    /// Records that an entry was resized from `before` to `after` bytes, at least one of which is large.
     #[cold]
     #[inline(never)]
     pub(super) fn note_resized(&mut self, place: EntrySlot, before: u64, after: u64) {

@@ -60,7 +60,7 @@ use smallvec::SmallVec;
 /// A key as routing prepares it: its bytes and their hash, computed once per request.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
-    /// The key itself.
+    /// The bytes of the key.
     pub bytes: &'a [u8],
     /// Keyed hash of all bytes of the key.
     pub hash: u64,
@@ -175,9 +175,9 @@ impl Drop for Leaving {
 pub struct Deferred {
     /// Values that are too large to be freed while the shard is locked.
     pub trash: Vec<Leaving>,
-    /// Tasks to wake.
+    /// Tasks to wake once the shard is released.
     pub wakes: Vec<Waker>,
-    /// Debug-level log lines.
+    /// Log lines of level debug.
     pub notes: Vec<String>,
     /// The follower that must deliver effects, if any were appended while the shard was locked.
     pub follower: Option<Arc<dyn effect::Follower>>,

@@ -48,7 +48,7 @@ pub fn is_stale(entry: EntryRef<'_, Object>, now: Now) -> bool {
 pub struct Marks<'a> {
     /// The stale window in milliseconds, see [`stale_ms`].
     pub stale_ms: u32,
-    /// Names of tags.
+    /// Names of the key's tags.
     pub tags: SmallVec<[&'a [u8]; 4]>,
 }
 

@@ -59,7 +59,7 @@ pub struct Transfer {
     options: MigrateDumpOptions,
 }
 
-/// Options of dumping.
+/// Options for the requests that restore the keys.
 #[derive(Clone, Copy, Debug)]
 struct MigrateDumpOptions {
     is_moving: bool,

@@ -193,7 +193,7 @@ pub struct PublishedLeases {
     pub filled: Counter,
     /// Leases given up by the client that had them.
     pub dropped: Counter,
-    /// Leases that expired.
+    /// Leases ended because their time was over.
     pub void_by_time: Counter,
     /// Leases ended by a change of their key.
     pub void_by_change: Counter,
@@ -206,7 +206,7 @@ pub struct PublishedLeases {
 /// The lock counters of a shard.
 #[derive(Debug, Default)]
 pub struct PublishedLocks {
-    /// Locks acquired.
+    /// Locks acquired, by whichever owner.
     pub taken: Counter,
     /// Locks acquired after waiting.
     pub handed_over: Counter,
@@ -351,13 +351,13 @@ pub struct Published {
     pub waited_keys: Counter,
     /// Number of keys of which a waiting client also wants to know when they are deleted.
     pub waited_keys_when_gone: Counter,
-    /// Lease counters.
+    /// Counters of leases (LGET, LFILL).
     pub leases: PublishedLeases,
-    /// Lock counters.
+    /// Counters of locks (LOCK).
     pub locks: PublishedLocks,
     /// Rate limit and due member counters.
     pub rates: PublishedRates,
-    /// Tag counters.
+    /// Counters of tags (TAG).
     pub tags: PublishedTags,
     /// Bytes of held locks, shared by all shards on one budget.
     held: OnceLock<Arc<HeldLockBytes>>,

@@ -29,9 +29,9 @@ pub struct Audience(u8);
 impl Audience {
     /// No reader.
     pub const NONE: Audience = Audience(0);
-    /// The append-only file.
+    /// The append-only file is the only reader.
     pub const FILE: Audience = Audience(1);
-    /// The replicas.
+    /// The replicas are the only readers.
     pub const REPLICAS: Audience = Audience(2);
     /// The append-only file and the replicas.
     pub const BOTH: Audience = Audience(3);
@@ -76,7 +76,7 @@ pub struct Head {
     pub stamp: u64,
     /// The database in which the command runs.
     pub db: usize,
-    /// The readers.
+    /// The readers of the record.
     pub audience: Audience,
 }
 
@@ -86,7 +86,7 @@ pub struct Record<'a> {
     pub stamp: u64,
     /// The database in which the command runs.
     pub db: usize,
-    /// The readers.
+    /// The readers of the record.
     pub audience: Audience,
     /// One command in RESP, in pieces.
     pub bytes: Pieces<'a>,

@@ -21,7 +21,7 @@ const _: () = assert!(
     "a word has the bits that are kept"
 );
 
-/// Shortens a hash.
+/// Returns the short hash (32 bits) of a hash.
 pub(super) fn shorten(hash: u64) -> u32 {
     (hash >> TOP << LOW_BITS | hash & LOW) as u32
 }

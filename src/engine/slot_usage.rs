@@ -8,7 +8,7 @@ use basalt_core::base::hash::SLOTS;
 /// Resources used by the requests for one slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Nanoseconds of execution.
+    /// Nanoseconds of executing commands.
     pub cpu_ns: u64,
     /// Bytes of the requests.
     pub bytes_in: u64,

@@ -123,14 +123,14 @@ impl Watches {
             .is_some_and(|watch| watch.stamps.changed > stamp)
     }
 
-    /// True if anything about a watched key changed after this stamp, including state beside its data.
+    /// True if anything about a watched key changed after this stamp, including the read state of a stream's groups.
     pub fn touched_since(&self, db: usize, key: &[u8], stamp: u64) -> bool {
         self.keys
             .get(&(db, Box::from(key)))
             .is_some_and(|watch| watch.stamps.changed.max(watch.stamps.touched) > stamp)
     }
 
-    /// Notes that a key changed.
+    /// Records the stamp of a key's change, if the key is watched.
     #[inline]
     pub fn key_changed(&mut self, db: usize, key: &[u8], stamp: u64) {
         if !self.keys.is_empty() {
@@ -138,7 +138,7 @@ impl Watches {
         }
     }
 
-    /// Records a change beside a key's data (its read state), which does not fail a transaction.
+    /// Records a change that leaves a key's data as it is (of its read state), which does not fail a transaction.
     #[inline]
     pub fn key_touched(&mut self, db: usize, key: &[u8], stamp: u64) {
         if !self.keys.is_empty() {
@@ -161,7 +161,7 @@ impl Watches {
     /// Starts recording changes for undo.
     #[inline]
     pub fn begin_attempt(&mut self) {
-        // No client begins to watch while another thread holds the shard.
+        // No client begins to watch keys while another thread has the shard locked.
         if !self.keys.is_empty() {
             self.replaced = Some(Vec::new());
         }
@@ -175,7 +175,7 @@ impl Watches {
         }
     }
 
-    /// Undoes the changes of an attempt.
+    /// Restores the stamps from before the attempt, and stops recording.
     pub fn undo_attempt(&mut self) {
         for (place, stamps) in self.replaced.take().into_iter().flatten().rev() {
             if let Some(watch) = self.keys.get_mut(&place) {
@@ -184,7 +184,7 @@ impl Watches {
         }
     }
 
-    /// Notes that many keys of a database changed at once: those for which `is_hit` is true.
+    /// Records the stamp of a change of many watched keys of a database at once: those for which `is_hit` is true.
     pub fn database_changed(&mut self, db: usize, stamp: u64, is_hit: impl Fn(&[u8]) -> bool) {
         for (place, watch) in &mut self.keys {
             if place.0 == db && is_hit(&place.1) {

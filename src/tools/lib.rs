@@ -1,4 +1,4 @@
-//! Programs that query a server from outside.
+//! Command-line tools that query a running server.
 
 #![forbid(unsafe_code)]
 

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum bytes of a response.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// Runs the program; the error is for people.
+/// Runs the program; the error is a message for the user.
 pub fn run(arguments: &[OsString]) -> Result<String, String> {
     let name = [OsString::from("basalt report")];
     let given = match command().try_get_matches_from(name.iter().chain(arguments)) {
@@ -43,7 +43,7 @@ pub fn run(arguments: &[OsString]) -> Result<String, String> {
     let path = format!("/report?range={range}");
     let fetch_at = |port| fetch((&host, port), &path, user.as_deref(), tls.as_ref());
     let page = fetch_at(port).or_else(|why| {
-        // Users mostly know the port for clients; the server there reports its metrics port.
+        // Users usually give the port for clients; the server there reports its metrics port.
         let place = ServerEndpoint {
             host: host.clone(),
             port,
@@ -65,10 +65,10 @@ pub fn run(arguments: &[OsString]) -> Result<String, String> {
     Ok(format!("{}: {} bytes", file.display(), page.len()))
 }
 
-/// Returns a server's metrics port, given its port for clients; `None` if nothing there speaks the Redis protocol,
-/// or it does not tell.
+/// Returns a server's metrics port, given its port for clients; `None` if no server there speaks the Redis
+/// protocol, or the server does not report the port.
 fn metrics_port(place: &ServerEndpoint) -> Option<u16> {
-    // The user may be that of metrics-auth, which only the metrics port knows.
+    // The given user may be that of `metrics-auth`, which only the metrics port knows, so try without one, too.
     let anonymous = ServerEndpoint {
         user: None,
         password: None,
@@ -142,7 +142,7 @@ fn command() -> Command {
         )
 }
 
-/// Returns the body of the response for a path, if it is a page.
+/// Returns the body of the response for a path; errs if the response is not a page.
 fn fetch(
     (host, port): (&str, u16),
     path: &str,

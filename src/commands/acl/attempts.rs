@@ -3,13 +3,13 @@
 
 use std::collections::HashMap;
 
-/// Failures of an address in [`WINDOW_MS`] with an immediate reply.
+/// Number of failures of an address, without a pause of [`WINDOW_MS`], that get an immediate reply.
 const FREE: u32 = 32;
 
 /// Milliseconds without a failure after which an address is forgotten.
 const WINDOW_MS: u64 = 60_000;
 
-/// Milliseconds between two replies to an address, over all its connections.
+/// Minimum milliseconds between two delayed replies to an address, over all its connections.
 const PAUSE_MS: u64 = 50;
 
 /// Maximum milliseconds that a reply is delayed.
@@ -21,7 +21,7 @@ const ADDRESSES_MAX: usize = 4_096;
 #[derive(Clone, Copy, Debug, Default)]
 struct Address {
     failures: u32,
-    /// When the latest reply is or was sent.
+    /// When the latest reply to the address is or was sent, in Unix milliseconds.
     answered_ms: u64,
 }
 

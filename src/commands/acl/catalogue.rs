@@ -1,8 +1,8 @@
-//! Commands, as named in rules.
+//! The commands that ACL rules can name.
 
 /// The commands and categories that rules can name.
 pub trait Catalogue: Sync {
-    /// Returns the number of commands and subcommands; their IDs are smaller.
+    /// Returns the number of commands and subcommands; all IDs are smaller than that.
     fn count(&self) -> usize;
     /// Finds a command by its original name, in lower case; `container|sub` for a subcommand.
     fn find(&self, name: &str) -> Option<Entry>;
@@ -13,12 +13,12 @@ pub trait Catalogue: Sync {
 /// A command, as rules see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The command's ID.
+    /// The command's ID, an index below [`Catalogue::count`].
     pub id: usize,
     /// `container|sub` for subcommands, else the name.
     pub full_name: &'static str,
-    /// Whether it is a subcommand.
+    /// Whether the command is a subcommand.
     pub is_sub: bool,
-    /// The IDs of its subcommands.
+    /// The IDs of the command's subcommands.
     pub children: Vec<usize>,
 }

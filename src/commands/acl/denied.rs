@@ -1,19 +1,19 @@
-//! Kinds of denials.
+//! The reasons for which a request or an authentication is denied.
 
-/// The kind of a denial.
+/// The reason for a denial, as ACL LOG names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denied {
-    /// A database that the command would use.
+    /// The user may not use a database that the command would use.
     Database,
-    /// The command.
+    /// The user may not run the command.
     Command,
-    /// One of its keys.
+    /// The user may not access one of the command's keys.
     Key,
-    /// Authentication.
+    /// A user name or password was wrong.
     Auth,
-    /// One of its channels.
+    /// The user may not access one of the command's channels.
     Channel,
-    /// Authentication as the user named in a certificate.
+    /// Authentication as the user named in a TLS client certificate failed.
     Certificate,
 }
 

@@ -1,4 +1,4 @@
-//! Files of users: one `user NAME RULES` per line, accepted as a whole or not at all.
+//! ACL files: one `user NAME RULES` per line, accepted as a whole or not at all.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,8 @@ use super::rule_error::RuleError;
 use super::rules;
 use super::user::User;
 
-/// Parses the users of a file; the error lists everything that is wrong, in one line. `name` is that of the file.
+/// Parses the users of an ACL file. The error lists everything that is wrong, in one line. `name` is the name of the
+/// file.
 pub fn parse(
     name: &str,
     text: &[u8],
@@ -47,7 +48,7 @@ pub fn parse(
         for word in &merged {
             match user.apply(word.trim_ascii(), catalogue) {
                 Ok(()) => {}
-                // An unknown word is not a secret.
+                // The error may quote an unknown word, as it cannot be a password.
                 Err(RuleError::Unknown) => {
                     let (word, text) = (String::from_utf8_lossy(word), RuleError::Unknown.text());
                     errors +=
@@ -69,7 +70,7 @@ pub fn parse(
     }
 }
 
-/// Returns the text of a file of these users.
+/// Returns the text of an ACL file with these users.
 pub fn text<'u>(users: impl IntoIterator<Item = &'u User>) -> Vec<u8> {
     let mut text = Vec::new();
     for user in users {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::denied::Denied;
 
-/// Maximum milliseconds between denials of the same kind that share an entry.
+/// Denials of the same kind share an entry if they are at most this many milliseconds apart.
 const SAME_MS: u64 = 60_000;
 
 /// Number of latest entries that are compared with a new one.
@@ -16,11 +16,11 @@ const NAME_BYTES_MAX: usize = 4096;
 /// The context of a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AclLogContext {
-    /// A request.
+    /// A request outside of transactions and scripts.
     TopLevel,
-    /// In a transaction.
+    /// A command in a transaction.
     Multi,
-    /// In a script.
+    /// A command called by a script.
     Lua,
 }
 
@@ -35,22 +35,22 @@ impl AclLogContext {
     }
 }
 
-/// A denial, once or several times.
+/// One denial, or several equal ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AclLogEntry {
-    /// Number of times.
+    /// Number of denials in the entry.
     pub count: u64,
     /// The kind of denial.
     pub denied: Denied,
-    /// The context.
+    /// Where the denied command ran: top level, transaction or script.
     pub place: AclLogContext,
     /// The command, key or channel.
     pub object: Vec<u8>,
-    /// The user's name.
+    /// The name of the denied user.
     pub user: Vec<u8>,
     /// The last client that was denied, as CLIENT LIST describes it.
     pub client: String,
-    /// Monotonic ID.
+    /// Number of the entry; later entries have larger ones.
     pub id: u64,
     /// Time of the first denial, in Unix milliseconds.
     pub created_ms: u64,
@@ -95,12 +95,12 @@ impl AclLog {
         self.entries.truncate(entries_max);
     }
 
-    /// Returns the latest entries.
+    /// Returns the latest `count` entries, the latest first.
     pub fn latest(&self, count: usize) -> Vec<AclLogEntry> {
         self.entries.iter().take(count).cloned().collect()
     }
 
-    /// Removes all entries.
+    /// Removes all entries (ACL LOG RESET).
     pub fn clear(&mut self) {
         self.entries.clear();
     }

@@ -13,8 +13,9 @@
 //! log         ACL LOG: denials
 //! ```
 //!
-//! Knows no command: what it needs to know of them comes from a [`Catalogue`], and commands are represented by their
-//! IDs. An unrestricted user is never checked: connections keep a flag for that (`client::Shared::is_checked`).
+//! This module knows no command: what it needs to know of commands comes from a [`Catalogue`], and commands are
+//! represented by their IDs. An unrestricted user is never checked: connections keep a flag for that
+//! (`client::Shared::is_checked`).
 
 pub mod attempts;
 pub mod catalogue;

@@ -1,11 +1,11 @@
 //! Errors in the rules of a user.
 
-/// The error in a word.
+/// The error in one word of a user's rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleError {
-    /// No rule begins like this, or a pattern contains blanks or zero bytes.
+    /// No rule begins like the word, or a pattern contains blanks or zero bytes.
     Syntax,
-    /// An unknown command or category.
+    /// The rule names an unknown command or category.
     Unknown,
     /// A key pattern although all keys are allowed.
     AllKeys,
@@ -13,11 +13,11 @@ pub enum RuleError {
     AllChannels,
     /// A password to be removed does not exist.
     NoSuchPassword,
-    /// An invalid hash.
+    /// A password hash is not 64 hexadecimal digits.
     BadHash,
-    /// A database index that is negative, or too large for any server.
+    /// A database index is negative, or too large for any server.
     DatabaseRange,
-    /// `container|sub|argument`.
+    /// A first argument was given for a subcommand: `container|sub|argument`.
     FirstArgumentOfSubcommand,
 }
 

@@ -1,4 +1,4 @@
-//! The words that define a user: parsing and formatting.
+//! The rules that define a user, word by word: parsing and formatting.
 
 use super::catalogue::Catalogue;
 use super::rule_error::RuleError;
@@ -6,13 +6,13 @@ use super::selector::{KeyAccess, KeyPattern, Pattern, Selector};
 use super::user::{Hash, User, hash};
 use basalt_core::base::{hex, lossless, text};
 
-/// Whether a name, or a pattern, contains characters that would not survive in a file.
+/// Whether a name, or a pattern, contains characters that the ACL file could not store.
 pub fn has_blanks(text: &[u8]) -> bool {
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | 0);
     text.iter().any(is_blank)
 }
 
-/// Merges words in parentheses into one; the error is an opening word without a closing one.
+/// Merges words in parentheses into one word. Errs with an opening word that has no closing one.
 pub fn merge<'w>(words: &[&'w [u8]]) -> Result<Vec<Vec<u8>>, &'w [u8]> {
     let mut merged: Vec<Vec<u8>> = Vec::with_capacity(words.len());
     let mut opening: Option<&'w [u8]> = None;
@@ -39,7 +39,8 @@ pub fn merge<'w>(words: &[&'w [u8]]) -> Result<Vec<Vec<u8>>, &'w [u8]> {
 }
 
 impl User {
-    /// Applies all words, or none: then the error is formatted for ACL SETUSER.
+    /// Returns the user with all rules applied. If one fails none is applied, and the error is formatted for ACL
+    /// SETUSER.
     pub fn with(&self, words: &[&[u8]], catalogue: &dyn Catalogue) -> Result<User, Vec<u8>> {
         let merged = merge(words).map_err(|word| {
             let start = b"Unmatched parenthesis in acl selector starting at '";
@@ -56,7 +57,7 @@ impl User {
         Ok(user)
     }
 
-    /// Applies one word.
+    /// Applies one rule.
     pub fn apply(&mut self, word: &[u8], catalogue: &dyn Catalogue) -> Result<(), RuleError> {
         let Some(first) = word.first() else {
             return Ok(());
@@ -84,7 +85,7 @@ impl User {
             b'(' if word.len() > 1 && word.ends_with(b")") => {
                 let mut selector = Selector::new(self.opens_channels);
                 let inner = &word[1..word.len() - 1];
-                // Unbalanced quotes leave nothing to apply, as in Redis.
+                // Text with unbalanced quotes yields no words to apply, as in Redis.
                 for word in split(inner) {
                     selector.apply(&word, catalogue)?;
                 }
@@ -110,7 +111,7 @@ impl User {
         Ok(())
     }
 
-    /// Returns the words that are not rules, as ACL GETUSER names them.
+    /// Returns the user's flags, as ACL GETUSER names them (on, nopass, and so on).
     pub fn flags(&self) -> impl Iterator<Item = &'static str> {
         let on = if self.is_on { "on" } else { "off" };
         let sanitizing = match self.skips_sanitizing {
@@ -121,7 +122,7 @@ impl User {
         [Some(on), nopass, Some(sanitizing)].into_iter().flatten()
     }
 
-    /// Returns the hashes of its passwords, in hexadecimal.
+    /// Returns the hashes of the user's passwords, in hexadecimal.
     pub fn password_hashes(&self) -> impl Iterator<Item = String> {
         self.passwords.iter().map(|hash| hex::text(hash))
     }
@@ -136,7 +137,7 @@ impl User {
         &self.selectors
     }
 
-    /// Returns all words that define it: applied to a new user, they yield this one.
+    /// Returns all rules that define the user: applied to a new user, they yield the same one.
     pub fn describe(&self) -> Vec<u8> {
         let mut words = Vec::new();
         for flag in self.flags() {
@@ -236,7 +237,7 @@ impl Selector {
         Ok(())
     }
 
-    /// Returns its rules on keys: one word for each pattern.
+    /// Returns the rules on keys: one word for each pattern.
     pub fn key_words(&self) -> Vec<u8> {
         if self.all_keys {
             return b"~*".to_vec();
@@ -253,7 +254,7 @@ impl Selector {
         words.join(&b' ')
     }
 
-    /// Returns its rules on channels: one word for each pattern.
+    /// Returns the rules on channels: one word for each pattern.
     pub fn channel_words(&self) -> Vec<u8> {
         if self.all_channels {
             return b"&*".to_vec();
@@ -263,7 +264,7 @@ impl Selector {
         words.join(&b' ')
     }
 
-    /// Returns its rules on databases: empty if all may be used.
+    /// Returns the rules on databases: empty if all databases may be used.
     pub fn database_words(&self) -> String {
         match self.databases.as_deref() {
             None => String::new(),
@@ -275,7 +276,7 @@ impl Selector {
         }
     }
 
-    /// Returns its rules on commands: one word for each rule, in the order in which they apply.
+    /// Returns the rules on commands: one word for each rule, in the order in which they apply.
     pub fn command_words(&self) -> String {
         let mut words = if self.is_open { "+@all" } else { "-@all" }.to_owned();
         for rule in &self.rules {
@@ -307,7 +308,7 @@ impl Selector {
     }
 }
 
-/// Parses database indexes separated by commas; returns each once, in order.
+/// Parses database indexes separated by commas. Returns each index once, in order.
 fn database_numbers(text: &[u8]) -> Result<Vec<u32>, RuleError> {
     let mut numbers = Vec::new();
     for part in text.split(|byte| *byte == b',') {
@@ -341,7 +342,7 @@ fn split(line: &[u8]) -> Vec<Vec<u8>> {
     }
 }
 
-/// Parses the letters between `%` and `~`; returns the access and the rest.
+/// Parses the letters between `%` and `~`. Returns the access and the text after the `~`.
 fn key_access(letters: &[u8]) -> Option<(KeyAccess, &[u8])> {
     let mut access = KeyAccess::default();
     for (at, byte) in letters.iter().enumerate() {
@@ -352,11 +353,11 @@ fn key_access(letters: &[u8]) -> Option<(KeyAccess, &[u8])> {
             _ => return None,
         }
     }
-    // Letters without a tilde are followed by an empty pattern, as in Redis.
+    // Letters without a tilde count as followed by an empty pattern, as in Redis.
     (access != KeyAccess::default()).then_some((access, &[]))
 }
 
-/// Parses a hash from 64 lower-case digits.
+/// Parses a password hash of 64 lower-case hexadecimal digits.
 fn hash_of(digits: &[u8]) -> Result<Hash, RuleError> {
     if digits.iter().any(u8::is_ascii_uppercase) {
         return Err(RuleError::BadHash);

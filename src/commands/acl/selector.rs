@@ -1,4 +1,4 @@
-//! One set of permissions: commands, keys and channels.
+//! One set of permissions: on commands, keys, channels and databases.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,27 @@ use super::denied::Denied;
 use super::rule_error::RuleError;
 use basalt_core::base::glob::{self, Case};
 
-/// The use of a key by a command.
+/// How a command uses a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyAccess {
-    /// Reads its value.
+    /// Whether the command reads the key's value.
     pub reads: bool,
-    /// Changes its value.
+    /// Whether the command changes the key's value.
     pub writes: bool,
 }
 
 impl KeyAccess {
-    /// Reading only.
+    /// The command only reads the key's value.
     pub const READ: KeyAccess = KeyAccess {
         reads: true,
         writes: false,
     };
-    /// Writing only.
+    /// The command only writes the key's value.
     pub const WRITE: KeyAccess = KeyAccess {
         reads: false,
         writes: true,
     };
-    /// Reading and writing.
+    /// The command reads and writes the key's value.
     pub const ALL: KeyAccess = KeyAccess {
         reads: true,
         writes: true,
@@ -47,9 +47,9 @@ pub(super) struct Pattern {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PatternKind {
-    /// No byte is special.
+    /// A plain text: no byte is special.
     Literal,
-    /// Only the last byte is special, which is a star; matching texts begin with these bytes, under the mask.
+    /// A prefix: only the last byte, a star, is special. Texts match whose first bytes are these, under the mask.
     Prefix {
         start: u64,
         mask: u64,
@@ -57,13 +57,13 @@ enum PatternKind {
     Glob,
 }
 
-/// Returns the first eight bytes of a text as a number; a shorter one is padded with zeros.
+/// Returns the first eight bytes of a text as a number; shorter texts are padded with zeros.
 #[inline]
 fn start_of(text: &[u8]) -> u64 {
     if let Some(first) = text.first_chunk::<8>() {
         return u64::from_le_bytes(*first);
     }
-    // Two overlapping parts, as a call would be too expensive for so few bytes.
+    // Combines two overlapping parts, as a library call would be too expensive for so few bytes.
     if let (Some(first), Some(last)) = (text.first_chunk::<4>(), text.last_chunk::<4>()) {
         let last = u64::from(u32::from_le_bytes(*last));
         return u64::from(u32::from_le_bytes(*first)) | last << (8 * (text.len() - 4));
@@ -95,14 +95,14 @@ impl Pattern {
         self.matches_with(text, start_of(text))
     }
 
-    /// Whether a text matches; `first` is its [`start_of`].
+    /// Whether a text matches; `first` is the text's [`start_of`].
     #[inline]
     fn matches_with(&self, text: &[u8], first: u64) -> bool {
         match self.kind {
             PatternKind::Literal => self.text == text,
             PatternKind::Prefix { start, mask } => {
                 let len = self.text.len() - 1;
-                // In Redis a pattern of a single star does not match the empty text either.
+                // In Redis a pattern that is a single star does not match the empty text either.
                 first & mask == start
                     && text.len() >= len.max(1)
                     && (len <= 8 || text.starts_with(&self.text[..len]))
@@ -112,7 +112,7 @@ impl Pattern {
     }
 }
 
-/// The key patterns that are prefixes of up to eight bytes, by kind of access: most keys are matched by these.
+/// The key patterns that are prefixes of up to eight bytes, by kind of access: these match most keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct AclKeyPrefixes {
     read: Vec<AclKeyPrefix>,
@@ -180,11 +180,11 @@ pub(super) struct CommandRule {
 /// One set of permissions, see the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
-    /// Whether commands may be run that were unknown when the rules were given.
+    /// Whether commands are allowed that were unknown when the rules were given.
     pub(super) is_open: bool,
-    /// One bit per command.
+    /// Allowed commands: one bit per command ID.
     allowed: Vec<u64>,
-    /// First arguments with which otherwise forbidden commands may be run, by command ID.
+    /// First arguments with which otherwise forbidden commands are allowed, by command ID.
     first_arguments: BTreeMap<usize, Vec<Vec<u8>>>,
     pub(super) rules: Vec<CommandRule>,
     pub(super) all_keys: bool,
@@ -192,21 +192,21 @@ pub struct Selector {
     prefixes: AclKeyPrefixes,
     pub(super) all_channels: bool,
     pub(super) channels: Vec<Pattern>,
-    /// The indexes of the databases that may be used, in order; none: all of them.
+    /// The indexes of the allowed databases, in order; None: all databases.
     pub(super) databases: Option<Vec<u32>>,
 }
 
-/// The databases that a command uses.
+/// The databases that an argument of a command refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Used {
-    /// The one with this index.
+    /// The database with this index.
     One(u32),
-    /// Every one.
+    /// All databases.
     All,
 }
 
 impl Used {
-    /// Returns the one with this index.
+    /// Returns the value for the database with this index.
     pub fn number(number: usize) -> Used {
         Used::One(u32::try_from(number).unwrap_or(u32::MAX))
     }
@@ -216,17 +216,17 @@ impl Used {
 pub struct Wanted<'w, 'a> {
     /// The command's ID.
     pub id: usize,
-    /// Whether all users may run it, regardless of the rules.
+    /// Whether all users may run the command, regardless of the rules.
     pub is_free: bool,
-    /// The argument after its name, or after its subcommand's.
+    /// The argument after the command's name, or after its subcommand's name.
     pub first_argument: Option<&'a [u8]>,
     /// The command's keys in order, with the positions of their arguments.
     pub keys: &'w [(usize, &'a [u8], KeyAccess)],
     /// The command's channels in order, with the positions of their arguments.
     pub channels: &'w [(usize, &'a [u8])],
-    /// The channels are patterns.
+    /// Whether the channels are patterns.
     pub are_patterns: bool,
-    /// The databases that it uses, with the positions of the arguments that name them.
+    /// The databases that the command uses, with the positions of the arguments that name them.
     pub databases: &'w [(usize, Used)],
 }
 
@@ -283,7 +283,7 @@ impl Selector {
         }
     }
 
-    /// Adds a rule. It replaces earlier ones on the same command, or on subcommands of it.
+    /// Adds a rule, which replaces earlier rules on the same command or on its subcommands.
     fn add_rule(&mut self, allows: bool, text: &str) {
         self.rules.retain(|rule| {
             let rest = rule.text.strip_prefix(text);
@@ -344,7 +344,7 @@ impl Selector {
         Ok(())
     }
 
-    /// Returns the denial of a command, if it is denied, and the position of the argument concerned.
+    /// Returns the reason for a denial and the position of the argument concerned; None if the command is allowed.
     #[inline]
     pub(super) fn refusal(&self, wanted: &Wanted<'_, '_>) -> Option<(Denied, usize)> {
         let mut used = wanted.databases.iter();
@@ -407,7 +407,7 @@ impl Selector {
         self.prefixes = AclKeyPrefixes::default();
     }
 
-    /// Allows more keys, or more access to those of a pattern.
+    /// Allows keys that match a pattern, or more access to them if the pattern exists.
     pub(super) fn add_keys(&mut self, text: &[u8], access: KeyAccess) {
         let known = self.keys.iter_mut().find(|one| one.pattern.text == text);
         let Some(known) = known else {
@@ -427,7 +427,7 @@ impl Selector {
         self.keys.iter().for_each(|one| self.prefixes.add(one));
     }
 
-    /// Whether a channel may be used; a pattern of channels must be equal to a pattern of the rules.
+    /// Whether a channel may be used; a pattern of channels is allowed only if it equals a pattern of the rules.
     pub(super) fn has_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         self.all_channels
             || self.channels.iter().any(|one| match is_pattern {
@@ -444,13 +444,13 @@ impl Selector {
         })
     }
 
-    /// Whether a key in a database, or in any if none is given, may be read by some command.
+    /// Whether some command may read a key in a database; in any database if `db` is None.
     pub(super) fn reads_key(&self, key: &[u8], db: Option<usize>) -> bool {
         let used = db.map_or(Used::All, Used::number);
         self.has_database(used) && (self.all_keys || self.has_key(key, KeyAccess::READ))
     }
 
-    /// Whether all keys may be read.
+    /// Whether some command may read all keys.
     pub(super) fn reads_all_keys(&self) -> bool {
         let reads = KeyAccess::READ;
         let is_all = |one: &KeyPattern| one.access.covers(reads) && one.pattern.text == b"*";

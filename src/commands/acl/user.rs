@@ -6,7 +6,7 @@ use super::catalogue::Catalogue;
 use super::denied::Denied;
 use super::selector::{KeyAccess, Pattern, Selector, Wanted};
 
-/// The name of the user of connections that name none.
+/// The name of the user of connections that have not named one.
 pub const DEFAULT: &[u8] = b"default";
 
 /// SHA-256 of a password.
@@ -42,7 +42,7 @@ impl User {
         }
     }
 
-    /// Creates the user of connections that name none, which is unrestricted.
+    /// Creates the user of connections that have not named one, which is unrestricted.
     pub fn default_user() -> User {
         let mut user = User::new(DEFAULT, true);
         user.is_on = true;
@@ -57,17 +57,17 @@ impl User {
         &self.name
     }
 
-    /// Whether a connection that names no user becomes this one without a password.
+    /// Whether a new connection gets this user without a password.
     pub fn needs_no_password(&self) -> bool {
         self.is_on && self.is_nopass
     }
 
-    /// Whether it may authenticate at all.
+    /// Whether the user may authenticate at all (`on`).
     pub fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// Returns a copy with only this password, or with any if it is empty.
+    /// Returns a copy of the user with only this password, or accepting any password if it is empty.
     pub fn with_password(&self, password: &[u8]) -> User {
         let mut user = self.clone();
         user.is_nopass = password.is_empty();
@@ -78,7 +78,7 @@ impl User {
         user
     }
 
-    /// Whether some channels that were allowed `before` no longer are.
+    /// Whether some channels that the user `before` was allowed are not allowed any more.
     pub fn loses_channels_of(&self, before: &User) -> bool {
         if self.all_selectors().any(|selector| selector.all_channels) {
             return false;
@@ -97,7 +97,8 @@ impl User {
         self.is_nopass
     }
 
-    /// Whether it may authenticate with a password. The time does not depend on which byte of which hash differs.
+    /// Whether the user may authenticate with a password. The time does not depend on which byte of which hash
+    /// differs.
     pub fn signs_in(&self, password: &[u8]) -> bool {
         let given = hash(password);
         let mut is_known = false;
@@ -114,14 +115,14 @@ impl User {
         std::iter::once(&self.root).chain(&self.selectors)
     }
 
-    /// Whether everything is allowed.
+    /// Whether the user is allowed everything.
     pub fn is_unrestricted(&self, catalogue: &dyn Catalogue) -> bool {
         self.all_selectors()
             .any(|selector| selector.is_unrestricted(catalogue.count()))
     }
 
-    /// Returns the denial of a command, if it is denied, and the position of the argument concerned: of all
-    /// selectors, from the one that comes closest to allowing it.
+    /// Returns the reason for a denial and the position of the argument concerned; None if the command is allowed. If
+    /// all selectors deny the command, the reason is that of the selector that comes closest to allowing it.
     #[inline]
     pub fn refusal(&self, wanted: &Wanted<'_, '_>) -> Option<(Denied, usize)> {
         let mut closest = (Denied::Database, 0);
@@ -131,41 +132,41 @@ impl User {
         Some(closest)
     }
 
-    /// Whether some of its permissions are limited to certain databases.
+    /// Whether some of the user's permissions are limited to certain databases.
     #[inline]
     pub fn has_database_rules(&self) -> bool {
         let mut all = self.all_selectors();
         all.any(|selector| selector.databases.is_some())
     }
 
-    /// Whether its permissions without parentheses certainly allow a command with one key and no channel. Otherwise
-    /// it may still be allowed, see [`User::refusal`].
+    /// Whether the user's permissions without parentheses certainly allow a command with one key and no channel.
+    /// Otherwise the command may still be allowed, see [`User::refusal`].
     #[inline]
     pub fn has_plainly(&self, id: usize, key: &[u8], access: KeyAccess) -> bool {
         self.root.has_plainly(id, key, access)
     }
 
-    /// Whether it may run a command and read any keys that this derives.
+    /// Whether the user may run a command and read any key whose name the command derives from data.
     pub fn reads_all_keys(&self, wanted: &Wanted<'_, '_>) -> bool {
         self.all_selectors()
             .any(|selector| selector.refusal(wanted).is_none() && selector.reads_all_keys())
     }
 
-    /// Whether it may read a key in a database by some command. If the database is unknown the key must be readable
-    /// in all.
+    /// Whether some command of the user may read a key in a database. If `db` is None the key must be readable in all
+    /// databases.
     pub fn reads_key(&self, key: &[u8], db: Option<usize>) -> bool {
         self.all_selectors()
             .any(|selector| selector.reads_key(key, db))
     }
 
-    /// Whether it may subscribe to a channel, or to a pattern of channels.
+    /// Whether the user may subscribe to a channel, or to a pattern of channels.
     pub fn has_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         self.all_selectors()
             .any(|selector| selector.has_channel(channel, is_pattern))
     }
 }
 
-/// Returns the stored hash of a password.
+/// Returns the hash of a password, as it is stored.
 pub(super) fn hash(password: &[u8]) -> Hash {
     Sha256::digest(password).into()
 }

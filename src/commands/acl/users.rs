@@ -1,4 +1,4 @@
-//! All users of a server, and the handles that connections have of them.
+//! All users of a server, and the references that connections hold to them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -36,13 +36,13 @@ impl Handle {
         self.user.load_full()
     }
 
-    /// Returns the current user, for a short use: cheaper than [`Handle::user`].
+    /// Returns the current user, for brief use: cheaper than [`Handle::user`].
     #[inline]
     pub fn peek(&self) -> impl Deref<Target = Arc<User>> {
         self.user.load()
     }
 
-    /// Whether anything may be denied to it.
+    /// Whether anything may be denied to the user.
     pub fn is_restricted(&self) -> bool {
         self.is_restricted.load(Relaxed)
     }
@@ -74,12 +74,12 @@ pub struct Users {
     default: Arc<Handle>,
     log: Mutex<AclLog>,
     attempts: Mutex<Attempts>,
-    /// Numbers of denials.
+    /// Numbers of denials since the start, by reason.
     pub figures: DenialCounts,
 }
 
 impl Users {
-    /// Creates the set with only the default user, which is unrestricted.
+    /// Creates the registry with only the default user, which is unrestricted.
     pub fn new(catalogue: &'static dyn Catalogue) -> Users {
         let default = Arc::new(Handle::new(User::default_user(), catalogue));
         let all = BTreeMap::from([(DEFAULT.to_vec(), Arc::clone(&default))]);
@@ -98,7 +98,7 @@ impl Users {
         self.catalogue
     }
 
-    /// Returns the user of connections that name none.
+    /// Returns the user of connections that have not named one.
     pub fn default(&self) -> &Arc<Handle> {
         &self.default
     }
@@ -117,7 +117,8 @@ impl Users {
             .collect()
     }
 
-    /// Changes or creates a user; returns it, and its previous state if there was one. Changes are serialized.
+    /// Changes or creates a user. Returns the user's handle, and the previous state if the user existed. Changes are
+    /// serialized.
     pub fn change<E>(
         &self,
         name: &[u8],
@@ -150,7 +151,7 @@ impl Users {
         }
     }
 
-    /// Deletes a user other than the default one.
+    /// Deletes a user other than the default one. Returns its handle; None if there is no such user.
     pub fn remove(&self, name: &[u8]) -> Option<Arc<Handle>> {
         match name == DEFAULT {
             true => None,
@@ -183,7 +184,7 @@ impl Users {
         self.log.lock().add(entry, entries_max);
     }
 
-    /// Records a failed authentication from this address; returns when to reply, in Unix milliseconds.
+    /// Records a failed authentication from an address. Returns when to reply, in Unix milliseconds.
     pub fn failed(&self, host: &str, now_ms: u64) -> u64 {
         self.attempts.lock().fail(host, now_ms)
     }
@@ -193,7 +194,7 @@ impl Users {
         self.log.lock().latest(count)
     }
 
-    /// ACL LOG RESET.
+    /// Removes all entries of the log of denials (ACL LOG RESET).
     pub fn clear_log(&self) {
         self.log.lock().clear();
     }
@@ -207,8 +208,8 @@ impl std::fmt::Debug for Users {
 
 /// A change of a user.
 pub struct UserChange {
-    /// The user.
+    /// The changed or created user.
     pub handle: Arc<Handle>,
-    /// The previous state.
+    /// The user's previous state; None if it was created.
     pub before: Option<Arc<User>>,
 }

@@ -5,13 +5,13 @@
 pub struct Announced {
     /// The port on which the replica listens.
     pub port: u16,
-    /// The address that it announces; empty: the one that it connects from.
+    /// The address that the replica announces; empty: the address that it connects from.
     pub ip: String,
     /// The replica recognizes the end of a snapshot of unknown length by a marker (`capa eof`).
     pub takes_end_mark: bool,
     /// The replica can continue under another stream ID (`capa psync2`).
     pub changes_ids: bool,
-    /// The version of the server. Valkey announces one since 8.0, redis-server none.
+    /// The version of the replica. Valkey announces its version since 8.0, redis-server does not.
     pub version: String,
     /// The replica is a basalt server (`capa basalt`), which can read everything that this one writes.
     pub is_basalt: bool,
@@ -35,12 +35,12 @@ pub struct Announced {
 }
 
 impl Announced {
-    /// Whether it wants a snapshot with only a part of the data.
+    /// Whether the replica wants a snapshot with only a part of the data.
     pub fn is_filtered(&self) -> bool {
         self.lacks_data || self.lacks_functions
     }
 
-    /// Whether it is a Valkey that reads deadlines of hash fields, but only in its own format.
+    /// Whether the replica is a Valkey server that reads deadlines of hash fields, but only in Valkey's own format.
     pub fn reads_valkey_form(&self) -> bool {
         let major = self.version.split('.').next();
         let major = major.and_then(|digits| digits.parse::<u32>().ok());

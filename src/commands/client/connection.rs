@@ -1,4 +1,4 @@
-//! One connection's state as seen and changed by commands. No socket.
+//! One connection's state as seen and changed by commands, without its socket.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use crate::cluster::route::RoutingFlags;
 use basalt_core::resp::reply::Protocol;
 use basalt_engine::record::Audience;
 
-/// The origin of a connection's commands.
+/// Where a connection's commands come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// A client.
+    /// A client sends the commands over the connection.
     #[default]
     Client,
     /// A file that is loaded: the commands have already been admitted and logged.
     File,
     /// The primary, which has run the commands and sends them to its replicas.
     Primary,
-    /// Another node, which moves slots here. A failed command ends the move.
+    /// Another node, which moves slots to this one. A failed command ends the migration.
     SlotImport,
 }
 
@@ -39,7 +39,7 @@ impl Origin {
     }
 }
 
-/// CLIENT REPLY. Off for origins other than clients.
+/// Whether commands have replies (CLIENT REPLY). `Off` for origins other than clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplyMode {
     /// Every command has a reply.
@@ -58,41 +58,42 @@ pub enum ReplyMode {
 /// One connection's state, see the module.
 #[derive(Clone)]
 pub struct Connection {
-    /// The state that others can see and change.
+    /// The state that other connections can see and change.
     pub shared: Arc<Shared>,
-    /// Selected database.
+    /// Index of the selected database.
     pub db: usize,
-    /// RESP2 or RESP3.
+    /// The protocol of replies: RESP2 or RESP3.
     pub protocol: Protocol,
-    /// The connection's user; none for replayed commands.
+    /// The connection's user; None for replayed commands.
     pub user: Option<Arc<Handle>>,
     /// Whether AUTH succeeded or was not needed.
     pub authenticated: bool,
-    /// CLIENT NO-TOUCH.
+    /// Whether reads leave the access bits unchanged (CLIENT NO-TOUCH).
     pub no_touch: bool,
-    /// The origin of its commands.
+    /// The origin of the connection's commands.
     pub origin: Origin,
-    /// CLIENT REPLY.
+    /// Which commands have replies (CLIENT REPLY).
     pub reply_mode: ReplyMode,
-    /// Whether keys read now are remembered, see [`Connection::set_tracking`].
+    /// Whether keys that are read are remembered for invalidations, see [`Connection::set_tracking`].
     pub tracks: bool,
-    /// CLIENT CACHING: the next command or transaction is an exception.
+    /// Whether the next command or transaction is an exception, by CLIENT CACHING.
     pub is_caching: bool,
-    /// CLIENT TRACKING.
+    /// The options of CLIENT TRACKING.
     pub tracking: TrackingOptions,
-    /// Whether a script of this client is running, which called the current command.
+    /// Whether a script of this client is running and has called the current command.
     pub is_in_script: bool,
-    /// Stamp of the last effect it has seen.
+    /// Stamp of the last effect that the connection has seen.
     pub stamp: u64,
-    /// The position up to which all events must be delivered to others before its replies leave (`pubsub::events`).
+    /// The position up to which all events must be delivered to other connections before this connection's replies
+    /// are sent (`pubsub::events`).
     pub position: u64,
-    /// The effects of READONLY and ASKING, and whether the connection uses TLS.
+    /// The state set by READONLY and ASKING, and whether the connection uses TLS.
     pub routing: RoutingFlags,
-    /// The part of that which remains after RESET.
+    /// The part of `routing` that remains after RESET.
     pub own_routing: RoutingFlags,
     /// Fieldsets registered by HIMPORT PREPARE; those of a script while one runs.
     pub fieldsets: Option<Arc<Fieldsets>>,
-    /// The audience of its commands' log records: all, except for scripts that chose otherwise.
+    /// The audience of the commands' log records: all readers, except while a script has chosen others.
     pub log_audience: Audience,
 }
 
@@ -121,7 +122,7 @@ impl Connection {
         }
     }
 
-    /// Sets the user, who has authenticated or needs not.
+    /// Sets the user, who has authenticated or need not do so.
     pub fn set_user(&mut self, user: &Arc<Handle>, authenticated: bool) {
         self.authenticated = authenticated;
         self.user = Some(Arc::clone(user));
@@ -140,32 +141,32 @@ impl Connection {
         self
     }
 
-    /// Changes the reply mode at a client's request; other origins cannot.
+    /// Changes the reply mode at a client's request; does nothing for other origins.
     pub fn set_reply_mode(&mut self, mode: ReplyMode) {
         if self.origin == Origin::Client {
             self.reply_mode = mode;
         }
     }
 
-    /// Marks the client as a node that moves slots here, for good. The current command still has a reply.
+    /// Marks the client permanently as a node that moves slots to this one. The current command still has a reply.
     pub fn begin_slot_import(&mut self) {
         self.origin = Origin::SlotImport;
         self.reply_mode = ReplyMode::OnlyThis;
     }
 
-    /// Applies CLIENT TRACKING and CLIENT CACHING, and with them whether reads are remembered.
+    /// Applies CLIENT TRACKING and CLIENT CACHING, and derives whether reads are remembered.
     pub fn set_tracking(&mut self, tracking: TrackingOptions, is_caching: bool) {
         self.tracking = tracking;
         self.is_caching = is_caching;
         self.tracks = tracking.remembers(is_caching);
     }
 
-    /// Returns the fieldset that a command names.
+    /// Returns the fieldset of this name, if it is registered.
     pub fn fieldset(&self, name: &[u8]) -> Option<Arc<Fieldset>> {
         self.fieldsets.as_ref()?.get(name).map(Arc::clone)
     }
 
-    /// Whether invalidations follow the reply of the very request that caused them.
+    /// Whether invalidations are sent directly after the reply to the request that caused them.
     #[inline]
     pub fn hears_between_replies(&self) -> bool {
         self.tracking != TrackingOptions::OFF && self.protocol == Protocol::Resp3

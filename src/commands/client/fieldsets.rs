@@ -2,7 +2,7 @@
 //! the values.
 //!
 //! The session, and each step of a transaction, looks up a fieldset before any shard is locked (`command::prepared`):
-//! commands on keys know nothing of connections. Fieldsets registered in a transaction disappear if that is rolled
+//! commands on keys know nothing of connections. Fieldsets registered in a transaction disappear if it is rolled
 //! back, as the connection's initial state is restored; scripts have fieldsets of their own, which end with them.
 
 use std::collections::HashMap;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use super::shared::Shared;
 
-/// Approximate bytes of a name, or a fieldset, beside its text.
+/// Approximate bytes of a name, or of a fieldset, in addition to its text.
 const ENTRY_BYTES: usize = 64;
 
 /// Names of fields, in the order in which hashes are built from them: shorter ones first, as in Redis.
 pub struct Fieldset(Vec<(Box<[u8]>, usize)>);
 
 impl Fieldset {
-    /// Creates a fieldset of these names; none if one of them is repeated.
+    /// Creates a fieldset of these names; None if a name is repeated.
     pub fn new<'n>(names: impl Iterator<Item = &'n [u8]>) -> Option<Fieldset> {
         let mut fields: Vec<(Box<[u8]>, usize)> = names
             .enumerate()
@@ -38,7 +38,7 @@ impl Fieldset {
         self.0.is_empty()
     }
 
-    /// Returns the names, and for each the position of its value among those that are sent.
+    /// Returns the names, and for each of them the position of its value among the values that are sent.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = (&[u8], usize)> + Clone {
         self.0.iter().map(|(name, position)| (&**name, *position))
     }
@@ -66,7 +66,7 @@ impl Fieldsets {
         }
     }
 
-    /// Returns the fieldset of a name.
+    /// Returns the fieldset of this name; None if there is none.
     pub fn get(&self, name: &[u8]) -> Option<&Arc<Fieldset>> {
         self.sets.get(name)
     }

@@ -4,8 +4,8 @@
 //! into its mailbox; in the usual batch little changes, and then nothing is written that other threads read. Clients
 //! that may not be evicted count as 0 (`Shared::note_memory`). The registry chooses the client to evict.
 //!
-//! A client's reported memory is one word of the client, which finally marks the client as removed: threads that
-//! report its memory while another one removes it, or after that, change nothing. So the sum is that of the existing
+//! A client's reported memory is one atomic number in the client, which in the end marks the client as removed:
+//! reports of a client's memory during or after its removal change nothing. So the sum is that of the existing
 //! clients, however they end.
 
 use std::sync::atomic::{
@@ -13,7 +13,7 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-/// The instance of this process.
+/// The only instance in this process.
 pub static CLIENT_MEMORY: ClientMemory = ClientMemory::new();
 
 /// Number of connections that have yet to authenticate, if a password is needed.
@@ -22,8 +22,8 @@ pub static UNAUTHENTICATED: AtomicUsize = AtomicUsize::new(0);
 /// Minimum limit: a lower one would keep out all clients, including the one that could raise it.
 const LIMIT_BYTES_MIN: usize = 128 * 1024;
 
-/// Bytes by which a client's memory may differ from the reported value: small messages come and go, and for each of
-/// them all threads would write to the single sum.
+/// Bytes by which a client's memory may differ from the reported value: small messages come and go, and for each
+/// change all threads would write to the same sum.
 const UNNOTED_BYTES_MAX: usize = 1024;
 
 /// Marks a removed client, in place of its bytes.
@@ -31,7 +31,8 @@ const REMOVED: usize = usize::MAX;
 
 /// The memory of all clients, see the module.
 pub struct ClientMemory {
-    /// Differences arrive in any order, so that this may be too low, and even negative, for a moment.
+    /// Sum of the reported bytes. Differences arrive in any order, so the sum may be too low, and even negative, for
+    /// a moment.
     total: AtomicI64,
     /// Limit in bytes; 0: none.
     limit: AtomicUsize,
@@ -59,7 +60,7 @@ impl CountedBytes {
     }
 }
 
-/// On its own cache line, as it is read in every batch and rarely written.
+/// A flag on a cache line of its own, as the flag is read in every batch and rarely written.
 #[repr(align(128))]
 struct Line(AtomicBool);
 
@@ -102,8 +103,8 @@ impl ClientMemory {
             if self.is_over.0.load(SeqCst) == is_over {
                 return is_over;
             }
-            // The sum may change between the comparison and this store, and the changing thread may compare before
-            // the store: so it is compared again.
+            // The sum may change between the comparison and this store, and the thread that changes it may compare
+            // before the store: so compare again.
             self.is_over.0.store(is_over, SeqCst);
         }
     }
@@ -149,7 +150,7 @@ mod tests {
         all.note(&counted, 1000);
         assert_eq!((all.total_bytes(), counted.bytes()), (1000, 1000));
         all.remove(&counted);
-        // Reported by a publisher that found it before, or by its own task at the end of a batch.
+        // Reported by a publisher that found the client before, or by the client's own task at the end of a batch.
         all.note(&counted, 1 << 20);
         assert_eq!((all.total_bytes(), counted.bytes()), (0, 0));
     }

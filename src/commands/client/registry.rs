@@ -23,13 +23,14 @@ pub struct Registry {
     pub overfed: AtomicU64,
     count: AtomicUsize,
     evicting: Mutex<()>,
-    /// Connections that arrived unauthenticated, in the order of arrival; most of them have authenticated since.
+    /// Connections that had to authenticate when they arrived, in the order of arrival; most of them have
+    /// authenticated since.
     unauthenticated: Mutex<VecDeque<Weak<Shared>>>,
     /// Connections closed because their clients did not authenticate.
     pub unauthenticated_closed: AtomicU64,
 }
 
-/// Entries of the list of unauthenticated connections, beyond the number of these, at which the list is cleaned.
+/// The list is cleaned when it has this many more elements than there are unauthenticated connections.
 const SIGNED_IN_MAX: usize = 1024;
 
 impl Registry {
@@ -43,7 +44,7 @@ impl Registry {
         self.next_id.fetch_add(1, Relaxed) + 1
     }
 
-    /// Adds a connection.
+    /// Adds a new connection.
     pub fn add(&self, client: Arc<Shared>) {
         self.count.fetch_add(1, Relaxed);
         client.note_memory();
@@ -65,8 +66,8 @@ impl Registry {
         UNAUTHENTICATED.load(Relaxed)
     }
 
-    /// Closes the connection that has been unauthenticated for the longest, if there is one: a new one is as likely
-    /// to have a password.
+    /// Closes the connection that has been unauthenticated for the longest. Returns false if there is none. A new
+    /// connection is at least as likely to have a password.
     #[cold]
     pub fn close_unauthenticated(&self) -> bool {
         loop {
@@ -93,7 +94,7 @@ impl Registry {
         }
     }
 
-    /// Removes a connection.
+    /// Removes a connection that has ended.
     pub fn remove(&self, id: u64) {
         if let Some((_, client)) = self.clients.remove(&id) {
             self.count.fetch_sub(1, Relaxed);
@@ -109,7 +110,7 @@ impl Registry {
         if !CLIENT_MEMORY.update_over_limit() {
             return;
         }
-        // Each is read only once: their memory keeps changing.
+        // The memory of each client is read only once, as it keeps changing.
         let clients = self.all().into_iter();
         let mut clients: Vec<_> = clients
             .map(|client| (client.counted.bytes(), client))
@@ -190,7 +191,7 @@ mod tests {
         let is_killed: Vec<bool> = clients.iter().map(|client| client.is_killed()).collect();
         assert_eq!(is_killed, [false, false, false, true, false]);
         assert!(!CLIENT_MEMORY.is_over() && registry.count() == 4);
-        // The client is being closed, and does not count however its figures change.
+        // The client is being closed, and does not count however its memory changes.
         clients[3].note_memory();
         clients[1].no_evict.store(false, Relaxed);
         clients[1].note_memory();

@@ -1,5 +1,5 @@
 //! Periods (epochs) of running or queued work: a caller that must know when all of it has ended starts a new period,
-//! and is called when nothing belongs to an earlier one any more.
+//! and its callback is called when no work of earlier periods is left.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 /// Callback for the end of a period.
 type WhenOver = Box<dyn FnOnce() + Send>;
 
-/// A period. Each batch of a connection and each job holds the one in which it began.
+/// A period. Each batch of a connection and each job holds a reference to the period in which it began.
 #[derive(Default)]
 pub struct UnderWay(Mutex<EpochCompletion>);
 
@@ -17,12 +17,12 @@ pub struct UnderWay(Mutex<EpochCompletion>);
 #[derive(Default)]
 struct EpochCompletion {
     done: Option<WhenOver>,
-    /// The next period, which must not end before this one.
+    /// The next period, kept alive so that it does not end before this one.
     _next: Option<Arc<UnderWay>>,
 }
 
 impl UnderWay {
-    /// Calls `done` once everything has ended that began before.
+    /// Calls `done` once all work that began before this call has ended.
     pub fn when_over(current: &ArcSwap<UnderWay>, done: impl FnOnce() + Send + 'static) {
         let next = Arc::<UnderWay>::default();
         let ended = current.swap(Arc::clone(&next));

@@ -1,10 +1,10 @@
-//! Changes of the cluster that CLUSTER requests.
+//! Changes of the cluster that clients request by CLUSTER commands.
 
 use super::node_id::NodeId;
 use super::slot_set::SlotSet;
 
-/// A change of the cluster that a client requests; arguments have been checked as far as that is possible without the
-/// cluster.
+/// A change of the cluster that a client requests; its arguments have been checked as far as that is possible without
+/// the cluster's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterChange {
     /// `CLUSTER MEET`: introduces a node.
@@ -13,7 +13,7 @@ pub enum ClusterChange {
         ip: String,
         /// Port for clients.
         port: u16,
-        /// Port of the bus; 0: `port` plus 10000.
+        /// Port of the cluster bus; 0: `port` plus 10000.
         bus_port: u16,
     },
     /// `CLUSTER FORGET`.
@@ -26,16 +26,16 @@ pub enum ClusterChange {
     FlushSlots,
     /// `CLUSTER SETSLOT`.
     SetSlot {
-        /// The slot.
+        /// The slot that changes.
         slot: u16,
         /// The new state of the slot.
         to: SlotChange,
     },
-    /// Slots were received from their owner with all their keys, and it waits for this node to own them.
+    /// Slots whose keys have all been received from their owner, which waits for this node to become the owner.
     TakeSlots {
-        /// The slots.
+        /// The slots to take over.
         slots: SlotSet,
-        /// The owner.
+        /// The current owner.
         from: NodeId,
     },
     /// `CLUSTER REPLICATE`.
@@ -58,23 +58,23 @@ pub enum ClusterChange {
 /// The new state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotChange {
-    /// Keys of the slot are being moved to a node.
+    /// Keys of the slot are being moved to this other node.
     Migrating(NodeId),
-    /// Keys of the slot are being moved from a node.
+    /// Keys of the slot are being moved from this other node.
     Importing(NodeId),
-    /// Neither.
+    /// Keys of the slot are not being moved.
     Stable,
-    /// A node owns it.
+    /// The slot belongs to the node with this ID.
     Node(NodeId),
 }
 
-/// The way in which a replica is promoted in place of its primary.
+/// How a replica is promoted in place of its primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failover {
     /// Graceful failover: in agreement with the primary, without data loss.
     Agreed,
     /// By the votes of the other primaries, without asking the current one.
     Force,
-    /// Without any votes.
+    /// Without any votes, by taking a new epoch.
     Takeover,
 }

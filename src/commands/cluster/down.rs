@@ -1,21 +1,22 @@
-//! The reason why a node does not serve, as shown in the log and the views of the cluster.
+//! The reason why a node does not serve requests, as shown in the log and in views of the cluster.
 
 use std::fmt;
 
 use super::Millis;
 use super::slot_set::SlotSet;
 
-/// Maximum number of slot ranges listed in a text; the others are only counted.
+/// Maximum number of slot ranges listed in a text; further ranges are only counted.
 const NAMED_RANGES: usize = 8;
 
 /// The reason why a node does not serve, see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Down {
-    /// The node has just started: others may own its slots by now.
+    /// The node has just started: other nodes may own its slots by now.
     Starting,
-    /// The node was stopped for longer than the node timeout, and has not heard from the majority since.
+    /// The process was stopped for longer than the node timeout, and the node has not heard from the majority of
+    /// primaries since.
     Slept {
-        /// Milliseconds for which it was stopped.
+        /// Milliseconds for which the process was stopped.
         millis: Millis,
         /// Primaries that have replied since, including this one.
         heard: usize,
@@ -29,11 +30,12 @@ pub enum Down {
         /// Number of primaries required.
         needed: usize,
     },
-    /// Like `Minority`, because the state file cannot be written: until it can, this node sends nothing.
+    /// Like `Minority`, because nodes.conf cannot be written: until it can, this node sends nothing.
     Unsaved,
-    /// The majority is reachable again; a primary waits a little for newer claims.
+    /// The majority is reachable again; a primary waits a little, in case that other nodes claim its slots with a
+    /// newer epoch.
     Rejoining,
-    /// Slots without an owner, or whose primary has failed.
+    /// Some slots have no owner, or an owner that has failed.
     Uncovered(SlotSet),
 }
 

@@ -7,15 +7,15 @@ use std::fmt;
 pub struct NodeFlags(pub u16);
 
 impl NodeFlags {
-    /// None.
+    /// No flag.
     pub const NONE: NodeFlags = NodeFlags(0);
-    /// The node owns slots, or could.
+    /// The node is a primary: it owns slots, or could.
     pub const PRIMARY: NodeFlags = NodeFlags(1);
-    /// The node follows a primary.
+    /// The node is a replica.
     pub const REPLICA: NodeFlags = NodeFlags(2);
-    /// The node has not replied to this one for the node timeout.
+    /// The node has not replied to this one for the node timeout (PFAIL).
     pub const MAYBE_FAILED: NodeFlags = NodeFlags(4);
-    /// The node has not replied to the majority of primaries.
+    /// The node has not replied to the majority of primaries (FAIL).
     pub const FAILED: NodeFlags = NodeFlags(8);
     /// The node is this one.
     pub const MYSELF: NodeFlags = NodeFlags(16);
@@ -25,14 +25,14 @@ impl NodeFlags {
     pub const NO_ADDRESS: NodeFlags = NodeFlags(64);
     /// The first packet to the node is a MEET, so that it accepts this node.
     pub const MEET: NodeFlags = NodeFlags(128);
-    /// The primary may receive a replica of another one.
+    /// The primary may be given a replica of another primary that has several.
     pub const MIGRATE_TO: NodeFlags = NodeFlags(256);
-    /// The replica does not stand for election.
+    /// The replica does not stand for election when its primary fails.
     pub const NO_FAILOVER: NodeFlags = NodeFlags(512);
     /// The node supports extensions of pings.
     pub const EXTENSIONS: NodeFlags = NodeFlags(1024);
 
-    /// Returns the union of both.
+    /// Returns the union of two sets.
     #[must_use]
     pub const fn or(self, other: NodeFlags) -> NodeFlags {
         NodeFlags(self.0 | other.0)
@@ -50,12 +50,12 @@ impl NodeFlags {
         self.0 & of.0 != 0
     }
 
-    /// Sets flags.
+    /// Sets all of these flags.
     pub fn set(&mut self, flags: NodeFlags) {
         *self = self.or(flags);
     }
 
-    /// Clears flags.
+    /// Clears all of these flags.
     pub fn clear(&mut self, flags: NodeFlags) {
         *self = self.without(flags);
     }
@@ -81,7 +81,7 @@ impl NodeFlags {
         (NodeFlags::NO_FAILOVER, "nofailover"),
     ];
 
-    /// Returns the flag of a word of nodes.conf; `noflags` is none.
+    /// Returns the flag that a word of nodes.conf names; no flag for `noflags`, None for an unknown word.
     #[must_use]
     pub fn from_word(word: &[u8]) -> Option<NodeFlags> {
         let mut words = NodeFlags::WORDS.iter();

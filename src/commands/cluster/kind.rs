@@ -1,8 +1,8 @@
-//! Kinds of messages.
+//! Kinds of bus messages.
 
 use crate::cluster::packet::Body;
 
-/// Kinds of messages; each one's discriminant is its number on the wire.
+/// Kinds of bus messages; the discriminant is the kind's number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// [`Body::Ping`].
@@ -48,7 +48,7 @@ impl Kind {
         Kind::PublishShard,
     ];
 
-    /// Returns the kind of a number, if there is one.
+    /// Returns the kind with a number; None for an unknown number.
     #[must_use]
     pub fn from_number(number: u16) -> Option<Kind> {
         Kind::ALL.get(usize::from(number)).copied()

@@ -1,4 +1,4 @@
-//! Slot ownership and nodes: the cluster as commands see it. The value is immutable; a change produces the next one.
+//! Slot ownership and nodes: the cluster as commands see it. The map is immutable; a change produces a new one.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +15,19 @@ pub const UNOWNED: u16 = u16::MAX;
 /// Slot ownership and nodes, see the module.
 #[derive(Clone, Debug)]
 pub struct ClusterMap {
-    /// The owner of each slot, by its index in `nodes`; [`UNOWNED`] if it has none.
+    /// The owner of each slot, as an index in `nodes`; [`UNOWNED`] for a slot without an owner.
     pub owners: Box<[u16]>,
     /// All nodes that this one knows, including itself, ordered by ID.
     pub nodes: Vec<NodeView>,
     /// The index of this node.
     pub myself: u16,
-    /// Slots whose keys are being moved to another node, with its index.
+    /// Slots whose keys are being moved to another node, with that node's index in `nodes`.
     pub migrating: BTreeMap<u16, u16>,
-    /// Slots whose keys are being moved from another node, with its index.
+    /// Slots whose keys are being moved from another node, with that node's index in `nodes`.
     pub importing: BTreeMap<u16, u16>,
     /// Whether the cluster serves commands.
     pub is_up: bool,
-    /// The reason why it does not serve, if so.
+    /// The reason why the cluster does not serve commands; None if it does.
     pub down: Option<Down>,
     /// The highest epoch seen so far.
     pub current_epoch: u64,
@@ -39,7 +39,7 @@ pub struct ClusterMap {
     pub slots_failed: u16,
 }
 
-/// A node as others see it.
+/// A node as the other nodes see it.
 #[derive(Clone, Debug)]
 pub struct NodeView {
     /// ID of the node.
@@ -52,31 +52,31 @@ pub struct NodeView {
     pub port: u16,
     /// TLS port for clients; 0: none.
     pub tls_port: u16,
-    /// Port of the bus.
+    /// Port of the cluster bus.
     pub bus_port: u16,
-    /// Host name that it announces; may be empty.
+    /// Host name that the node announces; may be empty.
     pub hostname: String,
     /// Human-readable name; may be empty.
     pub human_name: String,
     /// Flags of the node.
     pub flags: NodeFlags,
-    /// The primary that it follows, by its index in the map, if it is known.
+    /// The primary of a replica, by its index in the map, if the primary is known.
     pub primary: Option<u16>,
-    /// The ID of the primary, known or not.
+    /// The ID of a replica's primary, whether or not the primary is known.
     pub primary_id: Option<NodeId>,
-    /// Slots that it owns.
+    /// Slots that the node owns.
     pub slots: SlotSet,
-    /// Epoch of the slots that it serves: for a replica the primary's own, even if that is a replica as well.
+    /// Epoch of the slots that the node serves: for a replica its primary's epoch, even if that is a replica as well.
     pub config_epoch: u64,
     /// The node's offset in the replication stream.
     pub offset: u64,
-    /// When a ping was sent that has no reply yet; 0: there is none.
+    /// When the oldest ping without a reply was sent; 0: no ping is unanswered.
     pub ping_sent: Millis,
     /// When the last pong was received; 0: never.
     pub pong_received: Millis,
-    /// Whether the link to it is up; this node is linked to itself.
+    /// Whether the link to the node is up; this node counts as linked to itself.
     pub is_linked: bool,
-    /// Number of nodes that report it as failing.
+    /// Number of nodes that report the node as failing.
     pub failure_reports: usize,
 }
 
@@ -113,13 +113,13 @@ impl ClusterMap {
 }
 
 impl NodeView {
-    /// Whether it is a primary.
+    /// Whether the node is a primary.
     #[must_use]
     pub fn is_primary(&self) -> bool {
         self.flags.any(NodeFlags::PRIMARY)
     }
 
-    /// Returns the port for clients over TLS, or for others; 0: none.
+    /// Returns the TLS port for clients, or the plain port; 0: none.
     #[must_use]
     pub fn client_port(&self, is_tls: bool) -> u16 {
         if is_tls { self.tls_port } else { self.port }

@@ -10,7 +10,7 @@ pub const NODE_ID_BYTES: usize = 40;
 pub struct NodeId([u8; NODE_ID_BYTES]);
 
 impl NodeId {
-    /// Parses an ID; none if the text is not one.
+    /// Parses an ID; None if the text is not a valid ID.
     #[must_use]
     pub fn from_text(text: &[u8]) -> Option<NodeId> {
         let bytes = <[u8; NODE_ID_BYTES]>::try_from(text).ok()?;

@@ -14,21 +14,21 @@ pub struct LinkId(pub u64);
 /// An action for the driver, see the module.
 #[derive(Clone, Debug)]
 pub enum Output {
-    /// Opens a link; `opened` or `closed` is to follow.
+    /// Opens a link. The driver must then call `opened` or `closed`.
     Connect {
         /// ID of the link.
         link: LinkId,
         /// Numeric address to connect to.
         ip: String,
-        /// Port of the bus there.
+        /// Port of the other node's bus.
         bus_port: u16,
     },
-    /// Closes a link; `closed` need not follow.
+    /// Closes a link. The driver need not call `closed`.
     Close(LinkId),
-    /// Sends a packet. One for a link that is not open is dropped.
+    /// Sends a packet on a link; dropped if the link is not open.
     Send(LinkId, Arc<Packet>),
-    /// Saves the current `saved` state safely on disk, as soon as possible, and then calls `safe` with this number or
-    /// a greater one that `promised` returned when `saved` was called.
+    /// Saves the current `saved` state safely on disk, as soon as possible. Then the driver must call `safe` with
+    /// this number, or with a greater one that `promised` returned when `saved` was called.
     Save(u64),
     /// Saves the current `saved` state safely on disk soon; nothing waits for it.
     SaveSoon,
@@ -36,12 +36,12 @@ pub enum Output {
     Follow {
         /// Address of the primary.
         ip: String,
-        /// Port for clients there: the TLS port if replication uses TLS.
+        /// Port for clients of the primary: its TLS port if replication uses TLS.
         port: u16,
     },
     /// Makes this server a primary.
     Lead,
-    /// Pauses writes of clients until a time: a manual failover is under way.
+    /// Pauses writes of clients until a time: a manual failover is in progress.
     Pause(Millis),
     /// Ends the pause of writes.
     Unpause,
@@ -53,14 +53,14 @@ pub enum Output {
     Deliver {
         /// The published message.
         message: Message,
-        /// Whether it is for subscribers of shard channels.
+        /// Whether the message is for subscribers of shard channels.
         is_shard: bool,
     },
     /// Makes the current map visible to commands.
     Publish,
     /// Writes a line to the log.
     Log(Level, String),
-    /// Writes a line that another node can cause any number of times: some of each kind are left out.
+    /// Writes a log line that another node can cause any number of times: lines of each kind are rate-limited.
     LogSeldom(&'static str, Level, String),
 }
 
@@ -73,6 +73,6 @@ pub enum Level {
     Verbose,
     /// Normal events.
     Notice,
-    /// An operator should look at it.
+    /// Events that an operator should look into.
     Warning,
 }

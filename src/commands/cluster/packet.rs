@@ -5,10 +5,10 @@ use super::flags::NodeFlags;
 use super::node_id::NodeId;
 use super::slot_set::SlotSet;
 
-/// A message: the header about its sender, and the body.
+/// A message: a header about its sender, and a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// The header.
+    /// The header, about the sender.
     pub header: Header,
     /// The body.
     pub body: Body,
@@ -17,7 +17,7 @@ pub struct Packet {
 /// The fields of every packet, about its sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The sender.
+    /// ID of the sending node.
     pub sender: NodeId,
     /// Ports of the sender.
     pub ports: WirePorts,
@@ -25,11 +25,11 @@ pub struct Header {
     pub ip: String,
     /// The highest epoch that the sender has seen.
     pub current_epoch: u64,
-    /// The epoch of the sender's slots; a replica sends its primary's.
+    /// The epoch of the sender's slots; a replica sends the epoch of its primary.
     pub config_epoch: u64,
     /// The sender's offset in the replication stream.
     pub offset: u64,
-    /// Slots of the sender; for a replica those of its primary.
+    /// Slots that the sender owns; for a replica the slots of its primary.
     pub slots: SlotSet,
     /// The primary that the sender follows.
     pub primary: Option<NodeId>,
@@ -46,18 +46,18 @@ pub struct Header {
 /// The ports in a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WirePorts {
-    /// Port for clients: with TLS if the bus uses TLS, plain otherwise.
+    /// Port for clients: the TLS port if the bus uses TLS, otherwise the plain port.
     pub main: u16,
-    /// Port for clients of the other kind; 0: none.
+    /// The other port for clients, plain or TLS; 0: none.
     pub other: u16,
-    /// Port of the bus; 0: `main` plus 10000.
+    /// Port of the cluster bus; 0: `main` plus 10000.
     pub bus: u16,
 }
 
 /// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// A request for a sign of life, with gossip.
+    /// A request to reply, which shows that the receiver is alive, with gossip.
     Ping(PingBody),
     /// The reply to a ping, with gossip.
     Pong(PingBody),
@@ -71,11 +71,11 @@ pub enum Body {
     PublishShard(Message),
     /// A replica asks for a vote.
     VoteRequest,
-    /// A primary votes for it.
+    /// A primary votes for the replica that requested the vote.
     Vote,
     /// Another node owns slots that the receiver claims.
     Update {
-        /// The owner.
+        /// ID of the owner.
         node: NodeId,
         /// The epoch of the owner's slots.
         config_epoch: u64,
@@ -88,23 +88,23 @@ pub enum Body {
     Module,
 }
 
-/// The body of pings, pongs and MEETs.
+/// The body of pings, pongs and MEETs: gossip and extensions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PingBody {
-    /// The sender's knowledge of others.
+    /// The sender's knowledge of other nodes.
     pub gossip: Vec<Gossip>,
     /// Further properties of the sender. Unknown ones are skipped when parsing.
     pub extensions: Vec<Extension>,
 }
 
-/// The sender's knowledge of one other node.
+/// The sender's knowledge of another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gossip {
-    /// The node.
+    /// ID of the other node.
     pub node: NodeId,
-    /// When the sender last sent it a ping that has no reply yet, in seconds; 0: there is none.
+    /// When the sender sent its oldest ping without a reply to the node, in seconds; 0: no ping is unanswered.
     pub ping_sent_s: u32,
-    /// When the sender last received a pong from it, in seconds.
+    /// When the sender last received a pong from the node, in seconds.
     pub pong_received_s: u32,
     /// Address of the node. At most 45 bytes.
     pub ip: String,
@@ -117,26 +117,26 @@ pub struct Gossip {
 /// A part of a ping that older servers do not know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extension {
-    /// The sender's announced host name; empty: removed.
+    /// The sender's announced host name; empty: none any more.
     Hostname(String),
-    /// The sender's human-readable name; empty: removed.
+    /// The sender's human-readable name; empty: none any more.
     HumanName(String),
     /// A node that was forgotten, and for how long it must not be accepted again.
     Forgotten {
-        /// The node.
+        /// ID of the forgotten node.
         node: NodeId,
         /// Remaining milliseconds; seconds on the wire.
         ttl_ms: Millis,
     },
-    /// The sender's shard.
+    /// ID of the sender's shard.
     ShardId(NodeId),
 }
 
-/// A published message.
+/// A message published by PUBLISH or SPUBLISH.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The channel.
+    /// Name of the channel.
     pub channel: Vec<u8>,
-    /// The message itself.
+    /// The published text.
     pub payload: Vec<u8>,
 }

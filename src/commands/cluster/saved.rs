@@ -1,4 +1,4 @@
-//! The state of a node kept over a restart; `nodes_conf` defines its text.
+//! The state that a node keeps over a restart; `nodes_conf` defines its text.
 
 use std::collections::BTreeMap;
 
@@ -33,24 +33,24 @@ pub struct SavedNode {
     pub port: u16,
     /// TLS port for clients; 0: none.
     pub tls_port: u16,
-    /// Port of the bus.
+    /// Port of the cluster bus.
     pub bus_port: u16,
-    /// Host name that it announces; may be empty.
+    /// Host name that the node announces; may be empty.
     pub hostname: String,
     /// Human-readable name; may be empty.
     pub human_name: String,
-    /// ID of the shard; none in files of servers before 7.2.
+    /// ID of the shard; None in files of servers before 7.2.
     pub shard_id: Option<NodeId>,
     /// Flags of the node.
     pub flags: NodeFlags,
-    /// The primary that it follows.
+    /// The primary of a replica.
     pub primary: Option<NodeId>,
-    /// When a ping was sent that has no reply yet; 0: there is none.
+    /// When the oldest ping without a reply was sent; 0: no ping is unanswered.
     pub ping_sent: Millis,
     /// When the last pong was received; 0: never.
     pub pong_received: Millis,
-    /// Epoch of the slots.
+    /// Epoch of the node's claim of its slots.
     pub config_epoch: u64,
-    /// Slots that it owns.
+    /// Slots that the node owns.
     pub slots: SlotSet,
 }

@@ -1,15 +1,16 @@
-//! Inputs of the machine from the configuration and the server.
+//! Inputs of the state machine from the configuration and the server.
 
 use super::Millis;
 
-/// Directives as needed by the machine. The driver passes in new ones after CONFIG SET.
+/// The directives that the state machine needs. The driver passes in new ones after CONFIG SET.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterSettings {
-    /// `cluster-node-timeout`.
+    /// `cluster-node-timeout`, in milliseconds.
     pub node_timeout: Millis,
-    /// `cluster-ping-interval`; 0: half of the node timeout.
+    /// `cluster-ping-interval`, in milliseconds; 0: half of the node timeout.
     pub ping_interval: Millis,
-    /// `cluster-migration-barrier`: replicas that a primary must keep when one of its own moves to another primary.
+    /// `cluster-migration-barrier`: number of replicas that a primary must keep when one of its replicas moves to
+    /// another primary.
     pub migration_barrier: u32,
     /// `cluster-allow-replica-migration`.
     pub allow_replica_migration: bool,
@@ -22,13 +23,13 @@ pub struct ClusterSettings {
     pub require_full_coverage: bool,
     /// `cluster-blacklist-ttl`, in milliseconds: how long a forgotten node is not accepted again.
     pub forgotten_for: Millis,
-    /// `cluster-manual-failover-timeout`.
+    /// `cluster-manual-failover-timeout`, in milliseconds.
     pub manual_failover_timeout: Millis,
     /// `cluster-message-gossip-perc`: percentage of the nodes in the gossip of a ping.
     pub gossip_percent: u32,
     /// `repl-ping-replica-period`, in milliseconds.
     pub replica_ping_period: Millis,
-    /// Address that the node announces; empty: others use the one that they see.
+    /// Address that the node announces; empty: other nodes use the source address that they see.
     pub announce_ip: String,
     /// Plain port for clients, announced or actual; 0: none.
     pub port: u16,
@@ -46,7 +47,7 @@ pub struct ClusterSettings {
     pub human_name: String,
 }
 
-/// Current state of the rest of the server.
+/// The current state of the rest of the server, as the state machine needs it.
 pub trait Local {
     /// Returns this server's offset in the replication stream.
     fn offset(&self) -> u64;
@@ -54,15 +55,15 @@ pub trait Local {
     fn keys_in_slot(&self, slot: u16) -> u64;
     /// Whether there is a key in any database.
     fn has_keys(&self) -> bool;
-    /// Returns the state of the link to the primary; none: this server follows none.
+    /// Returns the state of the replication link to the primary; None if this server is not a replica.
     fn primary_link(&self) -> Option<PrimaryLink>;
 }
 
 /// State of a replica's link to its primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrimaryLink {
-    /// Whether it is up.
+    /// Whether the link is up.
     pub is_up: bool,
-    /// Milliseconds since the primary was last heard from over it, or since the link broke.
+    /// Milliseconds since the primary was last heard from over the link, or since the link broke.
     pub silent_ms: Millis,
 }

@@ -1,5 +1,6 @@
-//! Slots whose keys may have to be deleted here, as recorded in the log and snapshots until that is settled: a server
-//! that is killed meanwhile, or a replica that is promoted, deletes the keys that are not its own.
+//! Slots whose keys may have to be deleted on this server, as recorded in the log and in snapshots until that is
+//! decided: a server that was killed meanwhile, or a replica that is promoted, deletes the keys of slots that it does
+//! not own.
 //!
 //! ```text
 //! COMING name slot|first-last …    keys arrive by an unfinished move: they stay if the slots do
@@ -15,16 +16,16 @@ use basalt_core::base::number;
 /// Slots whose keys may have to be deleted, see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotNote {
-    /// Name of the move, or of the deletion.
+    /// Name of the slot migration, or of the deletion.
     pub name: NodeId,
     /// Whether the keys are arriving, rather than leaving.
     pub is_coming: bool,
-    /// The slots.
+    /// The slots whose keys may have to be deleted.
     pub slots: SlotSet,
 }
 
 impl SlotNote {
-    /// Returns the words of the note.
+    /// Returns the arguments of the note.
     #[must_use]
     pub fn words(&self) -> Vec<Vec<u8>> {
         let kind: &[u8] = if self.is_coming { b"COMING" } else { b"GOING" };
@@ -37,13 +38,13 @@ impl SlotNote {
         words
     }
 
-    /// Returns the words separated by spaces.
+    /// Returns the arguments separated by spaces.
     #[must_use]
     pub fn text(&self) -> Vec<u8> {
         self.words().join(&b' ')
     }
 
-    /// Parses a note from its words.
+    /// Parses a note from its arguments; None if they are invalid.
     pub fn parse<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> Option<SlotNote> {
         let is_coming = match words.next()? {
             b"COMING" => true,
@@ -91,7 +92,7 @@ mod tests {
             };
             assert_eq!(parsed(&note.text()), Some(note));
         }
-        // An aux field of a snapshot must be able to hold the longest one.
+        // An aux field of a snapshot must be able to hold the longest note.
         let longest = SlotNote {
             name: NodeId::from_random([7; 20]),
             is_coming: true,

@@ -9,8 +9,8 @@ const WORDS: usize = SLOTS as usize / 64;
 /// Bytes of a set on the wire.
 pub const SLOT_SET_BYTES: usize = SLOTS as usize / 8;
 
-/// A set of hash slots: a bit for each of the 16384. Copies share their memory until one changes, as all packets of a
-/// node carry its set.
+/// A set of hash slots: one bit for each of the 16384 slots. Copies share their memory until one of them changes, as
+/// all packets of a node carry the node's set.
 #[derive(Clone)]
 pub struct SlotSet(Arc<[u64; WORDS]>);
 

@@ -7,11 +7,11 @@ use super::map::{ClusterMap, NodeView, UNOWNED};
 use super::node_id::NodeId;
 use basalt_core::base::hash::SLOTS;
 
-/// The index of the second primary in [`map`]; this node is the first.
+/// The index of the second primary in [`map`]; this node is the first primary.
 pub const OTHER: u16 = 1;
-/// The second primary's replica.
+/// The index of the second primary's replica.
 pub const REPLICA: u16 = 2;
-/// The third primary.
+/// The index of the third primary.
 pub const THIRD: u16 = 3;
 
 /// Returns a map of three primaries, of which the second has a replica; this node has the first third of the slots.

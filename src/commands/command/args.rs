@@ -14,7 +14,7 @@ pub struct RoutedKey {
     pub hash: u64,
     /// Index of the argument.
     pub argument: u32,
-    /// The shard that owns it.
+    /// Number of the shard that owns the key.
     pub shard: u16,
     /// Index of that shard's engine among those of the request, which are in ascending order.
     pub engine_index: u16,
@@ -52,7 +52,7 @@ impl<'a> Args<'a> {
         Args::new(buffer, &NOTHING_BESIDE, spans, keys)
     }
 
-    /// Returns empty arguments, for requests whose names are not looked at.
+    /// Returns empty arguments, for calls that do not read arguments.
     pub fn none() -> Args<'static> {
         Args::in_buffer(&[], &[], &[])
     }
@@ -88,13 +88,13 @@ impl<'a> Args<'a> {
         self.spans[index].content(self.buffer, self.arena)
     }
 
-    /// Whether any argument may be a block.
+    /// Whether any argument may be stored in a shared block.
     #[inline]
     pub fn may_have_blocks(&self) -> bool {
         !self.arena.blocks.is_empty()
     }
 
-    /// Applies `read` to the arguments from `index` on.
+    /// Applies `read` to the arguments, starting at `index`.
     fn map_from<T, F: Fn(Span, &'a [u8], &'a Arena) -> T>(
         &self,
         index: usize,
@@ -111,12 +111,12 @@ impl<'a> Args<'a> {
             .map(move |span| read(*span, buffer, arena))
     }
 
-    /// Returns the arguments from one position on.
+    /// Returns the arguments, starting at an index.
     pub fn from(&self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         self.map_from(index, Span::bytes)
     }
 
-    /// Returns the arguments from one position on, to be stored.
+    /// Returns the arguments, starting at an index, in the form to be stored.
     pub fn contents(&self, index: usize) -> impl ExactSizeIterator<Item = Content<'a>> + use<'a> {
         self.map_from(index, Span::content)
     }
@@ -148,7 +148,7 @@ impl<'a> Args<'a> {
             .expect("handlers touch declared keys only")
     }
 
-    /// Adds its bytes to a routed key.
+    /// Returns a routed key together with its bytes.
     pub fn key_of(&self, routed: &RoutedKey) -> Key<'a> {
         Key {
             bytes: self.get(routed.argument as usize),
@@ -178,7 +178,7 @@ impl<'a> Args<'a> {
     }
 
     /// Whether the arguments are so many, or so long, that the command takes long. The length of blocks does not
-    /// count where the command shares them.
+    /// count for arguments that the command keeps without copying (`keeps`).
     pub fn are_long(&self, keeps: impl Fn(usize) -> bool) -> bool {
         let bytes = |(index, span): (usize, &Span)| match span.block() {
             Some(_) if keeps(index) => 0,
@@ -189,10 +189,10 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Maximum number of arguments of a command that runs where others wait for its thread.
+/// Maximum number of arguments of a command that runs on a thread that other clients wait for.
 pub const COUNT_HERE_MAX: usize = 8 * 1024;
 
-/// Maximum of the arguments' total bytes there.
+/// Maximum total bytes of the arguments of such a command.
 pub const BYTES_HERE_MAX: usize = 512 * 1024;
 
 #[cfg(test)]

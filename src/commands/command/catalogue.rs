@@ -1,10 +1,10 @@
-//! Commands as the users' rules name them: by their original names, regardless of `rename-command`.
+//! Commands as ACL rules name them: by their original names, regardless of `rename-command`.
 
 use super::declaration::{Categories, Command};
 use super::registry::registry;
 use crate::acl::{Catalogue, Entry};
 
-/// The table of commands.
+/// The table of commands, as the ACL module accesses it.
 pub struct Commands;
 
 impl Catalogue for Commands {

@@ -29,9 +29,9 @@ use basalt_engine::{Engine, Key, Now};
 
 /// The engines that a command runs on, in ascending order of their shards.
 pub enum Engines<'a> {
-    /// The usual case.
+    /// One shard: the usual case.
     One(&'a mut Engine),
-    /// Several, in the order of their shards.
+    /// Several shards, in ascending order.
     Many(Vec<&'a mut Engine>),
 }
 
@@ -95,27 +95,27 @@ impl<'a> Engines<'a> {
 pub struct ClientView {
     /// The ID, as CLIENT ID returns it.
     pub id: u64,
-    /// CLIENT NO-TOUCH.
+    /// Whether reads leave the access bits unchanged (CLIENT NO-TOUCH).
     pub no_touch: bool,
-    /// A script called the command.
+    /// Whether a script called the command.
     pub is_in_script: bool,
-    /// Keys read now are remembered, for invalidation messages (CLIENT TRACKING).
+    /// Whether keys that are read are remembered for invalidation messages (CLIENT TRACKING).
     pub tracks: bool,
     /// Stamp of the last effect that the connection has seen.
     pub stamp: u64,
-    /// Selected database. It lies between two figures that a command stores one by one and that the connection reads
-    /// next: side by side both would be loaded at once, and such a load stalls until all earlier stores are done, of
-    /// which those to the shard may wait for another core.
+    /// Selected database. The field lies between two fields that a command stores one by one and that the connection
+    /// reads next: side by side both would be loaded at once, and such a load stalls until all earlier stores are
+    /// done, of which those to the shard may wait for another core.
     pub db: usize,
     /// Position up to which the connection's replies reflect published events (`pubsub::events`).
     pub position: u64,
-    /// The origin of its commands.
+    /// The origin of the client's commands: a client, the primary, a file, and so on.
     pub origin: Origin,
-    /// The audience of its commands' log records; a script may choose.
+    /// The audience of the commands' log records; a script may choose another one (`redis.set_repl`).
     pub audience: Audience,
     /// The log position after the command's own records, if it wrote any.
     pub log_position: u64,
-    /// The log position after everything that its reply reflects; 0 while there is no log.
+    /// The log position after everything that the reply reflects; 0 while there is no log.
     pub log_seen: u64,
 }
 
@@ -131,7 +131,7 @@ const _: () = {
 };
 
 impl ClientView {
-    /// Reports to the connection the log positions of the command's own writes and of what its reply reflects.
+    /// Passes to the connection the log positions of the command's own writes and of what its reply reflects.
     #[inline]
     pub fn tell_log(&self, shared: &Shared) {
         if self.log_seen != 0 {
@@ -161,15 +161,15 @@ impl ClientView {
 /// Context of a command that runs on shards, see the module.
 pub struct ShardCx<'a> {
     engines: Engines<'a>,
-    /// The client, as of when it sent the command.
+    /// The client's state at the time when it sent the command.
     pub client: ClientView,
     /// The time, frozen while the command runs.
     pub now: Now,
-    /// Limits and thresholds.
+    /// The configuration, for limits and thresholds.
     pub config: &'a Config,
-    /// The row that is running.
+    /// The declaration of the command that is running.
     pub command: &'static Command,
-    /// The locked shard (the first of them) and the server's shard count, for cursors.
+    /// The first locked shard and the number of shards, for cursors.
     pub shard: ShardPlace,
     keys: &'a [RoutedKey],
     used_last: usize,
@@ -181,7 +181,7 @@ pub struct ShardCx<'a> {
     pub(super) statement: Statement,
 }
 
-/// The condition for which a request waits that found nothing to reply with.
+/// The condition that a blocked request waits for, after it found nothing to reply with.
 #[derive(Clone, Debug)]
 pub struct Wait {
     /// The request is run again when one of its keys receives a value of this type.
@@ -190,23 +190,26 @@ pub struct Wait {
     pub when_gone: bool,
     /// The request waits for a key to be loaded, and is not run again while another client loads it.
     pub when_loaded: bool,
-    /// Only one request at a time can be served: if the first finds nothing, those behind it do not either.
+    /// Whether only one of the waiting requests can be served at a time: if the first finds nothing, those after it
+    /// would not either.
     pub in_turn: bool,
-    /// The request may set timers to run again, see [`look_again`](basalt_engine::waiting::Waiters::look_again).
+    /// Whether the request may set timers to run again, see
+    /// [`look_again`](basalt_engine::waiting::Waiters::look_again).
     pub looks_again: bool,
-    /// The request waits for its first key only and needs the shards of all keys; otherwise it waits for all keys and
-    /// is run with the shards that are locked, see [`ShardCx::holds`].
+    /// Whether the request waits for its first key only and runs with the shards of all keys locked; otherwise it
+    /// waits for all keys and runs with only some of their shards locked, see [`ShardCx::holds`].
     pub needs_all: bool,
-    /// Deadline as Unix time in milliseconds; none: for ever.
+    /// End of the wait as Unix time in milliseconds; None: forever.
     pub until_ms: Option<u64>,
-    /// Writes the reply when the deadline has passed.
+    /// Writes the reply if the wait times out.
     pub on_timeout: fn(&mut super::Out),
-    /// Arguments that replace the client's own in later runs, by position.
+    /// Arguments that replace the client's own when the request runs again, with their positions.
     pub rewritten: Vec<(usize, Vec<u8>)>,
 }
 
 impl Wait {
-    /// Returns a wait of the usual kind: for a type in any of the keys; on timeout the reply is null.
+    /// Returns a wait of the usual kind: until any of the keys holds a value of this type; on timeout the reply is
+    /// null.
     pub fn new(data_type: DataType, until_ms: Option<u64>) -> Wait {
         Wait {
             data_type,
@@ -222,16 +225,16 @@ impl Wait {
     }
 }
 
-/// Limits how much work a command may do on the thread where it runs.
+/// The limits on how much work a command may do on the thread where it runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Scales {
     may_leave: bool,
 }
 
 impl Scales {
-    /// Checks that going over `elements` elements is not too much for this thread, before the handler changes
-    /// anything or writes to the reply: the error makes the command run again, from its start, on a thread that no
-    /// other client waits for.
+    /// Checks that processing `elements` elements does not take too long on this thread. The handler must call this
+    /// before it changes anything or writes to the reply: the error makes the command run again, from its start, on a
+    /// thread that no other client waits for.
     #[inline]
     pub fn weigh(self, elements: usize) -> Result<(), CommandError> {
         match are_many(elements) && self.may_leave {
@@ -252,11 +255,11 @@ impl Scales {
     }
 }
 
-/// Elements that a command may go over on a thread that others wait for: about a millisecond. Moving to another
-/// thread costs some 50 µs.
+/// Elements that a command may process on a thread that other clients wait for: about a millisecond. Moving to
+/// another thread costs some 50 µs.
 const ELEMENTS_HERE_MAX: usize = 8 * 1024;
 
-/// Bytes of a value that take about as long as an element.
+/// Processing an element takes about as long as processing a value of this many bytes.
 const BYTES_PER_ELEMENT: usize = 64;
 
 const fn are_many(elements: usize) -> bool {
@@ -287,7 +290,7 @@ impl<'a> ShardCx<'a> {
         shard: ShardPlace,
         args: &Args<'a>,
     ) -> ShardCx<'a> {
-        // If eviction goes by the time of modification, reads do not count as uses.
+        // If eviction is based on the time of modification, reads do not count as uses.
         client.no_touch |= config.maxmemory_policy.is_lrm() && command.flags.has(Flags::READONLY);
         ShardCx {
             engines,
@@ -312,27 +315,27 @@ impl<'a> ShardCx<'a> {
         self.may_block = true;
     }
 
-    /// Whether the request may wait. In a transaction or a script it may not, and replies as if it had timed out.
+    /// Whether the request may wait. In a transaction or a script it may not: it replies as if it had timed out.
     pub fn may_block(&self) -> bool {
         self.may_block
     }
 
-    /// Records that the request has waited, and that its turn has come.
+    /// Records that the request has waited, and is now being served.
     pub fn note_waited(&mut self) {
         self.has_waited = true;
     }
 
-    /// Whether the request has waited. Otherwise requests that wait in turn for the same key go first.
+    /// Whether the request has waited. If not, requests that already wait in turn for the same key go first.
     pub fn has_waited(&self) -> bool {
         self.has_waited
     }
 
-    /// Allows the command to be run again on a thread that serves no other client.
+    /// Allows the command to be moved to a thread that serves no other client.
     pub fn allow_leaving(&mut self) {
         self.may_leave = true;
     }
 
-    /// Returns the limits that a handler checks before it does something that may take long.
+    /// Returns the limits that a handler checks before work that may take long.
     #[inline]
     pub fn scales(&self) -> Scales {
         debug_assert!(
@@ -345,7 +348,7 @@ impl<'a> ShardCx<'a> {
         }
     }
 
-    /// Marks the command to be run on another thread, if it can be; returns whether it can.
+    /// Marks the command to be run on another thread, if that is allowed. Returns whether it is.
     pub fn leave(&mut self) -> bool {
         self.leaves = self.may_leave;
         self.leaves
@@ -357,18 +360,20 @@ impl<'a> ShardCx<'a> {
         self.leaves
     }
 
-    /// Postpones the reply: the handler returns, and runs again from its start once it may find something.
+    /// Blocks the request: the handler returns without a reply, and runs again from its start once its condition may
+    /// be met.
     pub fn wait(&mut self, wait: Wait) {
         debug_assert!(self.may_block, "asked first");
         self.wait = Some(wait);
     }
 
-    /// Takes the wait that the handler asked for.
+    /// Takes the wait that the handler has set, if any.
     pub fn take_wait(&mut self) -> Option<Wait> {
         self.wait.take()
     }
 
-    /// Whether the shard of a key is locked. It always is except for requests that waited, see [`Wait::needs_all`].
+    /// Whether the shard of a key is locked. Always true except for requests that have waited, see
+    /// [`Wait::needs_all`].
     pub fn holds(&self, key: &RoutedKey) -> bool {
         key.engine_index != NOT_HELD
     }
@@ -423,8 +428,8 @@ impl<'a> ShardCx<'a> {
         }
     }
 
-    /// Returns the keyspace of a key that the request does not name but derives from what it read, and the key. All
-    /// shards must be locked, see [`Command::on_all_shards_if`].
+    /// Returns the keyspace of a key whose name the command has derived from data, and the key. All shards must be
+    /// locked, see [`Command::on_all_shards_if`].
     pub fn at_derived<'k>(&mut self, key: &'k [u8]) -> (Keyspace<'_>, Key<'k>) {
         let index = match &self.engines {
             Engines::One(_) => 0,
@@ -454,8 +459,8 @@ impl<'a> ShardCx<'a> {
         }
     }
 
-    /// Returns the entry of a key that this command has looked up before, for reading several side by side. Nothing
-    /// is counted, touched or deleted.
+    /// Returns the entry of a key that this command has looked up before, for reading several entries side by side.
+    /// Nothing is counted, touched or deleted.
     pub fn peek(&self, routed: &RoutedKey, key: &Key<'_>) -> Option<EntryRef<'_, Object>> {
         let engine = match &self.engines {
             Engines::One(engine) => &**engine,
@@ -472,7 +477,7 @@ impl<'a> ShardCx<'a> {
         }
     }
 
-    /// Returns the latest deadline of collection elements that have expired, see
+    /// Returns the time up to which elements with deadlines count as expired, see
     /// [`Keyspace::elements_due_ms`](basalt_engine::keyspace::Keyspace::elements_due_ms).
     pub fn elements_due_ms(&self) -> u64 {
         let engine = match &self.engines {
@@ -493,8 +498,8 @@ impl<'a> ShardCx<'a> {
         }
     }
 
-    /// Returns one of the locked engines, by its index among them. It is given the stamp of the one used before, so
-    /// that the effects of one command are ordered across shards as the handler made them.
+    /// Returns one of the locked engines, by its index among them. The engine is given the stamp of the engine used
+    /// before, so that the effects of one command are ordered across shards as the handler made them.
     pub fn engine(&mut self, index: usize) -> &mut Engine {
         match &mut self.engines {
             Engines::One(engine) => engine,
@@ -544,28 +549,28 @@ pub enum Statement {
     Itself,
     /// The command itself, whether it changed anything or not.
     ItselfAnyway,
-    /// Whatever the handler logged: something else, or nothing.
+    /// What the handler logged in its place, which may be nothing.
     Said,
 }
 
 /// The combined result of an each-shard command's visits.
 #[derive(Default)]
 pub struct Gather {
-    /// Number of elements so far.
+    /// Number of elements counted so far.
     pub count: i64,
-    /// The elements themselves.
+    /// The elements of the reply.
     pub elements: Bulks,
-    /// Rows that must be sorted before they are a reply.
+    /// Rows that must be sorted before they are written to the reply.
     pub rows: Vec<Vec<u8>>,
     /// Number of elements examined, whether they matched or not.
     pub visited: u64,
     /// Cursor for the next call.
     pub cursor: u64,
-    /// No more shards need to be visited.
+    /// Whether no more shards need to be visited.
     pub done: bool,
     /// Position at which the next visit to the same shard continues; 0 if the shard is done.
     pub position: u64,
-    /// After the last shard, the first one is visited again.
+    /// Whether the first shard is visited again after the last.
     pub goes_around: bool,
     /// Slot ownership, in a cluster.
     pub routes: Option<Arc<Routes>>,
@@ -585,7 +590,7 @@ impl Gather {
     }
 }
 
-/// The session's action after a session handler returns.
+/// What the session does after a session handler returns.
 #[derive(Clone, Debug, Default)]
 pub enum After {
     /// Continue with the next request.
@@ -595,11 +600,11 @@ pub enum After {
     Configured,
     /// Send what is in the output, then close.
     Close,
-    /// Withhold the reply, and run no further request of this connection, until the wait ends.
+    /// Withhold the reply, and run no further request of this connection, until the wait is over.
     Block(Block),
     /// Withhold the reply: the server writes it when the migration is done.
     Migrate(Box<Migration>),
-    /// Withhold the reply: it depends on work in progress elsewhere.
+    /// Withhold the reply: it depends on work in progress on another thread.
     Await(Awaited),
     /// Send what is in the output, and leave the connection to the task that serves replicas.
     Follow(Box<Follow>),
@@ -610,8 +615,9 @@ pub enum After {
 /// A condition besides the deadline that ends a wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    /// Whether the condition holds: called when the wait begins and after each nudge. Writes the reply if so. On
-    /// timeout (the flag) it must write one, in place of [`Block::on_timeout`].
+    /// Returns whether the condition is met; called when the wait begins and after each nudge (wake-up of the
+    /// connection). If it is met, writes the reply. On timeout (the flag is true) it must write a reply, in place of
+    /// [`Block::on_timeout`].
     pub has_come: fn(
         &dyn Server,
         &Connection,
@@ -619,46 +625,46 @@ pub struct Look {
         bool,
         &mut super::Out,
     ) -> Option<CommandResult>,
-    /// The copies that are waited for.
+    /// The number of copies that are waited for.
     pub wanted: RequiredCopies,
 }
 
-/// The copies that must have what a connection wrote.
+/// The copies (local file and replicas) that must contain what a connection wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequiredCopies {
-    /// The local append-only file.
+    /// Whether the local append-only file must have it.
     pub local: bool,
-    /// Number of replicas.
+    /// Number of replicas that must have it.
     pub replicas: u64,
 }
 
-/// A wait of a connection without a reply yet; its deadline or CLIENT UNBLOCK ends it.
+/// A wait of a connection whose reply is withheld; its deadline or CLIENT UNBLOCK ends it.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
-    /// Unix milliseconds; none: for ever.
+    /// End of the wait as Unix time in milliseconds; None: forever.
     pub until_ms: Option<u64>,
     /// Writes the reply on timeout.
     pub on_timeout: fn(&mut super::Out),
     /// Another condition that ends the wait.
     pub look: Option<Look>,
-    /// In a transaction, which waits for nothing, the time passes all the same (DEBUG SLEEP): the command is
+    /// Whether the time passes even in a transaction, where other commands do not wait (DEBUG SLEEP): the command is
     /// postponed, see [`Command::is_postponed`]. In a script it passes while the script's shards stay locked.
     pub holds: bool,
 }
 
 /// The context of a session handler.
 pub struct SessionCx<'a> {
-    /// The connection.
+    /// The connection that sent the command.
     pub client: &'a mut Connection,
-    /// The server.
+    /// The server, as handlers see it.
     pub server: &'a dyn Server,
     /// The current configuration.
     pub config: &'a Arc<Config>,
     /// The current time.
     pub now: Now,
-    /// The row that is running.
+    /// The declaration of the command that is running.
     pub command: &'static Command,
-    /// The session's next action.
+    /// What the session does next.
     pub after: After,
     /// Destination of messages to other connections.
     pub outbox: Outbox<'a>,
@@ -671,7 +677,7 @@ impl SessionCx<'_> {
         user.unwrap_or_else(|| Arc::clone(self.server.users().default()))
     }
 
-    /// Whether the size limit of texts applies to what this connection loads.
+    /// Whether the size limit of scripts applies to what this connection loads.
     pub(super) fn text_bound(&self) -> TextBound {
         match self.client.origin.replays() {
             true => TextBound::Lifted,
@@ -682,10 +688,10 @@ impl SessionCx<'_> {
 
 /// Destination of messages that a command sends to other connections.
 pub enum Outbox<'a> {
-    /// No shard is locked: messages go out at once, or with the rest of the batch.
+    /// No shard is locked: messages are delivered at once, or with the rest of the batch.
     Open(&'a mut Outgoing),
-    /// Some shards are locked: messages are kept until they are released. Those for the client itself follow the
-    /// reply of EXEC.
+    /// Some shards are locked: messages are kept until the shards are released. Messages for the client itself follow
+    /// the reply of EXEC.
     Pending(&'a mut Vec<Publication>, &'a mut Records),
 }
 

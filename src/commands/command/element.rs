@@ -1,11 +1,11 @@
-//! An element of a collection as a reply.
+//! Writes elements of collections as replies.
 
 use super::Out;
 use basalt_core::structures::block::SharedBlock;
 use basalt_core::structures::item::Item;
 use basalt_core::structures::listpack::Element;
 
-/// Writes an element; a long one is shared with its collection.
+/// Writes an element; the bytes of a long one are shared with its collection.
 #[inline]
 pub fn reply_item(item: Item<'_>, out: &mut Out) {
     match item {

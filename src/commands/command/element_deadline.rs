@@ -8,7 +8,8 @@ use basalt_core::base::number::parse_i64;
 use basalt_core::structures::block::Content;
 use basalt_engine::value::deadlines::ELEMENT_DEADLINE_MAX;
 
-/// A command that sets element deadlines, and whether it has run before, on another server or on this one.
+/// A command that sets element deadlines, and whether the request has run before, on another server or on this one
+/// (as from a log).
 #[derive(Clone, Copy)]
 pub(super) struct Giver {
     command: &'static str,
@@ -24,9 +25,9 @@ impl Giver {
     }
 }
 
-/// Returns the deadline that an argument gives to elements. The past is allowed: it deletes them. One that is too
-/// late to be stored is refused, as by Redis; if a server has accepted it before, as Valkey does, it becomes the
-/// latest possible one.
+/// Returns the deadline that an argument gives to elements. A time in the past is allowed: it deletes the elements. A
+/// time too late to be stored is refused, as by Redis; if a server has accepted it before, as Valkey does, it becomes
+/// the latest possible deadline.
 pub(super) fn given(
     args: &Args<'_>,
     time_at: usize,
@@ -79,7 +80,7 @@ pub(super) fn reply_times<'a>(
     }
 }
 
-/// The condition on the previous deadline for setting the new one.
+/// The condition on the previous deadline for setting the new one (NX, XX, GT or LT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     Always,
@@ -112,7 +113,7 @@ impl Condition {
     }
 }
 
-/// The word before the count of named elements, and the errors if it or the count is wrong.
+/// The word before the count of named elements, and the errors for a wrong word or a wrong count.
 pub(super) struct CountedNames {
     pub(super) word: &'static str,
     pub(super) missing: &'static str,
@@ -120,7 +121,8 @@ pub(super) struct CountedNames {
 }
 
 impl CountedNames {
-    /// Returns the names after word and count; the word is expected at `word_at`. Nothing may follow the names.
+    /// Returns the names after the word and the count; the word is expected at `word_at`. Errs if anything follows
+    /// the names.
     pub(super) fn read<'a>(
         &self,
         args: &Args<'a>,

@@ -1,4 +1,5 @@
-//! The errors that commands return; their texts are exact and are defined only here and where a family needs its own.
+//! The errors that commands return. The texts must match those of Redis; they are defined here, or in a family of
+//! commands that needs texts of its own.
 //!
 //! A sentence that quotes what a client sent is made with [`shown`], like any other text; on the way to the client
 //! the quoted parts become the original bytes again ([`lossless`]).
@@ -21,46 +22,46 @@ pub const NO_FIELDSET: &str = "ERR no such fieldset";
 pub enum CommandError {
     /// The key holds another type.
     WrongType,
-    /// Arguments do not fit the syntax.
+    /// The arguments do not match the command's syntax.
     Syntax,
-    /// Not a 64-bit integer.
+    /// An argument is not a 64-bit integer.
     NotInteger,
-    /// Not a valid float.
+    /// An argument is not a valid float.
     NotFloat,
-    /// A count or index out of range.
+    /// A count or index is out of range.
     OutOfRange,
-    /// The key must exist.
+    /// The key does not exist and must.
     NoSuchKey,
     /// An integer result would overflow.
     Overflow,
     /// A string would become longer than allowed.
     StringTooLong,
-    /// An invalid database index.
+    /// A database index is invalid.
     DbIndex,
-    /// Wrong number of arguments, for this command.
+    /// The command of this name was called with a wrong number of arguments.
     Arity(&'static str),
-    /// A deadline that cannot be stored, for this command.
+    /// A deadline for the command of this name cannot be stored.
     InvalidExpire(&'static str),
     /// Memory is full, and nothing can be evicted.
     OutOfMemory,
     /// The database of this number has used up its share of memory, and nothing can be evicted from it.
     ShareUsedUp(usize),
-    /// The command takes too long for the thread that it was started on; nothing has been done. Clients never see
+    /// The command would take too long on the thread that it was started on; nothing has been done. Clients never see
     /// this: the command is run again where no other client waits for the thread, see [`super::context::Scales`].
     TooLongHere,
     /// Fewer replicas are connected than writes demand.
     NoReplicas,
-    /// A replica accepts writes from its primary only.
+    /// A write was sent to a replica by a client other than its primary.
     ReadOnly,
-    /// A replica without its primary's stream must not serve stale data.
+    /// A replica without its primary's stream must not serve stale data to the client.
     MasterDown,
     /// Data are being loaded.
     Loading,
-    /// A serialised value of this type is corrupt, and why: the reason is logged and not sent to the client.
+    /// A serialized value of this type is corrupt: the reason is logged and not sent to the client.
     BadValue(u8, &'static str),
-    /// Another node of the cluster must run the command: MOVED or another redirection, as a whole text.
+    /// Another node of the cluster must run the command: the whole text of MOVED or another redirection.
     Elsewhere(String),
-    /// Any other text.
+    /// Any other error, with its text.
     Text(Cow<'static, [u8]>),
 }
 
@@ -132,13 +133,13 @@ impl CommandError {
     }
 }
 
-/// The bytes of an error reply, without the leading `-`: a sentence that may contain anything that a client sent.
-/// When displayed, it is the text from which [`From<String>`](CommandError) makes the same error again.
+/// The bytes of an error reply, without the leading `-`: a sentence that may contain arbitrary bytes sent by a
+/// client. Its displayed form is the text from which [`From<String>`](CommandError) makes the same error again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorText<'a>(Cow<'a, [u8]>);
 
 impl ErrorText<'_> {
-    /// Appends `more`.
+    /// Returns the text with `more` appended.
     #[must_use]
     pub fn with(self, more: &str) -> ErrorText<'static> {
         ErrorText(Cow::Owned([&self.0, more.as_bytes()].concat()))
@@ -178,7 +179,7 @@ pub fn shown(bytes: &[u8]) -> Cow<'_, str> {
     lossless::text_of(lossless::until_zero(bytes))
 }
 
-/// Quotes what a client sent in place of a name: 128 bytes at most.
+/// Quotes what a client sent in place of a name, at most 128 bytes.
 pub fn shown_name(bytes: &[u8]) -> Cow<'_, str> {
     shown(&bytes[..bytes.len().min(QUOTED_BYTES_MAX)])
 }
@@ -248,7 +249,7 @@ pub fn unknown_command(args: &Args<'_>) -> Vec<u8> {
     .concat()
 }
 
-/// Writes the error that a command ended with, if any; returns whether there was one.
+/// Writes the error of a failed command. Returns whether there was one.
 #[inline]
 pub fn write_failure(result: Result<(), CommandError>, out: &mut Out) -> bool {
     match result {

@@ -3,7 +3,7 @@
 use super::{Args, Out};
 use basalt_core::base::lossless;
 
-/// Writes the reply of a `… HELP`: a title, the lines of the container, and how to get help.
+/// Writes the reply of a `… HELP` subcommand: a title, the lines of the container, and the line on HELP itself.
 pub(super) fn reply_help(container: &str, lines: &[&str], out: &mut Out) {
     out.array(lines.len() + 3);
     out.simple(format!(

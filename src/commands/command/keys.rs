@@ -12,7 +12,7 @@ pub enum KeysError {
 
 /// Calls `found` with the argument position and the flags of each key, in the order of the specifications.
 ///
-/// `argument_count` includes the name (and the subcommand); `argument` reads one.
+/// `argument_count` includes the name (and the subcommand); `argument` returns the argument at an index.
 pub fn positions<'a>(
     command: &Command,
     argument_count: usize,
@@ -79,7 +79,7 @@ pub fn positions<'a>(
 }
 
 /// Returns the keys of a request in the order of the specifications, with the flags that its arguments give them;
-/// without names that are routed as keys but are none.
+/// without names that are routed like keys but are not keys.
 pub fn all<'a>(
     command: &Command,
     argument_count: usize,
@@ -94,7 +94,7 @@ pub fn all<'a>(
             ));
         }
     })?;
-    // Keys after a keyword replace those at a fixed position, which then hold nothing (MIGRATE … KEYS).
+    // Keys after a keyword replace the key at a fixed position, which is then empty (MIGRATE … KEYS).
     let is_instead = |flags: KeyFlags| flags.has(KeyFlags::INCOMPLETE);
     let is_behind_a_word = |spec: &KeySpec| matches!(spec.begin, BeginSearch::Keyword(..));
     if command.keys.iter().any(is_behind_a_word)
@@ -107,9 +107,9 @@ pub fn all<'a>(
     Ok(found)
 }
 
-/// Returns the position of the key of a request that has exactly one, at the position where all requests of its
-/// command have one: further keys that some of them have follow a keyword that is not among the arguments of this
-/// one.
+/// Returns the position of the only key of a request; None unless the request has exactly one key, at the position
+/// where all requests of its command have one (further keys of the command would follow a keyword that is not among
+/// the arguments).
 #[inline]
 pub fn only<'a>(
     command: &Command,
@@ -167,7 +167,7 @@ fn begin<'a>(
             let known = command
                 .keyword_finder
                 .and_then(|find| find(argument_count, argument));
-            // Requests that the command will refuse are searched as Redis searches them.
+            // Requests that the command will refuse are searched for keys in the way of Redis.
             let at = if known.is_some() {
                 known
             } else if from > 0 {

@@ -1,6 +1,5 @@
-//! The options of SET and LFILL on a key beside its value and its deadline: for how long it counts as stale at the
-//! end of its life, and its tags. They are logged as [notes](basalt_engine::note), since other servers have no such
-//! feature.
+//! The options of SET and LFILL on a key beside its value and its deadline: for how long before its expiry it counts
+//! as stale, and its tags. Both are logged as [notes](basalt_engine::note), which other servers ignore.
 
 use super::Args;
 use super::context::ShardCx;
@@ -21,7 +20,8 @@ pub(super) struct MarkOptions {
 }
 
 impl MarkOptions {
-    /// Reads the option at `at`, if it is one of these; returns the position of the next one.
+    /// Parses the option at `at`, if it is STALE or TAGS. Returns the position of the next option; None for other
+    /// options.
     pub(super) fn accept(
         &mut self,
         args: &Args<'_>,
@@ -46,13 +46,14 @@ impl MarkOptions {
         Ok(Some(first + count))
     }
 
-    /// Whether no option was given.
+    /// Whether neither option was given.
     #[inline]
     pub(super) fn are_unsaid(self) -> bool {
         self.stale.is_none() && self.tags.is_none()
     }
 
-    /// Returns the deadline of a key that lives on for its stale window after its deadline, and that window.
+    /// Returns the deadline to store for a key that stays, stale, for its stale window after the requested deadline,
+    /// and the window in milliseconds.
     pub(super) fn stretch(
         self,
         args: &Args<'_>,
@@ -89,7 +90,7 @@ fn invalid_window(command: &'static str) -> CommandError {
     format!("ERR invalid stale time in '{command}' command").into()
 }
 
-/// Parses a stale window, in milliseconds, 49 days at most.
+/// Parses a stale window in milliseconds, at most 49 days.
 pub(super) fn window_ms(
     args: &Args<'_>,
     at: usize,
@@ -98,7 +99,7 @@ pub(super) fn window_ms(
     u32::try_from(args.integer(at)?).map_err(|_| invalid_window(command))
 }
 
-/// Checks that a key may have this many tags, and these.
+/// Checks the number of a key's tags, and their lengths.
 pub(super) fn check_tags<'t>(
     tags: impl ExactSizeIterator<Item = &'t [u8]>,
 ) -> Result<(), CommandError> {
@@ -155,7 +156,7 @@ impl ShardCx<'_> {
         }
     }
 
-    /// Logs a stale window.
+    /// Logs a key's stale window.
     pub(super) fn log_stale(&mut self, key: &[u8], window_ms: u32) {
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(window_ms).as_bytes();
@@ -181,7 +182,7 @@ impl ShardCx<'_> {
         self.log_each_piece(&[b"TAG", b"INVALIDATE"], tags);
     }
 
-    /// Logs notes about tags, split into several as one may be too long for a record.
+    /// Logs notes about tags, split into several notes as one may be too long for a record.
     fn log_each_piece<'t>(&mut self, head: &[&[u8]], tags: impl Iterator<Item = &'t [u8]>) {
         if !self.is_logged() {
             return;

@@ -99,8 +99,8 @@ mod tag;
 pub mod testing;
 pub mod transaction;
 
-/// Returns the rows of all commands, by family: what [`registry`] looks up. This function stands here because rows name
-/// handlers, and handlers look up commands.
+/// Returns the rows of all commands, by family: what [`registry`] looks up. This function is not part of the registry
+/// because rows name handlers, and handlers look up commands.
 fn families() -> &'static [&'static [&'static declaration::Command]] {
     table::FAMILIES
 }

@@ -1,17 +1,17 @@
-//! The commands contained in [notes](basalt_engine::note) of the log.
+//! The commands contained in [notes](basalt_engine::note) of the log, which other kinds of servers ignore.
 
 use super::cluster::moves;
 use super::declaration::Command;
 use super::{lease, lock, tag};
 
-/// Commands of notes that clients do not have, each with the command whose permission it needs where it comes over a
-/// client's connection, when slots are moved here.
+/// Commands that occur only in notes, each with the command whose permission is required if the note comes over a
+/// client's connection, as when slots are moved to this server.
 pub(super) static OWN: &[(&Command, &Command)] = &[
     (&lock::FENCE, &lock::LOCK),
     (&moves::NOTE, &moves::SYNCSLOTS),
 ];
 
-/// Returns the command that a note of `count` words holds, each of which can be read with `word`; none if unknown.
+/// Returns the command in a note of `count` words, each of which can be read with `word`; None if it is unknown.
 pub fn find<'a>(count: usize, word: impl Fn(usize) -> &'a [u8]) -> Option<&'static Command> {
     match word(0) {
         b"FENCE" => Some(&lock::FENCE),

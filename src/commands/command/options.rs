@@ -1,7 +1,7 @@
 //! Options that several families share: expiry of keys and fields, and timeouts of blocking requests.
 //!
-//! Words are read first and values later, because Redis reports a syntax error before it looks at a number, and some
-//! commands look at the key in between.
+//! Option words are parsed first and their values later, because Redis reports a syntax error before it looks at a
+//! number, and some commands look at the key in between.
 
 use super::Args;
 use super::error::CommandError;
@@ -68,23 +68,23 @@ impl TimeForm {
 /// The expiry option of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Expiry {
-    /// None was given.
+    /// No expiry option was given.
     #[default]
     Unsaid,
     /// `KEEPTTL`.
     Keep,
     /// `PERSIST`.
     Persist,
-    /// A time; the index of its argument.
+    /// A time was given, at the argument of this index.
     Given(TimeForm, usize),
 }
 
 impl Expiry {
-    /// Reads the option at `at`, if it is about expiry and agrees with earlier ones; returns the position of the next
-    /// one.
+    /// Parses the option at `at`, if it is about expiry and does not conflict with earlier ones. Returns the position
+    /// of the next option; None if it is not.
     ///
     /// `bare` is the one word without a value that the command takes: `KEEPTTL` or `PERSIST`. As in Redis an option
-    /// may be repeated, and its last value counts, but two different ones conflict.
+    /// may be repeated, and its last value counts, but two different options conflict.
     pub fn accept(&mut self, args: &Args<'_>, at: usize, bare: BareWord) -> Option<usize> {
         let word = args.get(at);
         if TimeForm::of(word).is_some() {
@@ -149,20 +149,20 @@ pub struct BareWord {
     means: Expiry,
 }
 
-/// For commands that write values.
+/// KEEPTTL, of commands that write values.
 pub const KEEPTTL: BareWord = BareWord {
     word: "keepttl",
     means: Expiry::Keep,
 };
 
-/// For commands that read values.
+/// PERSIST, of commands that read values.
 pub const PERSIST: BareWord = BareWord {
     word: "persist",
     means: Expiry::Persist,
 };
 
-/// Parses a timeout in seconds, possibly fractional, and returns the Unix time in milliseconds at which it ends; none
-/// for 0.
+/// Parses a timeout in seconds, possibly fractional. Returns the Unix time in milliseconds at which it ends; None for
+/// 0, which never ends.
 pub fn blocking_timeout(args: &Args<'_>, at: usize, now: Now) -> Result<Option<u64>, CommandError> {
     let seconds =
         number::parse_f64(args.get(at)).ok_or("ERR timeout is not a float or out of range")?;
@@ -175,7 +175,7 @@ pub fn blocking_timeout(args: &Args<'_>, at: usize, now: Now) -> Result<Option<u
     until_ms(timeout_ms as i64, now)
 }
 
-/// Parses a timeout in milliseconds, likewise.
+/// Parses a timeout in milliseconds, like [`blocking_timeout`].
 pub fn blocking_timeout_ms(
     args: &Args<'_>,
     at: usize,
@@ -187,8 +187,8 @@ pub fn blocking_timeout_ms(
     until_ms(timeout_ms, now)
 }
 
-/// Returns the end of `WAIT milliseconds` as Unix time in milliseconds; none for a wait of 0, with which BLPOP and
-/// the like wait for ever.
+/// Returns the end of `WAIT milliseconds` as Unix time in milliseconds; None for a wait of 0, which lasts forever as
+/// with BLPOP.
 #[cold]
 pub fn wait_until_ms(args: &Args<'_>, at: usize, now_ms: u64) -> Result<Option<u64>, CommandError> {
     let wait_ms = args

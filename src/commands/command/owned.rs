@@ -1,5 +1,5 @@
-//! Arguments that outlive the buffer in which they came: of commands that wait, move to another thread or are queued
-//! by MULTI.
+//! Arguments that outlive the buffer that they were received in: of commands that wait, move to another thread or are
+//! queued by MULTI.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::args::RoutedKey;
 use basalt_core::resp::request::{Arena, Span};
 use basalt_core::structures::block::{Content, LONG_BYTES_MIN, SharedBlock};
 
-/// Returns the bytes of a request's arguments that are copied, not shared.
+/// Returns the total bytes of a request's short arguments, which are copied instead of shared.
 pub fn short_bytes(args: &Args<'_>) -> usize {
     let lengths = args.from(0).map(<[u8]>::len);
     lengths.filter(|len| *len < LONG_BYTES_MIN).sum()
@@ -38,7 +38,7 @@ impl OwnedArgs {
         }
     }
 
-    /// Creates an empty list with capacity for the arguments of a request.
+    /// Creates an empty list with capacity for the arguments of this request.
     pub fn with_room_for(args: &Args<'_>) -> OwnedArgs {
         OwnedArgs::with_room(short_bytes(args), args.len(), args.keys().len())
     }

@@ -23,7 +23,7 @@ pub type Builder = fn(&Args<'_>, &Config, HashSeed, Now) -> Built;
 pub enum Prepared {
     /// A value, until its command takes it.
     Value(Cell<Option<Built>>),
-    /// Names of fields.
+    /// The field names that HIMPORT SET refers to.
     Fieldset(Arc<Fieldset>),
 }
 

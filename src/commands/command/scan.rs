@@ -40,12 +40,12 @@ fn parse_cursor(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// Bits of a cursor over shards for the position in the shard; the shard's index is above them.
+/// Low bits of a cursor over shards that hold the position in the shard; the shard's index is in the bits above.
 const POSITION_BITS: u32 = 48;
 
 /// Returns the shard where a cursor continues.
 pub fn shard_of(text: &[u8], shard_count: u16) -> Result<u16, CommandError> {
-    // Any number is safe: a cursor of a server with more shards continues somewhere.
+    // Any number is accepted: a cursor of a server with more shards continues in some shard.
     Ok((cursor(text)? >> POSITION_BITS) as u16 % shard_count)
 }
 
@@ -82,11 +82,11 @@ pub fn merge(_: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
 /// `[MATCH pattern] [COUNT count]`, and a word that omits values or scores
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options<'a> {
-    /// Pattern that elements must match; none: all match.
+    /// Pattern that elements must match; None: all elements match.
     pub pattern: Option<&'a [u8]>,
     /// Number of elements to examine.
     pub count: usize,
-    /// Fields without their values, members without their scores.
+    /// Whether values of fields, or scores of members, are omitted.
     pub is_bare: bool,
 }
 
@@ -144,7 +144,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Writes the reply: the next cursor, and an array of `count` replies that `elements` contains.
+/// Writes the reply: the next cursor, and an array of `count` replies that were written to `elements`.
 pub fn reply(next: u64, count: usize, elements: &mut Out, out: &mut Out) {
     out.array(2);
     out.bulk(itoa::Buffer::new().format(next).as_bytes());

@@ -1,5 +1,5 @@
-//! Transactions as clients request them. The session implements them: it queues commands, and runs the queue with all
-//! shards locked at once.
+//! Transactions as clients request them: the rows of MULTI, EXEC and so on. The session implements them: it queues
+//! commands, and runs the queue with all its shards locked at once.
 
 use super::connection::RESET;
 use super::context::ShardCx;
@@ -8,7 +8,7 @@ use super::declaration::{
 };
 use super::{Args, Out};
 
-/// The family.
+/// The rows of this family.
 pub static TABLE: &[&Command] = &[&MULTI, &EXEC, &DISCARD, &WATCH, &UNWATCH];
 
 const FLAGS: Flags = Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE);
@@ -72,7 +72,7 @@ static WATCH: Command = Command::new("watch", Group::Transactions, -2)
 /// The row of EXEC, for code that reports under its name.
 pub static EXEC_ROW: &Command = &EXEC;
 
-/// The row of UNWATCH, for code that acts in its name.
+/// The row of UNWATCH, for code that ends watches as UNWATCH does.
 pub static UNWATCH_ROW: &Command = &UNWATCH;
 
 /// Whether a command is EXEC.
@@ -83,13 +83,13 @@ pub fn is_exec(command: &Command) -> bool {
 /// A command's effect on a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Boundary {
-    /// MULTI.
+    /// The command begins a transaction: MULTI.
     Begins,
     /// EXEC or DISCARD, or RESET.
     Ends,
 }
 
-/// Returns the effect on a transaction of the command of this name, in any case; none if there is none.
+/// Returns the effect on a transaction of the command of this name, in any case; None if it has no such effect.
 #[inline]
 pub fn boundary(name: &[u8]) -> Option<Boundary> {
     let is = |command: &Command| name.eq_ignore_ascii_case(command.name.as_bytes());
@@ -116,7 +116,7 @@ fn watch(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     for routed in args.keys() {
         let key = args.key_of(routed);
         let mut keyspace = cx.at_routed(routed).untouched();
-        // A key that has already expired must not count as a change later.
+        // Deletes an expired key now, so that its expiry does not count as a change later.
         let _ = keyspace.find_write(&key);
         let db = keyspace.db_index();
         keyspace.engine().watches.add(db, key.bytes);

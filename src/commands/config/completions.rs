@@ -1,11 +1,12 @@
-//! `basalt completions SHELL`: the script with which a shell completes the words of this program: its tools, and
-//! directives as arguments. Generated from the table, so that it includes new directives.
+//! `basalt completions SHELL`: prints the script with which a shell completes command lines of this program: its
+//! tools, and directives as arguments. The script is generated from the table of parameters, so that it includes new
+//! directives.
 
 use std::fmt::Write;
 
 use crate::config::table::PARAMETERS;
 
-/// The tools, and their purpose.
+/// The tools of this program, with descriptions.
 const TOOLS: [(&str, &str); 6] = [
     ("check-rdb", "Check a snapshot and show what it contains"),
     ("check-aof", "Check an append-only file"),

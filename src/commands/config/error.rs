@@ -1,4 +1,5 @@
-//! Errors of a configuration: location, directive, reason; and the block that is printed at the start.
+//! Errors of a configuration (location, directive, reason), and the block of text that is printed when the server
+//! does not start.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,14 +12,14 @@ use crate::config::values;
 pub enum DirectiveLocation {
     /// A line of a file; standard input is the file `-`.
     File {
-        /// The file's path.
+        /// Path of the file.
         path: PathBuf,
         /// The line's number, starting with 1.
         line: usize,
     },
-    /// The process's environment.
+    /// The environment variables of the process.
     Environment,
-    /// The command line.
+    /// The arguments on the command line.
     Arguments,
 }
 
@@ -26,17 +27,17 @@ pub enum DirectiveLocation {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A directive that is unknown, has a bad value or requests an unsupported feature. Formatted as by redis-server,
-    /// so that tools that look for its block find ours.
+    /// so that tools that look for redis-server's block find this one.
     #[error("{header}{place}\n>>> '{text}'\n{reason}", header = ConfigErrorHeader)]
     Directive {
         /// Location of the directive.
         place: DirectiveLocation,
         /// The line, without surrounding blanks.
         text: String,
-        /// The reason.
+        /// Why the directive is refused.
         reason: String,
     },
-    /// Several errors.
+    /// Several errors of this kind.
     #[error("{}", several(.0))]
     Several(Vec<ConfigError>),
     /// An error that concerns the configuration as a whole.
@@ -45,12 +46,13 @@ pub enum ConfigError {
     /// A file cannot be read.
     #[error("Fatal error, can't open config file '{}': {reason}", path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The system's error text.
         reason: String,
     },
-    /// An argument, or a name of the program, that redis-server supports and this server does not.
+    /// A command line option, or a name under which the program was called, that redis-server supports and this
+    /// server does not.
     #[error("{0}")]
     Argument(String),
 }
@@ -70,7 +72,7 @@ fn several(errors: &[ConfigError]) -> String {
     errors.collect::<Vec<_>>().join("\n\n")
 }
 
-/// Returns the error for a working directory that could not be entered after all.
+/// Returns the error for a working directory that could not be entered although it was checked.
 pub fn directory_failure(config: &Config, error: &std::io::Error) -> ConfigError {
     let reason = values::system_text(error);
     ConfigError::Whole(format!(
@@ -79,7 +81,7 @@ pub fn directory_failure(config: &Config, error: &std::io::Error) -> ConfigError
     ))
 }
 
-/// The first line of the block.
+/// The first line of the block, when displayed.
 struct ConfigErrorHeader;
 
 impl fmt::Display for ConfigErrorHeader {

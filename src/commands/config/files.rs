@@ -11,7 +11,7 @@ use crate::config::table::Config;
 use crate::config::{find, pattern, similar, values, words};
 use basalt_core::base::lossless;
 
-/// Reads a file.
+/// Returns the text of a configuration file.
 pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(lossless::text_of(&bytes).into_owned()),
@@ -28,7 +28,7 @@ pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
 /// Maximum length of a secret that is read from a file.
 const SECRET_BYTES_MAX: u64 = 1 << 20;
 
-/// Reads the value that a file contains, without its line end; the error gives the reason. An empty value is an
+/// Returns the value that a file contains, without the final line end. Errs with the reason. An empty value is an
 /// error, as it would turn a password off.
 pub(super) fn secret(path: &Path) -> Result<String, String> {
     use std::io::Read;
@@ -151,7 +151,7 @@ fn word_of(kind: ValueKind) -> Option<String> {
     }
 }
 
-/// Returns the number and text of the line that assigns `key`: the crate does not keep positions.
+/// Returns the number and text of the line that assigns `key`, because the TOML crate does not keep positions.
 fn line_of<'a>(text: &'a str, key: &str) -> (usize, &'a str) {
     let mut lines = text.lines().enumerate();
     let found = lines.find(|(_, line)| {
@@ -162,7 +162,7 @@ fn line_of<'a>(text: &'a str, key: &str) -> (usize, &'a str) {
     found.map_or((1, ""), |(index, line)| (index + 1, line.trim()))
 }
 
-/// Converts an error of the TOML parser, with the line that it names.
+/// Converts an error of the TOML parser, with the line that the error names.
 pub(super) fn toml_error(
     path: &Path,
     text: &str,

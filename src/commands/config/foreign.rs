@@ -88,7 +88,8 @@ static DIRECTIVES: &[(&str, &str)] = &[
 /// Prefixes of parameters of Redis 8 modules.
 const OF_MODULES: [&str; 3] = ["search-", "ts-", "vset-"];
 
-/// Returns the reason why a directive has no effect here, if it is one of these; the name in lower case.
+/// Returns the reason why a directive has no effect here, if it is one of these directives; the name must be in lower
+/// case.
 pub(super) fn reason(name: &str) -> Option<&'static str> {
     if OF_MODULES.iter().any(|start| name.starts_with(start)) {
         return Some(NO_MODULE);

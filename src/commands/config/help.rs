@@ -1,4 +1,5 @@
-//! The texts of `--help` and `--version`: the usage by clap, the directives from the table.
+//! The texts of `--help` and `--version`: clap formats the usage, and the table of parameters provides the
+//! directives.
 
 use clap::{Arg, ArgAction, Command};
 
@@ -61,8 +62,7 @@ Environment variables override the file, and arguments override both: BASALT_MAX
 the name ends with _FILE, the value is read from that file: BASALT_REQUIREPASS_FILE=/run/secrets/password.
 ";
 
-/// Returns the output of `help WORD …`: the directives of these names, or an error for a word that is not a
-/// directive.
+/// Returns the output of `help WORD …`: the directives of these names. Errs for a word that is not a directive.
 pub fn help_on(words: &[String]) -> Result<String, String> {
     let mut text = DIRECTIVES.to_owned();
     for word in words {

@@ -6,7 +6,8 @@
 //! given in both accumulates, and for anything else the last mention wins. The collected directives are then applied
 //! in order to the table. Refusals check the final value, so that an argument can correct what a file requests.
 //!
-//! This module knows nothing of a parameter's effect. It reads files and the environment, and changes nothing.
+//! This module knows nothing of a parameter's effect. The module reads files and the environment, and changes
+//! nothing.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -27,30 +28,30 @@ use basalt_core::base::{lossless, text};
 /// The parsed command line, with the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Startup {
-    /// All layers merged.
+    /// The configuration from all layers merged.
     pub config: Config,
     /// The absolute path of the configuration file, which CONFIG REWRITE rewrites.
     pub file: Option<PathBuf>,
     /// Warnings about the configuration, to be logged once there is a log.
     pub warnings: Vec<String>,
-    /// The requested action.
+    /// What the command line requests.
     pub action: Action,
 }
 
 /// The action that the command line requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Run the server.
+    /// Runs the server.
     Run,
-    /// Print the version.
+    /// Prints the version.
     Version,
-    /// Print the help.
+    /// Prints the help.
     Help,
-    /// Only check the configuration.
+    /// Only checks the configuration.
     Check,
 }
 
-/// Merges all layers. `arguments` are those after the program's name.
+/// Merges all layers. `arguments` are the command line's arguments after the program's name.
 pub fn load(arguments: &[OsString]) -> Result<Startup, ConfigError> {
     let environment = std::env::vars_os().collect();
     load_from(arguments, environment, &mut std::io::stdin().lock())
@@ -107,11 +108,11 @@ pub fn load_from(
     let applied = apply(&redis_conf::directives(map), &mut warnings);
     let mut config = applied.map_err(|errors| match request.action {
         Action::Check => ConfigError::all(errors),
-        // As redis-server does, and as tools that look for its block expect.
+        // Reports only the first error, as redis-server does and as tools that look for its block of text expect.
         _ => ConfigError::all(errors.into_iter().take(1).collect()),
     })?;
     if config.cluster_enabled == values::ClusterMode::Yes {
-        // A cluster has `cluster-databases` instead: slots are moved with their keys in all of these.
+        // In a cluster `cluster-databases` counts instead: slots are moved with their keys in all databases.
         config.databases = config.cluster_databases;
         if config.replicaof.is_some() {
             let text = "replicaof directive not allowed in cluster mode";
@@ -129,7 +130,7 @@ pub fn load_from(
     })
 }
 
-/// Adds a question to the error for an unreadable file, if its name resembles that of a tool.
+/// Adds a suggestion to the error for an unreadable file, if the file's name resembles that of a tool.
 fn question(error: ConfigError, named: Option<&Path>) -> ConfigError {
     match (error, named.and_then(Path::to_str)) {
         (ConfigError::Unreadable { path, mut reason }, Some(name)) => {
@@ -230,7 +231,7 @@ impl CommandLine {
     }
 }
 
-/// Refuses options of redis-server's command line that this one does not support.
+/// Refuses options of redis-server's command line that this server does not support.
 fn refuse_option(option: &str) -> Result<(), ConfigError> {
     let reason = match option {
         "test-memory" => "basalt does not test memory: use a memory tester such as memtest86+",
@@ -271,7 +272,7 @@ impl Source for FileLayer {
     }
 }
 
-/// Maximum depth of includes: it ends cycles.
+/// Maximum depth of nested includes, which ends cycles.
 const INCLUDE_DEPTH_MAX: usize = 16;
 
 /// Adds the directives of a text to `found`, each `include` replaced by the contents of the named files.
@@ -307,7 +308,7 @@ fn expand(
     Ok(())
 }
 
-/// Parses the directives of one text, in order; TOML by its extension or its content, otherwise redis.conf.
+/// Parses the directives of one text, in order; as TOML if its extension or content says so, otherwise as redis.conf.
 fn parse(path: &Path, text: &str) -> Result<Vec<Directive>, ConfigError> {
     let uri = path.display().to_string();
     if files::is_toml(path, text) {
@@ -332,7 +333,7 @@ struct EnvironmentLayer {
 
 impl EnvironmentLayer {
     /// Takes the variables that name a directive; the warnings name those that look like one. Kubernetes sets
-    /// `BASALT_PORT=tcp://…` and similar ones for a service called basalt: those are ignored.
+    /// `BASALT_PORT=tcp://…` and similar ones for a service called basalt: such variables are ignored.
     fn new(variables: Vec<(OsString, OsString)>) -> Result<(Self, Vec<String>), ConfigError> {
         let mut directives = Vec::new();
         let mut warnings = Vec::new();
@@ -344,7 +345,7 @@ impl EnvironmentLayer {
                 let mut parameters = PARAMETERS.iter();
                 parameters.find(|parameter| environment_name(parameter) == name)
             };
-            // A directive's own name may end so, as that of tls-cert-file.
+            // A directive's own name may end in `_FILE`, such as that of tls-cert-file.
             let direct = called(name).map(|parameter| (parameter, false));
             let of_file = || Some((called(name.strip_suffix("_FILE")?)?, true));
             let Some((parameter, is_file)) = direct.or_else(of_file) else {
@@ -485,7 +486,7 @@ fn unbox(error: config::ConfigError) -> ConfigError {
 /// Applies the directives in order, then checks the result; returns all errors.
 fn apply(directives: &[Directive], warnings: &mut Vec<String>) -> Result<Config, Vec<ConfigError>> {
     let mut errors = Vec::new();
-    // If the start directory does not exist any more, absolute paths still work.
+    // If the start directory does not exist any more, directives with absolute paths still work.
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     let mut config = Config {
         dir: here,
@@ -514,7 +515,7 @@ fn apply(directives: &[Directive], warnings: &mut Vec<String>) -> Result<Config,
             Some(_) => Mode::Append,
         };
         let set = match directive.words.as_slice() {
-            // One word that contains several, as in `--save "60 1 300 10"`.
+            // One word that contains several words, as in `--save "60 1 300 10"`.
             [one] if parameter.takes_many() && !one.is_empty() => words::split_text(one)
                 .map_err(str::to_owned)
                 .and_then(|words| parameter.set(&mut config, &words, mode)),
@@ -575,12 +576,12 @@ fn refusal_together(parameter: &Parameter, config: &Config) -> Option<String> {
     }
 }
 
-/// Whether a mentioned parameter requests something. Save points do even if they are the default ones, because the
-/// operator who wrote them down relies on them.
+/// Whether a directive that was given requests something. Save points do even if they are the default ones, because
+/// the operator who wrote them down relies on them.
 fn asks_for_something(parameter: &Parameter, config: &Config, default: &Config) -> bool {
     let shown = parameter.show(config);
     let is_off = match parameter.kind {
-        // Core 0 is a valid core.
+        // Core 0 is a valid core, so only an empty text requests nothing.
         ParameterKind::Text { .. } => shown.is_empty(),
         _ => matches!(shown.as_str(), "" | "no" | "0"),
     };
@@ -589,7 +590,8 @@ fn asks_for_something(parameter: &Parameter, config: &Config, default: &Config) 
             || !parameter.is_default(config, default))
 }
 
-/// Checks at the start that the log file can be opened, and not only when the first line is lost.
+/// Checks at the start that the log file can be opened, so that the error is not noticed only when the first line is
+/// lost.
 fn check_log_file(config: &Config) -> Result<(), ConfigError> {
     if config.logfile.is_empty() {
         return Ok(());

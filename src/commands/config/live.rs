@@ -1,8 +1,8 @@
 //! CONFIG GET and CONFIG SET as functions on a configuration and the table.
 //!
-//! Texts can represent any bytes, see [`lossless`]. The functions know no connection and apply nothing: SET changes a
-//! `Config`, all pairs or none, and returns the parameters that now differ; the caller applies the change, and keeps
-//! the old `Config` for a rollback.
+//! Texts can represent any bytes, see [`lossless`]. The functions know no connection and apply no change to the
+//! server: SET changes a `Config`, all pairs or none, and returns the parameters that now differ; the caller applies
+//! the change, and keeps the old `Config` for a rollback.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,17 +16,17 @@ use basalt_core::base::lossless;
 /// The error for a parameter that is fixed at the start.
 const IMMUTABLE: &str = "can't set immutable config";
 
-/// The location of the client that sets a parameter.
+/// Where the client that sets a parameter connects from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientLocality {
-    /// On this machine: the loopback address or the unix socket.
+    /// From this host: over the loopback address or the unix socket.
     Local,
-    /// Any other address.
+    /// From any other address.
     Remote,
 }
 
 impl Protected {
-    /// Whether a client at this location may use the protected facility.
+    /// Whether a client at this location may use the protected facility (`enable-…-command`).
     pub fn allows(self, peer: ClientLocality) -> bool {
         match self {
             Self::No => false,
@@ -36,7 +36,7 @@ impl Protected {
     }
 }
 
-/// The reason why CONFIG SET changed nothing. Formatted without `ERR`.
+/// The reason why CONFIG SET changed nothing. Displayed without `ERR`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetError {
     /// There is no such parameter; the name as given.
@@ -45,7 +45,7 @@ pub enum SetError {
     Failed {
         /// The parameter's name, as Redis quotes it.
         name: String,
-        /// The reason.
+        /// Why the parameter cannot be set.
         reason: String,
     },
 }
@@ -70,7 +70,8 @@ impl fmt::Display for SetError {
 }
 
 /// Returns the names that the patterns match, including aliases, each once, with their values. A name without
-/// wildcards is returned with its spelling in the request, as in Redis; hidden parameters match nothing else.
+/// wildcards is returned with its spelling in the request, as in Redis; hidden parameters are returned only if named
+/// in full.
 pub fn get<P: AsRef<[u8]>>(config: &Config, patterns: &[P]) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     let mut add = |name: &str, parameter: &Parameter| {
@@ -93,7 +94,7 @@ pub fn get<P: AsRef<[u8]>>(config: &Config, patterns: &[P]) -> Vec<(String, Stri
             .iter()
             .filter(|parameter| !parameter.traits.hidden)
         {
-            // An alias that differs only in its dashes is the same name, and is listed once.
+            // An alias that differs from the name only in dashes counts as the same name, and is listed once.
             let alias = parameter
                 .traits
                 .alias
@@ -121,7 +122,7 @@ pub fn is_sensitive(name: &[u8]) -> bool {
         .any(|parameter| parameter.traits.sensitive && parameter.is_called(&name))
 }
 
-/// Parameters whose values may contain a zero byte.
+/// Parameters whose values may contain zero bytes.
 const WITH_ZEROS: [&str; 2] = ["masterauth", "requirepass"];
 
 /// Returns a parameter's name as interpreted by CONFIG SET.
@@ -169,7 +170,7 @@ pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         let name = "maxmemory-db".to_owned();
         return Err(SetError::Failed { name, reason });
     }
-    // Redis accepts any hz and clamps it when it takes effect.
+    // Redis accepts any value of hz and clamps it when it takes effect.
     changed.hz = changed.hz.clamp(1, 500);
     let differing = rows.iter().map(|(parameter, _)| parameter);
     let names = differing
@@ -205,8 +206,8 @@ fn rows_of<N: AsRef<[u8]>, V>(
         let Some((parameter, spelling)) = row else {
             return Err(SetError::Unknown(name.into_owned()));
         };
-        // Tools set everything that they were shown, except what they know to be immutable; they do not know our own
-        // parameters.
+        // Tools set all parameters that CONFIG GET returned, except those that they know to be immutable; they do not
+        // know the parameters that only this server has.
         if !parameter.traits.mutable && parameter.traits.since != "basalt" {
             return failure(IMMUTABLE);
         }

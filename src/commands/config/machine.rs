@@ -1,13 +1,13 @@
-//! The memory available to this process: that of the machine, or less if a control group limits it.
+//! The memory available to this process: that of the host, or less if a control group limits it.
 
 use std::fs;
 
 /// Memory available to the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Total bytes.
+    /// Total bytes available.
     pub bytes: u64,
-    /// Whether a control group, such as a container's, allows less than the machine has.
+    /// Whether a control group, such as a container's, allows less than the host has.
     pub is_limited: bool,
 }
 
@@ -26,8 +26,8 @@ pub fn memory() -> Memory {
     }
 }
 
-/// Returns the files that may contain a limit, for the groups in `/proc/self/cgroup` and all their parents. Inside a
-/// container the root is often the container's own group.
+/// Returns the files that may contain a limit, for the control groups in `/proc/self/cgroup` and all their parents.
+/// Inside a container the root is often the container's own group.
 fn paths(groups: &str) -> Vec<String> {
     let mut paths = Vec::new();
     for line in groups.lines() {

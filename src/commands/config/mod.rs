@@ -1,4 +1,4 @@
-//! One row per parameter; files, environment and arguments; CONFIG GET, SET and REWRITE.
+//! The configuration: one row per parameter; reading files, environment and arguments; CONFIG GET, SET and REWRITE.
 //!
 //! ```text
 //! layers   defaults < file (redis.conf or TOML) < environment < arguments, merged by the `config` crate
@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Everything that handles parameters is a loop over the table, so a parameter is declared once. `Config` is plain
-//! data: it notifies nothing of a change; the caller that sets parameters applies them, from the names that changed.
-//! Parameters that their row marks as refused are refused by name at the start and by CONFIG SET.
+//! data: a change of it has no effect by itself. The caller that sets parameters applies the changes to the server,
+//! given the names of the parameters that changed. Parameters that their row marks as refused are refused by name at
+//! the start and by CONFIG SET.
 
 pub mod completions;
 pub mod error;
@@ -39,7 +40,8 @@ pub use table::{Config, PARAMETERS};
 /// Default share of `maxmemory` for clients, in percent; percentages are negative here.
 const CLIENTS_PERCENT: i64 = -25;
 
-/// Minimum bytes for clients with that default, as a quarter of a small `maxmemory` is less than one large request.
+/// Minimum bytes for clients with the default share, as a quarter of a small `maxmemory` is less than one large
+/// request.
 const CLIENT_BYTES_MIN: u64 = 64 << 20;
 
 impl Config {
@@ -52,8 +54,8 @@ impl Config {
     }
 
     /// Returns the number of shards on a machine with this many cores: a power of two from 1 to 1024. The default is
-    /// eight per core and at least 64, because the probability of collisions is inversely proportional to their
-    /// number.
+    /// eight per core and at least 64, because the probability that two commands need the same shard is inversely
+    /// proportional to the number of shards.
     pub fn shard_count(&self, cores: usize) -> usize {
         match self.shards {
             0 => (cores.max(1) * 8).next_power_of_two().clamp(64, 1024),
@@ -64,7 +66,7 @@ impl Config {
     /// Returns the maximum bytes of all clients together; 0 for no limit.
     pub fn client_bytes_max(&self) -> u64 {
         match self.maxmemory_clients {
-            // A percentage of no limit is no limit.
+            // A percentage of an unlimited `maxmemory` is no limit.
             percent @ ..0 => {
                 let part = u128::from(self.maxmemory) * u128::from(percent.unsigned_abs()) / 100;
                 let part = u64::try_from(part).unwrap_or(u64::MAX);
@@ -77,8 +79,9 @@ impl Config {
         }
     }
 
-    /// Returns the maximum bytes of clients for which data are evicted: the limit of clients, but not more than its
-    /// percentage if the limit exceeds that because `maxmemory` is small. `None`: all memory of clients.
+    /// Returns the maximum bytes of clients for which data are evicted: the limit of all clients, but not more than
+    /// the percentage of `maxmemory`, which the minimum for a small `maxmemory` may exceed. `None`: all memory of
+    /// clients.
     pub fn client_bytes_evicting(&self) -> Option<u64> {
         match (self.client_bytes_max(), self.maxmemory_clients) {
             (0, _) => None,

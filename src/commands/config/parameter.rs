@@ -10,14 +10,14 @@ use crate::config::Config;
 use crate::config::{machine, words};
 use basalt_core::base::{lossless, text};
 
-/// One parameter.
+/// One parameter: a row of the table.
 #[derive(Debug)]
 pub struct Parameter {
     /// The name in files and commands, lower-case.
     pub name: &'static str,
-    /// The values that it accepts, and the field that holds them.
+    /// The values that the parameter accepts, and the field that holds them.
     pub kind: ParameterKind,
-    /// Whether it may change while the server runs, and how it is shown.
+    /// Whether the parameter may change while the server runs, and how it is shown.
     pub traits: Traits,
     /// One sentence for `--help` and the documentation.
     pub summary: &'static str,
@@ -28,19 +28,20 @@ pub struct Parameter {
 pub struct Traits {
     /// An alias, kept for older files.
     pub alias: Option<&'static str>,
-    /// CONFIG SET may change it.
+    /// Whether CONFIG SET may change the parameter.
     pub mutable: bool,
-    /// CONFIG SET needs `enable-protected-configs`.
+    /// Whether CONFIG SET needs `enable-protected-configs`.
     pub protected: bool,
-    /// The value is a secret: never logged.
+    /// Whether the value is a secret, which is never logged.
     pub sensitive: bool,
-    /// CONFIG GET shows it only when named in full.
+    /// Whether CONFIG GET shows the parameter only when it is named in full.
     pub hidden: bool,
-    /// CONFIG SET makes a call to the operating system: for a socket, a directory, descriptors.
+    /// Whether CONFIG SET makes a call to the operating system: for a socket, a directory, descriptors.
     pub asks_system: bool,
-    /// CONFIG SET is not possible while data are loaded.
+    /// Whether CONFIG SET is refused while data are loaded.
     pub denied_while_loading: bool,
-    /// The version that introduced it: `7.0` stands for that or any earlier one, `basalt` for our own parameters.
+    /// The version that introduced the parameter: `7.0` stands for that or any earlier one, `basalt` for parameters
+    /// that only this server has.
     pub since: &'static str,
     /// The effect of a value other than the default.
     pub support: Support,
@@ -49,10 +50,10 @@ pub struct Traits {
 /// The degree to which a parameter is supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Support {
-    /// The parameter works.
+    /// The parameter has its documented effect.
     Works,
-    /// The parameter is stored and shown but harmlessly has no effect; the text is the reason, which is also reported
-    /// at the start if a file sets another value than the default.
+    /// The parameter is stored and shown but has no effect, which is harmless. The text is the reason, which is
+    /// reported at the start if a file sets another value than the default.
     NoEffect(&'static str),
     /// A value other than the default is stored, has no effect, and is warned about at the start.
     Warned(&'static str),
@@ -61,7 +62,8 @@ pub enum Support {
 }
 
 impl Support {
-    /// Returns the reason why a value is refused, if it is.
+    /// Returns the reason why a value is refused; None if it is accepted. `is_default` tells whether the value is the
+    /// default.
     pub fn refusal(self, is_default: bool) -> Option<&'static str> {
         match self {
             Support::Refused(why) if !is_default => Some(why),
@@ -85,14 +87,15 @@ pub enum Unit {
     Octal,
 }
 
-/// Whether the words of a repeated directive are added to those of an earlier one.
+/// Whether words of a directive replace the old value or are added to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// The first mention, or CONFIG SET: the old value is replaced.
+    /// The old value is replaced: for the first mention in a layer, and for CONFIG SET.
     Replace,
-    /// A repeated directive.
+    /// The words are added: for a repeated directive.
     Append,
-    /// The default words of the table: applied without checks outside of the program, such as for directories.
+    /// The words are the default in the table: applied without checks outside of the program, such as whether a
+    /// directory exists.
     Default,
 }
 
@@ -107,7 +110,7 @@ pub enum ParameterKind {
         /// Writes the field.
         write: fn(&mut Config, bool),
     },
-    /// An integer within bounds. All of them fit `i128`, whatever the field's own type.
+    /// An integer within bounds. All integers fit an `i128`, whatever the field's own type.
     Number {
         /// The default value.
         default: i128,
@@ -135,9 +138,9 @@ pub enum ParameterKind {
     },
     /// One of several words, or with `many` any set of them.
     Choice {
-        /// The words and their codes; of several with the same code, the first is shown.
+        /// The words and their codes; of several words with the same code, the first is shown.
         names: &'static [(&'static str, u32)],
-        /// Several words may be given; codes are bits.
+        /// Whether several words may be given; then codes are bits.
         many: bool,
         /// The default code.
         default: u32,
@@ -156,7 +159,7 @@ pub enum ParameterKind {
 pub struct Special {
     /// The words of the default value.
     pub default: &'static [&'static str],
-    /// The directive takes several words; CONFIG SET splits its one argument at spaces.
+    /// Whether the directive takes several words; CONFIG SET splits its one argument at spaces.
     pub many: bool,
     /// Applies the words of a directive.
     pub set: fn(&mut Config, &[String], Mode) -> Result<(), String>,
@@ -209,7 +212,7 @@ impl Traits {
             ..self
         }
     }
-    /// Hides it from patterns.
+    /// Hides the parameter from patterns.
     pub const fn hidden(self) -> Self {
         Self {
             hidden: true,
@@ -230,11 +233,11 @@ impl Traits {
             ..self
         }
     }
-    /// Sets the version that introduced it.
+    /// Sets the version that introduced the parameter.
     pub const fn since(self, since: &'static str) -> Self {
         Self { since, ..self }
     }
-    /// Declares that it is only stored and shown.
+    /// Declares that the parameter is only stored and shown.
     pub const fn no_effect(self, why: &'static str) -> Self {
         Self {
             support: Support::NoEffect(why),
@@ -270,7 +273,7 @@ impl std::fmt::Debug for ParameterKind {
 }
 
 impl Parameter {
-    /// Whether this is the parameter's name or its alias, ignoring case.
+    /// Whether a name is the parameter's name or its alias, ignoring case.
     pub fn is_called(&self, name: &str) -> bool {
         self.spelling(name).is_some()
     }
@@ -390,7 +393,7 @@ impl Parameter {
                 };
                 vec![format!("{} {value}", self.name)]
             }
-            // For most texts empty and unset are the same: the line would only repeat the default.
+            // For most texts an empty value is the same as none: the line would only repeat the default.
             ParameterKind::Text { default, read, .. } => match read(config) {
                 "" if default.is_empty() => vec![],
                 text => vec![format!(
@@ -424,7 +427,7 @@ impl Parameter {
         }
     }
 
-    /// Describes the values that it accepts, for `--help`.
+    /// Describes the values that the parameter accepts, for `--help`.
     pub fn values(&self) -> String {
         match &self.kind {
             ParameterKind::Flag { .. } => "yes|no".to_owned(),
@@ -449,7 +452,7 @@ impl Parameter {
     }
 }
 
-/// `yes` or `no`.
+/// Formats a flag as `yes` or `no`.
 pub fn yes_or_no(value: bool) -> &'static str {
     if value { "yes" } else { "no" }
 }

@@ -4,7 +4,7 @@
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut from) = (0, 0);
-    // Where to continue if the part after the last star does not match: one byte further.
+    // Where to continue if the part after the last star does not match: with the star matching one byte more.
     let mut retry: Option<(usize, usize)> = None;
     while from < text.len() {
         if pattern.get(at) == Some(&b'*') {
@@ -32,7 +32,7 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
         .all(|byte| *byte == b'*')
 }
 
-/// Returns the length of the pattern's first element if it matches the byte.
+/// Returns the length of the pattern's first element if that element matches the byte, otherwise None.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     let byte = byte.to_ascii_lowercase();
     match *pattern.first()? {
@@ -43,7 +43,7 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// Returns the length of a class, including the closing bracket, if it contains the byte.
+/// Returns the length of a class, including the closing bracket, if the class contains the byte, otherwise None.
 fn class(pattern: &[u8], byte: u8) -> Option<usize> {
     let negated = pattern.first() == Some(&b'^');
     let mut at = usize::from(negated);

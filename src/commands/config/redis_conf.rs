@@ -3,7 +3,7 @@
 //!
 //! This module knows no parameter and opens no file: `include` is a directive like any other. In the resulting map
 //! the key is a directive's name and the value the list of its mentions (`Directive::to_value`), because in this
-//! format a directive may be repeated, and some accumulate.
+//! format a directive may be repeated, and some directives accumulate.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use config::{Format, Map, Value, ValueKind};
 use crate::config::error::{ConfigError, DirectiveLocation};
 use crate::config::words;
 
-/// The format of redis.conf.
+/// The format of redis.conf, for the `config` crate.
 #[derive(Debug, Clone, Copy)]
 pub struct RedisConf;
 
@@ -51,7 +51,7 @@ impl Format for RedisConf {
     }
 }
 
-/// Parses one line; none for a blank line or a comment.
+/// Parses one line; None for a blank line or a comment.
 pub fn parse_line(line: &str, place: DirectiveLocation) -> Result<Option<Directive>, ConfigError> {
     let text = line.trim_matches([' ', '\t', '\r', '\n']);
     if text.is_empty() || text.starts_with('#') {
@@ -101,7 +101,8 @@ pub fn directives(map: Map<String, Value>) -> Vec<Directive> {
 }
 
 impl Directive {
-    /// Returns the key under which layers store it: the crate interprets dots and brackets in a key as a path.
+    /// Returns the key under which layers store the directive: the crate interprets dots and brackets in a key as a
+    /// path.
     fn key(&self) -> String {
         let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
         let key: String = self
@@ -138,7 +139,7 @@ impl Directive {
         Value::new(None, table)
     }
 
-    /// Reverses `to_value`; returns the order too; `None` for any other value.
+    /// Reverses `to_value`. Returns the order too; `None` for any other value.
     fn from_value(value: Value) -> Option<(i64, Self)> {
         let mut table = value.into_table().ok()?;
         let mut take = |key: &str| table.remove(key);

@@ -4,18 +4,18 @@ use std::fmt;
 
 use crate::config::parameter::Special;
 
-/// One seed: a name or an address, and the ports there.
+/// One seed: a host name or an address, and the ports there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seed {
-    /// Name, or address without brackets.
+    /// Host name, or address without brackets.
     pub host: String,
     /// Port for clients.
     pub port: u16,
-    /// Port of the bus.
+    /// Port of the cluster bus.
     pub bus_port: u16,
 }
 
-/// Difference between the port for clients and that of the bus, unless the latter is given.
+/// Distance of the bus port from the port for clients, unless the bus port is given.
 const BUS_PORT_ABOVE: u16 = 10_000;
 
 /// Parses `host:port` or `host:port@bus-port`, with an IPv6 address in brackets.

@@ -9,7 +9,7 @@ use super::words;
 pub enum Most {
     /// A number of bytes; 0 for no share.
     Bytes(u64),
-    /// Percentage of `maxmemory`; no share if that is 0.
+    /// Percentage of `maxmemory`; no share if `maxmemory` is 0.
     Percent(u8),
 }
 
@@ -92,7 +92,8 @@ fn written(config: &Config, memory: impl Fn(u64) -> String) -> String {
     shares.collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the reason if the shares conflict with other parameters; to be called when all of these are known.
+/// Returns the reason if the shares conflict with other parameters; to be called when the values of all parameters
+/// are known.
 pub(super) fn refusal(config: &Config) -> Option<String> {
     let shares = &config.maxmemory_db;
     let absent = shares

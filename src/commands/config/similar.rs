@@ -5,10 +5,11 @@ use crate::config::table::PARAMETERS;
 /// Directives other than parameters.
 const ONLY_IN_FILES: [&str; 3] = ["include", "rename-command", "user"];
 
-/// Minimum similarity of similar words: 1 is the same word.
+/// Minimum similarity of a suggestion; 1 means the same word.
 const ALIKE: f64 = 0.85;
 
-/// Returns a question to append to an error about an unknown directive, if a known one has a similar name.
+/// Returns a question to append to an error about an unknown directive, if a known directive has a similar name;
+/// otherwise an empty text.
 pub(super) fn question(name: &str) -> String {
     let parameters = PARAMETERS.iter().filter(|known| !known.traits.hidden);
     let names = parameters.map(|known| known.name).chain(ONLY_IN_FILES);
@@ -25,7 +26,7 @@ pub(super) fn question_about_tool(word: &str) -> String {
 
 fn ask<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> String {
     let likeness = |name: &str| {
-        // Words may be swapped, as in `size-max`, which edit distances do not detect.
+        // Words may be swapped, as in `size-max`, which edit distances do not detect: compare sorted words too.
         let edits = strsim::normalized_damerau_levenshtein(word, name);
         edits.max(strsim::jaro_winkler(word, name) - 0.05)
     };
@@ -33,7 +34,7 @@ fn ask<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> String {
         .map(|name| (likeness(name), name))
         .max_by(|one, other| one.0.total_cmp(&other.0));
     match closest {
-        // If the name is correct, the error is elsewhere.
+        // If the name is known (similarity 1), the error is elsewhere: suggest nothing.
         Some((likeness, name)) if (ALIKE..1.0).contains(&likeness) => {
             format!("; did you mean '{name}'?")
         }

@@ -1,7 +1,8 @@
 //! The table of parameters and the struct that they fill: each row is one directive and one field.
 //!
 //! Names, defaults, bounds and mutability are those of Redis 7.2 (and of 7.4 for its additions), because files and
-//! clients rely on them; the sentences are ours. Rows are in the order in which `--help` and CONFIG GET list them.
+//! clients rely on them; the descriptions are this server's own. Rows are in the order in which `--help` and CONFIG
+//! GET list them.
 
 use std::path::PathBuf;
 

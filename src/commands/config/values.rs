@@ -1,7 +1,7 @@
 //! Types of parameters beyond numbers and texts: words from a list, and values with a syntax of their own.
 //!
-//! Each type implements its own formatting and parsing; none knows its parameter except the `Special` rows at the
-//! end, which are the other half of their rows in the table.
+//! Each type implements its own formatting and parsing; no type knows its parameter, except for the `Special` values
+//! at the end, to which rows of the table refer.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ pub trait Coded: Copy {
     const NAMES: &'static [(&'static str, u32)];
     /// Returns the value's code.
     fn code(self) -> u32;
-    /// Decodes a code, which must be one of `NAMES` or, for sets of bits, a union of them.
+    /// Decodes a code, which must be one of `NAMES`, or a union of them for sets of words.
     fn decode(code: u32) -> Self;
 }
 
@@ -53,7 +53,7 @@ macro_rules! choices {
 }
 
 choices! {
-    /// The keys that may be evicted when memory is full, and their order.
+    /// Which keys may be evicted when memory is full, and in which order.
     MaxmemoryPolicy {
         VolatileLru = "volatile-lru", VolatileLfu = "volatile-lfu", VolatileRandom = "volatile-random",
         VolatileTtl = "volatile-ttl", AllkeysLru = "allkeys-lru", AllkeysLfu = "allkeys-lfu",
@@ -86,14 +86,14 @@ choices! {
     LogTimestampFormat { Legacy = "legacy", Iso8601 = "iso8601", Milliseconds = "milliseconds" }
 }
 choices! {
-    /// The syslog facility.
+    /// The syslog facility to which the log is sent.
     SyslogFacility {
         User = "user", Local0 = "local0", Local1 = "local1", Local2 = "local2", Local3 = "local3",
         Local4 = "local4", Local5 = "local5", Local6 = "local6", Local7 = "local7",
     }
 }
 choices! {
-    /// The supervisor of the process.
+    /// The process that supervises this server.
     Supervised { Upstart = "upstart", Systemd = "systemd", Auto = "auto", No = "no" }
 }
 choices! {
@@ -101,21 +101,21 @@ choices! {
     Appendfsync { Everysec = "everysec", Always = "always", No = "no" }
 }
 choices! {
-    /// The loading of a snapshot that a replica receives over the network.
+    /// How a replica loads a snapshot that it receives over the network.
     DisklessLoad {
         Disabled = "disabled", OnEmptyDb = "on-empty-db", Swapdb = "swapdb", FlushBeforeLoad = "flush-before-load"
     }
 }
 choices! {
-    /// Whether this server is a node of a cluster, or all of one.
+    /// Whether this server is a node of a cluster (`yes`), or emulates a cluster of one node.
     ClusterMode { No = "no", Yes = "yes", Emulated = "emulated" }
 }
 choices! {
-    /// Whether TLS clients must show a certificate.
+    /// Whether TLS clients must present a certificate.
     TlsAuthClients { No = "no", Yes = "yes", Optional = "optional" }
 }
 choices! {
-    /// The name in a client's certificate that identifies its user.
+    /// The name in a client's certificate that identifies its ACL user.
     TlsAuthClientsUser { Off = "off", CommonName = "CN", Uri = "URI" }
 }
 choices! {
@@ -127,7 +127,7 @@ choices! {
     AclPubsubDefault { Allchannels = "allchannels", Resetchannels = "resetchannels" }
 }
 choices! {
-    /// The senders whose serialised values are checked in full.
+    /// The senders whose serialized values are checked in full.
     SanitizeDumpPayload { No = "no", Yes = "yes", Clients = "clients" }
 }
 choices! {
@@ -139,15 +139,15 @@ choices! {
     EndpointType { Ip = "ip", Hostname = "hostname", UnknownEndpoint = "unknown-endpoint" }
 }
 choices! {
-    /// The reaction to the failure of a propagated command.
+    /// What to do when a command from the primary or the append-only file fails.
     PropagationError { Ignore = "ignore", Panic = "panic", PanicOnReplicas = "panic-on-replicas" }
 }
 choices! {
-    /// The reaction to the failure of a command of the append-only file.
+    /// What to do when a command of the append-only file fails during loading.
     LoadErrors { Stop = "stop", Continue = "continue" }
 }
 choices! {
-    /// The distribution of connections over threads.
+    /// How connections are distributed over threads.
     Runtime { Shared = "shared", PerCore = "per-core" }
 }
 choices! {
@@ -155,18 +155,18 @@ choices! {
     ZsetIndex { Btree = "btree", Skiplist = "skiplist" }
 }
 
-/// The effect of a signal on the shutdown: a set of words.
+/// What a signal requests of the shutdown: a set of words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShutdownOptions(u32);
 
 impl ShutdownOptions {
-    /// Save, regardless of `save`.
+    /// Saves, even without save points.
     pub const SAVE: Self = Self(1);
-    /// Do not save, regardless of `save`.
+    /// Does not save, even with save points.
     pub const NOSAVE: Self = Self(2);
-    /// Do not wait for replicas.
+    /// Does not wait for replicas.
     pub const NOW: Self = Self(4);
-    /// Continue despite any failure.
+    /// Continues despite any failure.
     pub const FORCE: Self = Self(8);
 
     /// Whether all of `other` is in this set.
@@ -196,7 +196,7 @@ impl Coded for ShutdownOptions {
 pub struct EventClasses(pub u32);
 
 impl EventClasses {
-    /// The letters in the order in which they are shown, with their bits. `A` stands for those marked true.
+    /// The letters in the order in which they are shown, with their bits, and whether `A` includes the class.
     const LETTERS: &[(char, u32, bool)] = &[
         ('g', 1 << 2, true),
         ('$', 1 << 3, true),
@@ -252,8 +252,7 @@ impl std::fmt::Display for EventClasses {
             f.write_str("A")?;
         }
         for (letter, bit, in_all) in Self::LETTERS {
-            // Redis shows `n` beside the letters that `A` covers, and loses it after an `A`: a file written from that
-            // would drop it, so here it is kept.
+            // Redis leaves `n` out after an `A`: a file written from that would lose the class, so here it is shown.
             if self.0 & bit != 0 && !(all && *in_all) {
                 write!(f, "{letter}")?;
             }
@@ -282,14 +281,14 @@ pub struct OutputLimit {
     pub soft_seconds: u64,
 }
 
-/// The limits of the three classes of clients.
+/// The limits on unsent output of the three classes of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutputLimits {
-    /// Ordinary clients, MONITOR included.
+    /// Limit of ordinary clients, including those in MONITOR mode.
     pub normal: OutputLimit,
-    /// Replicas.
+    /// Limit of replicas.
     pub replica: OutputLimit,
-    /// Clients with subscriptions.
+    /// Limit of clients with subscriptions.
     pub pubsub: OutputLimit,
 }
 
@@ -382,7 +381,7 @@ pub fn host_name(text: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks a node's name, which must survive the cluster's own file.
+/// Checks a node's human-readable name, which nodes.conf must be able to store.
 pub fn node_name(text: &str) -> Result<(), &'static str> {
     if text.contains(|letter| "!#$%&()*+:;<>?@[]^{|}~".contains(letter)) {
         return Err("Announced human node name contained invalid character");
@@ -390,7 +389,7 @@ pub fn node_name(text: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks a version as clients compare them, three numbers separated by dots; or empty.
+/// Checks a version in the form that clients compare, three numbers separated by dots; empty is allowed.
 pub fn version(text: &str) -> Result<(), &'static str> {
     let is_number = |part: &str| {
         part.parse::<u8>()
@@ -402,8 +401,8 @@ pub fn version(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Checks a process title: text with known variables in braces. As in Redis, a template is refused if it is empty
-/// while the title is unknown.
+/// Checks a process title: text with known variables in braces. As in Redis, a template is refused if it yields an
+/// empty title while the title is still unknown.
 pub fn title_template(text: &str) -> Result<(), &'static str> {
     const WRONG: &str = "template format is invalid or contains unknown variables";
     let filled = fill_title(text, |name| match name {
@@ -417,8 +416,8 @@ pub fn title_template(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Fills in the `value` of each variable of a process title, and trims blanks; `None` if a variable has no value or
-/// no end. Two opening braces produce one.
+/// Replaces each variable of a process title by its `value`, and trims blanks; `None` if a variable has no value or
+/// no closing brace. Two opening braces produce one.
 pub fn fill_title(template: &str, value: impl Fn(&str) -> Option<String>) -> Option<String> {
     let mut title = String::new();
     let mut rest = template;
@@ -444,8 +443,8 @@ fn is_path(text: &str) -> bool {
     text.contains(['/', '\\'])
 }
 
-/// `dir`: the working directory, stored as an absolute path, because CONFIG GET shows it so; `.` until the start
-/// resolves it.
+/// `dir`: the working directory, stored as an absolute path, because CONFIG GET shows an absolute one; `.` until the
+/// start resolves it.
 pub const DIR: Special = Special {
     default: &["."],
     many: false,
@@ -479,7 +478,7 @@ pub fn system_text(error: &io::Error) -> String {
     }
 }
 
-/// `bind`: addresses to listen on; with a leading `-` a missing one is not an error.
+/// `bind`: addresses to listen on; an address with a leading `-` may be unavailable.
 pub const BIND: Special = Special {
     default: &["*", "-::*"],
     many: true,
@@ -496,10 +495,11 @@ pub const BIND: Special = Special {
     always_written: false,
 };
 
-/// The value of `metrics-bind` for the addresses of `bind`.
+/// The value of `metrics-bind` that stands for the addresses of `bind`.
 pub const AS_BIND: &str = "bind";
 
-/// `metrics-bind`: addresses of the metrics endpoint; the same syntax as `bind`, or that word for its addresses.
+/// `metrics-bind`: addresses of the metrics endpoint, in the syntax of `bind`, or the word `bind` for the addresses
+/// of `bind`.
 pub const METRICS_BIND: Special = Special {
     default: &[AS_BIND],
     many: true,
@@ -605,7 +605,7 @@ pub const OUTPUT_LIMITS: Special = Special {
         config.client_output_buffer_limit = limits;
         Ok(())
     },
-    // CONFIG GET keeps the old word for replicas, files have the new one: clients parse the former.
+    // CONFIG GET keeps the old word for replicas, which clients parse; files have the new one.
     show: |config| {
         let limits = config.client_output_buffer_limit;
         let shown = [
@@ -651,7 +651,7 @@ fn output_limit(words: &[String]) -> Option<OutputLimit> {
     })
 }
 
-/// `oom-score-adj-values`: for the master, a replica and a background child.
+/// `oom-score-adj-values`: the scores of a primary, a replica and a background child.
 pub const OOM_VALUES: Special = Special {
     default: &["0", "200", "800"],
     many: true,
@@ -688,7 +688,7 @@ pub const OOM_VALUES: Special = Special {
     always_written: false,
 };
 
-/// `notify-keyspace-events`: letters.
+/// `notify-keyspace-events`: the letters of event classes.
 pub const EVENTS: Special = Special {
     default: &[""],
     many: false,
@@ -727,7 +727,7 @@ pub const REPLICAOF: Special = Special {
         Some((host, port)) => format!("{host} {port}"),
         None => String::new(),
     },
-    // The primary of a cluster's node is stored in the cluster's file.
+    // In a cluster, nodes.conf stores the primary of the node.
     lines: |config| match &config.replicaof {
         Some((host, port)) if config.cluster_enabled != ClusterMode::Yes => {
             vec![format!("{host} {port}")]

@@ -17,7 +17,7 @@ pub fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     )
 }
 
-/// Splits a line into words; texts can represent any bytes, see [`lossless`].
+/// Splits a line into words. Texts can represent any bytes, see [`lossless`].
 pub fn split_text(line: &str) -> Result<Vec<String>, &'static str> {
     let line = lossless::bytes_of(line);
     let found = split(&line).ok_or("Unbalanced quotes in configuration line")?;
@@ -44,7 +44,7 @@ pub fn parse_memory(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// Formats bytes with the largest unit that divides them.
+/// Formats bytes in the largest unit that divides them without remainder.
 pub fn memory(bytes: i128) -> String {
     for (factor, unit) in [(1 << 30, "gb"), (1 << 20, "mb"), (1 << 10, "kb")] {
         if bytes != 0 && bytes % factor == 0 {

@@ -1,4 +1,4 @@
-//! Names with their subscribers: channels, distributed over several locks, and patterns under one.
+//! Names with their subscribers: channels, distributed over several locks, and patterns under a single lock.
 //!
 //! Subscribers are ordered by their IDs, so that one of many is found and removed quickly. The text of a name is
 //! shared with its subscribers' lists of subscriptions.
@@ -59,8 +59,8 @@ impl ChannelPartition {
         is_last
     }
 
-    /// Moves a name, and the list of its subscribers, to newly allocated memory; returns the name and the
-    /// subscribers, if there are any. No lookup ever finds the name missing.
+    /// Moves a name, and the list of its subscribers, to newly allocated memory. Returns the name and its
+    /// subscribers; None if there are none. No concurrent lookup finds the name missing.
     fn relocate(&self, name: &[u8]) -> Option<(Arc<[u8]>, Subscribers)> {
         let mut names = self.0.write();
         let (old, clients) = names.remove_entry(name)?;
@@ -73,7 +73,7 @@ impl ChannelPartition {
 /// Number of locks over which channels are distributed.
 const PARTS: usize = 64;
 
-/// Channels.
+/// Channels with their subscribers.
 pub(super) struct ChannelTable {
     parts: [ChannelPartition; PARTS],
     count: AtomicUsize,
@@ -89,7 +89,8 @@ impl Default for ChannelTable {
 }
 
 impl ChannelTable {
-    /// Returns the part of a name; names that differ in their last bytes, as most do, have different locks.
+    /// Returns the part that contains a name; names that differ in their last bytes, as most do, are in different
+    /// parts.
     fn part(&self, name: &[u8]) -> &ChannelPartition {
         const LOOKED_AT: usize = 16;
         let tail = &name[name.len().saturating_sub(LOOKED_AT)..];
@@ -111,7 +112,7 @@ impl ChannelTable {
         self.count.fetch_sub(usize::from(is_last), Relaxed);
     }
 
-    /// Calls `show` with the subscribers of a channel; returns their number.
+    /// Calls `show` with the subscribers of a channel. Returns their number.
     pub(super) fn with(&self, name: &[u8], mut show: impl FnMut(&[Arc<Shared>])) -> usize {
         if self.is_empty() {
             return 0;
@@ -146,7 +147,7 @@ impl ChannelTable {
     }
 }
 
-/// Patterns.
+/// Patterns with their subscribers.
 #[derive(Default)]
 pub(super) struct Patterns {
     by_text: ChannelPartition,

@@ -1,5 +1,5 @@
-//! Messages in the form for subscribers: encoded once, then copied to each; a large one is shared, and consecutive
-//! small ones of a channel are copied together.
+//! Messages in the form for subscribers: encoded once, then copied to each subscriber; a large message is shared, and
+//! consecutive small ones of a channel are copied together.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use basalt_core::resp::reply::{Out, Protocol, SHARED_LEN_MIN};
 /// Bytes at which a run of messages is full.
 const RUN_BYTES_MAX: usize = 32 * 1024;
 
-/// Maximum bytes of a push beside its channel and payload.
+/// Maximum bytes of a push in addition to its channel and payload.
 const FRAME_BYTES: usize = 80;
 
 /// An encoded message, see the module.
@@ -53,7 +53,7 @@ impl<'m> EncodedMessage<'m> {
         self.channel
     }
 
-    /// Writes it for a subscriber to the channel.
+    /// Writes the push for a subscriber to the channel.
     pub(super) fn write(&self, out: &mut Out) {
         if let Some([_, rest @ ..]) = self.whole.as_slice() {
             out.raw(if out.is_resp3() { b">" } else { b"*" });
@@ -64,7 +64,7 @@ impl<'m> EncodedMessage<'m> {
         }
     }
 
-    /// Writes it for a subscriber to a pattern.
+    /// Writes the push for a subscriber to a pattern.
     pub(super) fn write_matched(&self, pattern: &[u8], out: &mut Out) {
         out.push(4);
         out.bulk(b"pmessage");
@@ -110,7 +110,7 @@ impl MessageBatch {
         write_bulk(&self.channel, &mut self.head);
     }
 
-    /// Adds a message.
+    /// Adds a message's payload to the run.
     pub(super) fn push(&mut self, payload: &[u8]) {
         let start = self.pushes.len();
         self.pushes
@@ -120,27 +120,27 @@ impl MessageBatch {
         self.places.push(PushPosition { start, payload });
     }
 
-    /// Whether a message is small enough for any run.
+    /// Whether a message is small enough to be part of a run.
     pub(super) fn fits(channel: &[u8], payload: &[u8]) -> bool {
         channel.len() + payload.len() < SHARED_LEN_MIN
     }
 
-    /// Returns the bytes of the messages, including one more.
+    /// Returns the bytes of the messages, with one more of this payload.
     pub(super) fn bytes_with(&self, payload: &[u8]) -> usize {
         self.pushes.len() + self.head.len() + payload.len()
     }
 
-    /// Whether a message can be added.
+    /// Whether the run has capacity for a message.
     pub(super) fn has_room(&self, payload: &[u8]) -> bool {
         MessageBatch::fits(&self.channel, payload) && self.bytes_with(payload) < RUN_BYTES_MAX
     }
 
-    /// Whether it is in this channel.
+    /// Whether the run is in this channel.
     pub(super) fn is_of(&self, is_sharded: bool, channel: &[u8]) -> bool {
         self.is_sharded == is_sharded && self.channel == channel
     }
 
-    /// Whether it is in a shard channel.
+    /// Whether the run is in a shard channel.
     pub(super) fn is_sharded(&self) -> bool {
         self.is_sharded
     }
@@ -181,7 +181,7 @@ impl MessageBatch {
     }
 }
 
-/// Returns the first word of a push to those that subscribed to a channel by name.
+/// Returns the first word of a push to subscribers of a channel by name.
 fn kind(is_sharded: bool) -> &'static [u8] {
     match is_sharded {
         true => b"smessage",

@@ -1,9 +1,10 @@
 //! Subscriptions to channels and to invalidations, and the delivery of messages to all subscribers.
 //!
 //! A registry of channels, patterns and shard channels, each with its subscribers. A publisher writes a message into
-//! the queues of the subscribers ([`Shared::post`]) and then wakes those whose tasks have not been woken yet. It does
-//! so under the lock of the channel; unsubscribing takes that lock too, so that no message follows the confirmation.
-//! Must never be called with a shard locked. Knows no command and no socket.
+//! the queues of the subscribers ([`Shared::post`]) and then wakes those whose tasks have not been woken yet. A
+//! publisher has the channel locked while it writes; unsubscribing takes that lock too, so that no message follows
+//! the confirmation. Functions that publish must never be called with a shard locked. This module knows no command
+//! and no socket.
 
 mod channels;
 mod events;
@@ -43,7 +44,7 @@ pub struct PubSub {
     events: Events,
     monitors: Monitors,
     caches: Caches,
-    /// Forwards what clients publish here to the other nodes of a cluster.
+    /// Forwards messages that clients publish here to the other nodes of a cluster.
     relay: OnceLock<Relay>,
 }
 
@@ -51,20 +52,21 @@ pub struct PubSub {
 /// locked.
 pub type Relay = Box<dyn Fn(&[u8], &[u8], bool) + Send + Sync>;
 
-/// The context of posted data: the log position that they reflect, and the tasks to be woken soon, when no lock and
-/// no shard is held.
+/// The context of posted data: the log position that the data reflect, and the tasks to be woken once no lock is
+/// taken and no shard is locked.
 pub struct Posting<'w> {
     log_seen: u64,
     wakes: &'w mut Vec<Waker>,
 }
 
 impl<'w> Posting<'w> {
-    /// Creates a context for data that reflect the log before this position.
+    /// Creates a context for data that reflect the log before a position.
     pub fn new(log_seen: u64, wakes: &'w mut Vec<Waker>) -> Posting<'w> {
         Posting { log_seen, wakes }
     }
 
-    /// Posts something to a client. Sending it waits for the disk like replies that reflect the same position.
+    /// Posts something to a client. Like a reply that reflects the same log position, it is sent only once that
+    /// position is on disk, if the configuration requires this.
     fn post(&mut self, client: &Shared, bound: OutputBound, write: impl FnOnce(&mut Out)) {
         self.post_several(client, bound, 1, write);
     }
@@ -85,21 +87,21 @@ impl<'w> Posting<'w> {
 /// Figures for INFO and the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Channels with subscribers.
+    /// Number of channels with subscribers.
     pub channels: usize,
-    /// Patterns subscribed to.
+    /// Number of patterns with subscribers.
     pub patterns: usize,
     /// Shard channels with subscribers.
     pub shard_channels: usize,
-    /// Connections with client-side caching.
+    /// Number of connections that use client-side caching.
     pub tracking_clients: usize,
-    /// Prefixes that some of these track.
+    /// Number of prefixes that connections track in broadcast mode.
     pub tracking_prefixes: usize,
-    /// Keys read by some of them.
+    /// Number of keys that tracking connections have read.
     pub tracked_keys: u64,
-    /// Pairs of a key and a reader of it.
+    /// Sum of the numbers of readers of these keys.
     pub tracked_items: u64,
-    /// Bytes of these.
+    /// Bytes of the tables of tracked keys.
     pub tracked_bytes: u64,
 }
 
@@ -113,7 +115,7 @@ impl PubSub {
         self.events.interest.set_unlinking(expired, evicted);
     }
 
-    /// Forwards what clients publish here to the other nodes of a cluster, from now on and permanently.
+    /// Forwards messages that clients publish here to the other nodes of a cluster, from now on.
     pub fn relay_to(&self, relay: Relay) {
         self.relay.get_or_init(|| relay);
     }
@@ -131,12 +133,12 @@ impl PubSub {
         }
     }
 
-    /// Returns the events that shards must record.
+    /// Returns which events shards must record.
     pub fn interest(&self) -> Arc<Interest> {
         Arc::clone(&self.events.interest)
     }
 
-    /// Whether replicas, or the backlog kept for them, read what is logged.
+    /// Whether replicas, or the backlog kept for them, read the log.
     #[inline]
     pub fn is_replicating(&self) -> bool {
         self.events.interest.is_replicating()
@@ -169,7 +171,7 @@ impl PubSub {
         counted(client, topic)
     }
 
-    /// Ends a subscription; returns the client's remaining number.
+    /// Ends a subscription. Returns the client's remaining number of subscriptions.
     pub fn unsubscribe(&self, client: &Arc<Shared>, topic: Topic, name: &[u8]) -> usize {
         if let Some(mailbox) = client.mailbox() {
             let mut subscribed = mailbox.subscribed.lock();
@@ -184,7 +186,8 @@ impl PubSub {
         counted(client, topic)
     }
 
-    /// Ends all subscriptions of a kind; returns their names, each with the remaining number after it.
+    /// Ends all subscriptions of a kind. Returns their names, each with the number of subscriptions remaining after
+    /// it.
     pub fn unsubscribe_all(&self, client: &Arc<Shared>, topic: Topic) -> Vec<(Arc<[u8]>, usize)> {
         let Some(mailbox) = client.mailbox() else {
             return Vec::new();
@@ -219,7 +222,7 @@ impl PubSub {
         wakes.into_iter().for_each(Waker::wake);
     }
 
-    /// Ends a client's subscription to a shard channel, and notifies it.
+    /// Ends a client's subscription to a shard channel, and notifies the client.
     fn end_shard_channel(&self, client: &Shared, name: &[u8], wakes: &mut Vec<Waker>) {
         let Some(mailbox) = client.mailbox() else {
             return;
@@ -242,7 +245,7 @@ impl PubSub {
         });
     }
 
-    /// Removes everything of a client that is gone, or is reset.
+    /// Removes all subscriptions and tracking of a client that is gone, or is reset.
     pub fn forget(&self, client: &Arc<Shared>) {
         if client.mailbox().is_some() {
             for topic in Topic::ALL {
@@ -277,7 +280,7 @@ impl PubSub {
         self.post_to_all(&message, is_sharded, None, posting)
     }
 
-    /// Whether there are no subscriptions of the kind.
+    /// Whether there are no subscriptions that could match a message to a channel (or to a shard channel).
     fn has_nobody(&self, is_sharded: bool) -> bool {
         match is_sharded {
             true => self.shard_channels.is_empty(),
@@ -285,7 +288,7 @@ impl PubSub {
         }
     }
 
-    /// Writes a message for all its subscribers, except one client; returns the number of subscriptions.
+    /// Queues a message for all its subscribers, except one client. Returns the number of subscriptions.
     fn post_to_all(
         &self,
         message: &EncodedMessage<'_>,
@@ -317,12 +320,12 @@ impl PubSub {
         receivers
     }
 
-    /// Writes a run of messages for all subscribers to its channel.
+    /// Queues a run of messages for all subscribers to its channel.
     fn post_run(&self, run: &MessageBatch, posting: &mut Posting<'_>) {
         let is_sharded = run.is_sharded();
         if !is_sharded && !self.patterns.is_empty() {
-            // A client subscribed to the channel and to patterns gets each message by all of them before the next
-            // one.
+            // A client that subscribed to the channel and to matching patterns gets each message once per
+            // subscription, before the next message.
             for payload in run.payloads() {
                 self.publish(is_sharded, run.channel(), payload, posting);
             }
@@ -371,7 +374,7 @@ impl PubSub {
         }
     }
 
-    /// Returns the limits of a client's queue.
+    /// Returns the limits of a client's queue of pushes.
     pub fn bound_of(&self, client: &Shared) -> OutputBound {
         match client.subscriptions() {
             0 => self.bounds.normal(),
@@ -390,7 +393,7 @@ fn counted(client: &Shared, topic: Topic) -> usize {
     })
 }
 
-/// `client-output-buffer-limit` for clients to which others write, readable by all threads.
+/// `client-output-buffer-limit` for clients that other threads write to, readable by all threads.
 #[derive(Default)]
 struct SharedOutputLimits {
     normal: AtomicOutputLimit,
@@ -418,8 +421,8 @@ impl AtomicOutputLimit {
 }
 
 impl SharedOutputLimits {
-    /// Sets the limits. Ordinary clients get pushes too (MONITOR, invalidations), and have no limit by default. Then
-    /// that of subscribers applies: data that others write for a client must be limited.
+    /// Sets the limits. Ordinary clients get pushes too (MONITOR, invalidations); if they have no limit, as by
+    /// default, the limit of subscribers applies, because data that other threads write for a client must be limited.
     fn set(&self, config: &Config) {
         let limits = config.client_output_buffer_limit;
         let normal = match limits.normal.hard_bytes {

@@ -1,4 +1,4 @@
-//! MONITOR: every command that is run, as a line for the clients in that mode.
+//! MONITOR: sends every command that is run, as a line, to the clients in that mode.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use super::{Posting, PubSub};
 use crate::client::shared::Shared;
 use basalt_core::base::text;
 
-/// The clients that see every command.
+/// The clients in MONITOR mode.
 #[derive(Default)]
 pub(super) struct Monitors {
     clients: RwLock<Vec<Arc<Shared>>>,
     count: AtomicUsize,
 }
 
-/// A command that was run.
+/// A command that was run, as MONITOR shows it.
 pub struct Shown<'a> {
     /// Time in microseconds since the epoch.
     pub unix_us: u64,
-    /// The database.
+    /// Index of the database that the command ran in.
     pub db: usize,
-    /// The client that ran it; none for a script.
+    /// The client that ran the command; None for a script.
     pub client: Option<&'a Shared>,
 }
 

@@ -2,9 +2,9 @@
 //! that each subscriber is visited once for all of them.
 //!
 //! Clients see only one difference: no reply to any of these requests has been sent, and before the connection does
-//! anything else the messages are posted ([`PubSub::post_gathered`]). The number of receivers in their replies is
-//! that of the first; a client that subscribes or unsubscribes while the others are gathered is counted as before. A
-//! message that is not followed by another is posted, and counted, at once.
+//! anything else the messages are posted ([`PubSub::post_gathered`]). The number of receivers in all their replies is
+//! that of the first message, even if clients subscribe or unsubscribe while further messages are gathered. A message
+//! that is not followed by another is posted, and counted, at once.
 
 use std::cell::Cell;
 use std::task::Waker;
@@ -12,14 +12,14 @@ use std::task::Waker;
 use super::message::MessageBatch;
 use super::{Posting, PubSub};
 
-/// Messages to others, see the module.
+/// Messages that a batch publishes, see the module.
 #[derive(Default)]
 pub struct Outgoing {
-    /// Tasks that have messages of the batch, woken at its end.
+    /// Tasks that were sent messages by the batch, to be woken at its end.
     pub wakes: Vec<Waker>,
     /// Whether the request after the current one publishes too.
     pub more_follow: bool,
-    /// Messages that are not posted yet; none if there are none.
+    /// Messages that are not posted yet, if any.
     gathered: Option<Box<Gathered>>,
 }
 
@@ -32,12 +32,12 @@ struct Gathered {
     run: MessageBatch,
     /// Number of subscribers to the channel when the first message was published.
     receivers: usize,
-    /// The log position that the publisher reflects.
+    /// The log position that the messages of the publisher reflect.
     log_seen: u64,
 }
 
 thread_local! {
-    /// The buffers of the last messages gathered on this thread.
+    /// The buffers of the last gathered messages on this thread, for reuse.
     static SPARE: Cell<Option<Box<Gathered>>> = const { Cell::new(None) };
 }
 
@@ -48,7 +48,7 @@ impl Outgoing {
         self.gathered.is_some()
     }
 
-    /// Wakes the tasks that have messages.
+    /// Wakes the tasks that were sent messages.
     #[inline]
     pub fn wake_all(&mut self) {
         if !self.wakes.is_empty() {
@@ -58,7 +58,7 @@ impl Outgoing {
 }
 
 impl Gathered {
-    /// Whether a message can be added.
+    /// Whether a message can be added to the gathered ones.
     fn takes(&self, is_sharded: bool, channel: &[u8], payload: &[u8]) -> bool {
         self.run.is_of(is_sharded, channel)
             && self.run.has_room(payload)
@@ -73,8 +73,8 @@ impl Gathered {
 }
 
 impl PubSub {
-    /// Publishes a message, now or together with later ones in its channel; returns the number of subscriptions. The
-    /// publisher reflects the log up to `log_seen`.
+    /// Publishes a message, now or together with later messages in its channel. Returns the number of subscriptions.
+    /// The message reflects the log up to `log_seen`.
     pub fn gather(
         &self,
         is_sharded: bool,
@@ -90,7 +90,7 @@ impl PubSub {
         {
             let receivers = gathered.add(payload, log_seen);
             if !outgoing.more_follow {
-                // Posted here, so that the time is charged to the command.
+                // Posted here, so that the time counts as that of the command.
                 self.post_gathered(outgoing);
             }
             return receivers;
@@ -111,7 +111,7 @@ impl PubSub {
         receivers
     }
 
-    /// Posts the waiting messages. The caller must hold no shard.
+    /// Posts the gathered messages. The caller must have no shard locked.
     #[inline]
     pub fn post_gathered(&self, outgoing: &mut Outgoing) {
         if let Some(mut gathered) = outgoing.gathered.take() {

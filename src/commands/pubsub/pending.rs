@@ -1,9 +1,9 @@
-//! Messages of transactions and scripts: published when their step runs, delivered when the shards are released.
+//! Messages of transactions and scripts: published when their PUBLISH runs, delivered when the shards are released.
 //!
-//! Between the two, a later step may have the connection subscribe, unsubscribe, or change its protocol. So the
-//! pushes to the connection itself are determined when the step runs. All others get the message if they are
-//! subscribed when it is delivered: they come and go meanwhile, and nothing may follow the confirmation that a
-//! subscription has ended.
+//! Between these moments, a later command of the transaction may make the connection subscribe, unsubscribe, or
+//! change its protocol. So the pushes to the connection itself are determined when PUBLISH runs. All other clients
+//! get the message if they are subscribed when it is delivered: they may subscribe and unsubscribe meanwhile, and no
+//! message may follow the confirmation that a subscription has ended.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -83,7 +83,7 @@ impl PendingMessage {
 }
 
 impl PubSub {
-    /// Sends a pending message. The caller must hold no shard.
+    /// Sends a pending message. The caller must have no shard locked.
     pub(super) fn send_pending(&self, held: &PendingMessage, posting: &mut Posting<'_>) {
         let PendingMessage {
             channel,
@@ -116,7 +116,7 @@ impl PubSub {
         self.post_to_all(&message, *is_sharded, Some(publisher.id), posting);
     }
 
-    /// Counts the receivers of a message if it were sent now.
+    /// Returns the number of receivers that a message would have if it were sent now.
     pub fn receivers_of(&self, held: &PendingMessage) -> usize {
         let is_other = |client: &Arc<Shared>| client.id != held.publisher.id;
         let count =

@@ -37,7 +37,8 @@ impl PubSub {
             Topic::ShardChannel => self.shard_channels.relocate(name),
             Topic::Pattern => self.patterns.relocate(name),
         };
-        // Its subscribers share the text. One that has unsubscribed meanwhile does not get it again.
+        // The subscribers share the text of the name, so each is given the new one; a client that has unsubscribed
+        // meanwhile is not.
         let Some((name, clients)) = relocated else {
             return;
         };

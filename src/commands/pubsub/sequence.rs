@@ -1,18 +1,19 @@
 //! One order for records of many threads: a ring whose slots are allocated by one `fetch_add`.
 //!
 //! A producer allocates a slot and puts its record there; the order of slots is the order in which records are
-//! consumed. There is one consumer at a time: a role that any thread takes by [`Sequence::consume`] if no other
-//! thread has it. A thread that finds it taken sets a flag, and the consumer checks once more before it gives up the
-//! role, so that a record is consumed by its own producer or by the current consumer. No producer waits for another
-//! one: a record after a slot that is allocated and not filled yet is consumed by the producer that fills that slot.
+//! consumed. There is one consumer at a time: consuming is a role that any thread takes by [`Sequence::consume`] if
+//! no other thread has it. A thread that finds the role taken sets a flag, and the consumer checks once more before
+//! it gives up the role, so that a record is consumed by its own producer or by the current consumer. No producer
+//! waits for another one: a record after a slot that is allocated and not filled yet is consumed by the producer that
+//! fills that slot.
 //!
 //! ```text
 //! slots    … | consumed | filled | allocated | filled | free …
 //!                       ^ head                        ^ tail
 //! ```
 //!
-//! Knows neither the contents of records nor the effect of consuming them. Waiting until a position is passed is for
-//! tasks ([`Sequence::poll_passed`]).
+//! The module knows neither the contents of records nor the effect of consuming them. Waiting until a position is
+//! passed (all records before it consumed) is for tasks ([`Sequence::poll_passed`]).
 //!
 //! Limits: a producer that finds the ring full consumes records itself, which terminates as the oldest missing record
 //! always has a slot; producers should check [`Sequence::is_crowded`] before they take locks that others wait for.
@@ -62,19 +63,19 @@ const PLACES: u64 = 4 * 1024;
 #[cfg(loom)]
 const PLACES: u64 = 2;
 
-/// Maximum number of records consumed by one call: the consumer has a client of its own to serve.
+/// Maximum number of records consumed by one call, as the consuming thread has a client of its own to serve.
 const CONSUMED_MAX: u64 = 128;
 
-/// The consumer's role.
+/// State of the consumer's role: no thread has it.
 const FREE: u8 = 0;
 const TAKEN: u8 = 1;
-/// Taken, and another thread has tried to take it meanwhile.
+/// State: a thread has the role, and another one has tried to take it meanwhile.
 const AGAIN: u8 = 2;
 
 /// The result of a call of [`Sequence::consume`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// No record was left that could be consumed, or another thread consumes.
+    /// No record is left that could be consumed, or another thread is consuming.
     Nothing,
     /// Records are left, as the call has reached its limit. Another call must continue.
     Some,
@@ -99,7 +100,7 @@ impl<T, F: FnMut(Box<T>)> Consumer<T> for F {
 
 /// A sequence of records, see the module.
 pub struct Sequence<T> {
-    /// Created with the first record: a server in which no client listens has none.
+    /// The ring, created with the first record, so that a server without subscribers has none.
     places: std::sync::OnceLock<RingSlots<T>>,
     /// Number of slots allocated so far.
     tail: CachePadded<AtomicU64>,
@@ -131,10 +132,10 @@ impl<T> Sequence<T> {
         &places[(number % PLACES) as usize]
     }
 
-    /// Appends a record. Returns the position after it, which is passed once it is consumed. `consume` frees slots if
-    /// there are none: it must call [`Sequence::consume`].
+    /// Appends a record. Returns the position after it, which is passed once it is consumed. `consume` is called if
+    /// no slot is free: it must call [`Sequence::consume`].
     pub fn append(&self, record: Box<T>, consume: impl Fn()) -> u64 {
-        // Relaxed: the record is published by its cell.
+        // Relaxed suffices: the slot's cell publishes the record.
         let number = self.tail.fetch_add(1, Relaxed);
         while number - self.head.load(Acquire) >= PLACES {
             consume();
@@ -144,7 +145,7 @@ impl<T> Sequence<T> {
         number + 1
     }
 
-    /// Whether so many records are pending that producers should hold back.
+    /// Whether so many records are pending that producers should wait before they append more.
     #[inline]
     pub fn is_crowded(&self) -> bool {
         let head = self.head.load(Relaxed);
@@ -157,32 +158,32 @@ impl<T> Sequence<T> {
         self.head.load(Acquire) >= position
     }
 
-    /// Returns the number of records not consumed yet, whether filled or not.
+    /// Returns the number of records not consumed yet, including slots that are allocated and not filled.
     pub fn len(&self) -> u64 {
         let head = self.head.load(Relaxed);
         self.tail.load(Relaxed).saturating_sub(head)
     }
 
-    /// Whether there are no such records.
+    /// Whether all records have been consumed.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Passes records to a consumer, in order, up to a limit, unless another thread is doing so; then that one checks
-    /// again.
+    /// Passes records to a consumer, in order, up to a limit. If another thread is consuming, only asks that thread
+    /// to check again.
     pub fn consume(&self, mut consumer: impl Consumer<T>) -> Left {
         if self.places.get().is_none() {
             return Left::Nothing;
         }
-        // Release and acquire: the thread that has the role sees the records of threads that tried while it was
-        // taken.
+        // Release and acquire: the thread that has the role sees the records of threads that tried to take it
+        // meanwhile.
         if self.role.swap(AGAIN, AcqRel) != FREE {
             return Left::Nothing;
         }
         let mut consumed = 0;
         loop {
             self.role.swap(TAKEN, AcqRel);
-            // Written only by the consumer.
+            // Only the consumer writes this.
             let mut head = self.head.load(Relaxed);
             while consumed < CONSUMED_MAX
                 && let Some(record) = self.place(head).take()
@@ -207,7 +208,7 @@ impl<T> Sequence<T> {
                     .is_ok(),
             };
             if freed {
-                // Waiting threads check themselves: two of them must not wake each other again and again.
+                // Tasks that wait check again themselves: two of them must not wake each other endlessly.
                 if consumed > 0 {
                     self.wake_waiters();
                 }
@@ -220,7 +221,8 @@ impl<T> Sequence<T> {
     }
 
     fn wake_waiters(&self) {
-        // Pairs with the fence of `poll_passed`: either that sees the head, or this sees the waiter.
+        // Pairs with the fence of `poll_passed`: either that function sees the new head, or this one sees the waiting
+        // task.
         fence(SeqCst);
         if self.has_waiters.load(Relaxed) {
             self.has_waiters.store(false, Relaxed);
@@ -230,7 +232,7 @@ impl<T> Sequence<T> {
         }
     }
 
-    /// Becomes ready once all records before the position are consumed; otherwise the task is woken when more of them
+    /// Becomes ready once all records before the position are consumed; otherwise the task is woken when more records
     /// are.
     pub fn poll_passed(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
         if self.has_passed(position) {

@@ -1,4 +1,4 @@
-//! The registry with clients that have no connection.
+//! The registry of subscriptions, with clients that have no connection.
 
 use super::outgoing::Outgoing;
 use super::pending::PendingMessage;
@@ -21,7 +21,7 @@ fn mail(client: &Shared) -> String {
     String::from_utf8_lossy(bytes).replace("\r\n", " ")
 }
 
-/// Publishes without reference to the log.
+/// Publishes a message that reflects no position of the log.
 fn publish(pubsub: &PubSub, channel: &[u8], payload: &[u8]) -> usize {
     pubsub.publish(
         false,
@@ -162,14 +162,14 @@ fn names_that_are_moved_are_those_that_clients_know() {
     };
     let before = pubsub.all_names();
     assert_eq!(before.len(), 4);
-    // A client that ended a subscription does not get it again.
+    // A client that has ended a subscription is not given it back.
     pubsub.unsubscribe(&two, Topic::Channel, b"news");
     let mut mover = Mover::of_everything();
     pubsub.relocate(&before, &mut mover);
     assert_eq!(mover.moved, 4);
     let after = places(&pubsub.all_names());
     assert!(places(&before).iter().all(|place| !after.contains(place)));
-    // Nothing refers to the old ones.
+    // Nothing refers to the old names any more.
     assert!(before.iter().all(|(_, name)| Arc::strong_count(name) == 1));
     assert_eq!(publish(&pubsub, b"news", b"x"), 3);
     assert_eq!(
@@ -205,10 +205,10 @@ fn messages_of_one_channel_are_posted_together_and_are_not_told_from_single_ones
     assert_eq!(gather(false, b"news", b"", 3), (2, true));
     assert!(!one.has_mail(), "they are on their way");
     assert_eq!(one.log_seen.load(Relaxed), 0);
-    // A message to another channel follows them.
+    // A message to another channel is posted after the gathered ones.
     assert_eq!(gather(true, b"news", b"z", 4), (1, true));
     assert_eq!(one.log_seen.load(Relaxed), 3);
-    // A message without receivers also causes them to be posted.
+    // A message without receivers also causes gathered messages to be posted.
     assert_eq!(gather(false, b"olds", b"y", 5), (0, false));
     assert_eq!(
         mail(&one),
@@ -228,7 +228,7 @@ fn messages_of_one_channel_are_posted_together_and_are_not_told_from_single_ones
     };
     assert_eq!(mail(&one), ["a", "b", "c"].map(both).concat());
     pubsub.unsubscribe(&one, Topic::Pattern, b"n*");
-    // Nothing is gathered for a client that is gone, and not an unlimited amount.
+    // Nothing is gathered for a client that is gone, and the number of gathered bytes is limited.
     assert_eq!(gather(false, b"news", b"d", 6), (2, true));
     pubsub.forget(&two);
     pubsub.subscribe(&three, Topic::Channel, b"many");

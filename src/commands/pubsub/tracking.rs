@@ -2,8 +2,8 @@
 //!
 //! Shards report which keys are invalidated and which clients have read them (`engine::tracking::Invalidations`).
 //! Once the shards are released, invalidations are posted after the replies that the client has by then
-//! ([`Shared::post`]). Prefixes of broadcast mode are matched here. Only starting and stopping to track may be done
-//! with a shard locked, as that takes no time.
+//! ([`Shared::post`]). Prefixes of broadcast mode are matched here. Only starting and stopping to track may be called
+//! with a shard locked, as both take little time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Included, Unbounded};
@@ -25,9 +25,9 @@ const CHANNEL: &[u8] = b"__redis__:invalidate";
 /// The clients with client-side caching.
 #[derive(Default)]
 pub(super) struct Caches {
-    /// By the low half of their IDs, as shards know them.
+    /// Clients by the low half of their IDs, by which shards refer to them.
     clients: RwLock<HashMap<u32, Arc<Shared>>>,
-    /// The clients that track all keys with a prefix.
+    /// The tracked prefixes of broadcast mode, with the clients that track them.
     prefixes: RwLock<BTreeMap<Box<[u8]>, Subscribers>>,
     client_count: AtomicUsize,
     prefix_count: AtomicUsize,
@@ -50,7 +50,7 @@ impl Caches {
 #[derive(Clone, Copy)]
 enum Void<'a> {
     Everything,
-    /// An array of keys, the same in both protocols.
+    /// An array of keys; its encoding is the same in both protocols.
     Keys(&'a [u8]),
 }
 
@@ -66,12 +66,13 @@ fn write_keys<'k>(out: &mut Out, keys: impl ExactSizeIterator<Item = &'k [u8]>) 
 }
 
 impl PubSub {
-    /// Returns the count of the keys that all shards remember together.
+    /// Returns the counter of the keys that all shards together track.
     pub fn tracked_count(&self) -> Arc<TrackedCount> {
         Arc::clone(&self.caches.tracked)
     }
 
-    /// Starts invalidations for a client, to itself or another one. It may already track, with other options.
+    /// Starts invalidations for a client, to be sent to itself or to another client. The client may already track,
+    /// with other options.
     pub fn start_tracking(
         &self,
         client: &Arc<Shared>,
@@ -135,8 +136,8 @@ impl PubSub {
         self.events.interest.set_all_keys(count > 0);
     }
 
-    /// Sends invalidations that are not for single readers: for written keys, to clients that track their prefixes,
-    /// and for everything.
+    /// Sends invalidations that do not depend on readers: of written keys, to clients that track their prefixes, and
+    /// of all keys, to all tracking clients.
     pub(super) fn tell_wide(&self, written: &[Written], all: bool, posting: &mut Posting<'_>) {
         if all {
             for client in self.caches.clients.read().values() {
@@ -166,7 +167,7 @@ impl PubSub {
             keys.clear();
             write_keys(&mut keys, [invalidated.key()].into_iter());
             for reader in invalidated.readers() {
-                // The other readers are gone, or have stopped tracking.
+                // Readers that are not found are gone, or have stopped tracking.
                 let Some(client) = clients.get(&reader) else {
                     continue;
                 };
@@ -182,10 +183,10 @@ impl PubSub {
         }
     }
 
-    /// Sends invalidations of written keys to clients that track a prefix of them, and may read them: one push for
+    /// Sends invalidations of written keys to clients that track a prefix of them and may read them: one push for
     /// each prefix, with each key once.
     fn tell_prefixes(&self, written: &[Written], posting: &mut Posting<'_>) {
-        // The last writer of a key counts.
+        // If a key was written several times, the last writer counts.
         let by_key: BTreeMap<(&[u8], usize), u64> = written
             .iter()
             .map(|written| ((&*written.key, written.db), written.by))
@@ -199,7 +200,7 @@ impl PubSub {
             if matching.is_empty() {
                 continue;
             }
-            // A push contains keys without databases, and each name once.
+            // A push contains keys without their databases, and each name once.
             let mut names: Vec<&[u8]> = matching.iter().map(|((key, _), _)| *key).collect();
             names.dedup();
             let mut all = Out::new(Protocol::Resp2);
@@ -263,7 +264,7 @@ impl PubSub {
         });
     }
 
-    /// Notifies a client that its receiver of invalidations is gone, so that it can drop its cache.
+    /// Notifies a client that the client that receives its invalidations is gone, so that it can drop its cache.
     fn tell_broken(&self, client: &Shared, gone: u64, posting: &mut Posting<'_>) {
         if let Some(tracking) = client.tracking() {
             tracking.note_broken();

@@ -14,11 +14,11 @@ use std::alloc::Layout;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
-/// Cells with one owner each; one more is shared by all later threads.
+/// Number of cells with one owner each; one more cell is shared by all later threads.
 const OWNED_CELLS: usize = 255;
 const SHARED_CELL: usize = OWNED_CELLS;
 
-/// Two cache lines, as processors fetch them in pairs.
+/// A cell that fills two cache lines, as processors fetch lines in pairs.
 #[repr(align(128))]
 struct Padded(AtomicI64);
 
@@ -37,7 +37,7 @@ thread_local! {
 
 /// Returns the bytes that jemalloc reserves for a request of `size` bytes at its usual alignment.
 ///
-/// Classes are 8, the multiples of 16 up to 128, then four to each doubling.
+/// Classes are 8, the multiples of 16 up to 128, then four for each doubling.
 #[inline]
 #[must_use]
 pub const fn size_class(size: usize) -> usize {
@@ -92,7 +92,7 @@ pub fn apart<R>(run: impl FnOnce() -> R) -> R {
 
 /// Returns the bytes in use by the whole process: the sum over all threads, including ended ones.
 ///
-/// Exact when no thread allocates meanwhile, else off by what passes between threads during the sum.
+/// Exact if no thread allocates meanwhile, otherwise off by what other threads allocate and free during the sum.
 #[must_use]
 pub fn total_bytes() -> i64 {
     let taken = CELLS_TAKEN.load(Ordering::Relaxed).min(CELLS.len());
@@ -107,19 +107,19 @@ pub(crate) fn hand_over(layout: Layout) {
     APART.set(APART.get() + layout_class(layout));
 }
 
-/// Charges an allocation to the current account that was handed over, or made apart from it.
+/// Charges an allocation, which another account handed over or which was made apart, to the current account.
 pub(crate) fn take_in(layout: Layout) {
     APART.set(APART.get() - layout_class(layout));
 }
 
-/// Counts memory as allocated by the calling thread: it was, or comes from a pool or a list where it counted as
-/// freed.
+/// Counts memory as allocated by the calling thread. It was just allocated, or comes from a pool or list where it
+/// counted as freed.
 #[inline]
 pub(crate) fn count_allocated(layout: Layout) {
     count(layout_class(layout));
 }
 
-/// Counts memory as freed by the calling thread: it was, or goes to a pool or a list instead.
+/// Counts memory as freed by the calling thread. It was just freed, or goes to a pool or list instead.
 #[inline]
 pub(crate) fn count_freed(layout: Layout) {
     count(-layout_class(layout));
@@ -144,7 +144,7 @@ pub(super) fn count(bytes: i64) {
 #[inline(never)]
 fn count_without_owned_cell(bytes: i64) {
     if CELL.get() == UNSET {
-        // Saturation keeps the counter from wrapping around to cells that have owners.
+        // Saturation keeps the counter from wrapping around to cells that have owners already.
         let taken = CELLS_TAKEN
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
                 (taken < CELLS.len()).then_some(taken + 1)
@@ -195,8 +195,8 @@ mod tests {
     #[test]
     fn the_total_agrees_with_the_allocator() {
         const ALONE: &str = "BASALT_TEST_ALONE";
-        // Other tests of this process allocate and free hundreds of megabytes meanwhile, so it runs in a process of
-        // its own.
+        // Other tests of this process allocate and free hundreds of megabytes meanwhile, so this test runs in a
+        // process of its own.
         if std::env::var_os(ALONE).is_none() {
             let name = "alloc::account::tests::the_total_agrees_with_the_allocator";
             let this = std::env::current_exe().expect("a test has a file");

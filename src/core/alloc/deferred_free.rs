@@ -1,12 +1,12 @@
 //! Deferred freeing of large blocks of memory, by one thread that serves no connection.
 //!
 //! The allocator returns the pages of a large block to the system at once, which takes some 0.1 ms for each MiB: a
-//! connection that drops a long reply, or deletes a string of 1 GiB, would stall all others on its thread. So once
-//! a thread has promised to call [`DeferredFrees::free_some`], the counting allocator puts such blocks aside here,
-//! on a stack whose links are stored in the blocks themselves. They count as freed from then on.
+//! connection that drops a long reply, or deletes a string of 1 GiB, would stall all others on its thread. So once a
+//! thread has promised to call [`DeferredFrees::free_some`], the counting allocator puts such blocks aside here, on a
+//! stack whose links are stored in the blocks themselves. The blocks count as freed from then on.
 //!
-//! Invariants: a block on the stack has no other owner; its first bytes hold its link; blocks are only ever taken
-//! off all together, so that the stack has no ABA problem.
+//! Invariants: a block on the stack has no other owner; its first bytes hold its link; blocks are only ever taken off
+//! the stack all together, so that the stack has no ABA problem.
 
 #![expect(unsafe_code, reason = "memory that nobody owns any more is linked up")]
 
@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 /// Minimum size of blocks that are put aside.
 pub const BYTES_MIN: usize = 1 << 20;
 
-/// Above this backlog, a block is freed on the spot: a thread that frees faster than this has to bear the delay.
+/// Maximum bytes waiting to be freed; beyond that, a block is freed on the spot: a thread that frees faster than this
+/// has to bear the delay.
 const BACKLOG_BYTES_MAX: usize = 1 << 30;
 
 struct DeferredFreeNode {

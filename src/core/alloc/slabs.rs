@@ -1,7 +1,7 @@
 //! Occupancy of the allocator's slabs, and the choice of allocations to move out of nearly empty ones.
 //!
-//! The allocator returns a slab to the system only when it is empty. After most of the small values are deleted,
-//! many slabs hold a few each. Reallocating such a value moves it into a fuller slab, if the allocating thread has
+//! The allocator returns a slab to the system only when it is empty. After most of the small values are deleted, many
+//! slabs hold a few values each. Reallocating such a value moves it into a fuller slab, if the allocating thread has
 //! no cached free slots: see [`without_cache`].
 //!
 //! This works with jemalloc only. With another allocator, as under the sanitizers, nothing is ever sparse.
@@ -14,10 +14,10 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Maximum number of addresses queried together: a segment of a table, and the segment itself.
+/// Maximum number of addresses queried together: the entries of a table segment, and the segment itself.
 const TOGETHER_MAX: usize = 512;
 
-/// Finds allocations in sparse slabs, and counts the results.
+/// Decides which allocations lie in sparse slabs and must be moved, and counts the results.
 pub struct Mover {
     query: query::Query,
     addresses: Vec<usize>,
@@ -26,16 +26,16 @@ pub struct Mover {
     waste_percent: usize,
     /// Allocations that were moved.
     pub moved: u64,
-    /// Allocations that were left where they are.
+    /// Allocations that were examined and not moved.
     pub left_alone: u64,
     told: (u64, u64),
-    /// True if everything is to be moved, whatever the allocator reports.
+    /// True if every allocation is to be moved, whatever the allocator reports.
     #[cfg(any(test, feature = "testing"))]
     moves_all: bool,
 }
 
 impl Mover {
-    /// Creates a mover that moves everything, without querying any allocator.
+    /// Creates a mover that moves every allocation, without querying any allocator.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn of_everything() -> Mover {
@@ -68,7 +68,7 @@ impl Mover {
         })
     }
 
-    /// Returns how many were moved, and left alone, since the last call.
+    /// Returns how many allocations were moved, and how many were left in place, since the last call.
     pub fn take_news(&mut self) -> (u64, u64) {
         let (moved, left_alone) = std::mem::replace(&mut self.told, (self.moved, self.left_alone));
         (self.moved - moved, self.left_alone - left_alone)
@@ -80,8 +80,8 @@ impl Mover {
         self.figures.clear();
     }
 
-    /// Adds an address to the next query; its result has the same index. Beyond a bound, addresses count as not
-    /// sparse.
+    /// Adds an address to the next query; the result has the same index. Beyond `TOGETHER_MAX` addresses count as
+    /// not sparse.
     pub fn add(&mut self, address: usize) {
         if self.addresses.len() < TOGETHER_MAX {
             self.addresses.push(address);
@@ -108,7 +108,7 @@ impl Mover {
     }
 
     /// Returns whether at least one in `part` of all added addresses lies in sparse slabs, for allocations that can
-    /// be moved only together; counts the result as `pieces`.
+    /// be moved only together. Counts the result as `pieces` allocations.
     pub fn must_move_all(&mut self, part: usize, pieces: u64) -> bool {
         let all = self.addresses.len();
         let sparse = (0..all).filter(|index| self.is_sparse(*index)).count();
@@ -135,13 +135,14 @@ impl Mover {
     }
 }
 
-/// Returns the arenas of the allocator that hold most of the memory in use.
+/// Returns the jemalloc arenas that hold most of the memory in use.
 ///
 /// Each thread allocates from one arena. Moved allocations are to fill the slabs from which writing threads
 /// allocate, and not new ones that no thread uses.
 #[must_use]
 pub fn busy_arenas() -> Vec<u32> {
-    // A thread that only serves metrics has little; smaller arenas need not be distinguished.
+    // A thread that only serves metrics has little memory; arenas with less than this fraction need not be
+    // distinguished.
     const PARTS: u64 = 32;
     let bytes = query::arena_bytes();
     let sum: u64 = bytes.iter().sum();
@@ -162,8 +163,8 @@ pub fn in_arena<R>(arena: Option<u32>, run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs a function while the calling thread allocates and frees without its cache of free slots, which would lie in
-/// the very slabs that are to become empty.
+/// Runs a function while the calling thread allocates and frees without its cache of free slots, because cached slots
+/// lie in the very slabs that are to become empty.
 pub fn without_cache<R>(run: impl FnOnce() -> R) -> R {
     let was_on = query::set_thread_cache(false);
     let result = run();
@@ -173,9 +174,9 @@ pub fn without_cache<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Releases the free slots cached by the calling thread. They lie all over the slabs from which it freed much, none
-/// of which is returned to the system before, and the allocator itself only reclaims them from threads that go on
-/// allocating.
+/// Releases the free slots cached by the calling thread. Such slots are spread over the slabs from which the thread
+/// freed much, and a slab is returned to the system only once its cached slots are released. The allocator itself
+/// reclaims cached slots only from threads that go on allocating.
 pub fn empty_cache() -> bool {
     query::flush_thread_cache()
 }
@@ -186,7 +187,8 @@ thread_local! {
     static EMPTIED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Empties the cache of the calling thread now, and those of other threads when they next check.
+/// Empties the cache of the calling thread now, and makes other threads empty theirs when they next call
+/// [`empty_cache_if_told`].
 pub fn empty_caches() {
     EMPTYINGS.fetch_add(1, Relaxed);
     empty_cache_if_told();
@@ -201,7 +203,7 @@ pub fn empty_cache_if_told() {
     }
 }
 
-/// Returns a number of the allocator by its jemalloc name.
+/// Returns a number of the allocator by its jemalloc name; None if there is no such number.
 #[must_use]
 pub fn allocator_number(name: &str) -> Option<u64> {
     match is_number(name) {
@@ -210,7 +212,7 @@ pub fn allocator_number(name: &str) -> Option<u64> {
     }
 }
 
-/// True if a control only reads a number: others take or return addresses, or create objects.
+/// True if a jemalloc control only reads a number: other controls take or return addresses, or create objects.
 fn is_number(name: &str) -> bool {
     const ALONE: [&str; 24] = [
         "arenas.dirty_decay_ms",
@@ -238,7 +240,7 @@ fn is_number(name: &str) -> bool {
         "thread.arena",
         "thread.deallocated",
     ];
-    /// All names with these prefixes, except for those with the following suffixes.
+    /// All controls with these prefixes return numbers, except for those with the following suffixes.
     const BELOW: [&str; 4] = ["arenas.bin.", "arenas.lextent.", "config.", "stats."];
     const BUT: [&str; 3] = [".dss", ".malloc_conf", ".reset"];
     let is_below = BELOW.iter().any(|begin| name.starts_with(begin))
@@ -267,7 +269,7 @@ pub fn allocator_text(name: &str) -> Option<String> {
     TEXTS.contains(&name).then(|| query::text(name)).flatten()
 }
 
-/// Executes a control of this name. Returns false if it is not supported here.
+/// Executes a jemalloc control of this name. Returns false if it is not supported here.
 pub fn tell_allocator(name: &str) -> bool {
     name == "thread.tcache.flush" && empty_cache()
 }
@@ -281,7 +283,7 @@ mod query {
     const NAME: &CStr = c"experimental.utilization.batch_query";
     const NAME_PARTS: usize = 3;
 
-    /// The control's name as a MIB.
+    /// The control's name in jemalloc's numeric form (MIB).
     #[cfg_attr(any(test, feature = "testing"), derive(Default))]
     pub(super) struct Query([usize; NAME_PARTS]);
 
@@ -293,7 +295,8 @@ mod query {
             (error == 0 && len == NAME_PARTS).then_some(Query(mib))
         }
 
-        /// Writes for each address: free slots of its slab, all slots, bytes. Addresses of live allocations only.
+        /// Writes for each address the free slots of its slab, all slots, and their bytes. The addresses must be of
+        /// live allocations.
         pub(super) fn ask(&self, addresses: &[usize], figures: &mut [[usize; 3]]) -> bool {
             if addresses.is_empty() || addresses.len() != figures.len() {
                 return false;
@@ -327,7 +330,7 @@ mod query {
         bytes.collect()
     }
 
-    /// Makes the calling thread allocate from this arena from now on. Returns its previous one.
+    /// Makes the calling thread allocate from this arena from now on. Returns its previous arena.
     pub(super) fn set_arena(arena: u32) -> Option<u32> {
         use tikv_jemalloc_ctl::{Access, AsName};
         let name = "thread.arena\0".name();

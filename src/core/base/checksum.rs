@@ -8,7 +8,7 @@ pub fn crc64(bytes: &[u8]) -> u64 {
     crc_fast::checksum(CrcAlgorithm::Crc64Redis, bytes)
 }
 
-/// Extends the checksum `crc` of some data by `bytes` behind it.
+/// Returns the checksum of some data followed by `bytes`, given the checksum `crc` of that data.
 pub fn update(crc: u64, bytes: &[u8]) -> u64 {
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc64Redis, crc);
     digest.update(bytes);

@@ -13,13 +13,14 @@ pub(super) struct FloatText<'a> {
 
 pub(super) enum FloatValue<'a> {
     Infinity,
-    /// Digits before and behind the point; times ten to the power of `exponent`.
+    /// The digits before and after the point; the value is this number times ten to the power of `exponent`.
     Decimal {
         whole: &'a [u8],
         fraction: &'a [u8],
         exponent: i64,
     },
-    /// Hexadecimal digits before and behind the point; times two to the power of `exponent`.
+    /// The hexadecimal digits before and after the point; the value is this number times two to the power of
+    /// `exponent`.
     Hex {
         whole: &'a [u8],
         fraction: &'a [u8],
@@ -27,7 +28,7 @@ pub(super) enum FloatValue<'a> {
     },
 }
 
-/// Exponents saturate here: far beyond any format, and far from overflow when digits are counted in.
+/// Exponents saturate here: far beyond any format, and far from overflow when numbers of digits are added.
 const EXPONENT_LIMIT: i64 = 1 << 40;
 
 impl<'a> FloatText<'a> {
@@ -138,7 +139,7 @@ impl FloatValue<'_> {
                 exponent += 4;
             }
         }
-        // Clamped far beyond all formats on both sides.
+        // Clamped to a range far beyond all formats.
         bits.exponent = exponent.clamp(-100_000, 100_000) as i32;
         bits
     }
@@ -153,7 +154,7 @@ pub(super) struct Bits {
     pub(super) exponent: i32,
 }
 
-/// A value of at most 64 bits; the highest is set unless the exponent is the smallest possible.
+/// A value of at most 64 bits; the highest bit is set unless the exponent is the smallest possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rounded {
     pub(super) mantissa: u64,
@@ -161,7 +162,7 @@ pub(super) struct Rounded {
 }
 
 impl Bits {
-    /// Rounds to `precision` bits, to nearest and ties to even; fewer bits where the exponent would fall below
+    /// Rounds to `precision` bits, to nearest and ties to even; to fewer bits where the exponent would fall below
     /// `exponent_min`.
     pub(super) fn round(self, precision: u32, exponent_min: i32) -> Rounded {
         if self.mantissa == 0 {

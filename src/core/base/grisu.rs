@@ -1,9 +1,9 @@
 //! Digits of a double that read back as the same double: Grisu2 (Florian Loitsch, "Printing Floating-Point Numbers
 //! Quickly and Accurately with Integers", 2010).
 //!
-//! Nearly always these are the shortest possible digits, and among those the ones nearest to the number. In about
-//! two of a thousand doubles, where 64 bits do not suffice, they are not: the last digit is off by one, or there is
-//! one more. Redis prints scores by this algorithm since 7.2, so ours are the same texts, byte for byte.
+//! Nearly always these are the shortest possible digits, and among those the ones nearest to the number. In about two
+//! of a thousand doubles, where 64 bits do not suffice, the last digit is off by one, or there is one digit more.
+//! Redis prints scores by this algorithm since 7.2, so the texts are the same here, byte for byte.
 
 /// A number `fraction` times two to the power of `exponent`.
 #[derive(Clone, Copy)]
@@ -19,11 +19,11 @@ const DIGITS_MAX: usize = 17;
 pub(super) struct Digits {
     bytes: [u8; DIGITS_MAX + 1],
     count: usize,
-    /// The power of ten.
+    /// The exponent of ten.
     pub(super) scale: i32,
 }
 
-/// Products lie between these powers of two, so that their integer part has at most 32 bits.
+/// Products have an exponent of two in this range, so that their integer part has at most 32 bits.
 const EXPONENTS: std::ops::RangeInclusive<i32> = -60..=-32;
 
 /// The powers of ten in the table: the first one, and the distance between them.
@@ -45,7 +45,7 @@ static UNITS: [u64; 10] = [
 
 const FRACTION_BITS: u32 = 52;
 const HIDDEN: u64 = 1 << FRACTION_BITS;
-/// Exponent of the last bit of a double whose biased exponent is zero, or one.
+/// Exponent of the last bit of a double whose biased exponent is zero or one.
 const EXPONENT_MIN: i32 = -1074;
 
 impl Scaled {
@@ -82,15 +82,15 @@ impl Scaled {
         }
     }
 
-    /// Returns the midpoints between this double and its neighbors, below and above, with the exponent of the one
-    /// above.
+    /// Returns the midpoints between this double and its neighbors, below and above, both with the exponent of the
+    /// one above.
     fn boundaries(self) -> [Scaled; 2] {
         let above = Scaled {
             fraction: self.fraction * 2 + 1,
             exponent: self.exponent - 1,
         };
         let above = above.normal();
-        // Below a power of two doubles are twice as dense.
+        // Just below a power of two, doubles are twice as dense.
         let bits = if self.fraction == HIDDEN { 2 } else { 1 };
         let below = (self.fraction << bits) - 1;
         let below = Scaled {
@@ -131,7 +131,7 @@ impl Digits {
         let (power, power_of_ten) = power_for(above.exponent);
         let number = number.normal().times(power);
         let (below, above) = (below.times(power), above.times(power));
-        // Products are off by up to one: the interval that is surely between the boundaries is a little smaller.
+        // Products are off by up to one: use a slightly smaller interval that is surely between the boundaries.
         let (lowest, highest) = (below.fraction + 1, above.fraction - 1);
         let mut digits = Digits {
             bytes: [0; DIGITS_MAX + 1],
@@ -159,8 +159,9 @@ impl Digits {
         }
     }
 
-    /// Generates as few digits of `highest`, whose last `bits` bits are behind the point, as leave a rest of at
-    /// most `room`; then lowers the last digit as near to the number, which lies `distance` below, as possible.
+    /// Generates as few digits of `highest`, whose last `bits` bits are after the point, as leave a remainder of at
+    /// most `room`; then lowers the last digit to come as near as possible to the number, which lies `distance` below
+    /// `highest`.
     fn generate(&mut self, highest: u64, mut room: u64, mut distance: u64, bits: u32) {
         let mut whole = highest >> bits;
         let mut part = highest & ((1 << bits) - 1);
@@ -187,7 +188,7 @@ impl Digits {
         }
     }
 
-    /// Lowers the last digit while that comes nearer to the number and stays above the lower boundary.
+    /// Lowers the last digit while the result comes nearer to the number and stays above the lower boundary.
     fn approach(&mut self, room: u64, mut rest: u64, unit: u64, distance: u64) {
         while rest < distance
             && room - rest >= unit
@@ -306,7 +307,7 @@ mod tests {
         for (index, (fraction, exponent)) in POWERS.iter().enumerate() {
             let power = POWER_FIRST + index as i32 * POWER_STEP;
             assert!(fraction >> 63 == 1, "10^{power}");
-            // As logarithms, since most of them are no doubles.
+            // Compared as logarithms, since most of these powers are not representable as doubles.
             let log = (*fraction as f64).log2() + f64::from(*exponent);
             let expected = f64::from(power) * std::f64::consts::LOG2_10;
             assert!((log - expected).abs() < 1e-9, "10^{power}");
@@ -321,7 +322,7 @@ mod tests {
 
     #[test]
     fn digits_are_those_of_redis() {
-        // The last four are not the shortest or nearest; redis-server 7.4 prints them so.
+        // The digits of the last four are not the shortest or nearest; redis-server 7.4 prints the same.
         for (value, expected) in [
             (0.1, "1e-1"),
             (1.5, "15e-1"),

@@ -1,9 +1,9 @@
 //! The two hashes of a key: a keyed one for tables, and the public one that determines a cluster slot.
 //!
-//! They are independent on purpose. The slot is CRC16, for which anybody can choose keys; the table's hash is
-//! SipHash-1-3 under a secret key, because keys come from untrusted clients and a flood of equal prefixes would
-//! split one segment of an extendible table repeatedly. As all keys of a shard share some bits of their slot,
-//! tables must never reuse the slot's bits.
+//! The two hashes are independent on purpose. The slot is CRC16, for which anybody can construct colliding keys; the
+//! table's hash is SipHash-1-3 under a secret key, because keys come from untrusted clients and a flood of equal
+//! prefixes would split one segment of an extendible table repeatedly. As all keys of a shard share some bits of
+//! their slot, tables must never reuse the slot's bits.
 
 use siphasher::sip::SipHasher13;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -48,12 +48,13 @@ pub fn digest_128(parts: &[&[u8]]) -> u128 {
     state.digest128()
 }
 
-/// Number of slots of a cluster.
+/// Number of hash slots of a cluster.
 pub const SLOTS: u16 = 16384;
 
 /// Returns the cluster slot of `key`: CRC16 of its hash tag, modulo 16384.
 ///
-/// The tag is the text between the first `{` and the next `}`, if that is not empty; any other key is hashed whole.
+/// The tag is the text between the first `{` and the next `}`, if that is not empty; without such a tag the whole key
+/// is hashed.
 #[inline]
 #[must_use]
 pub fn slot(key: &[u8]) -> u16 {
@@ -77,10 +78,10 @@ pub fn tag(key: &[u8]) -> &[u8] {
     }
 }
 
-/// Longer keys are searched by the library at once, whose startup takes longer than examining a short key.
+/// Keys longer than this are searched by the library, whose startup takes longer than examining a short key.
 const SHORT_BYTES_MAX: usize = 64;
 
-/// False if there is no `{` in a key.
+/// False if a key certainly contains no `{`.
 #[inline]
 fn may_have_open_brace(key: &[u8]) -> bool {
     const EACH: u64 = 0x0101_0101_0101_0101;
@@ -89,7 +90,7 @@ fn may_have_open_brace(key: &[u8]) -> bool {
         Some(last) => last,
         None => return key.contains(&b'{'),
     };
-    // Eight bytes at a time: the highest bit of each tells whether it is the brace, or above one.
+    // Examines eight bytes at a time: the highest bit of each byte tells whether it is the brace or a greater byte.
     let braces = |word: &[u8; 8]| {
         let others = u64::from_le_bytes(*word) ^ (u64::from(b'{') * EACH);
         others.wrapping_sub(EACH) & !others
@@ -130,7 +131,7 @@ const fn tables() -> [[u16; 256]; 8] {
     tables
 }
 
-/// Computes CRC-16/XMODEM, eight bytes a step: bytewise it would cost several times the table's hash.
+/// Computes CRC-16/XMODEM, eight bytes per step: byte by byte it would cost several times the table's hash.
 #[inline]
 #[must_use]
 pub fn crc16(bytes: &[u8]) -> u16 {
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_that_a_cluster_computes() {
-        // Replies of CLUSTER KEYSLOT.
+        // Expected values are replies of CLUSTER KEYSLOT.
         for (key, expect) in [
             (&b"foo"[..], 12182),
             (b"bar", 5061),

@@ -21,14 +21,14 @@ pub fn text(bytes: &[u8]) -> String {
 /// Returns the digits of all bytes as an array, in lower case.
 ///
 /// # Panics
-/// If `N` is not two digits per byte: both lengths are chosen by the caller.
+/// Panics unless `N` is twice the number of bytes; the caller chooses both lengths.
 #[must_use]
 pub fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     assert_eq!(2 * bytes.len(), N, "two digits a byte");
     std::array::from_fn(|at| pair(bytes[at / 2])[at % 2])
 }
 
-/// Returns the value of a digit of either case.
+/// Returns the value of a hexadecimal digit of either case; None for other bytes.
 #[inline]
 #[must_use]
 pub const fn value(digit: u8) -> Option<u8> {
@@ -40,7 +40,7 @@ pub const fn value(digit: u8) -> Option<u8> {
     }
 }
 
-/// Decodes `N` bytes from twice as many digits of either case.
+/// Decodes `N` bytes from twice as many hexadecimal digits of either case; None if the text is anything else.
 #[must_use]
 pub fn parse<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let (pairs, rest) = digits.as_chunks::<2>();

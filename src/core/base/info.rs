@@ -31,7 +31,7 @@ impl InfoText {
         sections.map(|(title, fields)| (title.as_str(), fields.as_slice()))
     }
 
-    /// Returns the fields of a section.
+    /// Returns the fields of a section; none if there is no such section.
     pub fn section(&self, title: &str) -> &[(String, String)] {
         let found = self.sections.iter().find(|(each, _)| each == title);
         found.map_or(&[], |(_, fields)| fields)
@@ -65,7 +65,7 @@ pub fn number(text: &str) -> Option<f64> {
     }
 }
 
-/// Returns a part of a value such as `keys=5,expires=1,avg_ttl=0`.
+/// Returns the value of one name in a list such as `keys=5,expires=1,avg_ttl=0`.
 pub fn part<'a>(value: &'a str, name: &str) -> Option<&'a str> {
     let parts = value.split(',').filter_map(|part| part.split_once('='));
     let mut found = parts.filter(|(each, _)| *each == name);

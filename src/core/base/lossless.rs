@@ -14,13 +14,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// The character for byte zero; only bytes from 0x80 on have one.
+/// The character that would stand for byte zero; only bytes from 0x80 on have one.
 const FIRST: u32 = 0x10_ff00;
 
-/// The first bytes of those characters in UTF-8: two bytes here, then one of two, then the last.
+/// The first two bytes of these characters in UTF-8; one of two bytes follows, and then the last byte.
 const START: [u8; 2] = [0xf4, 0x8f];
 
-/// Returns the bytes up to a zero, where C ends a text and Redis stops reading most words.
+/// Returns the bytes before the first zero, where C ends a text and Redis stops reading most arguments.
 pub fn until_zero(bytes: &[u8]) -> &[u8] {
     let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
     &bytes[..end]

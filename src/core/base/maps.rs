@@ -13,14 +13,14 @@ const ROOM_KEPT: usize = 32;
 /// Factor of the required capacity that is kept, so that it is not soon allocated again.
 const ROOM_LEFT: usize = 2;
 
-/// Returns the capacity to keep for a number of entries, if it is time for a check. Moving them costs less than the
-/// removals since the last check.
+/// Returns the capacity to keep for a number of entries; None unless it is time for a check. Moving the entries costs
+/// less than the removals since the last check.
 fn room_for(len: usize) -> Option<usize> {
     let is_time = len == 0 || (len >= ROOM_KEPT && len.is_power_of_two());
     is_time.then_some(len * ROOM_LEFT)
 }
 
-/// Releases unused capacity, all of it if no entry is left. Must be called after an entry was removed.
+/// Releases unused capacity, all of the capacity if no entry is left. Must be called after an entry was removed.
 pub fn shrink<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
     if let Some(room) = room_for(map.len()) {
         map.shrink_to(room);

@@ -1,4 +1,4 @@
-//! Utilities without Redis and I/O: numbers, hashes, checksums, patterns, randomness.
+//! Utilities that know nothing of Redis and do no I/O: numbers, hashes, checksums, patterns, randomness.
 
 pub mod base64;
 pub mod checksum;

@@ -1,6 +1,7 @@
-//! Randomness: a small fast generator for choices that no client gains by guessing, and the system's for secrets.
+//! Randomness: a small fast generator for choices whose outcome clients gain nothing by predicting, and the system's
+//! generator for secrets.
 //!
-//! Engines receive a [`Random`] with a seed and are deterministic then. Only [`Random::from_system`] and
+//! Engines receive a [`Random`] with a seed and are thus deterministic. Only [`Random::from_system`] and
 //! [`fill_from_system`] query the system, once each.
 
 use rand::rngs::{OsRng, SmallRng};
@@ -25,7 +26,7 @@ impl Random {
         Self::new(u64::from_ne_bytes(seed))
     }
 
-    /// Creates an independent generator for another user, such as the next shard.
+    /// Creates an independent generator, such as for another shard.
     pub fn fork(&mut self) -> Self {
         Self(SmallRng::from_rng(&mut self.0))
     }
@@ -70,7 +71,7 @@ impl Random {
 /// Fills `bytes` from the system's generator, fit for keys, seeds and passwords.
 ///
 /// # Panics
-/// If the system cannot provide randomness: nothing that follows would be safe.
+/// Panics if the system cannot provide randomness: nothing that follows would be safe.
 pub fn fill_from_system(bytes: &mut [u8]) {
     OsRng
         .try_fill_bytes(bytes)
@@ -80,7 +81,7 @@ pub fn fill_from_system(bytes: &mut [u8]) {
 /// Returns `count` hexadecimal digits from the system's generator: run ids, replication ids, generated passwords.
 ///
 /// # Panics
-/// If the system cannot provide randomness.
+/// Panics if the system cannot provide randomness.
 pub fn hex_from_system(count: usize) -> String {
     let mut bytes = vec![0; count.div_ceil(2)];
     fill_from_system(&mut bytes);

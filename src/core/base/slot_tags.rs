@@ -1,4 +1,4 @@
-//! A hash tag for each slot, with which a text that is no key can be routed to a node.
+//! A hash tag for each slot, with which a text that is not a key can be routed to the node of that slot.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ pub type Tag = [u8; 3];
 
 const SYMBOLS: &[u8] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Some 200,000 short hashes, a few milliseconds, are computed when the first tag is requested.
+/// The tags by slot. Some 200,000 short hashes, a few milliseconds, are computed when the first tag is requested.
 static TAGS: LazyLock<Box<[Tag]>> = LazyLock::new(|| {
     let mut tags: Vec<Option<Tag>> = vec![None; usize::from(SLOTS)];
     for &first in SYMBOLS {

@@ -1,6 +1,6 @@
-//! Replies of another server to this one as its client, decoded by `redis-protocol`, which is slower than the
-//! parser of requests and accepts everything that a server may send. Replies are few and short here; a stream from
-//! a primary consists of requests.
+//! Replies that this server receives as a client of another server. They are decoded by `redis-protocol`, which is
+//! slower than the parser of requests and accepts everything that a server may send. Such replies are few and short;
+//! a stream from a primary consists of requests.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use memchr::memmem;
 use redis_protocol::resp2::decode::decode;
 use redis_protocol::resp2::types::OwnedFrame;
 
-/// Maximum length of a reply, in bytes. No server sends more to the requests of this one.
+/// Maximum bytes of a reply. No server sends longer replies to the requests of this server.
 const BYTES_MAX: usize = 16 * 1024;
 
-/// Maximum number of arrays behind one that begins: the decoder uses stack for each nested one.
+/// Maximum number of array headers in a reply: the decoder uses stack for each nested array.
 const ARRAYS_MAX: usize = 64;
 
 /// A reply of another server.
@@ -27,7 +27,7 @@ pub enum Answer {
     Other,
 }
 
-/// Error: the received bytes are no reply, or longer than any.
+/// Error: the received bytes are not a reply, or are longer than any reply may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the other server does not speak the Redis protocol")]
 pub struct MalformedReply;
@@ -65,7 +65,7 @@ impl Answer {
     }
 }
 
-/// Shows it as on the wire if it is a line, with everything that cannot be shown replaced.
+/// Displays a one-line reply as on the wire, with unprintable characters replaced.
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -116,7 +116,7 @@ mod tests {
         let mut behind_another = b"*2\r\n$1\r\na\r\n".to_vec();
         behind_another.extend_from_slice(&nested);
         assert_eq!(Answer::take(&mut behind_another), Err(MalformedReply));
-        // Nothing is allocated for what is only announced.
+        // Nothing is allocated for elements that are only announced.
         assert_eq!(
             Answer::take(&mut b"*1000000000\r\n$1000000000\r\n".to_vec()),
             Ok(None)

@@ -1,4 +1,4 @@
-//! Parsing of requests and writing of replies. Independent of commands.
+//! Parsing of requests and writing of replies. Knows nothing of commands.
 
 pub mod answer;
 pub mod reply;

@@ -1,11 +1,12 @@
 //! A shared byte buffer behind one thin pointer: large values, sent without copying.
 //!
-//! A clone shares the bytes; a write to a shared block copies first. The reference count is the only word that
-//! several threads may touch at once, so a block is cloned into a slow connection's output or a snapshot and
-//! dropped there, on any thread.
+//! A clone shares the bytes; a write to a shared block copies first. The reference count is the only field that
+//! several threads may access at once, so a block is cloned into a slow connection's output or a snapshot and dropped
+//! there, on any thread.
 //!
 //! Structures that measure their memory by allocations and frees during changes ([`account`]) hold a block as a
-//! [`Kept`]: whichever thread finally frees it, they are charged for it exactly as long as they keep it.
+//! [`Kept`]: whichever thread finally frees the block, the structure's account is charged for it exactly as long as
+//! the structure keeps it.
 //!
 //! Invariants: `len <= cap`; the bytes below `len` are initialised; no owner writes while the count is above one.
 //! Growth is that of Redis's strings: below 1 MiB the capacity doubles, above it 1 MiB is added.
@@ -24,7 +25,7 @@ use bytes::Bytes;
 
 use crate::alloc::account::{self, size_class};
 
-/// From this size on, growth adds this much instead of doubling.
+/// From this capacity on, growth adds this many bytes instead of doubling.
 const GROWTH_MAX: usize = 1 << 20;
 
 /// Elements of collections of at least this length are stored in blocks, so that replies reference them without
@@ -101,7 +102,7 @@ impl SharedBlock {
     #[inline]
     #[must_use]
     pub fn is_unique(&self) -> bool {
-        // Acquire: the accesses of former owners happen before our writes.
+        // Acquire: the accesses of former owners happen before writes of this one.
         self.head().owners.load(Ordering::Acquire) == 1
     }
 
@@ -151,7 +152,7 @@ impl SharedBlock {
         unsafe { self.data().add(self.len()) }
     }
 
-    /// Sets the length.
+    /// Sets the number of bytes held.
     ///
     /// # Safety
     /// The block has one owner, its capacity is not smaller, and the bytes below are initialised.
@@ -166,7 +167,7 @@ impl SharedBlock {
         Bytes::from_owner(self)
     }
 
-    /// Returns the bytes allocated for it, however many handles share it.
+    /// Returns the bytes allocated for the block, however many handles share it.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         layout_for(self.head().cap).0.size()
@@ -265,7 +266,7 @@ impl Clone for SharedBlock {
     #[inline]
     fn clone(&self) -> Self {
         let owners = self.head().owners.fetch_add(1, Ordering::Relaxed);
-        // Half the range is far more handles than memory can hold.
+        // Half the range is far more handles than fit in memory.
         assert!(owners < u32::MAX / 2, "handles leak");
         Self(self.0)
     }
@@ -291,13 +292,13 @@ impl SharedBlock {
 }
 
 impl SharedBlock {
-    /// Releases the handle of a structure that was charged for the block, and no longer is, whichever owner frees
-    /// it.
+    /// Releases the handle of a structure that was charged for the block: the charge ends, whichever owner finally
+    /// frees the block.
     ///
     /// # Safety
     /// The handle is never used again, nor dropped.
     pub(super) unsafe fn hand_over(&mut self) {
-        // Before the release: another thread may free it the moment after.
+        // Done before the release: another thread may free the block right after that.
         let layout = layout_for(self.head().cap).0;
         // SAFETY: promised by the caller.
         if !unsafe { self.let_go() } {
@@ -314,7 +315,7 @@ impl Drop for SharedBlock {
     }
 }
 
-/// Bytes to be stored, with their block if they are in one, which is then kept instead of copied.
+/// Bytes to be stored; if they are in a block, the block is kept instead of copied.
 #[derive(Clone, Copy)]
 pub struct Content<'a> {
     bytes: &'a [u8],
@@ -375,11 +376,12 @@ impl Deref for Content<'_> {
     }
 }
 
-/// A block that belongs to a structure, which is charged for it: see the module.
+/// A block that belongs to a structure, whose account is charged for it: see the module.
 pub struct Kept(ManuallyDrop<SharedBlock>);
 
 impl Kept {
-    /// Keeps the block of the bytes, for which no other account is charged, or a copy of them.
+    /// Keeps the block of the bytes, for which no other account may be charged, or a copy of the bytes if they are in
+    /// no block.
     #[must_use]
     pub fn new(content: Content<'_>) -> Self {
         match content.block {
@@ -388,7 +390,7 @@ impl Kept {
         }
     }
 
-    /// Keeps a block for which no other account is charged.
+    /// Keeps a block for which no other account may be charged.
     #[must_use]
     pub fn adopt(block: SharedBlock) -> Self {
         account::take_in(layout_for(block.head().cap).0);
@@ -434,17 +436,17 @@ mod tests {
         let size = SharedBlock::new(&bytes).memory_bytes() as i64;
         let (charged, own) = (charged_bytes(), thread_bytes());
         let paid = || (charged_bytes() - charged, thread_bytes() - own);
-        // Freed with the structure.
+        // The block is freed with the structure.
         let kept = Kept::new(Content::from(&bytes[..]));
         assert_eq!(paid(), (size, size));
         drop(kept);
         assert_eq!(paid(), (0, 0));
-        // A reply holds it for longer, and is freed elsewhere.
+        // A reply holds the block for longer, and frees it elsewhere.
         let kept = Kept::new(Content::from(&bytes[..]));
         let shared = kept.clone();
         drop(kept);
         assert_eq!(paid(), (0, size));
-        // Another structure gets it, and the reply is sent first.
+        // Another structure gets the block, and the reply is sent first.
         let kept = Kept::adopt(shared.clone());
         assert_eq!(paid(), (size, size));
         drop(shared);

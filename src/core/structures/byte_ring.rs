@@ -1,10 +1,9 @@
-//! A ring buffer to which many threads append records, and from which one takes them out, in the order of their
-//! positions.
+//! A ring buffer to which many threads append records, and from which one thread at a time takes them, in the order
+//! of their positions.
 //!
 //! A producer reserves the position of its records by one `fetch_add`, copies them, and stores the header of the
-//! first one last. The consumer proceeds as far as headers exist: it stops at the first zero, wipes what it has
-//! taken, and only then releases the space, so that all memory in front of a position that is reserved and not
-//! filled yet is zero.
+//! first record last. The consumer proceeds as long as headers are not zero: it zeroes what it has taken, and only
+//! then releases the space, so that memory which is reserved and not filled yet reads as zero.
 //!
 //! ```text
 //!  frame = header (length, kind, never zero) | tag | bytes, up to a multiple of 16
@@ -12,14 +11,14 @@
 //!                  ^ head                                        ^ tail
 //! ```
 //!
-//! Frames are multiples of 16 bytes and so is the ring: a header never crosses the ring's end. Bytes may, and are
-//! returned as two pieces. Large data goes by reference: a frame then holds a box.
+//! Frames are multiples of 16 bytes and so is the ring: a header never crosses the ring's end. Data may, and is then
+//! returned as two pieces. Large data is passed by reference: the frame then holds a box.
 //!
 //! Only a producer that finds no space waits, and only for the consumer; producers check [`ByteRing::is_crowded`]
 //! before they acquire anything that others wait for. Records appended together become visible together.
 //!
-//! Data that producers only read, and data that they and the consumer write, are on cache lines of their own:
-//! whether the ring is crowded is checked before each write, and so it is a word that changes seldom.
+//! Fields that producers only read are on other cache lines than fields that producers and the consumer write.
+//! Whether the ring is crowded is checked before each write, and so is stored in a flag that changes seldom.
 
 #![expect(
     unsafe_code,
@@ -33,10 +32,10 @@ use crossbeam::utils::CachePadded;
 
 use self::memory::{AtomicBool, AtomicU64, Memory, Wait};
 
-/// Bytes in front of a record's data.
+/// Bytes of a record's header, before its data.
 const HEADER_BYTES: usize = 16;
 
-/// Maximum length of a record; longer ones go by reference.
+/// Maximum bytes of a record's data; longer data is passed by reference.
 pub const BYTES_MAX: usize = u32::MAX as usize >> 1;
 
 const KIND_BYTES: u64 = 1 << 32;
@@ -97,7 +96,7 @@ mod memory {
             self.header(at).load(Acquire)
         }
 
-        /// Publishes a position.
+        /// Publishes a record by storing its header.
         pub(super) fn store_header(&self, at: usize, header: u64) {
             self.header(at).store(header, Release);
         }
@@ -139,7 +138,7 @@ mod memory {
 
 #[cfg(loom)]
 mod memory {
-    //! Memory in a form that loom can check: each word once as a header, once as bytes.
+    //! The memory of a ring in a form that loom can check: each word once as a header, once as bytes.
 
     use loom::cell::UnsafeCell;
     use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -237,15 +236,15 @@ pub enum RingRecord<'a, T> {
     Boxed(u64, Box<T>),
 }
 
-/// A record as received by the consumer.
+/// A record as passed to the consumer.
 pub enum Taken<'a, T> {
-    /// Bytes, in two pieces where they cross the ring's end.
+    /// The tag and the bytes, in two pieces if they cross the ring's end.
     Bytes(u64, &'a [u8], &'a [u8]),
-    /// The box.
+    /// The tag and the box.
     Boxed(u64, Box<T>),
 }
 
-/// The ring, see the module.
+/// A ring buffer of records, see the module.
 pub struct ByteRing<T> {
     memory: Memory,
     /// Number of bytes reserved so far.
@@ -287,7 +286,7 @@ impl<T: Send> ByteRing<T> {
         self.memory.len() as u64
     }
 
-    /// Returns the bytes reserved so far: the position behind the last record.
+    /// Returns the bytes reserved so far: the position after the last record.
     #[inline]
     pub fn tail(&self) -> u64 {
         self.tail.load(SeqCst)
@@ -311,7 +310,7 @@ impl<T: Send> ByteRing<T> {
         self.is_crowded.load(Relaxed)
     }
 
-    /// Returns the number of used bytes from which on the ring is crowded.
+    /// Returns the number of used bytes at which the ring counts as crowded.
     fn crowded_from_bytes(&self) -> u64 {
         self.capacity() / 4 * 3 + 1
     }
@@ -329,8 +328,8 @@ impl<T: Send> ByteRing<T> {
         records.iter().map(one).sum()
     }
 
-    /// Appends records one behind the other, of at most half the ring in total. Returns the position behind them.
-    /// Waits for the consumer if there is no space.
+    /// Appends records in one piece, of at most half the ring in total. Returns the position after them. Waits for
+    /// the consumer if there is no space.
     pub fn append<'a>(&self, bytes: u64, records: impl Iterator<Item = RingRecord<'a, T>>) -> u64
     where
         T: 'a,
@@ -339,8 +338,8 @@ impl<T: Send> ByteRing<T> {
             bytes > 0 && bytes <= self.capacity() / 2,
             "no place for {bytes} bytes"
         );
-        // SeqCst: a consumer that sleeps while the ring is empty has announced that before it read the tail, or
-        // sees this.
+        // SeqCst: a consumer that goes to sleep on an empty ring announces that before it reads the tail. So either
+        // it sees this addition, or this thread sees the announcement.
         let start = self.tail.fetch_add(bytes, SeqCst);
         let end = start + bytes;
         // Acquire: the memory was wiped before it was released.
@@ -403,9 +402,9 @@ impl<T: Send> ByteRing<T> {
         }
     }
 
-    /// Takes finished records from the front, each with the position behind it, until about `bytes_max` bytes are
-    /// taken. Returns the number of bytes. All records of an append are taken together. Takes nothing while another
-    /// thread does.
+    /// Passes finished records from the front to `take`, each with the position after it, until about `bytes_max`
+    /// bytes are taken. Returns the number of bytes. All records of one append are taken together. Takes nothing
+    /// while another thread is taking records.
     pub fn take(&self, bytes_max: u64, take: impl FnMut(Taken<'_, T>, u64)) -> u64 {
         // Acquire and Release: the consumer sees the state left by the previous one.
         if self.is_taking.swap(true, Acquire) {
@@ -421,7 +420,7 @@ impl<T: Send> ByteRing<T> {
     /// Only one thread at a time calls this.
     unsafe fn take_some(&self, bytes_max: u64, mut take: impl FnMut(Taken<'_, T>, u64)) -> u64 {
         let start = self.head.load(Relaxed);
-        // Positions reserved beyond a whole turn of the ring coincide with those here now, which are not wiped yet.
+        // Positions beyond a whole turn of the ring coincide with those being taken now, which are not zeroed yet.
         let tail = self.tail.load(Relaxed).min(start + self.capacity());
         let mut at = start;
         while at < tail {
@@ -471,7 +470,7 @@ impl<T: Send> ByteRing<T> {
         unsafe { (self.memory.read(at, here), self.memory.read(0, len - here)) }
     }
 
-    /// Wipes the taken bytes, and releases them to producers.
+    /// Zeroes the taken bytes, and releases them to producers.
     fn give_back(&self, start: u64, end: u64) {
         if start == end {
             return;
@@ -493,7 +492,7 @@ impl<T: Send> ByteRing<T> {
 
 impl<T> Drop for ByteRing<T> {
     fn drop(&mut self) {
-        // Boxes that the consumer did not take. An unfinished record ends the loop, and is leaked.
+        // Frees boxes that the consumer did not take. An unfinished record ends the loop, and is leaked.
         let mut at = self.head.load(Relaxed);
         let tail = self.tail.load(Relaxed);
         let capacity = self.memory.len() as u64;
@@ -579,7 +578,7 @@ mod tests {
                 .map(|(tag, text)| (*tag, &text[..]))
                 .eq(expected)
         );
-        // Together, however few are requested.
+        // Records of one append are taken together, however few bytes are requested.
         ring.append(bytes, records().into_iter());
         ring.append(bytes, records().into_iter());
         let mut ends = Vec::new();
@@ -663,7 +662,8 @@ mod models {
         };
     }
 
-    /// Some threads append, one takes: each record once, whole, in each thread's order. The ring has space for two.
+    /// Some threads append and one takes: each record must arrive once, whole, and in its thread's order. The ring
+    /// has space for two records.
     fn explore(firsts: &'static [u64], each: u64, preemptions: Option<usize>) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = preemptions;

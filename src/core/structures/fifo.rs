@@ -1,18 +1,19 @@
-//! A queue of words of 32 bits that grows and shrinks by small chunks, so that no push ever copies its contents.
+//! A queue of 32-bit words that grows and shrinks by small chunks, so that no push ever copies its contents.
 //!
 //! Invariants: only the first and the last chunk are partly filled; an empty queue has at most one chunk, which it
 //! keeps for the next push.
 
 use std::collections::VecDeque;
 
-/// Words in a chunk of 512 bytes. With a small memory limit, one chunk for each shard takes a notable part of it.
+/// Words in a chunk, which has 512 bytes. With a small memory limit, even one chunk for each shard takes a notable
+/// part of it.
 const CHUNK: usize = 128;
 
 /// A queue of words, see the module.
 #[derive(Debug, Default)]
 pub struct Fifo {
     chunks: VecDeque<Box<[u32; CHUNK]>>,
-    /// Number of words taken out of the first chunk.
+    /// Number of words already removed from the first chunk.
     taken: usize,
     len: usize,
 }
@@ -42,7 +43,7 @@ impl Fifo {
         self.len += 1;
     }
 
-    /// Returns the word at an index from the front.
+    /// Returns the word at an index counted from the front; None beyond the end.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<u32> {
         let at = self.taken + index;
@@ -57,7 +58,7 @@ impl Fifo {
         if self.taken == CHUNK {
             self.taken = 0;
             let first = self.chunks.pop_front();
-            // A queue that stays short reuses one chunk.
+            // A queue that stays short reuses its only chunk.
             if self.chunks.is_empty() {
                 self.chunks.extend(first);
             }

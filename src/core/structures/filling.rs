@@ -1,8 +1,9 @@
-//! A block that is being filled: bytes of a known count that arrive in pieces and are written directly to their
+//! A block that is being filled: bytes whose total number is known arrive in pieces and are written directly to their
 //! final memory.
 //!
-//! Capacity is allocated for the received bytes and for what the owner requests, never for more than the count.
-//! Once full, the block has exactly the size of a copy of the same bytes. Socket readers write through [`BufMut`].
+//! Capacity is allocated for the received bytes and for what the owner requests, never for more than the total
+//! number. Once full, the block has exactly the size of a copy of the same bytes. Socket readers write through
+//! [`BufMut`].
 
 #![expect(
     unsafe_code,
@@ -19,7 +20,7 @@ use crate::structures::block::SharedBlock;
 /// A block being filled, see the module.
 pub struct BlockBuilder {
     block: SharedBlock,
-    /// Number of bytes when it is full.
+    /// Number of bytes of the full block.
     len: usize,
 }
 
@@ -59,7 +60,7 @@ impl BlockBuilder {
         }
     }
 
-    /// Copies bytes received elsewhere, as far as they are missing. Returns their number.
+    /// Copies bytes received elsewhere into the block, as many as are missing. Returns the number of copied bytes.
     pub fn take_in(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.missing());
         if count > self.room() {

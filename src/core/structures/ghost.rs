@@ -1,4 +1,4 @@
-//! A memory of past hashes: eight bits for each, a fixed number of them, the oldest forgotten first.
+//! A bounded memory of past hashes: eight bits for each; the oldest is forgotten first.
 //!
 //! ```text
 //! bucket   one word: eight fingerprints, the newest in the lowest byte, 0 for none
@@ -38,7 +38,7 @@ impl Ghost {
             0 => vec![0; count].into(),
             len => (0..count)
                 .map(|at| {
-                    // A bucket that spans two old ones takes the newer half of each.
+                    // A bucket that spans two old buckets takes the newer half of each.
                     let first = old[at * len / count];
                     let last = (at + 1) * len - 1;
                     match last / count {
@@ -64,14 +64,14 @@ impl Ghost {
         }
     }
 
-    /// Notes a hash.
+    /// Adds a hash to the memory.
     pub fn note(&mut self, hash: u64) {
         if let Some((at, fingerprint)) = self.place(hash) {
             self.buckets[at] = self.buckets[at] << 8 | fingerprint;
         }
     }
 
-    /// Removes a hash. Returns whether it had been noted.
+    /// Removes a hash. Returns whether it was in the memory (or another one with the same fingerprint).
     pub fn take(&mut self, hash: u64) -> bool {
         let Some((at, fingerprint)) = self.place(hash) else {
             return false;

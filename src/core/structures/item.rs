@@ -4,13 +4,13 @@ use crate::base::number;
 use crate::structures::block::SharedBlock;
 use crate::structures::listpack::Element;
 
-/// An element of a collection, see the module. (Listpacks are independent of it: with a third form, passing their
+/// An element of a collection, see the module. (Listpacks do not use this type: with a third variant, passing their
 /// elements would cost half as much again.)
 #[derive(Clone, Copy, Debug)]
 pub enum Item<'a> {
-    /// Any element.
+    /// An element of a listpack, or bytes.
     Element(Element<'a>),
-    /// A long one, which can be shared.
+    /// A long element in a block, which can be shared.
     Block(&'a SharedBlock),
 }
 
@@ -61,7 +61,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// True if this is the text `text`, which is `number` if it is numeric.
+    /// True if the element equals `text`; `number` is the text's value if it is numeric.
     #[inline]
     #[must_use]
     pub fn equals(self, text: &[u8], number: Option<i64>) -> bool {

@@ -1,6 +1,6 @@
 //! Austin Appleby's MurmurHash2, in both widths, required for sketches that other servers read.
 //!
-//! Not keyed: a client that chooses the elements can choose where they collide.
+//! The hashes are not keyed: a client that chooses the elements can make them collide.
 
 /// MurmurHash64A. Words are little-endian on every machine.
 pub fn murmur64a(bytes: &[u8], seed: u64) -> u64 {
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!((wide.len(), narrow.len()), (41, 41));
     }
 
-    /// Published values of the reference implementation.
+    /// Expected values are published ones of the reference implementation.
     #[test]
     fn hashes_are_those_of_the_reference() {
         assert_eq!(murmur64a(b"", 0), 0);

@@ -8,8 +8,8 @@ pub fn line_of<T: ?Sized>(place: &T) {
     line_at(std::ptr::from_ref(place).cast());
 }
 
-/// Prefetches the line of an address for writing, so that no other core has it. Several such lines are fetched
-/// concurrently, whereas a locked instruction waits for its own alone.
+/// Prefetches the line of an address for writing, so that no other core has it. Several lines are prefetched
+/// concurrently, whereas a locked instruction waits for its line before the next one starts.
 #[inline(always)]
 pub fn line_to_write(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,9 +1,10 @@
-//! A scoped thread-local: a borrowed value for code further down the stack to which it cannot be passed.
+//! A scoped thread-local: gives access to a borrowed value to code further down the stack to which the value cannot
+//! be passed.
 //!
 //! Callbacks of a foreign interpreter must be `'static`, yet they work on borrows of their caller's caller. The
 //! caller sets the value ([`ScopedTls::set`]) for the duration of one call; a callback gets it for the duration of
-//! one closure ([`ScopedTls::with`]). The value is never reachable twice: while a closure has it, the thread-local
-//! is empty.
+//! one closure ([`ScopedTls::with`]). There is never a second access to the value: while a closure has it, the
+//! thread-local is empty.
 //!
 //! ```text
 //! set(&mut host, || interpreter.run())     // holds a pointer to `host` until `run` is over
@@ -21,7 +22,7 @@ use std::ptr::NonNull;
 
 /// The family of types that a [`ScopedTls`] holds: one type for each lifetime of its own borrows.
 pub trait Scoped: 'static {
-    /// Usually `dyn Trait + 'a`.
+    /// The type for one lifetime, usually `dyn Trait + 'a`.
     type With<'a>: ?Sized + 'a;
 }
 
@@ -38,7 +39,7 @@ impl<S: Scoped> Default for ScopedTls<S> {
 }
 
 impl<S: Scoped> ScopedTls<S> {
-    /// Creates an empty one.
+    /// Creates a thread-local without a value.
     pub const fn new() -> ScopedTls<S> {
         ScopedTls {
             pointer: Cell::new(None),
@@ -46,7 +47,7 @@ impl<S: Scoped> ScopedTls<S> {
         }
     }
 
-    /// Holds `value` while `run` runs. A value set before is hidden meanwhile.
+    /// Runs `run` with `value` set. A value set before is hidden meanwhile.
     pub fn set<'a, R>(&self, value: &mut S::With<'a>, run: impl FnOnce() -> R) -> R {
         let pointer: NonNull<S::With<'a>> = NonNull::from(value);
         // SAFETY: both types are pointers to one type that differ in a lifetime only, hence of one size and layout.
@@ -62,7 +63,7 @@ impl<S: Scoped> ScopedTls<S> {
         run()
     }
 
-    /// Passes the value that is set to `run`; returns None if there is none, or if a closure has it already.
+    /// Passes the value that is set to `run`. Returns None if no value is set, or if a closure has it already.
     pub fn with<R>(&self, run: impl for<'a> FnOnce(&mut S::With<'a>) -> R) -> Option<R> {
         let mut pointer = self.pointer.take()?;
         let _restore = ScopedTlsGuard {
@@ -84,7 +85,7 @@ impl<S: Scoped> ScopedTls<S> {
     }
 }
 
-/// Restores the previous value, also when a panic passes.
+/// Restores the previous value when dropped, also if `run` panics.
 struct ScopedTlsGuard<'p, S: Scoped> {
     scoped: &'p ScopedTls<S>,
     before: Option<NonNull<S::With<'static>>>,

@@ -1,14 +1,14 @@
 //! Space-Saving: the heaviest names of a stream, with their weights, in a fixed number of slots.
 //!
-//! A name with a slot gains its weight there. A name without one takes the slot of the lightest name, and adds that
-//! one's weight to its own: so a weight is never too small, and too large by at most the weight taken over. Every
-//! name with more than the `n`th part of the total weight is in a list of `n` slots. Names are identified by a
+//! A name with a slot gains its weight there. A name without a slot takes the slot of the lightest name, and adds
+//! that name's weight to its own: so a weight is never too small, and too large by at most the weight taken over.
+//! Every name with more than the `n`th part of the total weight is in a list of `n` slots. Names are identified by a
 //! keyed hash of 64 bits.
 
-/// Longer names are truncated.
+/// Maximum bytes of a name; longer names are truncated.
 pub const NAME_BYTES_MAX: usize = 512;
 
-/// One heavy name.
+/// One name of a list, with its weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heavy {
     /// The name, truncated to [`NAME_BYTES_MAX`] bytes.
@@ -17,11 +17,11 @@ pub struct Heavy {
     pub hash: u64,
     /// Upper bound of the name's weight.
     pub weight: u64,
-    /// The part of it that may belong to other names.
+    /// The part of the weight that may belong to other names.
     pub excess: u64,
 }
 
-/// A list of heavy names, see the module.
+/// A list of the heaviest names of a stream, see the module.
 #[derive(Clone, Debug)]
 pub struct SpaceSaving {
     places: usize,
@@ -33,7 +33,7 @@ pub struct SpaceSaving {
 }
 
 impl SpaceSaving {
-    /// Creates an empty list; at least one slot.
+    /// Creates an empty list with this many slots, at least one.
     pub fn new(places: usize) -> SpaceSaving {
         SpaceSaving {
             places: places.max(1),
@@ -50,10 +50,10 @@ impl SpaceSaving {
         self.total
     }
 
-    /// Adds to the weight of a name. Returns its slot, and whether it had none before.
+    /// Adds to the weight of a name. Returns the name's slot, and whether it had none before.
     pub fn add(&mut self, name: &[u8], hash: u64, weight: u64) -> (usize, bool) {
         self.total = self.total.saturating_add(weight);
-        // Branchless, so that several are compared at a time.
+        // Branchless, so that several hashes are compared at a time.
         let found =
             self.hashes
                 .iter()
@@ -137,7 +137,7 @@ pub fn heaviest<'f>(
         }
         is_same
     });
-    // By the certain weight: a name added last may owe all its weight to its predecessor.
+    // Sorted by the certain weight: a name added last may owe all its weight to its predecessor in the slot.
     all.sort_by_key(|heavy| {
         std::cmp::Reverse((heavy.weight - heavy.excess.min(heavy.weight), heavy.weight))
     });

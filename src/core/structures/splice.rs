@@ -1,5 +1,5 @@
-//! A buffer of bytes that grows and shrinks anywhere. Packed structures are written against it, so that they may be
-//! stored in a vector of their own or inside an entry. Independent of the meaning of the bytes.
+//! The interface to a buffer of bytes that grows and shrinks anywhere. Packed structures are written against this
+//! interface, so that they may be stored in a vector or inside an entry. Knows nothing of the meaning of the bytes.
 
 /// Bytes in which a part can be replaced by one of another length.
 pub trait Splice {
@@ -9,11 +9,11 @@ pub trait Splice {
     /// Returns all bytes, for overwriting.
     fn bytes_mut(&mut self) -> &mut [u8];
 
-    /// Removes `removed` bytes at `at` and inserts `inserted` ones there, which it returns. Their contents are
-    /// unspecified; the caller writes them all.
+    /// Removes `removed` bytes at `at`, inserts `inserted` bytes there, and returns the inserted ones. Their contents
+    /// are unspecified; the caller must write them all.
     ///
     /// # Panics
-    /// If fewer than `removed` bytes follow `at`.
+    /// Panics if fewer than `removed` bytes follow `at`.
     fn splice(&mut self, at: usize, removed: usize, inserted: usize) -> &mut [u8];
 }
 

@@ -9,31 +9,31 @@
 
 use crate::alloc::account;
 
-/// Bytes of a record's fields behind its bytes.
+/// Bytes of a record's fixed fields, which follow its variable bytes.
 const TAIL_BYTES: usize = 17;
 
 /// Initial capacity of a log at its first record.
 const FIRST_BYTES: usize = 64;
 
-/// An undo log, see the module.
+/// The undo log of a collection, see the module.
 #[derive(Default)]
 pub struct UndoLog {
     bytes: Vec<u8>,
 }
 
-/// A record.
+/// A record of one change; the collection defines the meaning of its fields.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UndoRecord<'a> {
-    /// Any bytes.
+    /// Bytes of the record, such as a member.
     pub bytes: &'a [u8],
-    /// Any number.
+    /// Number of the record, such as a deadline or the bits of a score.
     pub number: u64,
     /// Identifies the kind of record.
     pub mark: u8,
 }
 
 impl UndoLog {
-    /// Appends a record.
+    /// Appends a record at the end.
     pub fn keep(&mut self, bytes: &[u8], number: u64, mark: u8) {
         let more = bytes.len() + TAIL_BYTES;
         if self.bytes.capacity() - self.bytes.len() < more {

@@ -9,26 +9,26 @@
 //!           0xc0 i16 · 0xd0 i32 · 0xe0 i64 · 0xf0 i24 · 0xfe i8 · 0xf1-0xfd the numbers 0-12
 //! ```
 //!
-//! `last` is the offset of the last entry; a count of 65535 means that the entries have to be counted. Nothing
-//! writes this form any more, so there are only a check of foreign bytes and a walk over checked ones.
+//! `last` is the offset of the last entry; a count of 65535 means that the entries have to be counted. Nothing writes
+//! this format any more, so this module only checks untrusted bytes and walks over checked ones.
 
 use crate::structures::listpack::Element;
 
 const HEADER_BYTES: usize = 10;
 const END: u8 = 0xff;
 const COUNT_UNKNOWN: u16 = u16::MAX;
-/// Marker for the length of the preceding entry: the actual one is in the four bytes that follow.
+/// Marker for a long preceding entry: its length is in the four bytes that follow.
 const LENGTH_LONG: u8 = 254;
 
-/// A completely validated list.
+/// A fully validated ziplist.
 #[derive(Clone, Copy, Debug)]
 pub struct Ziplist<'a> {
-    /// From the first entry up to the end mark.
+    /// The bytes of all entries, without the end mark.
     entries: &'a [u8],
     count: usize,
 }
 
-/// One entry: the length of the preceding one, its element, and its own length.
+/// One entry: the length of the preceding entry, the element, and the entry's own length.
 struct ZiplistEntry<'a> {
     before_bytes: usize,
     element: Element<'a>,
@@ -36,7 +36,7 @@ struct ZiplistEntry<'a> {
 }
 
 impl<'a> Ziplist<'a> {
-    /// Validates foreign bytes; None unless they are a list in every detail.
+    /// Validates untrusted bytes; None unless they are a valid ziplist in every detail.
     pub fn check(bytes: &'a [u8]) -> Option<Ziplist<'a>> {
         let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
         let (&END, entries) = rest.split_last()? else {
@@ -86,7 +86,7 @@ impl<'a> Ziplist<'a> {
     }
 }
 
-/// Returns the first entry of `bytes`; `None` if it is invalid, or longer than they are.
+/// Returns the first entry of `bytes`; `None` if it is invalid, or does not fit in `bytes`.
 fn decode(bytes: &[u8]) -> Option<ZiplistEntry<'_>> {
     let (&first, rest) = bytes.split_first()?;
     let (before_bytes, rest) = match first {
@@ -145,7 +145,7 @@ fn integer<const BYTES: usize>(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
 pub mod maker {
     use super::{END, HEADER_BYTES};
 
-    /// Makes a list of these texts; those that are integers are stored as such if `packs_integers`.
+    /// Makes a ziplist of these texts; if `packs_integers`, texts that are integers are stored as such.
     pub fn ziplist(elements: &[&[u8]], packs_integers: bool) -> Vec<u8> {
         let mut entries = Vec::new();
         let (mut last_at, mut before) = (0, 0);
@@ -231,7 +231,8 @@ mod tests {
         let long = [b'x'; 300];
         let good = ziplist(&[b"a", &long, b"7", b"b"], true);
         assert!(Ziplist::check(&good).is_some());
-        // The header's total, last and count; the length before the second entry, before the third; the end.
+        // The bytes to be damaged: the header's total, last and count; the length before the second entry and before
+        // the third; the end.
         for at in [0, 4, 8, 13, 13 + 303, good.len() - 1] {
             let mut bad = good.clone();
             bad[at] ^= 1;

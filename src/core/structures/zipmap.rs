@@ -11,7 +11,7 @@
 const END: u8 = 0xff;
 const LENGTH_LONG: u8 = 254;
 
-/// A completely validated map. Fields may still occur twice.
+/// A fully validated zipmap. Fields may still occur twice.
 #[derive(Clone, Copy, Debug)]
 pub struct Zipmap<'a> {
     /// Bytes between the count and the end mark.
@@ -20,7 +20,7 @@ pub struct Zipmap<'a> {
 }
 
 impl<'a> Zipmap<'a> {
-    /// Validates foreign bytes; None unless they are a map in every detail.
+    /// Validates untrusted bytes; None unless they are a valid zipmap in every detail.
     pub fn check(bytes: &'a [u8]) -> Option<Zipmap<'a>> {
         let (&claimed, rest) = bytes.split_first()?;
         let (&END, pairs) = rest.split_last()? else {
@@ -44,7 +44,7 @@ impl<'a> Zipmap<'a> {
         self.count == 0
     }
 
-    /// Returns fields with their values, in order.
+    /// Returns the fields with their values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let mut rest = self.pairs;
         std::iter::from_fn(move || {
@@ -82,7 +82,7 @@ fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
 /// Makes zipmaps, for tests of their readers; written from the format above.
 #[cfg(any(test, feature = "testing"))]
 pub mod maker {
-    /// Makes a map of these pairs, each value with `free` unused bytes behind it.
+    /// Makes a zipmap of these pairs, each value with `free` unused bytes after it.
     pub fn zipmap(pairs: &[(&[u8], &[u8])], free: u8) -> Vec<u8> {
         let mut bytes = vec![pairs.len().min(254) as u8];
         for (field, value) in pairs {

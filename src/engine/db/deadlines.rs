@@ -47,7 +47,7 @@ impl Deadlines {
         }
     }
 
-    /// Notes that a key's deadline has changed from `before` to `after`.
+    /// Updates the count and the sum after a key's deadline has changed from `before` to `after`.
     #[inline]
     pub(super) fn change(&mut self, before: Option<u64>, after: Option<u64>) {
         let since_base = |ms: u64| i128::from(ms) - i128::from(self.base_ms);
@@ -102,15 +102,15 @@ pub(super) struct Sweep {
 const STALE_ITEMS_RATIO_MAX: usize = 4;
 /// Fixed number of items that is allowed in addition to those per deadline before a sweep begins.
 const STALE_ITEMS_MAX: usize = 4096;
-/// Like [`STALE_ITEMS_RATIO_MAX`], while memory is limited.
+/// Like `STALE_ITEMS_RATIO_MAX`, while memory is limited.
 const STALE_ITEMS_RATIO_LIMITED: usize = 2;
-/// Like [`STALE_ITEMS_MAX`], while memory is limited.
+/// Like `STALE_ITEMS_MAX`, while memory is limited.
 const STALE_ITEMS_LIMITED: usize = 256;
 /// Keys examined by a sweep in one slice.
 const SWEEP_KEYS: usize = 256;
 
 impl Db {
-    /// Notes that the soonest field deadline of a hash has changed.
+    /// Updates counts and the wheel after the soonest field deadline of a hash has changed.
     pub(super) fn move_field_deadline(
         &mut self,
         hash: u64,

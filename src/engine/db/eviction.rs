@@ -42,7 +42,7 @@ impl Db {
         self.settle_queue();
     }
 
-    /// Notes that the key at `place` is about to leave the table.
+    /// Updates eviction's bookkeeping before the key at `place` leaves the table.
     pub(super) fn note_departing(&mut self, place: EntrySlot) {
         if let Some(order) = &mut self.order
             && self.table.bits(place) & SMALL_BIT != 0

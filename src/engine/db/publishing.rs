@@ -70,7 +70,7 @@ impl Db {
         Text::of(self.at(place)).map_or(0, |text| text.len())
     }
 
-    /// Notes that the length of a string may have changed from `before` bytes.
+    /// Updates the size histogram after the length of a string may have changed from `before` bytes.
     pub(crate) fn note_resized_text(&self, before: usize, place: EntrySlot) {
         let before = Some(SizeOf::of_text(before));
         self.sizes.changed(before, SizeOf::of(self.at(place)));

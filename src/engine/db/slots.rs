@@ -124,7 +124,7 @@ impl Db {
         }
     }
 
-    /// Notes that an entry has just left the table.
+    /// Removes an entry that has just left the table from the index.
     #[inline(never)]
     pub(super) fn note_left(&mut self, entry: EntryRef<'_, Object>) {
         if self.is_saving() {

@@ -42,7 +42,7 @@ pub enum Full {
     Share(usize),
 }
 
-/// The eviction policy.
+/// The eviction policy (`maxmemory-policy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Policy {
@@ -53,7 +53,7 @@ pub enum Policy {
     AllkeysLru,
     /// Evicts keys that are used rarely.
     AllkeysLfu,
-    /// Evicts random keys.
+    /// Evicts random keys, with or without a deadline.
     AllkeysRandom,
     /// Evicts keys that were not used recently, among the keys with a deadline.
     VolatileLru,
@@ -101,13 +101,13 @@ impl Policy {
     }
 }
 
-/// Evictions that a command pays for each key that it names.
+/// Number of keys that a command evicts, while its shard is in debt, for each key that it names.
 const EVICTIONS_PER_KEY: usize = 3;
 
-/// A command pays one more eviction for each of these bytes of debt.
+/// Bytes of debt for which a command evicts one more key.
 const BYTES_PER_EVICTION: i64 = 1024;
 
-/// Maximum number of evictions paid by one command.
+/// Maximum number of keys that one command evicts.
 const EVICTIONS_PER_COMMAND_MAX: usize = 1024;
 
 /// Keys whose cache lines are prefetched before the first of them is read.
@@ -234,7 +234,7 @@ impl Engine {
         if self.must_evict(whose, now) {
             self.evict_some(whose, now, 1);
         }
-        // A shard without debt may still not add anything, if no shard can pay what others owe.
+        // A shard without debt must still add nothing if no shard can evict anything for the debts of others.
         self.debt(whose) < 0 || !self.budget.is_full(whose)
     }
 
@@ -292,7 +292,7 @@ impl Engine {
         true
     }
 
-    /// Pays a part of the debt that is fair for a command that named `keys` keys.
+    /// Evicts as many keys as is fair for a command that named `keys` keys, to reduce the debt.
     fn evict_some(&mut self, whose: Whose, now: Now, keys: usize) {
         let debt = self.debt(whose);
         if debt <= 0 {

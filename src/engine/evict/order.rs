@@ -53,7 +53,7 @@ const CLASS: u8 = 3 << CLASS_SHIFT;
 /// Slots that the clock hand passes for one eviction before the best candidate so far is evicted.
 pub(super) const SLOTS_PER_EVICTION: usize = 256;
 
-/// Number of rounds of [`SLOTS_PER_EVICTION`] slots, while no candidate is found, before giving up.
+/// Number of rounds of `SLOTS_PER_EVICTION` slots, while no candidate is found, before giving up.
 pub(super) const ROUNDS_MAX: usize = 4;
 
 /// Keys examined from the front of the queue for one eviction.

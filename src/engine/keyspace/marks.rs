@@ -19,7 +19,7 @@ pub struct TooManyTags;
 pub(super) enum KeptMarks {
     /// The stale window, which belongs to the deadline.
     Window,
-    /// All marks.
+    /// The stale window and the tags.
     All,
 }
 

@@ -729,8 +729,8 @@ impl<'e> Keyspace<'e> {
         self.key_changed(key);
     }
 
-    /// Records a change beside a key's data: a change of the read state of a stream's groups. As in Redis, clients
-    /// that watch or cache the key are not notified.
+    /// Records a change that leaves a key's data as it is: of the read state of a stream's groups. As in Redis,
+    /// clients that watch or cache the key are not notified.
     pub fn wrote_beside(&mut self, key: &[u8], event: Event) {
         self.engine.published.dirty.add(1);
         self.noted_beside(key, event);

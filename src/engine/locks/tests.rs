@@ -218,7 +218,7 @@ fn a_lock_that_lost_its_end_is_held_again_only_where_there_is_room() {
     let place = keyspace.find_write(&key).expect("it is there");
     keyspace.set_deadline(&key, place, None);
     assert_eq!(budget.held_bytes(), 0);
-    // PEXPIRE restores its deadline and does not hold it; LOCKEXTEND does.
+    // PEXPIRE gives the lock a deadline again but does not make it held; LOCKEXTEND does.
     let mut keyspace = engines[0].keyspace(0, NOW);
     keyspace.set_deadline(&key, place, Some(NOW.unix_ms + 1_000));
     assert_eq!(budget.held_bytes(), 0);

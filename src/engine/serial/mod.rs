@@ -126,7 +126,7 @@ pub mod types {
     pub const HASH_ZIPLIST: u8 = 13;
     /// A list of ziplists.
     pub const LIST_QUICKLIST: u8 = 14;
-    /// A stream.
+    /// A stream, in the form from before 7.0.
     pub const STREAM_LISTPACKS: u8 = 15;
     /// A hash as a listpack.
     pub const HASH_LISTPACK: u8 = 16;

@@ -15,7 +15,7 @@ pub(super) fn begin(nodes: u64, writer: &mut Writer) {
     writer.length(nodes);
 }
 
-/// Writes a node.
+/// Writes a node of a list.
 pub(super) fn node(node: &QuicklistNodeView<'_>, writer: &mut Writer) {
     match node {
         QuicklistNodeView::Packed(pack) => {

@@ -79,7 +79,7 @@ impl Writer {
         self.form
     }
 
-    /// Notes that the following data requires this version.
+    /// Raises the format version that a reader must support to at least this one.
     pub(super) fn needs(&mut self, version: u16) {
         self.version = self.version.max(version);
     }

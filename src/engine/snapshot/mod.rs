@@ -68,7 +68,7 @@ pub struct Stream {
 pub struct Chunk {
     /// Number of the database at the cut.
     pub db: usize,
-    /// Number of entries.
+    /// Number of entries in the chunk.
     pub keys: u64,
     /// Encoded entries, without strings in blocks.
     pub bytes: Vec<u8>,
@@ -99,7 +99,7 @@ impl Chunk {
         self.blocks.push((position, block));
     }
 
-    /// True if it is empty.
+    /// True if the chunk is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.blocks.is_empty()
     }

@@ -17,7 +17,7 @@ pub enum Journal {
         /// The limits needed to restore the nodes if the list has become a listpack since.
         limits: QuicklistLimits,
     },
-    /// For a stream.
+    /// For a stream: copies of what changed.
     Stream(Box<super::stream::Before>),
 }
 
@@ -52,7 +52,7 @@ impl Journal {
 /// The part of a collection that a command changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Any part.
+    /// Any part of the collection.
     Any,
     /// The entries of a stream, not the state of its groups; in other collections any part.
     Entries,

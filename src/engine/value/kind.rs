@@ -98,7 +98,7 @@ impl ObjectKind {
     pub const INT: ObjectKind = ObjectKind::new(DataType::String, ValueEncoding::Int);
     /// A short string that was never edited.
     pub const EMBSTR: ObjectKind = ObjectKind::new(DataType::String, ValueEncoding::Embstr);
-    /// Any other string.
+    /// A long string, or one that was edited.
     pub const RAW: ObjectKind = ObjectKind::new(DataType::String, ValueEncoding::Raw);
 
     /// Returns the type.

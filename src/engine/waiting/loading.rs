@@ -124,7 +124,7 @@ impl Waiters {
         is_filled
     }
 
-    /// Notes that a tag was invalidated.
+    /// Records that a tag was invalidated.
     pub(crate) fn note_invalidated(&mut self, db: usize, tag: &[u8]) {
         self.leases.note_invalidated(db, tag);
     }

@@ -85,7 +85,7 @@ impl Held {
 /// An entry in a queue.
 #[derive(Clone)]
 pub struct Waiting {
-    /// The blocked request.
+    /// The request that waits.
     pub waiter: Arc<dyn Waiter>,
     /// The condition that it waits for.
     pub interest: WaitCondition,
@@ -132,7 +132,7 @@ pub struct Waiters {
     ready: Vec<Place>,
     /// Sends waiters to the shards of their other keys, once this shard is released.
     pub caller: Option<Arc<dyn Dispatcher>>,
-    /// Connections and users of leases; none in tests of one shard.
+    /// Connections and users, as leases need them; None in tests of one shard.
     pub connections: Option<Arc<dyn Connections>>,
     /// True if a waiter must be sent to the shards of its other keys.
     calls: bool,
@@ -294,7 +294,7 @@ impl Waiters {
         self.alarms.next_ms()
     }
 
-    /// Notes that a key changed, or that a client wanted to delete it: its lease ends, and its waiters will be
+    /// Handles a change of a key, or a client's attempt to delete it: the key's lease ends, and its waiters will be
     /// examined.
     #[inline]
     pub fn key_changed(&mut self, db: usize, key: &[u8]) {
@@ -325,7 +325,7 @@ impl Waiters {
         is_waited
     }
 
-    /// Notes that a whole database changed (FLUSHDB, SWAPDB).
+    /// Handles a change of a whole database (FLUSHDB, SWAPDB): all its waiters will be examined.
     pub fn database_changed(&mut self, db: usize) {
         self.void_leases(db);
         for place in self.queues.keys() {

@@ -1,4 +1,4 @@
-//! The facts as JSON under stable paths, in a table with a row per path.
+//! The JSON API: the console's facts under stable paths, in a table with a row per path.
 
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
@@ -19,7 +19,7 @@ use basalt_core::base::text::visible;
 /// A response: facts, or an error status with its reason.
 type Answered = Result<Value, (StatusCode, String)>;
 
-/// An API path.
+/// A path of the API, with its description and the function that produces its facts.
 pub(super) struct Endpoint {
     pub(super) path: &'static str,
     says: &'static str,
@@ -34,7 +34,7 @@ const fn endpoint(
     Endpoint { path, says, answer }
 }
 
-/// All paths.
+/// All paths of the API.
 pub(super) static ENDPOINTS: [Endpoint; 20] = [
     endpoint("/api/v1", "All paths of this API.", |_| {
         let row = |endpoint: &Endpoint| json!({ "path": endpoint.path, "says": endpoint.says });
@@ -150,8 +150,8 @@ pub(super) fn find(path: &str) -> Option<&'static Endpoint> {
     ENDPOINTS.iter().find(|endpoint| endpoint.path == path)
 }
 
-/// Converts a field of INFO, to a number if it is one; texts with leading zeros, or longer than numbers, stay
-/// texts.
+/// Converts a field of INFO, to a number if it is one; values with leading zeros, or with more digits than a
+/// number can have, stay texts.
 fn value(text: &str) -> Value {
     let is_padded = text.len() > 1 && text.starts_with('0') && !text.starts_with("0.");
     if let Ok(whole) = text.parse::<i64>()
@@ -173,7 +173,8 @@ fn value(text: &str) -> Value {
     }
 }
 
-/// Whether a field of INFO reveals a neighbor's address, as clients' addresses do.
+/// Whether a field of INFO reveals the address of a primary or replica; such fields need the same permission as
+/// clients' addresses.
 fn is_address(field: &str) -> bool {
     let of_replica = field.strip_prefix("slave");
     field == "master_host"
@@ -197,7 +198,7 @@ fn overview(view: &View<'_>) -> Answered {
             sections.insert(title.to_owned(), section(view, title));
         }
     }
-    // Paths reveal facts about the machine.
+    // Hide file paths, which reveal facts about the machine.
     if !view.viewer.sees(Sight::Config)
         && let Some(Value::Object(server)) = sections.get_mut("server")
     {
@@ -257,7 +258,7 @@ fn history(view: &View<'_>) -> Answered {
             None => return Err(bad(format!("unknown series {:?}", name(each.as_bytes())))),
         }
     }
-    // Each series at most once, so that the response is bounded.
+    // Return each series at most once, so that the response is bounded.
     let mut is_new = [true; SERIES.len()];
     wanted.retain(|index| std::mem::take(&mut is_new[*index]));
     let rows = wanted.iter().map(|index| {
@@ -383,7 +384,7 @@ mod tests {
         }
     }
 
-    /// Scripts rely on them: removing or renaming a row must be noticed.
+    /// Users' scripts rely on paths and series: removing or renaming a row must fail this test.
     #[test]
     fn each_path_and_each_series_stands_in_the_documentation() {
         let page = include_str!("../../../docs/console.md");

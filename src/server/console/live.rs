@@ -137,7 +137,7 @@ impl LiveUpdates {
     }
 }
 
-/// An event stream.
+/// The event stream of one open page.
 struct LiveEventStream {
     live: Arc<LiveUpdates>,
     credentials: Credentials,

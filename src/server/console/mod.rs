@@ -1,8 +1,8 @@
 //! The console: pages on the metrics port that show the server's state, and the same as JSON.
 //!
-//! All contents are read from published figures by the thread that serves metrics. No shard is locked, except by
-//! the two queries of keys ([`Observed::big_keys`], [`Observed::sample`]), which skip a shard that is locked. The
-//! console changes nothing, and shows no values.
+//! All contents are read from published figures by the thread that serves metrics. No shard is locked, except
+//! by the two queries of keys ([`Observed::big_keys`], [`Observed::sample`]), which skip a shard that is
+//! locked. The console changes nothing, and never shows the values of keys.
 //!
 //! ```text
 //! viewer         the authenticated viewer, and what that user's rules allow to see
@@ -47,7 +47,7 @@ pub struct Console {
     live: Arc<LiveUpdates>,
 }
 
-/// Content security policy of the console's pages: load from here, and nothing else.
+/// Content security policy of the console's pages: load only from this server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
@@ -60,14 +60,14 @@ const REPORT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base
 const REPORT_META: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
-/// Response to an open page when there are too many.
+/// Response to an open page that requests updates when too many pages are open.
 const TOO_MANY: &str =
     "Too many pages are open: this page is not updated until another one is closed.\n";
 
-/// Seconds after which such a page retries.
+/// Seconds after which a page that got `TOO_MANY` retries.
 const RETRY_S: &str = "10";
 
-/// Path at which a browser asks for a user.
+/// Path that makes a browser prompt for a user and password.
 const SIGN_IN: &str = "/sign-in";
 
 /// A static file used by pages.
@@ -260,7 +260,8 @@ fn json(
 fn events(body: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     set(&mut response, header::CONTENT_TYPE, "text/event-stream");
-    // The next stream gets a new connection, so that it is not cut short.
+    // Close this connection afterwards: the next stream needs a new one, so that the connection's time limit
+    // does not cut it short.
     set(&mut response, header::CONNECTION, "close");
     guarded(response, POLICY)
 }
@@ -275,14 +276,15 @@ fn ask_for_user(text: &'static str) -> Response<ResponseBody> {
     response
 }
 
-/// Refuses a viewer without credentials, or with wrong ones; the response tells which.
+/// Refuses a viewer without credentials, or with wrong ones; the response tells which of the two.
 fn refuse(refused: ConsoleDenial) -> Response<ResponseBody> {
     let mut response = ask_for_user(refused.text());
     response.extensions_mut().insert(refused);
     response
 }
 
-/// Like [`refuse`], but for the script of an open page, during which the browser must not prompt for a user.
+/// Like [`refuse`], but for requests by the script of an open page, for which the browser must not prompt for a
+/// user.
 fn refuse_script(refused: ConsoleDenial) -> Response<ResponseBody> {
     let mut response = plain(StatusCode::FORBIDDEN, refused.text());
     response.extensions_mut().insert(refused);

@@ -1,10 +1,10 @@
 //! The query string of an address.
 
-/// Decoded names and values, in their original order.
+/// Decoded names and values of a query string, in their original order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Query(Vec<(String, String)>);
 
-/// Maximum number of parts evaluated; a request's head is bounded anyhow.
+/// Maximum number of `name=value` parts that are evaluated.
 const PARTS_MAX: usize = 32;
 
 impl Query {

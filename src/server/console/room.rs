@@ -1,5 +1,5 @@
-//! Bounds the bytes of a page, whatever there is to show. A list shows as many rows as fit, and states how many it
-//! omits; a panel that still does not fit says so instead.
+//! Bounds the bytes of a page, however long its lists are. A list shows as many rows as fit, and states how
+//! many it omits; a panel that still does not fit is replaced by a notice.
 
 use std::cell::Cell;
 
@@ -13,13 +13,13 @@ const PAGE_BYTES_MAX: usize = 200_000;
 /// Bytes reserved for everything around the panels.
 const FRAME_BYTES: usize = 10_000;
 
-/// Bytes that lists leave for the panels after them.
+/// Bytes that a list leaves for the panels after it.
 const KEPT_BYTES: usize = 40_000;
 
 /// Remaining bytes of a page.
 pub(crate) struct Room {
     left: Cell<usize>,
-    /// A list may take one part in this many of it, less what it leaves for others.
+    /// A list may take 1/`part` of the remaining bytes, after subtracting what it leaves for other panels.
     part: usize,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Returns the notice after the list.
+    /// Returns the notice after the list that tells how many rows were omitted; empty if none.
     pub(super) fn rest(&self) -> Markup {
         html! {
             @if self.left_out > 0 {

@@ -4,9 +4,9 @@
 //! directives are shown if `metrics-key-names` allows it, or to a user whose rules allow the command that would
 //! reveal them; and each key only if the rules allow reading it.
 //!
-//! Permissions hold for one look. A streaming response keeps the request's credentials ([`Credentials`]) and
-//! authenticates again for each look: deleting a user, changing a password or revoking a permission takes effect
-//! with the next one.
+//! Permissions are valid for one rendering. A streaming response keeps the request's credentials
+//! ([`Credentials`]) and authenticates again before each event: deleting a user, changing a password or
+//! revoking a permission takes effect with the next event.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use basalt_core::base::base64;
 /// Contents that need permission, by the command that reveals them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sight {
-    /// Frequently used keys.
+    /// Names of frequently used keys.
     HotKeys,
     /// Keys with large values, and the composition of memory.
     BigKeys,
@@ -63,7 +63,7 @@ pub(super) struct Viewer {
     pub(super) names_for_all: bool,
 }
 
-/// The credentials of a request, kept for as long as it is answered.
+/// The credentials of a request, kept for as long as its response is being sent.
 #[derive(Clone, Debug)]
 pub(super) struct Credentials(HeaderMap);
 
@@ -72,12 +72,12 @@ pub(super) struct Credentials(HeaderMap);
 pub(super) enum ConsoleDenial {
     /// The user or the password is wrong.
     Unknown,
-    /// Authentication is required.
+    /// No credentials were given, but authentication is required.
     Needed,
 }
 
 impl ConsoleDenial {
-    /// Returns the message for people.
+    /// Returns the message for the viewer.
     pub(super) fn text(self) -> &'static str {
         match self {
             ConsoleDenial::Unknown => "Wrong user name or password.\n",
@@ -128,14 +128,15 @@ impl Viewer {
         self.names_for_all || self.user.as_ref().is_some_and(may)
     }
 
-    /// Whether the viewer may see a key's name within permitted contents; its database may be unknown.
+    /// Whether the viewer may see a key's name within permitted contents; `db` is `None` if the key's database
+    /// is unknown.
     pub(super) fn sees_key(&self, key: &[u8], db: Option<usize>) -> bool {
         let may = |user: &Arc<User>| user.reads_key(key, db);
         self.names_for_all || self.user.as_ref().is_some_and(may)
     }
 }
 
-/// Authenticates a request: by user and password, or by a password alone that exactly one user has (a token). A
+/// Authenticates a request: by user and password, or by a token: a password alone that exactly one user has. A
 /// request with the user of `metrics-auth`, or without credentials, comes from an anonymous visitor.
 pub(super) fn sign_in(
     service: &dyn Observed,

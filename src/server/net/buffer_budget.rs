@@ -12,7 +12,8 @@ const BUDGET_BYTES: usize = 64 * 1024 * 1024;
 /// Maximum memory reserved for an argument of which only the length is known.
 pub const CLAIM_BYTES_MAX: usize = 1024 * 1024;
 
-/// A buffer larger than this is shrunk to its initial size once a turn needed only a quarter of it.
+/// A buffer larger than this is shrunk to its initial size after a turn (one pass over received requests) that
+/// needed only a quarter of it.
 pub const LARGE_BYTES: usize = 32 * 1024;
 
 static RESERVED_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -29,7 +30,7 @@ pub struct Reservation(usize);
 impl Reservation {
     /// Changes the reservation to `bytes`. Returns false, without effect, if the budget does not allow it.
     pub fn resize(&mut self, bytes: usize) -> bool {
-        // The common case writes nothing that other connections read.
+        // In the common case, do not write to the shared counter.
         if bytes == self.0 {
             return true;
         }

@@ -1,8 +1,8 @@
 //! Receiving into the read buffer, or directly into the block of a long argument.
 //!
 //! Memory grows with the bytes received, not with announced lengths, and doubles, so that copying stays linear.
-//! Once much of a long argument has arrived, the rest is reserved at once: copying a hundred MiB would stall
-//! others.
+//! When much of a long argument has arrived, memory for the rest is reserved at once: repeated copying of a
+//! hundred MiB would stall other connections.
 
 use std::io::{self, ErrorKind};
 
@@ -14,12 +14,12 @@ use super::stream::ClientSocket;
 use crate::session::batch::Batch;
 use basalt_core::resp::request::Parser;
 
-/// If at least this many bytes are missing, an argument is read directly into its block. Fewer come through the
-/// read buffer, because copying them costs less than a separate read.
+/// If at least this number of bytes of an argument is missing, they are read directly into its block. Fewer
+/// bytes are read through the read buffer, because copying them costs less than a separate read.
 const STRAIGHT_BYTES_MIN: usize = pool::INPUT_BYTES / 2;
 
-/// Reads once. Into the buffer it reads at most until `unread_max` bytes are unread there, but always at least one
-/// byte. Returns the number of bytes received, `None` if nothing was there after all, `Some(0)` at the end of the
+/// Reads once. Into the buffer it reads at most until `unread_max` bytes are unread there, but always at least
+/// one byte. Returns the number of bytes received, `None` if no data was available, `Some(0)` at the end of the
 /// stream.
 pub(super) fn read(
     stream: &mut ClientSocket,
@@ -32,7 +32,7 @@ pub(super) fn read(
         Some(Ok(count)) if count > 0 && parser.is_block_full() => count,
         Some(read) => return or_nothing(read),
     };
-    // Also read what follows an argument that is now complete, if it is there.
+    // The argument is complete: also read available data after it.
     match read_buffered(stream, parser, batch, unread_max) {
         Ok(count) => Ok(Some(straight + count)),
         Err(_) if straight > 0 => Ok(Some(straight)),
@@ -86,7 +86,7 @@ fn read_buffered(
             received => wants.min(received),
         };
         if wants > 0 && input.len() > LARGE_BYTES {
-            // Reserve no more than that, because clients' memory is counted.
+            // Reserve exactly this, because the memory of clients is counted.
             input.reserve_exact(wanted.max(pool::INPUT_BYTES / 4));
         } else {
             input.reserve(wanted.max(pool::INPUT_BYTES));

@@ -1,4 +1,5 @@
-//! Scratch batches for connections with input: each thread keeps a few, an idle connection keeps none.
+//! Scratch batches for connections with input: each thread keeps a few for reuse; an idle connection keeps
+//! none.
 
 use std::cell::RefCell;
 

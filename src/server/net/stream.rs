@@ -11,7 +11,8 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::tls::channel::Channel;
 
-/// Maximum bytes read at once: into fresh memory, more would delay other connections for too long.
+/// Maximum bytes read at once: reading more, into memory that was not touched before, would delay other
+/// connections for too long.
 pub const READ_BYTES_MAX: usize = 512 * 1024;
 
 /// A client's socket.
@@ -25,7 +26,7 @@ pub enum ClientSocket {
 }
 
 impl ClientSocket {
-    /// Ready when there may be something to read.
+    /// Ready when data may be available to read.
     pub fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             ClientSocket::Tcp(stream) => stream.poll_read_ready(cx),
@@ -52,7 +53,7 @@ impl ClientSocket {
         }
     }
 
-    /// Ready when there may be room to write.
+    /// Ready when the socket may accept data.
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             ClientSocket::Tcp(stream) => stream.poll_write_ready(cx),
@@ -61,7 +62,8 @@ impl ClientSocket {
         }
     }
 
-    /// Writes what fits. If it would block, the caller must retry with the same bytes, possibly followed by more.
+    /// Writes as much as the socket accepts. If it would block, the caller must retry with the same bytes,
+    /// possibly followed by more.
     pub fn try_write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match (self, slices) {
             (ClientSocket::Tcp(stream), [one]) => stream.try_write(one),
@@ -72,7 +74,7 @@ impl ClientSocket {
         }
     }
 
-    /// Whether the peer has sent its last byte. Earlier bytes may still be unread.
+    /// Whether the peer has closed its sending direction. Earlier bytes may still be unread.
     pub fn is_closed_by_peer(&self) -> bool {
         let ready = pin!(async {
             match self {

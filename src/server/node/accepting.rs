@@ -16,10 +16,10 @@ use basalt_commands::config::Config;
 
 /// Timeout of a TLS handshake.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
-/// Pause after a failed accept, for example when file descriptors have run out.
+/// Pause after `accept` has failed, for example because file descriptors have run out.
 const REST: Duration = Duration::from_millis(10);
 
-/// Opens the sockets of the cluster bus, at each address of `bind`; the error names the one that failed.
+/// Opens the sockets of the cluster bus, at each address of `bind`; the error names the address that failed.
 pub(super) fn open(config: &Config, port: u16) -> Result<Vec<TcpListener>, String> {
     if config.bind.is_empty() {
         let text = "No bind address is configured, but it is required for the Cluster bus.";

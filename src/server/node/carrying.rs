@@ -1,4 +1,5 @@
-//! Carries out the effects of the state machine on the rest of the server: role, pauses, keys, messages, slot map.
+//! Carries out the effects of the cluster state machine on the rest of the server: changes of the role, pauses
+//! of writes, deletion of keys, delivery of messages, and the slot map.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -23,7 +24,7 @@ use basalt_commands::pubsub::Posting;
 use basalt_engine::record::{self, Audience, Head, Records};
 use basalt_engine::{Engine, Now};
 
-/// Number of keys of a foreign slot deleted at a time.
+/// Number of keys of a slot owned by another node that are deleted together.
 const DELETED_TOGETHER: usize = 64;
 
 /// An effect on the rest of the server.
@@ -40,12 +41,12 @@ pub(super) enum NodeEffect {
     DeleteUnfinished,
 }
 
-/// Work that waits until this server can serve as a primary.
+/// Work that waits until this server's promotion to primary is complete.
 #[derive(Default)]
 pub(super) struct DeferredPrimaryWork {
-    /// The slot map to publish then.
+    /// The slot map to publish after the promotion.
     map: Option<Arc<ClusterMap>>,
-    /// All data is to be deleted then.
+    /// Whether to delete all data after the promotion.
     flushes: bool,
 }
 
@@ -55,7 +56,8 @@ impl Bus {
         match effect {
             NodeEffect::Follow(ip, port) => self.change_role(Some((ip, port)), || ()),
             NodeEffect::Lead => {
-                // The slot map directs commands here only once they can be run here.
+                // The slot map that directs commands to this node is published only after the promotion, when
+                // they can be run.
                 self.leading.fetch_add(1, Relaxed);
                 self.change_role(None, move || self.leads());
             }
@@ -67,7 +69,7 @@ impl Bus {
             NodeEffect::FlushAll => {
                 let mut held = self.held.lock();
                 match self.leading.load(Relaxed) {
-                    // The stream of its primary has to end first.
+                    // During a promotion, the stream of the former primary has to end first.
                     1.. => held.flushes = true,
                     0 => self.flush(),
                 }
@@ -103,9 +105,9 @@ impl Bus {
         }
     }
 
-    /// Completes the change to a primary.
+    /// Completes the promotion to a primary.
     fn leads(&'static self) {
-        // The thread that queued the change has queued its map by now, too.
+        // Locking the core ensures that the thread that queued the promotion has queued the new slot map, too.
         let core = self.core.lock();
         let mut held = self.held.lock();
         if self.leading.fetch_sub(1, Relaxed) == 1 {
@@ -116,7 +118,8 @@ impl Bus {
             if let Some(map) = map {
                 self.effects.queue(NodeEffect::Publish(map));
             }
-            // After the map, which states that this node is a primary and which slots are not its own.
+            // Queue this after the slot map, which states that this node is a primary and which slots it does
+            // not own.
             self.effects.queue(NodeEffect::DeleteUnfinished);
         }
         drop(held);
@@ -124,8 +127,8 @@ impl Bus {
         self.carry_out();
     }
 
-    /// Makes writes wait until a time. Commands already admitted take effect meanwhile; the replica that takes over
-    /// gets the offset after all of them.
+    /// Pauses writes until the time `until`. When all commands already admitted have taken effect, passes the
+    /// stream offset after them to the state machine, for the replica that takes over.
     fn hold_writes(&'static self, until: Millis) {
         let now_ms = clock::unix_ms();
         let left_ms = until.saturating_sub(self.now());
@@ -135,7 +138,7 @@ impl Bus {
         let (say, over) = oneshot::channel();
         UnderWay::when_over(&self.service.under_way, || drop(say));
         self.runtime.spawn(async move {
-            // The sender is dropped without sending.
+            // The sender is dropped without sending a value, which completes `over` with an error.
             let _: Result<(), _> = over.await;
             self.call(|core, now, here| {
                 core.is_landing = false;
@@ -154,7 +157,7 @@ impl Bus {
         wakes.into_iter().for_each(Waker::wake);
     }
 
-    /// Deletes all data, for replicas and the append-only file too, and all function libraries.
+    /// Deletes all data and all function libraries, and logs that for replicas and the append-only file.
     fn flush(&'static self) {
         let service = self.service;
         self.runtime.spawn(async move {
@@ -177,14 +180,16 @@ impl Bus {
         });
     }
 
-    /// Deletes the keys of slots, some at a time, so that commands run in between. A slot that this node owns by
-    /// then is left alone; none is migrated here meanwhile.
+    /// Deletes the keys of slots, a few at a time, so that commands run in between. A slot that this node owns
+    /// when its turn comes is left alone. While the deletion runs, none of the slots can be migrated to this
+    /// node.
     pub(super) fn delete_keys(&'static self, slots: SlotSet) {
         self.runtime.spawn(self.deletion(slots, None));
     }
 
-    /// Deletes keys as [`Bus::delete_keys`] does: registers the deletion at once, and deletes while awaited. If
-    /// `of` names a failed migration, the log has its name already, and gets its end.
+    /// Returns a future that deletes keys as [`Bus::delete_keys`] does; the deletion is registered before this
+    /// function returns. If `of` names a failed migration, the log already has a record of its beginning, and
+    /// gets one of its end.
     pub(super) fn deletion(
         &'static self,
         slots: SlotSet,
@@ -208,8 +213,8 @@ impl Bus {
             if going.is_noted {
                 self.await_records(&slots).await;
             }
-            // Before the slots may be migrated here again: a migration of the same slots must not begin in the log
-            // before another is over.
+            // Log the end before the slots may be migrated to this node again: the log must not have the
+            // beginning of a migration before the end of an earlier one of the same slots.
             self.note_over(going.name, false);
             for name in self.moves.takers(&slots) {
                 self.note_over(name, true);
@@ -218,8 +223,8 @@ impl Bus {
         }
     }
 
-    /// Waits until the log has the deletions in these slots: the records of a shard's holder precede those of the
-    /// next one.
+    /// Waits until the log has the deletions in these slots, by locking each of their shards once: a thread
+    /// appends its records before it releases the shard.
     async fn await_records(&self, slots: &SlotSet) {
         for shard in self.shards_of(slots) {
             let ticket = task::send(&self.service.shards, &[shard], |_, _| {});
@@ -239,7 +244,7 @@ impl Bus {
         let shard = self.service.router.shard_of_slot(slot);
         let published = &self.service.all_published[usize::from(shard)];
         while published.has_keys_in_slot(slot) {
-            // While writes are paused for a failover nothing may be appended to the stream.
+            // While writes are paused for a failover, nothing may be appended to the replication stream.
             while self.service.pause.holds_stream(clock::unix_ms()) {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
@@ -270,8 +275,8 @@ impl Bus {
     }
 }
 
-/// A running deletion recorded in the log: what is left when this node ends, or another replaces it, is deleted
-/// then.
+/// A running deletion. Its record in the log makes the next start of this node, or the node that replaces it,
+/// delete the remaining keys.
 struct Going<'a> {
     bus: &'static Bus,
     name: NodeId,
@@ -280,7 +285,7 @@ struct Going<'a> {
 }
 
 impl Going<'_> {
-    /// Records the deletion in the log, once.
+    /// Records the deletion in the log, if not done yet.
     fn note(&mut self) {
         if !std::mem::replace(&mut self.is_noted, true) {
             self.bus.note(SlotNote {

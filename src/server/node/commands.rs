@@ -1,4 +1,4 @@
-//! The cluster bus as seen by commands.
+//! The interface of the cluster bus for commands.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,12 +22,13 @@ use basalt_commands::command::host::cluster::{
 use basalt_commands::command::host::{Awaited, Done, Told};
 
 impl Bus {
-    /// Makes a change and waits until it has taken effect everywhere and, except for SETSLOT, is on the disk.
+    /// Makes a change of the cluster state, and waits until it has taken effect in this server and, except for
+    /// SETSLOT, nodes.conf is synced.
     ///
-    /// SETSLOT is sent once or twice for each slot of a reshard, and redis-cli waits for each. The epoch in which a
-    /// node takes its first slot is on the disk before OK, as all promises are; later changes in that epoch follow
-    /// within a tenth of a second. A node that crashes meanwhile leaves a slot open that `redis-cli --cluster fix`
-    /// closes.
+    /// SETSLOT is sent once or twice for each slot of a reshard, and redis-cli waits for each. The epoch in
+    /// which a node takes its first slot is synced before the reply OK, as all promises to other nodes are;
+    /// later changes in that epoch are synced within a tenth of a second. A node that crashes meanwhile leaves
+    /// a slot open that `redis-cli --cluster fix` closes.
     pub(super) fn change_now(&'static self, change: ClusterChange) -> Result<String, String> {
         let is_set_slot = matches!(change, ClusterChange::SetSlot { .. });
         if let ClusterChange::SetSlot { slot, .. } = change {
@@ -37,9 +38,9 @@ impl Bus {
             self.await_deletion(slot)?;
         }
         let unsaved = |why| format!("ERR error saving the cluster node config: {why}");
-        // A change that cannot be saved must not be made either: other nodes would learn of it once there is space
-        // again, after they have gone on without this node. Slots migrated as a whole are lost to the source from
-        // then on, so for these the file is always tested.
+        // A change that cannot be saved in nodes.conf must not be made: other nodes would learn of it when the
+        // disk has space again, after they have continued without this node. Atomically migrated slots are then
+        // lost to the source, so before these changes the file is always test-written.
         let saver = &self.saver;
         saver.prove(self.wanted_proof(&change)).map_err(unsaved)?;
         let (answer, request) = self.call(|core, now, here| {
@@ -64,7 +65,7 @@ impl Bus {
         answer
     }
 
-    /// Returns how certain it must be, before the change is made, that the file can be written.
+    /// Returns the proof that a change requires beforehand that nodes.conf can be written.
     fn wanted_proof(&self, change: &ClusterChange) -> Proof {
         match change {
             ClusterChange::TakeSlots { .. } | ClusterChange::SaveConfig => Proof::New,
@@ -249,7 +250,7 @@ impl Cluster for &'static Bus {
     }
 
     fn load_slot_notes(&self, notes: Vec<SlotNote>) {
-        // A running primary that reloads its own data (DEBUG RELOAD) has newer notes.
+        // Ignore the notes of a snapshot that a running primary reloads (DEBUG RELOAD): its own are newer.
         let is_running = self.core.lock().has_ticked && Bus::map(self).me().is_primary();
         if !is_running {
             self.moves.replace_notes(notes);

@@ -1,9 +1,10 @@
 //! Effects of the state machine on the rest of the server, carried out in order, by one thread at a time, without
 //! any lock or shard held.
 //!
-//! Effects are queued under the machine's lock, so that they are in causal order. The thread that queued some
-//! carries them out afterwards, together with those of others, unless another thread is doing so; a thread that
-//! replies to a client waits until its own are done, so that the client's next command sees them.
+//! Effects are queued while the state machine is locked, so that they are in causal order. The thread that
+//! queued some carries them out afterwards, together with those of others, unless another thread is doing so; a
+//! thread that replies to a client waits until its own effects are done, so that the client's next command sees
+//! them.
 
 use std::collections::VecDeque;
 
@@ -22,7 +23,7 @@ struct EffectQueue<E> {
     is_run: bool,
 }
 
-/// Position in the queue: the number of effects queued up to it.
+/// Position in the queue: the number of effects queued so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EffectPosition(u64);
 
@@ -41,7 +42,7 @@ impl<E> Default for SerialEffectQueue<E> {
 }
 
 impl<E> SerialEffectQueue<E> {
-    /// Queues an effect. Called under the machine's lock.
+    /// Queues an effect. Called while the state machine is locked.
     pub(super) fn queue(&self, effect: E) {
         let mut queue = self.queue.lock();
         queue.waiting.push_back(effect);

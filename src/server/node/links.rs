@@ -1,12 +1,14 @@
-//! Connections to other nodes: the send queue of each, and the task that reads and writes.
+//! Links: connections to other nodes. Each has a send queue, and a task that reads and writes.
 //!
 //! A link lives exactly as long as its task. Packets to be sent wait in a bounded queue:
-//! `cluster-link-sendbuf-limit` is checked at each tick as in Redis, and a hard limit of its own is never exceeded.
+//! `cluster-link-sendbuf-limit` is checked at each tick, as in Redis, and a hard limit (`QUEUE_BYTES_MAX`) is
+//! never exceeded.
 //!
-//! Any client can open a link to this node and claim any name over it, so such links may not increase memory use
-//! without bound ([`Inbound`]): all of them together hold a bounded number of bytes, for partially received packets
-//! and replies that the peer does not read, and beyond it the fullest is closed. Links that this node has opened
-//! itself, or over which the peer has shown a certificate, do not count. A silent link holds no buffer.
+//! Any client can open a link to this node and claim any name over it, so such links may not increase memory
+//! use without bound ([`Inbound`]): all of them together hold a bounded number of bytes, for partially received
+//! packets and replies that the peer does not read, and if they exceed that, the link that holds most is
+//! closed. Links that this node has opened itself, or over which the peer has shown a certificate, do not
+//! count. A silent link holds no buffer.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -40,9 +42,9 @@ use basalt_commands::cluster::wire::reader::{
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
-/// Maximum bytes queued for a link, where the configuration sets no limit.
+/// Maximum bytes queued for a link, even if the configuration sets no limit.
 const QUEUE_BYTES_MAX: usize = 1 << 30;
-/// Overhead of a queue, and of each of its packets.
+/// Overhead in bytes of a queue, and (`PACKET_BYTES`) of each of its packets.
 const QUEUE_BYTES: usize = size_of::<ClusterLinkQueue>();
 const PACKET_BYTES: usize = size_of::<Bytes>();
 /// Number of received packets for which a link keeps capacity.
@@ -51,15 +53,15 @@ const PACKETS_KEPT: usize = 4;
 const CONNECT_TIME_MIN: Duration = Duration::from_secs(1);
 /// Number of node timeouts after which a silent link is closed. Its opener pings at least twice per timeout.
 const SILENT_TIMEOUTS: u32 = 4;
-/// Minimum of that time.
+/// Minimum time after which a silent link is closed.
 const SILENT_MIN: Duration = Duration::from_secs(60);
 
 thread_local! {
-    /// Read buffer, from which a link's reader takes what it has to keep.
+    /// Read buffer of the thread, from which a link's reader copies the data that it has to keep.
     static READ: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into_boxed_slice());
 }
 
-/// Maximum bytes of all unproven links together: two of the longest packets over one.
+/// Maximum bytes of all unproven links together: twice the longest packet that an unproven link may send.
 const INBOUND_BYTES_MAX: usize = 2 * UNPROVEN_BYTES_MAX;
 
 /// The peer of a link.
@@ -67,16 +69,17 @@ const INBOUND_BYTES_MAX: usize = 2 * UNPROVEN_BYTES_MAX;
 pub(super) enum ClusterLinkPeer {
     /// A node that this node has connected to, or one that has shown a certificate.
     Proven,
-    /// Anyone who can reach the port.
+    /// Any client that can reach the port.
     Anybody,
 }
 
-/// Bytes held by unproven links.
+/// Total bytes held by unproven links.
 #[derive(Default)]
 pub(super) struct Inbound(AtomicUsize);
 
 impl Inbound {
-    /// Updates the bytes counted for a link; returns whether the total of all links is too high.
+    /// Sets the bytes counted for a link to `bytes`; returns whether the total of all unproven links is too
+    /// high.
     fn count(&self, queue: &ClusterLinkQueue, bytes: usize) -> bool {
         let before = queue.counted.swap(bytes, Relaxed);
         let all = self.0.fetch_add(bytes.wrapping_sub(before), Relaxed);
@@ -105,7 +108,7 @@ impl ClusterLinkQueue {
         QUEUE_BYTES + self.bytes.load(Relaxed)
     }
 
-    /// Returns the bytes held in both directions.
+    /// Returns the bytes held for sending and receiving.
     fn held_bytes(&self) -> usize {
         self.bytes.load(Relaxed) + self.begun.load(Relaxed)
     }
@@ -156,7 +159,7 @@ impl ClusterLinkQueue {
     }
 }
 
-/// A link, as seen outside its task.
+/// A link, as seen from outside its task.
 struct BusLink {
     queue: Arc<ClusterLinkQueue>,
     is_open: bool,
@@ -171,7 +174,7 @@ pub(super) struct LinkFigures {
     pub(super) memory_bytes: usize,
     /// Memory of a partially received packet.
     pub(super) begun_bytes: usize,
-    /// Bytes counted for it among the unproven links.
+    /// Bytes counted for the link among the unproven links; 0 for a proven link.
     pub(super) counted_bytes: usize,
 }
 
@@ -187,7 +190,7 @@ pub(super) struct Volume {
 pub(super) struct Links(BTreeMap<LinkId, BusLink>);
 
 impl Links {
-    /// Adds a link, which is open or to be opened; returns its send queue.
+    /// Adds a link, open (`is_open`) or still to be opened; returns its send queue.
     pub(super) fn add(&mut self, id: LinkId, is_open: bool) -> Arc<ClusterLinkQueue> {
         let queue = Arc::<ClusterLinkQueue>::default();
         let link = BusLink {
@@ -209,7 +212,7 @@ impl Links {
         self.0.get(&id).is_some_and(|link| link.is_open)
     }
 
-    /// Queues a packet; returns false if the queue is full, and true if there is no such link.
+    /// Queues a packet; returns false if the queue is full, and true if the link does not exist.
     pub(super) fn send(&self, id: LinkId, packet: Bytes) -> bool {
         match self.0.get(&id) {
             Some(link) => link.queue.push(packet),
@@ -217,7 +220,7 @@ impl Links {
         }
     }
 
-    /// Removes a link and ends its task, which may be the calling one.
+    /// Removes a link and ends its task, which may be the calling task.
     pub(super) fn close(&mut self, id: LinkId) {
         if let Some(link) = self.0.remove(&id) {
             link.queue.close();
@@ -231,7 +234,7 @@ impl Links {
         }
     }
 
-    /// Removes a link whose task has ended.
+    /// Removes a link whose task has ended; returns whether the link was still registered.
     pub(super) fn forget(&mut self, id: LinkId) -> bool {
         self.0.remove(&id).is_some()
     }
@@ -322,7 +325,7 @@ async fn connect_to(address: SocketAddr, from: Option<IpAddr>) -> io::Result<Tcp
     socket.connect(address).await
 }
 
-/// Returns an address without its port, as announced to other nodes.
+/// Returns the IP address of a socket address as text, as announced to other nodes.
 pub(super) fn ip_of(address: SocketAddr) -> String {
     address.ip().to_canonical().to_string()
 }
@@ -350,7 +353,7 @@ pub(super) async fn serve(
     bus.ended(id);
 }
 
-/// Guard that accounts for the memory of a link until its end.
+/// Guard that counts the memory of an unproven link until its end.
 struct Counted<'q> {
     bus: &'static Bus,
     queue: &'q ClusterLinkQueue,
@@ -358,7 +361,7 @@ struct Counted<'q> {
 }
 
 impl Counted<'_> {
-    /// Updates the count; returns whether all links together hold too much.
+    /// Updates the count; returns whether all unproven links together hold too much.
     fn count(&self) -> bool {
         let is_open = !self.queue.is_closed.load(Relaxed);
         let counts = self.counts && is_open;
@@ -375,7 +378,8 @@ impl Drop for Counted<'_> {
 /// Number of bytes read, and the reader's result for them.
 type Fed = (usize, Result<(), PacketStreamError>);
 
-/// Reads available data into the thread's buffer and feeds it; the buffer's contents must not be kept.
+/// Reads available data into the thread's buffer and passes it to `feed`, which must copy the data that it
+/// keeps.
 fn poll_feed(
     cx: &mut Context<'_>,
     stream: &mut ReadHalf<ClientSocket>,
@@ -405,7 +409,7 @@ async fn read(
         let silence = (bus.node_timeout() * SILENT_TIMEOUTS).max(SILENT_MIN);
         let mut feed = |bytes: &[u8]| {
             let map = bus.map();
-            // Data under this node's own name is never kept.
+            // A packet under this node's own name is never from a known node.
             let is_other = |name: &NodeId| *name != map.me().id;
             let is_known = |name: &NodeId| is_other(name) && map.find(name.as_bytes()).is_some();
             reader.feed(bytes, is_known, |packet| packets.push(packet))

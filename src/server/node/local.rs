@@ -1,4 +1,4 @@
-//! Queries of the state machine to the server.
+//! Answers of this server to queries of the state machine.
 
 use super::Bus;
 use basalt_commands::cluster::settings::{Local, PrimaryLink};
@@ -19,7 +19,7 @@ impl Local for Here {
     fn keys_in_slot(&self, slot: u16) -> u64 {
         let service = self.0.service;
         let shard = usize::from(service.router.shard_of_slot(slot));
-        // The machine only checks whether there are any.
+        // The machine only checks whether the number is zero.
         u64::from(service.all_published[shard].has_keys_in_slot(slot))
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! this file  the machine and its surroundings: calls, and their outputs in order
 //! effects    a queue of outputs that affect the rest of the server
-//! carrying   carries them out
+//! carrying   carries out these outputs
 //! commands   the interface for commands
 //! links      connections to other nodes
 //! accepting  connections from other nodes
@@ -12,15 +12,16 @@
 //! outbox     messages published here that go to other nodes
 //! seeds      addresses at which other nodes may be found
 //! settings   configuration of the machine
-//! file       state kept over a restart
-//! saving     when that is written
+//! file       nodes.conf: the state kept over a restart
+//! saving     writes this state on a separate thread
 //! ```
 //!
-//! All sockets of the bus, and its clock, are served by a dedicated thread, so that a node replies to the others
+//! A dedicated thread serves all sockets of the bus, and its clock, so that this node replies to other nodes
 //! however busy the threads are that serve clients.
 //!
-//! The machine and the table of links share one lock. Effects on the rest of the server are queued under it and carried
-//! out without it ([`SerialEffectQueue`]); the file is written without it too ([`saving`]).
+//! The machine and the table of links share one lock. Effects on the rest of the server are queued while this
+//! lock is held and carried out after it is released ([`SerialEffectQueue`]); nodes.conf is also written without the
+//! lock ([`saving`]).
 
 mod accepting;
 mod carrying;
@@ -73,27 +74,28 @@ use saving::NodesConfSaver;
 
 /// Interval between ticks of the machine.
 const TICK: Duration = Duration::from_millis(100);
-/// Maximum inbound connections. A thousand nodes have one each; the rest is left for strangers.
+/// Maximum inbound connections. A thousand nodes need one each; the rest is for connections that are not from
+/// known nodes.
 const INBOUND_MAX: usize = 4096;
 /// Maximum time that shutdown waits until the other nodes have been notified.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// Interval between checks whether the server sleeps (DEBUG SLEEP).
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// Value for: no kind of packet is dropped.
+/// Value of `dropped_kind` if no kind of packet is dropped.
 const NO_KIND: u64 = u64::MAX;
 
-/// State under the lock.
+/// State of the bus under one lock.
 struct Core {
     machine: Machine,
     links: Links,
     settings: ClusterSettings,
-    /// Why the file could not be written, if it could not.
+    /// Why nodes.conf could not be written, if the last write failed.
     unsaved: Option<String>,
-    /// The packet encoded last: most go to several nodes.
+    /// The packet encoded last and its bytes, kept because most packets go to several nodes.
     written: Option<(Arc<Packet>, Bytes)>,
-    /// Writes are paused, and some admitted earlier have not taken effect yet.
+    /// Whether writes are paused, but some admitted earlier have not taken effect yet.
     is_landing: bool,
-    /// The bus has begun to tick: loading at startup is complete.
+    /// Whether the bus has begun to tick, that is, loading at startup is complete.
     has_ticked: bool,
 }
 
@@ -109,7 +111,7 @@ pub(crate) struct Bus {
     effects: SerialEffectQueue<NodeEffect>,
     /// Number of promotions to primary in progress.
     leading: AtomicUsize,
-    /// Work that waits for their end.
+    /// Work that waits until no promotion is in progress.
     held: Mutex<DeferredPrimaryWork>,
     outbox: ClusterPublishQueue,
     moves: Moves,
@@ -117,18 +119,18 @@ pub(crate) struct Bus {
     dropped_kind: AtomicU64,
     closes_on_drop: AtomicBool,
     over_limit: AtomicU64,
-    /// Time of the start: milliseconds since boot, and Unix milliseconds.
+    /// When the bus was created: milliseconds since boot, and Unix milliseconds.
     started: (u64, Millis),
 }
 
-/// A bus whose sockets are open and not served yet.
+/// A bus whose sockets are open but not served yet.
 pub(crate) struct Opened {
     pub(crate) bus: &'static Bus,
     runtime: Runtime,
     listeners: Vec<TcpListener>,
 }
 
-/// Checks whether the configuration has a valid bus port, if there is to be a bus; the error is a message.
+/// Checks that the configuration has a valid bus port if cluster mode is enabled; the error is a message.
 pub(crate) fn check(config: &Config) -> Result<(), String> {
     match config.cluster_enabled {
         ClusterMode::Yes => settings::bus_port(config).map(drop),
@@ -137,7 +139,7 @@ pub(crate) fn check(config: &Config) -> Result<(), String> {
 }
 
 impl Bus {
-    /// Reads the file and opens the sockets; the error is the reason why the server cannot start.
+    /// Reads nodes.conf and opens the sockets; the error is the reason why the server cannot start.
     pub(crate) fn open(
         service: &'static Service,
         replication: &Arc<Replication>,
@@ -200,7 +202,7 @@ impl Bus {
         let map = Arc::new(core.machine.map());
         drop(core);
         if let Some((host, port)) = primary_of(&map, config.tls_replication) {
-            // So that the loaded data can resume the primary's stream.
+            // Follow the primary from nodes.conf, so that the loaded data can resume its stream.
             replication.replica.begin_with(host, port);
         }
         service.join(Box::new(bus), map);
@@ -213,8 +215,8 @@ impl Bus {
         })
     }
 
-    /// Returns the time of the machine: that of the start, plus the time elapsed since, so that setting the clock
-    /// does not make nodes appear silent.
+    /// Returns the state machine's time: the Unix time of the start plus the time elapsed since, so that
+    /// setting the system clock does not make nodes appear silent.
     fn now(&self) -> Millis {
         let (boot_ms, unix_ms) = self.started;
         unix_ms + clock::since_boot_ms().saturating_sub(boot_ms)
@@ -226,7 +228,7 @@ impl Bus {
         Duration::from_millis(ms.unsigned_abs())
     }
 
-    /// Returns the seconds of silence after which the system probes the peer of a link.
+    /// Returns the seconds of silence after which TCP keepalive probes the peer of a link.
     fn keepalive_s(&self) -> u64 {
         self.node_timeout().as_secs() * 2
     }
@@ -243,7 +245,7 @@ impl Bus {
         Arc::clone(&self.admitted).try_acquire_owned().ok()
     }
 
-    /// Saves the state of this node, which is about to end, and promotes a replica where
+    /// Saves the state of this node before the process exits, and promotes a replica if
     /// `auto-failover-on-shutdown` is set.
     pub(crate) fn leave(&'static self) {
         self.save_at_end();
@@ -308,7 +310,8 @@ impl Bus {
             self.effects.queue(NodeEffect::Publish(map));
         }
         if goes_on {
-            // Writes that waited are routed by the current map.
+            // Queue the end of the pause after the slot map, so that paused writes are routed by the current
+            // map.
             self.effects.queue(NodeEffect::Unpause);
         }
     }
@@ -319,7 +322,8 @@ impl Bus {
         }
         let mut packet = packet;
         if packet.header.is_paused && core.is_landing {
-            // Its offset is not final yet. The next ping, a tick later, sets the flag again.
+            // The offset is not final yet, so clear the flag in this packet. The next ping, a tick later, sets
+            // it again.
             Arc::make_mut(&mut packet).header.is_paused = false;
         }
         let bytes = match &core.written {
@@ -352,8 +356,8 @@ impl Bus {
         core.machine.closed(link);
     }
 
-    /// Closes the fullest of the unproven links, preferably one over which no known node has spoken from its own
-    /// address; returns whether there was one.
+    /// Closes the unproven link that holds the most bytes, preferably one over which no known node has sent
+    /// packets from its own address. Returns whether a link was closed.
     fn free_fullest(&'static self) -> bool {
         self.call(|core, _, _| {
             let counted = core.links.all().filter(|(_, link)| link.counted_bytes > 0);
@@ -413,7 +417,7 @@ impl Bus {
         });
     }
 
-    /// Handles a received packet, or its refusal; returns whether the link goes on.
+    /// Handles a received packet, or the error of an invalid one; returns whether the link stays open.
     fn receive(
         &'static self,
         id: LinkId,
@@ -480,7 +484,7 @@ impl Bus {
         self.look_at_moves();
     }
 
-    /// Records that the machine has seen this node run: client threads need not wake it for `stopped_after`
+    /// Records that the state machine has just run: client threads need not wake the bus for `stopped_after`
     /// milliseconds.
     fn note_look(&self, stopped_after: Millis) {
         if let Some(slots) = self.service.slots.get() {
@@ -531,15 +535,15 @@ fn primary_of(map: &ClusterMap, is_tls: bool) -> Option<(String, u16)> {
 }
 
 impl Opened {
-    /// Begins to serve the bus on its own thread, once the data is loaded: messages of other nodes about slots
-    /// concern the data.
+    /// Begins to serve the bus on its own thread, once the data is loaded: Not earlier, because other nodes'
+    /// messages about slots affect the data.
     pub(crate) fn begin(self) -> Result<(), String> {
         let Opened {
             bus,
             runtime,
             listeners,
         } = self;
-        // This thread locks shards, and so it may have to run a script queued for one.
+        // This thread locks shards, so it may have to run scripts that are queued for a shard.
         let started = stack::spawn("basalt-cluster".to_owned(), move || {
             runtime.block_on(async {
                 let loading = &bus.service.telemetry.persistence.loading;

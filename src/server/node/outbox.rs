@@ -1,5 +1,5 @@
-//! Messages published here that go to other nodes. Commands put them here, possibly holding shards, without
-//! waiting; the thread of the bus sends them.
+//! Messages published here that go to other nodes. Commands put messages into the outbox without waiting,
+//! possibly while shards are locked; the thread of the bus sends the messages.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use basalt_commands::cluster::packet::Message;
 
-/// Maximum bytes waiting.
+/// Maximum bytes of waiting messages.
 const BYTES_MAX: usize = 256 << 20;
 /// Overhead of a message besides its channel and payload.
 const MESSAGE_BYTES: usize = size_of::<(Message, bool)>();

@@ -1,11 +1,13 @@
-//! Writes the file on its own thread, so that a slow disk delays only what waits for it.
+//! Writes nodes.conf on a separate thread, so that a slow disk delays only callers that wait for the file.
 //!
-//! Under the machine's lock a write is only requested: immediately where the machine has made a promise, which it
-//! withholds until the file has it, and otherwise within a tenth of a second, so that many changes are written
-//! together. The write saves the machine's state at its start, so each write covers all earlier requests.
+//! While the state machine is locked, a write is only requested: an immediate write if the machine has made a
+//! promise to other nodes, which it withholds until the file has been synced, and otherwise one within a tenth
+//! of a second, so that many changes are written together. The write saves the machine's state at its start, so
+//! each write covers all earlier requests.
 //!
-//! Changes by a command without a promise are kept beside the file before the command's reply, so that they survive
-//! a crash of the process; they survive a power cut after a tenth of a second.
+//! Changes by a command that makes no promise are written to another file ([`NodesFile::keep`]) before the
+//! command's reply, so that they survive a crash of the process; they survive a power cut after a tenth of a
+//! second.
 //!
 //! **A file that cannot be written** silences the node: no packet is sent until it can be written again, which is
 //! retried every second. To the other nodes it appears disconnected, so that one of its replicas takes over, and it
@@ -20,13 +22,13 @@ use super::file::NodesFile;
 use crate::script::stack;
 use basalt_commands::config::values::system_text;
 
-/// Maximum delay of a change that nothing waits for, so that others are written with it.
+/// Maximum delay of writing a change for which no caller waits, so that several changes are written together.
 const TOGETHER: Duration = Duration::from_millis(100);
 /// Interval between retries of a failed write.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// Time for which a successful write proves that the file can be written.
 const PROVEN_FOR: Duration = Duration::from_secs(1);
-/// Maximum time that the end of the process waits for the file.
+/// Maximum time that shutdown waits for the file to be written.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// Coordinator between requests to write the cluster config file and the thread that writes it.
@@ -45,9 +47,9 @@ pub(super) struct SaveRequest(u64);
 /// Work for the writing thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodesConfTask {
-    /// Sync the file; with `is_forced`, even if it is up to date.
+    /// Write and sync the file; with `is_forced`, even if it is up to date.
     Save { is_forced: bool },
-    /// Make changes survive a crash of the process.
+    /// Only make changes survive a crash of the process ([`NodesFile::keep`]).
     Keep,
 }
 
@@ -64,21 +66,21 @@ pub(super) enum Proof {
 
 struct NodesConfSaveState {
     asked: u64,
-    /// The last request covered by an attempt.
+    /// The last request covered by an attempt to write, successful or not.
     tried: u64,
-    /// The last request covered by the file.
+    /// The last request covered by the synced file.
     written: u64,
     /// The last request that survives a crash of the process.
     kept: u64,
-    /// A caller waits until requested changes survive a crash of the process.
+    /// Whether a caller waits until its changes survive a crash of the process.
     is_keeping: bool,
     /// When to write, if requested.
     due: Option<Instant>,
-    /// The file is to be written even if it is up to date.
+    /// Whether the file must be written even if it is up to date.
     is_forced: bool,
     /// Error of the last attempt, if it failed.
     failure: Option<String>,
-    /// Time of the last successful write.
+    /// When the file was last written successfully.
     proven: Option<Instant>,
 }
 
@@ -161,8 +163,8 @@ impl NodesConfSaver {
         }
     }
 
-    /// Checks whether the file can be written, by writing it if there is less proof than wanted; the error says why
-    /// not.
+    /// Checks whether the file can be written, and writes it if the existing proof is weaker than `wanted`. The
+    /// error says why writing failed.
     pub(super) fn prove(&self, wanted: Proof) -> Result<(), String> {
         let is_proven = {
             let state = self.state.lock();
@@ -180,7 +182,7 @@ impl NodesConfSaver {
         self.wait(self.ask(Duration::ZERO, true))
     }
 
-    /// Waits until there is work.
+    /// Waits until work is due, and returns it.
     fn until_due(&self) -> NodesConfTask {
         let mut state = self.state.lock();
         loop {
@@ -227,7 +229,7 @@ impl NodesConfSaver {
 impl Bus {
     /// Starts the thread that writes the file on request.
     pub(super) fn keep_saved(&'static self, mut file: NodesFile) -> Result<(), String> {
-        // This thread carries out the effects of saved promises.
+        // This thread also carries out the effects of saved promises, which may lock shards.
         let started = stack::spawn("basalt-nodes".to_owned(), move || {
             loop {
                 match self.saver.until_due() {

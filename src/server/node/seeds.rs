@@ -1,6 +1,6 @@
-//! Finds other nodes: while a node knows too few, it looks at the addresses in `cluster-seeds`, and meets the nodes
-//! that it does not know. Names are resolved anew each time, by threads that serve no client: the addresses behind
-//! a service name change.
+//! Finds other nodes: while a node knows too few, it looks at the addresses in `cluster-seeds`, and contacts
+//! (CLUSTER MEET) the nodes there that it does not know. Host names are resolved again each time, because the
+//! addresses of a service name change, on threads that serve no clients.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -13,19 +13,19 @@ use basalt_commands::cluster::map::ClusterMap;
 use basalt_commands::config::Config;
 use basalt_commands::config::seeds::Seed;
 
-/// Interval between checks.
+/// Interval between checks whether more nodes are needed.
 const EVERY: Duration = Duration::from_secs(3);
 
 /// Timeout of resolving a name.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Maximum addresses met at once: a name may have any number of them.
+/// Maximum number of addresses contacted at once: a host name may have any number of addresses.
 const MET_TOGETHER: usize = 64;
 
 impl Bus {
-    /// Looks for other nodes as long as there are too few: fewer than there were addresses when names were last
-    /// resolved. Unreachable nodes do not count, so that a node finds the others of its file again if all of them
-    /// have new addresses.
+    /// Looks for other nodes as long as this node is linked to too few: to fewer than the number of addresses
+    /// to which the seeds last resolved. Unreachable nodes do not count, so that a node finds the nodes of its
+    /// nodes.conf again if all of them have new addresses.
     pub(super) async fn seek(&'static self) {
         let mut wanted = usize::MAX;
         let mut named = Vec::new();
@@ -39,7 +39,7 @@ impl Bus {
                 let places = resolve(&named).await;
                 let is_other = |(address, _): &(SocketAddr, u16)| !is_own(*address, &config);
                 let places: Vec<(SocketAddr, u16)> = places.into_iter().filter(is_other).collect();
-                // Without any address, the name may resolve later.
+                // If no name resolves to an address, keep trying.
                 wanted = match places.len() {
                     0 => usize::MAX,
                     some => some,
@@ -50,7 +50,8 @@ impl Bus {
         }
     }
 
-    /// Returns the current nodes: the state of links changes without a new map for commands.
+    /// Returns a map of the current nodes and links; the map for commands is not updated when only links
+    /// change.
     fn map_now(&self) -> ClusterMap {
         self.core.lock().machine.map()
     }
@@ -87,7 +88,8 @@ fn linked(map: &ClusterMap) -> usize {
         .count()
 }
 
-/// True if a known node has this address, reachable or not: the machine itself tries to reach the nodes it knows.
+/// True if a known node has this address, reachable or not; the state machine itself tries to reach known
+/// nodes.
 fn knows(map: &ClusterMap, address: SocketAddr, is_tls: bool) -> bool {
     map.nodes.iter().any(|node| {
         let ip = node.ip.parse::<IpAddr>().ok();
@@ -126,8 +128,7 @@ async fn resolve(places: &[Seed]) -> Vec<(SocketAddr, u16)> {
     found
 }
 
-/// True if an address leads to this node: the port is its own, and the system would use the address itself to get
-/// there.
+/// True if an address leads to this node: the port is this node's, and the address belongs to this machine.
 fn is_own(address: SocketAddr, config: &Config) -> bool {
     let (own, announced) = match config.tls_cluster {
         true => (config.tls_port, config.cluster_announce_tls_port),
@@ -139,7 +140,8 @@ fn is_own(address: SocketAddr, config: &Config) -> bool {
     (is_announced && is_announced_port) || (address.port() == own && is_of_this_machine(address))
 }
 
-/// True if an address belongs to this machine. No packet is sent.
+/// True if an address belongs to this machine, that is, the system would send from the same address. No packet
+/// is sent.
 fn is_of_this_machine(address: SocketAddr) -> bool {
     let any: IpAddr = match address {
         SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
@@ -165,7 +167,7 @@ mod tests {
         let own = |text: &str, config: &Config| is_own(text.parse().expect("an address"), config);
         assert!(own("127.0.0.1:7000", &config));
         assert!(!own("127.0.0.1:7001", &config));
-        // An address for documentation: no machine has it.
+        // An address reserved for documentation, which no machine has.
         assert!(!own("192.0.2.1:7000", &config));
         config.cluster_announce_ip = "192.0.2.1".to_owned();
         assert!(own("192.0.2.1:7000", &config));

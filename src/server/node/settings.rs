@@ -3,10 +3,10 @@
 use basalt_commands::cluster::settings::ClusterSettings;
 use basalt_commands::config::Config;
 
-/// Distance between the client port and the bus port, unless the latter is configured.
+/// Distance between the client port and the bus port, unless the bus port is configured.
 const BUS_PORT_DISTANCE: u16 = 10_000;
 
-/// Returns the port of the bus; the error says why there is none.
+/// Returns the port of the bus; the error says why it is invalid.
 pub(super) fn bus_port(config: &Config) -> Result<u16, String> {
     if config.cluster_port != 0 {
         return Ok(config.cluster_port);

@@ -6,7 +6,7 @@ use basalt_core::base::random;
 /// Characters of a replication id.
 pub const ID_LEN: usize = 40;
 
-/// The ids of a stream and of the one it continues.
+/// The ids of a stream and of the stream that it continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
     /// The stream's id: 40 hexadecimal digits.
@@ -44,7 +44,8 @@ impl History {
         }
     }
 
-    /// True if the bytes from an offset on, of the stream with this id, are those of this stream.
+    /// True if the stream with this id has the same bytes as this stream from `offset` on, so that a replica of
+    /// it can resume here.
     pub fn covers(&self, id: &str, offset: u64) -> bool {
         id == self.id
             || self

@@ -8,9 +8,10 @@
 //! replica   the half that follows a primary
 //! ```
 //!
-//! The backlog holds one stream of bytes with offsets. On a primary the log's sequencer feeds it; on a replica the link
-//! to the primary does, with the bytes as received, so that offsets agree down a chain. The sender of a replica takes
-//! references into it: ten replicas keep no more memory than one.
+//! The backlog holds one stream of bytes with offsets. On a primary, the log's sequencer appends to it; on a
+//! replica, the link to the primary appends the bytes as received, so that offsets agree along a chain of
+//! replicas. The sender of each replica reads from the backlog by reference, so ten replicas take no more
+//! memory than one.
 
 pub mod backlog;
 pub mod history;

@@ -1,6 +1,6 @@
 //! The stream of this server, as both halves of replication see it: the backlog, and the stream's ids.
 //!
-//! Ids and offsets are read and changed together, under one lock, which is never held while anything waits.
+//! Ids and offsets are read and changed together, under one lock, which no thread holds while it waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -24,34 +24,35 @@ use basalt_engine::record::{self, Audience, Head, Log as _, Records};
 pub enum Source {
     /// No source: writes are not part of the stream.
     Nobody,
-    /// The log.
+    /// The command log, on a primary.
     Log,
-    /// The link to the primary.
+    /// The link to the primary, on a replica.
     Link,
 }
 
-/// Maximum wait of a snapshot for its stream offset. The log takes milliseconds.
+/// Maximum wait of a snapshot for its stream offset. Normally the marker arrives within milliseconds.
 const MARK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The replication stream of this server: backlog, ids and source.
 pub struct ReplicationStream {
-    /// The newest bytes.
+    /// The newest bytes of the stream.
     pub backlog: Arc<Backlog>,
     history: Mutex<History>,
     interest: Arc<Interest>,
     log: Arc<OpLog>,
     db: AtomicU64,
-    /// Changed with all shards locked.
+    /// Changed only while all shards are locked.
     source: Mutex<Source>,
-    /// Held while commands of the primary are applied and appended, and while a cut is made: data and offset agree
-    /// then.
+    /// Locked while commands of the primary are applied and appended, and while a snapshot's cut is made, so
+    /// that the data and the stream offset agree at the cut.
     applying: tokio::sync::Mutex<()>,
     /// Number of requested role changes not made yet.
     changes: watch::Sender<usize>,
 }
 
 impl ReplicationStream {
-    /// Creates an empty stream without a source. `kept_bytes` reports the memory kept for slow replicas alone.
+    /// Creates an empty stream without a source. The stream reports the memory kept only for slow replicas in
+    /// `kept_bytes`.
     pub fn new(
         interest: Arc<Interest>,
         log: Arc<OpLog>,
@@ -85,7 +86,7 @@ impl ReplicationStream {
         }
     }
 
-    /// True if the bytes from an offset on, of the stream with this id, are those of this one.
+    /// True if the stream with this id has the same bytes as this stream from `offset` on.
     pub fn covers(&self, id: &str, offset: u64) -> bool {
         self.history.lock().covers(id, offset)
     }
@@ -142,7 +143,8 @@ impl ReplicationStream {
         self.db.load(Relaxed) as usize
     }
 
-    /// Waits until received data is applied and appended in whole units, and keeps it so.
+    /// Waits until the data applied from the primary's stream equals the data appended, and keeps it so until
+    /// the guard is dropped.
     pub async fn at_rest(&self) -> AsyncGuard<'_, ()> {
         self.applying.lock().await
     }
@@ -155,7 +157,8 @@ impl ReplicationStream {
         self.log.mark(Audience::REPLICAS, number);
     }
 
-    /// Makes the log stop feeding the stream here, in favor of another source, or none. All shards must be locked.
+    /// Makes the log stop feeding the stream at this point; `next` is the new source. All shards must be
+    /// locked.
     pub fn feed_until_here(&self, next: Source, at_mark: AtMark) {
         let number = self.backlog.feed_until(next != Source::Nobody, at_mark);
         *self.source.lock() = next;
@@ -163,8 +166,9 @@ impl ReplicationStream {
         self.log.mark(Audience::REPLICAS, number);
     }
 
-    /// Reports the stream offset that corresponds to the current data. The log feeds the stream from here on, if
-    /// there was no source. All shards must be locked, and the primary's stream at rest.
+    /// Reports the stream offset that corresponds to the current data. The log feeds the stream from here on,
+    /// if there was no source. All shards must be locked, and the caller must have the guard of
+    /// `ReplicationStream::at_rest`.
     pub fn cut(&self, at_mark: AtMark) {
         match self.source() {
             Source::Nobody => self.feed_from_here(at_mark),
@@ -176,8 +180,8 @@ impl ReplicationStream {
         }
     }
 
-    /// Appends a command that concerns the link and no data: in order, and in no database. Returns its log
-    /// position.
+    /// Appends a command that concerns the link and not data, such as PING or REPLCONF GETACK, in order but
+    /// without a SELECT. Returns the log position after it.
     pub fn tell(&self, arguments: &[&[u8]]) -> u64 {
         let mut records = Records::default();
         let head = Head {
@@ -196,7 +200,7 @@ impl ReplicationStream {
         }
     }
 
-    /// Resumes writers that waited for a slow reader of the stream.
+    /// Makes write commands that wait for a slow replica check again.
     pub fn look_at_readers(&self) {
         self.log.look_at_readers();
     }
@@ -224,11 +228,11 @@ impl ReplicationStream {
     /// Waits until the role is the one requested last.
     pub async fn settled(&self) {
         let mut changes = self.changes.subscribe();
-        // The sender exists as long as this.
+        // This cannot fail: the sender lives as long as the stream.
         let _ = changes.wait_for(|count| *count == 0).await;
     }
 
-    /// Starts the log, which carries the markers, unless it runs.
+    /// Starts the log's sequencer, unless it runs. The stream's markers travel through the log.
     pub fn start(&self) -> std::io::Result<()> {
         self.log.start()
     }
@@ -261,7 +265,7 @@ impl SnapshotSource for ReplicationStream {
                 self.cut(Box::new(move |offset| {
                     let _ = tell.send(offset);
                 }));
-                // Data after the marker begins with SELECT.
+                // The data after the marker begins with SELECT, so the database does not matter.
                 Box::new(move || match told.recv_timeout(MARK_PATIENCE) {
                     Ok(offset) => fields(&id, offset, 0),
                     Err(_) => Vec::new(),

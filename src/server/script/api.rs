@@ -28,7 +28,7 @@ const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The levels of `redis.log`.
 const LEVELS: [&str; 4] = ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"];
 
-/// Bits of `redis.set_repl`.
+/// Names and bit masks for `redis.set_repl`.
 const REPLICATE: [(&str, i64); 5] = [
     ("REPL_NONE", 0),
     ("REPL_AOF", 1),
@@ -37,7 +37,7 @@ const REPLICATE: [(&str, i64); 5] = [
     ("REPL_ALL", 3),
 ];
 
-/// Installs everything defined in this file.
+/// Installs the `redis` table, and the functions used by the prelude.
 pub(super) fn install(lua: &Lua, native: &Table, libraries: &Table) -> mlua::Result<()> {
     install_natives(lua, native)?;
     let redis = lua.create_table()?;
@@ -59,7 +59,7 @@ pub(super) fn install(lua: &Lua, native: &Table, libraries: &Table) -> mlua::Res
     for (name, bits) in REPLICATE {
         redis.raw_set(name, bits)?;
     }
-    // Functions get all of this; EVAL gets a little more.
+    // Functions of libraries get all entries defined so far; scripts of EVAL get a few more.
     let function_redis = lua.create_table()?;
     for pair in redis.pairs::<Value, Value>() {
         let (name, value) = pair?;
@@ -183,7 +183,7 @@ fn install_natives(lua: &Lua, native: &Table) -> mlua::Result<()> {
     native.raw_set("replacements", replacements)
 }
 
-/// Returns the table behind a proxy.
+/// Returns the table that a proxy protects; `None` if `table` is no proxy.
 fn behind(native: &Table, table: &Table) -> mlua::Result<Option<Table>> {
     let inner_of: Table = native.raw_get("inner_of")?;
     inner_of.raw_get(table)
@@ -206,7 +206,7 @@ fn handle(lua: &Lua, value: Value) -> mlua::Result<Value> {
             errors::table(lua, &text, false)?
         }
     };
-    // The nearest frame that belongs to the script.
+    // Find the nearest stack frame that belongs to the script.
     for level in 1..FRAMES_MAX {
         let place = lua.inspect_stack(level, |frame| {
             let source = frame.source();
@@ -367,7 +367,7 @@ fn set_protocol(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
     Ok(())
 }
 
-/// Sets who receives the log records of the script's next commands.
+/// `redis.set_repl`: sets whether the script's next commands go to the append-only file, the replicas, or both.
 fn set_replication(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
     if arguments.len() != 1 {
         return Err(errors::reply("redis.set_repl() requires one argument."));
@@ -384,7 +384,7 @@ fn set_replication(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
     }
 }
 
-/// Maximum length of a logged line; longer ones are truncated.
+/// Maximum bytes of a line of `redis.log`; longer lines are truncated.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
 
 fn log(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {

@@ -46,7 +46,7 @@ pub(super) fn integer(
     number(lua, arguments, at, function).map(truncated)
 }
 
-/// Returns a number argument without its fraction, or `otherwise` if it is missing or nil.
+/// Returns a number argument without its fraction, or `otherwise` if the argument is missing or nil.
 pub(super) fn integer_or(
     lua: &Lua,
     arguments: &MultiValue,

@@ -10,7 +10,7 @@ use super::errors;
 type Unary = fn(u32) -> u32;
 type Binary = fn(u32, u32) -> u32;
 
-/// Adds the library.
+/// Adds the `bit` library to `libraries`.
 pub(super) fn install(lua: &Lua, libraries: &Table) -> mlua::Result<()> {
     let bit = lua.create_table()?;
     let unary: [(&'static str, Unary); 3] = [
@@ -81,7 +81,8 @@ fn bits(lua: &Lua, arguments: &MultiValue, at: usize, function: &str) -> mlua::R
     Ok((number + MAGIC).to_bits() as u32)
 }
 
-/// Returns the given number of lowest hexadecimal digits, in upper case if the count is negative.
+/// `bit.tohex`: returns the lowest hexadecimal digits of a number, as many as the second argument says; in
+/// upper case if that is negative.
 fn to_hex(lua: &Lua, arguments: MultiValue) -> mlua::Result<Value> {
     let value = bits(lua, &arguments, 0, "tohex")?;
     let count = match arguments.get(1) {

@@ -22,14 +22,14 @@ use basalt_core::resp::request::{NOTHING_BESIDE, Span};
 
 /// Outcome of a call.
 enum ScriptCallOutcome {
-    /// The command was run, and its reply is in the output.
+    /// The command was run, and its reply is in the thread's output buffer (`RUN`).
     Answered {
         /// The command may have changed data.
         writes: bool,
     },
-    /// The command was not admitted.
+    /// The command was not admitted, with the error.
     Refused(String),
-    /// The script ends.
+    /// The script must end.
     Interrupted(Interrupted),
 }
 
@@ -37,7 +37,8 @@ enum ScriptCallOutcome {
 pub(super) struct ScriptWorld<'a, 'h> {
     pub(super) host: &'a mut (dyn Host + 'h),
     pub(super) is_read_only: bool,
-    /// The script may add data without memory being available, for example to finish what it began to write.
+    /// Whether the script may add data although memory is exhausted, for example because it has already
+    /// written.
     pub(super) is_free_to_grow: bool,
     /// The script's command, for the ACL rules of the client's user.
     pub(super) call: Option<Call<'a>>,
@@ -103,14 +104,14 @@ impl<const IS_RAISING: bool> Direct for Calling<IS_RAISING> {
         with_arguments(|arguments| {
             given.iter().for_each(|argument| arguments.take(argument));
             let answer = start(arguments, IS_RAISING);
-            // The next call starts without any.
+            // Clear the arguments, so that the next call starts without any.
             arguments.clear();
             answer
         })
     }
 }
 
-/// Runs a command.
+/// Runs the command of a `redis.call`; [`finish`] handles a reply that cannot be passed to Lua at once.
 fn start(arguments: &Arguments, is_raising: bool) -> Return {
     RUN.with(|run| {
         if let Some(interrupted) = run.interrupted.get() {
@@ -149,7 +150,7 @@ fn start(arguments: &Arguments, is_raising: bool) -> Return {
         if writes {
             run.is_free_to_grow.set(true);
         }
-        // Lua would copy it, and has no memory for that anyway.
+        // Replace a reply that is too long: Lua would copy it, and has no memory for that anyway.
         if out.is_too_long() || out.len_bytes() > limit_bytes() {
             out.clear();
             out.error(TOO_LONG);
@@ -169,7 +170,7 @@ fn start(arguments: &Arguments, is_raising: bool) -> Return {
     })
 }
 
-/// Leaves the rest of a call to [`finish`].
+/// Stores the remaining work of a call, which [`finish`] will do.
 #[cold]
 fn put_off(run: &ScriptRunState, unfinished: Unfinished) -> Return {
     run.unfinished.set(unfinished);
@@ -183,7 +184,7 @@ fn tell_error(run: &ScriptRunState, text: &[u8], is_counted: bool) -> Return {
     put_off(run, Unfinished::Failed { text, is_counted })
 }
 
-/// Finishes a call.
+/// Does the work that `start` left: converts the reply, raises or returns an error, or ends the script.
 pub(super) fn finish(lua: &Lua, is_raising: bool) -> mlua::Result<ReturnValue> {
     RUN.with(|run| match run.unfinished.take() {
         Unfinished::Interrupted(interrupted) => Err(interrupt(interrupted)),
@@ -266,7 +267,7 @@ fn refuse(
     ScriptCallOutcome::Refused(text)
 }
 
-/// Finds the command that some arguments name.
+/// Finds the command or subcommand that these arguments name.
 fn find<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<&'static Command> {
     let command = registry().find(argument(0))?;
     if command.children().is_empty() || count < 2 {
@@ -277,7 +278,7 @@ fn find<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<&'stat
     (!is_lost).then_some(found)
 }
 
-/// Returns the command, if a script may call it with this many arguments.
+/// Returns the command, if a script may call it with `count` arguments.
 #[inline]
 fn admit(
     world: &mut ScriptWorld<'_, '_>,
@@ -332,7 +333,7 @@ fn join(out: &Out) -> Vec<u8> {
     if whole.len() == out.len_bytes() {
         return whole;
     }
-    // More slices than usual.
+    // A large reply consists of many slices, so allocate the list for all of them.
     let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(out.len_bytes() / 1024 + 2);
     out.io_slices(&mut slices);
     slices

@@ -46,7 +46,7 @@ impl<'a> ReplyReader<'a> {
         ReplyReader { rest: reply }
     }
 
-    /// Returns the data before the next line end, and skips both.
+    /// Returns the data before the next line end, and skips the data and the line end.
     fn line(&mut self) -> &'a [u8] {
         let end = memchr::memchr(b'\r', self.rest).unwrap_or(self.rest.len());
         let line = &self.rest[..end];
@@ -60,7 +60,7 @@ impl<'a> ReplyReader<'a> {
         bytes
     }
 
-    /// Returns a reply that is a single bulk string.
+    /// Returns the contents of a reply that is a single bulk string; `None` for any other reply.
     pub(super) fn text(&mut self) -> Option<&'a [u8]> {
         let rest = self.rest;
         if rest.first() == Some(&b'$') {
@@ -147,7 +147,8 @@ impl<'a> ReplyReader<'a> {
     }
 }
 
-/// Returns a reply that can be passed to Lua immediately: a short string, an integer, a status, or null.
+/// Returns the Lua form of a reply that can be passed to Lua without further work: a short string, an integer,
+/// a status, or null; otherwise `None`.
 #[inline]
 pub(super) fn at_once(reply: &[u8]) -> Option<lua::Return> {
     let (kind, rest) = reply.split_first()?;
@@ -176,7 +177,7 @@ pub(super) fn at_once(reply: &[u8]) -> Option<lua::Return> {
     }
 }
 
-/// Skips values that cannot be keys.
+/// Sets an entry of a table, unless Lua does not allow `key` as a key (nil or NaN).
 fn set(table: &Table, key: Value, value: Value) -> mlua::Result<()> {
     match &key {
         Value::Nil => Ok(()),
@@ -196,13 +197,13 @@ fn field(lua: &Lua, name: &str, value: impl IntoLua) -> mlua::Result<Value> {
 /// Outcome of writing a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReplyWriteOutcome {
-    /// The reply is an error.
+    /// Whether the reply is an error.
     pub(super) failed: bool,
-    /// The error has already been counted in the statistics.
+    /// Whether the error has already been counted in the statistics.
     pub(super) is_counted: bool,
 }
 
-/// Writes the return value of a script. `script` is the protocol that the script chose.
+/// Writes the return value of a script. `script` is the protocol that the script chose with `redis.setresp`.
 pub(super) fn write(
     value: &Value,
     script: Protocol,
@@ -243,8 +244,8 @@ fn write_table(
     out: &mut Out,
     depth: usize,
 ) -> mlua::Result<ReplyWriteOutcome> {
-    // Most tables are arrays. Finding a first element and none of the special names requires checking all names, as
-    // a table can be both.
+    // Most tables are arrays. The special names (`err`, `ok` …) must still be checked first, because a table
+    // can have both elements and such names.
     if let Some(written) = write_named(table, out)? {
         return Ok(written);
     }
@@ -288,7 +289,8 @@ fn write_table(
     Ok(ReplyWriteOutcome::default())
 }
 
-/// Writes a table that represents an error, status, number or string; returns `None` for other tables.
+/// Writes a table that represents an error, status, number or string (by a name such as `err`, `ok` or
+/// `double`); returns `None` for other tables.
 #[inline]
 fn write_named(table: &Table, out: &mut Out) -> mlua::Result<Option<ReplyWriteOutcome>> {
     if let Value::String(text) = table.raw_get("err")? {

@@ -1,5 +1,5 @@
-//! State of the script running on this thread, for the functions that it calls: its host, its rights, the arguments
-//! of the call being prepared, and whether it may go on.
+//! State of the script running on this thread, for the functions that it calls: its host, its permissions, the
+//! arguments of the call being prepared, and whether it may continue.
 
 use std::cell::{Cell, RefCell};
 
@@ -27,19 +27,19 @@ thread_local! {
 /// State of a running script, see [`RUN`].
 #[derive(Default)]
 pub(super) struct ScriptRunState {
-    /// The protocol that the script chose for replies.
+    /// The protocol that the script chose for replies of its calls (`redis.setresp`).
     pub(super) protocol: Cell<Protocol>,
-    /// The script may not write.
+    /// Whether the script may not write.
     pub(super) is_read_only: Cell<bool>,
-    /// The script may add data although memory is exhausted.
+    /// Whether the script may add data although memory is exhausted.
     pub(super) is_free_to_grow: Cell<bool>,
-    /// Reason why the script has to end, if it has to.
+    /// Why the script has to end; `None` if it may continue.
     pub(super) interrupted: Cell<Option<Interrupted>>,
-    /// Time when loading of the current library began.
+    /// When loading of the current library began, if one is being loaded.
     pub(super) loading_since: Cell<Option<Ticks>>,
     /// Command replies being passed to Lua.
     pub(super) out: RefCell<Out>,
-    /// Work for the function that finishes a call.
+    /// Work left for `calls::finish`.
     pub(super) unfinished: Cell<Unfinished>,
     /// State of `math.random`.
     pub(super) random: Cell<Rand48>,
@@ -55,10 +55,10 @@ pub(super) enum Unfinished {
     Failed {
         /// The error reply.
         text: Vec<u8>,
-        /// The error has already been counted in the statistics.
+        /// Whether the error has already been counted in the statistics.
         is_counted: bool,
     },
-    /// End the script.
+    /// End the script, because its host has ended the unit.
     Interrupted(Interrupted),
 }
 
@@ -67,7 +67,7 @@ pub(super) fn with_arguments<R>(work: impl FnOnce(&mut Arguments) -> R) -> R {
     ARGUMENTS.with_borrow_mut(work)
 }
 
-/// An argument being taken into the [`Arguments`] of this thread.
+/// Receiver that adds an argument from Lua's stack to the [`Arguments`] of this thread.
 pub(super) struct ArgumentTaker;
 
 impl Take for ArgumentTaker {
@@ -77,7 +77,7 @@ impl Take for ArgumentTaker {
     }
 }
 
-/// Guard that clears the arguments of this call on every exit.
+/// Guard that clears this thread's [`Arguments`] when the call ends in any way.
 pub(super) struct Cleared;
 
 impl Drop for Cleared {
@@ -86,7 +86,8 @@ impl Drop for Cleared {
     }
 }
 
-/// Checks whether the script may go on; called at each step of long operations.
+/// Returns an error if the script must end, and checks that with the host now and then; called at each step of
+/// long operations.
 #[inline]
 pub(super) fn look() -> mlua::Result<()> {
     match attention::is_due() {
@@ -95,10 +96,10 @@ pub(super) fn look() -> mlua::Result<()> {
     }
 }
 
-/// Bytes of text processed between two checks.
+/// Bytes of text that long operations process between two calls of `look`.
 pub(super) const STEP_BYTES: usize = 64 * 1024;
 
-/// Returns an error if the script must end.
+/// Asks the host whether the script may continue; returns an error if the script must end.
 pub(super) fn tick() -> mlua::Result<()> {
     RUN.with(|run| {
         if run.interrupted.get().is_some() {

@@ -10,19 +10,19 @@ use mlua::{Error, Lua, Table, Value};
 
 use basalt_core::base::lossless;
 
-/// Reason why a callback does not return normally.
+/// What a callback raises instead of returning normally.
 #[derive(Clone, Debug)]
 pub(super) enum Raised {
     /// A text with its position, as raised by `error("…")`.
     Text(Vec<u8>),
     /// A table with the text of an error reply in `err`.
     Reply {
-        /// Code, space, message.
+        /// The text of the error reply: code, space, message.
         text: Vec<u8>,
-        /// The error has already been counted in the statistics.
+        /// Whether the error has already been counted in the statistics.
         is_counted: bool,
     },
-    /// The script ends here; the reason is stored in the run.
+    /// The script must end; the reason is in `Run::interrupted`.
     Interrupted,
 }
 
@@ -71,8 +71,9 @@ pub(super) fn complain_in_place(lua: &Lua, text: &str) -> Error {
     Raised::Text(whole).into()
 }
 
-/// Returns an error about a bad argument. As in Lua's own libraries the function is named as in the call, and `?`
-/// where nothing in a script calls it (`pcall`); functions called by the prelude keep their name.
+/// Returns an error about a bad argument. As in Lua's own libraries, the error names the function as the
+/// script's call does, or `?` if the script does not call it directly (but through `pcall`). For functions
+/// called by the prelude it uses `function`.
 pub(super) fn bad_argument(lua: &Lua, number: usize, function: &str, why: &str) -> Error {
     let called = lua.inspect_stack(0, |frame| {
         let names = frame.names();
@@ -84,7 +85,7 @@ pub(super) fn bad_argument(lua: &Lua, number: usize, function: &str, why: &str) 
         (Some((name, is_method)), Some(false)) => (name.unwrap_or("?".to_owned()), is_method),
         _ => (function.to_owned(), false),
     };
-    // The value before the colon does not count as an argument of a method.
+    // In a method call (`a:b()`), the value before the colon does not count as an argument.
     let text = match (number, is_method) {
         (1, true) => format!("calling '{name}' on bad self ({why})"),
         (number, _) => {
@@ -120,7 +121,8 @@ pub(super) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Returns `source:line: ` of a frame, counted from the running callback, if it has a line.
+/// Returns `source:line: ` of the stack frame `level` above the running callback; empty if the frame has no
+/// line.
 fn whereabouts(lua: &Lua, level: usize) -> Vec<u8> {
     let place = lua.inspect_stack(level, |frame| {
         let line = frame.current_line()?;
@@ -130,13 +132,13 @@ fn whereabouts(lua: &Lua, level: usize) -> Vec<u8> {
     place.flatten().unwrap_or_default().into_bytes()
 }
 
-/// Prefix of messages that blame the prelude.
+/// Position prefix of messages that name the prelude as the source.
 const PRELUDE_NAME: &[u8] = b"basalt:";
 
 /// Source name of the prelude.
 const PRELUDE: &str = "=basalt";
 
-/// Maximum number of frames inspected.
+/// Maximum number of stack frames inspected.
 const FRAMES_MAX: usize = 10;
 
 /// Returns `source:line: ` of the nearest frame that belongs to the script.
@@ -172,7 +174,8 @@ pub(super) fn caught(lua: &Lua, value: Value) -> mlua::Result<Value> {
     let error = match &value {
         Value::Error(error) => error,
         Value::String(text) => {
-            // Lua's own functions blame the prelude function that called them.
+            // Lua's own functions name the position of the prelude function that called them: replace it by the
+            // script's position.
             let text = text.as_bytes();
             let Some(rest) = text.strip_prefix(PRELUDE_NAME) else {
                 return Ok(value.clone());
@@ -208,7 +211,7 @@ pub(super) fn plain(error: &Error) -> String {
     }
 }
 
-/// True if a caught value means that the script is to end.
+/// True if a caught value means that the script must end.
 pub(super) fn is_interruption(value: &Value) -> bool {
     matches!(value, Value::Error(error) if matches!(raised(error), Some(Raised::Interrupted)))
 }

@@ -35,7 +35,7 @@ impl ScriptFlags {
         ("allow-cross-slot-keys", ScriptFlags::ALLOW_CROSS_SLOT),
     ];
 
-    /// True if any of these is set.
+    /// True if any flag of `other` is set.
     pub const fn any(self, other: ScriptFlags) -> bool {
         self.0 & other.0 != 0
     }
@@ -78,15 +78,16 @@ impl ScriptFlags {
     }
 }
 
-/// The words of the line `#!…`, and the start of the code after it: at its line end.
+/// The words of the line `#!…`, and the offset of the code after it, which is that of the line's end.
 type ShebangLine = (Vec<Vec<u8>>, usize);
 
-/// Parses the first line of a script that begins with `#!`; errs if it has no end.
+/// Parses the first line of a script that begins with `#!`; returns `None` for other scripts. Errs if the line
+/// has no end.
 pub(super) fn head(body: &[u8]) -> Option<Result<ShebangLine, ()>> {
     if !body.starts_with(b"#!") {
         return None;
     }
-    // Redis stops at a zero byte.
+    // Like Redis, stop at a zero byte.
     let end = body.iter().position(|byte| matches!(byte, b'\n' | 0));
     let Some(end) = end.filter(|end| body[*end] == b'\n') else {
         return Some(Err(()));

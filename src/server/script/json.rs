@@ -60,12 +60,12 @@ impl Default for JsonOptions {
 
 type JsonSettings = Rc<RefCell<JsonOptions>>;
 
-/// Adds the library.
+/// Adds the `cjson` library to `libraries`.
 pub(super) fn install(lua: &Lua, libraries: &Table) -> mlua::Result<()> {
     libraries.raw_set("cjson", library(lua)?)
 }
 
-/// Creates a library with its own settings.
+/// Creates an instance of the library with its own settings.
 fn library(lua: &Lua) -> mlua::Result<Table> {
     let settings = JsonSettings::default();
     let json = lua.create_table()?;
@@ -110,7 +110,7 @@ fn is_given(arguments: &MultiValue, at: usize) -> bool {
     arguments.get(at).is_some_and(|value| !value.is_nil())
 }
 
-/// Returns an integer within a range, if one is given.
+/// Returns an integer argument within a range; `None` if the argument is missing or nil.
 fn whole(
     lua: &Lua,
     arguments: &MultiValue,
@@ -130,7 +130,8 @@ fn whole(
     Ok(Some(value))
 }
 
-/// Returns the index of one of some words, or a boolean as 0 or 1, if one is given.
+/// Returns an argument that is one of some words as its index, or a boolean as 0 or 1; `None` if the argument
+/// is missing or nil.
 fn choice(
     lua: &Lua,
     arguments: &MultiValue,
@@ -377,7 +378,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// Returns the largest index if the table is an array.
+    /// Returns the largest index if the table is an array; otherwise `None`.
     fn array_length(&self, table: &Table) -> mlua::Result<Option<i64>> {
         let (mut largest, mut count) = (0_i64, 0_i64);
         for pair in table.pairs::<Value, Value>() {
@@ -434,7 +435,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// Appends a part of a string.
+    /// Appends a part of a string, escaped.
     fn part(&mut self, text: &[u8]) {
         let mut plain = 0;
         for (at, &byte) in text.iter().enumerate() {
@@ -558,7 +559,7 @@ fn decode(lua: &Lua, settings: &JsonSettings, given: MultiValue) -> mlua::Result
 }
 
 impl JsonDecoder<'_> {
-    /// Returns a byte; the text ends with a zero.
+    /// Returns the byte at a position, or zero after the end of the text.
     fn byte(&self, at: usize) -> u8 {
         self.text.get(at).copied().unwrap_or(0)
     }

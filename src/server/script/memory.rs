@@ -1,4 +1,4 @@
-//! Memory of interpreters and of script texts: its use and its limits.
+//! Memory use and limits of interpreters and of script texts.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -9,29 +9,29 @@ use super::functions::compiled;
 /// Maximum bytes of one interpreter.
 pub(super) const MEMORY_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Minimum limit of one interpreter, however low the limit of all clients is.
+/// Minimum limit of one interpreter in bytes, even if `maxmemory-clients` is lower.
 const MEMORY_BYTES_MIN: usize = 32 * 1024 * 1024;
 
-/// Limit of one interpreter under the current configuration.
+/// Limit of one interpreter under the current configuration, in bytes.
 static LIMIT_BYTES: AtomicUsize = AtomicUsize::new(MEMORY_BYTES_MAX);
 
-/// Maximum size that may be allocated without checking the limit.
+/// Maximum bytes that `freely` may allocate without the interpreter's limit.
 const FREE_BYTES_MAX: usize = 64 * 1024;
 
-/// Memory of all interpreters together.
+/// Bytes of all interpreters together.
 static MEMORY_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Memory of one interpreter without garbage: the one collected last.
+/// Bytes of one interpreter without garbage, as measured by the latest collection in any interpreter.
 static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Memory of interpreters, as of their last scripts.
+/// Memory of interpreters in bytes, as of their last scripts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScriptMemory {
     /// All interpreters, including garbage.
     pub total: usize,
-    /// One interpreter, as of the last collection in any of them.
+    /// One interpreter without garbage, as of the last collection in any interpreter.
     pub live_each: usize,
-    /// Compiled function libraries, in all of them.
+    /// Compiled function libraries in all interpreters.
     pub functions: usize,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn limit_bytes() -> usize {
     LIMIT_BYTES.load(Relaxed)
 }
 
-/// Maximum bytes of texts without `maxmemory`.
+/// Maximum bytes of script texts if no `maxmemory` is set.
 const TEXT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Minimum limit for texts, however small `maxmemory` is.
@@ -73,9 +73,9 @@ const TEXT_BYTES_MIN: usize = 1024 * 1024;
 /// Texts do not count as data, so that they evict no keys; therefore they need a limit of their own.
 #[derive(Debug)]
 pub(super) struct Texts {
-    /// Libraries, and scripts of SCRIPT LOAD: kept until they are deleted.
+    /// Bytes of libraries, and of scripts of SCRIPT LOAD, which are kept until they are deleted.
     loaded: AtomicUsize,
-    /// Scripts of EVAL: evicted by loaded texts, and by newer ones.
+    /// Bytes of scripts of EVAL, which are evicted in favor of loaded texts and newer scripts.
     evaluated: AtomicUsize,
     bytes_max: AtomicUsize,
 }
@@ -106,24 +106,24 @@ impl Texts {
         self.loaded.load(Relaxed) + self.evaluated.load(Relaxed)
     }
 
-    /// Returns the bytes that may still be loaded.
+    /// Returns how many bytes of texts may still be loaded.
     pub(super) fn room(&self) -> usize {
         let bytes_max = self.bytes_max.load(Relaxed);
         bytes_max.saturating_sub(self.loaded.load(Relaxed))
     }
 
-    /// True if scripts of EVAL have to be evicted. However much is loaded some of them stay; otherwise each EVAL
-    /// would compile.
+    /// True if scripts of EVAL have to be evicted. Some EVAL scripts stay however much is loaded; otherwise
+    /// each EVAL would have to compile its script.
     pub(super) fn must_forget_evaluated(&self) -> bool {
         self.evaluated.load(Relaxed) > self.room().max(TEXT_BYTES_MIN)
     }
 
-    /// Replaces `before` bytes of loaded texts by `after` ones.
+    /// Updates the account of loaded texts, of which `before` bytes were replaced by `after` bytes.
     pub(super) fn change_loaded(&self, before: usize, after: usize) {
         change(&self.loaded, before, after);
     }
 
-    /// Replaces `before` bytes of EVAL scripts by `after` ones.
+    /// Updates the account of EVAL scripts, of which `before` bytes were replaced by `after` bytes.
     pub(super) fn change_evaluated(&self, before: usize, after: usize) {
         change(&self.evaluated, before, after);
     }
@@ -134,13 +134,13 @@ fn change(counter: &AtomicUsize, before: usize, after: usize) {
     counter.fetch_sub(before, Relaxed);
 }
 
-/// One interpreter's share of [`MEMORY_BYTES`], which all threads update: it is updated in steps, so that not every
-/// script has to.
+/// One interpreter's share of [`MEMORY_BYTES`], which all threads update. It is updated only after a sufficient
+/// change, so that most scripts need not write to it.
 #[derive(Default)]
 pub(super) struct InterpreterMemory(usize);
 
 impl InterpreterMemory {
-    /// Maximum change that is not reported yet.
+    /// Change in bytes from which the sum is updated.
     const STEP_BYTES: usize = 16 * 1024;
 
     #[inline]
@@ -169,8 +169,8 @@ pub(super) fn note_live(bytes: usize) {
     LIVE_BYTES.store(bytes, Relaxed);
 }
 
-/// Runs work that allocates at most a few times `bytes` bytes. If that is little, the interpreter's limit is lifted
-/// meanwhile, as code that handles allocation failures costs more.
+/// Runs `work`, which allocates at most a few times `bytes` bytes in the interpreter. If `bytes` is small, the
+/// interpreter's memory limit is lifted during the work, because handling allocation failures costs time.
 #[inline]
 pub(super) fn freely<R>(lua: &Lua, bytes: usize, work: impl FnOnce() -> R) -> R {
     if bytes > FREE_BYTES_MAX {

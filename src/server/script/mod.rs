@@ -14,8 +14,8 @@
 //! json msgpack packing bits random   cjson, cmsgpack, struct, bit, math.random
 //! ```
 //!
-//! [`run`] runs one EVAL, EVALSHA or FCALL for a [`host::Host`]. Knows no shards, sessions or sockets; uses the safe
-//! interface of `mlua`, and `sys::lua` for the operations that every script needs.
+//! [`run`] runs one EVAL, EVALSHA or FCALL for a [`host::Host`]. This module knows no shards, sessions or
+//! sockets. It uses the safe interface of `mlua`, and `sys::lua` for the operations that every script needs.
 
 pub mod footprint;
 pub mod host;
@@ -71,11 +71,12 @@ pub use memory::{limit_memory, memory_figures};
 /// Outcome of a script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// The reply is an error.
+    /// Whether the reply is an error.
     pub failed: bool,
-    /// The error was already counted in the statistics: a command of the script had replied with it.
+    /// Whether the error was already counted in the statistics, because a command that the script called
+    /// replied with it.
     pub is_counted: bool,
-    /// The host ended the script. After [`Interrupted::Again`] the reply is meaningless.
+    /// Why the host ended the script, if it did. After [`Interrupted::Again`] the reply is meaningless.
     pub interrupted: Option<Interrupted>,
 }
 
@@ -102,7 +103,7 @@ pub fn run(
     })
 }
 
-/// Replies with the error for which the script does not run.
+/// Replies with the error because of which the script is not run.
 #[cold]
 fn refuse(error: &CommandError, out: &mut Out) -> Ended {
     out.error(error.text().as_bytes());
@@ -182,7 +183,7 @@ fn with_host<R>(
     run: impl FnOnce(&[&[u8]], &[&[u8]]) -> R,
 ) -> R {
     let result = HOST.with(|place| place.set(host, || with_texts(args, key_count, run)));
-    // The last reply may have been long.
+    // Clear the output buffer, as the last reply may have been long.
     RUN.with(|run| run.out.borrow_mut().clear());
     result
 }
@@ -192,8 +193,8 @@ pub fn rest() {
     vm::rest();
 }
 
-/// Returns a counter of removed scripts and libraries, which interpreters of waiting threads hold until the next
-/// [`rest`].
+/// Returns a count of removals of scripts and libraries. Interpreters of waiting threads keep removed ones
+/// until the next [`rest`].
 pub fn departures() -> u64 {
     functions::lost() + library::flushed()
 }
@@ -214,7 +215,7 @@ fn begin(
         run.protocol.set(Protocol::Resp2);
         run.is_read_only
             .set(is_read_only || flags.any(ScriptFlags::NO_WRITES));
-        // A script may finish what it began to write.
+        // `make_room` is called only before a script's first write, so that a script may finish its writes.
         run.is_free_to_grow.set(flags.any(ScriptFlags::ALLOW_OOM));
         run.interrupted.set(None);
     });
@@ -277,7 +278,7 @@ fn answer_text(text: &[u8], out: &mut Out) {
     }
 }
 
-/// Writes the reply of a run that did not return a text.
+/// Writes the reply of a run whose result is not a text: another value, an error, or an interruption.
 #[inline]
 fn conclude<'n>(
     vm: &Vm,
@@ -382,7 +383,8 @@ fn write_failure(name: &str, value: &Value, out: &mut Out) -> bool {
     )
 }
 
-/// Returns the declared flags of the script or function that a command names, if it is known.
+/// Returns the declared flags of the script or function that a command names, if the script or function is
+/// known.
 fn flags_of(command: &Command, args: &Args<'_>, library: &Library) -> Option<ScriptFlags> {
     match command.run {
         Run::Script(ScriptVerb::Eval | ScriptVerb::EvalRo) => {
@@ -399,19 +401,20 @@ fn flags_of(command: &Command, args: &Args<'_>, library: &Library) -> Option<Scr
     }
 }
 
-/// Returns the declared flags of the script or function that a command names, as command flags, if it declares any.
+/// Returns the declared flags of the script or function that a command names, as command flags; `None` if it is
+/// unknown or declares no flags.
 pub fn declared(command: &Command, args: &Args<'_>, library: &Library) -> Option<Flags> {
     let declares = |flags: &ScriptFlags| !flags.any(ScriptFlags::SILENT);
     let flags = flags_of(command, args, library).filter(declares);
     flags.map(ScriptFlags::of_command)
 }
 
-/// True if a script may use keys of other slots than those given to it, or is unknown.
+/// True if a script may use keys of other slots than those of its declared keys, or is unknown.
 pub fn may_cross_slots(command: &Command, args: &Args<'_>, library: &Library) -> bool {
     flags_of(command, args, library).is_none_or(|flags| flags.any(ScriptFlags::CROSSES_SLOTS))
 }
 
-/// True if a command, possibly a script, may do something to be replicated. Declared flags are trusted.
+/// True if a command may cause changes that must be replicated. For a script, its declared flags are trusted.
 pub fn may_write(command: &Command, args: &Args<'_>, library: &Library) -> bool {
     match declared(command, args, library) {
         Some(flags) => flags.has(Flags::WRITE),

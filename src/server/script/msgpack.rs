@@ -1,8 +1,8 @@
 //! The `cmsgpack` library: converts Lua values to MessagePack and back.
 //!
-//! A table is an array if its keys are the integers from 1 on without a gap (this includes an empty one), otherwise
-//! a map. Nested tables are written down to a depth of 16, below which nil is written. Input is untrusted: a length
-//! is trusted only as far as there are bytes.
+//! A table is an array if its keys are the integers from 1 on without a gap (this includes an empty one),
+//! otherwise a map. Nested tables are written down to a depth of 16, below which nil is written. Input is
+//! untrusted: memory for a claimed length is allocated only as far as the input has bytes.
 
 use mlua::{Lua, MultiValue, Table, Value};
 
@@ -23,7 +23,7 @@ const RESULTS_MAX: usize = 7_500;
 /// Maximum length of a generated text.
 const TEXT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Adds the library.
+/// Adds the `cmsgpack` library to `libraries`.
 pub(super) fn install(lua: &Lua, libraries: &Table) -> mlua::Result<()> {
     let library = lua.create_table()?;
     library.raw_set("pack", lua.create_function(pack)?)?;
@@ -73,7 +73,8 @@ impl MsgpackWriter<'_> {
             Value::Integer(number) => self.integer(*number),
             Value::Number(number) => {
                 let whole = truncated(*number);
-                // Numbers of 2^63 or more become the smallest integer, and so a different number.
+                // Numbers of 2^63 or more are truncated to the smallest integer, which differs from them, so
+                // they stay floats.
                 if whole as f64 == *number && whole != i64::MAX {
                     self.integer(whole);
                 } else {
@@ -116,7 +117,8 @@ impl MsgpackWriter<'_> {
         Ok(())
     }
 
-    /// Writes a type with a count: in one byte, with 8 bits if there is such a form, with 16, or with 32.
+    /// Writes a type with a count, in the shortest form: within the type byte, or with 8 bits (if the type has
+    /// this form), 16 or 32 bits.
     fn head(&mut self, count: usize, fixed: u8, fixed_max: usize, byte: Option<u8>, word: u8) {
         match (count, byte) {
             (_, _) if count <= fixed_max => self.bytes.push(fixed | count as u8),
@@ -280,7 +282,7 @@ impl<'a> MsgpackReader<'a> {
             0xcc => f64::from(u8::from_be_bytes(self.array()?)),
             0xcd => f64::from(u16::from_be_bytes(self.array()?)),
             0xce => f64::from(u32::from_be_bytes(self.array()?)),
-            // Lua's integers are signed.
+            // Read unsigned integers as signed, as Redis does.
             0xcf | 0xd3 => i64::from_be_bytes(self.array()?) as f64,
             0xd0 => f64::from(i8::from_be_bytes(self.array()?)),
             0xd1 => f64::from(i16::from_be_bytes(self.array()?)),

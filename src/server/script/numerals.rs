@@ -41,7 +41,7 @@ fn trimmed(digits: &str) -> &str {
     }
 }
 
-/// Parses the number that a text begins with; returns it with its length.
+/// Parses the number at the beginning of a text; returns the number and the length of its digits.
 pub(super) fn read_prefix(text: &[u8]) -> Option<(f64, usize)> {
     let is_negative = text.first() == Some(&b'-');
     let sign = usize::from(matches!(text.first(), Some(b'-' | b'+')));

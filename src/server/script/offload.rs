@@ -1,8 +1,8 @@
 //! Threads for units, and for single commands, that take long: created on demand, up to a bound, and kept.
 //!
 //! Work arrives here with the shards it needs already locked, so that work waiting for shards never occupies a
-//! thread. There is at most one such work per shard, and a thread for each; only work without any shard may have to
-//! wait. Knows neither shards nor jobs.
+//! thread. At most one work item per shard exists at a time, and each gets a thread; only work that needs no
+//! shard may have to wait. This module knows neither shards nor jobs.
 
 use std::collections::VecDeque;
 
@@ -11,25 +11,26 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::stack;
 use basalt_core::alloc::slabs;
 
-/// Maximum threads for work that holds no shard: scripts without keys, which may all be endless.
+/// Maximum number of threads for work that has no shard locked: scripts without keys, all of which may be
+/// endless.
 pub const SHARDLESS_MAX: usize = 64;
 
-/// Work of a thread.
+/// Work for a thread of the pool.
 type OffloadTask = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct OffloadState {
-    /// Work that holds shards: it never waits for other work to end.
+    /// Work that has shards locked; it must never wait for other work to end.
     with_shards: VecDeque<OffloadTask>,
     shardless: VecDeque<OffloadTask>,
     shardless_running: usize,
     idle: usize,
-    /// Number of times idle threads were told to clean up once more.
+    /// Number of requests to idle threads to clean up again.
     rests: u64,
 }
 
 impl OffloadState {
-    /// Returns the next work, and whether it holds no shard.
+    /// Takes the next work from the queues; also returns whether it has no shard locked.
     fn next(&mut self) -> Option<(OffloadTask, bool)> {
         if let Some(work) = self.with_shards.pop_front() {
             return Some((work, false));
@@ -42,7 +43,7 @@ impl OffloadState {
         Some((work, true))
     }
 
-    /// Returns the number of works that could begin now if there were a thread for each.
+    /// Returns the number of queued work items that could begin now if a thread were available for each.
     fn due(&self) -> usize {
         let room = SHARDLESS_MAX - self.shardless_running;
         self.with_shards.len() + self.shardless.len().min(room)
@@ -63,8 +64,8 @@ pub struct OffloadPool {
 }
 
 impl OffloadPool {
-    /// Runs work on a thread of the pool. If the system cannot create another thread the work runs here, as the
-    /// shards it may hold cannot wait.
+    /// Runs work on a thread of the pool. If the system cannot create another thread, the work runs on the
+    /// calling thread, because shards that it has locked must be released.
     pub fn run(&'static self, work: impl FnOnce() + Send + 'static, holds_shards: bool) {
         let mut state = self.state.lock();
         match holds_shards {
@@ -98,8 +99,8 @@ impl OffloadPool {
         self.state.lock().shardless_running -= usize::from(was_shardless);
     }
 
-    /// Serves work for ever: a thread that is no longer needed waits, as per-thread counters are never freed, so
-    /// that threads must not come and go.
+    /// Runs queued work for ever. A thread without work waits and does not end: per-thread counters are never
+    /// freed, so threads must not be created again and again.
     fn serve(&self) {
         let mut state = self.state.lock();
         let (mut has_rested, mut rests) = (true, state.rests);
@@ -112,7 +113,8 @@ impl OffloadPool {
             }
             let was_told = std::mem::replace(&mut rests, state.rests) != state.rests;
             if !std::mem::replace(&mut has_rested, true) || was_told {
-                // Before it counts as idle: work that arrives meanwhile must not wait for the cleanup.
+                // Clean up before the thread counts as idle: work that arrives meanwhile must not wait for the
+                // cleanup.
                 MutexGuard::unlocked(&mut state, rest);
                 continue;
             }

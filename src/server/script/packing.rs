@@ -13,7 +13,7 @@ use super::current::look;
 use super::numerals::truncated;
 use super::{arguments, errors};
 
-/// Maximum bytes of an integer.
+/// Maximum bytes of an integer in a format (`i32`).
 const INTEGER_BYTES_MAX: usize = 32;
 
 /// Alignment set by `!` alone.
@@ -22,7 +22,7 @@ const ALIGNMENT: usize = 8;
 /// Maximum number of values returned to Lua from one call.
 const RESULTS_MAX: usize = 7_500;
 
-/// Adds the library.
+/// Adds the `struct` library to `libraries`.
 pub(super) fn install(lua: &Lua, libraries: &Table) -> mlua::Result<()> {
     let library = lua.create_table()?;
     library.raw_set("pack", lua.create_function(pack)?)?;
@@ -55,7 +55,7 @@ impl<'a> Format<'a> {
         }
     }
 
-    /// Returns the next option with its size, and the bytes of padding it needs at a position.
+    /// Returns the next option, its size in bytes, and the bytes of padding that it needs at `position`.
     fn next(&mut self, position: usize) -> mlua::Result<Option<(u8, usize, usize)>> {
         look()?;
         let Some((&option, rest)) = self.rest.split_first() else {
@@ -90,7 +90,7 @@ impl<'a> Format<'a> {
         Ok(Some((option, size, padding)))
     }
 
-    /// Returns the number that comes next, or `otherwise` if there is none.
+    /// Reads the number at the current position of the format; returns `otherwise` if no number is there.
     fn number(&mut self, otherwise: usize) -> mlua::Result<usize> {
         let count = self
             .rest
@@ -146,7 +146,8 @@ impl<'a> Format<'a> {
 
 fn pack(lua: &Lua, mut given: MultiValue) -> mlua::Result<Value> {
     let text = arguments::text(lua, &given, 0, "pack")?;
-    // Redis has a nil after the arguments, which is found where the first one is missing.
+    // In Redis, a nil follows the arguments on the stack, so the error for the first missing argument names a
+    // nil.
     given.push_back(Value::Nil);
     let text = text.as_bytes();
     let mut format = Format::new(lua, "pack", &text);

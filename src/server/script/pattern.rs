@@ -1,8 +1,9 @@
-//! Lua's patterns for subjects on which they could take very long: the same results, with a bound on the depth and
-//! checks whether the script may go on.
+//! Lua's pattern matching, for texts on which Lua's own functions could take very long. The results are the
+//! same, but the recursion depth is bounded, and the search regularly checks whether the script may continue.
 //!
 //! Lua's own functions check nothing while they search, and a pattern such as `.-.-.-b` can keep them busy for
-//! years. Each pattern is weighed ([`is_light`]), and Lua searches only where it is certain to be fast.
+//! years. The cost of each pattern is estimated ([`is_light`]), and Lua's own functions are used only if they
+//! are certain to be fast.
 
 use mlua::{Function, Lua, MultiValue, Table, Value};
 
@@ -14,10 +15,10 @@ use basalt_core::base::lossless;
 /// Maximum captures of a pattern.
 const CAPTURES_MAX: usize = 32;
 
-/// Maximum depth of nested matches: as much as a pattern of this length may need.
+/// Maximum depth of nested matches; a pattern may need one level per item.
 const DEPTH_MAX: usize = 1_000;
 
-/// Steps between two unconditional checks whether the script may go on.
+/// Matching steps between two checks whether the script may continue.
 const TICK_STEPS: u64 = 100_000;
 
 /// Maximum length of a generated text.
@@ -39,8 +40,9 @@ pub(super) fn install(lua: &Lua, native: &Table) -> mlua::Result<()> {
     native.raw_set("patterns", slow)
 }
 
-/// Returns how many parts of a pattern may match more than one length of text: the time is bounded by the subject's
-/// length to the power of one more. Very long patterns weigh too much for any subject.
+/// Returns the weight of a pattern: how many of its parts may match texts of several lengths. The time of a
+/// search is bounded by the text's length to the power of weight + 1. Very long patterns get a weight that
+/// excludes all texts.
 fn weight(pattern: &[u8]) -> usize {
     if pattern.len() > DEPTH_MAX / 2 {
         return usize::from(u8::MAX);
@@ -50,13 +52,13 @@ fn weight(pattern: &[u8]) -> usize {
     pattern.iter().filter(is_repeat).count() + balanced
 }
 
-/// Maximum bytes of a text for patterns of weight 1, 2, 3 and 4.
+/// Maximum bytes of a text on which Lua's own functions may search, for patterns of weight 1, 2, 3 and 4.
 const LIGHT_BYTES: [usize; 4] = [3_000, 300, 80, 30];
 
 /// Maximum product of the bytes of a text and of a search or replacement text.
 const LIGHT_PRODUCT: usize = 1024 * 1024;
 
-/// True if Lua's own functions are fast even if each byte of one text meets each one of the other.
+/// True if Lua's own functions are fast even if they compare each byte of one text with each byte of the other.
 pub(super) fn is_light_product(text: &[u8], other: &[u8]) -> bool {
     text.len().saturating_mul(other.len().max(1)) <= LIGHT_PRODUCT
 }
@@ -100,7 +102,7 @@ fn raise(lua: &Lua, failure: PatternError) -> mlua::Error {
     }
 }
 
-/// Length of a capture.
+/// Length of a capture in progress or done.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Length {
     Open,
@@ -120,7 +122,7 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn new(text: &'a [u8], pattern: &'a [u8]) -> Search<'a> {
-        // Patterns end at the first zero byte, like C strings.
+        // As in Lua 5.1, a pattern ends at its first zero byte, like a C string.
         Search {
             text,
             pattern: lossless::until_zero(pattern),
@@ -138,7 +140,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Returns the end of a match that begins here.
+    /// Returns the end of the match of the pattern from `from` on with the text at `at`; `None` if it does not
+    /// match.
     fn matches(&mut self, at: usize, from: usize) -> Result<Option<usize>, PatternError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -327,7 +330,7 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
-    /// Returns the end of the class that begins here.
+    /// Returns the end of the character class that begins at position `from` of the pattern.
     fn class_end(&self, from: usize) -> Result<usize, PatternError> {
         let byte = |at: usize| self.pattern.get(at).copied();
         match byte(from) {
@@ -340,7 +343,7 @@ impl<'a> Search<'a> {
                 if byte(at) == Some(b'^') {
                     at += 1;
                 }
-                // A bracket in first position stands for itself.
+                // A `]` in the first position stands for itself.
                 loop {
                     match byte(at) {
                         None => return fail("malformed pattern (missing ']')"),
@@ -368,7 +371,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Returns the captures as values, or the whole match if there are none.
+    /// Returns the captures as values, or the whole match if the pattern has no captures.
     fn values(&self, lua: &Lua, start: usize, end: usize) -> Result<Vec<Value>, PatternError> {
         if self.captures.is_empty() {
             return Ok(vec![string(lua, &self.text[start..end])?]);

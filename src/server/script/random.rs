@@ -1,6 +1,7 @@
-//! The generator behind `math.random`: POSIX rand48, so that a seed gives the same numbers as in Redis.
+//! The random number generator of `math.random`: POSIX rand48, so that a seed gives the same numbers as in
+//! Redis.
 
-/// A state of 48 bits.
+/// The 48-bit state of the generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rand48(u64);
 
@@ -18,7 +19,7 @@ impl Default for Rand48 {
 }
 
 impl Rand48 {
-    /// The largest number: [`Rand48::next`] modulo this, divided by this, never reaches 1.
+    /// The largest result of [`Rand48::next`]. A result modulo `MAX`, divided by `MAX`, is always less than 1.
     pub(super) const MAX: i32 = i32::MAX;
 
     pub(super) fn seeded(seed: i32) -> Rand48 {

@@ -1,4 +1,5 @@
-//! Screens that pass a script's call to Lua's own function unless its arguments make it dangerous or slow.
+//! Screens: checks that pass a script's call to Lua's own function unless the arguments make the call dangerous
+//! or slow. Then a replacement in Rust or Lua is called.
 
 use mlua::{Function, Lua, Table};
 
@@ -47,7 +48,7 @@ pub(super) fn install(lua: &Lua, native: &Table) -> mlua::Result<()> {
     native.raw_set("compile_stepwise", stepwise::<Compiler>(lua, &refuse)?)
 }
 
-/// Constructor of a function from one of Lua's own.
+/// Constructor of a screened function from one of Lua's own functions.
 type Make = fn(&Lua, &Function) -> mlua::Result<Function>;
 
 const PLAIN: [(&str, Make); 4] = [
@@ -61,14 +62,14 @@ fn by<S: Screen>(lua: &Lua, (own, otherwise): (Function, Function)) -> mlua::Res
     screened::<S>(lua, &own, None, &otherwise)
 }
 
-/// Number of bytes that Lua's own functions process, one by one, in some hundred microseconds.
+/// Bytes of a text that Lua's own functions process, byte by byte, in a few hundred microseconds.
 const SHORT_BYTES: usize = 256 * 1024;
 
-/// Number of elements that they process in that time.
+/// Number of table elements that Lua's own functions process in that time.
 const FEW_ELEMENTS: i64 = 10_000;
 
-/// Screen of functions that repeat a text. The text may be empty: repeating nothing takes as long as repeating
-/// something.
+/// Screen of functions that repeat a text. Checks the count even if the text is empty, because Lua's loop takes
+/// as long then.
 struct Repeating;
 
 impl Screen for Repeating {
@@ -81,7 +82,7 @@ impl Screen for Repeating {
             LuaArgument::Number(count) => {
                 text.len() as f64 * count <= SHORT_BYTES as f64 && !text.is_empty()
             }
-            // Such a text may be a number, too.
+            // A text with digits may be a number to Lua.
             LuaArgument::Text(count) => !count.iter().any(u8::is_ascii_digit),
             LuaArgument::Other => true,
         }
@@ -190,14 +191,15 @@ impl Screen for Removing {
     }
 }
 
-/// Screen of sorting. A given comparison function can be interrupted; without one Lua compares by itself.
+/// Screen of sorting. A comparison function given by the script can be interrupted; without it, Lua compares
+/// the elements in C.
 struct Sorting;
 
 impl Screen for Sorting {
     fn passes(given: &Given<'_>) -> bool {
-        /// Maximum bytes that elements may have in common, in total.
+        /// Maximum total of bytes that Lua may have to compare.
         const BYTES_MAX: usize = 1024 * 1024;
-        /// Time of a comparison in addition to its bytes, as an equivalent in bytes.
+        /// Fixed cost of one comparison, as an equivalent number of compared bytes.
         const EACH: usize = 16;
         let (Sort::Table, Some(len)) = (given.sort(0), given.len_of(0)) else {
             return true;
@@ -208,7 +210,8 @@ impl Screen for Sorting {
     }
 }
 
-/// Screen of functions that traverse a table, whose length does not reveal its other contents.
+/// Screen of functions that traverse a whole table. The table's length says nothing about its other entries, so
+/// the interpreter's memory is checked.
 struct Scanning;
 
 impl Screen for Scanning {
@@ -226,13 +229,13 @@ struct Unpacking;
 
 impl Screen for Unpacking {
     fn passes(given: &Given<'_>) -> bool {
-        /// Far more than its stack can hold.
+        /// Far more elements than Lua's stack can hold.
         const COUNT_MAX: i64 = 1_000_000;
         let mut given = given.iter().skip(1);
         let Some(first) = number(given.next(), 1.0) else {
             return false;
         };
-        // The default is the length, which is not known here.
+        // The default of this argument is the table's length, which is not known here.
         let Some(last) = number(given.next(), first.max(0.0)) else {
             return false;
         };
@@ -273,7 +276,7 @@ impl Screen for Inserting {
         let Some(place) = number(given.iter().nth(1), len as f64) else {
             return false;
         };
-        // Converted to a C `int`, as in Lua.
+        // Convert the position to a C `int`, as Lua does.
         (len as i64).saturating_sub(i64::from(place as i64 as i32)) <= FEW_ELEMENTS
     }
 }
@@ -302,7 +305,8 @@ impl Screen for Compiling {
     }
 }
 
-/// Gate checked between the pieces of a long text being compiled.
+/// Reader that passes a long text to Lua's compiler in pieces, and checks between them whether the script may
+/// continue.
 struct Compiler;
 
 impl ScriptGate for Compiler {

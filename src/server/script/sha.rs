@@ -12,7 +12,7 @@ pub fn sha1(text: &[u8]) -> Sha {
     Sha1::digest(text).into()
 }
 
-/// Returns the SHA-1 of a text, unless `may_go_on` returns an error between parts of it.
+/// Returns the SHA-1 of a text. Calls `may_go_on` between parts of the text, and returns its error if it fails.
 pub(super) fn sha1_stepwise<E>(
     text: &[u8],
     step_bytes: usize,

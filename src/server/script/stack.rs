@@ -1,9 +1,9 @@
 //! The stacks of the threads that run scripts.
 //!
 //! Nested tables are written and read by recursive functions, a thousand deep, and Lua's own functions may call
-//! scripts that call them, 200 deep. A thread that releases a shard runs the jobs queued for it meanwhile,
-//! including scripts: so every thread that ever locks a shard is created here, or has a stack of [`BYTES_MIN`] and
-//! is marked by its creator.
+//! scripts that call them, 200 deep. A thread that releases a shard runs the jobs that were queued for the
+//! shard meanwhile, including scripts. So every thread that ever locks a shard must be created by `spawn`, or
+//! have a stack of [`BYTES_MIN`] and call `mark`.
 
 use std::cell::Cell;
 use std::fmt;
@@ -13,7 +13,7 @@ use std::thread::{Builder, JoinHandle};
 use crate::telemetry::log;
 use basalt_commands::command::error::CommandError;
 
-/// Minimum stack size of such a thread.
+/// Minimum stack size, in bytes, of a thread that may run scripts.
 pub const BYTES_MIN: usize = 8 * 1024 * 1024;
 
 thread_local! {
@@ -49,7 +49,7 @@ impl From<NoThread> for CommandError {
     }
 }
 
-/// Creates a thread that may run scripts. A failure is logged, and left for the caller to handle.
+/// Creates a thread that may run scripts. A failure is logged and returned.
 pub fn spawn<T: Send + 'static>(
     name: String,
     work: impl FnOnce() -> T + Send + 'static,
@@ -76,8 +76,8 @@ fn spawn_with<T: Send + 'static>(
     })
 }
 
-/// Asserts that a script may run on this thread. Tests run their scripts where they are; those with deep recursion
-/// use their own thread.
+/// Asserts that a script may run on this thread. Not checked in tests, which run scripts on the test's thread,
+/// and use a thread of their own for deep recursion.
 #[inline]
 pub(super) fn check() {
     debug_assert!(

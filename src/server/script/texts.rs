@@ -1,5 +1,5 @@
-//! Functions of Lua's `string` library for long texts: the same results, in less time, and in steps between which a
-//! script can be interrupted.
+//! Functions of Lua's `string` library for long texts: with the same results, in less time, and in steps
+//! between which a script can be interrupted.
 //!
 //! Lua's own functions process a text byte by byte, and check nothing until they are done. They are used for short
 //! texts ([`super::screens`]).
@@ -42,7 +42,7 @@ fn add(made: &mut Vec<u8>, text: &[u8]) -> mlua::Result<()> {
 
 fn repeat(lua: &Lua, given: MultiValue) -> mlua::Result<Value> {
     let text = arguments::text(lua, &given, 0, "rep")?;
-    // Converted to a C `int`, as in Lua.
+    // Convert the count to a C `int`, as Lua does.
     let count = arguments::integer(lua, &given, 1, "rep")? as i32;
     let text = text.as_bytes();
     let count = usize::try_from(count).unwrap_or(0);
@@ -81,11 +81,12 @@ fn reverse(lua: &Lua, given: MultiValue) -> mlua::Result<Value> {
     string(lua, &made)
 }
 
-/// Length from which on `%s` copies texts unchanged; shorter ones end at the first zero byte, like C strings.
+/// Minimum length of a text that `%s` copies unchanged; a shorter text ends at its first zero byte, like a C
+/// string.
 const LONG: usize = 100;
 
-/// Formats each directive by Lua's own function; the text between them, and `%q`, which may be long, are handled
-/// here.
+/// Formats each directive by Lua's own function; the text between directives, and `%q`, whose result may be
+/// long, are handled here.
 fn format(lua: &Lua, own: &Function, given: &MultiValue) -> mlua::Result<Value> {
     let pattern = arguments::text(lua, given, 0, "format")?;
     let pattern = pattern.as_bytes();
@@ -158,7 +159,7 @@ fn quote(text: &[u8], made: &mut Vec<u8>) -> mlua::Result<()> {
     made.push(b'"');
     for part in text.chunks(STEP_BYTES) {
         look()?;
-        // At most four bytes per byte.
+        // Quoting makes at most four bytes of each byte.
         if made.len() + 4 * part.len() > limit_bytes() {
             return Err(out_of_memory());
         }

@@ -6,20 +6,22 @@
 //!
 //! - assigns to no global, nested functions included;
 //! - names neither `_G` nor any function that returns a table of globals or compiles unknown code;
-//! - after loading a global that is a table, replaces it by one of its fields in the very next instruction.
+//! - after loading a global that is a table, replaces the table by one of its fields in the very next
+//!   instruction.
 //!
-//! KEYS and ARGV are created anew for each run, unless a plain script only takes elements out of them or reads
-//! their length: then no script can tell that they are the same tables as before.
+//! KEYS and ARGV are created anew for each run, unless a plain script only reads their elements or their
+//! length: then no script can notice that the tables are those of the previous run.
 //!
-//! Anything not understood is not plain. Knows the format of Lua 5.1's own dumps, and no interpreter.
+//! A script whose code is not understood counts as not plain. This module knows the format of Lua 5.1's dumps,
+//! but no interpreter.
 
 /// Globals that no plain script may name.
 const REFUSED: [&[u8]; 5] = [b"_G", b"getfenv", b"setfenv", b"load", b"loadstring"];
 
-/// The lists of a run.
+/// The globals with the arguments of a run ("lists").
 const LISTS: [&[u8]; 2] = [b"KEYS", b"ARGV"];
 
-/// Beginning of dumps on the machines that the server runs on.
+/// The first bytes of Lua dumps on the machines that the server runs on.
 const HEADER: &[u8] = b"\x1bLua\x51\x00\x01\x04\x08\x04\x08\x00";
 
 /// Maximum nesting depth of functions that are inspected.
@@ -32,12 +34,12 @@ const GET_TABLE: u32 = 6;
 const SET_GLOBAL: u32 = 7;
 const LENGTH: u32 = 20;
 
-/// The environment in which a script is run.
+/// How a script accesses globals and its lists, which determines the environment in which it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ListAccess {
     /// The script is not plain, and runs behind proxies.
     Guarded,
-    /// The script is plain, but may do anything with its lists.
+    /// The script is plain, but may change or keep its lists.
     Plain,
     /// The script is plain, and only reads its lists.
     Reading,
@@ -62,7 +64,7 @@ pub(super) fn list_access(dump: &[u8], is_table: &dyn Fn(&[u8]) -> bool) -> List
 
 struct BytecodeReader<'d> {
     rest: &'d [u8],
-    /// No instruction was found that keeps or changes a list.
+    /// Whether no instruction was found so far that keeps or changes a list.
     only_reads: bool,
 }
 
@@ -78,7 +80,7 @@ impl<'d> BytecodeReader<'d> {
         usize::try_from(i32::from_le_bytes(*bytes)).ok()
     }
 
-    /// Returns the bytes of a counted list of items of `bytes_each` bytes.
+    /// Reads a count and as many items of `bytes_each` bytes; returns the items' bytes.
     fn many(&mut self, bytes_each: usize) -> Option<&'d [u8]> {
         let count = self.count()?;
         self.bytes(count.checked_mul(bytes_each)?)

@@ -1,4 +1,5 @@
-//! One interpreter per thread: created on first use, bounded in memory, discarded when it has exhausted that.
+//! One interpreter per thread: created on first use, bounded in memory, discarded when it has exhausted its
+//! memory.
 //!
 //! It caches compiled functions. The state that callbacks need while a script runs is in thread-locals, see
 //! [`current`](super::current).
@@ -26,11 +27,11 @@ use crate::sys::watchdog;
 use basalt_commands::command::error::CommandError;
 use basalt_core::base::hash::HashSeed;
 
-/// An interpreter that holds more than this fraction (1/n) of its limit after a script is recreated.
+/// An interpreter that uses more than 1/n of its memory limit after a script is recreated.
 const KEPT_PARTS: usize = 2;
 
-/// Garbage is collected when memory has grown to this many percent: an interpreter holds some 60 KB, and traversing
-/// them more often would cost more than the scripts.
+/// Garbage is collected when an interpreter's memory has grown to this percentage of its live memory. An idle
+/// interpreter uses some 60 KB, and traversing them more often would cost more than running the scripts.
 const COLLECTION_PERCENT: i32 = 300;
 
 /// Number of uses after which a small interpreter is collected, to measure its live memory.
@@ -42,13 +43,14 @@ const MEMORY_BYTES_SMALL: usize = 1024 * 1024;
 /// Minimum bytes of a large interpreter: mostly garbage, except for the data of its last script.
 const MEMORY_BYTES_LARGE: usize = 2 * MEMORY_BYTES_SMALL;
 
-/// Number of uses after which a large interpreter is checked again, if most of it was live the last time.
+/// Number of uses after which a large interpreter is checked again, if most of its memory was live the last
+/// time.
 const RUNS_PER_LOOK_LARGE: u64 = 64;
 
 /// Maximum number of compiled functions an interpreter keeps.
 const COMPILED_MAX: usize = 1_000;
 
-/// Number of recently used scripts found without a table lookup.
+/// Number of recently used scripts that are found without a hash table lookup.
 const RECENT: usize = 16;
 
 const PRELUDE: &str = include_str!("prelude.lua");
@@ -57,8 +59,8 @@ thread_local! {
     static VM: RefCell<Option<Vm>> = const { RefCell::new(None) };
 }
 
-/// A compiled script. Callers hold it by a reference count of this thread's own: that of the script itself is
-/// written by all threads.
+/// A compiled script. Callers keep it by an `Rc`, whose count only this thread writes; the reference count of
+/// the `Script` inside is written by all threads.
 pub(super) struct Compiled {
     pub(super) script: Arc<Script>,
     run: Rc<Pinned>,
@@ -69,41 +71,43 @@ pub(super) struct Compiled {
 /// An interpreter with its caches of compiled scripts and libraries.
 pub(super) struct Vm {
     pub(super) lua: Lua,
-    /// The handler below every script.
+    /// The error handler that every script runs under.
     handle: Pinned,
     pub(super) set_loading: Function,
     pub(super) library_globals: Table,
-    /// The table behind the globals that scripts see, and the names of its lists.
+    /// The table that the globals' proxy protects, and (`names`) the names KEYS and ARGV.
     globals: Table,
     names: [LuaString; 2],
     environment: Table,
     /// Globals for plain scripts, and the names of those that are tables to be protected.
     plain_environment: Table,
     shared_names: Vec<Vec<u8>>,
-    /// Globals for plain scripts that only read their lists; these are `lists` as long as they are short.
+    /// Globals for plain scripts that only read their lists; their KEYS and ARGV are the reused tables `lists`
+    /// if they are short.
     reading_environment: Table,
     lists: [lua::ReusableTextTable; 2],
     has_lists: Cell<bool>,
-    /// By the hash of the text.
+    /// Compiled scripts by the hash of their text.
     by_text: std::collections::HashMap<u64, Rc<Compiled>, NoHash>,
     by_sha: std::collections::HashMap<Sha, u64, NoHash>,
-    /// Recently used scripts: of EVAL by [`footprint::tag`] of their text, of EVALSHA by some of their digits.
+    /// Recently used scripts: those called by EVAL at an index from the [`footprint::tag`] of their text, and
+    /// (`by_digits`) those called by EVALSHA at an index from some of their digits.
     by_tag: [Option<Rc<Compiled>>; RECENT],
     by_digits: [Option<Rc<Compiled>>; RECENT],
-    /// Function libraries loaded here.
+    /// Function libraries whose code was run in this interpreter.
     pub(super) libraries: Libraries,
     uses: u64,
-    /// Flush count of the library when last checked.
+    /// Flush count of the script library when last checked.
     flushes: u64,
-    /// Flush count of all libraries when the thread last checked before waiting.
+    /// Flush count of all servers' script libraries when the thread last checked before waiting.
     flushed: u64,
     seed: HashSeed,
-    /// Number of uses, and that at the time the thread last rested.
+    /// Number of uses, and that number when the thread last called [`rest`].
     runs: u64,
-    /// Memory limit in bytes at the time it was created.
+    /// Memory limit in bytes, as of the interpreter's creation.
     limit: usize,
     rested: u64,
-    /// Memory in use, and the live part of it.
+    /// Memory in use in bytes, and (`live`) its live part after the last collection.
     memory: InterpreterMemory,
     live: usize,
 }
@@ -161,8 +165,9 @@ fn with_vm<R>(mut place: RefMut<'_, Option<Vm>>, work: impl FnOnce(&mut Vm) -> R
     let result = work(vm);
     let mut used = vm.lua.used_memory();
     vm.runs += 1;
-    // Traversing a small live part takes less time than two scripts; and long arguments should not stay in memory
-    // until scripts have produced as much garbage again.
+    // Collect small interpreters only now and then, to measure their live memory, and large ones when
+    // worthwhile, so that long arguments do not stay in memory until scripts have produced as much garbage
+    // again.
     let is_time = match used < MEMORY_BYTES_SMALL {
         true => vm.runs.is_multiple_of(RUNS_PER_LOOK),
         false => used > MEMORY_BYTES_LARGE && vm.is_due(used),
@@ -177,8 +182,8 @@ fn with_vm<R>(mut place: RefMut<'_, Option<Vm>>, work: impl FnOnce(&mut Vm) -> R
     result
 }
 
-/// Collects the garbage of this thread's scripts, if there is much, and drops compiled scripts and libraries that
-/// are gone; for threads that are about to wait, as the next script may be far away.
+/// Collects the garbage of this thread's scripts, if there is much, and drops compiled scripts and libraries
+/// that were removed; for threads that are about to wait, as their next script may come much later.
 pub(super) fn rest() {
     VM.with_borrow_mut(|place| {
         let Some(vm) = place else {
@@ -199,11 +204,12 @@ pub(super) fn rest() {
     });
 }
 
-/// Makes the interpreter of this thread drop its compiled code, after SCRIPT FLUSH or FUNCTION FLUSH. Those of
-/// other threads do so with their next script, or when they next rest, which a background task ensures.
+/// Makes the interpreter of this thread drop its compiled code, after SCRIPT FLUSH or FUNCTION FLUSH. Other
+/// threads' interpreters do so with their next script, or in the next [`rest`], which a background task
+/// triggers.
 pub(super) fn follow_flush(library: &Library) {
     VM.with(|place| {
-        // A flush from within a script is applied later, as in other threads.
+        // A flush called by a script running in this interpreter is applied later, as in other threads.
         if let Ok(mut place) = place.try_borrow_mut()
             && let Some(vm) = place.as_mut()
         {
@@ -213,8 +219,8 @@ pub(super) fn follow_flush(library: &Library) {
 }
 
 impl Vm {
-    /// Drops compiled scripts if the library was flushed since the last call, and leftovers of functions whose
-    /// libraries are gone.
+    /// Drops compiled scripts if the library was flushed since the last call, and functions whose libraries
+    /// were removed.
     #[inline]
     pub(super) fn follow(&mut self, library: &Library) {
         let flushes = library.flushes();
@@ -225,7 +231,7 @@ impl Vm {
         self.follow_functions(&library.functions);
     }
 
-    /// Drops leftovers of functions whose libraries are gone.
+    /// Drops functions whose libraries were removed.
     #[inline]
     pub(super) fn follow_functions(&mut self, functions: &Functions) {
         if self.libraries.follow(functions) {
@@ -248,8 +254,8 @@ impl Vm {
         self.memory.set(used);
     }
 
-    /// Returns whether a large interpreter of this size is to be collected now. A collection traverses all live
-    /// memory, so there has to be half as much garbage.
+    /// Returns whether a large interpreter that uses `used` bytes should be collected now. A collection
+    /// traverses all live memory, so it needs to free at least half as much garbage.
     fn is_due(&self, used: usize) -> bool {
         self.live < MEMORY_BYTES_SMALL
             || self.runs.is_multiple_of(RUNS_PER_LOOK_LARGE) && self.has_garbage(used)
@@ -355,7 +361,7 @@ impl Vm {
         })
     }
 
-    /// Returns the compiled script with this text, compiling it if needed.
+    /// Returns the compiled script with this text, compiling the text if needed.
     #[inline]
     pub(super) fn of_text(&mut self, text: &[u8]) -> Result<Rc<Compiled>, CommandError> {
         let place = Vm::place_of(text);
@@ -407,8 +413,8 @@ impl Vm {
         self.compile(hash, script, text)
     }
 
-    /// Checks that a text compiles, for SCRIPT LOAD. The result is not kept: threads that run the script compile it,
-    /// and many loaded scripts are run by few.
+    /// Checks that a text compiles, for SCRIPT LOAD. The result is not kept: threads that run the script
+    /// compile it again, and most loaded scripts are run on few threads.
     pub(super) fn check(&self, text: &[u8]) -> Result<Script, CommandError> {
         let script = Library::parse(text)?;
         self.load_script(script.code_of(text))?;
@@ -423,7 +429,7 @@ impl Vm {
         library: &Library,
     ) -> Result<Option<Rc<Compiled>>, CommandError> {
         let some = digits.first_chunk().copied().map_or(0, u64::from_le_bytes);
-        // Digits differ in their lower half.
+        // The lower four bits of a hexadecimal digit's byte are enough for an index.
         let place = (some & 0x0f0f_0f0f_0f0f_0f0f) as usize % 31 % RECENT;
         if let Some(compiled) = &self.by_digits[place]
             && compiled.script.hex == *digits
@@ -466,8 +472,8 @@ impl Vm {
         self.compile(hash, script, &body).map(Some)
     }
 
-    /// Associates a compiled text with the script that the library knows by this text. Two threads that encounter a
-    /// text at the same time each create a script.
+    /// Associates a compiled text with `script`, the instance that the library knows by this text. (If two
+    /// threads meet a new text at the same time, each creates an instance.)
     fn rename(&mut self, hash: u64, compiled: &Compiled, script: Arc<Script>) -> Rc<Compiled> {
         let renamed = Compiled {
             script,
@@ -525,7 +531,7 @@ impl Vm {
         name: &str,
         environment: &Table,
     ) -> Result<Function, String> {
-        // Lua's compiler does not keep the name referenced for a moment in which memory may be collected
+        // Keep the name referenced: Lua's compiler does not for a moment in which garbage may be collected
         // (CVE-2025-49844).
         let _held = self.lua.create_string(name);
         self.lua
@@ -556,7 +562,7 @@ impl Vm {
         compiled
     }
 
-    /// Drops the least recently used half.
+    /// Drops the least recently used half of the compiled scripts.
     #[cold]
     fn forget_some(&mut self) {
         let mut used: Vec<u64> = self
@@ -601,7 +607,7 @@ impl Vm {
         lua::call_below(&self.lua, &self.handle, &compiled.run, filled, &[], on_text)
     }
 
-    /// Removes the arguments of the last script from the globals.
+    /// Removes KEYS and ARGV of the last script from the globals.
     #[cold]
     fn drop_lists(&self) {
         let environments = [
@@ -618,7 +624,7 @@ impl Vm {
         self.has_lists.set(false);
     }
 
-    /// Makes the reused lists visible to scripts that only read theirs.
+    /// Makes the reused KEYS and ARGV tables visible to scripts that only read their lists.
     #[inline]
     fn show_lists(&self) -> mlua::Result<()> {
         if !self.has_lists.get() {
@@ -632,7 +638,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Creates new lists for a script as KEYS and ARGV.
+    /// Creates new KEYS and ARGV tables for a script.
     #[inline(never)]
     fn give_lists(
         &self,
@@ -668,14 +674,14 @@ impl Vm {
         lua::call_below(&self.lua, &self.handle, function, &[], &lists, on_text)
     }
 
-    /// Runs a function without arguments, below the handler.
+    /// Runs a function without arguments, under the error handler.
     pub(super) fn call_protected(&self, function: &Function) -> mlua::Result<Called<()>> {
         let function = Pinned::new(&self.lua, function)?;
         lua::call_below(&self.lua, &self.handle, &function, &[], &[], |_| ())
     }
 
-    /// Makes Lua collect all garbage whenever it may collect some, or with normal settings; and makes it check
-    /// frequently whether the script may go on.
+    /// For the fuzzer: makes Lua collect all garbage at every opportunity, or restores the normal settings, and
+    /// makes Lua check frequently whether the script may continue.
     #[cfg(test)]
     pub(super) fn collect_always(&self, is_eager: bool) {
         let (pause, multiplier) = if is_eager {

@@ -10,7 +10,7 @@ use basalt_core::resp::request::Span;
 pub(super) struct Arguments {
     pub(super) data: Vec<u8>,
     pub(super) spans: Vec<Span>,
-    /// An argument was neither a string nor a number.
+    /// Whether an argument was neither a string nor a number.
     pub(super) is_spoiled: bool,
 }
 
@@ -30,7 +30,7 @@ impl Arguments {
         self.is_spoiled = false;
     }
 
-    /// Frees large buffers at once.
+    /// Frees buffers that exceed the capacity kept between calls.
     #[inline]
     pub(super) fn give_back(&mut self) {
         if self.data.capacity() > KEPT_BYTES_MAX || self.spans.capacity() > KEPT_SPANS_MAX {
@@ -39,7 +39,7 @@ impl Arguments {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        // More than 4 GiB in total exceeds Lua's memory limit.
+        // Positions fit in 32 bits: Lua's memory limit is below 4 GiB.
         self.spans
             .push(Span::in_buffer(self.data.len(), bytes.len()));
         self.data.extend_from_slice(bytes);

@@ -33,22 +33,22 @@ use basalt_core::base::lossless;
 use basalt_core::resp::reply::Position;
 use basalt_engine::Now;
 
-/// Run time of a blocked request.
+/// Run time of a blocked request before it blocked.
 pub(super) struct Waited {
     ran_ns: u64,
-    /// Start of the wait, if the wait counts as run time.
+    /// Start of the wait, if the wait counts as run time (DEBUG SLEEP).
     counts_from: Option<Ticks>,
 }
 
-/// A command that has run.
+/// Figures of a command that has run.
 pub(super) struct Finished {
-    /// Start of its reply.
+    /// Start of the command's reply in the output.
     pub mark: Position,
     /// Run time in nanoseconds.
     pub duration_ns: u64,
     /// True if the reply is an error.
     pub failed: bool,
-    /// The configuration that it has set.
+    /// The configuration in force after the command, if the command has changed it.
     pub config_override: Option<Arc<Config>>,
 }
 
@@ -63,7 +63,8 @@ impl Finished {
     }
 }
 
-/// Decides how the turn continues after a command with this run time.
+/// Decides how the turn (one pass over a batch of requests) continues after a command that ran for
+/// `duration_ns`: with the next command, or by yielding to other connections.
 #[inline]
 fn go_on(turn: &mut Turn<'_>, duration_ns: u64) -> Flow {
     match turn.is_long(duration_ns) {
@@ -72,7 +73,7 @@ fn go_on(turn: &mut Turn<'_>, duration_ns: u64) -> Flow {
     }
 }
 
-/// Carries out `after` and decides how the turn continues.
+/// Carries out the action `after` that a command requested, and decides how the turn continues.
 #[inline]
 pub(super) fn follow(turn: &mut Turn<'_>, after: After) -> Flow {
     match after {
@@ -88,7 +89,7 @@ pub(super) fn follow(turn: &mut Turn<'_>, after: After) -> Flow {
 }
 
 impl Session {
-    /// Accounts for a dispatched plan, and returns how the turn continues.
+    /// Accounts for a request that was dispatched, and returns how the turn continues.
     #[inline]
     pub(super) fn account(
         &mut self,
@@ -104,7 +105,7 @@ impl Session {
         go_on(turn, duration_ns)
     }
 
-    /// Accounts for a plan with another outcome than a plain reply.
+    /// Accounts for a request whose outcome is not a plain reply.
     #[inline(never)]
     fn account_other(
         &mut self,
@@ -148,7 +149,7 @@ impl Session {
         finished.duration_ns = duration_ns;
         turn.note_hold(request.plan.route, duration_ns);
         if self.pending.is_some() && !finished.failed && self.is_queueing(request.command) {
-            // Queued commands count when they run, except for their network bytes.
+            // A command queued by MULTI counts when it runs; only its network bytes count now.
             if turn.counts_slots {
                 let unrun = Finished::new(finished.mark, 0, false);
                 self.count_slot(turn, request, &unrun);
@@ -160,7 +161,7 @@ impl Session {
         duration_ns
     }
 
-    /// Blocks a request. It stays the next one until it has its reply.
+    /// Blocks a request. The request stays the next one of the batch until it has its reply.
     #[cold]
     fn block(
         &mut self,
@@ -170,7 +171,7 @@ impl Session {
     ) -> Flow {
         turn.release();
         let duration_ns = turn.lap_ns();
-        // A command whose wait is part of its run time counts when it is over (DEBUG SLEEP).
+        // A command whose wait is part of its run time (DEBUG SLEEP) is counted when the wait is over.
         let holds = matches!(&blocked, Blocked::For(block) if block.holds);
         if !holds {
             self.count(turn, request, &Finished::new(mark, duration_ns, false));
@@ -186,7 +187,7 @@ impl Session {
         Continue(())
     }
 
-    /// Accounts for a command that has its reply, and moves on to the next one.
+    /// Accounts for a command that has its reply, and moves on to the next request.
     #[inline(always)]
     pub(super) fn finish(
         &mut self,
@@ -211,7 +212,7 @@ impl Session {
         self.end_reply(turn, request.command, finished.mark);
     }
 
-    /// Counts a command for its slot and shows it to monitors, where enabled.
+    /// Counts a command for its slot and sends it to MONITOR clients, where enabled.
     #[inline(never)]
     fn observe(&self, turn: &mut Turn<'_>, request: Request<'_>, finished: &Finished) {
         if turn.counts_slots {
@@ -235,7 +236,8 @@ impl Session {
         self.end_reply(turn, request.command, finished.mark);
     }
 
-    /// Handles the failure of a replayed command that succeeded at its origin.
+    /// Handles the failure of a replayed command, which had succeeded where it first ran (on the primary,
+    /// before a restart, or on another node).
     #[cold]
     pub(super) fn replay_failed(
         &self,
@@ -247,8 +249,9 @@ impl Session {
         self.note_replay_failed(turn, command, &reply);
     }
 
-    /// As [`Session::replay_failed`], with the error reply. After a failure in a file nothing more is run, unless
-    /// `aof-load-errors` allows it; a migration of slots ends.
+    /// Does the same as [`Session::replay_failed`], given the error reply. After a failure in an append-only
+    /// file nothing more is run, unless `aof-load-errors` allows it; after a failure in a slot migration, the
+    /// migration ends.
     #[cold]
     fn note_replay_failed(&self, turn: &mut Turn<'_>, command: Option<&Command>, reply: &[u8]) {
         turn.release();
@@ -284,7 +287,7 @@ impl Session {
         (name, text)
     }
 
-    /// Handles failures of the commands of a transaction that succeeded at its origin.
+    /// Handles failed commands of a replayed transaction, which had succeeded where it first ran.
     #[cold]
     pub(super) fn steps_failed(
         &self,
@@ -301,7 +304,7 @@ impl Session {
         }
     }
 
-    /// Counts a command that ran, and samples its keys.
+    /// Counts a command that ran, and samples its keys for hot keys when due.
     #[inline]
     pub(super) fn count(&self, turn: &mut Turn<'_>, request: Request<'_>, finished: &Finished) {
         let Finished {
@@ -343,7 +346,8 @@ impl Session {
     ) {
         let config = finished.config_override.as_ref().unwrap_or(turn.config);
         let config = Arc::clone(config);
-        // The following takes a lock, for which no command should wait while it holds a token.
+        // Release the shard first: what follows takes a lock, and no command should wait for that while it has
+        // a shard locked.
         turn.release();
         // Scripts record their errors themselves.
         if finished.failed && !matches!(request.command.run, Run::Script(_)) {
@@ -399,7 +403,7 @@ impl Session {
     #[inline(always)]
     fn end_reply(&mut self, turn: &mut Turn<'_>, command: &'static Command, mark: Position) {
         let mark = match command.flags.has(Flags::SUBSCRIBER) && command.flags.has(Flags::PUBSUB) {
-            // Confirmations are not replies: even clients that disabled replies receive them.
+            // Confirmations of subscriptions are not replies: even clients that disabled replies receive them.
             true => turn.batch.out.position(),
             false => mark,
         };
@@ -432,7 +436,8 @@ impl Session {
         turn.batch.next += 1;
     }
 
-    /// Ends CLIENT CACHING, which applies to the next command or transaction, even if that is refused.
+    /// Ends the effect of CLIENT CACHING, which applies only to the next command or transaction, even a refused
+    /// one.
     #[cold]
     pub(super) fn end_caching(&mut self, command: Option<&Command>) {
         let keeps = command.is_some_and(|command| command.flags.has(Flags::KEEPS_CACHING));
@@ -475,7 +480,8 @@ impl Session {
         }
     }
 
-    /// Handles the failure of a command of a node that migrates slots here: the slots stay with that node.
+    /// Handles the failure of a command sent by a node that migrates slots to this one: the migration fails,
+    /// and the slots stay with that node.
     #[cold]
     fn move_failed(&self, command: Option<&Command>, reply: &[u8]) {
         let config = self.service.config.load();
@@ -494,7 +500,8 @@ impl Session {
         }));
     }
 
-    /// Completes a blocked request. It was counted when it blocked, unless its wait is run time.
+    /// Completes a blocked request. The request was counted when it blocked, unless its wait counts as run
+    /// time.
     #[cold]
     pub(super) fn finish_wait(
         &mut self,
@@ -526,7 +533,7 @@ impl Session {
         self.end_reply(turn, request.command, mark);
     }
 
-    /// Samples the command chosen by the countdown for its keys, and starts the next countdown.
+    /// Records the keys of the command that the hot-key countdown selected, and starts the next countdown.
     #[cold]
     #[inline(never)]
     fn sample(&self, turn: &Turn<'_>, request: Request<'_>, duration_ns: u64, mark: Position) {
@@ -536,7 +543,7 @@ impl Session {
         hot_keys.count_anew(turn.counters);
         let args = turn.batch.args(request.plan);
         let found = match request.command.flags.has(Flags::READONLY) {
-            // Read-only commands leave their keys unchanged.
+            // A read-only command leaves its keys unchanged, so it can be checked now which of them exist.
             true => {
                 let keys = args.keys().iter();
                 keys.map(|routed| turn.is_there(self.connection.db, routed, &args.key_of(routed)))
@@ -597,7 +604,7 @@ impl Session {
     }
 }
 
-/// Replaces a reply longer than the maximum by an error.
+/// Replaces a reply that exceeds the maximum length by an error.
 #[cold]
 #[inline(never)]
 fn replace_too_long(turn: &mut Turn<'_>, mark: Position) {

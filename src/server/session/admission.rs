@@ -1,5 +1,5 @@
-//! Decides whether a request may run: [`admission`] has the rules, [`permit`] the slots, [`check`] the permissions;
-//! here a session applies them and handles refused requests.
+//! Decides whether a request may run: module [`admission`] has the rules, [`permit`] checks cluster slots, and
+//! [`check`] ACL permissions. This module applies them to a session's requests and handles refusals.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -23,15 +23,15 @@ use basalt_commands::config::live::ClientLocality;
 use basalt_commands::config::values::ClusterMode;
 use basalt_core::resp::reply::Protocol;
 
-/// The flags that ASKING sets, until they are used.
+/// The flags that ASKING sets for the next command.
 const ASKING: RoutingFlags = RoutingFlags::ASKS.or(RoutingFlags::WILL_ASK);
 
-/// A session and its request, as the rules see them. `CHECKED`: the client may lack rights
+/// A session and its request, as the rules see them. `CHECKED` means that the client may lack permissions
 /// (`client::Shared::is_checked`).
 struct SessionWorld<'s, const CHECKED: bool> {
     session: &'s Session,
     config: &'s Config,
-    /// The request, if more than its command matters.
+    /// The command and arguments of the request, if admission depends on more than the command's flags.
     request: Option<(&'static Command, Args<'s>)>,
     /// In a cluster: the slot map, and the permit of the request.
     routed: Option<(&'s Routes, Permit)>,
@@ -57,8 +57,9 @@ impl<const CHECKED: bool> SessionWorld<'_, CHECKED> {
             .map(|redirect| CommandError::Elsewhere(redirect.text))
     }
 
-    /// Checks the keys of a command that a transaction queues, so that it is refused as early as in Redis. Other
-    /// requests are checked where they run, as is the transaction as a whole, and a locked shard is skipped.
+    /// Checks whether the keys of a command that MULTI queues exist here, so that the command is refused as
+    /// early as in Redis. Returns `None` for other requests, and if the shard is locked: those are checked
+    /// where they run, and the transaction as a whole is checked at EXEC.
     fn look(&self) -> Option<Presence> {
         let (_, args) = self
             .request
@@ -73,7 +74,7 @@ impl<const CHECKED: bool> SessionWorld<'_, CHECKED> {
         ))
     }
 
-    /// Returns a redirection to the primary, if that serves the request instead.
+    /// Returns a redirection to the primary, if the primary serves the request instead of this replica.
     #[cold]
     fn redirection_of_replica(&self, writes: bool) -> Option<CommandError> {
         let routing = self.session.connection.routing;
@@ -203,7 +204,8 @@ impl<const CHECKED: bool> World for SessionWorld<'_, CHECKED> {
         primary.lacks_replicas(self.config)
     }
 
-    /// Queued commands will become data, so they count as such when more is queued, and at EXEC.
+    /// Commands queued by MULTI may become data, so their memory counts as data when further commands are
+    /// queued, and at EXEC.
     fn out_of_memory(&mut self) -> Option<CommandError> {
         let budget = &self.session.service.budget;
         let is_full = budget.is_limited()
@@ -233,7 +235,8 @@ impl Session {
         }
     }
 
-    /// Returns, in a cluster, the permit of a request: its slot and manner by the slot map of this batch.
+    /// Returns, in a cluster, the permit of a request: its slot, its routing flags, and the version of the slot
+    /// map that this batch uses. `None` without a cluster.
     #[inline]
     pub(super) fn permit(&self, turn: &Turn<'_>, request: Request<'_>) -> Option<Permit> {
         let routes = turn.routes.as_ref()?;
@@ -257,7 +260,8 @@ impl Session {
         Permit::new(routes.map, &routes.then, slot, routing)
     }
 
-    /// Returns the slot of a request's keys; for EXEC that of all queued commands.
+    /// Returns the slot of a request's keys (for EXEC, of the keys of all queued commands), and its routing
+    /// flags.
     fn slot_of(&self, turn: &Turn<'_>, request: Request<'_>) -> (SlotOf, RoutingFlags) {
         match &self.pending {
             Some(pending) if is_exec(request.command) => pending.transaction().slot(),
@@ -265,7 +269,8 @@ impl Session {
         }
     }
 
-    /// Returns the slot of a request's keys and, for a script, whether it declares writes, where that matters.
+    /// Returns the slot of a request's keys, and routing flags. The flags tell whether a script declares
+    /// writes, if the script's slot is not served unconditionally.
     #[inline]
     pub(super) fn script_slot(
         &self,
@@ -363,8 +368,8 @@ impl Session {
         }
     }
 
-    /// Returns whether this server serves the request's keys, if any, unconditionally: always without a cluster, unless
-    /// the client accepts redirection to the primary.
+    /// Returns whether this server certainly serves the request's keys, so that slots need no further check.
+    /// Without a cluster this is always so, unless the client accepts redirections to the primary.
     #[inline]
     fn is_at_home(&self, turn: &Turn<'_>, plan: &Plan) -> bool {
         match &turn.routes {
@@ -385,7 +390,7 @@ impl Session {
             && check::is_plainly_allowed(&handle.peek(), request.command, &args)
     }
 
-    /// Refuses a request that blocked and that its user may no longer run.
+    /// Refuses a blocked request that its user may no longer run when it is about to be served.
     #[cold]
     pub(super) fn refuse_served(&mut self, turn: &mut Turn<'_>, request: Request<'_>) {
         self.waited = None;
@@ -397,7 +402,7 @@ impl Session {
         self.refuse(turn, request.plan, &denial);
     }
 
-    /// Judges a request of which more than its command matters.
+    /// Decides whether a request may run, if that depends on more than the command's flags.
     #[inline(never)]
     fn judge_special(&mut self, turn: &Turn<'_>, request: Request<'_>) -> Result<(), CommandError> {
         if self.connection.routing.any(ASKING) {
@@ -412,7 +417,8 @@ impl Session {
         admission::judge(&mut world, request.command, Stage::REQUEST)
     }
 
-    /// Judges a request that is queued, runs on no shard, or comes from a checked client.
+    /// Decides whether a request may run that is queued by MULTI, runs on no shard, or comes from a client with
+    /// restricted permissions.
     #[inline(never)]
     fn judge<const CHECKED: bool>(
         &self,
@@ -442,7 +448,8 @@ impl Session {
         Some((&turn.routes.as_ref()?.then, permit))
     }
 
-    /// Judges the command of a note that came over a client's connection.
+    /// Decides whether the command inside a note (a message of a slot migration) that arrived over a client's
+    /// connection may run.
     pub(super) fn judge_note(
         &self,
         turn: &Turn<'_>,
@@ -454,7 +461,7 @@ impl Session {
         }
     }
 
-    /// Judges the queued commands at EXEC.
+    /// Decides at EXEC whether the queued commands may run.
     pub(super) fn judge_transaction(
         &self,
         config: &Config,
@@ -472,7 +479,8 @@ impl Session {
         let mark = turn.batch.out.position();
         let args = turn.batch.args(plan);
         if plan.command.is_none() && (args.is(0, "post") || args.is(0, "host:")) {
-            // A browser was lured into sending a form here: the lines that follow must not be run.
+            // A browser may have been lured into sending an HTTP request here: the lines that follow must not
+            // be run.
             log::warn_seldom(
                 "cross-protocol",
                 format_args!(
@@ -487,7 +495,7 @@ impl Session {
         if let Some(command) = plan.command {
             counters::local().command(command).rejected.add(1);
         }
-        // Also where no transaction is open: nothing is watched any more.
+        // Also if no transaction is open: after a failed EXEC, no keys are watched any more.
         let mut text = error.text().as_bytes().to_vec();
         if plan.command.is_some_and(is_exec) {
             self.discard();

@@ -1,4 +1,5 @@
-//! The requests of one turn, planned: commands looked up and checked, keys hashed, shards determined.
+//! The requests that a connection processes in one pass (a turn), each with a plan: the command is looked up
+//! and its number of arguments checked, keys are hashed, shards determined.
 //!
 //! A batch is scratch space: it is taken from a pool when a connection has input and returned after some idle time, so
 //! that an idle connection keeps no buffers.
@@ -22,36 +23,36 @@ use basalt_engine::note;
 /// The shards that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// One shard.
+    /// One shard, by its index.
     Shard(u16),
     /// Several shards: a range of [`Batch::shards`].
     Several(u32, u32),
     /// All shards at once.
     All,
-    /// All shards, one after the other.
+    /// All shards, visited one after the other, never two at once.
     Each,
     /// The shards that a script declares.
     Script,
-    /// No shard.
+    /// No shard: the command concerns only the session or the server.
     Session,
     /// The request is refused: unknown command, or wrong number of arguments.
     Refused,
 }
 
-/// One request, planned.
+/// The plan of one request.
 #[derive(Clone, Copy)]
 pub struct Plan {
     /// The command; `None` if unknown.
     pub command: Option<&'static Command>,
-    /// Where it runs.
+    /// The shards on which the command runs.
     pub route: Route,
-    /// Arguments of the request.
+    /// The position of the request's arguments in the batch.
     pub request: Frame,
-    /// True if it has so many or such long arguments that running it takes long.
+    /// True if the request has so many or such long arguments that running it takes long.
     pub is_long: bool,
     /// True if admission depends only on the command and, in a cluster, on the slot's owner; it then runs on shards.
     pub is_plain: bool,
-    /// The slot of its keys in a cluster; meaningless otherwise.
+    /// In a cluster, the slot of the request's keys; without a cluster meaningless.
     pub slot: SlotOf,
     keys_first: u32,
     keys_end: u32,
@@ -80,7 +81,7 @@ pub struct Batch {
     /// Bytes received; those before `start` are consumed.
     pub input: Vec<u8>,
     start: usize,
-    /// Peak length of `input` since the batch was last put aside.
+    /// Largest length of `input`, in bytes, since the batch was last taken from the pool.
     pub peak: u32,
     /// The requests in `input`.
     pub requests: Requests,
@@ -88,29 +89,29 @@ pub struct Batch {
     pub plans: Vec<Plan>,
     /// Replies not yet sent.
     pub out: Out,
-    /// Push messages for the client, to be sent after the next reply.
+    /// RESP3 push messages for the client, to be sent after the next reply.
     pub late: Out,
     /// Bytes of `out` left unsent by the last write.
     pub unsent: usize,
-    /// Messages and wakes for other clients in this turn.
+    /// Messages to other clients, and wakeups of their tasks, that this turn has caused.
     pub outgoing: Outgoing,
-    /// The next plan to run.
+    /// Index of the next plan to run.
     pub next: usize,
-    /// The first plan not yet prefetched.
+    /// Index of the first plan whose keys are not yet prefetched.
     pub prefetched: usize,
-    /// Progress of the next request, if it visits shard after shard.
+    /// Progress of the next request, if it visits all shards one after the other (`Route::Each`).
     pub gathering: Option<Gathering>,
     /// The request of a client that becomes a replica of this server.
     pub follow: Option<Box<Follow>>,
-    /// True if the next request has already yielded to other connections.
+    /// True if the connection has already yielded to others before the next request.
     pub others_went: bool,
-    /// The failed command of an append-only file, after which nothing is run.
+    /// The first command of an append-only file that failed; nothing is run after it.
     pub failed: Option<Box<Failed>>,
     keys: Vec<RoutedKey>,
     shards: Vec<u16>,
 }
 
-/// A command that succeeded when it was logged and failed on replay.
+/// A command that failed when it was replayed, although it had succeeded when it was logged.
 #[derive(Debug)]
 pub struct Failed {
     /// Name of the command.
@@ -124,7 +125,7 @@ pub struct Failed {
 pub struct Gathering {
     /// Results of earlier visits.
     pub gather: Gather,
-    /// The next shard to visit.
+    /// Index of the next shard to visit.
     pub next: u16,
     /// Number of shards.
     pub count: u16,
@@ -133,7 +134,7 @@ pub struct Gathering {
 }
 
 impl Gathering {
-    /// Moves on after a visit.
+    /// Moves on to the next shard after a visit.
     pub fn advance(&mut self) {
         self.next += u16::from(self.gather.position == 0);
         if self.gather.goes_around {
@@ -148,9 +149,9 @@ pub struct BatchParts<'b> {
     pub args: Args<'b>,
     /// The output for its reply.
     pub out: &'b mut Out,
-    /// Messages and wakes for other clients.
+    /// Messages to other clients, and wakeups of their tasks.
     pub outgoing: &'b mut Outgoing,
-    /// The list into which [`Route::Several`] is a range.
+    /// The list of shards that [`Route::Several`] refers to by a range.
     pub shards: &'b [u16],
 }
 
@@ -165,12 +166,13 @@ fn may_be_long(requests: &Requests, spans: &[Span], request: Frame) -> bool {
         || !requests.arena.blocks.is_empty()
 }
 
-/// Buffers are allocated and freed along with batches. In the size class of the connections' tasks they would leave
-/// those in sparse slabs.
+/// Batches are allocated and freed often. If they shared an allocator size class with the connections' tasks,
+/// freed batches would leave slabs with few tasks each.
 const _: () = assert!(size_of::<Batch>() <= 640);
 
 impl Batch {
-    /// Returns roughly how many bytes were received and not put aside: an upper bound for each request.
+    /// Returns roughly how many bytes of input the batch contains, long arguments included: an upper bound for
+    /// the size of each request.
     #[inline]
     pub fn received_bytes(&self) -> usize {
         // Upper bound for the protocol header of an argument stored as a block.
@@ -195,7 +197,7 @@ impl Batch {
         )
     }
 
-    /// Returns the arguments of a planned request and the outputs that it writes to.
+    /// Returns the arguments of a planned request and the outputs that running the request writes to.
     #[inline]
     pub fn parts(&mut self, plan: &Plan) -> BatchParts<'_> {
         let Batch {
@@ -218,7 +220,8 @@ impl Batch {
         }
     }
 
-    /// Records a finished visit of the request that goes from shard to shard.
+    /// Records a finished visit of a request that visits shards one after the other; `gather` has the results
+    /// so far.
     pub fn resume_visits(&mut self, gather: Gather) {
         if let Some(gathering) = &mut self.gathering {
             gathering.gather = gather;
@@ -249,7 +252,7 @@ impl Batch {
         parser.begin_block(&mut self.input, self.start, LONG_BYTES_MIN, more);
     }
 
-    /// Moves the bytes received since for that argument to its block.
+    /// Moves the bytes that have since been received for the long argument to its block.
     pub fn fill_block(&mut self, parser: &mut Parser) {
         parser.fill_block(&mut self.input, self.start);
     }
@@ -284,7 +287,7 @@ impl Batch {
         self.outgoing.wake_all();
     }
 
-    /// Makes the first plan the next one to run, with nothing prefetched.
+    /// Makes the first plan the next one to run, with no keys prefetched.
     pub fn rewind(&mut self) {
         self.next = 0;
         self.prefetched = 0;
@@ -308,7 +311,7 @@ impl Batch {
         }
     }
 
-    /// Removes the requests that ran, and their bytes; those after them are parsed anew.
+    /// Removes the requests that ran, and their bytes. The remaining requests will be parsed again.
     pub fn consume_run(&mut self) {
         let last = self
             .next
@@ -326,8 +329,8 @@ impl Batch {
         }
     }
 
-    /// Plans every request of a batch sent by another server or written by this one: notes are planned as the commands
-    /// that they hold.
+    /// Plans every request of a batch sent by another server or written by this one: a message of a slot
+    /// migration (a "note") is planned as the command that it contains.
     pub fn plan_sent_on(&mut self, router: &Router) {
         self.plan(router);
         for index in 0..self.plans.len() {
@@ -338,7 +341,8 @@ impl Batch {
         }
     }
 
-    /// Plans a request that is a note anew, as the command that it holds; returns `None` if it is no note.
+    /// Plans a request that is a note (a message of a slot migration) again, as the command that it contains;
+    /// returns `None` if the request is not a note.
     #[cold]
     pub fn plan_note(&mut self, index: usize, router: &Router) -> Option<Plan> {
         let request = self.plans[index].request;
@@ -358,7 +362,8 @@ impl Batch {
         Some(plan)
     }
 
-    /// Adds a request planned by another batch, whose arguments all lie in that batch's input.
+    /// Adds a copy of a request that another batch has planned and whose arguments all lie in that batch's
+    /// input.
     pub fn adopt(&mut self, from: &Batch, plan: &Plan) {
         let input = from.pending();
         let spans = from.requests.spans_of(plan.request);
@@ -518,7 +523,8 @@ fn find_keys<'a>(
     all
 }
 
-/// Returns the route of the keys. Several shards are appended to the list, and each key gets its index among them.
+/// Returns the route of the keys. If there are several shards, they are appended to `shards`, and each key gets
+/// the index of its shard among them.
 fn route_of(keys: &mut [RoutedKey], shards: &mut Vec<u16>) -> Route {
     let several = match keys {
         [] => return Route::Shard(0),

@@ -1,5 +1,6 @@
-//! Runs one command where it belongs: on the locked shard, on several shards, on one after the other, or on none; or as
-//! a job in the queue of a locked shard, on a separate thread, or by migrating keys to another server.
+//! Runs one command on the shards that it needs: one, several at once, all one after the other, or none. If a
+//! shard is locked by another thread, the command becomes a job in that shard's queue. Slow commands run on
+//! separate threads, MIGRATE on the migration thread.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,7 +26,7 @@ use basalt_commands::command::prepared::Prepared;
 use basalt_commands::config::Config;
 use basalt_engine::Now;
 
-/// Flags of commands that concern the session's own state, or the identity of the client.
+/// Flags of commands that change the session's own state, or depend on who the client is.
 const OF_THE_SESSION: Flags = Flags::TRANSACTIONAL
     .or(Flags::NAMES_FIELDSET)
     .or(Flags::HOLDS_NOTES);
@@ -33,14 +34,15 @@ const OF_THE_SESSION: Flags = Flags::TRANSACTIONAL
 /// Attempts to lock all shards of a command at once, before it is queued.
 pub(super) const TRIES_ALL: u32 = 8;
 
-/// Spins between two attempts: all attempts together take a few µs, about as long as another command holds the shards,
-/// and far less than queueing, waking and resuming cost.
+/// Spins between two attempts. All attempts together take a few µs: about as long as another command keeps the
+/// shards locked, and far less than queueing the command and waking its task.
 pub(super) const SPINS_ALL: u32 = 10;
 
 /// Attempts on a locked shard by a command that visits it.
 const SPINS_VISIT: u32 = 16;
 
-/// Nanoseconds for which a command that goes from shard to shard may keep other connections of its thread waiting.
+/// Nanoseconds for which a command that visits shards one after the other may keep other connections of its
+/// thread waiting.
 const VISITS_NS_MAX: u64 = 500_000;
 
 impl Session {
@@ -65,7 +67,7 @@ impl Session {
         }
     }
 
-    /// Runs a command that concerns the session's own state; returns `None` if it is to run as any other.
+    /// Runs a command that concerns the session's own state; returns `None` for any other command.
     #[cold]
     fn dispatch_here(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Option<Ran> {
         let flags = request.command.flags;
@@ -91,7 +93,8 @@ impl Session {
         })
     }
 
-    /// Runs the command that the next request holds, if that is a note of a node that migrates slots here.
+    /// Runs the command inside the next request, if the request is a note: a message of a node that migrates
+    /// slots to this one.
     #[cold]
     #[inline(never)]
     fn dispatch_note(&mut self, turn: &mut Turn<'_>) -> Option<Ran> {
@@ -117,7 +120,7 @@ impl Session {
         })
     }
 
-    /// Returns the fieldset that a request names.
+    /// Returns the fieldset (prepared field names of HIMPORT) that a request names, if any.
     fn fieldset(&self, turn: &Turn<'_>, request: Request<'_>) -> Option<Prepared> {
         let args = turn.batch.args(request.plan);
         self.connection
@@ -147,7 +150,7 @@ impl Session {
             return self.queue(turn, request, (&[shard], false));
         };
         let mut view = self.view();
-        // A blocked command keeps the permit.
+        // A command that blocks keeps the permit, which is checked again when the command is served.
         let permit = match routes {
             Some(routes)
                 if request.command.flags.has(Flags::BLOCKING)
@@ -167,14 +170,14 @@ impl Session {
         let engines = Engines::One(engine);
         let outcome = execute::run(request.command, engines, &mut view, context, &args, out);
         if engine.waiters.take_call() {
-            // Clients to be served go before the next request of this client.
+            // Release the shard, so that waiting clients are served before this client's next request.
             turn.release();
         }
         self.learn(&view);
         self.ran(turn, request, &[shard], outcome)
     }
 
-    /// Translates an outcome for the session.
+    /// Translates the outcome of a run into the session's terms.
     #[inline]
     fn ran(
         &mut self,
@@ -194,7 +197,8 @@ impl Session {
         }
     }
 
-    /// Locks all shards of the command at once: tried a few times, then the command is queued.
+    /// Locks all shards of a command at once and runs it. After a few failed attempts the command is queued
+    /// instead.
     #[inline(never)]
     fn on_several(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Ran {
         let shards = &self.service.shards;
@@ -230,7 +234,7 @@ impl Session {
             let outcome = execute::run(request.command, engines, &mut view, context, &args, out);
             drop(all);
             self.learn(&view);
-            // Replayed commands wait for no file: the background task sees to that.
+            // A replayed command does not wait for the save: the background task makes sure that it happens.
             let has_emptied = matches!(outcome, ExecutionOutcome::Done { failed: false })
                 && request.command.flags.has(Flags::EMPTIES)
                 && !self.replays();
@@ -244,7 +248,7 @@ impl Session {
         self.queue(turn, request, (&wanted, false))
     }
 
-    /// Visits one shard after the other.
+    /// Runs a command that visits all shards, one after the other.
     #[inline(never)]
     fn on_each_shard(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Ran {
         let count = self.service.shards.len() as u16;
@@ -298,7 +302,7 @@ impl Session {
         Ran::Answered { failed }
     }
 
-    /// Visits one shard; returns `None` if it stays locked.
+    /// Visits one shard; returns `None` if another thread keeps the shard locked.
     fn visit(
         &mut self,
         turn: &mut Turn<'_>,
@@ -375,7 +379,8 @@ impl Session {
         match after {
             _ if failed => Ran::Answered { failed },
             After::Migrate(migration) => self.migrate(turn, request, migration),
-            // A snapshot waits for the link to become idle, so the link must not wait for such work.
+            // A snapshot waits for the primary's link to become idle, so the link must not wait for work that
+            // may need a snapshot.
             After::Await(_) if self.connection.origin == Origin::Primary => Ran::Then(After::Close),
             After::Await(awaited) => self.wait_for(turn, request, &awaited),
             after => Ran::Then(after),
@@ -399,7 +404,7 @@ impl Session {
         }
     }
 
-    /// Returns a shard's index and the number of shards.
+    /// Returns the place of a shard: its index, and the number of shards.
     pub(super) fn place(&self, index: u16) -> ShardPlace {
         ShardPlace {
             index,
@@ -422,14 +427,14 @@ impl Session {
         Job::command(wanted, job, self.service.executor())
     }
 
-    /// Creates a job whose reply others write, and the ticket on which it is awaited.
+    /// Creates a job whose reply another thread writes, and the ticket on which this connection awaits it.
     fn awaited(&self, turn: &Turn<'_>, request: Request<'_>) -> (QueuedJob, Arc<Ticket>) {
         let mut job = self.queued(&[], self.job(turn, request, 0));
         let ticket = Job::await_end(&mut job);
         (job, ticket)
     }
 
-    /// Hands the command to the queue of its first shard; with `is_offloaded` it runs on a separate thread.
+    /// Puts the command in the queue of its first shard; with `is_offloaded` it runs on a separate thread.
     #[cold]
     #[inline(never)]
     fn queue(
@@ -455,7 +460,7 @@ impl Session {
         let (mut job, ticket) = self.awaited(turn, request);
         let told = awaited.told;
         let shared = Arc::clone(&self.connection.shared);
-        // The server's shutdown may take long: others see that this client waits for it.
+        // Shutdown may take long, so mark this client as waiting for it.
         shared.set_sleeping(told == Told::Nothing);
         (awaited.begin)(Box::new(move |result| {
             shared.set_sleeping(false);
@@ -475,7 +480,8 @@ impl Session {
         Ran::Queued(ticket)
     }
 
-    /// Hands the keys to the migration thread, and waits for the reply as for that of a queued command.
+    /// Passes the keys of MIGRATE to the migration thread, and waits for the reply as for that of a queued
+    /// command.
     #[cold]
     fn migrate(
         &mut self,

@@ -57,9 +57,9 @@ use waiting::Blocked;
 
 /// The next action of the connection's task.
 pub enum Step {
-    /// Everything in the batch ran.
+    /// All requests of the batch have run.
     Done,
-    /// Wait for this, then call [`Session::resume`].
+    /// Wait for the job of this ticket, then call [`Session::resume`].
     Wait(Arc<Ticket>),
     /// Wait until messages to other clients caused by this connection are delivered, then call [`Session::run`] again.
     Deliver,
@@ -73,7 +73,7 @@ pub enum Step {
     Configured,
     /// Send the buffered output, then close.
     Close,
-    /// Resume at this Unix time (ms), or when woken.
+    /// Wait until this Unix time (ms), or until woken, then call [`Session::run`] again.
     SleepUntil(u64),
     /// Send the buffered output, then hand the connection to the task that serves replicas.
     Follow,
@@ -93,15 +93,15 @@ pub struct Session {
     pub connection: Connection,
     /// Progress in the last, incomplete request.
     pub parser: Parser,
-    /// Static, since a reference count here would be a cache line that all cores write to.
+    /// A static reference, because all cores would write to the cache line of a reference count.
     service: &'static Service,
     /// True if a refusal requires closing the connection.
     must_close: bool,
-    /// The wait of the next request, if that has run already and has no reply yet.
+    /// The wait of the next request, if it has run, is blocked, and has no reply yet.
     blocked: Option<Box<Blocked>>,
     /// Run time so far of the blocked request.
     waited: Option<Box<Waited>>,
-    /// Watched keys and queued commands.
+    /// Watched keys (WATCH) and queued commands (MULTI).
     pending: Option<Box<MultiState>>,
 }
 
@@ -118,13 +118,13 @@ enum Ran {
     Queued(Arc<Ticket>),
     /// The command is blocked.
     Blocked(Blocked),
-    /// The command continues after other connections have had their turn.
+    /// The command continues after the thread has served other connections.
     Later,
-    /// A reply was written, and the session has an action to take.
+    /// A reply was written, and the command requests an action of the session.
     Then(After),
 }
 
-/// Continues the turn, or breaks it with the next step of the connection's task.
+/// Whether the turn continues, or breaks with the next step of the connection's task.
 type Flow = ControlFlow<Step>;
 
 impl Session {
@@ -178,8 +178,8 @@ impl Session {
         ClientView::of(&self.connection)
     }
 
-    /// Returns the position up to which messages to others must be delivered before replies leave, or `None` if they
-    /// are.
+    /// Returns the position up to which messages to other clients must be delivered before this connection's
+    /// replies are sent; `None` if they have been delivered.
     #[inline]
     pub fn undelivered(&self) -> Option<u64> {
         let position = self.connection.position;
@@ -199,7 +199,8 @@ impl Session {
         crash::serve(served);
         // Each subscriber that received messages is woken once for all of them.
         batch.outgoing.wake_all();
-        // Before the replies are sent: no message that precedes them may reach their client later.
+        // Settle debts before the replies are sent: evictions may cause messages, and a message that precedes a
+        // reply must not reach the client after it.
         if self.service.budget.takes_settling() {
             self.service.settle_debts(now);
         }
@@ -219,7 +220,7 @@ impl Session {
         Step::Done
     }
 
-    /// Runs one plan: gate, dispatch, account.
+    /// Runs one request: decides whether it must wait, dispatches it, and accounts for it.
     #[inline]
     fn run_plan(&mut self, turn: &mut Turn<'_>, plan: &Plan) -> Flow {
         if turn.batch.out.len_bytes() > OUTPUT_BYTES_MAX + turn.batch.unsent {
@@ -235,7 +236,7 @@ impl Session {
             self.take_mail(turn)?;
         }
         let request = match Request::of(plan) {
-            // It was admitted when it started, and nothing delays it.
+            // A blocked request was already admitted, so no check and no delay applies.
             Some(request) if self.blocked.is_some() => {
                 turn.release();
                 return self.end_wait(turn, request);
@@ -262,11 +263,12 @@ impl Session {
         self.account(turn, request, mark, ran)
     }
 
-    /// Appends pending push messages for a client that caches after the reply just written, as if the requests had come
-    /// one by one: later replies must not be invalidated by earlier reads or writes.
+    /// For a client with client-side caching, appends pending invalidation messages after the reply just
+    /// written, as if the requests had arrived one by one. Otherwise a message caused by an earlier command
+    /// could arrive after, and so invalidate, a later reply.
     #[cold]
     fn take_mail(&self, turn: &mut Turn<'_>) -> Flow {
-        // A blocked request may already have its reply, and queued messages may depend on it.
+        // A blocked request may already have its reply, which must precede the queued messages.
         if self.blocked.is_some() {
             return Continue(());
         }
@@ -289,7 +291,7 @@ impl Session {
             self.hold_back_client(turn, request)?;
         }
         let service = self.service;
-        // Read-only commands need not fetch the cache line that says whether writers must wait.
+        // Read-only commands skip this check, which would fetch another cache line.
         if !request.command.flags.has(Flags::READONLY)
             && service.must_writers_wait()
             && self.may_be(request.command, LOGGED)
@@ -330,14 +332,15 @@ impl Session {
             }
         }
         if flags.any(Flags::PUBSUB.or(Flags::SUBSCRIBER)) && self.undelivered().is_some() {
-            // Earlier messages of this connection go to its present subscriptions.
+            // Deliver this connection's earlier messages before its subscriptions change.
             turn.release();
             return Break(Step::Deliver);
         }
         Continue(())
     }
 
-    /// Returns until when (Unix ms) a command is delayed, by CLIENT PAUSE or because its keys move to another server.
+    /// Returns until when (Unix ms) a command is delayed, by CLIENT PAUSE or because its slot is being handed
+    /// to another node; `None` if it is not delayed.
     #[cold]
     fn paused_until(&self, turn: &Turn<'_>, request: Request<'_>) -> Option<u64> {
         if self.is_queueing(request.command) {
@@ -350,14 +353,15 @@ impl Session {
         pause.holds(request.command, &args, queued, scripts, turn.now.unix_ms)
     }
 
-    /// Returns whether a command that runs now has any of these flags, or may run a command that has.
+    /// Returns whether a command has any of these flags, or may run commands that have (a script, or EXEC).
     #[cold]
     fn may_be(&self, command: &Command, flags: Flags) -> bool {
         let is_unit = is_exec(command) || matches!(command.run, Run::Script(_));
         (is_unit || command.flags.any(flags)) && !self.is_queueing(command)
     }
 
-    /// Handles the completion of a queued job; [`Session::run`] continues after it, unless a step is returned first.
+    /// Handles the completion of a queued job. Returns the next step of the connection's task, or `None` if the
+    /// caller should continue with [`Session::run`].
     pub fn resume(
         &mut self,
         batch: &mut Batch,
@@ -420,7 +424,8 @@ impl Session {
         Continue(())
     }
 
-    /// Takes over the stamp and log positions of a command that ran.
+    /// Copies the Lamport stamp and the log positions of a command that ran on another thread to this
+    /// connection.
     #[inline]
     fn learn(&mut self, client: &ClientView) {
         let connection = &mut self.connection;

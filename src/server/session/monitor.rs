@@ -1,4 +1,4 @@
-//! Shows commands to MONITOR clients, without their secrets.
+//! Sends the commands that run to MONITOR clients, with secrets redacted.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +14,8 @@ use basalt_commands::pubsub::Posting;
 use basalt_commands::pubsub::monitor::Shown;
 
 impl Session {
-    /// Shows a command that has run. A script is skipped: it is shown together with its calls. No shard may be locked.
+    /// Sends a command that has run to MONITOR clients. A script is skipped here: `Session::show_script`
+    /// sends it together with its calls. No shard may be locked.
     #[cold]
     pub(super) fn show(&self, turn: &mut Turn<'_>, request: Request<'_>) {
         if !matches!(request.command.run, Run::Script(_)) {
@@ -22,7 +23,7 @@ impl Session {
         }
     }
 
-    /// Shows the commands of a transaction.
+    /// Sends the commands of a transaction to MONITOR clients.
     pub(super) fn show_transaction(
         &self,
         transaction: &Transaction,
@@ -42,7 +43,7 @@ impl Session {
         }
     }
 
-    /// Shows a command and, if it is a script, its calls.
+    /// Sends a command and, if it is a script, the commands that it called to MONITOR clients.
     #[cold]
     pub(super) fn show_script(
         &self,
@@ -106,7 +107,8 @@ impl Session {
         self.service.pubsub.show(&shown, arguments, posting);
     }
 
-    /// Returns a posting with the log position of the command's reply, since MONITOR output reveals as much.
+    /// Returns a posting that carries the log position of the command's reply. MONITOR output reveals the same
+    /// data as the reply, so it must wait for the same log position.
     fn posting<'w>(&self, wakes: &'w mut Vec<std::task::Waker>) -> Posting<'w> {
         Posting::new(self.connection.shared.log_seen.load(Relaxed), wakes)
     }

@@ -18,11 +18,11 @@ use basalt_engine::watching::Watched;
 pub(super) struct MultiState {
     /// Queued commands and watched keys.
     transaction: Transaction,
-    /// True if MULTI was received.
+    /// True after MULTI, until EXEC or DISCARD.
     is_open: bool,
-    /// True if a command was refused instead of queued.
+    /// True if a command was refused instead of queued, so that EXEC aborts.
     is_spoiled: bool,
-    /// The database selected by the last queued SELECT.
+    /// The database selected by the last queued SELECT, if any.
     db: Option<usize>,
 }
 
@@ -41,7 +41,7 @@ impl Session {
         }
     }
 
-    /// Returns whether a command is queued by a transaction, so that nothing delays it before EXEC.
+    /// Returns whether MULTI is open and queues this command, so that nothing delays the command before EXEC.
     pub(super) fn is_queueing(&self, command: &Command) -> bool {
         self.is_open() && is_queued(command)
     }
@@ -56,14 +56,14 @@ impl Session {
         self.pending.as_ref().is_some_and(|pending| pending.is_open)
     }
 
-    /// Returns the database in which the next command runs: at once, or after the queued ones.
+    /// Returns the database in which the next command will run, considering queued SELECT commands.
     pub(super) fn db(&self) -> usize {
         let queued = self.pending.as_ref().and_then(|pending| pending.db);
         queued.unwrap_or(self.connection.db)
     }
 
-    /// Handles a command while keys are watched or commands queued, or one that concerns transactions; returns `None`
-    /// if it is to run as any other. No shard may be locked.
+    /// Handles a command while keys are watched or commands queued, or one that concerns transactions; returns
+    /// `None` if the command is to run like any other. No shard may be locked.
     #[cold]
     pub(super) fn transact(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Option<Ran> {
         let is_open = self.is_open();
@@ -72,7 +72,8 @@ impl Session {
         }
         let verb = match request.command.run {
             Run::Transaction(verb) => verb,
-            // WATCH runs as any other command and is recorded afterwards; RESET and QUIT end the transaction.
+            // WATCH runs like any other command, and its keys are recorded afterwards; RESET and QUIT end the
+            // transaction.
             Run::Keys(_) if !is_open => return None,
             Run::Keys(_) => {
                 return Some(error(turn, "ERR WATCH inside MULTI is not allowed"));
@@ -128,7 +129,7 @@ impl Session {
         Ran::Answered { failed: false }
     }
 
-    /// Publishes the counts of queued commands and watched keys.
+    /// Publishes the numbers of queued commands and watched keys, for CLIENT LIST.
     pub fn note_pending(&self) {
         let shared = &self.connection.shared;
         let (mut bytes, mut queued) = (0, -1);
@@ -175,7 +176,7 @@ impl Session {
         }
     }
 
-    /// Submits tasks that drop the watches in the shards; no caller awaits them.
+    /// Submits tasks that remove the watches from the shards, without waiting for the tasks.
     pub(super) fn unwatch(&self, mut watched: Vec<Watched>) {
         watched.sort_by_key(|watched| watched.shard);
         for group in watched.chunk_by(|one, other| one.shard == other.shard) {

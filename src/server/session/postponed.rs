@@ -1,5 +1,5 @@
-//! Commands of a transaction that sleep, or make system requests that may take long: they run in order once the
-//! transaction's shards are released, and their replies are inserted at their original positions.
+//! Commands of a transaction that sleep, or make system calls that may take long. These commands run in order
+//! after the transaction's shards are released, and their replies are inserted at their original positions.
 
 use std::sync::mpsc;
 
@@ -19,8 +19,8 @@ use basalt_commands::pubsub::outgoing::Outgoing;
 use basalt_core::resp::reply::{Filling, OpenAggregate};
 
 impl Session {
-    /// Runs the postponed commands of a transaction; returns the replies for the reserved positions. No shard may be
-    /// locked.
+    /// Runs the postponed commands of a transaction; returns their replies, each for its reserved position. No
+    /// shard may be locked.
     pub(super) fn run_postponed(
         &mut self,
         transaction: &Transaction,
@@ -74,7 +74,7 @@ impl Session {
     }
 }
 
-/// Starts the work, and waits for it only if the reply is its result.
+/// Starts asynchronous work. Waits for the work only if its result is the reply.
 fn sit_out_work(awaited: &Awaited, reply: &mut Out) -> CommandResult {
     match awaited.told {
         Told::Nothing => (awaited.begin)(Box::new(drop)),
@@ -85,7 +85,7 @@ fn sit_out_work(awaited: &Awaited, reply: &mut Out) -> CommandResult {
         Told::ByWork => {
             let (said, hears) = mpsc::channel();
             (awaited.begin)(Box::new(move |result| {
-                // The receiver waits below.
+                // Sending cannot fail: the receiver waits below.
                 let _ = said.send(result);
             }));
             let ended = || Err("ERR the server is stopping".into());

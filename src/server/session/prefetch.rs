@@ -1,10 +1,11 @@
 //! The prefetch pass: before a part of a batch runs, it fetches the data that the part will touch into the cache.
 //!
-//! First the token words, and the bucket lines of all keys, are prefetched without any token, from the directory that
-//! each table publishes. Then each free shard is locked for a moment, the entries that may hold the key are found by
-//! their tags and prefetched; none of them is read. Where the command goes further, into a list or to an element of a
-//! large table, one more step follows. So the cache misses of a pipeline overlap instead of following one another under
-//! the token. The pass changes nothing and may be omitted anywhere.
+//! First, while no shard is locked, the words of the shards' tokens (locks) and the bucket cache lines of all
+//! keys are prefetched, from the directory that each table publishes. Then each free shard is locked for a
+//! moment, and the entries that may have the key are found by their tags and prefetched, without being read. If
+//! the command reads beyond the entry, in a list or an element of a large table, one more step follows. So the
+//! cache misses of a pipeline overlap, instead of occurring one after the other while the shard is locked. The
+//! pass changes nothing and may be omitted anywhere.
 
 use super::batch::{Batch, Plan, Route};
 use crate::state::Service;
@@ -13,11 +14,12 @@ use basalt_core::structures::prefetch::line_to_write;
 use basalt_core::structures::table::prefetch_line;
 use basalt_engine::published::Published;
 
-/// Minimum number of requests for which the pass pays off.
+/// Minimum number of requests for which the pass is worthwhile.
 const REQUESTS_MIN: usize = 4;
 
-/// Maximum number of requests per pass. More would not be any faster, as a core has a limited number of cache misses in
-/// flight, and the longer a shard's lines lie here unused, the likelier it is that other cores have taken them away.
+/// Maximum number of requests per pass. More would not be any faster, as a core has a limited number of cache
+/// misses in flight, and the longer a shard's cache lines stay unused, the likelier it is that another core has
+/// claimed them.
 const REQUESTS_MAX: usize = 16;
 
 /// Prefetches the data that the next plans of a batch will touch.
@@ -46,7 +48,7 @@ pub(super) fn prefetch(batch: &mut Batch, service: &Service, db: usize) {
             continue;
         }
         let [key] = batch.keys(plan) else { continue };
-        // Consecutive commands on one shard keep its token; their lines come along with the first.
+        // Consecutive commands on one key need only one prefetch.
         if previous == Some(key.hash) {
             continue;
         }
@@ -62,8 +64,9 @@ pub(super) fn prefetch(batch: &mut Batch, service: &Service, db: usize) {
     }
 }
 
-/// Prefetches the lines that a command writes of its shard: the token's word, the first line of the engine, and the
-/// first line of the published data. If another core had the shard, they arrive together instead of one by one.
+/// Prefetches the lines that a command writes of its shard: the token's word, the first line of the engine, and
+/// the first line of the published data. If another core used the shard last, the lines arrive together instead
+/// of one by one.
 #[inline(always)]
 pub(super) fn fetch_shard(service: &Service, shard: u16) {
     let addresses = service.shards.addresses(shard);
@@ -72,13 +75,13 @@ pub(super) fn fetch_shard(service: &Service, shard: u16) {
     line_to_write(std::ptr::from_ref(published).cast());
 }
 
-/// Prefetches the data behind the entries, where commands declare what they read there.
+/// Prefetches the data that the entries refer to, for commands that declare what they read there.
 ///
-/// For large sets, hashes and sorted sets these are the lines of the named elements: an element is hashed twice for it,
-/// which costs less than a miss of a table that no nearby cache holds. For lists it is the end that is read: the links
-/// on the way are followed, since they are in some nearby cache if the list is used at all. A command that pushes
-/// touches what the previous one has touched; one that reads or pops reaches elements that no command has touched for
-/// long, and declares it.
+/// For large sets, hashes and sorted sets these are the lines of the named elements: hashing an element a
+/// second time costs less than a miss of a table that is in no nearby cache. For lists the line is that of the
+/// end that is read; the links on the way are followed, because they are in a nearby cache if the list is in
+/// use. Only commands that read or pop declare this: a push touches what the previous push touched, but a pop
+/// reaches elements that were not touched for long.
 fn prefetch_further(batch: &Batch, plans: &[Plan], service: &Service, db: usize) {
     let mut previous = None;
     for plan in plans {

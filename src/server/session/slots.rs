@@ -1,5 +1,6 @@
-//! Changes of slot ownership in a cluster: the map that decides requests, clients that wait in vain, and shard channels
-//! that end. Also resource usage by slot.
+//! Changes of slot ownership in a cluster: the slot map that decides where requests run, redirection of clients
+//! that wait for keys which have moved, and the end of subscriptions to shard channels that have moved. Also
+//! counts resource usage by slot.
 
 use std::sync::Arc;
 
@@ -21,12 +22,12 @@ use basalt_core::base::hash;
 use basalt_engine::Engine;
 use basalt_engine::slot_usage::Usage;
 
-/// Bytes of MULTI as an array; they are counted with EXEC, as only then the slot is known.
+/// Bytes of the request MULTI; they are counted with EXEC, because the slot is known only then.
 const MULTI_BYTES: u64 = b"*1\r\n$5\r\nMULTI\r\n".len() as u64;
 
 impl Session {
-    /// Counts a request's resource usage for the slot of its keys, if they are in one. The reply must still be
-    /// complete.
+    /// Counts a request's resource usage for the slot of its keys, if the keys are all in one slot. Call before
+    /// any part of the reply is sent or removed.
     ///
     /// For a script that may use keys of any slot only the reply counts, as in Redis and Valkey.
     pub(super) fn count_slot(
@@ -76,7 +77,7 @@ impl Service {
             }));
     }
 
-    /// Wakes the late cluster bus, so that it checks the other nodes before a request is decided.
+    /// Wakes the cluster bus when it is late, so that it checks the other nodes before a request is decided.
     #[cold]
     pub(super) fn wake_cluster(&self) {
         if let Some(cluster) = self.cluster.get() {
@@ -84,7 +85,7 @@ impl Service {
         }
     }
 
-    /// Returns the map by which requests are decided.
+    /// Returns the slot map by which requests are decided.
     ///
     /// # Panics
     ///
@@ -96,10 +97,10 @@ impl Service {
 
     /// Makes `map` decide requests from here on. Called by one thread at a time; no shard may be locked.
     ///
-    /// Requests admitted by the previous map that have not run yet are decided again where they run: a task passes
-    /// through each shard after the change, so that whatever runs there later sees it. These tasks also redirect
-    /// clients that wait for keys that have moved. Subscriptions to shard channels whose slots now belong to another
-    /// shard of the cluster end.
+    /// Requests admitted by the previous map that have not run yet are decided again where they run: a task
+    /// passes through each shard after the change, so that every request that runs there later sees the new
+    /// map. These tasks also redirect clients that wait for keys that have moved. Subscriptions to shard
+    /// channels whose slots now belong to another shard of the cluster end.
     pub fn follow_map(&self, map: Arc<ClusterMap>) {
         let slots = self.slots.get().expect("this server has joined a cluster");
         let before = slots.load_full();
@@ -123,7 +124,7 @@ impl Service {
         }
     }
 
-    /// Submits a task for each shard.
+    /// Submits a task with this work for each shard.
     fn pass_through_shards(&self, work: impl Fn(&mut Engine) + Clone + Send + 'static) {
         for shard in 0..self.shards.len() as u16 {
             let work = work.clone();

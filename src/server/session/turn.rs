@@ -1,4 +1,5 @@
-//! One pass over the requests of a batch: its state, the shard that it holds locked, and its time budget.
+//! A turn: one pass over the requests of a connection's batch. Its state, the shard that it keeps locked, and
+//! its time budget.
 
 use std::sync::Arc;
 
@@ -23,10 +24,12 @@ use basalt_engine::{Engine, Key, Now};
 /// Attempts on a locked shard before the command queues: about 150 ns.
 const SPINS: u32 = 16;
 
-/// Fetching a shard's cache lines from another core takes as long as one or two commands.
+/// Number of commands ahead whose shard is prefetched: fetching a shard's cache lines from another core takes
+/// as long as one or two commands.
 const COMMANDS_AHEAD: usize = 2;
 
-/// Minimum duration of a command, in nanoseconds, that counts against the turn: shorter ones cannot add up to much.
+/// Minimum duration of a command, in nanoseconds, that counts against the turn's time budget: shorter commands
+/// cannot add up to much.
 const STEP_NS_NOTED: u64 = 10_000;
 
 /// Nanoseconds for which a pipeline of slow commands may keep other connections of its thread waiting. All messages of
@@ -34,7 +37,7 @@ const STEP_NS_NOTED: u64 = 10_000;
 /// 1,000 subscribers cost three times as much.
 const SLOW_NS_PER_TURN: u64 = 2_000_000;
 
-/// Minimum lock time, in nanoseconds, that is compared with the shard's maximum.
+/// Minimum time, in nanoseconds, that a shard was locked for it to be compared with the shard's maximum.
 const HOLD_NOTED_NS: u64 = 2_000;
 
 /// A locked shard.
@@ -56,20 +59,21 @@ impl TurnRoutes {
         }
     }
 
-    /// Returns whether a request for this slot still runs here without further checks. Its shard must be locked.
+    /// Returns whether a request for this slot certainly still runs on this node, so that no further checks are
+    /// needed. The slot's shard must be locked.
     #[inline]
     pub(super) fn are_settled(&self, slot: SlotOf) -> bool {
         self.then.is_plain(slot) && self.map.version() == self.then.version
     }
 }
 
-/// The state that a command on one shard works on.
+/// The state that a command on one locked shard works on.
 pub(super) struct InHand<'h> {
     /// The requests, and their replies.
     pub batch: &'h mut Batch,
-    /// The shard.
+    /// The engine of the locked shard.
     pub engine: &'h mut Engine,
-    /// See [`Turn::routes`].
+    /// Slot ownership as of the start of the batch, in a cluster ([`Turn::routes`]).
     pub routes: Option<&'h TurnRoutes>,
 }
 
@@ -89,9 +93,9 @@ pub(super) struct Turn<'t> {
     pub is_monitored: bool,
     /// True if resource usage is counted per slot.
     pub counts_slots: bool,
-    /// Either of these: one check for most commands.
+    /// True if `is_monitored` or `counts_slots`, so that most commands need only one check.
     pub is_observed: bool,
-    /// The slot of the keys of the transaction that runs.
+    /// The slot of the running transaction's keys.
     pub transaction_slot: SlotOf,
     /// Reply size in bytes from which a command may belong in the logs of large requests and replies; 0 if a request
     /// may be large enough.
@@ -99,16 +103,17 @@ pub(super) struct Turn<'t> {
     service: &'static Service,
     /// The shard of the last command, kept for the next one.
     held: Option<(u16, HeldShard)>,
-    /// End of the last command.
+    /// When the last command ended.
     before: Ticks,
-    /// The shard that the last commands ran on, and their total time in nanoseconds.
+    /// The shard that the last commands ran on, and (`hold_ns`) their total time in nanoseconds.
     holding: Option<u16>,
     hold_ns: u64,
     /// Total nanoseconds of slow commands so far.
     spent_ns: u64,
-    /// Nanoseconds that the current command ran in earlier turns.
+    /// Nanoseconds for which the current command ran in earlier turns.
     pub earlier_ns: u64,
-    /// The period in which the turn began: those waiting for its end are notified once no shard is locked.
+    /// The grace period in which the turn began. Tasks that wait for all turns of a period to end are notified
+    /// when this turn has released its shards.
     pub under_way: Guard<Arc<UnderWay>>,
 }
 
@@ -122,7 +127,7 @@ impl<'t> Turn<'t> {
     ) -> Turn<'t> {
         let counters = counters::local();
         service.telemetry.hot_keys.prepare(counters);
-        // Replicated, loaded and imported commands run regardless of which node has the slots by now.
+        // Replicated, loaded and imported commands run regardless of which node owns their slots now.
         let slots = service.slots.get().filter(|_| !has_run_before);
         if slots.is_some_and(|slots| slots.is_late(now.unix_ms)) {
             service.wake_cluster();
@@ -130,7 +135,7 @@ impl<'t> Turn<'t> {
         let counts_slots = slots.is_some() && config.cluster_slot_stats_enabled;
         let is_monitored = service.pubsub.is_monitored();
         Turn {
-            // No request is larger than all received bytes together, and a turn does not change those.
+            // No request is larger than all received bytes, and no bytes are received during a turn.
             large_from_bytes: match slowlog::is_large_request(config, batch.received_bytes()) {
                 true => 0,
                 false => slowlog::large_reply_bytes(config),
@@ -161,8 +166,9 @@ impl<'t> Turn<'t> {
         self.batch.plans.get(self.batch.next).copied()
     }
 
-    /// Locks a shard, unless it is locked already; returns `None` if others keep it locked. Meanwhile the lines that a
-    /// later command writes of its own shard are prefetched.
+    /// Locks a shard, unless it is locked already; returns `None` if another thread keeps it locked. When it
+    /// locks a shard, it also prefetches the cache lines of the shard that a command shortly after this one
+    /// will lock.
     #[inline]
     pub(super) fn hold(&mut self, shard: u16) -> Option<InHand<'_>> {
         if self
@@ -187,7 +193,7 @@ impl<'t> Turn<'t> {
         })
     }
 
-    /// Returns whether a key exists, or `None` if its shard is not locked any more.
+    /// Returns whether a key exists, or `None` if this turn no longer has the key's shard locked.
     pub(super) fn is_there(&self, db: usize, routed: &RoutedKey, key: &Key<'_>) -> Option<bool> {
         let held = self.held.as_ref();
         let (_, engine) = held.filter(|(number, _)| *number == routed.shard)?;
@@ -219,7 +225,7 @@ impl<'t> Turn<'t> {
         self.held = None;
     }
 
-    /// Returns the nanoseconds since the last command ended, and restarts the lap.
+    /// Returns the nanoseconds since the last call, that is, since the last command ended.
     #[inline]
     pub(super) fn lap_ns(&mut self) -> u64 {
         let after = Ticks::now();
@@ -248,7 +254,8 @@ impl<'t> Turn<'t> {
         }
     }
 
-    /// Returns whether the turn has taken so long that other connections of its thread go first.
+    /// Adds a command's run time to the turn. Returns whether the turn has taken so long that it must yield to
+    /// other connections of its thread.
     #[inline]
     pub(super) fn is_long(&mut self, duration_ns: u64) -> bool {
         if duration_ns <= STEP_NS_NOTED {

@@ -1,5 +1,5 @@
-//! EVAL, its variants and EXEC: a unit starts with the shards that it declares, immediately if these are free, and
-//! continues as a job if it has to wait, to restart, or to run on a separate thread.
+//! EVAL, its variants and EXEC. Such a unit runs at once if the shards that it declares are free. It becomes a
+//! job if it has to wait for shards, to restart after a rollback, or to run on a separate thread.
 
 use std::ops::ControlFlow::Continue;
 use std::sync::Arc;
@@ -75,7 +75,8 @@ impl Session {
         self.queue_unit(turn, transaction, unit_plan)
     }
 
-    /// Completes a script apart from its reply. No shard may be locked.
+    /// Completes a script, apart from its reply: MONITOR output, statistics and the slow log. No shard may be
+    /// locked.
     fn end_script(&self, turn: &mut Turn<'_>, request: Request<'_>, outcome: &UnitOutcome) -> Ran {
         if turn.is_monitored {
             self.show_script(turn, request, outcome);
@@ -111,7 +112,8 @@ impl Session {
         self.queue_unit(turn, transaction, plan)
     }
 
-    /// Completes a transaction apart from its reply. No shard may be locked.
+    /// Completes a transaction, apart from its reply: statistics, messages and log positions. No shard may be
+    /// locked.
     fn end_transaction(
         &mut self,
         turn: &mut Turn<'_>,
@@ -165,7 +167,7 @@ impl Session {
         ))
     }
 
-    /// Continues after a queued unit.
+    /// Continues the session after its queued unit has run.
     pub(super) fn resume_unit(
         &mut self,
         turn: &mut Turn<'_>,
@@ -223,7 +225,7 @@ fn context<'c>(
     }
 }
 
-/// Returns the plan of a script that is known to need more than its declared shards.
+/// Returns the plan of a script of which earlier runs have shown that it needs more than its declared shards.
 #[cold]
 fn advised(advice: &Advice, named: impl Iterator<Item = u16>, router: Router) -> UnitPlan {
     let plan = match advice.is_wide {
@@ -236,7 +238,8 @@ fn advised(advice: &Advice, named: impl Iterator<Item = u16>, router: Router) ->
     plan.offloaded_if(advice.is_slow)
 }
 
-/// Tries a few times to lock the initial shards of a unit that is to run here.
+/// Tries a few times to lock the initial shards of a unit on this thread; returns `None` if that fails or the
+/// unit must run on a separate thread.
 fn take<'s>(shards: &'s Shards, plan: &UnitPlan) -> Option<ExtendableGuard<'s, Engine, Job>> {
     if plan.is_offloaded {
         return None;

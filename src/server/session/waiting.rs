@@ -16,9 +16,9 @@ use basalt_commands::command::error::write_failure;
 
 /// The wait of a connection.
 pub(super) enum Blocked {
-    /// Until the timeout or CLIENT UNBLOCK.
+    /// A wait until a timeout, CLIENT UNBLOCK, or a condition, without keys.
     For(Block),
-    /// Until a key is available as well.
+    /// A wait until a key is available, or a timeout or CLIENT UNBLOCK.
     On(Arc<BlockedRequest>),
 }
 
@@ -61,7 +61,8 @@ impl Session {
         }
     }
 
-    /// Takes the reply of a served request; returns whether it is an error, or `None` if it is yet to be refused.
+    /// Takes the reply of a served request and returns whether the reply is an error; returns `None` if the
+    /// request must be refused, because its user may no longer run it.
     fn take_served(&mut self, turn: &mut Turn<'_>, waiter: &Arc<BlockedRequest>) -> Option<bool> {
         self.connection.shared.end();
         let mut failed = Some(false);
@@ -70,15 +71,15 @@ impl Session {
             self.learn(&served.client);
             failed = (!served.is_denied).then_some(served.failed);
         }
-        // The serving thread had only some of its shards locked.
+        // The serving thread had locked only some of the request's shards: leave the queues of the others.
         if waiter.shards().len() > 1 {
             self.leave_queues(waiter);
         }
         failed
     }
 
-    /// Ends an unserved wait; returns whether the reply is an error, or as `Err` the Unix time in milliseconds until
-    /// which the wait continues unless woken.
+    /// Ends a wait that was not served, if it is over, and returns whether the reply is an error. If it is not
+    /// over, returns as `Err` the Unix time in milliseconds until which the task sleeps.
     fn end_of_time(&mut self, turn: &mut Turn<'_>, blocked: &Blocked) -> Result<bool, u64> {
         let (until_ms, on_timeout) = match blocked {
             Blocked::For(block) => (block.until_ms, block.on_timeout),
@@ -139,21 +140,22 @@ impl Session {
         })
     }
 
-    /// Checks the condition that the client waits for, besides the timeout; if it holds, writes the reply and returns
-    /// its result.
+    /// Checks the condition that the client waits for, besides the timeout. If it is met (or `is_over`, the
+    /// timeout has passed), writes the reply and returns its result.
     fn look(&self, block: &Block, is_over: bool, out: &mut Out) -> Option<CommandResult> {
         let look = block.look?;
         let server = self.service.server();
         (look.has_come)(server, &self.connection, look.wanted, is_over, out)
     }
 
-    /// Returns whether the awaited reply has arrived. Push messages may report changes later than that reply, and must
-    /// then follow it.
+    /// Returns whether the awaited reply has arrived. If so, push messages must be sent after the reply,
+    /// because they may report later changes.
     pub fn is_served(&self) -> bool {
         matches!(self.blocked.as_deref(), Some(Blocked::On(waiter)) if waiter.state() == WaitState::Served)
     }
 
-    /// Ends the connection's state: no thread may serve it any more, and the clients queued behind it move up.
+    /// Ends the state of a closing connection: no thread may serve its blocked request any more, and the
+    /// clients queued after it move up.
     pub fn end(&mut self) {
         self.discard();
         self.service.pubsub.forget(&self.connection.shared);

@@ -1,12 +1,12 @@
 //! Requests that block on a key: BLPOP, XREAD BLOCK and the like.
 //!
-//! A handler that finds nothing asks to wait. While its shards are still locked, the request is put in the queues of
-//! its keys. The command that changes such a key serves the queue at its end, before its shard is released: it runs the
-//! blocked request again, with the keys whose shards it has, and hands the reply to the connection. A request that
-//! needs more shards than are locked ([`Wait::needs_all`]) is sent to all of them as soon as these are released
-//! (`job::task::WaiterDispatcher`), and meanwhile keeps its position: those behind it in the queue wait for it. The
-//! same goes for a request that was being served on one shard, and found nothing, while its key on another shard
-//! changed.
+//! A handler that finds no data asks to wait. While the shards are still locked, a `BlockedRequest` of the request is
+//! put in the queues of the keys. A command that changes such a key serves the key's queue when it ends, before
+//! it releases the shard: it runs the blocked request again, with those keys whose shards are locked, and
+//! passes the reply to the connection. A request that needs more shards than are locked ([`Wait::needs_all`])
+//! is sent to all of them as soon as these are released (`job::task::WaiterDispatcher`), and meanwhile keeps
+//! its position: the waiters after it in the queue wait for it. A request that was being served on one shard
+//! and found no data there, while its key on another shard changed, is handled in the same way.
 //!
 //! Serving, the timeout, CLIENT UNBLOCK and a disconnect race on one word of the connection ([`Shared::change_wait`]),
 //! with one winner.
@@ -38,7 +38,7 @@ use basalt_engine::{Engine, Key, Now, engine_of};
 /// Number of waiters created so far.
 static WAITERS: AtomicU64 = AtomicU64::new(0);
 
-/// A blocked request.
+/// A blocked request, which waits in the queues of its keys.
 pub struct BlockedRequest {
     id: u64,
     connection: Arc<Shared>,
@@ -49,7 +49,7 @@ pub struct BlockedRequest {
     pub(super) config: Arc<Config>,
     place: ShardPlace,
     wait: Wait,
-    /// The permit, in a cluster.
+    /// In a cluster, the permit with which the request was admitted.
     permit: Option<Permit>,
     reply: Mutex<Option<Served>>,
     protocol: Protocol,
@@ -57,14 +57,15 @@ pub struct BlockedRequest {
     memory_bytes: usize,
 }
 
-/// Bytes of an entry in the queue of a key in the shard, besides the key's name; an alarm takes less.
+/// Bytes that an entry in a key's queue takes in the shard, besides the key's name; an alarm of the key takes
+/// less.
 const WAITING_BYTES: usize = 160;
 
 /// The reply of a blocked request.
 pub struct Served {
-    /// The reply itself.
+    /// The output that contains the reply.
     pub out: Out,
-    /// The client, with the stamp of the last effect that the reply reflects.
+    /// The client's view after the run, with the Lamport stamp of the latest change that the reply reflects.
     pub client: ClientView,
     /// True if the user's ACL rules no longer allow the request: the reply is yet to be written.
     pub is_denied: bool,
@@ -72,13 +73,14 @@ pub struct Served {
     pub failed: bool,
 }
 
-/// Outcome of an attempt to serve.
+/// Outcome of an attempt to serve a blocked request.
 enum Try {
-    /// The request has its reply, or is blocked no more.
+    /// The request has its reply, or is no longer blocked.
     Over,
-    /// There is nothing for the request.
+    /// The keys have no data for the request yet.
     NotYet,
-    /// The request is being sent to all its shards, or will be; no request behind it may be served before.
+    /// The request is being sent to all its shards, or will be; no request after it in the queue may be served
+    /// before it.
     Called,
 }
 
@@ -143,7 +145,7 @@ impl BlockedRequest {
         self.command
     }
 
-    /// Returns what ends the wait besides a reply.
+    /// Returns the conditions of the wait, such as its timeout.
     pub fn wait(&self) -> &Wait {
         &self.wait
     }
@@ -157,7 +159,7 @@ impl BlockedRequest {
         let refusal = route::while_waiting(&routes.map, slot, permit.routing);
         let refusal = refusal.unwrap_or_else(|| match routes.map.migrating.get(&slot) {
             Some(&target) => Refusal::Ask(slot, target),
-            // If the slot has returned meanwhile, the client retries here.
+            // If the slot has returned to this node meanwhile, the error makes the client retry here.
             None => Refusal::Moved(slot, routes.map.owners[usize::from(slot)]),
         });
         Some(routes.refusal_text(refusal, permit.routing, config))
@@ -174,7 +176,7 @@ impl BlockedRequest {
         self.connection.wait_state_of(self.number)
     }
 
-    /// Takes the reply.
+    /// Takes the reply, if the request was served.
     pub fn take_reply(&self) -> Option<Served> {
         self.reply.lock().take()
     }
@@ -217,7 +219,7 @@ impl BlockedRequest {
         }
     }
 
-    /// Serves a called waiter, with all its shards locked.
+    /// Serves a waiter that was sent to all its shards, all of which are locked.
     pub fn answer_call(self: &Arc<Self>, engines: &mut [&mut Engine], now: Now) {
         if self.state() == WaitState::Called {
             self.serve(engines, now);
@@ -225,7 +227,8 @@ impl BlockedRequest {
         if !waiting::Waiter::is_waiting(&**self) {
             return self.leave(engines);
         }
-        // There was nothing after all. The waiter keeps its position; those behind it were held up.
+        // The keys have no data after all. The waiter keeps its position, and the waiters that were held up
+        // after it are served.
         for routed in self.awaited() {
             if let Some(engine) = engine_of(engines, routed.shard) {
                 engine.waiters.wake(self.client.db, self.key(routed));
@@ -233,7 +236,7 @@ impl BlockedRequest {
         }
     }
 
-    /// Leaves the queues of those keys whose shards are locked.
+    /// Removes the waiter from the queues of those keys whose shards are locked.
     pub fn leave(&self, engines: &mut [&mut Engine]) {
         for routed in self.awaited() {
             if let Some(engine) = engine_of(engines, routed.shard) {
@@ -245,7 +248,7 @@ impl BlockedRequest {
     fn leave_queue(&self, engine: &mut Engine, routed: &RoutedKey) {
         let (db, key) = (self.client.db, self.key(routed));
         if engine.waiters.remove(db, key, self.id) {
-            // The waiter may have held up those behind it.
+            // The waiter may have held up the waiters after it in the queue.
             engine.waiters.wake(db, key);
         }
     }
@@ -254,15 +257,17 @@ impl BlockedRequest {
         self.connection.change_wait(self.number, from, to)
     }
 
-    /// Begins to serve the waiter, unless another thread does, or it is blocked no more.
+    /// Marks the waiter as being served, unless another thread is serving it or it is no longer blocked.
     fn begin_serving(&self) -> Result<(), Try> {
         use WaitState::{Blocked, Called, Missed, Serving};
         loop {
-            // A thread that gets all its shards before the call arrives serves it as well.
+            // A waiter that is about to be sent to its shards may be served by any thread that has locked all
+            // of them.
             if self.change(Blocked, Serving) || self.change(Called, Serving) {
                 return Ok(());
             }
-            // Another shard is serving it. If nothing is found there, the waiter comes here with all its shards.
+            // A thread on another shard is serving the waiter. If it finds no data there, the waiter is sent to
+            // all its shards, including this one.
             if self.change(Serving, Missed) || self.state() == Missed {
                 return Err(Try::Called);
             }
@@ -272,12 +277,12 @@ impl BlockedRequest {
         }
     }
 
-    /// Ends an attempt that found nothing.
+    /// Ends an attempt to serve that found no data.
     fn end_serving(self: &Arc<Self>, engines: &mut [&mut Engine]) -> Try {
         if self.change(WaitState::Serving, WaitState::Blocked) {
             return Try::NotYet;
         }
-        // A key of another shard has changed meanwhile.
+        // A key of the waiter on another shard has changed meanwhile.
         self.change(WaitState::Missed, WaitState::Called);
         self.call(engines);
         Try::Called
@@ -363,7 +368,8 @@ impl BlockedRequest {
         Try::Over
     }
 
-    /// Returns whether its keys have moved with a migrating slot, so that the request belongs to the other node now.
+    /// Returns whether the request's keys have moved to another node with a migrating slot, so that the other
+    /// node serves the request now.
     fn has_gone(&self, engines: &mut [&mut Engine], args: Args<'_>, now: Now) -> bool {
         let at = (self.client.db, now);
         let look = || permit::presence(engines, std::iter::once(args), at);
@@ -387,12 +393,12 @@ impl BlockedRequest {
 
     fn end_with(&self, served: Served) {
         *self.reply.lock() = Some(served);
-        // A missed change does not matter to a served request.
+        // A change on another shard does not matter any more, because the request is served.
         let _ = self.change(WaitState::Serving, WaitState::Served)
             || self.change(WaitState::Missed, WaitState::Served);
     }
 
-    /// Schedules the request for all its shards, as soon as the locked ones are released.
+    /// Schedules the request to be sent to all its shards, after the shards locked now are released.
     fn call(self: &Arc<Self>, engines: &mut [&mut Engine]) {
         let engine = &mut engines[0];
         if let Some(caller) = engine.waiters.caller.clone() {
@@ -410,7 +416,7 @@ impl Drop for BlockedRequest {
     }
 }
 
-/// A waiter to be sent to its shards by the thread that has released those it is called from.
+/// A waiter that the current thread will send to all the waiter's shards after it has released its own.
 struct WaiterWaker {
     waiter: Arc<BlockedRequest>,
     caller: Arc<dyn waiting::Dispatcher>,
@@ -422,7 +428,8 @@ impl Wake for WaiterWaker {
     }
 }
 
-/// Ends the waits for keys of this shard that belong to another node by now, or all waits while the cluster is down.
+/// Ends the waits for keys of this shard whose slots belong to another node now, or all waits if the cluster is
+/// down: the clients get an error reply.
 pub fn end_redirected(engine: &mut Engine) {
     let mut all: Vec<Arc<dyn waiting::Waiter>> = Vec::new();
     engine
@@ -444,7 +451,7 @@ pub fn end_redirected(engine: &mut Engine) {
     }
 }
 
-/// Serves the waiters of keys that changed in these shards, and those of keys changed by that in turn.
+/// Serves the waiters of keys that changed in these shards, and of keys that serving them changes in turn.
 #[cold]
 #[inline(never)]
 pub(super) fn serve(engines: &mut [&mut Engine], now: Now) {
@@ -466,7 +473,7 @@ pub(super) fn serve(engines: &mut [&mut Engine], now: Now) {
 fn serve_key(engines: &mut [&mut Engine], index: usize, place: &Place, now: Now) {
     let mut behind = None;
     let mut turn_is_over = false;
-    // The key's content, until a client is served that could change it.
+    // The key's type, remembered until a request is served that could change it.
     let mut held = None;
     loop {
         let engine = &mut *engines[index];

@@ -1,5 +1,6 @@
-//! Runs the handler of one command: its context, its reply, and its log records. Consequences for other clients, such
-//! as those blocked on its keys, are handled by [`execute`](super::execute).
+//! Runs the handler of one command: prepares its context, writes its reply, and appends its log records.
+//! Consequences for other clients, such as clients blocked on the keys, are handled by
+//! [`execute`](super::execute).
 
 use std::sync::Arc;
 
@@ -21,13 +22,13 @@ pub struct ExecutionContext<'a> {
     pub now: Now,
     /// Limits and thresholds.
     pub config: &'a Arc<Config>,
-    /// The locked shard, for cursors.
+    /// The index of the locked shard and the number of shards, for SCAN cursors.
     pub place: ShardPlace,
     /// The connection to block if the command has to wait; `None` if it must not block.
     pub blocker: Option<&'a Arc<Shared>>,
-    /// True if the command can be run again on a separate thread.
+    /// True if the command may ask to be run on a separate thread instead.
     pub may_offload: bool,
-    /// In a cluster: the permit, if it is to be checked again before the command runs.
+    /// In a cluster, the permit of the request, if it must be checked again before the command runs.
     pub permit: Option<&'a Permit>,
 }
 
@@ -56,8 +57,8 @@ pub(super) fn answer(
     failed
 }
 
-/// Tracks the keys that a caching connection has just read, while the shards are still locked: any later change of
-/// these keys is then notified.
+/// Tracks the keys that a connection with client-side caching has just read, while the shards are still locked,
+/// so that the connection is notified of any later change.
 #[cold]
 fn track(command: &Command, cx: &mut ShardCx<'_>, args: &Args<'_>) {
     // The reads of a script count, not its arguments.
@@ -74,8 +75,8 @@ fn track(command: &Command, cx: &mut ShardCx<'_>, args: &Args<'_>) {
     }
 }
 
-/// Creates a context over engines, which agree with the connection on the largest Lamport stamp that any of them has
-/// seen.
+/// Creates a context over engines. The engines and the connection take over the largest Lamport stamp that any
+/// of them has seen.
 #[inline]
 pub(super) fn begin<'c>(
     command: &'static Command,
@@ -112,8 +113,8 @@ pub(super) fn begin<'c>(
     )
 }
 
-/// Updates the client's view from an engine: the stamp of later effects, and the positions of the news and the log that
-/// its reply reflects.
+/// Updates the client's view from an engine: the Lamport stamp for later changes, and the positions in the
+/// message queue and the log that the client's reply reflects.
 #[inline]
 pub(super) fn learn(engine: &Engine, client: &mut ClientView) {
     client.stamp = client.stamp.max(engine.effects.stamp());
@@ -121,8 +122,8 @@ pub(super) fn learn(engine: &Engine, client: &mut ClientView) {
     client.log_seen = client.log_seen.max(engine.effects.log_position());
 }
 
-/// Returns whether a command's log records take effect atomically. Expired keys deleted by a command that may come
-/// across any key are logged on their own.
+/// Returns whether a command's log records take effect atomically. If a command without declared keys (such as
+/// SCAN) deletes expired keys, each deletion is logged separately.
 pub(super) fn is_unit(command: &Command) -> bool {
     !command.keys.is_empty() || command.is_write()
 }

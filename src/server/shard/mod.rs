@@ -35,5 +35,5 @@ pub type Shards = ownership::ShardSet<Engine, job::Job>;
 /// A job in its queueable form.
 pub type QueuedJob = Box<ownership::queued::QueuedMessage<job::Job>>;
 
-/// The tokens that a unit holds, and can extend.
+/// The tokens of the shards that a unit has locked, to which it can add more.
 pub type HeldShards<'a> = ownership::tokens::HeldTokens<'a, Engine, job::Job>;

@@ -1,10 +1,11 @@
 //! The slots of a request in a cluster: decides whether this node serves them, at admission and again where the request
 //! runs.
 //!
-//! A request is admitted by the slot map of one moment and runs a little later, possibly after waiting in a queue. Once
-//! its shards are locked, [`Permit::still_valid`] is called: if the map has changed since, or the slot is migrating, so
-//! that it matters which keys are here, the request is decided again, under the same lock. No other command can change
-//! the result in between. Commands on one or several shards, transactions, scripts and waiters all use this one check.
+//! A request is admitted by the slot map of one moment and runs a little later, possibly after waiting in a
+//! queue. Once its shards are locked, [`Permit::still_valid`] is called: if the map has changed since, or the
+//! slot is migrating (so that it matters which keys are still on this node), the request is decided again,
+//! under the same lock. No other command can change the result in between. Commands on one or several shards,
+//! transactions, scripts and waiters all use this one check.
 
 use std::fmt;
 
@@ -19,20 +20,20 @@ use basalt_engine::{Engine, Now, engine_of};
 /// The slot of a request's keys, how the request arrived, and the version of the slot map that admitted it.
 #[derive(Clone, Copy)]
 pub struct Permit {
-    /// Gives the current slot map.
+    /// Source of the current slot map.
     pub map: &'static SlotMap,
     /// Version of the slot map that admitted the request; 0 if its keys have to be checked in any case.
     pub version: u64,
     /// The slot of the keys.
     pub slot: SlotOf,
-    /// How the request arrived.
+    /// Flags of how the request arrived, such as after ASKING.
     pub routing: RoutingFlags,
 }
 
 /// The refusal of a request by this node, with its error reply.
 #[derive(Debug)]
 pub struct Redirect {
-    /// The reason.
+    /// The reason why this node refuses the request.
     pub refusal: Refusal,
     /// The error reply, without the leading `-`.
     pub text: String,
@@ -65,8 +66,8 @@ impl Permit {
         }
     }
 
-    /// Checks that the request still runs on this node. The shards of its keys must be locked; `look` determines which
-    /// keys are here.
+    /// Checks that the request still runs on this node. The shards of its keys must be locked; `look`
+    /// determines which of the keys this node has.
     #[inline]
     pub fn still_valid(
         &self,
@@ -79,8 +80,8 @@ impl Permit {
         }
     }
 
-    /// Checks that the request runs on this node by this slot map. If `look` cannot determine which keys are here, the
-    /// request passes, to be decided where it runs.
+    /// Checks that the request runs on this node by this slot map. If `look` cannot determine which of the keys
+    /// this node has, the request passes for now and is decided when its shards are locked.
     #[cold]
     pub fn judge(
         &self,
@@ -95,7 +96,7 @@ impl Permit {
     }
 }
 
-/// Checks that requests for a slot that arrive in this manner run on this node.
+/// Checks that requests for `slot` with these routing flags run on this node.
 pub fn judge(
     routes: &Routes,
     (slot, routing): (SlotOf, RoutingFlags),
@@ -119,7 +120,7 @@ pub fn judge(
     }
 }
 
-/// Returns the manner in which a command arrives over a connection.
+/// Returns the routing flags of a command that arrives over a connection with flags `connection`.
 #[inline]
 pub fn routing_of(command: &Command, connection: RoutingFlags) -> RoutingFlags {
     let moves_keys = matches!(command.run, Run::Session(_)) && command.is_write();
@@ -146,7 +147,7 @@ pub fn slot_of_names<'a>(
     argument: impl Fn(usize) -> &'a [u8] + Copy,
 ) -> SlotOf {
     let mut slot = SlotOf::NONE;
-    // Channels, and cursors, which are declared like keys.
+    // The names are channels or cursors, which the command declares like keys.
     let names_no_keys = command
         .keys
         .iter()
@@ -163,8 +164,8 @@ pub fn slot_of_names<'a>(
     slot
 }
 
-/// Counts the keys of some requests that exist here, in a database. Expired keys count as missing. Nothing is touched,
-/// counted as a lookup or deleted.
+/// Counts the keys of some requests that exist here, in a database. Expired keys count as missing. The check
+/// updates no access times, counts as no lookup and deletes no expired keys.
 pub fn presence<'a>(
     engines: &mut [&mut Engine],
     each: impl Iterator<Item = Args<'a>>,

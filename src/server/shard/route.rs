@@ -1,8 +1,8 @@
 //! Maps keys to shards.
 //!
-//! The slot is Redis Cluster's (CRC16 of the hash tag, 16,384 slots), so that `{tag}` keeps keys together. The owner of
-//! a slot is its low bits: shards are a power of two, so no table is needed (one of 32 KiB would cost a cache miss a
-//! key). The table inside a shard uses another, keyed hash.
+//! The slot is Redis Cluster's (CRC16 of the hash tag, 16,384 slots), so that `{tag}` keeps keys together. The
+//! owner of a slot is its low bits: the number of shards is a power of two, so no table is needed (a table of
+//! 32 KiB would cost a cache miss per key). The hash table inside a shard uses another, keyed hash.
 
 use super::ownership::ShardList;
 use basalt_commands::cluster::route::SlotOf;
@@ -58,13 +58,15 @@ impl Router {
         self.mask + 1
     }
 
-    /// Routes the key at an argument position, for a command that needs no other shard.
+    /// Returns the hash and shard of the key at an argument position, for a command whose keys are all in one
+    /// shard.
     #[inline]
     pub fn routed(&self, argument: usize, key: &[u8]) -> RoutedKey {
         self.routed_in_slot(argument, key).0
     }
 
-    /// Routes the key at an argument position, and returns its slot; that is 0 with one shard and no cluster.
+    /// Returns the hash and shard of the key at an argument position, and its slot. The slot is 0 with a single
+    /// shard and no cluster.
     #[inline]
     pub fn routed_in_slot(&self, argument: usize, key: &[u8]) -> (RoutedKey, SlotOf) {
         let (hash, slot) = self.place(key);
@@ -102,7 +104,7 @@ impl Router {
     }
 }
 
-/// Returns the shards ascending, without duplicates.
+/// Sorts shards in ascending order and removes duplicates.
 pub fn in_order(shards: impl IntoIterator<Item = u16>) -> ShardList {
     let mut shards: ShardList = shards.into_iter().collect();
     if shards.len() > 1 {
@@ -117,7 +119,8 @@ pub fn shards_of(keys: &[RoutedKey]) -> ShardList {
     in_order(keys.iter().map(|key| key.shard))
 }
 
-/// Sets each key's index of its shard in `shards`, which are ascending and include the shards of all keys.
+/// Sets for each key the index of its shard in `shards`, a list that is ascending and includes the shards of
+/// all keys.
 pub fn set_engine_indices(keys: &mut [RoutedKey], shards: &[u16]) {
     for key in keys {
         key.engine_index = shards.partition_point(|shard| *shard < key.shard) as u16;

@@ -35,7 +35,7 @@ pub(super) enum Listener {
     Unix(UnixListener),
 }
 
-/// A socket on which connections are accepted until it is closed.
+/// A listening socket on which connections are accepted until `OpenListener::close`.
 pub(super) struct OpenListener {
     pub(super) listener: Listener,
     closed: AtomicBool,
@@ -54,18 +54,19 @@ impl OpenListener {
         self.closed.load(Relaxed)
     }
 
-    /// Stops accepting at once; the port is free for another socket when this returns.
+    /// Stops accepting at once; the port is free for another socket when the function returns.
     pub(super) fn close(&self) {
         self.closed.store(true, Relaxed);
         if let Listener::Tcp(listener) | Listener::Tls(listener) = &self.listener {
-            // On a listening socket this wakes the acceptor and frees the port. It fails only if it was done
-            // before.
+            // On a listening socket, `shutdown` wakes the accepting task and frees the port. It fails only if
+            // it was called before.
             let _ = socket2::SockRef::from(listener).shutdown(std::net::Shutdown::Both);
         }
     }
 }
 
-/// Opens the sockets on a port, at each configured address; none for port 0. The error text states which failed.
+/// Opens the sockets on a port, at each configured address; none for port 0. The error text states which
+/// address failed.
 pub(super) fn open_tcp(
     config: &Config,
     port: u16,
@@ -192,13 +193,13 @@ fn open_metrics(
     Ok(listeners)
 }
 
-/// Services of the server that connections use.
+/// The parts of the server that connections need.
 pub(super) struct Owning {
     /// Serves the connections of replicas.
     pub(super) replicas: Arc<Primary>,
     /// Signals that the server is to stop.
     pub(super) stop: watch::Sender<bool>,
-    /// Handshakes of clients that are not served yet.
+    /// TLS handshakes in progress.
     pub(super) handshaking: Arc<Handshaking>,
 }
 
@@ -228,7 +229,7 @@ pub(super) async fn accept(
         match accepted {
             Ok(socket) => admit(socket, service, &spawner, owner),
             Err(_) if open.is_closed() => return,
-            // Out of file descriptors: wait for some connection to end.
+            // File descriptors have run out: wait for some connection to end.
             Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
         }
     }
@@ -280,11 +281,12 @@ async fn next(listener: &Listener) -> io::Result<Accepted> {
     }
 }
 
-/// Unauthenticated clients may use one part in this many of `maxclients`.
+/// Unauthenticated clients may use 1/n of `maxclients`.
 const UNAUTHENTICATED_PARTS: usize = 2;
 
-/// Makes room for an unauthenticated client if there are too many of them, or too many clients: the one that has
-/// taken longest is closed. So clients with a password get in, however many connections others hold.
+/// Closes the unauthenticated client that has been connected for longest, if there are too many unauthenticated
+/// clients or too many clients. So clients with a password can connect, however many connections others have
+/// opened.
 fn make_way(service: &Service, maxclients: usize) {
     let clients = &service.clients;
     let share = (maxclients / UNAUTHENTICATED_PARTS).max(1);
@@ -327,16 +329,17 @@ fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner
         } else {
             None
         };
-    // A client still in its handshake is dropped in favor of one that may connect.
+    // If `maxclients` is reached, drop the oldest connection that is still in its TLS handshake instead of
+    // refusing this client.
     let refusal = refusal.filter(|text| *text == PROTECTED || !owner.handshaking.drop_oldest());
     if let Some(text) = refusal {
         service.clients.rejected.fetch_add(1, Relaxed);
         use std::io::Write;
-        // One attempt: a client that does not even read this is not worth waiting for.
+        // Try only once to send the refusal: do not wait for a client that does not read it.
         let _ = match accepted.socket {
             Socket::Tcp(mut socket) => socket.write(text.as_bytes()),
             Socket::Unix(mut socket) => socket.write(text.as_bytes()),
-            // Telling it would require a handshake first.
+            // Send no text to a TLS client, because that would require a handshake first.
             Socket::Tls(_) => Ok(0),
         };
         return;
@@ -375,7 +378,7 @@ fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner
         }
         Socket::Tcp(socket) => begin(service, spawner, owner, (peer, local), None, || {
             let stream = TcpStream::from_std(socket)?;
-            // A socket that rejects the options still serves.
+            // Ignore errors: the socket works without these options.
             let _ = listener::prepare(&stream, keepalive_s);
             Ok(ClientSocket::Tcp(stream))
         }),
@@ -385,8 +388,8 @@ fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner
     }
 }
 
-/// Starts serving a client. `open` registers its socket with the runtime that serves it; `holder` has the names in
-/// its certificate.
+/// Starts serving a client. `open` registers the client's socket with the runtime that serves it; `holder` has
+/// the names in the client's certificate.
 fn begin(
     service: &'static Service,
     spawner: &Spawner,

@@ -7,7 +7,7 @@ use crate::telemetry::info::REDIS_VERSION;
 use basalt_commands::config::Config;
 use basalt_commands::config::machine::{self, Memory};
 
-/// Logged before anything is opened.
+/// Logs that the server is starting, before anything is opened.
 pub(super) fn starting(config: &Config, file: Option<&Path>, warnings: &[String]) {
     let pid = std::process::id();
     tracing::info!(
@@ -111,7 +111,8 @@ fn addresses(config: &Config, metrics_port: Option<u16>) -> String {
         } else {
             "http://"
         };
-        // If it listens on all addresses, a URL still needs a specific one.
+        // If the server listens on all addresses, show the loopback address, because a URL needs a specific
+        // one.
         let is_any =
             |name: &String| matches!(name.trim_start_matches('-'), "*" | "::*" | "::" | "0.0.0.0");
         let local = ["localhost".to_owned()];
@@ -129,12 +130,12 @@ fn addresses(config: &Config, metrics_port: Option<u16>) -> String {
     all.join("; ")
 }
 
-/// Logged when everything but the data is there.
+/// Logs that everything but the data is ready.
 pub(super) fn initialized() {
     tracing::info!("Server initialized");
 }
 
-/// Logged when clients are served.
+/// Logs that clients are served.
 pub(super) fn ready(config: &Config) {
     if config.port != 0 {
         tracing::info!("Ready to accept connections tcp");
@@ -147,7 +148,7 @@ pub(super) fn ready(config: &Config) {
     }
 }
 
-/// Logged as the last line.
+/// Logs, as the last line, that the server has stopped.
 pub(super) fn stopped() {
     tracing::warn!("basalt is now ready to exit, bye bye...");
 }

@@ -28,47 +28,51 @@ use basalt_core::alloc::deferred_free::{self, DeferredFrees};
 use basalt_engine::Now;
 use basalt_engine::{Doomed, Engine};
 
-/// Interval of shard checks while some key has a deadline; far below the promised lag.
+/// Interval of shard checks while some key has a deadline; far below the maximum delay of expiry that is
+/// promised.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Uninterrupted work while only freeing is due: no client waits for it, and clients need the core.
+/// Nanoseconds of uninterrupted work while only memory is being freed: no client waits for that, and clients
+/// need the core.
 const FREEING_NS: u64 = 2_000_000;
 
-/// Pause between two ticks' worth of slices while work is left: others get the core, but the work continues.
+/// Pause after a tick's worth of slices while work is left, so that other threads get the core.
 const BREATH: Duration = Duration::from_millis(1);
 
-/// Maximum part of a pause that counts towards the work around it; the timer's resolution is a millisecond.
+/// Maximum nanoseconds of a pause that count as part of a pass of expiry; the timer's resolution is a
+/// millisecond.
 const REST_NS_MAX: u64 = 2_000_000;
 
 /// Maximum interval between shard checks.
 const TICK_MAX: Duration = Duration::from_millis(50);
 
-/// Tracked keys that a shard drops per visit.
+/// Maximum number of tracked keys (CLIENT TRACKING) that a shard drops per visit.
 const LAPSED_PER_VISIT: usize = 128;
 
-/// Interval of the sampled figures.
+/// Interval in milliseconds at which figures are sampled.
 const SAMPLE_MS: u64 = 100;
 
-/// Interval of checks for idle clients and of the server's own memory.
+/// Interval in milliseconds of checks for idle clients and of the server's own memory.
 const LOOK_MS: u64 = 1_000;
 
-/// Interval of checks of the server's own memory where the memory limit is enforced exactly.
+/// Interval in milliseconds of checks of the server's own memory if the memory limit is enforced exactly.
 const EXACT_LOOK_MS: u64 = 10;
 
-/// Memory use from which on the process may have huge pages. They save a large process many TLB misses, but cost a
-/// small one more memory than it has.
+/// Bytes of memory in use from which huge pages are enabled. They save a large process many TLB misses, but may
+/// take a small process more memory than its data.
 const HUGE_PAGES_FROM_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Segments freed before the background checks the shards again.
+/// Number of hash table segments that are freed before the background checks the shards again.
 const SEGMENTS_PER_SLICE: usize = 16;
 
-/// Memory returned to the allocator at once, of allocations that were too large for the threads that dropped them.
+/// Bytes returned to the allocator per slice, of allocations that were too large to be freed by the thread that
+/// dropped them.
 const DEFERRED_BYTES_PER_SLICE: usize = 16 * 1024 * 1024;
 
-/// Signals work that should not wait for the next tick.
+/// Wakes the background for work that should not wait for the next tick.
 static HURRY: Notify = Notify::const_new();
 
-/// Makes the background check the shards now.
+/// Makes the background check the shards at once.
 pub(super) fn hurry() {
     HURRY.notify_one();
 }
@@ -83,7 +87,7 @@ pub(super) fn follow_limit(service: &Service) {
 }
 
 /// Makes shards drop some tracked keys in excess of `tracking-table-max-keys` or of the bytes allowed for them.
-/// Returns true if there are still more. The caller must not hold a shard.
+/// Returns true if there are still too many. The caller must not hold a shard.
 pub(super) fn limit_tracked(service: &Service) -> bool {
     let keys_max = service.config.load().tracking_table_max_keys;
     let tracked = service.pubsub.tracked_count();
@@ -100,7 +104,8 @@ pub(super) fn limit_tracked(service: &Service) -> bool {
     tracked.exceeds(keys_max)
 }
 
-/// Spawns a worker task for each shard, which takes over when a holder exceeds its bound.
+/// Spawns a worker task for each shard, which runs the shard's queue when a thread has run its maximum of
+/// queued messages.
 pub(super) fn start_workers(service: &Arc<Service>, runtimes: &Runtimes) {
     for shard in 0..service.shards.len() as u16 {
         let shards = Arc::clone(&service.shards);
@@ -113,7 +118,8 @@ pub(super) fn start_workers(service: &Arc<Service>, runtimes: &Runtimes) {
     }
 }
 
-/// Spawns the task that delivers the messages that threads left over when they reached their bounds.
+/// Spawns the task that delivers the messages that threads left in the queue when they had delivered their
+/// maximum number.
 pub(super) fn start_delivery(service: &Arc<Service>, runtimes: &Runtimes) {
     let pubsub = Arc::clone(&service.pubsub);
     runtimes.spawner().spawn(async move {
@@ -140,7 +146,7 @@ pub(super) fn start(
     saving: Arc<SaveCoordinator>,
     stopped: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
-    // This thread locks shards, and so it may run a script that was queued for one.
+    // This thread locks shards, so it may have to run scripts that are queued for a shard.
     stack::spawn("basalt-background".to_owned(), move || {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -159,7 +165,7 @@ async fn run(
 ) {
     deferred_free::begin();
     let mut is_behind = false;
-    // Whether more was freed than fits into one slice.
+    // Whether the last slice left garbage to free.
     let mut has_freed = false;
     let mut departures = script::departures();
     let mut freeing = Freeing::default();
@@ -232,8 +238,8 @@ async fn run(
     }
 }
 
-/// Returns the time until some shard has work, clamped: long enough to do more than checking, and short enough that
-/// a deadline set meanwhile is met.
+/// Returns the time until some shard has work. The result has a minimum, so that the background does not only
+/// check, and a maximum, so that deadlines set meanwhile are met.
 fn until_due(service: &Service) -> Duration {
     let now_ms = clock::unix_ms();
     if deferred_free::waiting_bytes() > 0 {
@@ -247,7 +253,7 @@ fn until_due(service: &Service) -> Duration {
             false => published.next_deadline_ms.get(),
         });
     let left_ms = match service.budget.policy().evicts() && service.budget.is_close() {
-        // Connections' memory may grow while no command runs that would notice.
+        // Check at once: the memory of connections may grow while no command runs that would notice.
         true => 0,
         false => due_ms.min().unwrap_or(u64::MAX).saturating_sub(now_ms),
     };
@@ -263,7 +269,8 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
     budget.note_exceeded(started_ms);
     loop {
         let mut round = BackgroundRound::new(service, freeing, expiry);
-        // Rotate the order: the first shard that pays may leave nothing for the others.
+        // Begin with another shard each time: the first shard that evicts may leave nothing to evict for the
+        // others.
         let first = budget.next_asked();
         for step in 0..service.all_published.len() {
             round.visit(first.wrapping_add(step) % service.all_published.len());
@@ -281,7 +288,7 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
     }
 }
 
-/// One slice on each shard that has work.
+/// State of one round: one slice on each shard that has work.
 struct BackgroundRound<'a> {
     service: &'a Service,
     freeing: &'a mut Freeing,
@@ -290,7 +297,7 @@ struct BackgroundRound<'a> {
     may_expire: bool,
     /// Whether some work is left.
     more: bool,
-    /// Whether some expired keys are left.
+    /// Whether some expired keys are left to delete.
     more_expires: bool,
     /// True unless a shard had keys to expire or to evict.
     only_frees: bool,
@@ -338,14 +345,15 @@ impl<'a> BackgroundRound<'a> {
         }
         self.only_frees &= !expires && !in_debt;
         let Some(mut engine) = service.shards.try_take(shard as u16) else {
-            // The holder pays for what it inserts, so a debt observed now may be gone at once.
+            // Do not count eviction as work left: the thread that has locked the shard evicts for what it
+            // inserts.
             self.more |= expires || published.has_doomed() || self.freeing.owes(shard);
             self.more_expires |= expires;
             return;
         };
         let taken = Ticks::now();
         if expires {
-            // Separate earlier garbage from what expires now.
+            // Take over earlier garbage first, to separate it from keys that expire now.
             self.freeing.visit(shard, &mut engine, false);
             let before = Ticks::now();
             self.more_expires |= engine.expire_slice(now);
@@ -394,7 +402,7 @@ impl<'a> BackgroundRound<'a> {
     }
 }
 
-/// Flushed databases and huge values that are being returned to the allocator.
+/// Garbage, flushed databases and huge values, whose memory is being returned to the allocator.
 #[derive(Default)]
 struct Freeing {
     doomed: Vec<GivenUp>,
@@ -403,20 +411,20 @@ struct Freeing {
 }
 
 struct GivenUp {
-    /// The shard whose account it is charged to.
+    /// The shard to whose memory the garbage is still charged.
     shard: usize,
     doomed: Doomed,
-    /// Whether it had expired, so that it belongs to a pass of expiry.
+    /// Whether the garbage had expired, so that freeing it is part of a pass of expiry.
     has_expired: bool,
 }
 
 impl Freeing {
-    /// Whether a shard's account must be settled.
+    /// Whether garbage of a shard was freed that must be subtracted from the shard's memory.
     fn owes(&self, shard: usize) -> bool {
         self.freed.iter().any(|given| given.shard == shard)
     }
 
-    /// With a shard locked, takes over its garbage and settles what was freed.
+    /// Takes over the garbage of a locked shard, and subtracts freed garbage from the shard's memory.
     fn visit(&mut self, shard: usize, engine: &mut Engine, has_expired: bool) {
         if engine.published().has_doomed() {
             self.doomed.push(GivenUp {
@@ -433,7 +441,7 @@ impl Freeing {
         });
     }
 
-    /// Frees some garbage without holding a token. Returns true while there is something left to do.
+    /// Frees some garbage; no shard is locked. Returns true while garbage is left.
     fn free_some(&mut self) -> bool {
         if let Some(given) = self.doomed.last_mut()
             && !given.doomed.free_some(SEGMENTS_PER_SLICE)
@@ -444,7 +452,7 @@ impl Freeing {
         more || !self.doomed.is_empty() || !self.freed.is_empty()
     }
 
-    /// Whether the garbage freed next had expired.
+    /// Whether the garbage that is freed next had expired.
     fn frees_expired(&self) -> bool {
         self.doomed.last().is_some_and(|given| given.has_expired)
     }
@@ -455,7 +463,7 @@ impl Freeing {
     }
 }
 
-/// Time for which a connection keeps its buffer after its last request.
+/// Milliseconds for which a connection keeps its buffer after its last request.
 const BUFFER_KEPT_MS: u64 = 2_000;
 
 /// Spare buffer capacity below which a connection is not woken.
@@ -487,7 +495,7 @@ fn close_idle_clients(service: &Service) {
     let now_ms = clock::unix_ms();
     for client in service.clients.all() {
         let idle_ms = now_ms.saturating_sub(client.active_ms.load(Relaxed));
-        // A client that waits for messages sends nothing.
+        // Skip clients that wait for data or messages: they send nothing.
         let is_waiting = client.is_blocked()
             || client.subscriptions() > 0
             || client.is_monitor()
@@ -520,7 +528,8 @@ fn close_unauthenticated(service: &Service) {
     }
 }
 
-/// Enforces the soft limits of `client-output-buffer-limit`: closes clients that have been behind for too long.
+/// Enforces the soft limits of `client-output-buffer-limit`: closes clients that have exceeded the soft limit
+/// for too long.
 fn cut_slow_clients(service: &Service) {
     let now_ms = clock::unix_ms();
     let limit = service.config.load().client_output_buffer_limit.normal;
@@ -530,13 +539,14 @@ fn cut_slow_clients(service: &Service) {
         soft_ms: limit.soft_seconds.saturating_mul(1_000),
     };
     let clients = service.clients.all().into_iter();
-    // The stream's sender handles those of replicas.
+    // The output of replicas is checked by their senders.
     for client in clients.filter(|client| client.peer() == Peer::Client) {
         let unsent = client.output_bytes.load(Relaxed);
         let waiting = client.mailbox().map_or(0, Mailbox::bytes);
         if unsent + waiting > 0 {
             let bound = match client.subscriptions() + waiting {
-                // Only its own replies, to which the bound for messages from others does not apply.
+                // Without subscriptions, the output consists of the client's own replies, to which the limit
+                // for Pub/Sub does not apply.
                 0 => normal,
                 _ => service.pubsub.bound_of(&client),
             };

@@ -25,7 +25,7 @@ const CLIENTS_MAX: usize = 1_000;
 /// The panic's message, for the report.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
-/// Starts reporting crashes.
+/// Starts the thread that reports crashes.
 pub(super) fn watch(service: Arc<Service>) {
     if let Err(error) = crash::install() {
         tracing::warn!("Crash reports are disabled: {error}");
@@ -52,7 +52,7 @@ pub(super) fn watch(service: Arc<Service>) {
         *PANIC.lock() = Some(describe_panic(panic));
         crash::report();
         before(panic);
-        // Where a panic only ends a thread, report the next one, too.
+        // If a panic only ends a thread, later panics must be reported, too.
         if cfg!(panic = "unwind") {
             crash::go_on();
         }
@@ -129,7 +129,7 @@ fn cause(crash: &Crash) -> String {
     text
 }
 
-/// Formats the frames in the layout that tools read.
+/// Formats the crashed thread's stack frames in Redis's layout, which tools read.
 fn stack(crash: &Crash) -> String {
     let mut text = format!("Backtrace of thread {}:\n", crash.thread);
     text.push_str(&describe_frames(&crash.frames));

@@ -1,13 +1,14 @@
 //! `activedefrag` and `maxmemory-compact`: when to defragment, and how much of a core to use for it.
 //!
-//! Once a second the allocator is asked how much more memory it holds than is in use. Above the thresholds a pass
-//! over all shards begins, in slices under the token of one shard each, from the background thread. Its share of a
-//! core grows with the waste, from `active-defrag-cycle-min` to `active-defrag-cycle-max`. A pass that did not help
-//! enough is followed by another; one that hardly moved anything is not, until the waste has grown or a minute has
-//! passed. Keys are distributed over shards at random, so a shard with hardly anything to move predicts the same of
-//! the next: a pass that finds such shards continues with minimum effort until one has more to move.
+//! Once a second the allocator is asked how much more memory it holds than is in use. If this waste exceeds the
+//! thresholds, a pass over all shards begins. The background thread works in slices, each with one shard
+//! locked. Its share of a core grows with the waste, from `active-defrag-cycle-min` to
+//! `active-defrag-cycle-max`. After a pass that helped, another may follow at once. After a pass that hardly
+//! moved anything, none follows until the waste has grown or a minute has passed. Keys are distributed over
+//! shards at random, so a shard with hardly anything to move predicts the same of the next: a pass that finds
+//! such shards continues with minimum effort until one has more to move.
 //!
-//! A memory limit is meant for what the process takes, not for what it can account for. So with
+//! A memory limit is meant for all memory that the process takes, not only for its accounted data. So with
 //! `maxmemory-compact`, which is on by default, values are also defragmented when the allocator's pages take
 //! notably more than the limit, and free pages are returned sooner.
 
@@ -25,45 +26,44 @@ use basalt_core::alloc::slabs::{self, Mover};
 use basalt_engine::Now;
 use basalt_engine::defrag::Walk;
 
-/// Interval of the allocator checks.
+/// Interval of the allocator checks in milliseconds.
 const LOOK_MS: u64 = 1_000;
 
-/// Pause after a pass that hardly moved anything.
+/// Milliseconds of pause after a pass that hardly moved anything.
 const REST_MS: u64 = 60_000;
 
-/// Maximum uninterrupted work, because the thread has other work.
+/// Maximum nanoseconds of uninterrupted work, because the background thread has other work.
 const WORK_NS_MAX: u64 = 5_000_000;
 
-/// Pause after such a pass while the memory limit is exceeded.
+/// Milliseconds of pause after a pass that hardly moved anything while the memory limit is exceeded.
 const LIMIT_REST_MS: u64 = 5_000;
 
-/// Minimum waste, in percent of the bytes in use, of a slab that is to be emptied.
+/// A slab of the allocator is emptied only if its unused part is at least this percentage of its bytes in use.
 const SLAB_WASTE_PERCENT_MIN: u32 = 5;
 
-/// Excess of the allocator's pages over the memory limit, in percent, from which on values are defragmented.
+/// Values are defragmented if the allocator's pages exceed the memory limit by at least this percentage.
 const BEYOND_LIMIT_PERCENT_MIN: f64 = 5.0;
 
-/// Excess of the allocator's pages over the memory limit, in percent, from which on defragmentation uses its
-/// maximum effort.
+/// Defragmentation uses its maximum effort if the allocator's pages exceed the memory limit by at least this
+/// percentage.
 const BEYOND_LIMIT_PERCENT_MAX: f64 = 15.0;
 
-/// Minimum and maximum percentage of a core for this.
+/// Minimum and maximum percentage of a core for defragmentation because of the memory limit.
 const LIMIT_EFFORT_PERCENT: (u32, u32) = (1, 30);
 
 /// Percentage of a core for a pass that finds little.
 const PERCENT_MIN: u32 = 1;
 
-/// A shard has little to move if fewer than one allocation in this many had to be moved.
+/// A shard has little to move if fewer than 1/n of its allocations had to be moved.
 const LITTLE_PARTS: u64 = 20;
-/// A pass did not help if it moved fewer than one allocation in this many, or reduced the waste by less than one
-/// part in this many.
+/// A pass did not help if it moved fewer than 1/n of the allocations, or reduced the waste by less than 1/n.
 const HELPED_PARTS: u64 = 50;
 
-/// Excess of all memory held by the allocator over the limit, in percent, above which free pages are returned at
-/// once,
+/// Excess of all memory held by the allocator over the limit, in percent, above which free pages are returned
+/// to the system at once,
 const RESIDENT_PERCENT_HIGH: f64 = 10.0;
 
-/// until it falls below this.
+/// until the excess falls below this percentage.
 const RESIDENT_PERCENT_LOW: f64 = 7.0;
 
 /// Scripts, or channel names, processed per slice.
@@ -90,13 +90,13 @@ struct Cycle {
     /// Remaining channel names, once the scripts are done.
     channels: Option<Vec<(Topic, Arc<[u8]>)>>,
     percent: u32,
-    /// Counts of moved and unmoved allocations when the shard began; and whether there was little to move in the
-    /// one before.
+    /// Counts of moved and unmoved allocations at the beginning of the current shard; and (`finds_little`)
+    /// whether the previous shard had little to move.
     shard_began: (u64, u64),
     finds_little: bool,
-    /// Waste at the beginning.
+    /// Waste at the beginning of the pass.
     began_waste: Waste,
-    /// Earliest time of the next slice, to keep to its share.
+    /// When the pass last paused, and for how many nanoseconds, to keep to its share of a core.
     due: Option<(Ticks, u64)>,
     began: Ticks,
     /// Arenas of the allocator from which moved values are allocated in turn.
@@ -104,11 +104,11 @@ struct Cycle {
     turn: usize,
 }
 
-/// Memory that the allocator holds beyond what is in use, also as a percentage of the latter.
+/// Memory that the allocator holds beyond what is in use, also as a percentage of the bytes in use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Waste {
     bytes: u64,
-    /// Bytes in use.
+    /// Bytes in use by the process.
     used_bytes: u64,
     percent: f64,
     /// Excess over the memory limit, as a percentage of it, of the active pages and of all resident memory.
@@ -137,15 +137,15 @@ impl Waste {
         }
     }
 
-    /// Whether another pass may help after one that ends now: the waste has shrunk since it began, unless it moved
-    /// little, or the memory in use has shrunk meanwhile, which leaves waste behind.
+    /// Whether another pass may help after one that ends now: either the waste has shrunk and the pass moved
+    /// enough, or the memory in use has shrunk meanwhile, which causes new waste.
     fn may_be_mended(self, before: Waste, did_little: bool) -> bool {
         let is_less = |now: u64, before: u64| now < before - before / HELPED_PARTS;
         let helped = !did_little && is_less(self.bytes, before.bytes);
         helped || is_less(self.used_bytes, before.used_bytes)
     }
 
-    /// Returns the percentage of a core worth spending on this waste; `None` if it is to be left alone.
+    /// Returns the percentage of a core worth spending on this waste; `None` if it is too small.
     fn effort(self, config: &Config) -> Option<u32> {
         let when_asked = self.effort_when_asked(config);
         when_asked.max(self.effort_at_limit(config))
@@ -153,7 +153,7 @@ impl Waste {
 
     fn effort_at_limit(self, config: &Config) -> Option<u32> {
         let beyond = self.active_beyond_percent - BEYOND_LIMIT_PERCENT_MIN;
-        // Only waste can be reduced.
+        // Pages beyond the limit that are in use cannot be reduced.
         let is_waste = self.percent >= BEYOND_LIMIT_PERCENT_MIN;
         if !config.maxmemory_compact || beyond < 0.0 || !is_waste {
             return None;
@@ -180,7 +180,7 @@ impl Waste {
 }
 
 impl Defragging {
-    /// Does what is due. Returns true while a pass is in progress.
+    /// Checks the allocator and works on the current pass, as due. Returns true while a pass is in progress.
     pub(super) fn go_on(&mut self, service: &Service, spawner: &Spawner, now: Now) -> bool {
         let config = service.config.load();
         let is_limited = config.maxmemory > 0 && config.maxmemory_compact;
@@ -253,7 +253,8 @@ impl Defragging {
             _ if beyond > RESIDENT_PERCENT_HIGH => Decay::AtOnce,
             _ => Decay::Soon,
         };
-        // A limit that was set meanwhile has changed the allocator's setting.
+        // Set `AtOnce` again each time, because a memory limit that was set meanwhile changes the allocator's
+        // setting.
         if decay != self.decay || decay == Decay::AtOnce {
             self.decay = decay;
             memory::set_decay(decay);
@@ -275,7 +276,8 @@ impl Defragging {
         let Some(mover) = Mover::new(waste.max(SLAB_WASTE_PERCENT_MIN) as usize) else {
             return;
         };
-        // Threads' caches of free slots are no reason to move anything.
+        // Empty the threads' caches of free slots first, because they count as waste but moving values does not
+        // reduce them.
         spawner.empty_caches();
         tracing::debug!("Starting active defrag, using {percent}% of a core");
         let cycle = Cycle::new(mover, percent, began_waste);
@@ -294,12 +296,12 @@ impl Defragging {
         let Some(waste) = Waste::now(config) else {
             return;
         };
-        // A pass may be over before anyone sees it: INFO reports it until the next check.
+        // Keep reporting the pass in INFO until the next check, so that even a short pass is seen.
         let figures = &service.telemetry.defrag;
         figures
             .percent
             .store(u64::from(cycle.percent.max(1)), Relaxed);
-        // Values of some sizes leave a part of their pages unused wherever they are.
+        // A pass may not help, because values of some sizes always leave part of their pages unused.
         let helped = waste.may_be_mended(cycle.began_waste, did_little);
         match waste.effort(config) {
             Some(percent) if helped => self.begin(service, spawner, config, percent, waste),
@@ -349,7 +351,7 @@ impl Cycle {
             .is_none_or(|(since, pause_ns)| now.since_ns(since) >= pause_ns)
     }
 
-    /// Decides after a shard whether the next one is worth the effort.
+    /// Records after a shard whether it had little to move, which determines the effort for the next shard.
     fn judge_shard(&mut self) {
         let now = (self.mover.moved, self.mover.left_alone);
         let before = std::mem::replace(&mut self.shard_began, now);
@@ -371,14 +373,14 @@ impl Cycle {
         self.arenas.get(index).copied()
     }
 
-    /// After `spent_ns` of work, pauses long enough to keep to its share.
+    /// Schedules a pause after `spent_ns` of work that keeps the pass to its share of a core.
     fn rest(&mut self, spent_ns: u64) {
         let percent = u64::from(self.pace_percent());
         let pause_ns = spent_ns * (100 - percent) / percent;
         self.due = Some((Ticks::now(), pause_ns));
     }
 
-    /// Runs slices for its share of some milliseconds. Returns false at the end of the pass.
+    /// Runs slices for the pass's share of some milliseconds. Returns false at the end of the pass.
     fn work(&mut self, service: &Service, began: Ticks) -> bool {
         let work_ns = WORK_NS_MAX * u64::from(self.pace_percent()) / 100;
         loop {
@@ -389,7 +391,7 @@ impl Cycle {
                 return self.move_scripts(service, began, work_ns)
                     || self.move_channels(service, began, work_ns);
             }
-            // Do not wait for the shard's holder.
+            // Do not wait for the thread that has locked the shard.
             let Some(mut engine) = service.shards.try_take(shard) else {
                 return true;
             };

@@ -12,8 +12,8 @@ use basalt_core::base::lossless;
 /// Default PID file of a daemonized server, as in Redis.
 const PIDFILE_OF_DAEMON: &str = "/var/run/redis.pid";
 
-/// Checks that files can be created where snapshots and the append-only file go. The error text names the
-/// directory.
+/// Checks that files can be created in the directories of snapshots and of the append-only file. The error text
+/// names the directory.
 pub(super) fn check_folders(config: &Config) -> Result<(), String> {
     let mut wants = Vec::new();
     if !config.save.is_empty() {
@@ -61,8 +61,8 @@ fn try_in(folder: &Path) -> io::Result<()> {
 pub(super) struct Pidfile(Option<PathBuf>);
 
 impl Pidfile {
-    /// Writes the configured PID file, or the default one if the server is daemonized. Errors only if a configured
-    /// one cannot be written.
+    /// Writes the configured PID file, or the default one if the server is daemonized. Errors only if a PID
+    /// file is configured and cannot be written.
     pub(super) fn write(config: &Config, is_daemon: bool) -> Result<Pidfile, String> {
         let path = match config.pidfile.as_str() {
             "" if !is_daemon => return Ok(Pidfile(None)),

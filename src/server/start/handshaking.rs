@@ -1,5 +1,6 @@
-//! TLS handshakes of clients, on dedicated low-priority threads, so that a burst of handshakes hardly affects other
-//! clients. Bounded in number and time; when there are too many, the oldest is dropped.
+//! TLS handshakes of clients, on dedicated low-priority threads, so that a burst of handshakes hardly affects
+//! other clients. The number and duration of handshakes are bounded; when there are too many, the oldest is
+//! dropped.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,8 +19,8 @@ use crate::tls::handshake::{self, CompletedHandshake, HandshakeError};
 /// Timeout of a handshake.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Maximum number of handshakes in progress. Each takes some KiB, and at most what a peer may send before it is
-/// authenticated.
+/// Maximum number of handshakes in progress. Each takes some KiB, and at most the bytes that a peer may send
+/// before it is authenticated.
 const COUNT_MAX: usize = 1024;
 
 /// Niceness of the threads, relative to those that serve clients.
@@ -34,7 +35,7 @@ pub(super) struct Handshaking {
 }
 
 impl Handshaking {
-    /// Uses one thread for every two that serve connections.
+    /// Starts one handshake thread for every two threads that serve connections.
     pub(super) fn new(serving_threads: usize) -> Handshaking {
         Handshaking {
             thread_count: (serving_threads / 2).max(1),
@@ -55,7 +56,8 @@ impl Handshaking {
         oldest.map(|(_, task)| task.abort()).is_some()
     }
 
-    /// Starts a handshake. `then` is called at its end, unless it was dropped in favor of others.
+    /// Starts a handshake. `then` is called when the handshake ends, unless the handshake was dropped in favor
+    /// of others.
     pub(super) fn begin(
         self: &Arc<Self>,
         socket: std::net::TcpStream,
@@ -68,7 +70,7 @@ impl Handshaking {
         let Some(thread) = threads.get(number as usize % threads.len().max(1)) else {
             return;
         };
-        // Held until the task is registered, so that the task ends after that.
+        // Keep the lock until the task is registered, so that the task cannot unregister itself before.
         let mut under_way = self.under_way.lock();
         let counted = HandshakeGuard {
             of: Arc::clone(self),

@@ -19,7 +19,7 @@ pub(super) struct Listening {
     sockets: Mutex<Sockets>,
 }
 
-/// Sockets on the plain port, and on the TLS port.
+/// Open sockets on the plain port, and on the TLS port.
 #[derive(Default)]
 struct Sockets {
     tcp: Vec<Arc<OpenListener>>,
@@ -52,7 +52,7 @@ impl Listening {
         }
     }
 
-    /// Opens every configured socket. The error text states which failed.
+    /// Opens every configured socket. The error text states which socket failed.
     pub(super) fn start(&self, config: &Config) -> Result<(), String> {
         let _registers_here = self.runtime.enter();
         *self.sockets.lock() = self.open(config)?;
@@ -65,7 +65,8 @@ impl Listening {
         self.sockets.lock().close();
     }
 
-    /// Switches from the addresses in `old` to those in `new`; on failure everything stays as it was.
+    /// Switches from the addresses in the configuration `old` to those in `new`; on failure all sockets stay as
+    /// they were.
     pub(super) fn replace(&self, old: &Config, new: &Config) -> Result<(), String> {
         let _registers_here = self.runtime.enter();
         let mut sockets = self.sockets.lock();

@@ -28,7 +28,7 @@ use basalt_commands::config::Config;
 use basalt_core::base::lossless;
 use basalt_core::base::text::visible;
 
-/// Loads existing data and logs the result.
+/// Loader of existing data at startup, which logs the result.
 pub(super) struct StartupLoader {
     service: &'static Service,
     config: Arc<Config>,
@@ -44,7 +44,7 @@ pub(super) struct StartupLoader {
     word: Arc<Mutex<Option<DaemonNotifier>>>,
 }
 
-/// Maximum loading time that the process which daemonized the server waits for.
+/// Maximum time that the process which daemonized the server waits for loading.
 const LONG: Duration = Duration::from_secs(10);
 
 /// Prints on the terminal that a daemonized server is still loading, without errors so far.
@@ -62,7 +62,7 @@ fn say_that_it_takes_long(service: &Service, logfile: &str) {
 }
 
 impl StartupLoader {
-    /// Determines what is to be loaded. If there is anything, clients get LOADING errors from now on.
+    /// Determines which file to load. If there is one, clients get LOADING errors from now on.
     pub(super) fn new(
         service: &'static Service,
         (aof, supervision): (Arc<Aof>, Arc<Supervision>),
@@ -71,7 +71,7 @@ impl StartupLoader {
         stopped: watch::Receiver<bool>,
     ) -> StartupLoader {
         let file = lossless::path_of(&config.dbfilename);
-        // If it cannot be examined, the load reports it.
+        // If the file cannot be examined, assume that it exists; loading then reports the error.
         let is_there = !matches!(
             file.symlink_metadata(),
             Err(error) if error.kind() == io::ErrorKind::NotFound
@@ -85,7 +85,8 @@ impl StartupLoader {
         if config.appendonly && !is_loaded {
             let is_open = aof.start_fresh();
             if !is_open {
-                // Until commands are appended, so that no client's command is missing.
+                // Clients get LOADING errors until commands are appended to the append-only file, so that it
+                // misses no command.
                 service.telemetry.persistence.loading.announce();
             }
             return StartupLoader {
@@ -128,7 +129,7 @@ impl StartupLoader {
             self.ready();
             let _ = done.send(true);
         } else {
-            // If there is no thread the log says so, and `done` is dropped without a value.
+            // If the thread cannot be created, that is logged, and `done` is dropped without a value.
             let _ = stack::spawn("basalt-loading".to_owned(), move || {
                 let _ = done.send(self.load());
             });
@@ -161,8 +162,8 @@ impl StartupLoader {
         self.supervision.ready(self.service);
     }
 
-    /// Returns true if the data were loaded, or the server is stopping and does not need them; otherwise the log
-    /// says why not.
+    /// Returns true if the data was loaded, or if loading was stopped because the server is stopping; otherwise
+    /// the reason was logged.
     fn load(&self) -> bool {
         let Some(path) = &self.file else {
             return self.load_aof();
@@ -209,7 +210,8 @@ impl StartupLoader {
         true
     }
 
-    /// Loads a snapshot. With `appendonly` this happens if there is no append-only file, which then begins with it.
+    /// Loads a snapshot. With `appendonly`, this happens only if no append-only file exists; the new one then
+    /// begins with this snapshot.
     fn load_snapshot(&self, path: &Path) -> Result<Result<(), Unusable>, LoadError> {
         let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
         let (bytes, mut file) = opened.map_err(|error| {
@@ -221,8 +223,8 @@ impl StartupLoader {
             }
         })?;
         let loader = Loader::new(self.service);
-        // Replicas that resume this server's stream have these keys, too, and learn from the stream when they
-        // expire.
+        // Load expired keys if replicas may resume this server's stream: they have these keys, too, and need
+        // their deletions in the stream.
         let is_of_stream = loader.is_of_stream(&mut file);
         file.rewind().map_err(|error| LoadError {
             offset: 0,
@@ -245,7 +247,7 @@ impl StartupLoader {
                 return Err(error);
             }
         };
-        // While clients still get LOADING errors, so that no command of theirs is missing in the file.
+        // Start the append-only file while clients still get LOADING errors, so that it misses no command.
         let begun = match self.config.appendonly {
             true => self.begin_log(path, file, loaded.bytes),
             false => Ok(()),

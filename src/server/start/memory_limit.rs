@@ -10,15 +10,15 @@ use basalt_commands::config::values::MaxmemoryPolicy;
 use basalt_engine::evict::Policy;
 
 /// Measures the bytes of the server itself, that is, all but data, clients, scripts and output buffered for the
-/// disk, replicas or a snapshot; also returns whether anything is buffered. The base is small, but with a small
-/// limit it decides whether a command is refused some 100 KiB too late.
+/// disk, replicas or a snapshot; also returns whether anything is buffered. These bytes are few, but with a
+/// small limit, an outdated figure would refuse commands some 100 KiB too late.
 fn measure_base(service: &Service) -> (i64, bool) {
     let not_counted = || memory::not_counted(service, &service.telemetry).total();
     let before = not_counted();
     let clients = service.clients.all();
     let clients: usize = clients.iter().map(|client| client.memory_bytes()).sum();
     let clients = clients as u64 + service.pubsub.tracked_count().bytes();
-    // Interpreters and script texts have their own bounds and cause no eviction.
+    // Exclude interpreters and script texts, which have their own limits and cause no eviction.
     let scripts = script::memory_figures().total + service.scripts.text_bytes();
     let taken = service.budget.beside_data_bytes();
     // Buffered output fluctuates by some MiB, for instance when this thread just lost its core. Take the larger
@@ -30,7 +30,7 @@ fn measure_base(service: &Service) -> (i64, bool) {
     (base, not_counted > 0)
 }
 
-/// Measures the server's own memory again, unless freed data of flushed databases are still charged to their
+/// Measures the server's own memory again, unless already freed memory of flushed databases is still charged to
 /// shards.
 pub(super) fn follow_base(service: &Service) {
     if !service.budget.is_freeing() {
@@ -44,7 +44,8 @@ pub(super) fn follow_base(service: &Service) {
 pub(super) fn set(service: &Service, config: &Config) {
     let policy = match config.maxmemory_policy {
         MaxmemoryPolicy::Noeviction => Policy::NoEviction,
-        // Where reads do not count (`ShardCx::new`), the least recently used keys are the least recently modified.
+        // With `allkeys-lrm`, reads do not update access times (`ShardCx::new`), so the least recently used
+        // keys are the least recently modified ones.
         MaxmemoryPolicy::AllkeysLru | MaxmemoryPolicy::AllkeysLrm => Policy::AllkeysLru,
         MaxmemoryPolicy::AllkeysLfu => Policy::AllkeysLfu,
         MaxmemoryPolicy::AllkeysRandom => Policy::AllkeysRandom,

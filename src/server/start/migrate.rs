@@ -1,13 +1,14 @@
-//! Execution of MIGRATE: keys are dumped, sent to another server, and deleted here once it has them.
+//! Execution of MIGRATE: keys are dumped, sent to another server, and deleted here when the other server has
+//! confirmed them.
 //!
 //! ```text
 //! hold the keys ▸ dump them, all at one moment ▸ send ▸ read the replies ▸ delete what arrived ▸ release the keys
 //! ```
 //!
-//! Redis blocks completely meanwhile. Here only clients that use one of the keys wait, and no lock is held while
-//! waiting for the network. Commands that were in progress when the keys were held may still change them: the shard
-//! detects this on deletion, and the key is sent again in its new state, so that no acknowledged write is lost. A
-//! key is deleted only if the other server acknowledged its current state.
+//! Redis blocks completely during MIGRATE. Here only clients that use one of the keys wait, and no lock is held
+//! while waiting for the network. Commands that were already in progress may still change the keys: the shard
+//! detects this on deletion, and the key is sent again in its new state, so that no acknowledged write is lost.
+//! A key is deleted only if the other server acknowledged its current state.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -40,7 +41,7 @@ use basalt_engine::watching::Watched;
 const LINKS_MAX: usize = 64;
 const LINK_KEPT: Duration = Duration::from_secs(10);
 
-/// Bytes to which one timeout applies.
+/// Number of bytes that must be transferred within one timeout.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Maximum number of times that keys are sent again because they changed.
@@ -97,7 +98,7 @@ enum MigrateError {
     Connecting,
     Writing,
     Reading,
-    /// The other server's error.
+    /// The other server replied with this error.
     Refused(Vec<u8>),
     /// Keys changed faster than they could be sent.
     Restless,
@@ -122,7 +123,7 @@ impl MigrateError {
     }
 }
 
-/// Keys that clients may not use for the time being.
+/// Guard that keeps clients from using the keys that are being migrated.
 struct KeyHold<'m> {
     service: &'static Service,
     keys: &'m [Box<[u8]>],
@@ -207,7 +208,7 @@ fn moving(service: &Service, migration: &Migration, key: &[u8]) -> Moving {
     }
 }
 
-/// Runs a transfer's step on the shards.
+/// Runs the next step of a transfer on its shards.
 async fn run(service: &'static Service, transfer: Box<Transfer>) -> Box<Transfer> {
     let route = transfer.shards();
     let shared = Arc::new(Mutex::new(transfer));
@@ -222,7 +223,7 @@ async fn run(service: &'static Service, transfer: Box<Transfer>) -> Box<Transfer
     }
 }
 
-/// Sends the dumped keys and records which arrived.
+/// Sends the dumped keys and records which of them the other server confirmed.
 async fn send(
     links: &MigrateConnectionCache,
     migration: &Migration,
@@ -265,7 +266,8 @@ async fn send(
             Err(Talk::RefusedAndBroken(line)) => return Err(MigrateError::Refused(line)),
             Err(Talk::Broken(broken)) => broken,
         };
-        // A kept connection may have been closed meanwhile. Then nothing was done, and a new one can be used.
+        // A kept connection may have been closed meanwhile. If no reply arrived over it, retry over a new
+        // connection.
         let was_heard = transfer.count(State::Arrived) > 0;
         if !may_retry || broken.is_late || was_heard {
             return Err(match broken.is_writing {
@@ -277,7 +279,7 @@ async fn send(
     }
 }
 
-/// The failure of an exchange with the other server.
+/// Failure of an exchange with the other server.
 enum Talk {
     Refused(Vec<u8>),
     RefusedAndBroken(Vec<u8>),
@@ -303,7 +305,7 @@ impl MigrateIoError {
 struct MigrateConnection {
     stream: ClientSocket,
     input: Vec<u8>,
-    /// The database selected there, if known.
+    /// The database selected at the other server, if known.
     db: Option<i64>,
     used: Instant,
 }
@@ -364,7 +366,7 @@ impl MigrateConnection {
                 .map_err(|error| Talk::Broken(MigrateIoError::new(&error, false)))?;
             refused = refused.or(refusal(answer));
         }
-        // If authentication or SELECT failed, the keys have not been stored where they belong.
+        // If authentication or SELECT failed, the keys were not stored in the right database.
         let is_void = refused.is_some();
         for key in &mut transfer.keys {
             if key.state != State::Dumped {
@@ -405,7 +407,7 @@ impl MigrateConnection {
     }
 }
 
-/// Returns the text of an error reply.
+/// Returns the text of an error reply; `None` for any other reply.
 fn refusal(answer: Answer) -> Option<Vec<u8>> {
     match answer {
         Answer::Error(text) => Some(text),
@@ -449,7 +451,7 @@ impl MigrateConnectionCache {
         kept.insert(target, link);
     }
 
-    /// Returns whether the caller must start sweeping, because no task does so yet.
+    /// Returns whether the caller must start a task that runs `MigrateConnectionCache::sweep`, because none is running.
     fn begin_sweeping(&self) -> bool {
         !std::mem::replace(&mut *self.is_swept.lock(), true)
     }

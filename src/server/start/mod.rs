@@ -83,11 +83,11 @@ use title::Title;
 /// Core count assumed if the system does not report it.
 const CORES_FALLBACK: usize = 1;
 
-/// Descriptors that the server needs besides those of its clients.
+/// Number of file descriptors that the server needs besides those of its clients.
 const DESCRIPTORS_RESERVED: u64 = 32;
 
 /// Returns the advice of `--check-config` on a configuration, or errors with the reason why a server would not
-/// start with it. Changes to the configuration's directory.
+/// start with it. Changes the working directory to the configuration's `dir`.
 pub fn check(startup: &Startup) -> Result<Vec<String>, String> {
     let config = &startup.config;
     std::env::set_current_dir(&config.dir)
@@ -118,7 +118,8 @@ pub fn run(startup: Startup, program: String) -> i32 {
             return 1;
         }
     };
-    // The title moves the environment, so this must precede the first thread, which reads it.
+    // Setting up the title moves the environment variables, so do this before any thread exists that may read
+    // them.
     let title = Title::of_process(&config, program, startup.file.clone());
     if let Err(error) = log::start(&config) {
         eprintln!("Can't open the log file: {error}");
@@ -161,7 +162,8 @@ pub fn run(startup: Startup, program: String) -> i32 {
     assembled.serve(&config, word)
 }
 
-/// Forks if configured, unless a service manager supervises the process and needs to keep track of it.
+/// Forks if `daemonize` is set, unless a service manager supervises the process, which must then keep its
+/// process id.
 fn go_to_background(config: &Config, supervision: &Supervision) -> std::io::Result<Side> {
     match config.daemonize && !supervision.is_there() {
         true => daemon::fork(),
@@ -169,7 +171,7 @@ fn go_to_background(config: &Config, supervision: &Supervision) -> std::io::Resu
     }
 }
 
-/// The connected parts of a server, in drop order.
+/// The connected parts of a server, in the order in which they are dropped.
 struct Assembled {
     host: Arc<ServerHost>,
     saving: Arc<SaveCoordinator>,
@@ -267,7 +269,8 @@ impl Assembled {
             Arc::clone(&self.saving),
             self.stopped.clone(),
         );
-        // Before clients are served: a client that got a reply may stop the server, and must find its data saved.
+        // Register signal handlers before clients are served: after a client got a reply, a signal must stop
+        // the server with a save.
         let signals = {
             let _registers_here = runtimes.main().enter();
             shutdown::Signals::listen()
@@ -293,7 +296,7 @@ impl Assembled {
             metrics_port,
         );
         announce::initialized();
-        // Before clients are served, and before they first could be.
+        // Begin supervision before clients can be served.
         self.supervision.begin(service, runtimes.handles());
         let failed = opened.start.begin(word);
         let round = || host.round();
@@ -320,8 +323,8 @@ impl Assembled {
         }
         host.leave_cluster();
         let _ = self.stop.send(true);
-        // Before any connection is closed: a client whose connection is closed can rely on no new connection being
-        // accepted.
+        // Stop listening before any connection is closed, so that a client whose connection is closed cannot
+        // connect again.
         host.listening.stop();
         service.telemetry.set_ready(false);
         drop(opened.metrics);
@@ -348,7 +351,7 @@ impl Assembled {
         self.replication.replica.begin();
         memory_limit::set(service, config);
         background::follow_limit(service);
-        // Before the first client can access data.
+        // Load the users before the first client can access data.
         users::load(service, config)?;
         let bus = match config.cluster_enabled {
             ClusterMode::Yes => Some(node::Bus::open(service, &self.replication)?),
@@ -370,7 +373,7 @@ impl Assembled {
             let _registers_here = runtimes.main().enter();
             accept::metrics(config, service)?
         };
-        // Once it is certain that no other server with this configuration has written the file.
+        // Write the PID file only now: the open sockets show that no other server runs with this configuration.
         let pidfile = Pidfile::write(config, is_daemon)?;
         if let Some(bus) = bus {
             self.host.joined(bus.bus);
@@ -384,7 +387,7 @@ impl Assembled {
     }
 }
 
-/// Resources opened by a serving server.
+/// Resources that a server opens before it serves clients.
 struct StartupResources {
     metrics: Option<accept::Metrics>,
     start: StartupLoader,
@@ -422,7 +425,7 @@ fn descriptors(wanted: u64) -> Result<(), u64> {
     if setrlimit(Resource::Nofile, both).is_ok() {
         return Ok(());
     }
-    // Without the privilege to raise the hard limit, go up to it.
+    // Without the privilege to raise the hard limit, raise the soft limit to it.
     let soft = Rlimit {
         current: limit.maximum,
         maximum: limit.maximum,
@@ -440,8 +443,8 @@ fn descriptors(wanted: u64) -> Result<(), u64> {
     })
 }
 
-/// Sets the umask for new files and directories, where a right to read a directory includes one to enter it. Done once
-/// here, because many places create files.
+/// Sets the umask for new files and directories. If a file may be read, a directory may also be entered. The
+/// umask is set once, because many modules create files.
 fn keep_private(file_mode: u32) {
     let may_enter = (file_mode & 0o444) >> 2;
     let mask = Mode::from_raw_mode(!(file_mode | may_enter) & 0o777);
@@ -455,8 +458,8 @@ fn remove_socket(config: &Config) {
     }
 }
 
-/// Builds a server's state without files, clients and background, and with a log that has no reader, for tests and
-/// benches.
+/// Builds a server's state without files, clients and background, and with a command log that has no reader,
+/// for tests and benches.
 pub fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetry) -> Service {
     build_on(config, shard_count, telemetry, Arc::new(OpLog::default()))
 }

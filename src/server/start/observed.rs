@@ -1,4 +1,5 @@
-//! The server as seen by telemetry: the service's shards, clients, scripts and counters, read without any token.
+//! The server as seen by telemetry: the service's shards, clients, scripts and counters, read without locking a
+//! shard.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -63,7 +64,7 @@ impl Observed for Service {
         };
         let mut found = Vec::new();
         for (shard, published) in self.all_published.iter().enumerate() {
-            // Most shards have nothing large, so do not lock them.
+            // Do not lock shards without large values, as most are.
             if !has_one(published) {
                 continue;
             }

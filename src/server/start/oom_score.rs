@@ -1,4 +1,4 @@
-//! `oom-score-adj`: how soon the kernel ends this process when memory runs out.
+//! `oom-score-adj`: how likely the kernel kills this process when memory runs out.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use basalt_commands::config::values::OomScoreAdj;
 #[derive(Debug)]
 pub(super) struct OomScore {
     file: PathBuf,
-    /// The score at process start, once another one was set.
+    /// The score at process start, recorded when another one is first set.
     inherited: Mutex<Option<i32>>,
 }
 
@@ -32,7 +32,7 @@ impl OomScore {
     /// Applies the configured score. A process may always raise its score, but needs a privilege to lower it.
     pub(super) fn apply(&self, config: &Config, is_replica: bool) -> io::Result<()> {
         let mut inherited = self.inherited.lock();
-        // The third value is for child processes, of which there are none.
+        // The third value of `oom-score-adj-values` is for child processes, which this server does not have.
         let of_role = config.oom_score_adj_values[usize::from(is_replica)];
         let score = match (config.oom_score_adj, *inherited) {
             (OomScoreAdj::No, None) => return Ok(()),

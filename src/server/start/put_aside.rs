@@ -1,7 +1,8 @@
-//! Sets aside a snapshot that is not loaded, because the append-only file is, and that the next save would replace.
+//! Renames a snapshot that is not loaded, because the append-only file is loaded instead, and that the next
+//! save would replace.
 //!
-//! Usually the server saved it itself. Otherwise it may be a backup that was put there to be restored, and the only
-//! copy: then it is renamed before anything else happens.
+//! Usually the server saved it itself. Otherwise the file may be a backup that was put there to be restored,
+//! perhaps the only copy: then it is renamed before anything else happens.
 
 use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -13,10 +14,11 @@ use jiff::Zoned;
 use crate::persist::load::Loader;
 use crate::state::Service;
 
-/// Maximum time between the timestamp in its header and the creation of a file saved by a server.
+/// Time after the timestamp in its header within which a snapshot file must have been created to count as saved by a
+/// server.
 const MADE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Maximum time between the file's last write and its last rename.
+/// Seconds after its last write within which such a file must have been renamed.
 const NAMED_WITHIN_S: i64 = 60;
 
 /// Renames a snapshot unless a server saved it in its current place.
@@ -48,9 +50,10 @@ pub(super) fn put_aside(service: &'static Service, path: &Path) {
     }
 }
 
-/// Whether a server saved this file in its current place, given the Unix second in its header. A file that is saved
-/// is created at that time, while a copy is created later; and it is renamed right away, while a file that is moved
-/// later keeps its modification time. On a file system without creation times this cannot be determined.
+/// Whether a server saved this file in its current place, given the Unix second in its header. A file saved by
+/// a server is created at the time in its header, whereas a copy is created later. It is also renamed right
+/// after the last write, whereas a file that is moved later keeps its old modification time. On a file system
+/// without creation times this cannot be determined.
 fn was_saved_here(facts: &Metadata, saved_s: Option<u64>) -> bool {
     let (Some(saved_s), made) = (saved_s, facts.created()) else {
         return false;

@@ -6,10 +6,10 @@ use tokio::runtime::Handle;
 
 use crate::state::Service;
 
-/// Interval of checks whether the files are due for a check.
+/// Interval at which the task wakes to see whether the TLS files are due for a check.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// Checks the files every few seconds, for as long as the process lives.
+/// Starts a task that checks the TLS files every few seconds, for as long as the process lives.
 pub(super) fn begin(service: &'static Service, runtime: &Handle) {
     runtime.spawn(async move {
         let mut waited_s = 0;

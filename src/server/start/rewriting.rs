@@ -28,7 +28,7 @@ pub(super) fn rewrite(
         let aof = Arc::clone(&aof);
         snapshots.run(move || match aof.rewrite() {
             Rewriting::Started | Rewriting::Scheduled => match aof.running() {
-                // Writes after the reply are not in the snapshot.
+                // Reply when the cut is made, so that writes after the reply are not part of the snapshot.
                 Some(running) => running.when_cut(move || done(Ok(String::new()))),
                 None => done(Ok(String::new())),
             },
@@ -48,8 +48,8 @@ pub(super) fn rewrite(
 }
 
 /// Reloads all data from the append-only file: DEBUG LOADAOF. Clients get LOADING errors from the beginning,
-/// because a client paused while pending data are written would wait for the whole file. Commands already admitted
-/// are awaited, so that they are in the file and only the file's data enter the emptied shards.
+/// because paused clients would have to wait until the whole file is loaded. Commands already admitted are
+/// awaited, so that the file contains them and only the file's data enters the emptied shards.
 pub(super) fn load_again(service: &'static Service, aof: &Aof) -> Result<(), CommandError> {
     let loading = &service.telemetry.persistence.loading;
     loading.announce();
@@ -70,7 +70,7 @@ pub(super) fn load_again(service: &'static Service, aof: &Aof) -> Result<(), Com
     Ok(())
 }
 
-/// Empties the server, because all data come from another source.
+/// Deletes all data before it is loaded from another source.
 pub(super) fn flush_all(service: &Service) {
     run_on_all(service, |engines, _| {
         for engine in engines {

@@ -34,14 +34,15 @@ impl Spawner {
         self.handles[at].spawn(task);
     }
 
-    /// Makes all threads that serve connections return their cached free slots: busy threads when they next park,
-    /// and parked threads now, because an idle thread may hold many slabs for hours.
+    /// Makes all threads that serve connections return their cached free slots: busy threads do so when they
+    /// next park; parked threads are woken, because an idle thread's cache may keep many slabs allocated for
+    /// hours.
     pub(super) fn empty_caches(&self) {
         slabs::empty_caches();
         self.rest_again();
     }
 
-    /// Makes all threads that serve connections park once more, including parked ones.
+    /// Makes all threads that serve connections, including parked ones, clean up and park again.
     pub(super) fn rest_again(&self) {
         for handle in &*self.handles {
             // A thread that finds work wakes the next one to look for more.
@@ -61,11 +62,12 @@ impl Runtimes {
     /// Starts the threads.
     pub(super) fn new(choice: Choice, thread_count: usize) -> Runtimes {
         match choice {
-            // With one thread there is no other to share with, and the shared runtime's queue of 256 tasks would
-            // delay some of many connections: p99 at 400 connections was 47 ms.
+            // With one thread, sharing has no benefit, and the shared runtime's queue of 256 tasks delays some
+            // connections if there are many: p99 at 400 connections was 47 ms.
             Choice::Shared if thread_count > 1 => {
                 let mut builder = Builder::new_multi_thread();
-                // Of two connections that become ready together, run the first one first, not the one woken last.
+                // Run connections in the order in which they become ready; the LIFO slot would run the one
+                // woken last first.
                 #[cfg(tokio_unstable)]
                 builder.disable_lifo_slot();
                 let main = builder
@@ -131,9 +133,10 @@ impl Runtimes {
     }
 }
 
-/// Runs before a thread parks.
+/// Cleans up a thread before it parks.
 fn rest() {
-    // Create the counters at startup: if a thread did so with its first connection, this could evict keys.
+    // Create the thread's counters at startup: their memory, allocated with the first connection, could cause
+    // eviction.
     counters::local();
     script::rest();
     slabs::empty_cache_if_told();

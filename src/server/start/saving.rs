@@ -29,7 +29,7 @@ const IN_PROGRESS: &str = "ERR Background save already in progress";
 /// Interval of checks whether replicas have received everything.
 const REPLICAS_LOOK: Duration = Duration::from_millis(20);
 
-/// Interval of checks whether a cancelled save is waiting for a script.
+/// Interval of checks whether a cancelled save waits for a script that keeps shards locked.
 const SCRIPTS_LOOK: Duration = Duration::from_millis(20);
 
 /// Interval of checks whether a reload has reached loading.
@@ -41,7 +41,7 @@ pub(super) struct SaveCoordinator {
     snapshots: Arc<Snapshots>,
     saver: Arc<Saver>,
     aof: Arc<Aof>,
-    /// Locked by the thread that shuts the server down, until that has failed.
+    /// Locked by the thread that shuts the server down; released only if the shutdown fails.
     ending: Mutex<()>,
     /// Locked while all data are reloaded.
     reloading: Mutex<()>,
@@ -84,7 +84,7 @@ impl SaveCoordinator {
     pub(super) fn save(self: &Arc<Self>) -> Result<Awaited, CommandError> {
         self.refuse_if_saving()?;
         Ok(self.on_thread("OK", |saving| {
-            // The log has the error.
+            // The error was already logged.
             saving.saver.save(false).map_err(|_| "ERR".into())
         }))
     }
@@ -114,17 +114,18 @@ impl SaveCoordinator {
         Ok(())
     }
 
-    /// Saves after FLUSHALL, whose reply waits until the file is as empty as the server.
+    /// Saves after FLUSHALL. The reply must wait until the empty data set is saved; `None` if there is nothing
+    /// to wait for.
     pub(super) fn save_emptied(self: &Arc<Self>) -> Option<Awaited> {
         let must_save = self.saver.note_flushes();
         if must_save && self.snapshots.current().is_some() && self.saver.running().is_none() {
-            // The running snapshot serves another purpose and may take long.
+            // Do not wait for a running snapshot of another purpose, which may take long.
             self.saver.schedule();
             return None;
         }
         must_save.then(|| {
             self.on_thread("OK", |saving| {
-                // The log has the error, and the data are gone in any case.
+                // Ignore the error, which was logged: the data is deleted in any case.
                 let _ = saving.saver.save(false);
                 Ok(())
             })
@@ -147,7 +148,7 @@ impl SaveCoordinator {
     pub(super) fn reload(self: &Arc<Self>, reload: Reload) -> Awaited {
         self.on_thread("OK", move |saving| {
             let _one_at_a_time = saving.reloading.lock();
-            // No client may write data that would be lost, or see half of the data.
+            // Pause all clients: a write would be lost, and a read would see only part of the data.
             saving.hold_back(Reason::Reload, false);
             let let_in = saving.service.await_under_way();
             let reloaded = let_in.and_then(|()| saving.do_reload(reload));
@@ -169,7 +170,7 @@ impl SaveCoordinator {
     pub(super) fn load_aof(self: &Arc<Self>, aof: &Arc<Aof>) -> Awaited {
         let aof = Arc::clone(aof);
         self.on_thread("OK", move |saving| {
-            // Clients are served again once a load ends, so another one must not announce itself before.
+            // One load at a time: clients are served again when a load ends.
             let _one_at_a_time = saving.reloading.lock();
             rewriting::load_again(saving.service, &aof)
         })
@@ -224,8 +225,8 @@ impl SaveCoordinator {
         ready
     }
 
-    /// Cancels any save in progress and waits until it has ended. A script that runs for too long may keep its
-    /// shards forever: unless a save follows, the save that waits for it is abandoned.
+    /// Cancels any save in progress and waits until it has ended. If the save waits for shards that an endless
+    /// script keeps locked, it is abandoned, unless another save follows (`is_saved_then`).
     fn cancel_and_wait(&self, is_saved_then: bool) {
         if let Some(running) = self.snapshots.current() {
             if running.purpose == Purpose::BackgroundSave {
@@ -287,8 +288,8 @@ impl SaveCoordinator {
         waited
     }
 
-    /// Does everything required before the server may stop. A caller that arrives while another thread is doing so
-    /// gets that thread's result.
+    /// Does everything required before the server may stop. If another thread is already doing so, waits and
+    /// returns that thread's result.
     fn exit(&self, exit: Exit) -> Result<(), ()> {
         let failed_before = self.failed_ends.load(SeqCst);
         let ending = self.ending.lock();
@@ -326,7 +327,7 @@ impl SaveCoordinator {
         self.cancel_and_wait(whole.is_some());
         if whole.is_some() {
             tracing::info!("Saving the final RDB snapshot before exiting.");
-            // Acknowledged writes must be in it.
+            // Pause writes first, because the snapshot must contain all acknowledged writes.
             self.hold_back(Reason::Ending, true);
             if self.saver.save(true).is_err() {
                 if !exit.is_forced {
@@ -350,7 +351,7 @@ impl SaveCoordinator {
         loop {
             let whole = self.reloading.try_lock_for(RELOAD_LOOK);
             if is_loading.load(Relaxed) {
-                // Writes after that would not be saved anywhere.
+                // Pause writes, because they would not be saved anywhere.
                 self.hold_back(Reason::Ending, true);
                 return None;
             }
@@ -360,7 +361,8 @@ impl SaveCoordinator {
         }
     }
 
-    /// Whether a shutdown without saving is delayed by a script that keeps a running save from its shards.
+    /// Whether a shutdown without a save would have to wait for a running save that waits for shards which a
+    /// script keeps locked.
     fn is_held_up(&self, exit: Exit) -> bool {
         exit.saves == Some(false) && self.is_script_busy()
     }
@@ -387,7 +389,7 @@ impl SaveCoordinator {
             offset: 0,
             fault: Fault::Read(error),
         })?;
-        // From here on no thread saves the current data.
+        // The loading state from here on keeps other threads from saving the current data.
         let mut progress = Progress::begin(self.service, bytes, &|| false);
         if !reload.skips_flush {
             rewriting::flush_all(self.service);

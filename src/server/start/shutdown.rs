@@ -1,5 +1,5 @@
-//! Decides when the server stops: on a client's request, or after a signal with the next background round, until
-//! which SHUTDOWN ABORT can cancel it.
+//! Decides when the server stops: on a client's request, or after a signal in the next background round. Until
+//! that round, SHUTDOWN ABORT can cancel a signal's request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -33,14 +33,14 @@ impl Shutdown {
     }
 }
 
-/// The signals that request a shutdown. One that arrives before it is awaited is kept.
+/// The signals that request a shutdown. A signal that arrives before it is awaited is not lost.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    /// Starts listening in a runtime; from here on, none of the signals terminates the process directly.
+    /// Starts listening in a runtime; from now on, none of the signals terminates the process directly.
     pub(super) fn listen() -> Signals {
         Signals {
             terminate: signal(SignalKind::terminate()).expect("SIGTERM can be listened for"),
@@ -49,8 +49,9 @@ impl Signals {
     }
 }
 
-/// Completes when a client requested a shutdown, or a background round found that a signal did, and nothing
-/// prevents it. `round` returns the time until the next round; `None` while the background is paused.
+/// Completes when a client requested a shutdown, or when a background round finds that a signal requested it,
+/// and the shutdown did not fail. `round` returns the time until the next round; `None` while the background is
+/// paused.
 pub(super) async fn until_stopped(
     shutdown: &Shutdown,
     signals: Signals,
@@ -112,7 +113,7 @@ pub(super) async fn until_stopped(
     }
 }
 
-/// Shuts down without the last save, and removes what was written of it.
+/// Shuts down without finishing the last save, and removes its incomplete file; for a second signal.
 async fn insist(saving: &Arc<SaveCoordinator>) {
     tracing::warn!("You insist... exiting now.");
     let _ = saving.cancel().await;

@@ -11,9 +11,10 @@
 //!
 //! Writing goes through `/proc/self/mem`, which is outside of what the language guarantees about memory, so the
 //! argument must be made here: no reference of ours points into the area. Arguments are read once, in `main`,
-//! before this is created, and copied there. std keeps C pointers to them; reading them again would yield strings
-//! that end within the area, as its last byte stays zero. The environment's part is written only once all variables
-//! have been moved out (`sys::environment`); otherwise the title ends with the arguments.
+//! before the `Title` is created, and copied. std keeps C pointers to the arguments; reading them again would
+//! only yield strings that end within the area, because its last byte stays zero. The environment's part is
+//! written only once all variables have been moved out (`sys::environment`); otherwise the title ends with the
+//! arguments.
 
 use std::fs::{self, File};
 use std::io;
@@ -27,10 +28,10 @@ use crate::sys::environment;
 use basalt_commands::config::Config;
 use basalt_commands::config::values::{self, ClusterMode};
 
-/// The kernel shows this many bytes behind the arguments, less one.
+/// The kernel shows fewer than this number of bytes after the arguments.
 const SLOP_BYTES_MAX: u64 = 4096;
 
-/// Attempts to find the allocator's threads named, and the pause between them.
+/// Attempts to wait until the allocator's threads have their names, and (`PAUSE`) the pause between attempts.
 const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -47,7 +48,7 @@ pub(super) struct Title {
 struct Area {
     start: u64,
     arguments_end: u64,
-    /// At least `arguments_end`.
+    /// Address of the end of the area; at least `arguments_end`.
     end: u64,
 }
 
@@ -129,7 +130,7 @@ impl Area {
             .map_while(|field| field.parse::<u64>().ok());
         let (start, arguments_end) = (addresses.next()?, addresses.next()?);
         let (environment_start, environment_end) = (addresses.next()?, addresses.next()?);
-        // Without permission to see them, all are zero.
+        // Without permission to see the addresses, all are zero.
         if start == 0 || arguments_end <= start {
             return None;
         }

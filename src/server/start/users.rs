@@ -34,7 +34,7 @@ pub(super) fn load(service: &Service, config: &Config) -> Result<(), String> {
     fill(&service.users, config)
 }
 
-/// Returns the initial users of a server with this configuration.
+/// Returns the initial users of a server with this configuration, from the configuration or the ACL file.
 pub(super) fn of(config: &Config) -> Result<Users, String> {
     let users = Users::new(&Commands);
     set_password(&users, config);
@@ -61,7 +61,7 @@ fn fill(users: &Users, config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds the user of a `user` line in the configuration.
+/// Adds the user of a `user` line in the configuration file.
 fn declare(users: &Users, config: &Config, name: &str, words: &[String]) -> Result<(), String> {
     let bytes = lossless::bytes_of(name);
     if rules::has_blanks(&bytes) {
@@ -112,7 +112,8 @@ fn follow(service: &Service, changed: &Arc<Handle>, default: &Arc<Handle>) {
     }
 }
 
-/// Returns the configuration, with the current users unless they are kept in an ACL file.
+/// Returns the configuration for writing it to its file: with the current users, unless users are kept in an
+/// ACL file.
 pub(super) fn noted(service: &Service) -> Config {
     let mut config = Config::clone(&service.config.load());
     if config.aclfile.is_empty() {
@@ -145,7 +146,7 @@ pub(super) fn read(config: &Config) -> Result<Vec<u8>, String> {
     fs::read(path(config)).map_err(|error| values::system_text(&error))
 }
 
-/// Replaces the ACL file: writes to a temporary file, flushes, renames.
+/// Replaces the ACL file: writes a temporary file, syncs it, and renames it.
 pub(super) fn write(config: &Config, text: &[u8]) -> Result<(), String> {
     let path = path(config);
     let aside = path.with_extension(format!("tmp-{}", std::process::id()));
@@ -175,7 +176,7 @@ pub(super) fn write(config: &Config, text: &[u8]) -> Result<(), String> {
 pub(super) fn dry_run(user: &User, request: &[Vec<u8>], db: usize) -> DryRun {
     let named = request.first().and_then(|name| registry().find(name));
     let command = named.map(|named| resolve(named, request.get(1).map(Vec::as_slice)));
-    // A container command together with another word is no command.
+    // A container command with an unknown subcommand is not a command.
     let is_command = |found: &&'static Command| {
         let mut children = found.children().iter();
         request.len() == 1 || children.all(|child| child.is_first_argument())

@@ -1,10 +1,10 @@
-//! The software watchdog: logs stack traces of long shard holds. It also makes long-running scripts check the clock
-//! ([`attention`]).
+//! The software watchdog: logs stack traces when a shard stays locked for too long. It also makes long-running
+//! scripts check the clock ([`attention`]).
 //!
-//! `watchdog-period` is how many milliseconds a shard may be held without a break; each hold that takes longer is
-//! reported once, with the stacks of the threads that hold shards at that time. An external SIGALRM requests the
-//! stacks of all threads. The start of a hold is not recorded: a thread checks twice per period whether the hold is
-//! still the same.
+//! `watchdog-period` is the maximum number of milliseconds for which a thread may keep a shard locked (a
+//! "hold"). Each longer hold is reported once, with the stacks of the threads that have shards locked at that
+//! time. An external SIGALRM requests the stacks of all threads. The start of a hold is not recorded: a thread
+//! checks twice per period whether the hold is still the same.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ const LOOK_MS_MIN: u32 = 5;
 /// Observed state of a shard.
 #[derive(Clone, Copy, Default)]
 struct ObservedHold {
-    /// The number of the hold; `None` while the shard is free.
+    /// The unique number of the shard's current hold; `None` while the shard is free.
     hold: Option<u64>,
-    /// Unix time in milliseconds at which it was first observed.
+    /// Unix time in milliseconds at which this hold was first observed.
     since_ms: u64,
     is_told: bool,
 }
 
-/// Starts reporting long holds.
+/// Starts the thread that reports long holds.
 pub(super) fn watch(service: Arc<Service>) {
     if let Err(error) = watchdog::install(ownership::is_holding) {
         tracing::warn!("The watchdog is disabled: {error}");
@@ -57,7 +57,7 @@ fn run(service: &Service) {
         attention::look();
         match woken {
             Woken::Asked => report(service, "Received SIGALRM", |_| true),
-            // Earlier observations are meaningless because the watchdog did not check in between.
+            // Discard earlier observations, because the watchdog did not check in between.
             Woken::Told => seen.fill(ObservedHold::default()),
             Woken::TimedOut if period_ms > 0 => look(service, &mut seen, period_ms.into()),
             Woken::TimedOut => {}

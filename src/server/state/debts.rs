@@ -1,4 +1,4 @@
-//! Memory that shards owe when the limit is exceeded, paid by evicting before more is added.
+//! Debts: bytes that shards must evict because the memory limit is exceeded, before more data is added.
 
 use crate::shard::execute::serve_waiters;
 use crate::shard::job::Job;
@@ -12,10 +12,12 @@ use super::Service;
 const DEBTS_NS_MAX: u64 = 250_000;
 
 impl Service {
-    /// Makes all shards evict what they owe, except those that are locked. The caller holds no shard.
+    /// Makes all shards evict what they owe, except shards that are locked. The caller must have no shard
+    /// locked.
     #[cold]
     pub fn settle_debts(&self, now: Now) {
-        /// A shard with nothing to evict makes others pay, which may have had their turn already.
+        /// Number of rounds over all shards: a shard with nothing to evict passes its debt to others, which may
+        /// already have been visited in the round.
         const ROUNDS: usize = 4;
         for _ in 0..ROUNDS {
             self.budget.assess();
@@ -27,15 +29,16 @@ impl Service {
         }
     }
 
-    /// Makes shards evict for a moment on behalf of a caller that is about to add to a database. Returns whether
-    /// memory is still over the limit and can still be reduced. The caller holds no shard.
+    /// Makes shards evict for a moment on behalf of a caller that is about to add to a database. Returns
+    /// whether memory is still over the limit and can still be reduced. The caller must have no shard locked.
     #[cold]
     #[inline(never)]
     pub fn pay_debts(&self, db: usize, now: Now) -> bool {
         self.budget.assess();
-        // A shard with nothing to evict asks others, which may have had their turn already.
+        // Visit all shards twice: a shard with nothing to evict passes its debt to others, which may already
+        // have been visited.
         let has_paid = self.ask_all(2, now, DEBTS_NS_MAX);
-        // Flushed data are still being freed; the caller waits for that.
+        // If flushed data is still being freed, the caller waits for that.
         match has_paid || self.budget.is_freeing() {
             true => self.budget.note_debts(),
             false => self.budget.give_up_debts(),
@@ -44,7 +47,7 @@ impl Service {
     }
 
     /// Makes all indebted shards evict, for some rounds, or until some have evicted and `ns_max` has passed.
-    /// Returns whether any evicted. Only after asking all shards is it known that none can.
+    /// Returns whether any evicted. Only after all shards were asked is it known that none can evict.
     fn ask_all(&self, rounds: usize, now: Now, ns_max: u64) -> bool {
         let began = Ticks::now();
         let (first, count) = (self.budget.next_asked(), self.all_published.len());

@@ -1,30 +1,31 @@
-//! Writing the log to disk; commands and replies that wait for it.
+//! Interface to the writer of the append-only file, for commands and replies that wait for the disk.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::task::{Context, Poll};
 
 use super::Service;
 
-/// Writes the log to disk. Positions are those of [`Log::append`](basalt_engine::record::Log::append).
+/// The writer of the command log to disk. Positions are those of
+/// [`Log::append`](basalt_engine::record::Log::append).
 pub trait Durability: Send + Sync {
     /// Whether write commands should wait before they lock shards.
     fn is_crowded(&self) -> bool;
     /// Ready once write commands no longer need to wait.
     fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()>;
-    /// Wakes write commands that are waiting.
+    /// Wakes waiting write commands, so that they check again.
     fn look_again(&self);
-    /// Adapts to a changed memory limit how much may be buffered.
+    /// Adapts the limit of buffered bytes to a changed `maxmemory`.
     fn follow_limit(&self, maxmemory: u64);
     /// Bytes in memory that are not on disk yet, and the log's own buffer.
     fn held_bytes(&self) -> u64;
     /// Whether replies that depend on records before `position` must wait for the disk.
     fn must_wait(&self, position: u64) -> bool;
-    /// Ready once these replies no longer need to wait.
+    /// Ready once replies that depend on records before `position` no longer need to wait.
     fn poll_synced(&self, position: u64, cx: &mut Context<'_>) -> Poll<()>;
 }
 
 impl Service {
-    /// Returns the writer of the log, while anything is logged.
+    /// Returns the writer of the log; `None` while nothing is logged to disk.
     #[inline]
     fn durability(&self) -> Option<&dyn Durability> {
         let durability = self.durability.get().filter(|_| self.pubsub.is_logging());
@@ -46,7 +47,7 @@ impl Service {
         }
     }
 
-    /// Sets whether a snapshot is behind.
+    /// Sets whether a snapshot's sink is so far behind that write commands must wait.
     #[cold]
     pub fn set_snapshot_behind(&self, is_behind: bool) {
         self.is_snapshot_behind.store(is_behind, SeqCst);

@@ -1,4 +1,4 @@
-//! Users and connections, as needed by leases.
+//! Queries about users and connections that leases need.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use basalt_commands::command::lease::may_load;
 use basalt_core::base::hash::digest;
 use basalt_engine::holders::Connections;
 
-/// The server's connections, as queried by leases. It is queried only where leases are granted, so that other
-/// requests need not report their users.
+/// The server's connections, as queried by leases. They are queried only when a lease is granted, so that other
+/// requests need not pass their users.
 #[derive(Default)]
 pub struct Leasing(pub Arc<Registry>);
 

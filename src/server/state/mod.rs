@@ -55,7 +55,7 @@ pub struct Service {
     pub all_published: Box<[Arc<Published>]>,
     /// The memory budget shared by the shards.
     pub budget: Arc<Budget>,
-    /// Recent access counts of the hottest keys, read by the shards that hold them.
+    /// Recent access counts of the hottest keys, read by the shards of these keys.
     pub hot_counts: Arc<HotCounts>,
     /// Source of fencing tokens.
     pub fence_source: Arc<FenceSource>,
@@ -63,7 +63,7 @@ pub struct Service {
     pub router: Router,
     /// The current configuration.
     pub config: ArcSwap<Config>,
-    /// Locked while a configuration change is put in force. Transactions acquire it while holding shards.
+    /// Locked while a configuration change is put in force. Transactions lock it while they have shards locked.
     pub changing_config: Mutex<()>,
     /// All connections.
     pub clients: Arc<Registry>,
@@ -91,13 +91,13 @@ pub struct Service {
     pub server: std::sync::OnceLock<Arc<dyn Server>>,
     /// The log of commands; set before the first connection, if there is one.
     pub log: std::sync::OnceLock<Arc<dyn Log>>,
-    /// Locked while function libraries change, until the change is logged. Transactions acquire it while holding
-    /// shards.
+    /// Locked while function libraries change, until the change is logged. Transactions lock it while they have
+    /// shards locked.
     pub changing_libraries: Mutex<()>,
     /// Writes the log to disk; set before the first connection, if the server has an append-only file.
     pub durability: std::sync::OnceLock<Arc<dyn Durability>>,
-    /// Whether a snapshot has encoded much that its sink has not accepted: write commands wait, because they may
-    /// have to save what they change.
+    /// Whether a snapshot has encoded much that its sink has not accepted: write commands then wait, because
+    /// they may have to encode the entries that they change first.
     pub is_snapshot_behind: AtomicBool,
     /// The current TLS certificates and settings, used by new handshakes.
     pub tls: crate::tls::contexts::Live,
@@ -119,7 +119,7 @@ impl Service {
         }
     }
 
-    /// Records how long this thread has held a shard.
+    /// Records how long this thread has kept a shard locked.
     #[inline]
     pub fn note_hold(&self, shard: u16, hold_ns: u64) {
         if self.shards.note_hold_ns(shard, hold_ns) && hold_ns >= LONG_HOLD_NS {
@@ -143,8 +143,8 @@ impl Service {
         self.config.store(Arc::new(config));
     }
 
-    /// Sets the log of commands. The caller holds all shards, or no other thread knows of them yet.
-    /// [`Interest::set_listening`] sets whether anything is logged.
+    /// Sets the log of commands. The caller must have all shards locked, or be the only thread that knows of
+    /// them. [`Interest::set_listening`] sets whether anything is logged.
     ///
     /// [`Interest::set_listening`]: basalt_engine::effect::Interest::set_listening
     pub fn set_log(&self, log: &Arc<dyn Log>, engines: &mut [&mut Engine]) {
@@ -154,14 +154,14 @@ impl Service {
         }
     }
 
-    /// Waits for all commands in flight to end, so that none follows that was admitted before a pause or before the
-    /// server announced loading. Errors if a script runs for too long to wait for. Do not call on threads that
+    /// Waits for all commands in flight to end, so that none follows that was admitted before a pause or before
+    /// the server announced loading. Errors if a script exceeds its time limit. Do not call on threads that
     /// serve connections.
     pub fn await_under_way(&self) -> Result<(), CommandError> {
         const LOOK: Duration = Duration::from_millis(20);
         let (ends, ended) = mpsc::channel::<()>();
         UnderWay::when_over(&self.under_way, move || drop(ends));
-        // Nothing is sent: the loop ends when the other end is dropped.
+        // The channel is never sent to: the loop ends when the other end is dropped.
         while ended.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
             if let Some(text) = self.scripts.running.busy_text() {
                 return Err(text.into());

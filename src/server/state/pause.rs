@@ -21,16 +21,16 @@ use basalt_engine::expire::Rest;
 /// Maximum time that a command waits for a key before it checks again, even if no thread wakes it.
 const LOOK_AGAIN_MS: u64 = 50;
 
-/// Why commands are paused. Each pause ends separately: a client that ends its own ends no other.
+/// Why commands are paused. Each pause ends separately: CLIENT UNPAUSE ends only a pause by CLIENT PAUSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// CLIENT PAUSE.
+    /// A pause by CLIENT PAUSE.
     Client,
     /// DEBUG SLEEP, which stops all clients.
     Sleep,
     /// The last snapshot before shutdown.
     Ending,
-    /// DEBUG RELOAD.
+    /// A pause while DEBUG RELOAD runs.
     Reload,
     /// A failover to a replica.
     Failover,
@@ -53,7 +53,7 @@ struct PauseDeadlines {
 struct ActivePauses {
     /// The pauses, by reason.
     spans: [PauseDeadlines; REASONS],
-    /// Keys being migrated, of any database.
+    /// Keys being migrated by MIGRATE, of any database.
     keys: HashSet<Box<[u8]>>,
     /// Slots being handed over to another node.
     slots: SlotSet,
@@ -64,7 +64,7 @@ struct ActivePauses {
 pub struct Pause {
     /// Unix time in milliseconds after which no command is delayed.
     gate_ms: AtomicU64,
-    /// State shared with expiry: nothing expires during a pause, so that the data stay as they are.
+    /// State shared with expiry: nothing expires during a pause, so that the data does not change.
     pub rest: Arc<Rest>,
     held: Mutex<ActivePauses>,
 }
@@ -106,14 +106,15 @@ impl Pause {
         self.start(Reason::SlotMove, until_ms, true, now_ms);
     }
 
-    /// Ends the pause with this reason. The caller must wake waiting commands.
+    /// Ends the pause with this reason. The caller must then wake the waiting commands.
     pub fn stop(&self, reason: Reason) {
         let mut held = self.held.lock();
         held.spans[reason as usize] = PauseDeadlines::default();
         self.follow(&held);
     }
 
-    /// Delays commands that use one of these keys. Returns false, without effect, if one of them is already held.
+    /// Delays commands that use one of these keys. Returns false, without effect, if commands on one of the
+    /// keys are already delayed.
     pub fn hold_keys(&self, wanted: &[Box<[u8]>]) -> bool {
         let mut held = self.held.lock();
         if wanted.iter().any(|key| held.keys.contains(key)) {
@@ -124,7 +125,7 @@ impl Pause {
         true
     }
 
-    /// Releases these keys. The caller must wake waiting commands.
+    /// Ends the delay of commands that use these keys. The caller must then wake the waiting commands.
     pub fn release_keys(&self, released: &[Box<[u8]>]) {
         let mut held = self.held.lock();
         for key in released {
@@ -136,7 +137,7 @@ impl Pause {
         self.follow(&held);
     }
 
-    /// Updates the gate and expiry from the current pauses.
+    /// Updates `gate_ms` and the pause of expiry from the current pauses.
     fn follow(&self, held: &ActivePauses) {
         let until_ms = held.until_ms(|span| span.writes_ms);
         self.rest.set(until_ms);
@@ -153,8 +154,8 @@ impl Pause {
         self.gate_ms.load(Acquire) > now_ms
     }
 
-    /// Returns until when a command must wait, if at all. As in Redis, a pause of everything delays CLIENT UNPAUSE,
-    /// too. `queued` is the transaction that an EXEC runs.
+    /// Returns until when a command must wait, in Unix milliseconds; `None` if it need not wait. As in Redis, a
+    /// pause of everything delays CLIENT UNPAUSE, too. `queued` is the transaction that an EXEC runs.
     #[cold]
     pub fn holds(
         &self,
@@ -196,7 +197,7 @@ impl Pause {
 }
 
 impl ActivePauses {
-    /// Returns until when all write commands wait.
+    /// Returns until when all write commands must wait, in Unix milliseconds.
     fn writes_ms(&self) -> u64 {
         let is_of_all = |at: &usize| *at != Reason::SlotMove as usize;
         let all = (0..REASONS)
@@ -205,7 +206,7 @@ impl ActivePauses {
         all.max().unwrap_or(0)
     }
 
-    /// Returns the latest of one kind of end over all pauses.
+    /// Returns the latest value of `end` over all pauses, in Unix milliseconds.
     fn until_ms(&self, end: impl Fn(&PauseDeadlines) -> u64) -> u64 {
         self.spans.iter().map(end).max().unwrap_or(0)
     }

@@ -1,5 +1,5 @@
-//! Fatal signals: captures what is known at that moment for a reporting thread, before the process ends as it would
-//! have.
+//! Fatal signals: captures what is known about the crash for a reporting thread; then the process ends by the
+//! signal as it would have without a handler.
 //!
 //! ```text
 //! the thread that crashed           the thread that reports
@@ -9,10 +9,10 @@
 //!          ends by the same signal
 //! ```
 //!
-//! A handler may interrupt anything, so it calls only functions that the system permits in handlers, and stores
-//! everything in atomics. The function that finds its frames allocates on its first call, which [`install`] makes.
-//! The reporting thread may block on a lock that the crashed thread holds: the process ends all the same, with what
-//! was written until then.
+//! A signal handler may interrupt any code, so it calls only functions that the system permits in handlers
+//! (async-signal-safe), and stores everything in atomics. The function that captures the stack frames allocates
+//! on its first call, which [`install`] makes. The reporting thread may block on a lock that the crashed thread
+//! holds: the process then ends with an incomplete report.
 
 #![expect(
     unsafe_code,
@@ -33,10 +33,10 @@ const SIGNALS: [c_int; 5] = [
     libc::SIGABRT,
 ];
 
-/// Maximum number of frames.
+/// Maximum number of stack frames captured.
 pub(super) const FRAMES_MAX: usize = 100;
 
-/// Size of the stack on which handlers run, because the thread's own stack may be at fault.
+/// Bytes of the stack on which handlers run, because the thread's own stack may be at fault.
 const STACK_BYTES: usize = 64 * 1024;
 
 /// Time for which the crashed thread waits for the report, in hundredths of a second.
@@ -80,7 +80,7 @@ static PIPE: [AtomicI32; 2] = [const { AtomicI32::new(-1) }; 2];
 /// Facts about the end of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crash {
-    /// The signal; 0 if the program ends itself with a message.
+    /// The signal; 0 if the program itself requested the report, such as after a panic.
     pub signal: i32,
     /// The system's code for the signal's cause.
     pub code: i32,
@@ -106,7 +106,7 @@ pub fn install() -> io::Result<()> {
     for (place, end) in PIPE.iter().zip(ends) {
         place.store(end, SeqCst);
     }
-    // The first call loads the code that finds frames.
+    // The first call loads the code that captures frames, which allocates.
     note_frames();
     prepare_thread();
     for signal in SIGNALS {
@@ -124,7 +124,8 @@ pub fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the calling thread a stack for handlers. The thread keeps it until it ends; the memory is never freed.
+/// Gives the calling thread a separate stack for signal handlers. The thread keeps it until it ends; the memory
+/// is never freed.
 pub fn prepare_thread() {
     // SAFETY: new memory is requested and given to the thread entirely as a stack: nothing else refers to it.
     unsafe {
@@ -197,12 +198,12 @@ pub fn report() {
     await_report();
 }
 
-/// Re-enables reporting after the process went on.
+/// Re-enables reporting after a reported panic that did not end the process.
 pub fn go_on() {
     let _ = STATE.compare_exchange(REPORTED, RUNNING, SeqCst, SeqCst);
 }
 
-/// Reads from an invalid address.
+/// Crashes the process by reading from an invalid address (DEBUG SEGFAULT).
 pub fn segfault() {
     let nowhere = std::ptr::without_provenance::<u8>(8);
     // SAFETY: none: the system ends the process, as intended.

@@ -20,12 +20,13 @@ use rustix::stdio;
 
 use super::environment;
 
-/// Attempts to find the allocator's threads named, which distinguishes them from others, and the pause between
-/// them: on a busy machine it may take long until they run for the first time.
+/// Attempts to wait until the allocator's threads have their names, which distinguish them from other threads,
+/// and (`PAUSE`) the pause between attempts: on a busy machine it may take long until these threads run for the
+/// first time.
 const TRIES: usize = 5_000;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Which of the two processes this is.
+/// Tells the caller of `fork` which process it is in.
 #[derive(Debug)]
 pub enum Side {
     /// The process that was started, which must wait and exit.
@@ -61,8 +62,8 @@ pub fn fork() -> io::Result<Side> {
         return Err(io::Error::other("there are other threads already"));
     }
     let (reader, writer) = io::pipe()?;
-    // SAFETY: the process has one thread besides the allocator's, whose locks are acquired by its own `fork`
-    // handlers; so nothing in memory is half changed in the copy.
+    // SAFETY: the process has one thread besides the allocator's threads, and the allocator's `fork` handlers
+    // acquire its locks; so nothing in memory is half changed in the copy.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {

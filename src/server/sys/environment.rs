@@ -1,7 +1,7 @@
 //! Moves the process's environment variables to separate memory, out of the area where the kernel placed them.
 //!
-//! The area follows the arguments, and a program that shows a title in place of the arguments (`ps` reads it there)
-//! needs its space. Afterwards no lookup of a variable, in Rust or in C, reads the area any more.
+//! This area follows the arguments. A program that shows a title in place of its arguments, where `ps` reads
+//! it, needs the space. After the move, no lookup of a variable, in Rust or in C, reads the area any more.
 
 #![expect(
     unsafe_code,
@@ -10,12 +10,12 @@
 
 use std::ffi::OsString;
 
-/// The name of the allocator's threads. They are started before `main`, and no longer read the environment once
-/// they run.
+/// The name of the allocator's threads. These threads are started before `main`, and do not read the
+/// environment any more once they have their name.
 const OF_ALLOCATOR: &[u8] = b"jemalloc_bg_thd\n";
 
 /// Moves all variables. Returns false, without effect, unless the calling thread is the only one besides the
-/// allocator's, which get their name shortly after they start.
+/// allocator's threads, which get their name shortly after they start.
 ///
 /// Variables that no lookup by name finds are left behind: the second of two with the same name, and names that
 /// begin with `=`.
@@ -34,7 +34,8 @@ pub fn settle() -> bool {
 
 /// Returns the number of threads that are not the allocator's, if the kernel reports it.
 pub(super) fn count_threads() -> Option<usize> {
-    // These are not real files but the kernel's answer, read here because the safety of the caller relies on it.
+    // These are not real files but figures of the kernel. Read them here, because the safety of the caller
+    // relies on them.
     let mut count = 0;
     for thread in std::fs::read_dir("/proc/self/task").ok()? {
         let name = std::fs::read(thread.ok()?.path().join("comm")).ok()?;

@@ -1,9 +1,9 @@
 //! Transparent huge pages: sets whether the kernel may give the process memory in pages of 2 MiB.
 //!
-//! With huge pages, lookups among many keys cause fewer TLB misses; but a small server would take tens of MiB more,
-//! and memory freed in parts of such a page stays resident for longer. The allocator requests them everywhere
-//! (`alloc`), and this switch overrides that: it is off from before `main`, and the background turns it on once the
-//! process is large.
+//! With huge pages, lookups among many keys cause fewer TLB misses; but a small server would take tens of MiB
+//! more, and memory freed in parts of such a page stays resident for longer. The allocator requests huge pages
+//! for all its memory (`alloc`), and this switch overrides that: huge pages are forbidden from before `main`,
+//! and the background allows them once the process is large.
 
 #![expect(
     unsafe_code,
@@ -12,7 +12,7 @@
 
 use std::ffi::c_ulong;
 
-/// Allows or forbids huge pages for this process; existing pages stay as they are. Returns false if the kernel
+/// Allows or forbids huge pages for this process; existing pages are not changed. Returns false if the kernel
 /// lacks this switch.
 pub fn allow(is_allowed: bool) -> bool {
     let is_disabled = c_ulong::from(!is_allowed);
@@ -21,9 +21,9 @@ pub fn allow(is_allowed: bool) -> bool {
     result == 0
 }
 
-/// Runs before the allocator starts: the C library calls the functions listed in this section, in ascending order
-/// of their numbers, and those below 65,535 before functions without a number, such as the allocator's own
-/// initialization.
+/// Forbids huge pages before the allocator starts: the C library calls the functions listed in this section, in
+/// ascending order of their numbers, and those below 65,535 before functions without a number, such as the
+/// allocator's own initialization.
 #[cfg(not(any(miri, feature = "system-allocator")))]
 #[used]
 // SAFETY: the section is a list of pointers to functions of this kind, which are called one by one in a single thread.

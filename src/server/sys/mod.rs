@@ -1,5 +1,5 @@
 //! Parts of the system and the C library that no safe interface covers: signals and stack traces, huge pages,
-//! forking, the environment area that the process title overwrites, Lua's stack.
+//! forking, the memory area of the environment (which the process title overwrites), and Lua's stack.
 
 pub mod crash;
 pub mod daemon;

@@ -1,4 +1,4 @@
-//! Signals that are sent to servers but have no meaning for this one.
+//! Signals that are sent to servers but have no meaning for this server.
 
 #![expect(
     unsafe_code,
@@ -7,11 +7,12 @@
 
 use std::io;
 
-/// Sent by a closing terminal, by logrotate (the log is opened for each line), by tools written for other servers,
-/// or because a reader has gone. By default each of them terminates a process.
+/// Ignored signals: sent by a closing terminal, by logrotate (not needed, as the log is opened for each line),
+/// by tools written for other servers, or after a write to a closed pipe. By default, each of them terminates a
+/// process.
 const IGNORED: [i32; 4] = [libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2, libc::SIGPIPE];
 
-/// Ignores these signals from now on.
+/// Makes the process ignore the signals in `IGNORED`.
 pub fn ignore() -> io::Result<()> {
     for signal in IGNORED {
         // SAFETY: no handler is installed, so nothing of this process runs when the signal comes.

@@ -1,5 +1,5 @@
-//! Stacks of running threads: each captures its own when a signal requests it. An external SIGALRM requests the
-//! stacks of all threads.
+//! Stacks of running threads: each thread captures its own stack when a signal requests that. An external
+//! SIGALRM requests the stacks of all threads.
 //!
 //! ```text
 //! the requesting thread                   the requested thread
@@ -7,8 +7,8 @@
 //!             thread, sends SIGALRM ◀───           signals completion
 //! ```
 //!
-//! One thread requests, from one thread at a time. As in [`super::crash`], a handler calls only permitted
-//! functions, and the function that finds frames was called before.
+//! Only one thread makes requests, one at a time. As in [`super::crash`], a handler calls only functions
+//! permitted in handlers, and the function that captures frames was called once before.
 
 #![expect(
     unsafe_code,
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering:
 
 use super::crash::{FRAMES_MAX, served, thread_number};
 
-/// Timeout of a request in milliseconds. A thread that is not scheduled takes long.
+/// Timeout of a request in milliseconds. A thread that is not scheduled may take long to respond.
 const WAITS_MAX: usize = 200;
 
 /// The thread whose stack is requested; 0 for none.
@@ -33,7 +33,7 @@ static FRAME_COUNT: AtomicUsize = AtomicUsize::new(0);
 static CLIENT: AtomicU64 = AtomicU64::new(0);
 static HOLDS: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether the calling thread holds something that others wait for. Called by handlers.
+/// Function that returns whether the calling thread has a shard locked. Called by handlers.
 static IS_HOLDING: OnceLock<fn() -> bool> = OnceLock::new();
 
 /// The pipe's ends, for reading and writing; -1 before it exists.
@@ -57,7 +57,7 @@ pub struct Stack {
     pub thread: i32,
     /// The client that it worked for; 0 for none.
     pub client: u64,
-    /// Whether the thread held something that others wait for.
+    /// Whether the thread had a shard locked.
     pub holds: bool,
     /// Return addresses of the call stack, innermost first; the first ones belong to the handler.
     pub frames: Vec<usize>,
@@ -74,7 +74,7 @@ pub fn install(is_holding: fn() -> bool) -> io::Result<()> {
     for (place, end) in PIPE.iter().zip(ends) {
         place.store(end, SeqCst);
     }
-    // The first call loads the code that finds frames.
+    // The first call loads the code that captures frames, which allocates.
     note_stack();
     // SAFETY: all zeroes is a valid value of this type, which requests nothing.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

@@ -43,7 +43,7 @@ pub enum UnitKind {
 /// The number of shards that a unit had locked when it finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockExtent {
-    /// At most one.
+    /// At most one shard.
     One,
     /// More than one, but not all.
     Several,
@@ -81,7 +81,7 @@ const RUNS_MAX: usize = 4_096;
 #[derive(Default)]
 pub struct Tally {
     runs: Vec<(&'static Command, Spent)>,
-    /// Runs beyond [`RUNS_MAX`], aggregated by command; only long units have any.
+    /// Runs beyond `RUNS_MAX`, aggregated by command; only long units have any.
     sums: Option<BTreeMap<usize, Box<CommandTotals>>>,
 }
 
@@ -163,7 +163,7 @@ impl Tally {
 /// One command's counters.
 #[derive(Debug, Default)]
 pub struct CommandCounters {
-    /// Number of runs.
+    /// Number of runs (INFO commandstats: `calls`).
     pub calls: Counter,
     /// Total time of all runs.
     pub duration_ns: Counter,
@@ -219,13 +219,13 @@ pub struct ThreadCounters {
     pub until_sample: Counter,
     /// The thread's hot-key lists.
     pub hot: Mutex<Option<Lists>>,
-    /// Bytes received.
+    /// Bytes received over connections.
     pub bytes_in: Counter,
-    /// Bytes sent.
+    /// Bytes sent over connections.
     pub bytes_out: Counter,
     /// Socket reads that returned data.
     pub reads: Counter,
-    /// Socket writes.
+    /// Number of socket writes.
     pub writes: Counter,
     /// The largest number of commands that a connection ran between two socket reads.
     pub most_commands: Counter,

@@ -15,7 +15,7 @@ const CODES_MAX: usize = 128;
 /// Bytes kept of a word.
 const CODE_BYTES_MAX: usize = 64;
 
-/// Shown by INFO errorstats in place of the error words after their number exceeded [`CODES_MAX`].
+/// Shown by INFO errorstats in place of the error words after their number exceeded `CODES_MAX`.
 const DISABLED: &str = "ERRORSTATS_DISABLED";
 
 static ALL: Errors = Errors::new();

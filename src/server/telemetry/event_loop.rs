@@ -23,9 +23,9 @@ pub struct Rounds {
 pub struct RoundFigures {
     /// Runs of the cron, the background's periodic work.
     pub cron_rounds: u64,
-    /// Nanoseconds spent by the background.
+    /// Nanoseconds spent by the background thread.
     pub cron_ns: u64,
-    /// The longest iteration of the background, in nanoseconds.
+    /// The longest iteration of the background thread, in nanoseconds.
     pub cron_ns_max: u64,
     /// Busy nanoseconds of all threads, including the background.
     pub busy_ns: u64,

@@ -11,7 +11,7 @@ pub struct Handshakes {
     pub done: AtomicU64,
     /// Failed handshakes, by the reasons in [`REASONS`].
     pub failed: [AtomicU64; REASONS.len()],
-    /// Handshakes in progress.
+    /// Number of TLS handshakes in progress.
     pub under_way: AtomicU64,
 }
 

@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(waited(662, 1_500, 30, 640), 632);
         // A busy thread that shares its core with another thread.
         assert_eq!(waited(600, 1_500, 750, 750), 300);
-        // Before the hold, it waited for all of the window except the hold's own time.
+        // In a window of 700 ms that includes the hold, the thread ran for 100 ms and waited for 600 ms.
         assert_eq!(waited(600, 700, 100, 600), 514);
         // No accounting is available.
         assert_eq!(waited(600, 700, 0, 0), 0);

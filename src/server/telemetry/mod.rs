@@ -95,7 +95,7 @@ pub struct Telemetry {
     pub config_file: Option<PathBuf>,
     /// Threads that serve connections.
     pub thread_count: usize,
-    /// State of HOTKEYS.
+    /// Sampled hot keys (HOTKEYS).
     pub hot_keys: HotKeys,
     /// State of INFO prefixes.
     pub prefixes: Prefixes,
@@ -121,7 +121,7 @@ pub struct Telemetry {
     pub handshakes: Handshakes,
     /// Scrapes of the metrics.
     pub scrapes: Scrapes,
-    /// Past figures.
+    /// History of figures: an hour of seconds and a day of minutes.
     pub history: MetricsHistory,
     /// Events of the last minutes.
     pub recent: Recent,
@@ -147,7 +147,7 @@ pub struct Telemetry {
 pub struct DefragFigures {
     /// Percent of a core that defragmentation may use now; 0 while idle.
     pub percent: AtomicU64,
-    /// Allocations moved.
+    /// Number of allocations moved.
     pub moved: AtomicU64,
     /// Allocations examined but not moved.
     pub left_alone: AtomicU64,

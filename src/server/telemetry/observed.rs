@@ -25,7 +25,7 @@ pub trait Observed: Send + Sync {
     fn budget(&self) -> &Budget;
     /// Returns the counters of a shard's token.
     fn token(&self, shard: usize) -> TokenFigures;
-    /// Returns all connections.
+    /// Returns the registry of all connections.
     fn clients(&self) -> &Registry;
     /// Returns all users with their counts of denials.
     fn users(&self) -> &Users;
@@ -81,7 +81,7 @@ pub struct Drawn {
     pub drawn: Vec<(Vec<u8>, &'static str, u64)>,
     /// Number of random draws, including those that hit a tracked large key.
     pub draws: u64,
-    /// Tracked large keys.
+    /// Large values that the shard tracks, in the sampled database.
     pub large: Vec<BigKey>,
 }
 
@@ -94,7 +94,7 @@ pub struct ScriptFigures {
     pub scripts_bytes: u64,
     /// EVAL scripts evicted in favor of newer ones.
     pub evicted: u64,
-    /// Number of libraries.
+    /// Number of function libraries.
     pub libraries: u64,
     /// Functions of the libraries.
     pub functions: u64,
@@ -137,6 +137,6 @@ pub struct TokenFigures {
     pub handed_over: u64,
     /// Times the token was handed to the shard's worker.
     pub worker_handovers: u64,
-    /// Longest recorded hold.
+    /// Longest recorded time that the token was held, in nanoseconds.
     pub longest_hold_ns: u64,
 }

@@ -25,7 +25,7 @@ pub struct Persistence {
 /// Figures of the command log.
 #[derive(Debug, Default)]
 pub struct CommandLogFigures {
-    /// Records appended.
+    /// Number of records appended to the log.
     pub records: AtomicU64,
     /// Bytes of the resulting replication stream.
     pub bytes: AtomicU64,
@@ -39,7 +39,7 @@ pub struct CommandLogFigures {
 /// consumer.
 #[derive(Debug, Default)]
 pub struct WriterWaits {
-    /// All waits.
+    /// Number of all waits.
     pub all: AtomicU64,
     /// Waits for the append-only file.
     pub for_disk: AtomicU64,
@@ -101,9 +101,9 @@ pub struct AofFigures {
     pub last_rewrite_ok: AtomicBool,
     /// Bytes of entries that the last rewrite saved early because a command was about to change them.
     pub last_copied_bytes: AtomicU64,
-    /// Number of rewrites.
+    /// Number of successful rewrites of the append-only file.
     pub rewrites: AtomicU64,
-    /// Consecutive failed rewrites.
+    /// Number of consecutive failed rewrites.
     pub rewrite_failures: AtomicU64,
     /// Whether the last write and the last sync succeeded.
     pub last_write_ok: AtomicBool,
@@ -113,7 +113,7 @@ pub struct AofFigures {
     pub base_bytes: AtomicU64,
     /// Bytes that wait to be written.
     pub buffer_bytes: AtomicU64,
-    /// Syncs in progress.
+    /// Number of syncs in progress.
     pub pending_fsync: AtomicU64,
     /// Writes that proceeded while the previous sync was still in progress.
     pub delayed_fsync: AtomicU64,
@@ -133,12 +133,12 @@ pub const DURATION_BOUNDS_US: [u64; 10] = [
 pub struct Durations {
     /// Counts by bucket; the last bucket has no upper bound.
     pub counts: [AtomicU64; DURATION_BOUNDS_US.len() + 1],
-    /// Total microseconds.
+    /// Total of all durations, in microseconds.
     pub total_us: AtomicU64,
 }
 
 impl Durations {
-    /// Counts a duration.
+    /// Adds a duration to the histogram.
     pub fn note(&self, spent: Duration) {
         let us = spent.as_micros() as u64;
         let class = DURATION_BOUNDS_US.partition_point(|bound| *bound < us);
@@ -154,11 +154,11 @@ pub struct LoadingFigures {
     pub is_loading: AtomicBool,
     /// Whether clients are served while loading, with the loaded data replacing all data at the end.
     pub is_aside: AtomicBool,
-    /// When loading began.
+    /// Unix second when loading began.
     pub began_s: AtomicU64,
-    /// Bytes to load.
+    /// Total bytes of the files to load.
     pub total_bytes: AtomicU64,
-    /// Bytes loaded.
+    /// Bytes of these files loaded so far.
     pub loaded_bytes: AtomicU64,
     /// Memory use of the server that wrote the snapshot being loaded, if recorded there.
     pub snapshot_used_memory: AtomicU64,
@@ -184,7 +184,7 @@ impl LoadingFigures {
         }
     }
 
-    /// Clears the loading state after [`LoadingFigures::announce`], if no load follows.
+    /// Clears the loading state after `LoadingFigures::announce`, if no load follows.
     pub fn end(&self) {
         self.is_loading.store(false, Relaxed);
     }

@@ -25,9 +25,9 @@ pub struct ReplicationMetrics {
     pub good_replicas: AtomicU64,
     /// Full resynchronizations requested by replicas.
     pub full_syncs: AtomicU64,
-    /// Partial resynchronizations granted.
+    /// Partial resynchronizations of replicas that were granted (INFO `sync_partial_ok`).
     pub partial_syncs: AtomicU64,
-    /// Partial resynchronizations refused.
+    /// Partial resynchronizations of replicas that were refused (INFO `sync_partial_err`).
     pub partial_syncs_refused: AtomicU64,
     /// Deadline until which shutdown waits for replicas, in Unix milliseconds; 0 if shutdown is not waiting.
     pub ends_at_ms: AtomicU64,

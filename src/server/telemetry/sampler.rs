@@ -29,17 +29,17 @@ pub struct SamplerTotals {
 /// Rates per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Commands.
+    /// Commands per second.
     pub commands: f64,
-    /// Bytes received.
+    /// Bytes received per second.
     pub bytes_in: f64,
-    /// Bytes sent.
+    /// Bytes sent per second.
     pub bytes_out: f64,
-    /// Bytes received over replication links.
+    /// Bytes received over replication links, per second.
     pub replication_in: f64,
-    /// Bytes sent over replication links.
+    /// Bytes sent over replication links, per second.
     pub replication_out: f64,
-    /// Iterations of all event loops.
+    /// Iterations of all event loops, per second.
     pub rounds: f64,
     /// Mean duration of an iteration, in nanoseconds.
     pub round_ns: f64,
@@ -60,7 +60,7 @@ struct SampleRing {
 }
 
 impl Sampler {
-    /// Takes a sample.
+    /// Takes a sample of the totals at `now_ms`, in milliseconds.
     pub fn tick(&self, now_ms: u64, totals: SamplerTotals) {
         let mut inner = self.inner.lock();
         let index = inner.taken % inner.ring.len();

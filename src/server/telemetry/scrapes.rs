@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Figures of metrics scrapes.
 #[derive(Debug, Default)]
 pub struct Scrapes {
-    /// Pages written.
+    /// Number of pages written.
     pub count: AtomicU64,
     /// Nanoseconds taken by all of them.
     pub total_ns: AtomicU64,
@@ -14,7 +14,7 @@ pub struct Scrapes {
 }
 
 impl Scrapes {
-    /// Counts a scrape.
+    /// Counts a scrape that took `spent_ns` nanoseconds.
     pub fn note(&self, spent_ns: u64) {
         self.count.fetch_add(1, Relaxed);
         self.total_ns.fetch_add(spent_ns, Relaxed);

@@ -16,7 +16,7 @@ pub struct SlotMoves {
 pub struct Moved {
     /// Migrations after which the other node owned the slots.
     pub finished: AtomicU64,
-    /// Failed migrations.
+    /// Number of failed migrations.
     pub failed: AtomicU64,
     /// Migrations that were cancelled here.
     pub cancelled: AtomicU64,

@@ -67,7 +67,7 @@ pub struct DatabaseFigures {
     pub counts: DbCounts,
     /// Hashes with fields that have deadlines.
     pub field_volatile: u64,
-    /// Mean remaining TTL of its volatile keys, in milliseconds; 0 if there are none.
+    /// Mean remaining TTL of its volatile keys, in milliseconds; 0 if it has no volatile keys.
     pub ttl_mean_ms: u64,
 }
 
@@ -120,7 +120,7 @@ pub struct Baseline {
 /// Figures of leases and tags since the start, summed over all shards.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeaseFigures {
-    /// Leases granted.
+    /// Number of leases granted.
     pub given: u64,
     /// Leases currently in force.
     pub in_force: u64,
@@ -130,7 +130,7 @@ pub struct LeaseFigures {
     pub filled: u64,
     /// Leases abandoned by their holder.
     pub dropped: u64,
-    /// Leases that expired.
+    /// Number of leases that expired.
     pub void_by_time: u64,
     /// Leases voided by a change of their key.
     pub void_by_change: u64,
@@ -177,7 +177,7 @@ pub struct Snapshot {
     pub bytes_out: u64,
     /// Reads from sockets that returned data.
     pub reads: u64,
-    /// Writes to sockets.
+    /// Number of writes to sockets.
     pub writes: u64,
     /// Most commands that a connection ran between two reads.
     pub most_commands: u64,
@@ -215,13 +215,13 @@ pub struct Snapshot {
     pub lag: [u64; LAG_BUCKETS],
     /// Sum of the lags.
     pub lag_sum_ms: u64,
-    /// The longest lag.
+    /// The longest expiry lag in milliseconds: how late a key was deleted.
     pub lag_max_ms: u64,
-    /// Current connections.
+    /// Number of current client connections.
     pub clients: u64,
-    /// Connections accepted.
+    /// Number of connections accepted since the start.
     pub accepted: u64,
-    /// Connections refused.
+    /// Number of connections refused since the start.
     pub rejected: u64,
     /// Connections closed because they did not read their output.
     pub clients_cut: u64,
@@ -245,14 +245,14 @@ pub struct Snapshot {
     pub cpu: Cpu,
     /// Error replies by their first word.
     pub errors: Vec<(Box<str>, u64)>,
-    /// All error replies.
+    /// Number of all error replies.
     pub error_count: u64,
 }
 
 /// Figures of locks, rate limits and queues of due work.
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
-    /// Locks acquired.
+    /// Number of locks acquired.
     pub taken: u64,
     /// Locks acquired after waiting.
     pub handed_over: u64,

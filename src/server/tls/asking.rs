@@ -1,8 +1,8 @@
 //! TLS for client tools: their arguments, named like redis-cli's, and a blocking stream.
 //!
 //! With `--cacert`, a server whose certificate is signed by one of those CAs is accepted under any name, as in
-//! redis-cli, since cache servers are addressed by IP address. The system's CAs sign for everyone, so with them the
-//! name must match, too.
+//! redis-cli, since cache servers are addressed by IP address. The system's CAs sign certificates for anyone,
+//! so if these are used, the name must match, too.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, TcpStream};
@@ -66,7 +66,7 @@ pub fn arguments() -> [Arg; 5] {
 pub struct Asking(Arc<ClientConfig>);
 
 impl Asking {
-    /// Evaluates the arguments; `None` without `--tls`.
+    /// Returns the settings given by a tool's arguments; `None` without `--tls`.
     pub fn of(given: &ArgMatches) -> Result<Option<Asking>, String> {
         if !given.get_flag("tls") {
             return Ok(None);

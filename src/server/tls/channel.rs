@@ -1,9 +1,9 @@
 //! An encrypted socket with the interface of a plain one: readiness, and non-blocking reads and writes.
 //!
-//! Reads decrypt into the caller's buffer through one scratch buffer per thread, so an idle connection holds none
-//! of its own. Writes take whole batches, which are sent as full records. A write that the socket does not accept
-//! completely counts as not done, and must be retried with the same bytes: output that a client has not accepted
-//! stays where it is counted, and no more than [`CIPHERED_BYTES_MAX`] is buffered here.
+//! Reads decrypt into the caller's buffer through one scratch buffer per thread, so an idle connection has no
+//! buffer of its own. Writes take whole batches, which are sent as full records. A write that the socket does
+//! not accept completely counts as not done, and must be retried with the same bytes: output that a client has
+//! not accepted stays where it is counted, and no more than [`CIPHERED_BYTES_MAX`] is buffered here.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, ErrorKind, IoSlice, Write};
@@ -31,18 +31,18 @@ thread_local! {
 pub struct Channel {
     socket: TcpStream,
     tls: Box<Connection>,
-    /// The caller's bytes that are encrypted but not yet reported as written.
+    /// Number of the caller's bytes that are encrypted but not yet reported as written.
     owed: usize,
-    /// Whether there are decrypted bytes that were not read.
+    /// Whether rustls has decrypted bytes that were not read yet.
     is_held: bool,
-    /// Received bytes not yet decrypted, because there was no room for their content.
+    /// Received bytes that are not decrypted yet, because rustls's buffer was full.
     carried: Vec<u8>,
     /// Whether the peer has announced the end of its data.
     is_over: bool,
 }
 
 impl Channel {
-    /// Creates the channel after a handshake; `rest` is what was received after it.
+    /// Creates the channel after a handshake; `rest` contains the bytes received after the handshake.
     pub(super) fn new(
         socket: TcpStream,
         tls: Box<Connection>,
@@ -64,7 +64,7 @@ impl Channel {
         &self.socket
     }
 
-    /// Ready when there may be something to read. Meanwhile sends encrypted bytes that the socket did not accept
+    /// Ready when data may be available to read. Meanwhile sends encrypted bytes that the socket did not accept
     /// before.
     pub fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.tls.wants_write() {
@@ -86,7 +86,7 @@ impl Channel {
         self.socket.poll_read_ready(cx)
     }
 
-    /// Ready when there may be room to write.
+    /// Ready when the socket may accept data.
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.socket.poll_write_ready(cx)
     }
@@ -106,7 +106,8 @@ impl Channel {
         ROOM.with_borrow_mut(|fresh| {
             let wanted = left.clamp(1024, READ_BYTES);
             let mut cx = Context::from_waker(Waker::noop());
-            // Through the asynchronous reader, for the same reason as with plain sockets.
+            // Read through the asynchronous reader, for the same reason as with plain sockets
+            // (`Stream::try_read`).
             let polled = pin!(self.socket.read(&mut fresh[..wanted])).poll(&mut cx);
             match polled {
                 Poll::Pending => Err(ErrorKind::WouldBlock.into()),
@@ -139,7 +140,7 @@ impl Channel {
                     self.is_over = state.peer_has_closed();
                 }
                 Err(error) => {
-                    // Notify the peer, if it still listens.
+                    // Send the TLS alert to the peer, if it still listens.
                     let _ = send(&self.socket, &mut self.tls);
                     return Err(io::Error::new(ErrorKind::InvalidData, error));
                 }
@@ -224,7 +225,7 @@ pub(super) fn send(socket: &TcpStream, tls: &mut Connection) -> io::Result<()> {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // One attempt: a peer that does not accept even this is not worth waiting for.
+        // Try only once: do not wait for a peer that does not accept the alert.
         self.tls.send_close_notify();
         let _ = send(&self.socket, &mut self.tls);
     }

@@ -48,20 +48,20 @@ const ALL: [&str; 10] = [
     "ALL", "DEFAULT", "HIGH", "ECDHE", "EECDH", "KECDHE", "KEECDH", "TLSV1.2", "FIPS", "SUITEB",
 ];
 
-/// Returns OpenSSL's name of a TLS 1.3 suite, which is the standard's; only the prefix differs from rustls.
+/// Returns OpenSSL's name of a TLS 1.3 suite. It is the standard's name; rustls uses another prefix.
 fn modern_name(suite: CipherSuite) -> Option<String> {
     let name = suite.as_str()?;
     Some(name.replacen("TLS13_", "TLS_", 1))
 }
 
-/// Suites in order of preference, and the unrecognized names in the list.
+/// Result of evaluating a cipher list: suites in order of preference, and the unrecognized names in the list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Chosen {
     pub(super) suites: Vec<CipherSuite>,
     pub(super) unknown: Vec<String>,
 }
 
-/// Evaluates a list for TLS 1.2 (`tls-ciphers`); an empty list means all.
+/// Evaluates a list for TLS 1.2 (`tls-ciphers`); an empty list means all suites.
 pub(super) fn of_tls12(list: &str) -> Chosen {
     let mut chosen = Chosen {
         suites: Vec::new(),
@@ -84,7 +84,7 @@ pub(super) fn of_tls12(list: &str) -> Chosen {
                 }
             }
             b'+' => {
-                // Move them to the end, if they are present.
+                // `+` moves the matching suites to the end, if they are present.
                 let (last, first): (Vec<_>, Vec<_>) = std::mem::take(&mut chosen.suites)
                     .into_iter()
                     .partition(|suite| meant.contains(suite));

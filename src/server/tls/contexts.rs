@@ -30,14 +30,14 @@ use basalt_core::base::lossless;
 /// The contexts that handshakes use.
 #[derive(Clone)]
 pub struct Contexts {
-    /// For incoming connections.
+    /// TLS settings for incoming connections.
     pub server: Arc<ServerConfig>,
     /// For incoming connections that need no client certificate.
     pub no_client_certificate: Arc<ServerConfig>,
     /// For incoming connections from cluster nodes, which must show a certificate, whatever applies to clients.
-    /// `None` without CAs that could have signed it.
+    /// `None` if no CAs are configured that could have signed it.
     pub peers: Option<Arc<ServerConfig>>,
-    /// For outgoing connections.
+    /// TLS settings for outgoing connections.
     pub client: Arc<ClientConfig>,
     /// The certificates that this server presents, with their expiry times.
     pub own: Vec<OwnCertificate>,
@@ -50,7 +50,8 @@ pub struct OwnCertificate {
     pub directive: &'static str,
     /// Path of the file.
     pub file: String,
-    /// Unix second at which it, or a certificate of its chain, expires; `None` if that cannot be read.
+    /// Unix second at which the certificate, or the first certificate of its chain, expires; `None` if that
+    /// cannot be read.
     pub ends_s: Option<i64>,
 }
 
@@ -58,9 +59,9 @@ pub struct OwnCertificate {
 #[derive(Default)]
 pub struct Live {
     current: ArcSwapOption<Contexts>,
-    /// State of the files when they were last read.
+    /// Metadata of the files when they were last read.
     looks: Mutex<Vec<FileFingerprint>>,
-    /// Why changed files could not be put in force; `None` once that succeeds.
+    /// Why changed files could not be put in force; `None` after that has succeeded.
     failure: Mutex<Option<String>>,
 }
 
@@ -70,7 +71,7 @@ impl Live {
         self.current.load_full()
     }
 
-    /// Restores earlier contexts.
+    /// Puts earlier contexts in force again.
     pub fn restore(&self, contexts: Option<Arc<Contexts>>) {
         self.current.store(contexts);
     }
@@ -82,7 +83,7 @@ impl Live {
             *self.failure.lock() = None;
             return Ok(());
         }
-        // Before reading the files, so that a change in the meantime is detected next time.
+        // Record the metadata before reading the files, so that a change in the meantime is detected next time.
         let looks = look_at_files(config);
         let made = Contexts::make(config);
         *self.looks.lock() = looks;
@@ -91,12 +92,12 @@ impl Live {
         Ok(())
     }
 
-    /// Returns why the current files are not in force, if they are not.
+    /// Returns why the current files are not in force; `None` if they are.
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().clone()
     }
 
-    /// Reloads the files if they have changed. Returns `None` if they have not, or else the outcome.
+    /// Reloads the files if they have changed. Returns `None` if they have not changed, otherwise the outcome.
     pub fn follow_files(&self, config: &Config) -> Option<Result<(), String>> {
         let has_changed = is_wanted(config) && *self.looks.lock() != look_at_files(config);
         has_changed.then(|| {
@@ -279,7 +280,7 @@ fn provider(config: &Config) -> Result<CryptoProvider, String> {
     Ok(provider)
 }
 
-/// Returns the verifier of client certificates, if they are verified.
+/// Returns the verifier of client certificates; `None` if they are not verified.
 fn verifier(
     wanted: TlsAuthClients,
     provider: &Arc<CryptoProvider>,

@@ -14,7 +14,7 @@ use rustls::sign::CertifiedKey;
 use super::sealed;
 use basalt_core::base::lossless;
 
-/// Maximum size of a file; real ones are far smaller.
+/// Maximum bytes of a file; real certificate files are far smaller.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// A file's observed metadata: the file is reloaded when this changes.
@@ -48,7 +48,7 @@ pub(super) fn certified(
         Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => Err(
             format!("The private key does not belong to the certificate {certificates}"),
         ),
-        // If they could not be compared, leave the check to the clients.
+        // If certificate and key cannot be compared, leave the check to the peers.
         _ => Ok(Arc::new(certified)),
     }
 }
@@ -93,7 +93,7 @@ pub(super) fn authorities(file: &str, folder: &str) -> Result<RootCertStore, Str
     if !folder.is_empty() {
         let path = lossless::path_of(folder);
         for file in inside(&path).map_err(|why| failed(&path, why))? {
-            // CA directories contain other files, too.
+            // Ignore files without certificates: CA directories contain other files, too.
             if let Ok(text) = read(&file) {
                 add(&mut store, &text);
             }

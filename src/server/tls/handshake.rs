@@ -29,18 +29,18 @@ pub enum HandshakeError {
     /// The peer closed the connection during the handshake.
     #[error("unexpected eof while reading")]
     Eof,
-    /// The peer sent more than any handshake takes.
+    /// The peer sent more bytes than any handshake takes.
     #[error("excessive message size")]
     TooLong,
     /// The handshake took too long.
     #[error("the handshake took too long")]
     Late,
-    /// The peers share no protocol parameters.
+    /// The handshake failed in the TLS protocol, for example because the peers share no protocol parameters.
     #[error("{}", text(.0))]
     Protocol(#[from] Error),
 }
 
-/// Formats an error for people, in OpenSSL's words for the common ones.
+/// Formats an error as a message, in OpenSSL's words for common errors.
 fn text(error: &Error) -> String {
     match error {
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
@@ -129,7 +129,7 @@ pub async fn connect(
     host: &str,
     contexts: &Contexts,
 ) -> Result<Channel, HandshakeError> {
-    // The name is neither verified nor sent.
+    // Use an arbitrary IP address if `host` is no valid name: the name is neither verified nor sent.
     let unnamed = ServerName::IpAddress(IpAddr::V4([127, 0, 0, 1].into()));
     let name = ServerName::try_from(host.to_owned()).unwrap_or(unnamed);
     let tls = ClientConnection::new(Arc::clone(&contexts.client), name)?;
@@ -161,8 +161,8 @@ async fn shake(
         match tls.process_new_packets() {
             Ok(state) => is_held = state.plaintext_bytes_to_read() > 0,
             Err(error) => {
-                // Notify the peer of the reason, if it accepts it; a peer that does not speak TLS would take it for
-                // a reply.
+                // Send the peer an alert with the reason, but not to a peer that does not speak TLS, which
+                // would take the alert for a reply.
                 if error != Error::InvalidMessage(InvalidMessage::InvalidContentType) {
                     let _ = send(&socket, &mut tls);
                 }

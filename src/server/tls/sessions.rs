@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustls::server::StoresServerSessions;
 
-/// The session store. A session is resumed once: its client then gets a new one.
+/// The session store. A session can be resumed only once; its client then gets a new session.
 pub(super) struct Sessions {
     count_max: usize,
     lifetime: Duration,
@@ -17,7 +17,8 @@ pub(super) struct Sessions {
 #[derive(Default)]
 struct SessionCache {
     sessions: HashMap<Vec<u8>, (Instant, Vec<u8>)>,
-    /// Keys by age, oldest first; some sessions are already gone.
+    /// Keys of sessions with their creation times, oldest first; some of these sessions have already been
+    /// resumed or removed.
     order: VecDeque<(Instant, Vec<u8>)>,
 }
 
@@ -39,7 +40,7 @@ impl Sessions {
         let SessionCache { sessions, order } = &mut *kept;
         order.push_back((now, key.clone()));
         sessions.insert(key, (now, value));
-        // Sessions that were taken stay in the order until their turn comes.
+        // Keys of resumed sessions stay in the list until they are due.
         while let Some((at, first)) = order.front() {
             let is_due = order.len() > self.count_max || now.duration_since(*at) >= self.lifetime;
             let is_stale = sessions.get(first).is_none_or(|(kept_at, _)| kept_at != at);

@@ -1,4 +1,4 @@
-//! Reads keys on a separate thread, so that the program can be ended whatever it is busy with.
+//! Reads typed keys on a separate thread, so that a key can end the program whatever it is busy with.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// Time for the program to end by itself.
+/// Time for the program to end by itself before the process is exited.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Returns the typed keys, except those that end the program: they set `is_over`.

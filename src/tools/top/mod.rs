@@ -38,7 +38,7 @@ const PRINTED: (u16, u16) = (110, 38);
 /// Polling interval for keys.
 const KEYS_EVERY: Duration = Duration::from_millis(200);
 
-/// Runs the program; the error is for people.
+/// Runs the program; the error is a message for the user.
 pub fn run(arguments: &[std::ffi::OsString]) -> Result<(), String> {
     let name = [std::ffi::OsString::from("basalt top")];
     let given = match command().try_get_matches_from(name.iter().chain(arguments)) {
@@ -140,7 +140,7 @@ fn place(given: &ArgMatches) -> Result<ServerEndpoint, String> {
 
 fn print(text: &str) {
     use std::io::Write;
-    // A reader that has gone, as in `| head`, is not an error.
+    // Ignore errors: a reader that has closed the pipe, as in `| head`, is fine.
     let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
 }
 

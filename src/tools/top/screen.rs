@@ -1,5 +1,5 @@
-//! The figures as lines and boxes. What does not fit is omitted as a whole, so that a small terminal shows the
-//! first parts; names that are too long end with an ellipsis, and numbers are never cut.
+//! The figures as lines and boxes. Parts that do not fit are omitted as a whole, so that a small terminal shows
+//! the first ones; names that are too long end with an ellipsis, and numbers are never cut.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub(super) enum TopSortOrder {
     Time,
     /// By calls per second.
     Calls,
-    /// By time per call.
+    /// By mean time per call.
     Each,
     /// By name.
     Name,
@@ -117,7 +117,7 @@ const COMMANDS_ROWS_MIN: u16 = 4;
 /// Minimum columns of a box.
 const BOX_COLUMNS_MIN: u16 = 24;
 
-/// Columns from which on hot keys are placed beside the commands instead of below them.
+/// Minimum columns of the screen for which hot keys are placed beside the commands instead of below them.
 const WIDE_COLUMNS: u16 = 110;
 
 /// Draws the whole screen.
@@ -213,7 +213,7 @@ fn title(state: &ScreenState, now: &ServerSample, columns: u16) -> Line<'static>
 /// Names and figures of a box.
 type BoxLines = Vec<(&'static str, String)>;
 
-/// Draws a box of names and figures; if both do not fit into a line, the name is shortened.
+/// Draws a box of names and figures; if a name and its figure do not fit into a line, the name is shortened.
 fn draw_box(frame: &mut Frame<'_>, area: Rect, title: &'static str, lines: BoxLines) {
     const NAME_COLUMNS: usize = 15;
     let block = Block::bordered().title(title);
@@ -418,7 +418,7 @@ struct Column {
     columns: u16,
     /// Priority: if there is not enough room, columns with a high number are omitted first.
     rank: u8,
-    /// Formats a command's figure, given the time of all commands.
+    /// Formats a command's figure, given the total time of all commands.
     show: fn(&CommandStats, f64) -> String,
 }
 

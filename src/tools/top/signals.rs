@@ -1,5 +1,5 @@
-//! Signals that end the program: the terminal must be restored first. A closed terminal also ends it, with or
-//! without a signal; otherwise the thread that reads keys would wait forever.
+//! Handling of signals that end the program, because the terminal must be restored first. A closed terminal
+//! also ends it, with or without a signal; otherwise the thread that reads keys would wait forever.
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
@@ -14,7 +14,8 @@ const LOOKS_EVERY: Duration = Duration::from_secs(1);
 /// Time for the program to end by itself: it may be stuck reading keys.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Returns a flag that becomes true on such a signal; from now on none of them terminates the program directly.
+/// Returns a flag that becomes true on a signal that ends the program; from now on none of them terminates the
+/// program directly.
 pub(super) fn listen() -> io::Result<Arc<AtomicBool>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

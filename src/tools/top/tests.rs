@@ -1,4 +1,4 @@
-//! Screens for canned replies, and the arguments.
+//! Tests of the screens for canned replies, and of the arguments.
 
 use std::time::{Duration, Instant};
 

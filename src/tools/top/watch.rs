@@ -1,4 +1,5 @@
-//! Polls a server. A thread queries it, which may block; the drawing thread checks whether there is a result.
+//! Polls a server. A thread queries it, which may block; the drawing thread checks whether a result has
+//! arrived.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -25,7 +26,7 @@ impl Asked {
         }
     }
 
-    /// Samples the figures, over a new connection if the last one was lost.
+    /// Samples the server's figures, over a new connection if the last one was lost.
     pub(super) fn ask(&mut self) -> Result<ServerSample, WireError> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -72,7 +73,7 @@ impl TopPoller {
         }
     }
 
-    /// Takes the result, or reports for how long there has been none.
+    /// Adds an arrived result to `state`, or sets for how long the server has been silent.
     pub(super) fn hear(&mut self, state: &mut ScreenState) {
         match self.answers.try_recv() {
             Ok(Ok(figures)) => {
@@ -102,7 +103,7 @@ impl TopPoller {
     }
 }
 
-/// Returns how long ago the server last replied.
+/// Describes how long ago the server last replied.
 fn heard(state: &ScreenState) -> Option<String> {
     Some(format!("{} s", state.heard()?.elapsed().as_secs()))
 }
@@ -144,7 +145,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
         };
         assert!(said.contains(" has not answered for 1"), "{said}");
-        // The thread gives up, with an error in words.
+        // The polling thread gives up, with an error message.
         let said = loop {
             watch.hear(&mut state);
             match state.trouble.take() {

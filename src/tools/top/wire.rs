@@ -41,7 +41,7 @@ pub(crate) struct ServerEndpoint {
 }
 
 impl ServerEndpoint {
-    /// Formats the address for people.
+    /// Formats the address for messages.
     pub(crate) fn shown(&self) -> String {
         match &self.socket {
             Some(path) => path.clone(),
@@ -64,10 +64,10 @@ pub(crate) enum WireError {
     Strange(&'static str),
 }
 
-/// Describes a system error for people.
+/// Describes a system error for messages.
 fn reason(error: &io::Error) -> String {
     match error.kind() {
-        // Sockets report an expired timeout in either way.
+        // Sockets report an expired timeout as either error kind, depending on the platform.
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             format!("the server did not answer within {} s", PATIENCE.as_secs())
         }
@@ -163,7 +163,7 @@ impl RespConnection {
         Ok(connection)
     }
 
-    /// Sends a request and waits for the reply.
+    /// Sends a request and waits for its reply.
     pub(crate) fn ask(&mut self, request: &[&str]) -> Result<Reply, WireError> {
         let mut bytes = Vec::new();
         append(&mut bytes, request);

@@ -1,8 +1,9 @@
-//! Data from others for a connection: messages, invalidations, lines for MONITOR; and its subscriptions.
+//! Data that other threads send to a connection: messages, invalidations, lines for MONITOR; and the connection's
+//! subscriptions.
 //!
-//! Others write into its queue, in the protocol that it speaks; its own task takes the queue when no request of its
-//! own is under way. So pushes follow the replies and are never inside one. A task is woken once, and not again until
-//! it has taken everything. A client that does not read is closed: its queue never exceeds its limit.
+//! Other threads write into the connection's queue, in the connection's protocol; its own task takes the queue when
+//! none of its requests is being run. So pushes come between replies and never inside one. A task is woken once, and
+//! not again until it has taken everything. A client that does not read is closed: its queue never exceeds its limit.
 
 use std::collections::HashSet;
 use std::sync::atomic::{
@@ -18,13 +19,13 @@ use super::Shared;
 use super::tracking::Tracking;
 use basalt_core::resp::reply::{Out, Protocol};
 
-/// Number of connections closed because they did not read what was sent, since the start.
+/// Number of connections closed since the start because they did not read what was sent to them.
 pub static CUT: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes of the queue for each push, beside the push itself.
+/// Bytes of the queue for each push, in addition to the push itself.
 const PUSH_BYTES: usize = 32;
 
-/// Bytes of a subscription beside its name: in the list of the client, and in that of all names.
+/// Bytes of a subscription in addition to its name: in the list of the client, and in that of all names.
 const SUBSCRIPTION_BYTES: usize = 192;
 
 /// Limits of a client's queue.
@@ -32,7 +33,7 @@ const SUBSCRIPTION_BYTES: usize = 192;
 pub struct OutputBound {
     /// Maximum bytes; 0: no limit.
     pub hard_bytes: u64,
-    /// Maximum bytes for longer than `soft_ms`; 0: no limit.
+    /// Maximum bytes that may be queued for longer than `soft_ms`; 0: no limit.
     pub soft_bytes: u64,
     /// Milliseconds for which more than `soft_bytes` may be queued.
     pub soft_ms: u64,
@@ -54,7 +55,7 @@ impl Topic {
     pub const ALL: [Topic; 3] = [Topic::Channel, Topic::Pattern, Topic::ShardChannel];
 }
 
-/// Data from others, see the module. Created when a connection first needs it.
+/// Data from other threads, see the module. Created when a connection first needs it.
 #[derive(Default)]
 pub struct Mailbox {
     queue: Mutex<MailboxQueue>,
@@ -62,10 +63,10 @@ pub struct Mailbox {
     bytes: AtomicUsize,
     /// Pushes in the queue.
     pushes: AtomicUsize,
-    /// The client's subscriptions, for its own task; the registry has the same by name.
+    /// The client's subscriptions, for its own task; the registry of subscriptions has them by name.
     pub(crate) subscribed: Mutex<[HashSet<Arc<[u8]>>; 3]>,
     counts: [AtomicUsize; 3],
-    /// Whether it receives every command that is run (MONITOR).
+    /// Whether the client receives every command that is run (MONITOR).
     pub(crate) monitors: AtomicBool,
     /// The client's tracking state, if it ever requested invalidations.
     pub(super) tracking: OnceLock<Box<Tracking>>,
@@ -74,11 +75,11 @@ pub struct Mailbox {
 #[derive(Default)]
 struct MailboxQueue {
     out: Out,
-    /// Whether the client's task was woken for the queued data.
+    /// Whether the client's task was woken for the queued data and has not taken it yet.
     is_told: bool,
-    /// Whether the client was closed for its queue: nothing is queued any more.
+    /// Whether the client was closed because of its queue: nothing is queued any more.
     is_cut: bool,
-    /// Since when the soft limit is exceeded, in Unix milliseconds; 0: it is not.
+    /// Since when the soft limit is exceeded, in Unix milliseconds; 0: the limit is not exceeded.
     above_soft_since_ms: u64,
 }
 
@@ -109,15 +110,15 @@ impl Mailbox {
     }
 }
 
-/// Returns the bytes of a subscription to a channel, or to a pattern. Each subscriber is charged for the name, though
-/// all share it: any of them may be the last.
+/// Returns the bytes of a subscription to a channel, or to a pattern. Each subscriber is charged for the name,
+/// although all subscribers share it: any of them may be the last one.
 pub(crate) fn subscription_bytes(name: &[u8]) -> usize {
     name.len() + SUBSCRIPTION_BYTES
 }
 
 impl Shared {
-    /// Queues a push, unless nothing is written. The caller must wake the returned waker, if any, once it holds no
-    /// lock and no shard.
+    /// Queues the push that `write` writes, if any. The caller must wake the returned waker, if any, once it has no
+    /// lock and no shard locked.
     pub fn post(&self, bound: OutputBound, write: impl FnOnce(&mut Out)) -> Option<Waker> {
         self.post_several(bound, 1, write)
     }
@@ -195,7 +196,7 @@ impl Shared {
             .is_some_and(|mailbox| mailbox.bytes.load(Acquire) > 0)
     }
 
-    /// Takes everything queued.
+    /// Takes everything that is queued; None if nothing is.
     pub fn take_mail(&self) -> Option<Out> {
         if !self.has_mail() {
             return None;
@@ -214,7 +215,7 @@ impl Shared {
         self.mailbox().map_or(0, Mailbox::subscriptions)
     }
 
-    /// Whether it receives every command that is run.
+    /// Whether the client receives every command that is run (MONITOR).
     pub fn is_monitor(&self) -> bool {
         self.mailbox()
             .is_some_and(|mailbox| mailbox.monitors.load(Relaxed))

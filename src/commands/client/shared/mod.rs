@@ -1,7 +1,8 @@
-//! A connection as others see it: for CLIENT LIST and the metrics, and to send to it or close it.
+//! A connection as other threads see it: for CLIENT LIST and the metrics, and to send data to the connection or close
+//! it.
 //!
-//! A connection writes its own figures with relaxed stores. Others read them, write into its mailbox, or ask it to
-//! close by setting a flag and waking its task.
+//! A connection writes its own figures with relaxed stores. Other threads read these figures, write into the
+//! connection's mailbox, or ask it to close by setting a flag and waking its task.
 
 pub mod mailbox;
 pub mod tracking;
@@ -22,10 +23,10 @@ use crate::acl::Handle;
 use basalt_core::base::counter::Counter;
 use mailbox::{Mailbox, Topic};
 
-/// The peer at the other end of a connection.
+/// What is at the other end of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Peer {
-    /// A client.
+    /// A client, which is neither a replica nor the primary.
     #[default]
     Client,
     /// A replica of this server.
@@ -37,13 +38,13 @@ pub enum Peer {
 /// Texts that few clients set; boxed so that the others do not use memory for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels {
-    /// CLIENT SETNAME.
+    /// The name set by CLIENT SETNAME.
     pub name: Vec<u8>,
-    /// CLIENT SETINFO LIB-NAME.
+    /// The library name set by CLIENT SETINFO LIB-NAME.
     pub lib_name: Vec<u8>,
-    /// CLIENT SETINFO LIB-VER.
+    /// The library version set by CLIENT SETINFO LIB-VER.
     pub lib_ver: Vec<u8>,
-    /// REPLCONF.
+    /// What a replica announced by REPLCONF.
     pub announced: Option<Box<Announced>>,
 }
 
@@ -54,7 +55,7 @@ impl Labels {
     }
 }
 
-/// The settings of a connection, for a rollback.
+/// The settings of a connection that a rollback of a transaction restores.
 #[derive(Clone, Debug)]
 pub struct Settings {
     labels: Labels,
@@ -66,9 +67,9 @@ pub struct Settings {
 /// The reason why a blocked request ended without what it waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unblocked {
-    /// The timeout passed, or by CLIENT UNBLOCK … TIMEOUT.
+    /// The timeout passed, or CLIENT UNBLOCK … TIMEOUT was used.
     TimedOut,
-    /// CLIENT UNBLOCK … ERROR.
+    /// CLIENT UNBLOCK … ERROR was used.
     WithError,
     /// The server became a replica, on which no client may wait.
     RoleChanged,
@@ -76,7 +77,7 @@ pub enum Unblocked {
     Redirected,
 }
 
-/// The ID of a wait: a connection waits many times, and the end of one wait must not end the next.
+/// Identifies a wait: a connection waits many times, and the end of one wait must not end the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitNumber(u64);
 
@@ -85,17 +86,17 @@ pub struct WaitNumber(u64);
 pub enum WaitState {
     /// The connection does not wait.
     Running,
-    /// The connection waits.
+    /// The connection's request waits.
     Blocked,
-    /// A thread runs its request again, with a shard locked.
+    /// A thread runs the connection's request again, with a shard locked.
     Serving,
     /// Like [`WaitState::Serving`], and a key of another shard has changed meanwhile.
     Missed,
-    /// The request is on its way to all shards that it needs, to be run again there.
+    /// The request is being sent to all shards that it needs, to run again with these locked.
     Called,
     /// The reply is ready.
     Served,
-    /// The wait ended without what it waited for.
+    /// The wait ended without a result.
     Ended(Unblocked),
 }
 
@@ -131,20 +132,20 @@ impl WaitState {
     }
 }
 
-/// Bytes of our own state of an idle connection, without buffers.
+/// Bytes of the server's own state of an idle connection, without buffers.
 pub const STATE_BYTES: usize = 1024;
 
-/// The bits of the state; the ID of the wait is above them.
+/// The bits of `Shared::wait` for the state; the ID of the wait is above them.
 const WAIT_STATE: u64 = 15;
 const WAIT_STATE_BITS: u32 = 4;
 
-/// A connection as others see it.
+/// A connection as other threads see it.
 pub struct Shared {
-    /// Monotonic ID.
+    /// The ID of CLIENT ID; later connections have larger ones.
     pub id: u64,
     /// Peer address as `ip:port`, or the path of the unix socket with `:0`.
     pub address: Box<str>,
-    /// Local address.
+    /// The server's own address of the connection, as `ip:port`.
     pub local_address: Box<str>,
     /// File descriptor, as CLIENT LIST shows it.
     pub fd: i32,
@@ -152,9 +153,9 @@ pub struct Shared {
     pub created_ms: u64,
     /// Unix time of the last request, in milliseconds.
     pub active_ms: AtomicU64,
-    /// Selected database.
+    /// Index of the selected database.
     pub db: AtomicU32,
-    /// Protocol version.
+    /// Protocol version: 2 or 3.
     pub resp: AtomicU8,
     /// Registry ID of the last command received, even if it waits or was refused; the maximum value if there is no
     /// such command.
@@ -168,7 +169,7 @@ pub struct Shared {
     pub output_bytes: AtomicUsize,
     /// Bytes of a transaction that is being queued, and of the watched keys.
     pub queued_bytes: AtomicUsize,
-    /// Number of commands queued after MULTI; -1 outside of it.
+    /// Number of commands queued after MULTI; -1 outside of a transaction.
     pub queued: AtomicI32,
     /// Number of watched keys.
     pub watched: AtomicUsize,
@@ -178,29 +179,30 @@ pub struct Shared {
     pub bytes_in: Counter,
     /// Bytes sent; written only by the task that owns the connection.
     pub bytes_out: Counter,
-    /// Number of commands run, including those of its transactions and scripts.
+    /// Number of commands run, including those in transactions and scripts.
     pub commands: AtomicU64,
-    /// CLIENT NO-EVICT.
+    /// Whether the client is exempt from `maxmemory-clients` (CLIENT NO-EVICT).
     pub no_evict: AtomicBool,
     /// See [`Shared::memory_bytes_beside_buffers`].
     beside_bytes: AtomicUsize,
-    /// Counted among those that have yet to authenticate.
+    /// Whether the connection is counted among those that have yet to authenticate.
     unauthenticated: AtomicBool,
     /// See [`Shared::is_checked`].
     is_checked: AtomicBool,
-    /// The user; none: the default user.
+    /// The user; None: the default user.
     user: Mutex<Option<Arc<Handle>>>,
-    /// The log position after its last write.
+    /// The log position after the connection's last write.
     pub log_position: AtomicU64,
-    /// The log position after everything that was sent to it reflects, whether its own writes or those of others.
+    /// The log position after everything that data sent to the connection reflect, whether its own writes or those of
+    /// others.
     pub log_seen: AtomicU64,
-    /// CLIENT NO-TOUCH.
+    /// Whether reads leave the access bits unchanged (CLIENT NO-TOUCH).
     pub no_touch: AtomicBool,
-    /// READONLY.
+    /// Whether reads are allowed on this replica (READONLY).
     pub reads_here: AtomicBool,
-    /// CLIENT CAPA redirect, which RESET keeps.
+    /// Whether the client follows redirections (CLIENT CAPA redirect), which RESET keeps.
     pub takes_redirects: AtomicBool,
-    /// Connected through the unix socket.
+    /// Whether the client connected through the unix socket.
     pub unix_socket: bool,
     labels: Mutex<Option<Box<Labels>>>,
     mailbox: OnceLock<Box<Mailbox>>,
@@ -209,25 +211,25 @@ pub struct Shared {
     nudged: AtomicBool,
     buffer_requested: AtomicBool,
     sleeping: AtomicBool,
-    /// ID and state of the latest wait: the thread that ends it, or serves it, wins one CAS on this word.
+    /// ID and state of the latest wait: a thread that ends the wait, or serves it, must win one CAS on this word.
     wait: AtomicU64,
     /// Waker of the connection's task, for a kill, an unpause or a push.
     pub waker: AtomicWaker,
 }
 
 impl Shared {
-    /// Records that a command of the connection wrote to the log before the first position, or nothing (0), and
-    /// reflects what lies before the second.
+    /// Records that a command of the connection wrote to the log before the first position (0: wrote nothing), and
+    /// reflects what precedes the second.
     #[cold]
     pub fn note_log(&self, position: u64, seen: u64) {
-        // Checking first spares read-only commands an atomic read-modify-write.
+        // Checking first saves read-only commands an atomic read-modify-write.
         if self.log_position.load(Relaxed) < position {
             self.log_position.fetch_max(position, Relaxed);
         }
         self.see_log(seen.max(position));
     }
 
-    /// Records that the connection is sent something that reflects what lies before a log position.
+    /// Records that data sent to the connection reflect what precedes a log position.
     #[inline]
     pub fn see_log(&self, seen: u64) {
         if self.log_seen.load(Relaxed) < seen {
@@ -288,15 +290,15 @@ impl Shared {
         }
     }
 
-    /// Counts commands that have run; only for the connection itself.
+    /// Counts commands that have run; to be called only by the connection itself.
     #[inline]
     pub fn count_commands(&self, more: u64) {
-        // No other thread writes here, so that no atomic read-modify-write is needed.
+        // No other thread writes here, so no atomic read-modify-write is needed.
         self.commands
             .store(self.commands.load(Relaxed) + more, Relaxed);
     }
 
-    /// Sets the peer.
+    /// Sets what is at the other end.
     pub fn set_peer(&self, peer: Peer) {
         self.peer.store(peer as u8, Relaxed);
     }
@@ -316,7 +318,7 @@ impl Shared {
         self.waker.wake();
     }
 
-    /// Like [`Shared::kill`], for callers that wake the task themselves.
+    /// Like [`Shared::kill`], but the caller must wake the task.
     pub(super) fn condemn(&self) {
         self.killed.store(true, Relaxed);
     }
@@ -326,17 +328,17 @@ impl Shared {
         self.gone.store(true, Release);
     }
 
-    /// Whether it has ended, or is about to.
+    /// Whether the connection has ended, or is about to.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Acquire) || self.is_killed()
     }
 
-    /// Returns the bytes of memory of the connection.
+    /// Returns the bytes of memory that the connection uses.
     #[inline]
     pub fn memory_bytes(&self) -> usize {
         let mailbox = self.mailbox().map_or(0, Mailbox::bytes);
         let input = self.query_bytes.load(Relaxed);
-        // Output waiting for a replica is the stream, which all replicas share.
+        // Output waiting for a replica is the replication stream, which all replicas share.
         let output = match self.peer() {
             Peer::Replica => 0,
             _ => self.output_bytes.load(Relaxed),
@@ -348,19 +350,19 @@ impl Shared {
             + mailbox
     }
 
-    /// Returns the bytes that the server holds for it beside its buffers and its transaction: its state, its names,
-    /// its subscriptions, tracked prefixes, and the request and the keys of its wait.
+    /// Returns the bytes that the server keeps for the connection in addition to its buffers and its transaction: its
+    /// state, names, subscriptions, tracked prefixes, and the request and the keys of its wait.
     #[inline]
     pub fn memory_bytes_beside_buffers(&self) -> usize {
         self.beside_bytes.load(Relaxed)
     }
 
-    /// Adds to the bytes that the server holds for it.
+    /// Adds to the bytes that the server keeps for the connection.
     pub fn hold(&self, bytes: usize) {
         self.beside_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Deducts from the bytes that the server holds for it; they must have been added before.
+    /// Subtracts from the bytes that the server keeps for the connection; they must have been added before.
     pub fn release(&self, bytes: usize) {
         self.beside_bytes.fetch_sub(bytes, Relaxed);
     }
@@ -376,13 +378,13 @@ impl Shared {
         CLIENT_MEMORY.note(&self.counted, bytes);
     }
 
-    /// Whether its client has yet to authenticate. Its memory causes no eviction of data and does not count for
-    /// `maxmemory-clients`: it is limited for each such connection, and so is their number.
+    /// Whether the client has yet to authenticate. The memory of such connections causes no eviction of data and does
+    /// not count for `maxmemory-clients`: it is limited for each of them, and so is their number.
     pub fn is_unauthenticated(&self) -> bool {
         self.unauthenticated.load(Relaxed)
     }
 
-    /// Sets whether its client has yet to authenticate.
+    /// Sets whether the client has yet to authenticate.
     pub fn set_unauthenticated(&self, is_unauthenticated: bool) {
         if self.unauthenticated.swap(is_unauthenticated, SeqCst) == is_unauthenticated {
             return;
@@ -394,18 +396,18 @@ impl Shared {
         self.note_memory();
     }
 
-    /// Whether requests need a permission check: it has yet to authenticate, or its user is restricted.
+    /// Whether requests need a permission check: the client has yet to authenticate, or its user is restricted.
     #[inline]
     pub fn is_checked(&self) -> bool {
         self.is_checked.load(Relaxed)
     }
 
-    /// Returns the user; none: the default user.
+    /// Returns the user; None: the default user.
     pub fn user(&self) -> Option<Arc<Handle>> {
         self.user.lock().clone()
     }
 
-    /// Sets the user, who has authenticated or needs not.
+    /// Sets the user, who has authenticated or need not do so.
     pub fn set_user(&self, user: &Arc<Handle>, is_authenticated: bool) {
         let mut place = self.user.lock();
         *place = Some(Arc::clone(user));
@@ -425,7 +427,8 @@ impl Shared {
         self.is_checked.store(is_checked, SeqCst);
     }
 
-    /// Whether it has a subscription that `may_have` does not permit: to channels, or patterns of them.
+    /// Whether the connection has a subscription that `may_have` does not permit; `may_have` is called with the name
+    /// and whether that is a pattern.
     pub fn has_lost_channels(&self, may_have: impl Fn(&[u8], bool) -> bool) -> bool {
         let Some(mailbox) = self.mailbox() else {
             return false;
@@ -455,19 +458,20 @@ impl Shared {
         self.waker.wake();
     }
 
-    /// Whether that was requested since the last call.
+    /// Whether a release was requested since the last call of this method.
     pub fn take_buffer_request(&self) -> bool {
-        // Read first: the flag is on a cache line that others read.
+        // Load first: the flag is on a cache line that other threads read.
         self.buffer_requested.load(Acquire) && self.buffer_requested.swap(false, Acquire)
     }
 
-    /// Makes a sleeping connection check its wait again. The flag persists if the wake comes before the sleep.
+    /// Makes the connection's task check its wait again if it sleeps. If it does not sleep yet, the request is
+    /// remembered.
     pub fn nudge(&self) {
         self.nudged.store(true, Release);
         self.waker.wake();
     }
 
-    /// Returns a waker that nudges it.
+    /// Returns a waker that nudges the connection.
     pub fn nudging(self: &Arc<Self>) -> Waker {
         struct Nudge(Arc<Shared>);
         impl Wake for Nudge {
@@ -478,7 +482,7 @@ impl Shared {
         Waker::from(Arc::new(Nudge(Arc::clone(self))))
     }
 
-    /// Whether it was nudged since the last call.
+    /// Whether the connection was nudged since the last call of this method.
     pub fn take_nudge(&self) -> bool {
         self.nudged.swap(false, Acquire)
     }
@@ -499,12 +503,12 @@ impl Shared {
         WaitNumber(number)
     }
 
-    /// Returns the state of its latest wait.
+    /// Returns the state of the connection's latest wait.
     pub fn wait_state(&self) -> WaitState {
         WaitState::of(self.wait.load(Acquire))
     }
 
-    /// Returns the state of one wait; running, if that is over.
+    /// Returns the state of one wait; `Running` if that wait is over.
     pub fn wait_state_of(&self, wait: WaitNumber) -> WaitState {
         let word = self.wait.load(Acquire);
         match word >> WAIT_STATE_BITS == wait.0 {
@@ -513,7 +517,7 @@ impl Shared {
         }
     }
 
-    /// Changes the state of one wait; false if it was not in the state `from`.
+    /// Changes the state of one wait. Returns false if it was not in the state `from`.
     pub fn change_wait(&self, wait: WaitNumber, from: WaitState, to: WaitState) -> bool {
         let number = wait.0 << WAIT_STATE_BITS;
         self.wait
@@ -521,12 +525,12 @@ impl Shared {
             .is_ok()
     }
 
-    /// Sets whether its task sleeps, for a blocked request or a pause.
+    /// Sets whether the connection's task sleeps, for a blocked request or a pause.
     pub fn set_sleeping(&self, sleeping: bool) {
         self.sleeping.store(sleeping, Relaxed);
     }
 
-    /// Whether it is blocked, or waits for the end of a pause.
+    /// Whether the connection is blocked, or waits for the end of a pause.
     pub fn is_blocked(&self) -> bool {
         matches!(
             self.wait_state(),
@@ -534,7 +538,7 @@ impl Shared {
         ) || self.sleeping.load(Relaxed)
     }
 
-    /// CLIENT UNBLOCK: ends the wait, unless that was done before or there is none; true if this call ended it.
+    /// CLIENT UNBLOCK: ends the wait. Returns false if the connection does not wait or its wait had ended before.
     pub fn unblock(&self, how: Unblocked) -> bool {
         let is_first = self.end_wait(how);
         if is_first {
@@ -543,7 +547,8 @@ impl Shared {
         is_first
     }
 
-    /// Like [`Shared::unblock`] for one wait, for callers that have its shard locked: the waker is to be woken later.
+    /// Like [`Shared::unblock`] for one wait, for callers that have a shard locked: they must wake the returned waker
+    /// after unlocking it.
     pub fn unblock_later(&self, wait: WaitNumber, how: Unblocked) -> Option<Waker> {
         use WaitState::{Blocked, Called, Ended, Missed, Serving};
         loop {
@@ -583,8 +588,8 @@ impl Shared {
         }
     }
 
-    /// Returns the reason if the wait ended without what it waited for; only for the connection itself. With
-    /// `is_late`, it times out unless a thread is serving it just now.
+    /// Returns the reason if the wait ended without a result; to be called only by the connection itself. With
+    /// `is_late`, the wait times out unless a thread is serving it just now.
     pub fn unblocked(&self, is_late: bool) -> Option<Unblocked> {
         if is_late {
             self.end_wait(Unblocked::TimedOut);
@@ -596,13 +601,13 @@ impl Shared {
         Some(how)
     }
 
-    /// Ends the wait in any case; only for the connection itself.
+    /// Ends the wait in any case; to be called only by the connection itself.
     pub fn end(&self) {
         self.wait
             .store(self.wait.load(Relaxed) & !WAIT_STATE, Release);
     }
 
-    /// Whether the peer is on this machine: the unix socket or a loopback address.
+    /// Whether the peer is on this host: it uses the unix socket or a loopback address.
     pub fn is_local(&self) -> bool {
         self.unix_socket
             || self
@@ -611,7 +616,7 @@ impl Shared {
                 .is_ok_and(|address| address.ip().to_canonical().is_loopback())
     }
 
-    /// Whether it was asked to close.
+    /// Whether the connection was asked to close.
     pub fn is_killed(&self) -> bool {
         self.killed.load(Relaxed)
     }
@@ -632,7 +637,7 @@ impl Shared {
         self.release(before);
     }
 
-    /// Returns the properties that it announced as a replica.
+    /// Returns the properties that the client announced as a replica.
     pub fn announced(&self) -> Announced {
         self.labels()
             .announced
@@ -640,7 +645,7 @@ impl Shared {
             .unwrap_or_default()
     }
 
-    /// Returns its current settings.
+    /// Returns the current settings, to be restored if a transaction is rolled back.
     pub fn settings(&self) -> Settings {
         Settings {
             labels: self.labels(),

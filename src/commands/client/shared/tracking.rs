@@ -1,7 +1,8 @@
 //! The invalidations that a connection requests for keys that it may have cached (CLIENT TRACKING), and the client
 //! that receives them in its place.
 //!
-//! The connection has its own copy of the options; this is the part that others see. Knows neither keys nor shards.
+//! The connection has its own copy of the options; this is the part that other threads see. The module knows neither
+//! keys nor shards.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ impl TrackingOptions {
     /// The client's own changes are not reported.
     pub const NOLOOP: TrackingOptions = TrackingOptions(16);
 
-    /// Returns the union of both.
+    /// Returns the union of two sets.
     #[must_use]
     pub const fn or(self, other: TrackingOptions) -> TrackingOptions {
         TrackingOptions(self.0 | other.0)
@@ -43,7 +44,7 @@ impl TrackingOptions {
         self.0 & others.0 != 0
     }
 
-    /// Whether keys read next are remembered; `is_caching`: CLIENT CACHING was just sent.
+    /// Whether keys that are read next are remembered; `is_caching`: CLIENT CACHING was just sent.
     pub fn remembers(self, is_caching: bool) -> bool {
         self.any(TrackingOptions::ON)
             && !self.any(TrackingOptions::BCAST)
@@ -52,7 +53,7 @@ impl TrackingOptions {
     }
 }
 
-/// The tracking state, see the module. Created when a connection first tracks.
+/// A connection's tracking state, see the module. Created when the connection first tracks.
 #[derive(Default)]
 pub struct Tracking {
     options: AtomicU8,
@@ -61,7 +62,7 @@ pub struct Tracking {
     prefixes: Mutex<BTreeSet<Box<[u8]>>>,
 }
 
-/// Bytes of a prefix beside its text, here and in the list of all prefixes.
+/// Bytes of a prefix in addition to its text, here and in the list of all prefixes.
 const PREFIX_BYTES: usize = 176;
 
 /// Returns the bytes of a prefix, which is stored here and in the list of all prefixes.
@@ -75,29 +76,29 @@ impl Tracking {
         TrackingOptions(self.options.load(Acquire))
     }
 
-    /// Starts anew with these options, and the client that receives the invalidations instead.
+    /// Replaces the options, and the client that receives the invalidations in place of this one.
     pub fn set(&self, options: TrackingOptions, redirect: Option<Arc<Shared>>) {
         *self.redirect.lock() = redirect;
         self.is_broken.store(false, Relaxed);
         self.options.store(options.0, Release);
     }
 
-    /// Returns the client that receives the invalidations instead.
+    /// Returns the client that receives the invalidations in place of this one, if any.
     pub fn redirect(&self) -> Option<Arc<Shared>> {
         self.redirect.lock().clone()
     }
 
-    /// Returns the ID of the client that receives the invalidations instead; 0 for none.
+    /// Returns the ID of the client that receives the invalidations in place of this one; 0 for none.
     pub fn redirect_id(&self) -> u64 {
         self.redirect.lock().as_ref().map_or(0, |other| other.id)
     }
 
-    /// Records that the client that receives the invalidations instead is gone.
+    /// Records that the client that receives the invalidations is gone.
     pub fn note_broken(&self) {
         self.is_broken.store(true, Relaxed);
     }
 
-    /// Whether the client that receives the invalidations instead is gone.
+    /// Whether the client that receives the invalidations is gone.
     pub fn is_broken(&self) -> bool {
         self.is_broken.load(Relaxed)
     }
@@ -119,7 +120,7 @@ impl Shared {
         self.mailbox_or_new().tracking.get_or_init(Box::default)
     }
 
-    /// Adds a tracked prefix; true if it is new.
+    /// Adds a tracked prefix. Returns whether it is new.
     pub fn add_prefix(&self, prefix: &[u8]) -> bool {
         let tracking = self.tracking_or_new();
         let is_new = tracking.prefixes.lock().insert(prefix.into());

@@ -1,4 +1,4 @@
-//! Changes that CLUSTER requests. The errors are those of Redis, with their codes.
+//! Changes that clients request by CLUSTER commands. Error texts and their codes are those of Redis.
 
 use super::node::NodeAddress;
 use super::sending::PongTargets;
@@ -22,11 +22,11 @@ fn refuse(text: impl Into<String>) -> ChangeResult {
 }
 
 impl Machine {
-    /// Changes the cluster; returns the reply to the client, or the error with its code.
+    /// Changes the cluster. Returns the text of the reply to the client.
     ///
     /// # Errors
     ///
-    /// Redis's text of why the change is impossible; nothing has changed then.
+    /// Errs with Redis's text of why the change is impossible; nothing has changed then.
     pub fn change(
         &mut self,
         change: ClusterChange,
@@ -66,7 +66,7 @@ impl Machine {
     }
 
     /// Handles the end of loading at the start. A primary takes over slots that have keys here and no owner; keys of
-    /// another node's slots are assumed to come from a move that was under way.
+    /// slots that another node owns are assumed to come from a slot migration that the restart interrupted.
     pub fn loaded(&mut self, now: Millis, local: &dyn Local) {
         if self.me().is_replica() {
             return;
@@ -113,7 +113,7 @@ impl Machine {
 
     fn forget_by_hand(&mut self, id: NodeId, now: Millis) -> ChangeResult {
         let Some(node) = self.nodes.find(&id) else {
-            // Another node may have announced already that it forgot this one.
+            // Another node may have announced already that it forgot this node.
             let is_forgotten = self.forgotten.get(&id).is_some_and(|until| *until > now);
             return if is_forgotten {
                 ok()
@@ -206,7 +206,7 @@ impl Machine {
         self.slots_changed()
     }
 
-    /// Finds a primary by its ID.
+    /// Finds a primary by its ID; `unknown` is the error if there is no such node.
     fn target(&self, id: NodeId, unknown: &str) -> Result<NodeRef, String> {
         let Some(node) = self.nodes.find(&id) else {
             return Err(format!("ERR {unknown} {id}"));
@@ -253,7 +253,8 @@ impl Machine {
         self.slots_changed()
     }
 
-    /// Takes over slots from another node, which has paused writes to them, with a new epoch of its own.
+    /// Takes over slots from another node, which has paused writes to these slots, with a new epoch of this node's
+    /// own.
     fn take_slots(
         &mut self,
         slots: &SlotSet,

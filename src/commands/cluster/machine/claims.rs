@@ -9,7 +9,7 @@ use crate::cluster::packet::{Body, Header};
 use crate::cluster::settings::Local;
 
 impl Machine {
-    /// Sets or removes a slot's owner. Whether the previous owner had stopped claiming it no longer matters.
+    /// Sets or removes a slot's owner, and forgets whether the previous owner had stopped claiming the slot.
     pub(super) fn assign(&mut self, slot: u16, owner: Option<NodeRef>) {
         self.unclaimed.remove(slot);
         self.nodes.assign(slot, owner);
@@ -29,7 +29,7 @@ impl Machine {
         self.nodes.owner(slot).is_none() || self.unclaimed.contains(slot)
     }
 
-    /// Returns a slot's owner whose claim is newer than an epoch, if there is one.
+    /// Returns a slot's owner if its claim has a later epoch than this one.
     pub(super) fn is_claimed_after(&self, slot: u16, epoch: u64) -> Option<NodeRef> {
         let owner = self
             .nodes
@@ -38,7 +38,7 @@ impl Machine {
         (self.nodes.get(owner).config_epoch > epoch).then_some(owner)
     }
 
-    /// Sends a node the owner of a slot that it claims with too old an epoch.
+    /// Notifies a node, which claims a slot with too old an epoch, of the slot's owner.
     pub(super) fn tell_newer_claim(&mut self, sender: NodeRef, header: &Header, local: &dyn Local) {
         let owners = header
             .slots
@@ -63,7 +63,7 @@ impl Machine {
     }
 
     /// Handles a primary's claim of slots in an epoch: slots that no other node claims in a later epoch are assigned
-    /// to it. A node that loses its last slot this way becomes its replica.
+    /// to that primary. A node that loses its last slot this way becomes its replica.
     pub(super) fn claim(
         &mut self,
         claimant: NodeRef,
@@ -78,8 +78,8 @@ impl Machine {
         let mut lost = SlotSet::default();
         let mut taken_from_mine: u16 = 0;
         for slot in self.nodes.get(claimant).slots.clone().iter() {
-            // The owner stays for now: clients can still be redirected to it, and the new owner has to claim the
-            // slot.
+            // The slot keeps its owner for now: clients can still be redirected to that node, until the new owner
+            // claims the slot.
             if claimed.contains(slot) {
                 self.unclaimed.remove(slot);
             } else {
@@ -132,7 +132,7 @@ impl Machine {
         self.log(Level::Notice, text);
     }
 
-    /// Returns the primary of this node's primary, if the latter has become a replica.
+    /// Returns the primary of this node's primary, if the latter has become a replica itself.
     fn grand_primary(&self) -> Option<NodeRef> {
         let primary = self.my_primary()?;
         self.nodes
@@ -141,7 +141,7 @@ impl Machine {
             .filter(|grand| *grand != self.me)
     }
 
-    /// Makes this node follow a primary; this node has no slots.
+    /// Makes this node a replica of a primary; this node must have no slots.
     pub(super) fn replicate(&mut self, primary: NodeRef) {
         let me = self.nodes.get_mut(self.me);
         if me.is_primary() {
@@ -158,7 +158,7 @@ impl Machine {
         self.due.state = true;
     }
 
-    /// Makes the server follow a primary at its current address.
+    /// Makes the server replicate from a primary at the primary's current address.
     pub(super) fn follow_primary(&mut self, primary: NodeRef) {
         let address = &self.nodes.get(primary).address;
         if address.ip.is_empty() {
@@ -199,8 +199,8 @@ impl Machine {
         own != 0 && own == greatest
     }
 
-    /// Gives this node a greater epoch than all others have, without asking them; returns whether it did not have the
-    /// greatest.
+    /// Gives this node an epoch greater than all others, without asking other nodes. Returns whether it did not have
+    /// the greatest epoch before.
     pub(super) fn bump_epoch(&mut self) -> bool {
         if self.has_greatest_epoch() {
             return false;
@@ -217,13 +217,13 @@ impl Machine {
         self.log(Level::Notice, format!("New configEpoch set to {epoch}"));
     }
 
-    /// Resolves a collision with another primary that has the same epoch: one of the two takes a later one.
+    /// Resolves a collision with another primary that has the same epoch: one of the two takes a later epoch.
     ///
-    /// In Redis that is the one with the smaller ID. Two primaries of one shard claim the same slots, though, and the
-    /// later epoch decides whose data are kept: there the one with more of the stream goes first. The other one waits
-    /// for that, but falls back to the rule of IDs in the end, as the first may be a server that knows no other rule.
-    /// Such a server goes at once if it has the smaller ID; so a node that acts against the rule of IDs skips an
-    /// epoch, and has the later one even if both act.
+    /// In Redis the primary with the smaller ID does so. But two primaries of one shard claim the same slots, and the
+    /// later epoch decides whose data are kept: there the primary with the greater replication offset acts first. The
+    /// other one waits for that, but in the end falls back to the rule of IDs, as its peer may be a server that knows
+    /// no other rule. Such a server acts at once if it has the smaller ID; so a node that acts against the rule of
+    /// IDs skips an epoch, and has the later epoch even if both act.
     pub(super) fn settle_collision(
         &mut self,
         other: NodeRef,

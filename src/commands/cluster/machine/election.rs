@@ -11,33 +11,34 @@ use crate::cluster::output::Output;
 use crate::cluster::packet::{Body, Header};
 use crate::cluster::settings::Local;
 
-/// Factor by which a primary pauses writes for longer than the failover may take, so that the new one's claim can
-/// arrive.
+/// The primary pauses writes for the time that the failover may take, multiplied by this, so that the new primary's
+/// claim can arrive.
 const PAUSE_FACTOR: u64 = 2;
 
-/// Duration limit of an election, in node timeouts.
+/// Time limit of an election, in node timeouts.
 const ELECTION_TIMEOUT: u64 = 2;
 
-/// Minimum of that limit, in milliseconds.
+/// Minimum time limit of an election, in milliseconds.
 const ELECTION_MIN: Millis = 2_000;
 
-/// Number of such durations after which another election starts.
+/// Another election starts after this many time limits.
 const RETRY_FACTOR: u64 = 2;
 
-/// Delay before an election, in milliseconds, so that all nodes learn that the primary has failed; as much again at
-/// random.
+/// Milliseconds before an election, so that all nodes learn that the primary has failed; a random delay of up to as
+/// much is added.
 const ELECTION_DELAY: Millis = 500;
 
-/// Additional milliseconds for each replica of the shard that has more of the stream.
+/// Additional milliseconds for each replica of the shard that has a greater replication offset.
 const RANK_DELAY: Millis = 1_000;
 
-/// Additional milliseconds for each other shard without a primary that goes first, so that not all elections collide.
+/// Additional milliseconds for each other shard without a primary that is ordered before this one, so that not all
+/// elections collide.
 const SHARD_RANK_DELAY: Millis = 500;
 
-/// Milliseconds after which a manual failover asks again for missing votes.
+/// Milliseconds after which a manual failover requests missing votes again.
 const ASK_AGAIN: Millis = 250;
 
-/// Node timeouts between votes for different replicas of one primary.
+/// Node timeouts that must pass between votes for different replicas of one primary.
 const VOTE_INTERVAL: u64 = 2;
 
 /// Milliseconds after which the reason against a failover is logged again.
@@ -46,12 +47,12 @@ const RELOG_INTERVAL: Millis = 10_000;
 /// Milliseconds without a primary, besides the node timeout, before the reason against a failover is logged.
 const NO_FAILOVER_LOG_AFTER: Millis = 5_000;
 
-/// A candidacy of this node.
+/// A candidacy of this node for promotion.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Election {
     /// The time at which votes are requested.
     at: Millis,
-    /// The nodes that voted for this one: a vote counts once, even if it arrives twice.
+    /// The nodes that voted for this node: a vote counts once, even if it arrives twice.
     voters: BTreeSet<NodeRef>,
     is_begun: bool,
     /// The time at which votes were last requested.
@@ -88,13 +89,13 @@ impl Hindrance {
 /// State of a manual failover, on the replica or on the primary.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Manual {
-    /// The time at which it is given up; none: there is no failover.
+    /// The time at which the manual failover is given up; None: no such failover is in progress.
     pub(super) until: Option<Millis>,
-    /// Whether the replica has the whole stream, or need not have it.
+    /// Whether the replica has the whole stream of its primary, or need not have it.
     pub(super) may_start: bool,
     /// The replica for which the primary has paused writes.
     pub(super) replica: Option<NodeRef>,
-    /// The final offset of the stream, since the primary has paused writes.
+    /// The final offset of the stream, once the primary has paused writes.
     pub(super) final_offset: Option<u64>,
 }
 
@@ -109,7 +110,7 @@ impl Machine {
         }
     }
 
-    /// Votes for a replica, if that is permitted. There is one vote per epoch, and it is saved before it is sent.
+    /// Votes for a replica, if that is permitted. A node gives one vote per epoch, and saves it before sending it.
     pub(super) fn consider_vote(
         &mut self,
         replica: NodeRef,
@@ -128,7 +129,7 @@ impl Machine {
                     Level::Warning,
                     format!("Failover auth denied to {title}: {why}"),
                 );
-                // The replica may ask again after it has learned the owner.
+                // The replica may request the vote again after it has learned the owner.
                 self.tell_newer_claim(replica, request, local);
             }
             None => {
@@ -184,7 +185,7 @@ impl Machine {
         ))
     }
 
-    /// Counts the replicas of the shard that have more of the stream than this one.
+    /// Counts the replicas of the shard that have a greater replication offset than this one.
     fn rank(&self, offset: u64) -> u64 {
         let Some(primary) = self.my_primary() else {
             return 0;
@@ -200,7 +201,7 @@ impl Machine {
         ahead.count() as u64
     }
 
-    /// Counts the other shards that have lost their primary and go first.
+    /// Counts the other shards that have lost their primary and are ordered before this one.
     fn shard_rank(&self) -> u64 {
         let own = self.me().shard_id;
         let failed = self.nodes.iter().filter(|(_, node)| {
@@ -287,8 +288,8 @@ impl Machine {
     }
 
     /// Requests votes again in a manual failover: a primary that refused because this node did not know of newer
-    /// claims may vote for it now. Within one epoch no node votes twice; if another epoch has begun, nodes that have
-    /// not voted can no longer do so in this election.
+    /// claims of slots may vote for this node now. Within one epoch no node votes twice; if another epoch has begun,
+    /// nodes that have not voted can no longer do so in this election.
     fn ask_again(&mut self, now: Millis, local: &dyn Local) {
         let is_due = now.saturating_sub(self.election.asked_at) >= ASK_AGAIN;
         if self.manual.until.is_none() || !is_due {
@@ -301,7 +302,8 @@ impl Machine {
         self.ask_for_votes(true, local);
     }
 
-    /// Whether this replica was without its primary for longer than `cluster-replica-validity-factor` allows.
+    /// Whether this replica was without its primary's stream for longer than `cluster-replica-validity-factor`
+    /// allows.
     fn is_outdated(&self, local: &dyn Local) -> bool {
         let factor = u64::from(self.settings.replica_validity_factor);
         let timeout = self.settings.node_timeout;
@@ -380,7 +382,7 @@ impl Machine {
         }
     }
 
-    /// Makes this node the primary of its primary's slots, and announces it.
+    /// Makes this node the owner of its primary's slots, and announces it.
     pub(super) fn take_primarys_place(&mut self, now: Millis, local: &dyn Local) {
         let Some(old) = self.my_primary() else {
             return;
@@ -397,8 +399,9 @@ impl Machine {
         self.end_manual_failover();
     }
 
-    /// Announces to all nodes that this primary has failed, as it is about to stop: a replica is promoted without
-    /// waiting for the node timeout. Nothing is sent if no replica is able; returns whether it was sent.
+    /// Announces to all nodes that this primary has failed, as it is about to stop: then a replica is promoted
+    /// without waiting for the node timeout. Nothing is announced if no replica can be promoted. Returns whether it
+    /// was announced.
     pub fn leave(&mut self, now: Millis, local: &dyn Local) -> bool {
         let me = self.me();
         let could = |replica: &ClusterNode| {
@@ -420,7 +423,7 @@ impl Machine {
         is_wanted
     }
 
-    // Manual failover.
+    // Manual failover (CLUSTER FAILOVER).
 
     /// Starts a manual failover: if agreement is needed, the primary is asked to pause writes.
     pub(super) fn begin_manual_failover(
@@ -441,7 +444,7 @@ impl Machine {
         }
     }
 
-    /// Handles the request of a replica to be promoted: writes are paused, and the replica is sent the final offset.
+    /// Handles a replica's request to be promoted: pauses writes, and sends the replica the final offset.
     pub(super) fn pause_for(
         &mut self,
         replica: NodeRef,
@@ -477,7 +480,7 @@ impl Machine {
         }
     }
 
-    /// Checks whether this replica has the whole stream of its paused primary.
+    /// Checks whether this replica has the whole stream of its primary, which has paused writes.
     fn compare_offsets(&mut self, local: &dyn Local) {
         let is_waiting = self.manual.until.is_some() && !self.manual.may_start;
         if is_waiting && self.manual.final_offset == Some(local.offset()) {

@@ -10,16 +10,18 @@ use basalt_core::base::hash::SLOTS;
 /// Node timeouts for which a failure report is valid.
 const REPORT_VALIDITY: u64 = 2;
 
-/// Node timeouts after which a failed primary that replies again is considered alive, if its slots are still its own.
+/// Node timeouts after which a failed primary that replies again is considered alive, if no other node has taken over
+/// its slots.
 const UNDO_AFTER: u64 = 2;
 
-/// Minimum milliseconds before a primary that has just started serves: others may own its slots by now.
+/// Minimum milliseconds before a primary that has just started serves requests: other nodes may own its slots by now.
 const WRITABLE_DELAY: Millis = 2_000;
 
-/// Minimum milliseconds without a tick after which a node is considered to have been stopped.
+/// Minimum milliseconds without a tick after which this process is considered to have been stopped.
 const STOPPED_MIN: Millis = 1_000;
 
-/// Minimum and maximum milliseconds that a primary waits after it was in a minority; the node timeout in between.
+/// Minimum and maximum milliseconds that a primary waits before serving again after it was in a minority; the node
+/// timeout if it is between these.
 const REJOIN_DELAY: (Millis, Millis) = (500, 5_000);
 
 impl Machine {
@@ -57,8 +59,8 @@ impl Machine {
         self.due.state = true;
     }
 
-    /// Handles a node that replies again. A replica is considered alive at once; a primary if its slots are still its
-    /// own after some time.
+    /// Handles a node that replies again. A replica is considered alive at once; a primary only if it still owns its
+    /// slots after some time.
     pub(super) fn forgive(&mut self, node: NodeRef, now: Millis) {
         let undo_after = self.settings.node_timeout.saturating_mul(UNDO_AFTER);
         let failed = self.nodes.get_mut(node);
@@ -82,14 +84,14 @@ impl Machine {
         self.due.state = true;
     }
 
-    /// Returns after how many milliseconds without a tick this node is considered to have been stopped. A thread may
-    /// be late by some ticks.
+    /// Returns after how many milliseconds without a tick this process is considered to have been stopped. The limit
+    /// is generous, as a thread may be late by some ticks.
     pub fn stopped_after(&self) -> Millis {
         self.settings.node_timeout.max(STOPPED_MIN)
     }
 
-    /// Checks whether this node was stopped for longer than the node timeout, as by SIGSTOP or with its machine. If
-    /// so, a primary does not serve until the majority has replied: it may have been replaced meanwhile.
+    /// Checks whether this node was stopped for longer than the node timeout, as by SIGSTOP or a suspended host. If
+    /// so, a primary does not serve until the majority has replied: another node may have been promoted meanwhile.
     pub(super) fn notice_stop(&mut self, now: Millis) {
         let millis = self
             .ran_at
@@ -105,7 +107,7 @@ impl Machine {
             ),
         );
         self.woken = Some((now, millis));
-        // Data waiting in old links were sent before: only replies to pings sent from now on count.
+        // Data waiting in old links were sent before the stop: only replies to pings sent from now on count.
         for node in self.nodes.refs() {
             self.drop_link(node);
         }

@@ -1,5 +1,5 @@
-//! The state machine: its state, and the calls that change it. After each call the driver carries out
-//! [`Machine::outputs`].
+//! The state machine: its state, and the calls that change it. After each call the driver (the code with sockets and
+//! files) carries out [`Machine::outputs`].
 //!
 //! ```text
 //! node       one node
@@ -48,10 +48,10 @@ use super::settings::{ClusterSettings, Local};
 use super::slot_set::SlotSet;
 use basalt_core::base::random::Random;
 
-/// Maximum number of handshakes at once: a stranger may announce any number of addresses.
+/// Maximum number of handshakes at once: a peer that is no node may announce any number of addresses.
 const HANDSHAKES_MAX: usize = 1_024;
 
-/// One node's state of the cluster, see the module.
+/// One node's knowledge of the cluster, see the module.
 pub struct Machine {
     settings: ClusterSettings,
     random: Random,
@@ -59,7 +59,7 @@ pub struct Machine {
     me: NodeRef,
     current_epoch: u64,
     last_vote_epoch: u64,
-    /// Slots whose owner has stopped claiming them, so that another node may without a greater epoch.
+    /// Slots whose owner has stopped claiming them, so that another node may claim them without a greater epoch.
     unclaimed: SlotSet,
     migrating: BTreeMap<u16, NodeRef>,
     importing: BTreeMap<u16, NodeRef>,
@@ -67,30 +67,30 @@ pub struct Machine {
     forgotten: BTreeMap<NodeId, Millis>,
     links: BTreeMap<LinkId, Link>,
     next_link: u64,
-    /// The reason why this node does not serve, if so.
+    /// The reason why this node does not serve requests; None if it does.
     down: Option<Down>,
     size: usize,
     first_look: Option<Millis>,
     in_minority_at: Option<Millis>,
-    /// Since when the state cannot be saved: nothing leaves this node.
+    /// Since when the state cannot be saved to nodes.conf, so that this node sends nothing; None if it can.
     unsaved_since: Option<Millis>,
     /// Whether nothing could be saved, and so nothing be sent, for longer than a node timeout.
     is_missed: bool,
-    /// When this node was last seen to run.
+    /// Time of the last tick, when this process was seen to run.
     ran_at: Option<Millis>,
-    /// When it resumed after it was stopped for longer than the node timeout, and how long that was; none once the
-    /// majority has replied since.
+    /// When the process resumed after it was stopped for longer than the node timeout, and how long it was stopped;
+    /// None once the majority has replied since.
     woken: Option<(Millis, Millis)>,
     election: Election,
     manual: Manual,
     ticks: u64,
-    /// Whether the server follows the primary that the machine determined.
+    /// Whether the server replicates from the primary that this state machine determined.
     is_following: bool,
     due: DeferredTasks,
-    /// Outputs of the call that is under way.
+    /// Outputs of the call that is in progress.
     outputs: Vec<Output>,
     promises: Promises,
-    /// Outputs for the driver to carry out.
+    /// Finished outputs, which the driver has yet to carry out.
     ready: Vec<Output>,
     sent: [u64; KINDS],
     received: [u64; KINDS],
@@ -125,7 +125,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// The defect of `saved`: no node in it is this one.
+    /// Errs if no node in `saved` is this node.
     pub fn new(
         settings: ClusterSettings,
         saved: Option<Saved>,
@@ -192,14 +192,14 @@ impl Machine {
             .max();
         machine.current_epoch = machine.current_epoch.max(greatest.unwrap_or(0));
         machine.apply(settings);
-        // The ID must stay the same at the next start.
+        // Save a new ID, as it must stay the same at the next start.
         machine.due.save = is_new;
         machine.judge_state(now);
         machine.finish(now, None);
         Ok(machine)
     }
 
-    /// Returns the outputs since the last call, in order.
+    /// Removes and returns the outputs since the last call, in order.
     pub fn outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.ready)
     }
@@ -224,7 +224,7 @@ impl Machine {
         if !settings.announce_ip.is_empty() {
             me.address.ip = settings.announce_ip;
         } else if !announced_before.is_empty() {
-            // The address that others see is determined anew.
+            // The address that other nodes see is determined anew.
             me.address.ip = String::new();
         }
         me.address.port = settings.port;
@@ -246,7 +246,7 @@ impl Machine {
         }
     }
 
-    /// Registers a link that another node has opened: the addresses of its end, and of this one.
+    /// Registers a link that another node has opened, with the addresses of both ends.
     pub fn accepted(&mut self, peer_ip: &str, local_ip: &str, now: Millis) -> LinkId {
         self.new_link(Link {
             node: None,
@@ -303,8 +303,8 @@ impl Machine {
         }
     }
 
-    /// Records whether [`Output::Save`] fails, and with it everything that would be sent. After a node timeout the
-    /// other nodes consider this one failed, although it still hears from them, so it stops serving.
+    /// Records whether [`Output::Save`] fails. While it fails, nothing is sent. After a node timeout the other nodes
+    /// then consider this node failed, although it still hears from them, so it stops serving.
     pub fn note_unsaved(&mut self, is_unsaved: bool, now: Millis) {
         let since = is_unsaved.then(|| self.unsaved_since.unwrap_or(now));
         self.unsaved_since = since;
@@ -316,7 +316,7 @@ impl Machine {
         }
     }
 
-    /// Publishes a message to subscribers on other nodes: of this shard, or of all.
+    /// Publishes a message to subscribers on other nodes: on all nodes, or (`is_shard`) only on those of this shard.
     pub fn publish(&mut self, message: Message, is_shard: bool, local: &dyn Local) {
         self.send_message(message, is_shard, local);
         self.release(false);
@@ -343,15 +343,15 @@ impl Machine {
         self.release(due.save);
     }
 
-    /// Marks that something has changed that others or a restart should see. The file is written soon; what a crash
-    /// makes this node forget until then is known to others, or a client may request it again.
+    /// Marks that something has changed that other nodes, or this node after a restart, should know. nodes.conf is
+    /// written soon; a change that a crash loses before is known to other nodes, or the client can request it again.
     fn changed(&mut self) {
         self.due.save_soon = true;
         self.due.map = true;
     }
 
-    /// Marks that a promise was made: a vote was given, or this node has a new epoch or ID. The file is written
-    /// before others learn of it.
+    /// Marks that a promise was made: this node gave a vote, or has a new epoch or ID. nodes.conf is written before
+    /// other nodes learn of the promise.
     fn changed_for_good(&mut self) {
         self.due.save = true;
         self.due.map = true;
@@ -361,7 +361,7 @@ impl Machine {
         self.outputs.push(Output::Log(level, text.into()));
     }
 
-    /// Logs a line that another node can cause any number of times, with its kind.
+    /// Logs a line that another node can cause any number of times; lines of the same kind are rate-limited.
     fn log_seldom(&mut self, kind: &'static str, level: Level, text: impl Into<String>) {
         self.outputs
             .push(Output::LogSeldom(kind, level, text.into()));
@@ -377,7 +377,7 @@ impl Machine {
         me.primary.filter(|_| me.is_replica())
     }
 
-    /// Whether the link that this node opens to another is open.
+    /// Whether the link that this node opens to another node is open.
     fn is_linked(&self, node: &ClusterNode) -> bool {
         let link = node.link.and_then(|link| self.links.get(&link));
         link.is_some_and(|link| link.is_open)
@@ -387,7 +387,7 @@ impl Machine {
         self.size / 2 + 1
     }
 
-    /// Closes the link that this node has opened to another.
+    /// Closes the link that this node has opened to another node.
     fn drop_link(&mut self, node: NodeRef) {
         if let Some(link) = self.nodes.get_mut(node).link.take() {
             self.links.remove(&link);
@@ -420,7 +420,7 @@ impl Machine {
         links.map(|(id, _)| *id).collect()
     }
 
-    /// Whether a node has never replied, and no confirmed state refers to it.
+    /// Whether a node has never replied, and no confirmed state refers to it, so that it is known by hearsay only.
     fn is_hearsay(&self, at: NodeRef) -> bool {
         let node = self.nodes.get(at);
         let is_needed = node.slot_count > 0
@@ -430,8 +430,8 @@ impl Machine {
         !node.is_heard && !is_needed
     }
 
-    /// Starts a handshake with a node at an address; returns false if one is already under way. If there are too
-    /// many, the one that has been silent for the longest is dropped.
+    /// Starts a handshake with a node at an address; returns false if one is already under way. If there are too many
+    /// handshakes, the one that has been silent for the longest is dropped.
     fn shake_hands(&mut self, address: NodeAddress, flags: NodeFlags, now: Millis) -> bool {
         let begun = || {
             let nodes = self.nodes.iter();

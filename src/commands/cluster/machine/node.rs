@@ -1,4 +1,4 @@
-//! The state of one node as known to this one.
+//! The state of one node as this node knows it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::cluster::output::LinkId;
 use crate::cluster::packet::WirePorts;
 use crate::cluster::slot_set::SlotSet;
 
-/// A node by its index, which is stable as long as the node is known.
+/// Refers to a node by its index, which stays the same as long as the node is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct NodeRef(pub(super) u16);
 
@@ -20,65 +20,65 @@ pub(super) struct ClusterNode {
     pub(super) shard_id: NodeId,
     pub(super) flags: NodeFlags,
     pub(super) address: NodeAddress,
-    /// Empty if it announces none.
+    /// The host name that the node announces; empty if it announces none.
     pub(super) hostname: String,
-    /// Empty if it announces none.
+    /// The human-readable name that the node announces; empty if it announces none.
     pub(super) human_name: String,
-    /// The primary that it follows, if it is a replica and that is known. Set by `Nodes::follow`.
+    /// The primary of the node, if the node is a replica and its primary is known. Set by `Nodes::follow`.
     pub(super) primary: Option<NodeRef>,
-    /// Slots that it owns. Set by `Nodes::assign`.
+    /// Slots that the node owns. Set by `Nodes::assign`.
     pub(super) slots: SlotSet,
     pub(super) slot_count: u16,
     pub(super) config_epoch: u64,
     /// The node's offset in the replication stream.
     pub(super) offset: u64,
     pub(super) created: Millis,
-    /// When a ping was sent that has no reply yet; 0: there is none.
+    /// When the oldest ping without a reply was sent; 0: no ping is unanswered.
     pub(super) ping_sent: Millis,
-    /// When the last pong was received, by this node or according to others; 0: never.
+    /// When the last pong was received from the node, by this node or by others that report it; 0: never.
     pub(super) pong_received: Millis,
-    /// When it last replied over the link that this node opens to it; 0: never.
+    /// When the node last replied over the link that this node opens to it; 0: never.
     pub(super) answered_at: Millis,
-    /// When anything was last received from it.
+    /// When anything was last received from the node.
     pub(super) data_received: Millis,
-    /// Whether it has ever replied over a link that this node opened, even before a restart. Set by `Nodes::hear`.
-    /// Until then it is hearsay: neither saved nor announced to others, and forgotten when no other node mentions it
-    /// any more.
+    /// Whether the node has ever replied over a link that this node opened, even before a restart. Set by
+    /// `Nodes::hear`. Until then the node is known by hearsay only: neither saved nor announced to others, and
+    /// forgotten when no other node mentions it any more.
     pub(super) is_heard: bool,
-    /// When it was last mentioned by another node, or sent something itself.
+    /// When the node was last mentioned by another node, or sent something itself.
     pub(super) told_at: Millis,
-    /// When it was seen to have failed.
+    /// When the node was marked as failed.
     pub(super) failed_at: Millis,
-    /// When this node last voted for a replica of it.
+    /// When this node last voted for a replica of the node.
     pub(super) voted_at: Option<Millis>,
-    /// Since when it is a primary without working replicas.
+    /// Since when the node is a primary without working replicas.
     pub(super) orphaned_since: Option<Millis>,
-    /// Since when it is known as a primary with the same epoch as this one.
+    /// Since when the node is known as a primary with the same epoch as this node.
     pub(super) collides_since: Option<Millis>,
-    /// Primaries that report it as failing, with the time of their last report.
+    /// Primaries that report the node as failing, with the time of their last report.
     pub(super) reports: BTreeMap<NodeRef, Millis>,
-    /// Number of greetings from it without a shard ID since the last one with it.
+    /// Number of greetings (pings, pongs, MEETs) from the node without a shard ID since the last one with a shard ID.
     pub(super) nameless_greetings: u8,
-    /// The link that this node opens to it.
+    /// The link that this node opens to the node.
     pub(super) link: Option<LinkId>,
-    /// The link that it has opened to this node.
+    /// The link that the node has opened to this node.
     pub(super) inbound: Option<LinkId>,
 }
 
 /// The address and ports of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeAddress {
-    /// Empty if it is not known.
+    /// IP address or host name; empty if it is not known.
     pub(super) ip: String,
     /// Plain port for clients; 0: none.
     pub(super) port: u16,
     /// TLS port for clients; 0: none.
     pub(super) tls_port: u16,
-    /// Port of the bus.
+    /// Port of the cluster bus.
     pub(super) bus_port: u16,
 }
 
-/// Difference between the port for clients and that of the bus, if the latter is not given.
+/// Distance of the bus port from the port for clients, if the bus port is not given.
 const BUS_PORT_OFFSET: u16 = 10_000;
 
 impl NodeAddress {
@@ -114,7 +114,7 @@ impl NodeAddress {
 }
 
 impl ClusterNode {
-    /// Creates a node of which nothing else is known.
+    /// Creates a node with these properties and no others.
     pub(super) fn new(id: NodeId, shard_id: NodeId, flags: NodeFlags, now: Millis) -> ClusterNode {
         ClusterNode {
             id,
@@ -154,7 +154,7 @@ impl ClusterNode {
         self.is(NodeFlags::PRIMARY)
     }
 
-    /// Whether it has a vote: primaries with slots do.
+    /// Whether the node has a vote: primaries with slots have one.
     pub(super) fn is_voter(&self) -> bool {
         self.is_primary() && self.slot_count > 0
     }
@@ -163,14 +163,14 @@ impl ClusterNode {
         self.is(NodeFlags::REPLICA)
     }
 
-    /// Turns a primary into a replica.
+    /// Makes a primary a replica.
     pub(super) fn demote(&mut self) {
         self.flags
             .clear(NodeFlags::PRIMARY.or(NodeFlags::MIGRATE_TO));
         self.flags.set(NodeFlags::REPLICA);
     }
 
-    /// Whether it works, as far as is known.
+    /// Whether the node is reachable, that is, not marked as failed or possibly failed.
     pub(super) fn is_reachable(&self) -> bool {
         !self.is(NodeFlags::FAILED.or(NodeFlags::MAYBE_FAILED))
     }

@@ -8,7 +8,7 @@ use crate::cluster::node_id::NodeId;
 use basalt_core::base::hash::SLOTS;
 use basalt_core::base::random::Random;
 
-/// Maximum number of nodes. Redis Cluster is meant for a thousand; a stranger cannot fill memory.
+/// Maximum number of nodes. Redis Cluster is meant for a thousand; the limit keeps peers from filling the memory.
 pub(super) const NODES_MAX: usize = 16_384;
 
 const NONE: NodeRef = NodeRef(u16::MAX);
@@ -41,7 +41,7 @@ impl Nodes {
         }
     }
 
-    /// Returns whether commands need a new map, once for each change.
+    /// Returns whether commands need a new cluster map, and resets that.
     pub(super) fn take_change(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }
@@ -68,7 +68,7 @@ impl Nodes {
         self.by_id.get(id).copied()
     }
 
-    /// Returns a node; the reference must be of a known one.
+    /// Returns a known node.
     pub(super) fn get(&self, node: NodeRef) -> &ClusterNode {
         self.places[usize::from(node.0)]
             .as_ref()
@@ -82,7 +82,7 @@ impl Nodes {
             .is_some_and(Option::is_some)
     }
 
-    /// See [`Nodes::get`].
+    /// Like [`Nodes::get`], for changing the node.
     pub(super) fn get_mut(&mut self, node: NodeRef) -> &mut ClusterNode {
         self.places[usize::from(node.0)]
             .as_mut()
@@ -93,7 +93,7 @@ impl Nodes {
         self.known.iter().map(|node| (*node, self.get(*node)))
     }
 
-    /// Returns all references, to change nodes while iterating.
+    /// Returns references to all nodes, to change nodes while iterating.
     pub(super) fn refs(&self) -> Vec<NodeRef> {
         self.known.clone()
     }
@@ -107,7 +107,7 @@ impl Nodes {
         self.known[random.index(self.known.len())]
     }
 
-    /// Adds a node with a new ID; none if the ID exists, or if there are too many nodes.
+    /// Adds a node with a new ID; None if the ID exists, or if there are too many nodes.
     pub(super) fn add(&mut self, node: ClusterNode) -> Option<NodeRef> {
         if self.known.len() >= NODES_MAX || self.by_id.contains_key(&node.id) {
             return None;
@@ -125,7 +125,7 @@ impl Nodes {
         Some(place)
     }
 
-    /// Forgets a node that owns no slot: its replicas then have no primary, and its reports do not count.
+    /// Forgets a node that owns no slot: its replicas lose their primary, and its failure reports no longer count.
     pub(super) fn remove(&mut self, node: NodeRef) {
         debug_assert_eq!(
             self.get(node).slot_count,
@@ -149,7 +149,7 @@ impl Nodes {
         self.has_changed = true;
     }
 
-    /// Gives a node its true ID, which must be new.
+    /// Gives a node its true ID, in place of a temporary one; the ID must not exist.
     pub(super) fn rename(&mut self, node: NodeRef, id: NodeId) {
         let old = std::mem::replace(&mut self.get_mut(node).id, id);
         self.by_id.remove(&old);
@@ -177,7 +177,8 @@ impl Nodes {
         self.owners[usize::from(slot)] = owner.unwrap_or(NONE);
         if let Some(owner) = owner {
             let is_first = self.get(owner).slot_count == 0;
-            // A primary that gets its first slot may receive a replica of another one, if the cluster has replicas.
+            // A primary that gets its first slot may be given a replica of another primary, if the cluster has
+            // replicas.
             let may_have_replica = is_first && self.iter().any(|(_, node)| node.primary.is_some());
             let node = self.get_mut(owner);
             node.slots.insert(slot);
@@ -188,7 +189,7 @@ impl Nodes {
         }
     }
 
-    /// Sets the primary of a node. A primary that has had replicas may receive another one's.
+    /// Sets the primary of a node. A primary that has had replicas may be given one of another primary.
     pub(super) fn follow(&mut self, replica: NodeRef, primary: Option<NodeRef>) {
         let before = std::mem::replace(&mut self.get_mut(replica).primary, primary);
         if before == primary {
@@ -212,7 +213,7 @@ impl Nodes {
         replicas.map(|(at, _)| at).collect()
     }
 
-    /// Returns the primary whose slots a node serves: itself, or the one that it follows.
+    /// Returns the primary whose slots a node serves: the node itself, or the primary that it replicates.
     pub(super) fn primary_of(&self, node: NodeRef) -> Option<NodeRef> {
         match self.get(node).is_primary() {
             true => Some(node),

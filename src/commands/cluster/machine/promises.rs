@@ -1,10 +1,10 @@
-//! Promises of this node: a vote, a new epoch, its ID. A node that forgot one in a crash would give it again to
-//! another node, so the file is written before others learn of it.
+//! Promises of this node: a vote, a new epoch, its ID. A node that forgot a promise in a crash could make a
+//! contradictory one, so nodes.conf is written before other nodes learn of a promise.
 //!
-//! A call that makes a promise requests the file to be written, and its outputs are held back until
+//! A call that makes a promise requests that nodes.conf is written, and its outputs are held back until
 //! [`Machine::safe`]. Other work may go on meanwhile, however long the disk takes: until then the node sends and
 //! serves with its previous state. Its pings and pongs contain that state, and changes of its role and its map wait
-//! behind the promise, in order. Everything else leaves at once, and the file is written soon.
+//! behind the promise, in order. Everything else is sent at once, and nodes.conf is written soon.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::cluster::output::Output;
 use crate::cluster::packet::{Body, Header, Packet};
 use crate::cluster::slot_set::SlotSet;
 
-/// The fields of each packet that depend on promises.
+/// The fields of a packet's header that depend on promises.
 #[derive(Clone, Debug)]
 pub(super) struct Claims {
     pub(super) sender: NodeId,
@@ -34,19 +34,20 @@ impl Claims {
         header.slots = self.slots.clone();
         header.primary = self.primary;
         header.flags = self.flags;
-        // Writes are paused, and the offset is final, only when the driver is told so: after the promise.
+        // Writes are paused, and the offset is final, only once the driver has been asked to pause: after the promise
+        // is safe.
         header.is_paused = false;
     }
 }
 
-/// Promises that are not safe yet, and the outputs that wait for them.
+/// Promises that are not safely on disk yet, and the outputs that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Promises {
     /// Number of promises made.
     made: u64,
-    /// Number of promises that are safe.
+    /// Number of promises that are safely on disk.
     safe: u64,
-    /// The claims before the first promise that is not safe; none before the first of all.
+    /// The claims before the first promise that is not safe; None if all promises are safe.
     before: Option<Claims>,
     held: Vec<Output>,
 }
@@ -58,7 +59,7 @@ impl Promises {
 
     fn hold(&mut self, output: Output) {
         let is_map = matches!(output, Output::Publish);
-        // One map is enough, as its content is determined when it is published.
+        // One output that publishes the map is enough, as the map's content is determined when it is published.
         if !is_map || !self.held.iter().any(|held| matches!(held, Output::Publish)) {
             self.held.push(output);
         }
@@ -128,12 +129,12 @@ impl Machine {
                     self.ready.push(Output::Send(link, packet));
                 }
             }
-            // Others ask again, with their next ping, for the slot owners that they need.
+            // Other nodes request again, with their next ping, the slot owners that they need.
             Body::Update { .. } | Body::VoteRequest | Body::Vote | Body::Module => {}
         }
     }
 
-    /// Returns the number of promises made. The current result of [`Machine::saved`] contains them.
+    /// Returns the number of promises made. The current result of [`Machine::saved`] includes all of them.
     #[must_use]
     pub fn promised(&self) -> u64 {
         self.promises.made
@@ -145,7 +146,8 @@ impl Machine {
         self.promises.is_pending()
     }
 
-    /// Reports that promises up to this one are safe on disk: they are sent to others, if none was made since.
+    /// Reports that promises up to this number are safely on disk: they are sent to other nodes, unless a further
+    /// promise was made since.
     pub fn safe(&mut self, promise: u64) {
         self.promises.safe = self.promises.safe.max(promise);
         if !self.promises.is_pending() {

@@ -9,21 +9,21 @@ use crate::cluster::output::Output;
 use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, Packet, PingBody};
 use crate::cluster::settings::Local;
 
-/// Milliseconds that another node's clock may be ahead of this one's, for the time of a pong in gossip.
+/// Milliseconds that another node's clock may be ahead of this one's, when gossip reports the time of a pong.
 const CLOCK_TOLERANCE: Millis = 500;
 
 /// Maximum number of nodes that are known from others and have never replied. Redis Cluster is meant for a thousand
-/// nodes, and invented nodes leave capacity for true ones.
+/// nodes, and the limit keeps invented nodes from using up the capacity for true ones.
 const UNHEARD_MAX: usize = 4_096;
 
-/// Flags that are taken over from gossip when a node is added.
+/// Flags that are copied from gossip when a node is added.
 const TOLD: NodeFlags = NodeFlags::PRIMARY
     .or(NodeFlags::REPLICA)
     .or(NodeFlags::MAYBE_FAILED)
     .or(NodeFlags::FAILED)
     .or(NodeFlags::NO_FAILOVER);
 
-/// A received packet, and its link.
+/// A received packet, and the link that it arrived on.
 #[derive(Clone, Copy)]
 struct Arrival<'a> {
     packet: &'a Packet,
@@ -98,12 +98,12 @@ impl Machine {
         self.outputs.push(Output::Deliver { message, is_shard });
     }
 
-    /// Returns the sender of a packet, if it is known; an error if it is not the node at the other end of the link,
-    /// which is then closed.
+    /// Returns the sender of a packet, if it is a known node. Errs if the sender is not the node at the other end of
+    /// the link; the link is closed then.
     fn sender(&mut self, id: LinkId, link: &Link, header: &Header) -> Result<Option<NodeRef>, ()> {
         let known = self.nodes.find(&header.sender);
         if known == Some(self.me) {
-            // This node met itself, or another node pretends to have its ID. A handshake ends by its time limit.
+            // This node met itself, or another node pretends to have its ID. The handshake ends by its time limit.
             return Err(());
         }
         let Some(node) = link.node else {
@@ -111,7 +111,7 @@ impl Machine {
                 && let Some(link) = self.links.get_mut(&id)
             {
                 link.node = Some(known);
-                // The older of two links is the one that is broken.
+                // Of two links from the same node, the older one is the broken one.
                 if let Some(older) = self.nodes.get_mut(known).inbound.replace(id) {
                     self.links.remove(&older);
                     self.outputs.push(Output::Close(older));
@@ -124,7 +124,7 @@ impl Machine {
             return Ok(known);
         }
         if !link.is_inbound {
-            // Another node has the address by now.
+            // Another node uses the address by now.
             let title = expected.title();
             self.log(
                 Level::Debug,
@@ -197,7 +197,8 @@ impl Machine {
         NodeAddress::of_wire(ip, header.ports, self.settings.tls_cluster)
     }
 
-    /// Handles the contents of a ping, a pong or a MEET: about the sender, its slots, and others.
+    /// Handles the contents of a ping, a pong or a MEET: the sender's own properties, its slots, and gossip about
+    /// other nodes.
     fn take_greeting(&mut self, arrival: Arrival<'_>, news: &PingBody) {
         let Arrival {
             packet,
@@ -224,7 +225,7 @@ impl Machine {
                 header.flags.0 & NodeFlags::PRIMARY.or(NodeFlags::REPLICA).0,
             ));
             self.changed();
-            // Its other properties come with the next packet.
+            // The node's other properties arrive with its next packet.
             sender = None;
             self.note_pong(node, packet, now);
         } else if let Some(node) = link.node.filter(|_| !link.is_inbound) {
@@ -251,7 +252,7 @@ impl Machine {
         self.take_extensions(sender, &news.extensions, now);
     }
 
-    /// Handles the reply of a node over the link that this one opened.
+    /// Handles a node's reply (pong) over the link that this node opened.
     fn note_pong(&mut self, node: NodeRef, packet: &Packet, now: Millis) {
         if !matches!(packet.body, Body::Pong(_)) {
             return;
@@ -273,7 +274,7 @@ impl Machine {
         }
     }
 
-    /// Updates the address of a node by a packet over a link that the node has opened.
+    /// Updates the address of a node, as seen in a packet over a link that the node has opened.
     fn update_address(&mut self, node: NodeRef, id: LinkId, link: &Link, header: &Header) {
         if self.nodes.get(node).link == Some(id) {
             return;
@@ -390,7 +391,7 @@ impl Machine {
         self.log(Level::Notice, text);
     }
 
-    /// Adds a node that another one reports, unless it was forgotten, or too many have not replied yet.
+    /// Adds a node that another node reports, unless it was forgotten, or too many known nodes have not replied yet.
     fn take_in(&mut self, gossip: &Gossip, now: Millis) {
         let is_forgotten = self
             .forgotten
@@ -442,7 +443,7 @@ impl Machine {
         self.set_shard(sender, shard);
     }
 
-    /// Sets a node's shard; this node's too, if it follows that node.
+    /// Sets a node's shard, and this node's shard too if that node is its primary.
     fn set_shard(&mut self, node: NodeRef, shard_id: NodeId) {
         let mut of = vec![node];
         if self.my_primary() == Some(node) {

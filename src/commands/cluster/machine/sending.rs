@@ -8,16 +8,16 @@ use crate::cluster::output::{LinkId, Output};
 use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, Packet, PingBody};
 use crate::cluster::settings::Local;
 
-/// Minimum number of nodes in the gossip of a ping, if there are as many.
+/// Minimum number of nodes in the gossip of a ping, if that many are known.
 const GOSSIP_MIN: usize = 3;
 
-/// Samples per node in the gossip of a ping: some sampled nodes cannot be included.
+/// Samples taken per node in the gossip of a ping: some sampled nodes cannot be included.
 const DRAWS_PER_NODE: usize = 3;
 
 /// Number of greetings without a shard ID after which a node is assumed not to support shards.
 const NAMELESS_GREETINGS_MAX: u8 = 3;
 
-/// The receivers of a pong without a ping.
+/// The receivers of a pong that is sent without a ping.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum PongTargets {
     All,
@@ -25,7 +25,7 @@ pub(super) enum PongTargets {
     Shard,
 }
 
-/// The kind of a ping.
+/// The kind of a greeting: a ping, a pong or a MEET.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Greeting {
     Ping,
@@ -69,7 +69,7 @@ impl Machine {
         }
     }
 
-    /// Sends to a node over the link that this one has opened to it.
+    /// Sends a packet to a node over the link that this node has opened to it.
     pub(super) fn send_to(&mut self, node: NodeRef, body: Body, local: &dyn Local) {
         if let Some(link) = self.nodes.get(node).link {
             let packet = Arc::new(self.packet(body, local));
@@ -77,13 +77,13 @@ impl Machine {
         }
     }
 
-    /// Sends to all nodes that are linked and whose true IDs are known.
+    /// Sends a packet to all nodes that have an open link and whose true IDs are known.
     pub(super) fn broadcast(&mut self, body: Body, local: &dyn Local) {
         let packet = self.packet(body, local);
         self.broadcast_packet(packet);
     }
 
-    /// Requests votes from all nodes; `is_forced`: although the primary has not failed.
+    /// Requests votes from all nodes; `is_forced`: they are to vote although the primary has not failed.
     pub(super) fn ask_for_votes(&mut self, is_forced: bool, local: &dyn Local) {
         let mut packet = self.packet(Body::VoteRequest, local);
         packet.header.is_forced = is_forced;
@@ -127,12 +127,12 @@ impl Machine {
         };
         self.ping(link, greeting, now, local);
         let node = self.nodes.get_mut(node);
-        // An older ping has no reply yet.
+        // An older ping has no reply yet: keep its time.
         node.ping_sent = if before != 0 { before } else { now };
         node.flags.clear(NodeFlags::MEET);
     }
 
-    /// Pings a node over its link; if that is not open yet the ping is sent later, but the timeout starts now.
+    /// Pings a node over its link; if the link is not open yet the ping is sent later, but the timeout starts now.
     pub(super) fn ping_node(&mut self, node: NodeRef, now: Millis, local: &dyn Local) {
         if let Some(link) = self.nodes.get(node).link {
             self.ping(link, Greeting::Ping, now, local);
@@ -159,7 +159,7 @@ impl Machine {
         self.send(link, &packet);
     }
 
-    /// Sends the changes here to others at once.
+    /// Sends a pong to other nodes at once, so that they learn of changes here.
     pub(super) fn broadcast_pong(&mut self, to: PongTargets, now: Millis, local: &dyn Local) {
         let my_primary = self.nodes.primary_of(self.me);
         let is_sibling = |node: NodeRef| {
@@ -171,11 +171,12 @@ impl Machine {
         }
     }
 
-    /// Selects the gossip: some random nodes, and all that may have failed, so that the verdict comes soon.
+    /// Selects the gossip: some random nodes, and all nodes that may have failed, so that the majority's verdict
+    /// comes soon.
     fn news(&mut self, receiver: Option<NodeRef>, now: Millis) -> PingBody {
         let count = self.nodes.len();
         let others = count.saturating_sub(2);
-        // With a tenth of them, a majority reports a failure within the time for which reports are valid.
+        // With a tenth of all nodes, a majority reports a failure within the time for which reports are valid.
         let wanted = count * self.settings.gossip_percent as usize / 100;
         let wanted = wanted.max(GOSSIP_MIN).min(others);
         let mut told: Vec<NodeRef> = Vec::with_capacity(wanted);
@@ -224,8 +225,8 @@ impl Machine {
         }
     }
 
-    /// Returns further properties of this node. Servers before 7.2 only know host names, and log a line for each of
-    /// the others; they are recognized by sending no shard ID.
+    /// Returns further properties of this node. Servers before 7.2 know only the extension for host names, and log a
+    /// line for each other one; these servers are recognized by sending no shard ID.
     fn extensions(&mut self, receiver: Option<NodeRef>, now: Millis) -> Vec<Extension> {
         self.forgotten.retain(|_, until| *until > now);
         let me = self.me();

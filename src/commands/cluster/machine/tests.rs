@@ -1,4 +1,4 @@
-//! One machine and its reactions to another node, whose packets are made by hand.
+//! Tests of one node's state machine and its reactions to another node, whose packets are made by hand.
 
 use super::Machine;
 use crate::cluster::change::{ClusterChange, SlotChange};
@@ -50,7 +50,7 @@ fn packet(body: Body) -> Packet {
     Packet { header, body }
 }
 
-/// Returns the extensions of the pongs that the machine sends over a link.
+/// Returns the extensions of the pongs that the state machine sends over a link.
 fn told(machine: &mut Machine, over: LinkId) -> Vec<Vec<Extension>> {
     let outputs = machine.outputs().into_iter();
     let pongs = outputs.filter_map(|output| match output {
@@ -108,7 +108,7 @@ fn nodes_that_know_no_shards_are_told_host_names_alone() {
         assert_eq!(pongs[0][0], hostname);
         counts.push(pongs[0].len());
     }
-    // The pong is sent before the greeting is processed further.
+    // The pong is sent before the rest of the greeting is processed.
     assert_eq!(counts, [2, 2, 2, 1, 1, 2]);
 }
 
@@ -185,7 +185,8 @@ fn of(sender: u8, config_epoch: u64, slots: SlotSet, body: Body) -> Packet {
     packet
 }
 
-/// Counts the promises for which the file is requested, and the requests to write it soon.
+/// Counts the outputs that request nodes.conf to be written for a promise, and those that request it to be written
+/// soon.
 fn asked(outputs: &[Output]) -> (usize, usize) {
     let count = |is: fn(&Output) -> bool| outputs.iter().filter(|output| is(output)).count();
     (
@@ -282,7 +283,7 @@ fn what_is_decided_behind_a_promise_waits_for_it_in_order() {
 
 #[test]
 fn a_reshard_asks_for_the_file_once() {
-    // The target takes a new epoch with the first slot, and all others in it.
+    // The node that receives the slots takes a new epoch with the first slot, and keeps it for all others.
     let (mut target, _) = linked(3);
     let (mut promised, mut soon) = (0, 0);
     for slot in SLOTS_MOVED {
@@ -298,7 +299,7 @@ fn a_reshard_asks_for_the_file_once() {
     assert_eq!((promised, soon), (1, 2 * SLOTS_MOVED.len() - 1));
     assert_eq!(target.own_view().config_epoch, 6);
 
-    // The source, with its previous epoch.
+    // The node that gives the slots away keeps its previous epoch.
     let (mut source, _) = linked(5);
     for slot in SLOTS_MOVED.map(|slot| slot + 8192) {
         for to in [SlotChange::Migrating(name(2)), SlotChange::Node(name(2))] {
@@ -308,7 +309,7 @@ fn a_reshard_asks_for_the_file_once() {
         }
     }
 
-    // Any other node, which learns of each slot by a ping.
+    // Any other node learns of each slot by a ping.
     let (mut other, _) = linked(5);
     let inbound = other.accepted("10.0.0.2", "10.0.0.1", 1000);
     for last in SLOTS_MOVED.map(|slot| slot + 4096) {

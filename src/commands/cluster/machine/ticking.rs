@@ -5,25 +5,25 @@ use crate::cluster::flags::NodeFlags;
 use crate::cluster::output::Output;
 use crate::cluster::settings::Local;
 
-/// Minimum time limit of a handshake in milliseconds; the node timeout, if that is longer.
+/// Minimum time limit of a handshake in milliseconds; the limit is the node timeout if that is longer.
 const HANDSHAKE_MIN: Millis = 1_000;
 
 /// Node timeouts after which a node that has never replied is forgotten, if no other node mentions it meanwhile.
 const HEARSAY_TIMEOUTS: u64 = 4;
 
-/// Maximum number of nodes that a tick forgets for this reason.
+/// Maximum number of nodes that a tick forgets because they have never replied.
 const FORGETS_MAX: usize = 128;
 
 /// Number of ticks between pings to a random node.
 const PING_EVERY: u64 = 10;
 
-/// Number of nodes sampled for that; the one that was silent for the longest is pinged.
+/// Number of random nodes of which the one that was silent for the longest is pinged.
 const PING_DRAWS: usize = 5;
 
 /// Maximum number of links that a tick opens, so that a starting node does not connect to all at once.
 const CONNECTS_MAX: usize = 128;
 
-/// Milliseconds that a primary is without replicas before another one's replica moves to it.
+/// Milliseconds that a primary must be without replicas before a replica of another primary moves to it.
 const MIGRATION_DELAY: Millis = 5_000;
 
 /// Numbers of working replicas, by primary.
@@ -62,8 +62,8 @@ impl Machine {
         self.finish(now, Some(local));
     }
 
-    /// Checks for a stop; to be called if the last tick is long ago: a client's thread may run before the ticking
-    /// one.
+    /// Checks whether this process was stopped; to be called if the last tick is long ago, as a client's thread may
+    /// run before the ticking thread.
     pub fn wake(&mut self, now: Millis, local: &dyn Local) {
         if self.ran_at.is_some() {
             self.notice_stop(now);
@@ -110,7 +110,7 @@ impl Machine {
         }
     }
 
-    /// Pings the one of some random nodes that was silent for the longest.
+    /// Pings the node that was silent for the longest, of some random ones.
     fn ping_one(&mut self, now: Millis, local: &dyn Local) {
         let drawn: Vec<NodeRef> = (0..PING_DRAWS)
             .map(|_| self.nodes.random(&mut self.random))
@@ -146,7 +146,7 @@ impl Machine {
         let is_silent = is_waiting && ping_delay > timeout / 2 && data_delay > timeout / 2;
         let link_created = node.link.map(|link| self.links[&link].created);
         if is_silent && link_created.is_some_and(|created| now.saturating_sub(created) > timeout) {
-            // Possibly the connection is broken, and not the node.
+            // Possibly only the connection is broken: open a new one.
             self.drop_link(at);
         }
         let node = self.nodes.get(at);
@@ -166,7 +166,7 @@ impl Machine {
         self.changed();
         self.due.state = true;
         if self.me().is_primary() && self.size == 1 {
-            // There is no other primary to report it.
+            // This node is the only primary, so no other one can report the failure.
             self.judge(at, now, local);
         } else {
             let title = self.nodes.get(at).title();
@@ -184,7 +184,7 @@ impl Machine {
         }
     }
 
-    /// Counts working replicas, by their primary.
+    /// Counts the working replicas of each primary.
     fn working_replicas(&self) -> std::collections::BTreeMap<NodeRef, usize> {
         let mut counts = std::collections::BTreeMap::new();
         for (_, node) in self.nodes.iter() {
@@ -221,8 +221,8 @@ impl Machine {
         replicas
     }
 
-    /// Moves this replica to a primary without replicas, if it is this node's turn among those of the primary with
-    /// the most.
+    /// Moves this replica to a primary without replicas, if this node is next among the replicas of the primary that
+    /// has the most (`most`).
     fn migrate(&mut self, most: usize, now: Millis) {
         let Some(mine) = self.my_primary().filter(|_| self.is_up()) else {
             return;

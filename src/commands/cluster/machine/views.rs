@@ -1,4 +1,4 @@
-//! Views of the state: the map for commands, and the saved state.
+//! Views of the state: the cluster map for commands, and the state saved in nodes.conf.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::cluster::saved::{Saved, SavedNode};
 use basalt_core::base::hash::SLOTS;
 use basalt_core::base::random::Random;
 
-/// Restores saved nodes; returns the one that is this node.
+/// Restores saved nodes. Returns the reference to this node.
 pub(super) fn restore(
     nodes: &mut Nodes,
     saved: &Saved,
@@ -91,7 +91,7 @@ impl Machine {
     }
 
     /// Updates the fields of a recent map that change with every packet. Slot ownership, roles and the state of the
-    /// cluster stay as they are there.
+    /// cluster keep their values in `map`.
     pub fn refresh(&self, map: &mut ClusterMap) {
         let roles = NodeFlags::PRIMARY.or(NodeFlags::REPLICA);
         for node in &mut map.nodes {
@@ -145,7 +145,7 @@ impl Machine {
         }
     }
 
-    /// Returns the state to be kept over a restart.
+    /// Returns the state to be kept over a restart, in nodes.conf.
     #[must_use]
     pub fn saved(&self) -> Saved {
         let id = |node: &NodeRef| self.nodes.get(*node).id;
@@ -184,7 +184,7 @@ impl Machine {
         }
     }
 
-    /// Returns this node as others see it, except for its index among them.
+    /// Returns this node as other nodes see it, except for its index in the map.
     #[must_use]
     pub fn own_view(&self) -> NodeView {
         self.view(self.me, |_| 0)
@@ -202,13 +202,14 @@ impl Machine {
         self.me().id
     }
 
-    /// Returns the numbers of sent and of received messages, of all kinds.
+    /// Returns the numbers of sent and of received messages, by kind.
     #[must_use]
     pub fn all_messages(&self) -> ([u64; KINDS], [u64; KINDS]) {
         (self.sent, self.received)
     }
 
-    /// Returns the other end of a link, if it is known, whether it has opened the link, and the time of that.
+    /// Returns the node at the other end of a link, if it is known, whether that node opened the link, and when it
+    /// was opened.
     #[must_use]
     pub fn link(&self, link: LinkId) -> Option<(Option<NodeId>, bool, Millis)> {
         let link = self.links.get(&link)?;
@@ -228,7 +229,8 @@ impl Machine {
         })
     }
 
-    /// Counts the nodes that report a node as failing, by reports that are still valid.
+    /// Returns the number of nodes that report a node as failing, counting reports that are still valid; None for an
+    /// unknown node.
     pub fn failure_reports(&mut self, id: NodeId, now: Millis) -> Option<usize> {
         let node = self.nodes.find(&id)?;
         Some(self.count_reports(node, now))

@@ -1,4 +1,4 @@
-//! A node as a line of text.
+//! A node as a line of nodes.conf and of CLUSTER NODES.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -15,7 +15,7 @@ pub(super) struct NodesConfLine<'n> {
     pub(super) port: u16,
     pub(super) bus_port: u16,
     pub(super) hostname: &'n str,
-    /// Fields that are not shown to clients.
+    /// Fields that only nodes.conf contains; None in CLUSTER NODES.
     pub(super) kept: Option<FileOnlyFields<'n>>,
     pub(super) flags: NodeFlags,
     pub(super) primary: Option<NodeId>,
@@ -24,11 +24,12 @@ pub(super) struct NodesConfLine<'n> {
     pub(super) config_epoch: u64,
     pub(super) is_linked: bool,
     pub(super) slots: &'n SlotSet,
-    /// Slots being moved, if the node is the writing one; whether they leave, and the node on the other side.
+    /// Slots being moved, only in the line of the node itself: whether the slot leaves this node, and the node on the
+    /// other side.
     pub(super) open: BTreeMap<u16, (bool, NodeId)>,
 }
 
-/// Fields that occur in the file only.
+/// Fields that only nodes.conf contains.
 pub(super) struct FileOnlyFields<'n> {
     pub(super) tls_port: u16,
     pub(super) human_name: &'n str,
@@ -78,7 +79,7 @@ impl fmt::Display for NodesConfLine<'_> {
     }
 }
 
-/// Merges slots being moved; one in both directions is shown as leaving.
+/// Merges the slots that are being moved; a slot in both directions is shown as leaving.
 pub(super) fn open(
     migrating: impl Iterator<Item = (u16, NodeId)>,
     importing: impl Iterator<Item = (u16, NodeId)>,

@@ -1,4 +1,4 @@
-//! Parses a file to the saved state.
+//! Parses nodes.conf to the saved state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,14 +9,14 @@ use crate::cluster::slot_set::SlotSet;
 use crate::cluster::text::{is_address, is_hostname, is_human_name};
 use basalt_core::base::hash::SLOTS;
 
-/// Difference between the port for clients and that of the bus, if a file does not contain the latter.
+/// Distance of the bus port from the port for clients, if nodes.conf does not contain the bus port.
 const BUS_PORT_DISTANCE: u16 = 10_000;
 
-/// A defect of a file.
+/// A defect of nodes.conf.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct Broken {
-    /// The line, starting with 1; the last one if something is missing.
+    /// The line's number, starting with 1; that of the last line if something is missing.
     pub line: usize,
     /// Description of the defect.
     pub what: String,
@@ -29,8 +29,8 @@ struct NodesConfIndex {
     slots: SlotSet,
 }
 
-/// Parses a file. `is_tls` determines for a file without TLS ports whether its ports are those of TLS: true if the
-/// bus uses TLS.
+/// Parses the text of nodes.conf. `is_tls` tells, for a file without TLS ports, whether its ports are TLS ports: true
+/// if the bus uses TLS.
 pub fn read(text: &str, is_tls: bool) -> Result<Saved, Broken> {
     let mut saved = Saved::default();
     let mut seen = NodesConfIndex::default();
@@ -61,7 +61,8 @@ pub fn read(text: &str, is_tls: bool) -> Result<Saved, Broken> {
     Ok(saved)
 }
 
-/// Corrects harmless contradictions: a replica is in its primary's shard, and no epoch is above the current one.
+/// Corrects harmless contradictions: a replica is in its primary's shard, and no node's epoch is above the current
+/// epoch.
 fn agree(saved: &mut Saved) {
     let shards: BTreeMap<NodeId, NodeId> = saved
         .nodes
@@ -94,7 +95,7 @@ fn vars(pairs: &[&str], saved: &mut Saved) -> Result<(), String> {
         let place = match variable.to_ascii_lowercase().as_str() {
             "currentepoch" => &mut saved.current_epoch,
             "lastvoteepoch" => &mut saved.last_vote_epoch,
-            // A newer server may have more of them.
+            // A newer server may have further variables: ignore them.
             _ => continue,
         };
         *place = number(value, variable)?;
@@ -153,7 +154,7 @@ fn node(
             .set(flag.ok_or_else(|| format!("flag {word:?} is unknown"))?);
     }
     if node.flags.any(NodeFlags::REPLICA) && node.primary.is_some() {
-        // The line contains the primary's epoch.
+        // The line of a replica contains its primary's epoch.
         node.config_epoch = 0;
     }
     for field in slots {
@@ -193,7 +194,7 @@ fn place(text: &str, is_tls: bool, node: &mut SavedNode) -> Result<(), String> {
             "tcp-port" => plain = Some(port(value)?),
             "tls-port" => tls = Some(port(value)?),
             "nodename" => return Err(wrong()),
-            // A newer server may have more of them.
+            // A newer server may have further properties: ignore them.
             _ => {}
         }
     }
@@ -215,7 +216,7 @@ fn slot(text: &str) -> Option<u16> {
     (slot < SLOTS).then_some(slot)
 }
 
-/// Parses `100->-id]` or `100-<-id]`.
+/// Parses a slot that is being moved: `100->-id]` or `100-<-id]`.
 fn open(field: &str, saved: &mut Saved) -> Option<()> {
     let (number, way) = field.strip_suffix(']')?.split_once('-')?;
     let number = slot(number)?;
@@ -227,7 +228,8 @@ fn open(field: &str, saved: &mut Saved) -> Option<()> {
     Some(())
 }
 
-/// Parses `7` or `7-9`. A slot that occurred in an earlier line stays with that one.
+/// Parses a slot or a range of slots: `7` or `7-9`. A slot that occurred in an earlier line stays with the node of
+/// that line.
 fn range(field: &str, seen: &mut SlotSet, slots: &mut SlotSet) -> Result<(), String> {
     let (first, last) = field.split_once('-').unwrap_or((field, field));
     let both = slot(first).zip(slot(last));

@@ -1,5 +1,4 @@
-//! Files of redis-server can be read, written files can be read again, and the errors for defective files name the
-//! location.
+//! Files of redis-server can be read, written files can be read again, and errors for defective files name the line.
 
 use proptest::prelude::*;
 

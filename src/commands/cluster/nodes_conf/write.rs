@@ -9,7 +9,7 @@ use crate::cluster::node_id::NodeId;
 use crate::cluster::saved::{Saved, SavedNode};
 use crate::cluster::text::is_human_name;
 
-/// Returns the text of the file.
+/// Returns the text of nodes.conf.
 #[must_use]
 pub fn write(saved: &Saved) -> String {
     let mut text = String::new();
@@ -29,8 +29,8 @@ pub fn write(saved: &Saved) -> String {
             hostname: &node.hostname,
             kept: Some(FileOnlyFields {
                 tls_port: node.tls_port,
-                // The directive accepts texts that would break the line; the server gets them from it again at its
-                // next start.
+                // The configuration accepts names that would break the line; such a name is left out, as the server
+                // reads it from the configuration again at its next start.
                 human_name: Some(node.human_name.as_str())
                     .filter(|name| is_human_name(name))
                     .unwrap_or_default(),

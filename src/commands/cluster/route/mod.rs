@@ -1,12 +1,13 @@
 //! Whether this node serves a request, by the slot of its keys; if not, the redirection or error.
 //!
-//! A pure decision based on one map. The existence of the keys only matters for slots that are being moved: for such
-//! a request the first verdict is to look ([`Verdict::NeedsKeyCheck`]), and the second one depends on what was found.
+//! The decision is a pure function of the cluster map and the request. Whether the keys exist only matters for slots
+//! that are being moved: for such a request the first verdict is to look the keys up ([`Verdict::NeedsKeyCheck`]),
+//! and the second verdict depends on which of them exist.
 
 use super::map::ClusterMap;
 use basalt_core::base::hash::SLOTS;
 
-/// The slot of a request's keys.
+/// The slot of a request's keys, or that there are none or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotOf(u16);
 
@@ -17,13 +18,13 @@ impl Default for SlotOf {
 }
 
 impl SlotOf {
-    /// For a request without keys.
+    /// The value for a request without keys.
     pub const NONE: SlotOf = SlotOf(u16::MAX);
 
     /// Set in addition to the slot of the first key if another key has another slot.
     const CROSS: u16 = 0x8000;
 
-    /// Makes the value for keys of a single slot.
+    /// Returns the value for keys of a single slot.
     #[inline]
     #[must_use]
     pub const fn of(slot: u16) -> SlotOf {
@@ -31,7 +32,7 @@ impl SlotOf {
         SlotOf(slot)
     }
 
-    /// Whether there are no keys.
+    /// Whether the request has no keys.
     #[inline]
     #[must_use]
     pub const fn is_none(self) -> bool {
@@ -44,7 +45,7 @@ impl SlotOf {
         !self.is_none() && self.0 & SlotOf::CROSS != 0
     }
 
-    /// Returns the slot of the first key.
+    /// Returns the slot of the first key; None without keys.
     #[must_use]
     pub const fn first(self) -> Option<u16> {
         match self.is_none() {
@@ -83,28 +84,28 @@ impl RoutingFlags {
     pub const READS_HERE: RoutingFlags = RoutingFlags(1);
     /// The request follows an ASK redirection.
     pub const ASKS: RoutingFlags = RoutingFlags(2);
-    /// The next request is to be treated as `ASKS`: ASKING was sent.
+    /// ASKING was sent: the next request is to be treated as with `ASKS`.
     pub const WILL_ASK: RoutingFlags = RoutingFlags(4);
-    /// The connection uses TLS, so that it gets TLS ports.
+    /// The connection uses TLS, so that redirections contain TLS ports.
     pub const TLS: RoutingFlags = RoutingFlags(8);
     /// The request may change data.
     pub const WRITES: RoutingFlags = RoutingFlags(16);
     /// Names are channels, not keys.
     pub const CHANNEL: RoutingFlags = RoutingFlags(32);
-    /// The request moves keys from here to another server.
+    /// The request moves keys from this server to another one (MIGRATE).
     pub const MOVES: RoutingFlags = RoutingFlags(64);
 
-    /// The client follows a replica's redirection to the primary, even without a cluster: CLIENT CAPA redirect.
+    /// The client follows a replica's redirection to its primary, even without a cluster: CLIENT CAPA redirect.
     pub const TAKES_REDIRECTS: RoutingFlags = RoutingFlags(128);
 
-    /// Returns the union of both.
+    /// Returns the union of two sets.
     #[inline]
     #[must_use]
     pub const fn or(self, other: RoutingFlags) -> RoutingFlags {
         RoutingFlags(self.0 | other.0)
     }
 
-    /// Returns the manner with a flag set or cleared.
+    /// Returns the flags with a flag set or cleared.
     #[must_use]
     pub const fn put(self, flag: RoutingFlags, is_set: bool) -> RoutingFlags {
         match is_set {
@@ -121,7 +122,7 @@ impl RoutingFlags {
     }
 }
 
-/// The requests served while the cluster is down.
+/// Which requests are served while the cluster is down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WhenDown {
     /// `cluster-allow-reads-when-down`.
@@ -130,25 +131,25 @@ pub struct WhenDown {
     pub channels: bool,
 }
 
-/// The numbers of a request's keys that exist here.
+/// How many of a request's keys exist on this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Presence {
     /// Keys that do not exist here.
     pub missing: usize,
     /// Keys that exist here.
     pub existing: usize,
-    /// Whether the request names different keys.
+    /// Whether the request names several different keys.
     pub is_several: bool,
 }
 
-/// The decision on a request.
+/// The decision whether a request runs on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The request runs here.
+    /// The request runs on this node.
     Serve,
     /// The decision depends on which of the keys exist here.
     NeedsKeyCheck,
-    /// The request does not run here.
+    /// The request does not run on this node.
     Refuse(Refusal),
 }
 
@@ -165,14 +166,14 @@ pub enum Refusal {
     DownForWrites,
     /// No node owns the slot.
     Unbound,
-    /// Another node owns the slot; its index in the map.
+    /// Another node owns the slot: the slot and the node's index in the map.
     Moved(u16, u16),
-    /// The slot is this node's, but the keys, if they exist, are on the node to which it is being moved; its index in
-    /// the map.
+    /// The keys, if they exist, are on the node that the slot is being moved to, though this node still owns the slot:
+    /// the slot and that node's index in the map.
     Ask(u16, u16),
 }
 
-/// Decides before looking up the keys (no `presence`), or after that.
+/// Decides on a request, before looking up its keys (no `presence`), or after that.
 #[must_use]
 pub fn decide(
     map: &ClusterMap,
@@ -245,23 +246,23 @@ fn while_down(map: &ClusterMap, routing: RoutingFlags, when_down: WhenDown) -> O
         .then_some(Refusal::DownForWrites)
 }
 
-/// Whether this node follows the owner of a slot and may serve a request for it.
+/// Whether this node is a replica of a slot's owner and may serve a request for the slot.
 fn reads_of_primary(map: &ClusterMap, owner: u16, routing: RoutingFlags) -> bool {
     routing.any(RoutingFlags::READS_HERE.or(RoutingFlags::CHANNEL))
         && !routing.any(RoutingFlags::WRITES)
         && map.me().primary == Some(owner)
 }
 
-/// Whether a shard channel of a slot is served here: the slot is owned by this node, or by its primary, or being
-/// moved here.
+/// Whether a shard channel of a slot is served by this node: the slot is owned by this node or by its primary, or is
+/// being moved to this node.
 #[must_use]
 pub fn serves_channel(map: &ClusterMap, slot: u16) -> bool {
     let owner = map.owners[usize::from(slot)];
     owner == map.myself || map.me().primary == Some(owner) || map.importing.contains_key(&slot)
 }
 
-/// Returns the error if a client must not continue to wait for a key: it may if this node owns or imports the slot,
-/// or follows the owner.
+/// Returns the error if a client must not continue to wait for a key: it may wait if this node owns or imports the
+/// slot, or replicates its owner.
 #[must_use]
 pub fn while_waiting(map: &ClusterMap, slot: u16, routing: RoutingFlags) -> Option<Refusal> {
     if !map.is_up {

@@ -27,7 +27,7 @@ fn slots_of_keys_are_joined() {
     assert!(both.index() >= usize::from(SLOTS) && SlotOf::NONE.index() >= usize::from(SLOTS));
 }
 
-/// Each line: the change of the map, the slot, the manner, the keys' presence, and the decision.
+/// Each line: the change of the map, the slot, the routing flags, the keys' presence, and the decision.
 #[test]
 fn requests_go_where_redis_sends_them() {
     use Refusal::{Ask, CrossSlot, Down, DownForWrites, Moved, TryAgain, Unbound};

@@ -1,4 +1,4 @@
-//! Decoding of packets.
+//! Decoding of packets: from the bytes of one packet to the value.
 
 use super::layout::{
     ADDRESS, ADDRESS_BYTES, BUS_PORT, CONFIG_EPOCH, COUNT, CURRENT_EPOCH, EXTENDED,
@@ -26,7 +26,7 @@ pub enum Refused {
     /// The protocol version is unknown.
     #[error("unknown protocol version {0}")]
     Version(u16),
-    /// The kind is unknown to this server.
+    /// The kind of message is unknown to this server.
     #[error("unknown message type {0}")]
     Kind(u16),
     /// The length does not match the contents.
@@ -54,7 +54,7 @@ pub enum Refused {
         kind: Kind,
         /// Bytes of the extension.
         length: u32,
-        /// Bytes from its start to the end of the packet.
+        /// Bytes from the extension's start to the end of the packet.
         left: usize,
     },
     /// A node's ID contains invalid bytes.
@@ -65,7 +65,7 @@ pub enum Refused {
     Address,
 }
 
-/// Decodes a packet; the defect if the bytes are not one.
+/// Decodes a packet. Errs with the defect if the bytes are not a valid packet.
 pub fn decode(bytes: &[u8]) -> Result<Packet, Refused> {
     let Some((head, rest)) = bytes.split_at_checked(HEADER_BYTES) else {
         return Err(Refused::Signature);
@@ -141,7 +141,7 @@ fn expect(kind: Kind, length: u64, expected: u64) -> Result<(), Refused> {
     })
 }
 
-/// Decodes a number of `N` bytes, at most eight, at an offset within the bytes.
+/// Decodes a big-endian number of `N` bytes, at most eight, at an offset, which must be in range.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
     let digits = &bytes[at..at + N];
     digits
@@ -158,14 +158,14 @@ fn slots(bytes: &[u8], at: usize) -> SlotSet {
     SlotSet::from_bytes(bits.expect("the slice is as long"))
 }
 
-/// Returns the text before the first zero; the last byte is treated as a zero.
+/// Returns the text before the first zero; without one, all but the last byte.
 fn text(bytes: &[u8]) -> &[u8] {
     let bytes = &bytes[..bytes.len().saturating_sub(1)];
     let end = bytes.iter().position(|byte| *byte == 0);
     &bytes[..end.unwrap_or(bytes.len())]
 }
 
-/// Decodes an address, which may be empty; none if it is invalid.
+/// Decodes an address, which may be empty; None if it is invalid.
 fn address(bytes: &[u8], at: usize) -> Option<String> {
     let found = std::str::from_utf8(text(&bytes[at..at + ADDRESS_BYTES])).ok()?;
     (found.is_empty() || is_address(found)).then(|| found.to_owned())
@@ -255,7 +255,7 @@ fn gossip(entry: &[u8; GOSSIP_BYTES]) -> Option<Gossip> {
     })
 }
 
-/// Decodes an extension; none if its kind is unknown, or it is too short for its kind, or its content is invalid.
+/// Decodes an extension; None if its kind is unknown, or it is too short for its kind, or its content is invalid.
 fn extension(kind: u16, about: &[u8]) -> Option<Extension> {
     let text = || std::str::from_utf8(text(about)).ok();
     match kind {

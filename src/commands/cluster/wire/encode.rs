@@ -1,4 +1,4 @@
-//! Encoding of packets.
+//! Encoding of packets: from the value to the bytes of one packet.
 
 use super::layout::{
     ADDRESS, ADDRESS_BYTES, BUS_PORT, CONFIG_EPOCH, COUNT, CURRENT_EPOCH, EXTENDED,
@@ -12,11 +12,12 @@ use crate::cluster::flags::NodeFlags;
 use crate::cluster::kind::Kind;
 use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, Packet, PingBody};
 
-/// Encodes a packet.
+/// Returns the bytes of a packet.
 ///
 /// # Panics
 ///
-/// If it has more entries of gossip or more extensions than a count of sixteen bits, or more bytes than one of 32.
+/// Panics if the packet has more gossip entries or extensions than a 16-bit count can express, or more bytes than a
+/// 32-bit length.
 #[must_use]
 pub fn encode(packet: &Packet) -> Vec<u8> {
     let mut out = header(&packet.header, packet.body.kind());

@@ -1,4 +1,4 @@
-//! Offsets and lengths of the fields; see the table in the module head of the folder.
+//! Offsets and lengths of the fields of a packet; see the table in the module head of `wire`.
 
 /// First bytes of every packet.
 pub(super) const SIGNATURE: &[u8; 4] = b"RCmb";
@@ -26,14 +26,14 @@ pub(super) const MESSAGE_FLAGS: usize = 2253;
 /// Bytes of a header.
 pub(super) const HEADER_BYTES: usize = 2256;
 
-/// Bytes of an address with the zero at its end.
+/// Bytes of the field for an address, with the zero at its end.
 pub(super) const ADDRESS_BYTES: usize = 46;
 
-/// Flags of a message: the sender has paused its clients.
+/// Message flag: the sender has paused its clients.
 pub(super) const PAUSED: u8 = 1;
-/// Flags of a message: a vote is requested although the primary is up.
+/// Message flag: a vote is requested although the primary is up.
 pub(super) const FORCED: u8 = 2;
-/// Flags of a message: the sender supports extensions, and there may be some.
+/// Message flag: the sender supports extensions, and the packet may contain some.
 pub(super) const EXTENDED: u8 = 4;
 
 pub(super) const GOSSIP_PING_SENT: usize = 40;

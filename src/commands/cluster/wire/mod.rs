@@ -21,9 +21,8 @@
 //! ```
 //!
 //! Each length is checked before it is used. An inconsistent packet is refused as a whole, and nothing of it is used.
-//! Two things are skipped instead, so that a peer that received invalid data can still communicate: an entry of
-//! gossip with an invalid ID or address, and an extension of an unknown kind or with a text that would not survive in
-//! nodes.conf.
+//! Two things are skipped instead, so that a peer that received invalid data can still communicate: a gossip entry
+//! with an invalid ID or address, and an extension of an unknown kind or with a text that nodes.conf could not store.
 //!
 //! ```text
 //! layout    the offsets above

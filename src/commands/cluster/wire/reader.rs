@@ -1,8 +1,9 @@
-//! Splits a stream of bytes, which may arrive in any pieces, into packets.
+//! Splits a stream of bytes, which may arrive in pieces of any size, into packets.
 //!
 //! The buffer grows with the received bytes, never with the length that a packet claims. A packet of an unknown kind
-//! is skipped without being buffered. A stranger's packet is buffered up to a length that suffices for all of a
-//! cluster's own traffic; longer ones are accepted from known nodes only, up to a length that depends on the link.
+//! is skipped without being buffered. A packet from an unknown sender is buffered up to a length that suffices for
+//! all of a cluster's own traffic; longer packets are accepted from known nodes only, up to a length that depends on
+//! the link.
 
 use super::decode::{Refused, decode};
 use super::layout::{HEADER_BYTES, KIND, LENGTH, SENDER, SIGNATURE};
@@ -10,19 +11,21 @@ use crate::cluster::kind::Kind;
 use crate::cluster::node_id::{NODE_ID_BYTES, NodeId};
 use crate::cluster::packet::Packet;
 
-/// Number of bytes that include a packet's length.
+/// A packet's length is within this many first bytes.
 const LENGTH_KNOWN_BYTES: usize = 8;
-/// Number of bytes that include a packet's kind.
+/// A packet's kind is within this many first bytes.
 const KIND_KNOWN_BYTES: usize = KIND + 2;
-/// Number of bytes that include a packet's sender.
+/// A packet's sender is within this many first bytes.
 const SENDER_KNOWN_BYTES: usize = SENDER + NODE_ID_BYTES;
-/// Maximum bytes of a stranger's packet: gossip of a tenth of the maximum number of nodes, and as much again.
+/// Maximum bytes of a packet from an unknown sender: gossip of a tenth of the maximum number of nodes, and as much
+/// again.
 const STRANGER_BYTES_MAX: usize = 384 << 10;
-/// Maximum bytes of a packet other than a message: the maximum count of gossip entries, and as much again.
+/// Maximum bytes of a packet that does not carry a published message: the maximum count of gossip entries, and as
+/// much again.
 const BYTES_MAX: usize = 16 << 20;
-/// Maximum bytes of a message: channel and payload of 512 MiB each, and what surrounds them.
+/// Maximum bytes of a packet that carries a published message: channel and payload of 512 MiB each, and their frame.
 const MESSAGE_BYTES_MAX: usize = (1 << 30) + (64 << 10);
-/// Maximum bytes of a packet over a link that any node may have opened with any ID.
+/// Maximum bytes of a packet over a link whose other end has not proven which node it is.
 pub const UNPROVEN_BYTES_MAX: usize = 32 << 20;
 /// Capacity in bytes that a reader keeps between packets.
 const SPARE_BYTES_MAX: usize = 64 << 10;
@@ -31,13 +34,13 @@ const SPARE_BYTES_MAX: usize = 64 << 10;
 /// buffered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketStreamError {
-    /// There is no packet where one should begin.
+    /// The next bytes are not the beginning of a packet.
     #[error("bad signature")]
     Signature,
-    /// The length is smaller than a header.
+    /// The length in the packet is smaller than a header.
     #[error("bad length of {0} bytes")]
     Short(u32),
-    /// The length exceeds the limit.
+    /// The length in the packet exceeds the limit.
     #[error("bad length of {0} bytes, more than accepted from this sender")]
     Long(u32),
 }
@@ -63,11 +66,11 @@ impl Default for ClusterPacketReader {
     }
 }
 
-/// Treatment of a packet, as far as its first bytes determine it.
+/// How a packet is treated, as far as its first bytes tell.
 enum PacketTreatment {
     /// More bytes are needed, up to this many of the packet.
     Unknown(usize),
-    /// The packet must be buffered, and has this many bytes in total.
+    /// The packet has this many bytes and must be buffered.
     Held(usize),
     /// The packet is skipped, as its kind is unknown: its total bytes, and the kind.
     Skipped(usize, u16),
@@ -89,8 +92,8 @@ impl ClusterPacketReader {
         self.begun.capacity()
     }
 
-    /// Takes in received bytes. `each` is called with each complete packet, or the reason why it is refused;
-    /// `is_known` returns whether a sender is a node of the cluster.
+    /// Processes received bytes. `each` is called with each complete packet, or with the reason why a packet is
+    /// refused; `is_known` returns whether a sender is a node of the cluster.
     pub fn feed(
         &mut self,
         mut bytes: &[u8],
@@ -126,7 +129,7 @@ impl ClusterPacketReader {
                     let (now, rest) = bytes.split_at(missing.min(bytes.len()));
                     let room = self.begun.capacity() - self.begun.len();
                     if room < now.len() {
-                        // Twice the capacity each time, but never more than the packet has.
+                        // Doubles the capacity each time, but never beyond the length of the packet.
                         let more = now.len().max(self.begun.len()).min(missing);
                         self.begun.reserve_exact(more);
                     }

@@ -118,7 +118,7 @@ fn flags_of_a_message_are_three_bits() {
     assert_eq!(decode(&bytes), Ok(packet));
 }
 
-/// Sets the field of a length or of a number, or the total length.
+/// Overwrites a field of a packet, such as a length or a count, with `value`.
 fn with(mut bytes: Vec<u8>, at: usize, value: &[u8]) -> Vec<u8> {
     bytes[at..at + value.len()].copy_from_slice(value);
     bytes
@@ -191,7 +191,7 @@ fn each_kind_has_its_length() {
             assert_eq!(decode(&body(kind, wrong)), expected, "{wrong}");
         }
     }
-    // A length that does not match the received bytes.
+    // A length that does not match the number of received bytes.
     let lying = with(body(Vote, 0), 4, &[0, 0, 9, 0]);
     assert!(matches!(
         decode(&lying),
@@ -232,7 +232,7 @@ fn extensions_are_multiples_of_eight_within_the_packet() {
                 left: 16,
             },
         ),
-        // Truncated to sixteen bits it would be 16.
+        // Truncated to sixteen bits, this count would be 16.
         (
             [0, 1, 0, 16],
             Refused::Extension {
@@ -263,7 +263,7 @@ fn extensions_are_multiples_of_eight_within_the_packet() {
     for unknown in [4, 5, 0xFF] {
         assert_eq!(news(&with(good.clone(), 2260, &[0, unknown])), []);
     }
-    // Too short for a shard ID, and for a forgotten node.
+    // The extensions are too short for a shard ID, and for a forgotten node.
     for short in [2, 3] {
         assert_eq!(news(&with(good.clone(), 2260, &[0, short])), []);
     }
@@ -279,7 +279,7 @@ fn extensions_are_multiples_of_eight_within_the_packet() {
             assert_eq!(news(&bytes), [], "{text:?}");
         }
     }
-    // Without the flag nothing may follow.
+    // Without the flag for extensions nothing may follow.
     let unflagged = with(good, 2253, &[0]);
     assert_eq!(
         decode(&unflagged),
@@ -310,7 +310,7 @@ fn names_and_addresses_are_what_they_should_be() {
     );
     let update = body(Kind::Update, 2096);
     assert_eq!(decode(&update), Err(Refused::Name("the slots' owner")));
-    // Entries about others are skipped instead.
+    // Invalid gossip entries about other nodes are skipped instead.
     for at in [2256, 2256 + 48] {
         let packet = decode(&with(all.clone(), at, b" ")).expect("the rest is good");
         let Body::Ping(news) = packet.body else {
@@ -353,7 +353,7 @@ fn packets_come_in_any_pieces() {
         ping(),
     ];
     let mut stream: Vec<u8> = packets.iter().flat_map(encode).collect();
-    // A packet of a future kind comes before them.
+    // A packet of an unknown, future kind comes before the others.
     stream.splice(0..0, with(body(Kind::Vote, 9000), 12, &[0, 42]));
     let mut expected = vec![Err(Refused::Kind(42))];
     expected.extend(packets.map(Ok));

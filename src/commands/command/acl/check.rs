@@ -15,17 +15,17 @@ use basalt_core::base::lossless;
 pub use crate::acl::User;
 pub use crate::acl::log::AclLogContext;
 
-/// A denial, and the index of the denied argument.
+/// A denied request: the reason, and the index of the denied argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AclDenial {
     /// Denied by the rules of the user.
     Denied(Denied, usize),
-    /// The request may not read the keys that it derives from data; the error.
+    /// The request derives key names from data, and the user may not read every key; with the error text.
     AnyKey(&'static str),
 }
 
 impl AclDenial {
-    /// Returns the reason, with or without the name of the denied object.
+    /// Returns the error text, with or without the name of the denied object.
     pub fn text(self, user: &User, command: &Command, args: &Args<'_>, is_verbose: bool) -> String {
         let name = lossless::text_of(user.name());
         let (denied, at) = match self {
@@ -55,7 +55,7 @@ impl AclDenial {
     }
 }
 
-/// Whether a user may certainly run a command with a single key, which most requests are; for others call
+/// Whether a user may certainly run a command with a single key, as most requests are; for other requests, call
 /// [`refused`].
 #[inline]
 pub fn is_plainly_allowed(user: &User, command: &'static Command, args: &Args<'_>) -> bool {
@@ -68,7 +68,7 @@ pub fn is_plainly_allowed(user: &User, command: &'static Command, args: &Args<'_
         && user.has_plainly(command.rule_id(), args.get(at), flags.access())
 }
 
-/// Returns what denies a user a command in a database, if anything does.
+/// Returns the reason why a user may not run a command in a database; None if the user may.
 pub fn refused(
     user: &User,
     command: &'static Command,
@@ -125,7 +125,7 @@ fn effective_flags(command: &Command, flags: KeyFlags, args: &Args<'_>) -> KeyFl
     keys::effective_flags(command, flags, args.len(), |at| args.get(at))
 }
 
-/// Checks a request that derives keys from data: it needs the permission to read every key.
+/// Checks a request that derives key names from data: it needs the permission to read every key.
 fn any_key_refusal(
     user: &User,
     command: &Command,
@@ -136,25 +136,25 @@ fn any_key_refusal(
     (!user.reads_all_keys(wanted)).then_some(AclDenial::AnyKey(text))
 }
 
-/// The client that asks, and the context.
+/// The client that sent the request, and its context.
 #[derive(Clone, Copy)]
 pub struct Asker<'c> {
-    /// The connection.
+    /// The connection that sent the request.
     pub client: &'c Shared,
     /// The server of the connection.
     pub server: &'c dyn Server,
     /// The configuration, for the size of the ACL log.
     pub config: &'c Config,
-    /// The context of the command.
+    /// The context of the command, for the ACL log: top level, transaction or script.
     pub place: AclLogContext,
-    /// The selected database.
+    /// Index of the selected database.
     pub db: usize,
     /// Unix time in milliseconds.
     pub now_ms: u64,
 }
 
 /// Returns the error if the user of a connection may not run a command, and counts and logs the denial. `say` makes
-/// the text.
+/// the error text.
 #[cold]
 pub fn refusal(
     asker: Asker<'_>,
@@ -182,7 +182,7 @@ pub fn refusal(
     Some(say(refused, &user))
 }
 
-/// Whether the user of a connection may not run a command; the denial is not recorded.
+/// Whether the user of a connection may not run a command; a denial is not recorded.
 pub fn refusal_unnoted(asker: Asker<'_>, command: &'static Command, args: &Args<'_>) -> bool {
     let handle = asker.client.user();
     let handle = handle.as_ref().unwrap_or(asker.server.users().default());

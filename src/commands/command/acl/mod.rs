@@ -101,7 +101,7 @@ fn deluser(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
     Ok(())
 }
 
-/// Closes the connections of deleted users; the asking one after its reply.
+/// Closes the connections of deleted users; the requesting connection only after its reply.
 fn close_connections(cx: &mut SessionCx<'_>, gone: &[Arc<Handle>]) {
     if gone.is_empty() {
         return;
@@ -226,8 +226,8 @@ fn show_selector(selector: &Selector, out: &mut Out) {
     }
 }
 
-/// Returns the number of fields that `show_selector` shows; databases only if there are rules for them, which Redis
-/// lacks.
+/// Returns the number of fields that `show_selector` writes; databases are among them only if there are rules for
+/// them, which Redis lacks.
 fn selector_fields(selector: &Selector) -> usize {
     match selector.database_words().is_empty() {
         true => 3,

@@ -1,18 +1,19 @@
 //! Admission of commands: one ordered list of rules, for requests, for what MULTI queues, for EXEC, for scripts and
 //! for what scripts call.
 //!
-//! A rule names the commands that it concerns by their flags, where it applies, when it refuses, and the error.
-//! Whether a shard has memory for a command is checked under the shard's lock, where the command runs.
+//! A rule consists of the flags of the commands that it concerns, the stages at which it applies, the condition under
+//! which it refuses, and the error. Whether a shard has memory for a command is checked under the shard's lock, where
+//! the command runs.
 
 use super::declaration::{Command, Flags, Run};
 use super::error::CommandError;
 use crate::config::Config;
 
-/// The facts that rules depend on. Those that concern only scripts, or only requests, refuse nothing elsewhere.
+/// The facts that rules depend on. By default, facts that concern only scripts, or only requests, refuse nothing.
 pub trait World {
-    /// Limits and thresholds.
+    /// The configuration, for limits and thresholds.
     fn config(&self) -> &Config;
-    /// Whether the configuration lets this client use DEBUG and the like.
+    /// Whether the configuration lets this client use DEBUG and other protected commands.
     fn may_debug(&self) -> bool {
         true
     }
@@ -24,15 +25,17 @@ pub trait World {
     fn needs_auth(&self) -> bool {
         false
     }
-    /// The error if the access rules of the client's user forbid this; the ACL log records it.
+    /// Returns the error if the ACL rules forbid the client's user this command; the ACL log records it.
     fn denial(&mut self) -> Option<CommandError> {
         None
     }
-    /// The error if this node does not serve the slot of the keys: where the client has to go, or why no node can.
+    /// Returns the error if this node does not serve the slot of the keys: it names the node to go to, or says why no
+    /// node serves the slot.
     fn redirection(&mut self, _writes: bool) -> Option<CommandError> {
         None
     }
-    /// The error that sends a client that follows redirections from this replica to its primary.
+    /// Returns the error that redirects the client from this replica to its primary, for clients that follow
+    /// redirections.
     fn redirection_to_primary(&mut self, _writes: bool) -> Option<CommandError> {
         None
     }
@@ -44,12 +47,12 @@ pub trait World {
     fn is_loading(&self) -> bool {
         false
     }
-    /// Whether data are being loaded that will replace the current data once complete.
+    /// Whether data are being loaded in the background, to replace the current data once complete.
     fn is_loading_aside(&self) -> bool {
         false
     }
-    /// Whether limits to writing no longer apply: a script has written and must be able to finish, or declares that
-    /// it may write anyway.
+    /// Whether limits on writes no longer apply: a script has written and must be able to finish, or declares that it
+    /// may write anyway.
     fn is_exempt(&self) -> bool {
         false
     }
@@ -57,19 +60,20 @@ pub trait World {
     fn unsaved_text(&self) -> Option<&'static str> {
         None
     }
-    /// Whether fewer replicas are connected than `min-replicas-to-write` demands, which is more than none.
+    /// Whether fewer replicas are connected than a nonzero `min-replicas-to-write` demands.
     fn lacks_replicas(&self) -> bool;
     /// Whether this server is a replica that accepts writes from its primary only.
     fn is_read_only_replica(&self) -> bool {
         false
     }
-    /// Whether this server is a replica without a link to its primary, and is configured not to serve reads then.
+    /// Whether this server is a replica without a link to its primary, and is configured not to serve reads in that
+    /// state.
     fn is_stale(&self) -> bool {
         false
     }
     /// The error if memory is full and nothing can be evicted.
     fn out_of_memory(&mut self) -> Option<CommandError>;
-    /// The error of commands that need no shard while a script runs for too long.
+    /// Returns the error for commands that need no shard while a script runs for too long.
     fn busy_text(&self) -> Option<&'static str> {
         None
     }
@@ -88,7 +92,7 @@ pub trait World {
 pub struct Stage(u8);
 
 impl Stage {
-    /// A request, on whatever shards it runs.
+    /// A request of a client, on whatever shards it runs.
     pub const REQUEST: Stage = Stage(1);
     /// A request that runs on no shard.
     pub const SHARDLESS: Stage = Stage(2);
@@ -114,9 +118,9 @@ impl Stage {
 /// The command, or commands, to be admitted.
 #[derive(Clone, Copy)]
 pub struct Candidate<'c> {
-    /// The flags that any of the commands has.
+    /// The union of the commands' flags.
     any: Flags,
-    /// The flags that all of the commands have.
+    /// The intersection of the commands' flags.
     all: Flags,
     command: Option<&'c Command>,
 }
@@ -153,7 +157,7 @@ impl<'c> Candidate<'c> {
         self.any.any(flags)
     }
 
-    /// Whether any of the commands lacks this flag.
+    /// Whether any of the commands lacks these flags.
     #[inline(always)]
     fn lacking(&self, flag: Flags) -> bool {
         !self.all.has(flag)
@@ -169,7 +173,7 @@ impl<'c> Candidate<'c> {
         self.command.map_or("", |command| command.full_name)
     }
 
-    /// Whether it is a command that starts or ends a unit (a script or a transaction).
+    /// Whether the candidate is a command that starts or ends a transaction or script.
     fn is_unit(&self) -> bool {
         let run = self.command.map(|command| &command.run);
         matches!(run, Some(Run::Script(_) | Run::Transaction(_)))
@@ -187,7 +191,8 @@ impl<'c> From<&'c Command> for Candidate<'c> {
     }
 }
 
-/// Compiles the list to one function, so that few of the rules remain where the compiler knows the stage.
+/// Compiles the list to one function, in which the compiler drops the rules that do not apply where it knows the
+/// stage.
 macro_rules! rules {
     ($($concerned:ident($flags:expr), at $stage:expr, $rule:expr;)*) => {
         /// Returns the error if the candidate is not admitted.
@@ -211,7 +216,7 @@ macro_rules! rules {
     };
 }
 
-/// Out of line, so that the rules that pass stay short.
+/// Converts a rule's error; out of line, so that the code of admitted commands stays short.
 #[cold]
 fn refused(error: impl Into<CommandError>) -> CommandError {
     error.into()
@@ -242,17 +247,17 @@ rules! {
     // requirepass
     lacking(Flags::NO_AUTH), at Stage::REQUEST, |world, _|
         world.needs_auth().then_some("NOAUTH Authentication required.");
-    // inside MULTI
+    // commands that are not allowed inside MULTI
     having(Flags::NO_MULTI), at Stage::QUEUED, |_, _| Some("ERR Command not allowed inside a transaction");
-    // inside scripts
+    // commands that are not allowed inside scripts
     having(Flags::NOSCRIPT), at Stage::CALL, |world, call| (!world.lifts_noscript() || call.is_unit())
         .then_some("ERR This Redis command is not allowed from script");
     // replica-serve-stale-data
     lacking(Flags::STALE), at Stage::CALL, |world, _|
         world.is_stale().then_some("ERR Can not execute the command on a stale replica");
-    // access control lists
+    // ACL rules of the client's user
     with_or_without(Flags::NONE), at Stage::REQUEST.or(Stage::CALL), |world, _| world.denial();
-    // MOVED and its kin
+    // MOVED and other redirections of a cluster
     with_or_without(Flags::NONE), at Stage::REQUEST, |world, request| world.redirection(request.having(Flags::WRITE));
     // CLIENT CAPA redirect, and READONLY
     having(Flags::WRITE.or(Flags::READONLY)), at Stage::REQUEST, |world, request|
@@ -260,7 +265,7 @@ rules! {
     // EVAL_RO, FCALL_RO and the flag no-writes
     having(Flags::WRITE.or(Flags::MAY_REPLICATE)), at Stage::CALL, |world, _|
         world.is_read_only().then_some("ERR Write commands are not allowed from read-only scripts.");
-    // maxmemory: what is queued takes memory, whatever it does later
+    // maxmemory: queued arguments take memory, whatever the command does later
     lacking(Flags::TRANSACTIONAL), at Stage::QUEUED, |world, _| world.out_of_memory();
     // maxmemory
     having(Flags::DENYOOM), at Stage::SHARDLESS.or(Stage::SCRIPT).or(Stage::EXEC), |world, _| world.out_of_memory();
@@ -275,12 +280,12 @@ rules! {
     // replica-read-only
     having(Flags::WRITE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::SCRIPT).or(Stage::CALL), |world, _|
         world.is_read_only_replica().then_some(CommandError::ReadOnly);
-    // maxmemory, which scripts look at last
+    // maxmemory, which Redis checks last for scripts
     having(Flags::DENYOOM), at Stage::CALL, |world, _| match world.is_exempt() {
         true => None,
         false => world.out_of_memory(),
     };
-    // RESP2 with subscriptions
+    // RESP2 connections with subscriptions
     lacking(Flags::SUBSCRIBER), at Stage::REQUEST, |world, request| world.is_subscribed().then(|| format!(
         "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
          context",

@@ -60,7 +60,7 @@ enum BitcountUnit {
 }
 
 impl BitcountUnit {
-    /// Parses the unit at `at`, if there is such an argument.
+    /// Parses the unit at `at`; bytes if there is no such argument.
     fn parse(args: &Args<'_>, at: usize) -> Result<BitcountUnit, CommandError> {
         if at >= args.len() || args.is(at, "byte") {
             Ok(BitcountUnit::Byte)
@@ -109,7 +109,7 @@ fn count_ones(bytes: &[u8], from: u64, to: u64) -> u64 {
     in_words + in_rest - u64::from(outside)
 }
 
-/// Returns the position of the first bit of a range that equals `wanted`.
+/// Returns the position of the first bit of a range that equals `wanted`; None if there is none.
 fn find_bit(bytes: &[u8], from: u64, to: u64, wanted: bool) -> Option<u64> {
     let (touched, before, _) = touched(bytes, from, to);
     // Inverted if a zero is wanted, so that a one is searched in any case.
@@ -156,7 +156,7 @@ fn bitpos(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     };
     let key = args.key(1);
     let position = match cx.at(&key).read_text(&key)? {
-        // A missing key is treated as an endless row of zeros.
+        // A missing key is treated as an endless string of zeros.
         None => {
             if wanted {
                 -1
@@ -182,7 +182,7 @@ fn first_bit(
     };
     match text.with_bytes(|bytes| find_bit(bytes, from, to, wanted)) {
         Some(position) => position as i64,
-        // Without an end the string is treated as if followed by zeros.
+        // If no end was given, the string is treated as if followed by zeros.
         None if !wanted && end.is_none() => to as i64,
         None => -1,
     }

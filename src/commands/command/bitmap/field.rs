@@ -1,7 +1,7 @@
 //! BITFIELD: integers of 1 to 64 bits at any offset of a string.
 //!
 //! The operations are parsed twice: once to refuse the request as a whole if any of them is wrong, once to run them,
-//! so that none of them needs to be stored.
+//! so that no parsed operation needs to be stored.
 
 use super::{SETBIT_EVENT, no_offset, valid_offset};
 use crate::command::Args;
@@ -73,7 +73,7 @@ pub(super) static BITFIELD_RO: Command = Command::new("bitfield_ro", Group::Bitm
     .complexity("O(1) for each operation.")
     .on_keys(bitfield_ro);
 
-/// Width and sign.
+/// The width and signedness of an integer field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BitfieldEncoding {
     signed: bool,
@@ -250,7 +250,7 @@ fn overflow(args: &Args<'_>, at: usize) -> Result<BitfieldOverflow, CommandError
     }
 }
 
-/// Parses an offset in bits, or after `#` in fields of this width.
+/// Parses an offset in bits; after `#` it counts fields of this width.
 fn field_offset(text: &[u8], bits: u32, limit_bytes: u64) -> Result<u64, CommandError> {
     let (text, step) = match text.strip_prefix(b"#") {
         Some(rest) => (rest, i64::from(bits)),
@@ -265,7 +265,7 @@ fn field_offset(text: &[u8], bits: u32, limit_bytes: u64) -> Result<u64, Command
 /// Summary of a completely parsed request.
 struct Summary {
     count: usize,
-    /// Bytes that the string must have for the writes; `None` if it only reads.
+    /// Minimum bytes of the string after the writes; `None` if no operation writes.
     len_min: Option<usize>,
 }
 
@@ -324,7 +324,7 @@ fn bitfield(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     Ok(())
 }
 
-/// Runs one operation; true if it changed something.
+/// Runs one operation. Returns whether it changed the string.
 fn run(operation: Operation, bytes: &mut [u8], grows: bool, out: &mut Out) -> bool {
     let Operation {
         encoding, offset, ..

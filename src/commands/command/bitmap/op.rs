@@ -26,20 +26,20 @@ pub(super) static BITOP: Command = Command::new("bitop", Group::Bitmap, -4)
     .takes_long()
     .on_keys(bitop);
 
-/// The operations on a first string X and others Y.
+/// The operations on a first string X and further strings Y, bit by bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BitOperation {
     And,
     Or,
     Xor,
     Not,
-    /// In X and in no Y.
+    /// Bits set in X and in no Y.
     Diff,
-    /// In some Y and not in X.
+    /// Bits set in some Y and not in X.
     Diff1,
-    /// In X and in some Y.
+    /// Bits set in X and in some Y.
     AndOr,
-    /// In exactly one of all strings.
+    /// Bits set in exactly one of all strings.
     One,
 }
 
@@ -103,12 +103,12 @@ fn bitop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     Ok(())
 }
 
-/// The result of the sources so far.
+/// The combination of the strings read so far.
 struct BitopAccumulator {
     operation: BitOperation,
-    /// X, if the operation distinguishes it from the others; otherwise the combination of all so far.
+    /// X, if the operation treats it differently from the others; otherwise the combination of all strings so far.
     first: Vec<u8>,
-    /// In any Y; for `One`: in two or more of all strings.
+    /// Bits set in any Y; for `One`: bits set in two or more of all strings.
     others: Vec<u8>,
     added: usize,
 }

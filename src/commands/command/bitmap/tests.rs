@@ -8,7 +8,7 @@ fn the_transcript_of_redis_holds() {
     check_transcript(text, |_| {});
 }
 
-/// From the documentation of Redis 8.2.
+/// Expected replies are from the documentation of Redis 8.2.
 #[test]
 fn bitop_knows_which_bits_are_in_which_strings() {
     check_all(&[

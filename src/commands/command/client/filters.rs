@@ -14,9 +14,9 @@ use basalt_core::base::number;
 /// The command whose filters are parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientFilterTarget {
-    /// CLIENT LIST, which includes the asking connection.
+    /// CLIENT LIST, which includes the requesting connection.
     List,
-    /// CLIENT KILL, which spares the asking connection.
+    /// CLIENT KILL, which spares the requesting connection by default.
     Kill,
 }
 
@@ -25,7 +25,7 @@ enum ClientFilterCondition<'a> {
     Ids(Vec<u64>),
     Address(&'a [u8]),
     LocalAddress(&'a [u8]),
-    /// An address without its port.
+    /// A host address, without a port.
     Host(&'a [u8]),
     Type(ClientType),
     Name(&'a [u8]),
@@ -33,9 +33,9 @@ enum ClientFilterCondition<'a> {
     LibVersion(&'a [u8]),
     /// A user, and whether it is the default one.
     User(Arc<Handle>, bool),
-    /// Letters that must all be among the flags.
+    /// Letters that must all be among the connection's flags.
     Flags(&'a [u8]),
-    /// Letters of the client's declared capabilities.
+    /// Letters of the capabilities that the client must have declared.
     Capabilities(&'a [u8]),
     Db(u64),
     AgeMin(u64),
@@ -146,7 +146,7 @@ impl<'a> Filters<'a> {
         Ok(filters)
     }
 
-    /// Adds a filter. Of several of one kind the last counts; only IDs add up.
+    /// Adds a filter. Of several filters of the same kind the last counts, except that IDs add up.
     fn add(&mut self, condition: ClientFilterCondition<'a>, is_negated: bool) {
         let same_kind = self.conditions.iter_mut().find(|(known, negated)| {
             *negated == is_negated
@@ -169,7 +169,7 @@ impl<'a> Filters<'a> {
     }
 }
 
-/// Parses IDs from an argument on, at least one; returns them and the position of the next filter.
+/// Parses one or more IDs, starting at an argument. Returns them and the position of the next filter.
 fn read_ids<'a>(
     args: &Args<'a>,
     from: usize,

@@ -44,7 +44,7 @@ impl ClientType {
     }
 }
 
-/// Whether it is the connection of a replica's snapshot, with the protocol of Redis 8.
+/// Whether the connection is the one that sends a replica its snapshot, in the protocol of Redis 8.
 fn is_for_snapshot(client: &Shared) -> bool {
     let announced = (client.peer() == Peer::Replica).then(|| client.announced());
     announced.is_some_and(|said| said.is_rdb_channel && said.main_client.is_some())

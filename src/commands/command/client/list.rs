@@ -66,7 +66,7 @@ fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let mut text = String::new();
     let ids: Option<Vec<i64>> = args.from(3).map(number::parse_i64).collect();
     if let Some(ids) = ids.filter(|_| args.len() > 3 && args.is(2, "id")) {
-        // In the order of the request.
+        // In the order of the IDs in the request.
         for id in ids {
             if let Some(client) = cx.server.clients().get(id as u64) {
                 describe_to(cx, args, &client, &mut text);
@@ -89,8 +89,9 @@ fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     Ok(())
 }
 
-/// Writes one line. The asking connection's own request counts as part of its query buffer, as in Redis, although it
-/// is read into a shared one here; fields that only exist in Redis's way of buffering are zero.
+/// Writes the line of a connection. The requesting connection's own request counts as part of its query buffer, as in
+/// Redis, although it is read into a shared buffer here; fields that exist only because of the way Redis buffers are
+/// zero.
 fn describe_to(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut String) {
     let asking = (client.id == cx.client.id()).then(|| CallingClient {
         db: cx.client.db,
@@ -110,7 +111,7 @@ pub(in crate::command) fn describe(client: &Shared, now_ms: u64) -> String {
     text
 }
 
-/// Properties that only the asking connection knows of itself.
+/// Properties that a connection knows only of itself.
 struct CallingClient {
     db: usize,
     protocol: u8,
@@ -143,7 +144,7 @@ fn write_line(client: &Shared, asking: Option<&CallingClient>, now_ms: u64, text
             .map_or(0, |mailbox: &Mailbox| mailbox.count(topic))
     };
     let queued_bytes = client.queued_bytes.load(Relaxed);
-    // The query buffer of others is known; this request may be in one that no client owns.
+    // The query buffer of other connections is known; this request may be in a buffer that belongs to no client.
     let unowned_bytes = query_bytes.saturating_sub(client.buffer_bytes.load(Relaxed));
     let unowned_bytes = if is_self { unowned_bytes } else { 0 };
     let stream_bytes = match client.peer() {
@@ -200,7 +201,8 @@ fn last_command(client: &Shared) -> Option<&'static str> {
     registry().all().get(last).map(|command| command.full_name)
 }
 
-/// Returns the ID of the client to which its invalidation messages go: 0 for itself, -1 if it does not track.
+/// Returns the ID of the client that receives this client's invalidation messages: 0 for itself, -1 if it does not
+/// track.
 pub(super) fn redirection(client: &Shared) -> i64 {
     match client.tracking() {
         Some(tracking) if tracking.options().any(TrackingOptions::ON) => {

@@ -112,7 +112,7 @@ static SETNAME: Command = Command::sub("client|setname", "setname", GROUP, 3)
         Ok(())
     });
 
-/// Checks that the lines of CLIENT LIST can contain a name.
+/// Checks that a name contains only characters allowed in the lines of CLIENT LIST.
 pub(super) fn check_name(name: &[u8]) -> CommandResult {
     if is_printable(name) {
         return Ok(());
@@ -178,7 +178,7 @@ static CAPA: Command = Command::sub("client|capa", "capa", GROUP, -3)
     )
     .repeatable()
     .on_session(|cx, args, out| {
-        // Others belong to later servers.
+        // Other capabilities belong to later servers and are ignored.
         if (2..args.len()).any(|at| args.is(at, "redirect")) {
             let own = cx.client.own_routing.or(RoutingFlags::TAKES_REDIRECTS);
             let routing = cx.client.routing.or(RoutingFlags::TAKES_REDIRECTS);

@@ -1,4 +1,5 @@
-//! Actions of one connection on others: closing them, pausing them, ending their waits.
+//! Actions of one connection on others: closing them, pausing them, ending their waits (KILL, PAUSE, UNPAUSE,
+//! UNBLOCK).
 
 use super::filters::{ClientFilterTarget, Filters};
 use super::{ADMIN, GROUP, database_count};

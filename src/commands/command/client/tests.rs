@@ -1,4 +1,4 @@
-//! CLIENT in process. Actions that need a second connection's task (closing, waking, pausing) are tested over
+//! CLIENT in process. Actions that need the task of a second connection (closing, waking, pausing) are tested over
 //! sockets.
 
 use std::sync::Arc;

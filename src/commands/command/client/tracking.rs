@@ -26,7 +26,7 @@ pub(super) static TRACKING: Command = Command::sub("client|tracking", "tracking"
     .complexity("O(1). Some options may introduce additional complexity.")
     .on_session(tracking);
 
-/// The parameters of CLIENT TRACKING.
+/// The parsed parameters of CLIENT TRACKING.
 struct TrackingRequest<'a> {
     options: TrackingOptions,
     redirect: Option<Arc<Shared>>,
@@ -112,8 +112,8 @@ fn cannot_switch(what: &str) -> CommandError {
     .into()
 }
 
-/// Checks that no prefix begins with another one, as a key must not be reported twice. `existing` is sorted and has
-/// no such pair.
+/// Checks that no prefix is a prefix of another one, as a key must not be reported twice. `existing` is sorted and
+/// has no such pair.
 fn check_prefixes(prefixes: &[&[u8]], existing: &[Box<[u8]>]) -> CommandResult {
     let refusal = |prefix: &[u8], kind: &str, other: &[u8]| {
         let prefix = shown(prefix);
@@ -125,8 +125,8 @@ fn check_prefixes(prefixes: &[&[u8]], existing: &[Box<[u8]>]) -> CommandResult {
         .into())
     };
     for prefix in prefixes {
-        // In sorted order, a prefix of this one comes directly before it, and one that begins with it directly after
-        // it.
+        // In sorted order, a prefix of this one comes directly before it, and one that starts with it comes directly
+        // after it.
         let at = existing.partition_point(|other| &**other < *prefix);
         let before = at.checked_sub(1).map(|at| &*existing[at]);
         if let Some(other) = before.filter(|other| prefix.starts_with(other)) {

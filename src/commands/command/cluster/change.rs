@@ -1,8 +1,8 @@
 //! Commands that change the cluster: arguments are checked here as far as that is possible without the cluster;
 //! everything else is done by the cluster.
 //!
-//! None of them runs with a shard locked: transactions postpone them until their shards are released, and scripts,
-//! which keep their locks to the end, may not call them.
+//! None of these commands runs with a shard locked: transactions postpone them until their shards are released, and
+//! scripts, which keep their locks to the end, may not call them.
 
 use core::net::IpAddr;
 
@@ -19,7 +19,7 @@ use crate::config::values::ClusterMode;
 use basalt_core::base::hash::SLOTS;
 use basalt_core::base::lossless;
 
-/// Default offset of the port of the bus above that for clients.
+/// Default distance of a node's bus port from its port for clients.
 const BUS_PORT_ABOVE: i64 = 10_000;
 
 /// Flags of commands that change the cluster.
@@ -28,13 +28,13 @@ pub(super) const CHANGES: Flags = Flags::ADMIN.or(Flags::STALE).or(Flags::NO_ASY
 /// The required state of slots before a change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SlotPrecondition {
-    /// A node owns them.
+    /// The slots have an owner.
     Assigned,
-    /// No node owns them.
+    /// The slots have no owner.
     Unassigned,
 }
 
-/// Returns the cluster, if it can be changed from here.
+/// Returns the cluster, or the error if this server cannot change it.
 pub(super) fn changeable<'s>(cx: &SessionCx<'s>) -> Result<&'s dyn Cluster, CommandError> {
     match (cx.config.cluster_enabled, cx.server.cluster()) {
         (ClusterMode::Emulated, _) => Err(
@@ -78,7 +78,7 @@ fn listed(
     collected(cx, slots?, wanted)
 }
 
-/// Parses slots given by the first and the last of ranges.
+/// Parses slots given as ranges: the first and the last slot of each.
 fn ranged(
     cx: &SessionCx<'_>,
     args: &Args<'_>,

@@ -16,8 +16,8 @@ use crate::cluster::slot_set::SlotSet;
 use crate::config::Config;
 use basalt_core::base::hash::SLOTS;
 
-/// Returns a cluster map of the primary and its replicas, as far as this server knows them. There is no bus, so its
-/// ports are 0, and nothing is ever pinged.
+/// Returns a cluster map of the primary and its replicas, as far as this server knows them. There is no cluster bus,
+/// so the bus ports are 0, and nothing is ever pinged.
 pub(super) fn map(cx: &SessionCx<'_>) -> ClusterMap {
     let myself = myself(cx);
     let id = myself.id;
@@ -53,7 +53,8 @@ pub(super) fn map(cx: &SessionCx<'_>) -> ClusterMap {
                     port: replica.port,
                     tls_port: replica.port,
                     is_linked: is_online,
-                    // Clients are sent only to replicas that have some of the stream.
+                    // Clients are sent only to replicas with a nonzero offset, that is, with a part of the
+                    // replication stream.
                     offset: if is_online { replica.offset.max(1) } else { 0 },
                     ..node(cx, NodeFlags::REPLICA)
                 }
@@ -64,7 +65,8 @@ pub(super) fn map(cx: &SessionCx<'_>) -> ClusterMap {
     assembled(nodes, id)
 }
 
-/// Assembles a map of one shard. Each node has one port, for any kind of connection: the asking client gets that one.
+/// Assembles a map of one shard. A node has a single port for any kind of connection: the requesting client is given
+/// that port.
 fn assembled(mut nodes: Vec<NodeView>, myself: NodeId) -> ClusterMap {
     nodes.sort_by_key(|node| node.id);
     nodes.dedup_by_key(|node| node.id);
@@ -93,8 +95,8 @@ fn assembled(mut nodes: Vec<NodeView>, myself: NodeId) -> ClusterMap {
     }
 }
 
-/// Returns a node of which only the role is known. All nodes belong to the shard named after the stream that they
-/// share.
+/// Returns a node of which only the role is known. All nodes belong to the shard named after the replication stream
+/// that they share.
 fn node(cx: &SessionCx<'_>, flags: NodeFlags) -> NodeView {
     let stream = cx.server.primary().stream();
     NodeView {
@@ -140,7 +142,7 @@ struct ServerAddress {
     is_tls: bool,
 }
 
-/// Returns the address of this server: as announced by the configuration, otherwise the one that the client has
+/// Returns the address of this server: the one announced by the configuration, otherwise the one that the client
 /// connected to.
 fn own_address(cx: &SessionCx<'_>) -> ServerAddress {
     let config: &Config = cx.config;

@@ -1,4 +1,5 @@
-//! Atomic slot migration, with the commands of Redis 8.4: the request goes to the receiving node.
+//! Atomic slot migration, with the commands of Redis 8.4: the request is sent to the node that is to receive the
+//! slots.
 
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult};
@@ -53,7 +54,7 @@ fn migration(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
 
 const UNKNOWN: &str = "ERR unknown argument";
 
-/// Parses the task of `ID task-id`; none for `ALL`.
+/// Parses `ID task-id` or `ALL`; returns None for `ALL`.
 fn which<'a>(args: &Args<'a>) -> Result<Option<&'a [u8]>, CommandError> {
     let (is_one, is_all) = (args.is(3, "id"), args.is(3, "all"));
     match args.len() {
@@ -85,7 +86,7 @@ fn ranges(args: &Args<'_>) -> Result<SlotSet, CommandError> {
     Ok(set)
 }
 
-/// Returns the one node that owns the slots, if they can be moved from there.
+/// Returns the only node that owns the slots; errs if several nodes own them or they cannot be moved from there.
 fn source_of(slots: &SlotSet, map: &ClusterMap) -> Result<NodeId, CommandError> {
     if !map.me().is_primary() {
         return Err("ERR slot migration not allowed on replica.".into());

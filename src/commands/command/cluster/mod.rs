@@ -1,6 +1,6 @@
-//! CLUSTER, and the commands by which clients of a cluster declare the manner of their requests. With
-//! `cluster-enabled no` all of them reply like redis-server without a cluster; the rows exist for clients that list
-//! the commands.
+//! CLUSTER, and the commands by which clients of a cluster declare how their requests may be served (ASKING,
+//! READONLY, READWRITE). With `cluster-enabled no` all of them reply like redis-server without a cluster; the rows
+//! exist for clients that list the commands.
 //!
 //! ```text
 //! change     changes of the cluster
@@ -40,7 +40,7 @@ use basalt_core::base::lossless;
 
 const GROUP: Group = Group::Cluster;
 
-/// Flags of commands that report nodes and slots, and no data.
+/// Flags of commands that report nodes and slots but no data.
 const TELLS: Flags = Flags::STALE.or(Flags::TELLS_NODES);
 
 const TIPS: &[&str] = &["nondeterministic_output"];
@@ -50,7 +50,7 @@ pub(super) static TABLE: &[&Command] =
 
 const NOT_ENABLED: &str = "ERR This instance has cluster support disabled";
 
-/// Returns the current cluster, if this server is a node of one, or all of one.
+/// Returns the current cluster map; errs if this server is not in cluster mode.
 fn view(cx: &SessionCx<'_>) -> Result<ClusterMap, CommandError> {
     match (cx.config.cluster_enabled, cx.server.cluster()) {
         (ClusterMode::Emulated, _) => Ok(emulated::map(cx)),
@@ -64,7 +64,7 @@ fn view(cx: &SessionCx<'_>) -> Result<ClusterMap, CommandError> {
     }
 }
 
-/// Returns this server's current offset in the stream; the map has the one last sent to the other nodes.
+/// Returns this server's current replication offset; the map contains the offset last sent to the other nodes.
 fn own_offset(cx: &SessionCx<'_>) -> u64 {
     match cx.server.replica().upstream() {
         Some(upstream) => u64::try_from(upstream.offset).unwrap_or(0),
@@ -241,8 +241,8 @@ fn write_messages(text: &mut String, way: &str, counts: &[u64; MESSAGE_KINDS.len
     let _ = write!(text, "cluster_stats_messages_{way}:{all}\r\n");
 }
 
-/// Returns the figures of CLUSTER INFO that depend on the map, if one server is the whole cluster, with this number
-/// of known nodes.
+/// Returns the figures of CLUSTER INFO that depend on the map, for a cluster of a single primary (emulated mode) with
+/// this number of known nodes.
 pub fn figures_of_one(known_nodes: u64) -> [(&'static str, u64); 8] {
     let slots = u64::from(hash::SLOTS);
     [
@@ -331,8 +331,8 @@ static ASKING: Command = Command::new("asking", GROUP, 1)
     .repeatable()
     .on_session(|cx, _, out| say(cx, out, |routing| routing.or(RoutingFlags::WILL_ASK)));
 
-/// Records a client's manner of requests. Without a cluster it has no effect, except for a client that a replica
-/// redirects to its primary.
+/// Records the mode that ASKING, READONLY or READWRITE sets. Without a cluster it has no effect, except for clients
+/// that a replica redirects to its primary.
 fn say(
     cx: &mut SessionCx<'_>,
     out: &mut Out,

@@ -73,7 +73,8 @@ fn migrate_slots(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> Comm
     Ok(())
 }
 
-/// Parses ranges of slots from a position on; returns them and the position after them: that of a word, or the end.
+/// Parses ranges of slots, starting at a position. Returns them and the position after them: that of the next word,
+/// or the end.
 fn ranges(args: &Args<'_>, from: usize) -> Result<(SlotSet, usize), CommandError> {
     let mut set = SlotSet::default();
     let mut at = from;
@@ -183,7 +184,7 @@ fn show(one: &SlotMove, out: &mut Out) {
     number("last_ack_time", one.acked_s, out);
     text("state", one.state, out);
     text("message", &one.message, out);
-    // Nothing is copied: there is no fork.
+    // Nothing is copied on write: there is no fork.
     number("cow_size", 0, out);
     number("remaining_repl_size", one.waiting_bytes, out);
 }
@@ -240,9 +241,10 @@ fn sync_slots(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> Command
     Ok(())
 }
 
-/// `ESTABLISH …`, or `FINISH STATE state NAME name MESSAGE message`, which a node logs when it receives slots.
+/// `ESTABLISH …`, or `FINISH STATE state NAME name MESSAGE message`, which a node of Valkey logs when it receives
+/// slots.
 fn replay(cx: &mut SessionCx<'_>, args: &Args<'_>) -> CommandResult {
-    // A server that is no longer a node has its own view of the keys.
+    // A server that is no longer a node of a cluster keeps all keys.
     let Some(cluster) = cx.server.cluster() else {
         return Ok(());
     };
@@ -261,8 +263,9 @@ fn replay(cx: &mut SessionCx<'_>, args: &Args<'_>) -> CommandResult {
     Ok(())
 }
 
-/// `SLOTS COMING|GOING name range …`, or `SLOTS OVER name`: a [`SlotNote`], or its end. It occurs in notes of the log
-/// only, see [`notes`](crate::command::notes), and has an effect only if it comes from a primary or a file.
+/// `SLOTS COMING|GOING name range …`, or `SLOTS OVER name`: the beginning of a slot migration, see [`SlotNote`], or
+/// its end. It occurs in notes of the log only, see [`notes`](crate::command::notes), and has an effect only if it
+/// comes from a primary or a file.
 pub(in super::super) static NOTE: Command = Command::new("slots", GROUP, -3)
     .flags(Flags::LOADING.or(Flags::STALE).or(Flags::UNLISTED))
     .doc(

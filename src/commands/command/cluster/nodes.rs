@@ -1,6 +1,6 @@
 //! CLUSTER subcommands that report the map: nodes, shards, ranges of slots and links.
 //!
-//! Clients get the ports of their own kind: those for TLS over a TLS connection, otherwise the others.
+//! Clients are given ports of their own kind: TLS ports over a TLS connection, otherwise plain ports.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::cluster::route::RoutingFlags;
 use crate::config::values::EndpointType;
 use basalt_core::base::hash;
 
-/// Returns the primary that a node follows, if it is known.
+/// Returns the primary that a node replicates, if it is known.
 fn primary<'m>(map: &'m ClusterMap, node: &NodeView) -> Option<&'m NodeView> {
     map.nodes.get(usize::from(node.primary?))
 }
@@ -30,7 +30,7 @@ fn replicas_of<'m>(map: &'m ClusterMap, of: &NodeView) -> impl Iterator<Item = &
     nodes.filter(move |node| primary(map, node).is_some_and(|primary| primary.id == id))
 }
 
-/// Returns the known replicas of all primaries, by the indexes of these.
+/// Returns the known replicas of all primaries, by the primaries' indexes in the map.
 fn replicas_by_primary(map: &ClusterMap) -> BTreeMap<u16, Vec<&NodeView>> {
     let mut replicas: BTreeMap<u16, Vec<&NodeView>> = BTreeMap::new();
     for node in &map.nodes {
@@ -200,7 +200,7 @@ fn shards(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult 
     Ok(())
 }
 
-/// Returns the nodes whose IDs are known, grouped by shard, in the order of the first node of each.
+/// Returns the nodes whose IDs are known, grouped by shard; shards are in the order of their first nodes.
 fn nodes_by_shard(map: &ClusterMap) -> Vec<Vec<&NodeView>> {
     let mut shards: Vec<Vec<&NodeView>> = Vec::new();
     let mut places: BTreeMap<NodeId, usize> = BTreeMap::new();
@@ -270,7 +270,7 @@ fn slot_ranges(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandRe
     let replicas_of = replicas_by_primary(&map);
     out.array(ranges.len());
     for (first, last, owner) in ranges {
-        // A node that has nothing of the stream, or has failed, is of no use to clients.
+        // A node that has no part of the replication stream, or has failed, is of no use to clients.
         let is_useful = |node: &&&NodeView| node.offset != 0 && !node.flags.any(NodeFlags::FAILED);
         let replicas = replicas_of.get(&map.owners[usize::from(first)]);
         let replicas = replicas.into_iter().flatten().filter(is_useful);
@@ -285,7 +285,7 @@ fn slot_ranges(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandRe
     Ok(())
 }
 
-/// Returns the ranges of slots with one owner, in order.
+/// Returns the maximal ranges of slots with one owner, in order.
 fn owned_ranges(map: &ClusterMap) -> Vec<(u16, u16, &NodeView)> {
     let mut ranges: Vec<(u16, u16, &NodeView)> = Vec::new();
     for slot in 0..hash::SLOTS {
@@ -308,7 +308,7 @@ fn slot_node(node: &NodeView, endpoint_type: EndpointType, is_tls: bool, out: &m
     }
     out.integer(i64::from(node.client_port(is_tls)));
     out.bulk(node.id.as_bytes());
-    // Metadata that the endpoint does not already contain.
+    // Metadata contains only what the endpoint does not already tell.
     let ip = (endpoint_type != EndpointType::Ip).then_some(("ip", &node.ip));
     let has_other = endpoint_type != EndpointType::Hostname && !node.hostname.is_empty();
     let hostname = has_other.then_some(("hostname", &node.hostname));

@@ -5,10 +5,10 @@
 //!        0-{Qi0}-0          the beginning of a slot, on any node
 //! ```
 //!
-//! A client sends a cursor to the node to which it would send a key of that name, so that the tag leads it to the
-//! slot's current owner. Positions are those of [`walk_slot`](basalt_engine::keyspace::Keyspace::walk_slot), whose
-//! order is specific to a node: with a cursor of another node the slot is started anew. One call continues over as
-//! many slots of this node as it takes to meet COUNT.
+//! A cursor contains a hash tag: a client sends it to the node to which it would send a key of that name, which is
+//! the slot's current owner. Positions are those of [`walk_slot`](basalt_engine::keyspace::Keyspace::walk_slot),
+//! whose order is specific to a node: if a cursor was made by another node, the walk over its slot starts anew. One
+//! call continues over this node's slots until it has examined COUNT keys.
 
 use super::super::context::{Gather, ShardCx};
 use super::super::declaration::{Categories, Command, CommandResult, Flags, KeyFlags, KeySpec};
@@ -40,7 +40,7 @@ pub(super) static CLUSTERSCAN: Command = Command::new("clusterscan", GROUP, -2)
     ])
     .by_cursor(shard_of, part, merge);
 
-/// The cursor that starts a walk, and that ends it.
+/// The cursor that starts a walk, and the one that a finished walk returns.
 const NOWHERE: &[u8] = b"0";
 
 /// Bits of [`Gather::cursor`] for the position in a slot; the slot is above them.
@@ -48,12 +48,12 @@ const POSITION_BITS: u32 = 48;
 
 /// A cursor as sent by a client.
 enum ScanCursor<'a> {
-    /// The walk starts: the reply is the cursor of its first slot, which may belong to another node.
+    /// The start of a walk: the reply is the cursor of the first slot, which may belong to another node.
     Start,
-    /// The walk continues here.
+    /// The walk continues in a slot.
     In {
         slot: u16,
-        /// Fingerprint of the node that made it; `0` for any.
+        /// Fingerprint of the node that made the cursor; `0` if any node may continue.
         fingerprint: &'a [u8],
         position: u64,
     },
@@ -84,7 +84,7 @@ struct ClusterScanRequest<'a> {
     cursor: ScanCursor<'a>,
     options: Options<'a>,
     data_type: Option<DataType>,
-    /// The only slot, if there is just one.
+    /// The slot of the option SLOT, to which the walk is limited.
     slot: Option<u16>,
 }
 
@@ -113,7 +113,7 @@ impl<'a> ClusterScanRequest<'a> {
             } else {
                 return false;
             }
-            // An error stops the parsing of options, and replaces the error that results from this.
+            // An error in the options ends their parsing and is returned in place of the result.
             error.is_none()
         });
         let options = match error {
@@ -145,8 +145,8 @@ fn fingerprint(engine: &Engine) -> String {
     format!("{:08x}", engine.seed().hash(b"CLUSTERSCAN") as u32)
 }
 
-/// Visits some keys of one slot. [`Gather::cursor`] becomes the position of the next visit, [`Gather::rows`] the node
-/// whose order it refers to.
+/// Visits some keys of one slot. [`Gather::cursor`] becomes the position of the next visit, [`Gather::rows`] the
+/// fingerprint of the node whose order the position refers to.
 fn part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
     check_enabled(cx)?;
     let ClusterScanRequest {
@@ -206,7 +206,7 @@ fn part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandRe
     let next = slot + 1;
     gather.done = true;
     if only.is_some() || next == SLOTS {
-        // The end; `merge` recognizes it by the missing row.
+        // The end of the walk; `merge` recognizes it by the missing row.
         gather.rows.clear();
     } else {
         gather.cursor = u64::from(next) << POSITION_BITS;

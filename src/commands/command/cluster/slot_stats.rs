@@ -59,7 +59,7 @@ impl SlotStatsRow {
 struct SlotStatsQuery {
     first: u16,
     last: u16,
-    /// The index in [`METRICS`] by which they are sorted, if not by slot, and the direction.
+    /// The index in [`METRICS`] by which the slots are sorted, and the direction; None: in the order of the slots.
     order: Option<(usize, SlotStatsOrder)>,
     limit: usize,
 }
@@ -71,7 +71,7 @@ enum SlotStatsOrder {
 }
 
 impl SlotStatsQuery {
-    /// Parses the request, which may be ordered by these metrics.
+    /// Parses the request; `metrics` are those that it may be ordered by.
     fn read(args: &Args<'_>, metrics: &[&str]) -> Result<SlotStatsQuery, CommandError> {
         if args.is(2, "slotsrange") && args.len() == 5 {
             let (first, last) = (slot_at(args, 3)?, slot_at(args, 4)?);
@@ -174,7 +174,7 @@ fn merge(args: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
     let rows = gather.rows.iter();
     let mut rows: Vec<SlotStatsRow> = rows.filter_map(|row| SlotStatsRow::of_bytes(row)).collect();
     rows.sort_unstable_by_key(|row| row.slot);
-    // The metrics counted when the first shards were visited may have been turned off since.
+    // Metrics that were counted when the first shards were visited may have been turned off since.
     let figure = |row: &SlotStatsRow, metric: usize| row.figures.get(metric).copied().unwrap_or(0);
     match order {
         None => {}

@@ -1,4 +1,4 @@
-//! The keys of a hash slot, which are all in one shard, the only one that is visited.
+//! The keys of a hash slot. All of them are in one shard, the only shard that is visited.
 
 use super::super::Args;
 use super::super::context::{Gather, ShardCx};
@@ -8,7 +8,7 @@ use super::{GROUP, NOT_ENABLED, TIPS};
 use crate::config::values::ClusterMode;
 use basalt_core::base::hash::SLOTS;
 
-/// Keys that one visit examines: some 100 µs of work, after which others can lock the shard.
+/// Keys that one visit examines: some 100 µs of work, after which other threads can lock the shard.
 pub(super) const KEYS_PER_VISIT: usize = 512;
 
 /// `CLUSTER COUNTKEYSINSLOT slot`
@@ -40,7 +40,8 @@ pub(super) static GETKEYSINSLOT: Command =
 
 const INVALID: &str = "ERR Invalid slot or number of keys";
 
-/// Returns the shard that has the slot. For an invalid slot any shard will do, to report the error.
+/// Returns the shard that has the slot. For an invalid slot the first shard will do: the command reports the error
+/// there.
 fn shard_of(args: &Args<'_>, shard_count: u16) -> Result<u16, CommandError> {
     let slot = slot_at(args, INVALID).unwrap_or(0);
     Ok(slot & (shard_count - 1))

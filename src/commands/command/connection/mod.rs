@@ -60,7 +60,7 @@ fn auth(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 
 const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
-/// Refuses credentials; to addresses with many recent refusals, slowly.
+/// Rejects credentials; with a delay if the client's address had many rejections recently.
 fn refuse(cx: &mut SessionCx<'_>, error: CommandError) -> CommandResult {
     let address = &cx.client.shared.address;
     let host = address
@@ -82,7 +82,7 @@ fn refuse(cx: &mut SessionCx<'_>, error: CommandError) -> CommandResult {
     Ok(())
 }
 
-/// Authenticates; a failure leaves the connection as it was.
+/// Authenticates the connection; if that fails, its user stays the same.
 fn authenticate(
     cx: &mut SessionCx<'_>,
     args: &Args<'_>,
@@ -215,7 +215,7 @@ static PING: Command = Command::new("ping", Group::Connection, -1)
     .on_session(ping);
 
 fn ping(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    // A RESP2 client with subscriptions gets a reply in the shape of a message.
+    // A RESP2 client with subscriptions gets a reply in the form of a pub/sub message.
     let is_subscribed = !out.is_resp3() && cx.client.shared.subscriptions() > 0;
     match args.len() {
         1 | 2 if is_subscribed => {

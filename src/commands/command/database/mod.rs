@@ -1,7 +1,7 @@
 //! Whole databases: selecting, counting, swapping and emptying them.
 //!
-//! Commands on all keys at once lock all shards at once, so that no other command sees half of their effect; under
-//! the locks they only swap handles, and the memory of flushed data is freed afterwards, in slices.
+//! Commands on all keys at once lock all shards at once, so that no other command sees half of their effect; while
+//! the shards are locked they only swap pointers, and the memory of flushed data is freed afterwards, in slices.
 
 use super::context::{SessionCx, ShardCx};
 use super::declaration::{Categories, Command, CommandResult, Databases, Flags, Group};
@@ -42,7 +42,7 @@ fn select(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     Ok(())
 }
 
-/// Parses a database index from the arguments; `complaint` is the error for one that is not a 32-bit integer.
+/// Parses a database index from the arguments; `complaint` is the error if it is not a 32-bit integer.
 pub(super) fn number(
     args: &Args<'_>,
     at: usize,
@@ -176,8 +176,8 @@ fn flushall(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     Ok(())
 }
 
-/// Checks the flush mode. Either mode detaches the data at once and frees it in slices: there is no slow mode to
-/// offer.
+/// Checks the flush mode. Both modes detach the data at once and free it in slices, so that SYNC takes no longer than
+/// ASYNC.
 fn check_flush_mode(args: &Args<'_>) -> CommandResult {
     match args.len() {
         1 => Ok(()),
@@ -191,7 +191,7 @@ fn flush(cx: &mut ShardCx<'_>, dbs: std::ops::Range<usize>) {
     for index in 0..cx.engine_count() {
         let engine = cx.engine(index);
         let of_shard: u64 = dbs.clone().map(|db| engine.flush_db(db) as u64).sum();
-        // In either mode, as Redis 7.4 also frees in the background what SYNC deletes.
+        // Counted in either mode, as Redis 7.4 also frees in the background what SYNC deletes.
         engine.published().lazyfreed.add(of_shard);
         removed += of_shard;
     }
@@ -200,7 +200,7 @@ fn flush(cx: &mut ShardCx<'_>, dbs: std::ops::Range<usize>) {
     cx.log_anyway();
 }
 
-/// Accounts the change of a whole database to one shard, so that it counts once.
+/// Records the change of a whole database in one shard only, so that it counts once.
 fn record(cx: &mut ShardCx<'_>, count: u64) {
     let engine = cx.engine(0);
     engine.effects.changed(count);

@@ -136,7 +136,7 @@ fn what_was_flushed_is_freed_in_slices() {
         let held: i64 = cli.engines.iter().map(|engine| engine.used_bytes()).sum();
         assert!(held > empty + 500 * 20);
         cli.check("FLUSHALL", "OK");
-        // Directories of tables are pooled process-wide and never freed: 8 bytes for 50 keys.
+        // Directories of tables are pooled for the whole process and never freed: 8 bytes for 50 keys.
         let pooled = drain(cli) - empty;
         assert!((0..200).contains(&pooled), "{pooled}");
     });

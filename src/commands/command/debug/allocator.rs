@@ -4,7 +4,7 @@ use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use basalt_core::alloc::slabs;
 
-/// The value that stands for none.
+/// The argument that stands for "no value".
 const NO_VALUE: &[u8] = b"VOID";
 
 const NOT_SET: &str = "ERR allocator settings are read-only";

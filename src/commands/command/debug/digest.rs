@@ -101,7 +101,8 @@ impl Signature {
         }
     }
 
-    /// Adds the entries in order: each ID, with a dot, then its names and values. Groups do not count.
+    /// Adds the entries in order: the ID of each, with a dot, then its names and values. Consumer groups do not
+    /// count.
     fn stream(&mut self, stream: &StreamValue) {
         for item in stream.all() {
             self.mix(format!("{}.{}", item.id.ms, item.id.seq).as_bytes());
@@ -117,8 +118,8 @@ impl Signature {
     }
 }
 
-/// Formats a score as redis-server 7.0 does for signatures, C's `%.17g`: later versions differ, and none is available
-/// here for comparison.
+/// Formats a score as redis-server 7.0 does for signatures, like C's `%.17g`. Later versions format it differently;
+/// no such server was available here for comparison.
 fn seventeen_digits(number: f64) -> String {
     const DIGITS: i32 = 17;
     if !number.is_finite() {
@@ -148,7 +149,7 @@ fn type_number(data_type: DataType) -> u32 {
         DataType::SortedSet => 3,
         DataType::Hash => 4,
         DataType::Stream => 6,
-        // All types of Redis's modules count as one.
+        // All types of Redis's modules have one number.
         DataType::Bloom
         | DataType::Cuckoo
         | DataType::CountMin

@@ -40,7 +40,7 @@ fn object(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         .ok_or(CommandError::NoSuchKey)?;
     let mut writer = Writer::new(Form::Whole, compresses);
     serial::write(keyspace.entry(place), now_ms, &mut writer);
-    // The byte of the type is not counted.
+    // The type byte is not counted.
     let saved_bytes = writer.bytes().len() - 1;
     let idle_ms = idle_ms(&keyspace, &key, place);
     let clock = (now_ms.saturating_sub(idle_ms) / 1_000) & CLOCK_MASK;
@@ -203,7 +203,7 @@ fn size_of_key(prefix: usize, value: usize) -> usize {
     prefix + value + NUMBERED_BYTES
 }
 
-/// Creates the keys. As in Redis they are announced nowhere: no notification, no replication, no log.
+/// Creates the keys. As in Redis they are not announced: no notification, no replication, no log.
 fn populate(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     if !(3..=5).contains(&args.len()) {
         return Err(unknown(args));
@@ -217,12 +217,12 @@ fn populate(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     let prefix = if args.len() > 3 { args.get(3) } else { b"key" };
     let size = if args.len() > 4 { positive(4)? } else { 0 };
     let (db, seed) = (cx.client.db, cx.engine(0).seed());
-    // A single command that adds this much is refused, so that it does not evict all other keys.
+    // A command that adds more than fits is refused, so that it does not evict all other keys.
     let each = size_of_key(prefix.len(), size);
     if !cx.engine(0).budget().has_room(each.saturating_mul(count)) {
         return Err(CommandError::OutOfMemory);
     }
-    // All shards are locked, their number is a power of two, and the low bits of a key's slot say which one owns it.
+    // All shards are locked, their number is a power of two, and the low bits of a key's slot select its shard.
     let mask = cx.engine_count() as u16 - 1;
     for number in 0..count {
         let name = [prefix, b":", number.to_string().as_bytes()].concat();

@@ -1,9 +1,9 @@
 //! DEBUG: commands for tests and troubleshooting.
 //!
-//! A single command to clients, allowed by `enable-debug-command` only. The subcommands that need shards are rows of
-//! their own, for routing; COMMAND does not list them. Redis's switches for parts that this server does not have (its
-//! cron, its replication IDs, its resizable reply buffers) are accepted without effect; those that would need
-//! persistence are refused as unknown.
+//! To clients DEBUG is a single command, allowed only by `enable-debug-command`. The subcommands that need shards are
+//! rows of their own, for routing; COMMAND does not list them. Redis's switches for parts that this server does not
+//! have (its cron, its replication IDs, its resizable reply buffers) are accepted without effect; switches that would
+//! need persistence are refused as unknown.
 
 mod allocator;
 mod cluster;
@@ -60,7 +60,8 @@ static DEBUG: Command = Command::new("debug", GROUP, -2)
     .postponed_if(waits)
     .on_session(debug);
 
-/// Whether a subcommand writes to files. SLEEP, as in Redis, stalls everything that the transaction has locked.
+/// Whether a subcommand writes to files and so must be postponed in a transaction. SLEEP is not postponed: as in
+/// Redis, it stalls everything that the transaction has locked.
 fn waits(args: &Args<'_>) -> bool {
     let names = ["log", "config-rewrite-force-all"];
     names.iter().any(|name| args.is(1, name))
@@ -108,14 +109,14 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         }
         (b"replicate", 3..) => {
             let arguments: Vec<&[u8]> = args.from(2).collect();
-            // A replica would take it for a note of this server itself.
+            // A replica would take this command for a note (internal record) of this server itself.
             if note::is_note(arguments.len(), |at| arguments[at]) {
                 return Err(
                     "ERR DEBUG REPLICATE cannot send internal commands of the server".into(),
                 );
             }
             let position = cx.server.primary().replicate(&arguments);
-            // WAIT covers it like a write.
+            // Makes WAIT cover the command like a write.
             cx.client.shared.log_position.fetch_max(position, Relaxed);
             out.ok();
         }
@@ -173,7 +174,7 @@ fn sleep(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) {
     });
 }
 
-/// Parses the integer at the beginning of a text, 0 if there is none, as C reads switches.
+/// Parses the integer at the beginning of a text, 0 without one, as C programs parse switches.
 fn leading_integer(text: &[u8]) -> i64 {
     let text = text.trim_ascii_start();
     let sign = usize::from(text.starts_with(b"-") || text.starts_with(b"+"));
@@ -186,7 +187,7 @@ fn leading_integer(text: &[u8]) -> i64 {
         .unwrap_or(0)
 }
 
-/// Matches random texts against random patterns; the point is that it terminates.
+/// Matches random texts against random patterns; checks that matching terminates.
 fn match_at_random(seed: u64) {
     const ROUNDS: usize = 10_000;
     const LETTERS: &[u8] = b"ab*?[]-^\\";

@@ -3,7 +3,7 @@
 use super::super::Out;
 use super::super::declaration::CommandResult;
 
-/// The value in Redis's reply: three digits of a well-known number, not the number.
+/// The value in Redis's reply is pi with three digits, not the constant.
 #[expect(
     clippy::approx_constant,
     reason = "clients are tested against these digits"

@@ -65,7 +65,7 @@ bit_set! {
         READONLY = "readonly";
         /// Refused when memory is full.
         DENYOOM = "denyoom";
-        /// An administrator's command.
+        /// Meant for administrators, as COMMAND INFO shows.
         ADMIN = "admin";
         /// Belongs to publish and subscribe.
         PUBSUB = "pubsub";
@@ -109,21 +109,22 @@ bit_set! {
         LOADS_MODULES = "loads_modules";
         /// A subcommand that is in the table for routing only: COMMAND does not list it.
         UNLISTED = "unlisted";
-        /// Meant for the servers themselves and for tests, according to the documentation.
+        /// Meant for servers themselves and for tests, according to Redis's documentation.
         SYSCMD = "syscmd";
-        /// Controls transactions, so that it is neither simply run nor simply queued.
+        /// Controls transactions: is neither run like other commands nor queued by MULTI.
         TRANSACTIONAL = "transactional";
         /// Allowed for a RESP2 client that has subscriptions.
         SUBSCRIBER = "subscriber";
-        /// Reports on other connections: what they sent before is read before it runs, as it would be on Redis.
+        /// Reports on other connections: requests that they sent earlier are read before the command runs, as would
+        /// be the case on Redis.
         OTHERS_FIRST = "others_first";
-        /// For commands that touch no keyspace: leaves nothing behind in a transaction that is rolled back. It
+        /// For commands that touch no keyspace: may be run again after a rollback of their transaction. The command
         /// changes nothing, or only its connection ([`crate::client::shared::Settings`]), or only what no client sees
         /// before the transaction is done.
         REPEATABLE = "repeatable";
-        /// May go over more elements than a thread that others wait for should.
+        /// May process more elements than is acceptable on a thread that other clients wait for.
         TAKES_LONG = "takes_long";
-        /// The effect of CLIENT CACHING extends to the command after this one, too.
+        /// Leaves the effect of CLIENT CACHING to the command after this one.
         KEEPS_CACHING = "keeps_caching";
         /// The command's only argument is the index of the database for the commands after it.
         SELECTS_DB = "selects_db";
@@ -133,20 +134,22 @@ bit_set! {
         HEALTH = "health";
         /// Empties the server: if there are save points, a new snapshot is saved before the reply.
         EMPTIES = "empties";
-        /// Allowed while a dataset is loading, though COMMAND does not say so: Redis loads a new replica's few keys
-        /// between two commands, so that clients of a cluster ask it for nodes all the time.
+        /// Allowed while a dataset is loading, though COMMAND does not say so. Redis loads a new replica's few keys
+        /// between two commands, so clients of a cluster expect a reply about its nodes at any time.
         TELLS_NODES = "tells_nodes";
-        /// May add to the share of a database, though not to all memory: what it adds there is paid for.
+        /// May add to a database with a share of memory, though not to memory as a whole: keys are evicted from that
+        /// database for what it adds.
         PAYS = "pays";
-        /// Names a fieldset of the connection by its third argument, which is looked up before any shard is locked.
+        /// Names a fieldset of the connection in its third argument; the fieldset is looked up before any shard is
+        /// locked.
         NAMES_FIELDSET = "names_fieldset";
-        /// Carries notes when another server sends it, see [`basalt_engine::note`].
+        /// Carries notes (internal records) when another server sends it, see [`basalt_engine::note`].
         HOLDS_NOTES = "holds_notes";
     }
 }
 
 impl Flags {
-    /// Flags that COMMAND INFO does not show: our own, and those that Redis hides too.
+    /// Flags that COMMAND INFO does not show: flags that only this server has, and those that Redis hides too.
     pub const INTERNAL: Flags = Flags::SENSITIVE
         .or(Flags::TOUCHES_ARBITRARY_KEYS)
         .or(Flags::MAY_REPLICATE)
@@ -171,61 +174,61 @@ impl Flags {
 }
 
 bit_set! {
-    /// ACL categories.
+    /// ACL categories, by which rules can name many commands.
     Categories: u32 {
-        /// Keys as such.
+        /// Works on keys regardless of their types.
         KEYSPACE = "@keyspace";
         /// Reads data.
         READ = "@read";
         /// Writes data.
         WRITE = "@write";
-        /// Sets.
+        /// Works on sets.
         SET = "@set";
-        /// Sorted sets.
+        /// Works on sorted sets.
         SORTEDSET = "@sortedset";
-        /// Lists.
+        /// Works on lists.
         LIST = "@list";
-        /// Hashes.
+        /// Works on hashes.
         HASH = "@hash";
-        /// Strings.
+        /// Works on strings.
         STRING = "@string";
-        /// Bitmaps.
+        /// Works on bitmaps.
         BITMAP = "@bitmap";
-        /// HyperLogLogs.
+        /// Works on HyperLogLogs.
         HYPERLOGLOG = "@hyperloglog";
-        /// Geo indexes.
+        /// Works on geo indexes.
         GEO = "@geo";
-        /// Streams.
+        /// Works on streams.
         STREAM = "@stream";
-        /// Publish and subscribe.
+        /// Publishes messages, or subscribes to them.
         PUBSUB = "@pubsub";
-        /// Administration.
+        /// Administers the server.
         ADMIN = "@admin";
-        /// Fast commands.
+        /// Takes constant or logarithmic time.
         FAST = "@fast";
-        /// All others.
+        /// Commands that are not fast.
         SLOW = "@slow";
         /// May block the connection.
         BLOCKING = "@blocking";
         /// May harm a server in production.
         DANGEROUS = "@dangerous";
-        /// Connections.
+        /// Works on the connection itself.
         CONNECTION = "@connection";
-        /// Transactions.
+        /// Controls transactions.
         TRANSACTION = "@transaction";
-        /// Scripts.
+        /// Runs or manages scripts.
         SCRIPTING = "@scripting";
-        /// Bloom filters.
+        /// Works on Bloom filters.
         BLOOM = "@bloom";
-        /// Cuckoo filters.
+        /// Works on cuckoo filters.
         CUCKOO = "@cuckoo";
-        /// Count-min sketches.
+        /// Works on count-min sketches.
         CMS = "@cms";
-        /// Lists of the most frequent elements.
+        /// Works on lists of the most frequent elements.
         TOPK = "@topk";
-        /// Digests of numbers.
+        /// Works on t-digests.
         TDIGEST = "@tdigest";
-        /// Locks.
+        /// Works on locks.
         LOCK = "@lock";
     }
 }
@@ -280,7 +283,7 @@ impl Categories {
 }
 
 bit_set! {
-    /// The use of a specification's keys by a command.
+    /// How a command uses the keys of a specification.
     KeyFlags: u16 {
         /// Reads and writes the value.
         RW = "RW";
@@ -294,11 +297,11 @@ bit_set! {
         ACCESS = "access";
         /// Changes existing data.
         UPDATE = "update";
-        /// Adds data without touching what is there.
+        /// Adds data without changing existing data.
         INSERT = "insert";
         /// Deletes data.
         DELETE = "delete";
-        /// A name that is routed as a key but is none.
+        /// A name that is routed like a key but is not a key.
         NOT_KEY = "not_key";
         /// The specification may miss keys.
         INCOMPLETE = "incomplete";

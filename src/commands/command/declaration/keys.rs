@@ -5,11 +5,11 @@ use super::KeyFlags;
 /// The position of the first key of a specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BeginSearch {
-    /// At this argument.
+    /// Found at this argument.
     Index(i32),
-    /// After this word, searched from this argument on (backwards when negative).
+    /// Found after this word, which is searched from this argument on (backwards from the end if negative).
     Keyword(&'static str, i32),
-    /// Cannot be expressed.
+    /// The position cannot be expressed by a specification.
     Unknown,
 }
 
@@ -19,23 +19,25 @@ pub enum FindKeys {
     /// Every `step` arguments up to `last`, relative to the first (negative: from the end), limited to the share
     /// `limit`.
     Range {
-        /// Relative to the first key; negative counts from the last argument.
+        /// Index of the last key, relative to the first key; negative counts from the last argument.
         last: i32,
-        /// Distance between keys.
+        /// Distance between two keys, in arguments.
         step: i32,
-        /// 0 and 1: no limit; 2: half of the rest, and so on.
+        /// Limit on the share of the arguments that are keys: 0 and 1: no limit; 2: half of the remaining arguments,
+        /// and so on.
         limit: i32,
     },
-    /// A count is at `count_at`, the keys begin at `first`, both relative to the begin.
+    /// An argument gives the number of keys; `count_at` and `first` are relative to the position where the search
+    /// begins.
     KeyNum {
-        /// Position of the count.
+        /// Position of the number of keys.
         count_at: i32,
         /// Position of the first key.
         first: i32,
-        /// Distance between keys.
+        /// Distance between two keys, in arguments.
         step: i32,
     },
-    /// Cannot be expressed.
+    /// The positions cannot be expressed by a specification.
     Unknown,
 }
 
@@ -46,16 +48,16 @@ pub struct KeySpec {
     pub begin: BeginSearch,
     /// Positions of the further keys.
     pub find: FindKeys,
-    /// The use of the keys.
+    /// How the command uses the keys.
     pub flags: KeyFlags,
     /// A remark for COMMAND INFO.
     pub notes: Option<&'static str>,
-    /// Whether COMMAND INFO shows it.
+    /// Whether COMMAND INFO shows the specification.
     pub is_listed: bool,
 }
 
-/// Commands that look at a key without using its value, according to Redis: at its existence, its type, its size, or
-/// whether an element is in it. ACL rules demand of such a key that it matches a pattern, and neither `%R~` nor
+/// Commands that use only metadata of a key, not its value, according to Redis: its existence, type or size, or
+/// whether it contains an element. ACL rules demand of such a key that it matches a pattern, and neither `%R~` nor
 /// `%W~`.
 pub(super) const METADATA: &[&str] = &[
     "exists",
@@ -79,8 +81,8 @@ pub(super) const METADATA: &[&str] = &[
 ];
 
 /// Whether each of a command's key specifications has the flags that ACL rules judge it by: a key whose value is read
-/// has ACCESS, one that is changed has INSERT, UPDATE or DELETE. Without any of them `%R~` would let a reader write
-/// and `%W~` a writer read. For [`METADATA`] only reading is expected, and a name that is not a key is never judged.
+/// has ACCESS, one that is changed has INSERT, UPDATE or DELETE. If these flags were missing, `%R~` would permit
+/// writes and `%W~` reads. For [`METADATA`] only reading is expected, and a name that is not a key is never judged.
 pub(super) const fn are_ruled(full_name: &str, keys: &[KeySpec]) -> bool {
     let mut next = 0;
     while next < keys.len() {
@@ -122,13 +124,13 @@ const fn is_same(one: &[u8], other: &[u8]) -> bool {
 pub struct LoneKey {
     /// Position of the key.
     pub at: usize,
-    /// Requests with at most this many arguments have no other key: longer ones may contain a word that more keys
+    /// Requests with at most this many arguments have no other key: longer requests may contain a word that more keys
     /// follow.
     pub arguments_max: usize,
 }
 
 impl LoneKey {
-    /// No request is known to have a lone key.
+    /// The command has no requests that are known to have exactly one key.
     pub const NONE: LoneKey = LoneKey {
         at: 0,
         arguments_max: 0,
@@ -201,7 +203,7 @@ impl KeySpec {
         }
     }
 
-    /// Sets another way to find the keys.
+    /// Replaces the way to find the further keys.
     pub const fn find(mut self, find: FindKeys) -> KeySpec {
         self.find = find;
         self
@@ -214,7 +216,7 @@ impl KeySpec {
     }
 
     /// Hides the specification from COMMAND INFO: for keys of an option that only this server adds to a command of
-    /// Redis, so that clients continue to route the command as they know it. Must follow all listed ones.
+    /// Redis, so that clients continue to route the command as they know it. Must follow all listed specifications.
     pub const fn unlisted(mut self) -> KeySpec {
         self.is_listed = false;
         self

@@ -1,8 +1,8 @@
 //! The declaration of a command: one row per command, from which routing, admission, COMMAND, metrics and tests all
 //! derive.
 //!
-//! A row is a `static` built by `const fn`s directly above its handler. It does not know its callers: the session
-//! looks a command up once by name and from then on carries `&'static Command`.
+//! A row is a `static` built by `const fn`s directly above its handler. the session looks a command up once by name
+//! and from then on carries `&'static Command`.
 
 mod flags;
 mod keys;
@@ -31,27 +31,28 @@ pub type ShardHandler = fn(&mut ShardCx<'_>, &Args<'_>, &mut Out) -> CommandResu
 /// A handler that works on the connection or the server and touches no keyspace.
 pub type SessionHandler = fn(&mut SessionCx<'_>, &Args<'_>, &mut Out) -> CommandResult;
 
-/// One visit of a command that goes from shard to shard.
+/// Runs one visit of a command that goes from shard to shard.
 pub type PartHandler = fn(&mut ShardCx<'_>, &Args<'_>, &mut Gather) -> CommandResult;
 
-/// Turns what the visits gathered into the reply.
+/// Writes the reply from what the visits gathered.
 pub type MergeHandler = fn(&Args<'_>, Gather, &mut Out) -> CommandResult;
 
 /// Returns the shard in which a cursor continues, given the number of shards.
 pub type CursorShard = fn(&Args<'_>, u16) -> Result<u16, CommandError>;
 
-/// Finds a key that no specification can express, given the number of arguments and a way to read them: its position
-/// and flags.
+/// Finds a key that no specification can express, given the number of arguments and a way to read them. Returns its
+/// position and flags.
 pub type KeyFinder = for<'r, 'a> fn(usize, ReadArgument<'r, 'a>) -> Option<(usize, KeyFlags)>;
 
-/// Finds the word that a command's keys follow, where an earlier argument, which is a name, may be the same word.
+/// Finds the word that a command's keys follow, for commands where an earlier argument, such as a name, may be the
+/// same word.
 pub type KeywordFinder = for<'r, 'a> fn(usize, ReadArgument<'r, 'a>) -> Option<usize>;
 
 /// Returns how many arguments at the end of a request are options, given the number of arguments and a way to read
 /// them.
 pub type TailFinder = for<'r, 'a> fn(usize, ReadArgument<'r, 'a>) -> usize;
 
-/// The way in which a command uses the shards.
+/// How a command uses the shards.
 #[derive(Clone, Copy)]
 pub enum Run {
     /// The shards of the declared keys are locked, one or many.
@@ -60,7 +61,7 @@ pub enum Run {
     AllShards(ShardHandler),
     /// Shard by shard, one locked at a time.
     EachShard(PartHandler, MergeHandler),
-    /// Shard by shard from the one encoded in the cursor, until [`Gather::done`].
+    /// Shard by shard, starting at the shard encoded in the cursor, until [`Gather::done`].
     Cursor(CursorShard, PartHandler, MergeHandler),
     /// Never touches a keyspace.
     Session(SessionHandler),
@@ -68,11 +69,11 @@ pub enum Run {
     Transaction(TransactionVerb),
     /// Runs a script or a function, which runs commands.
     Script(ScriptVerb),
-    /// Holds subcommands of the same shape; alone it only lists them.
+    /// A container of subcommands of the same shape; called without a subcommand it only lists them.
     Container(&'static [&'static Command]),
 }
 
-/// A client's request on its transaction.
+/// The transaction command of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are Redis's own")]
 pub enum TransactionVerb {
@@ -82,7 +83,7 @@ pub enum TransactionVerb {
     Unwatch,
 }
 
-/// A client's request to run a script or a function.
+/// The script command of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are Redis's own")]
 pub enum ScriptVerb {
@@ -157,11 +158,11 @@ impl Group {
 /// The part of a collection that is prefetched into the cache before a command runs in a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
-    /// Nothing.
+    /// Nothing is prefetched.
     Nothing,
     /// One end of a list.
     End(End),
-    /// The slot in a large table of the element that this argument names.
+    /// The position, in a large collection's table, of the element that this argument names.
     Element(usize),
 }
 
@@ -186,23 +187,23 @@ impl Every {
 
 /// One command, see the module.
 pub struct Command {
-    /// Lower case; a subcommand's own word only.
+    /// The name in lower case; for a subcommand, only its own word.
     pub name: &'static str,
     /// `container|sub` for subcommands, else the name.
     pub full_name: &'static str,
-    /// Documentation group.
+    /// The group in COMMAND DOCS.
     pub group: Group,
-    /// Number of arguments including the name; negative: at least as many.
+    /// Number of arguments including the name; if negative, the minimum number.
     pub arity: i32,
-    /// Admission and routing.
+    /// Flags for admission and routing.
     pub flags: Flags,
-    /// ACL categories beyond those that group and flags give.
+    /// ACL categories beyond those that follow from the group and the flags.
     pub extra_categories: Categories,
-    /// Positions of its keys.
+    /// Positions of the command's keys among the arguments.
     pub keys: &'static [KeySpec],
-    /// The key of requests that have no other, derived from `keys`.
+    /// The single key of requests that have no other, derived from `keys`.
     pub lone_key: LoneKey,
-    /// First version of Redis or Valkey that has it, or [`Command::OWN`].
+    /// First version of Redis or Valkey that has the command, or [`Command::OWN`].
     pub since: &'static str,
     /// Arguments in the notation of the reference manual.
     pub syntax: &'static str,
@@ -214,32 +215,32 @@ pub struct Command {
     pub history: &'static [(&'static str, &'static str)],
     /// Hints for clients of a cluster.
     pub tips: &'static [&'static str],
-    /// The version since which it is deprecated, and its replacement.
+    /// The version since which the command is deprecated, and its replacement.
     pub deprecated: Option<(&'static str, &'static str)>,
-    /// The way in which it uses the shards.
+    /// How the command uses the shards.
     pub run: Run,
-    /// Finds the key that `keys` cannot express.
+    /// Finds a key that the specifications in `keys` cannot express.
     pub key_finder: Option<KeyFinder>,
-    /// Finds the word that `keys` only names.
+    /// Finds the keyword that the specifications in `keys` refer to.
     pub keyword_finder: Option<KeywordFinder>,
     /// Returns how many arguments at the end belong to no key specification.
     pub options_at_end: Option<TailFinder>,
     /// The arguments that are channels.
     pub channels: Channels,
-    /// The databases that it reads or changes.
+    /// The databases that the command reads or changes.
     pub databases: Databases,
     /// Computes the flags of its first key from the request, if [`KeyFlags::VARIABLE_FLAGS`] is set.
     pub key_flags_of: Option<KeyFlagsOf>,
-    /// Whether a request reads keys whose names are computed from data, and so can be any; if so, the error for a
-    /// user who lacks the permission.
+    /// Returns the error for users without the required permission if the request reads keys whose names are computed
+    /// from data, and that may be any key; None for other requests.
     pub reads_any_key: Option<fn(&Args<'_>) -> Option<&'static str>>,
     needs_all_shards: Option<fn(&Args<'_>) -> bool>,
     secrets: Option<fn(&Args<'_>, usize) -> bool>,
     postponed: Option<fn(&Args<'_>) -> bool>,
     kept: Every,
-    /// See [`Command::builds`].
+    /// Builds the value that the command stores before its shard is locked, see [`Command::builds`].
     pub builds: Option<Builder>,
-    /// The part of its key's collection that it reads.
+    /// The part of the key's collection that the command reads.
     pub ahead: Ahead,
     subcommands: &'static [&'static Command],
     tells_usage: bool,
@@ -247,7 +248,7 @@ pub struct Command {
     rule_id: AtomicU16,
 }
 
-/// Returns a syntax line for people: without types and key specifications.
+/// Returns a syntax line for error messages: without types and key specifications.
 fn usage_of(line: &str) -> String {
     let mut text = String::new();
     let mut is_left_out = false;
@@ -264,7 +265,7 @@ fn usage_of(line: &str) -> String {
     text
 }
 
-/// Returns true: a test that holds for all requests of a command.
+/// Returns true, for declarations that apply to all requests of a command.
 pub fn always(_: &Args<'_>) -> bool {
     true
 }
@@ -277,7 +278,7 @@ impl Command {
     /// First version of commands that no version of Redis or Valkey has.
     pub const OWN: &'static str = "basalt 0.1.0";
 
-    /// Creates a row; the builder calls that follow fill it, and `on_…` completes it.
+    /// Creates a row; the builder calls that follow fill the row, and one of `on_…` completes it.
     pub const fn new(name: &'static str, group: Group, arity: i32) -> Command {
         Command {
             name,
@@ -328,7 +329,7 @@ impl Command {
         command
     }
 
-    /// Derives which requests have no other key, regardless of the order of builder calls.
+    /// Derives which requests have exactly one key, regardless of the order of builder calls.
     const fn with_lone_key(mut self) -> Command {
         self.lone_key = match self.key_finder {
             Some(_) => LoneKey::NONE,
@@ -337,19 +338,19 @@ impl Command {
         self
     }
 
-    /// Declares that it reads the keys of these specifications and changes nothing.
+    /// Declares that the command reads the keys of these specifications and changes nothing.
     pub const fn reads(mut self, keys: &'static [KeySpec]) -> Command {
         self.flags = self.flags.or(Flags::READONLY);
         self.names_keys(keys)
     }
 
-    /// Declares that it changes the keys of these specifications.
+    /// Declares that the command changes the keys of these specifications.
     pub const fn writes(mut self, keys: &'static [KeySpec]) -> Command {
         self.flags = self.flags.or(Flags::WRITE);
         self.names_keys(keys)
     }
 
-    /// Declares keys; whether they are read or written depends on the arguments.
+    /// Declares keys for a command whose arguments decide whether they are read or written.
     pub const fn names_keys(mut self, keys: &'static [KeySpec]) -> Command {
         assert!(
             are_ruled(self.full_name, keys),
@@ -359,26 +360,26 @@ impl Command {
         self.with_lone_key()
     }
 
-    /// Declares channels that it sends or subscribes to.
+    /// Declares the channels that the command sends or subscribes to.
     pub const fn channels(mut self, channels: Channels) -> Command {
         self.channels = channels;
         self
     }
 
-    /// Declares that it reads or changes databases other than the selected one.
+    /// Declares that the command reads or changes databases other than the selected one.
     pub const fn databases(mut self, databases: Databases) -> Command {
         self.databases = databases;
         self
     }
 
-    /// Computes the flags of its first key from the request.
+    /// Sets the function that computes the flags of the first key from the request.
     pub const fn key_flags_of(mut self, flags_of: KeyFlagsOf) -> Command {
         self.key_flags_of = Some(flags_of);
         self
     }
 
-    /// Declares requests that read keys of any name; the function returns the error for users who lack the
-    /// permission.
+    /// Declares that requests may read keys of any name; the function returns the error for users who lack the
+    /// permission, if the request does so.
     pub const fn reads_any_key_if(
         mut self,
         refusal: fn(&Args<'_>) -> Option<&'static str>,
@@ -393,14 +394,14 @@ impl Command {
         self
     }
 
-    /// Declares that it changes only its connection, or what may be changed twice: a transaction that is rolled back
-    /// may run it again.
+    /// Declares that the command changes only its connection, or only what may be changed twice: a transaction that
+    /// is rolled back may run it again.
     pub const fn repeatable(self) -> Command {
         self.flags(Flags::REPEATABLE)
     }
 
-    /// Declares that it may go over much of a large value, or of the keyspace, so that it may have to run where no
-    /// client waits for its thread, see [`super::context::Scales`].
+    /// Declares that the command may process much of a large value, or of the keyspace, so that it may have to run on
+    /// a thread that no client waits for, see [`super::context::Scales`].
     pub const fn takes_long(self) -> Command {
         self.flags(Flags::TAKES_LONG)
     }
@@ -424,14 +425,14 @@ impl Command {
         self
     }
 
-    /// Adds the command's usage to errors about the form of a request: no client's manual has it, as Redis lacks the
-    /// command.
+    /// Adds the command's usage to errors about the form of a request, as no client's manual documents a command that
+    /// Redis lacks.
     pub const fn with_usage(mut self) -> Command {
         self.tells_usage = true;
         self
     }
 
-    /// Returns an error of this command as sent to clients: Redis's words, by which tools know it, and the usage.
+    /// Returns an error of this command as sent to clients: the text of Redis, which tools recognize, and the usage.
     #[cold]
     pub fn error_text<'e>(&self, error: &'e CommandError) -> ErrorText<'e> {
         let text = error.text();
@@ -451,32 +452,33 @@ impl Command {
         self
     }
 
-    /// Keeps this argument, if it is long, as the block that it came in: this takes no time, however long it is.
+    /// Makes the command keep this argument, if it is long, in the block that it was received in: this takes no time,
+    /// however long it is.
     pub const fn keeps_block(self, argument: usize) -> Command {
         self.keeps_blocks(argument, usize::MAX)
     }
 
-    /// Keeps this argument, and every `step`-th after it, as blocks if they are long. Some of them may be something
-    /// else, which is never long.
+    /// Makes the command keep this argument, and every `step`-th after it, as blocks if they are long. Some of them
+    /// may have another meaning, which is never long.
     pub const fn keeps_blocks(mut self, first: usize, step: usize) -> Command {
         self.kept = Every { first, step };
         self
     }
 
-    /// Declares that it stores a value that follows from its arguments alone, and is built before its shard is locked
-    /// if that takes long.
+    /// Declares that the command stores a value that depends on its arguments alone, and that is built before its
+    /// shard is locked if that takes long.
     pub const fn builds(mut self, build: Builder) -> Command {
         self.builds = Some(build);
         self
     }
 
-    /// Declares that it looks up the element that this argument names.
+    /// Declares that the command looks up the element that this argument names.
     pub const fn looks_up(mut self, argument: usize) -> Command {
         self.ahead = Ahead::Element(argument);
         self
     }
 
-    /// Declares that it reads a list from this end, which may not have been touched for long.
+    /// Declares that the command reads a list at this end, whose memory may not be in the cache.
     pub const fn reads_from(mut self, end: End) -> Command {
         self.ahead = Ahead::End(end);
         self
@@ -494,7 +496,8 @@ impl Command {
         self
     }
 
-    /// Declares that another command is better since this version: which one, in the words of the manual.
+    /// Declares that the command is deprecated since this version, and names its replacement in the words of the
+    /// manual.
     pub const fn deprecated(mut self, since: &'static str, replaced_by: &'static str) -> Command {
         self.deprecated = Some((since, replaced_by));
         self
@@ -507,20 +510,21 @@ impl Command {
         self
     }
 
-    /// Finds one more key than the specifications can express; an unknown one stands for it.
+    /// Sets the function that finds a key which the specifications cannot express; a specification of unknown
+    /// position stands for that key.
     pub const fn finds_key(mut self, finder: KeyFinder) -> Command {
         self.key_finder = Some(finder);
         self.with_lone_key()
     }
 
-    /// Finds the word that the keys follow in the same way as the command itself; without it the first such word
-    /// counts.
+    /// Sets the function that finds the word before the keys in the same way as the command itself; otherwise the
+    /// first such word counts.
     pub const fn finds_keyword(mut self, finder: KeywordFinder) -> Command {
         self.keyword_finder = Some(finder);
         self
     }
 
-    /// Makes specifications that count from the last argument do so from before the options at the end.
+    /// Makes specifications that count from the last argument count from before the options at the end.
     pub const fn ends_with_options(mut self, finder: TailFinder) -> Command {
         self.options_at_end = Some(finder);
         self
@@ -555,13 +559,13 @@ impl Command {
         self
     }
 
-    /// Visits the shards one after the other, then merges.
+    /// Visits the shards one after the other, then merges the results.
     pub const fn on_each_shard(mut self, part: PartHandler, merge: MergeHandler) -> Command {
         self.run = Run::EachShard(part, merge);
         self
     }
 
-    /// Visits shards from the one that the cursor names, until the reply is full, then merges.
+    /// Visits shards, starting at the one that the cursor names, until the reply is full, then merges the results.
     pub const fn by_cursor(
         mut self,
         shard: CursorShard,
@@ -590,7 +594,7 @@ impl Command {
         self
     }
 
-    /// Makes it a container of subcommands.
+    /// Makes the command a container of subcommands.
     pub const fn container(mut self, children: &'static [&'static Command]) -> Command {
         self.subcommands = children;
         self.run = Run::Container(children);
@@ -598,7 +602,7 @@ impl Command {
     }
 
     /// Adds subcommands to a command that has a handler of its own; one of the `on_…` calls follows. The handler also
-    /// gets the requests whose subcommand is none of these.
+    /// gets requests with any other subcommand.
     pub const fn with_subcommands(mut self, children: &'static [&'static Command]) -> Command {
         self.subcommands = children;
         self
@@ -615,7 +619,7 @@ impl Command {
         self.databases.of(argument_count, argument, selected)
     }
 
-    /// Whether it works on the selected database: through the keys that it names, or by going over shards.
+    /// Whether the command works on the selected database: through the keys that it names, or by visiting shards.
     pub fn is_in_selected_database(&self) -> bool {
         let is_key = |spec: &KeySpec| !spec.flags.has(KeyFlags::NOT_KEY);
         let goes_over = matches!(
@@ -638,19 +642,19 @@ impl Command {
             || self.needs_all_shards.is_some_and(|test| test(args))
     }
 
-    /// Whether some of its requests may need all shards locked at once.
+    /// Whether some of the command's requests may need all shards locked at once.
     #[inline]
     pub fn may_need_all_shards(&self) -> bool {
         self.needs_all_shards.is_some()
     }
 
-    /// Whether it may decide, before it has done anything, to run where no client waits for its thread.
+    /// Whether the command may decide, before it has done anything, to run on a thread that no client waits for.
     #[inline]
     pub fn may_leave(&self) -> bool {
         self.flags.has(Flags::TAKES_LONG)
     }
 
-    /// Whether it keeps an argument as the block that it came in.
+    /// Whether the command keeps an argument in the block that it was received in.
     pub fn keeps(&self, argument: usize) -> bool {
         self.kept.has(argument)
     }
@@ -664,30 +668,30 @@ impl Command {
     }
 
     /// Whether a transaction runs this request after it has released its shards, because it sleeps, or asks the
-    /// system for something that may take time. Its reply is in its proper position all the same; the commands after
+    /// system for something that may take time. The reply is in its proper position all the same; the commands after
     /// it do not see its effects yet.
     #[inline]
     pub fn is_postponed(&self, args: &Args<'_>) -> bool {
         self.postponed.is_some_and(|test| test(args))
     }
 
-    /// Returns its index in the registry: statistics are arrays indexed by it.
+    /// Returns the command's index in the registry: statistics are arrays indexed by it.
     pub fn id(&self) -> usize {
         usize::from(self.id.load(Ordering::Relaxed))
     }
 
-    /// Returns the number by which the users' rules know the command: its own, or that of its container for a
-    /// subcommand that they treat as a first argument.
+    /// Returns the number by which ACL rules refer to the command: its own, or that of its container for a subcommand
+    /// that they treat as a first argument.
     pub fn rule_id(&self) -> usize {
         usize::from(self.rule_id.load(Ordering::Relaxed))
     }
 
-    /// Whether the users' rules treat it, a subcommand, as a first argument only.
+    /// Whether the command is a subcommand that ACL rules treat as a first argument only.
     pub fn is_first_argument(&self) -> bool {
         self.id() != self.rule_id()
     }
 
-    /// Sets its number and its rule number; called once, by the registry, before the first lookup.
+    /// Sets the command's number and its rule number; called once, by the registry, before the first lookup.
     pub(super) fn set_id(&self, id: u16, rule_id: u16) {
         self.id.store(id, Ordering::Relaxed);
         self.rule_id.store(rule_id, Ordering::Relaxed);
@@ -703,13 +707,13 @@ impl Command {
         }
     }
 
-    /// Whether it sends a message to subscribers, and does nothing else.
+    /// Whether the command sends a message to subscribers, and does nothing else.
     #[inline]
     pub fn publishes(&self) -> bool {
         self.flags.has(Flags::PUBSUB.or(Flags::MAY_REPLICATE))
     }
 
-    /// Whether it may change data.
+    /// Whether the command may change data.
     pub fn is_write(&self) -> bool {
         self.flags.has(Flags::WRITE)
     }
@@ -736,7 +740,7 @@ impl Command {
             Group::Geo => Categories::GEO,
             Group::Stream => Categories::STREAM,
             Group::Bitmap => Categories::BITMAP,
-            // The flag of the same name sets it for each command.
+            // Each command sets this category by its flag of the same name.
             Group::PubSub => Categories::NONE,
             Group::Bloom => Categories::BLOOM,
             Group::Cuckoo => Categories::CUCKOO,
@@ -746,7 +750,7 @@ impl Command {
             Group::Lock => Categories::LOCK,
             Group::Server | Group::Cluster | Group::Sentinel => Categories::NONE,
         };
-        // A row that names topics itself has those only (WAIT, SORT); a container has none.
+        // A row that names topic categories itself has only those (WAIT, SORT); a container has none.
         let is_alone = all.any(Categories::SUBJECTS) || matches!(self.run, Run::Container(_));
         if !is_alone {
             all = all.or(group);

@@ -1,7 +1,7 @@
 //! The channels and databases that a request uses, and key flags that depend on its arguments.
 //!
-//! ACL rules judge a request by these, and the export of a slot uses them to find the keys that a logged command
-//! changes.
+//! ACL rules judge a request by these properties, and the export of a slot uses them to find the keys that a logged
+//! command changes.
 
 use super::KeyFlags;
 use crate::acl::selector::Used;
@@ -16,16 +16,16 @@ pub type PositionsFinder = for<'r, 'a> fn(usize, ReadArgument<'r, 'a>) -> Vec<us
 /// Computes the flags of a key from a request, given the number of arguments and a way to read them.
 pub type KeyFlagsOf = for<'r, 'a> fn(usize, ReadArgument<'r, 'a>) -> KeyFlags;
 
-/// The arguments that are channels which a command sends to or subscribes to.
+/// The arguments of a command that are channels to send to or subscribe to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channels {
-    /// None.
+    /// No argument is a channel.
     None,
-    /// The first one is.
+    /// The first argument is a channel.
     First,
-    /// All of them are.
+    /// All arguments are channels.
     All,
-    /// All of them are patterns of channels.
+    /// All arguments are patterns of channels.
     Patterns,
 }
 
@@ -43,13 +43,13 @@ impl Channels {
 /// The databases that a command reads or changes.
 #[derive(Clone, Copy)]
 pub enum Databases {
-    /// The selected one, if the command names keys or goes over shards; otherwise none.
+    /// The selected database, if the command names keys or visits shards; otherwise none.
     Selected,
-    /// The ones whose numbers are in these arguments.
+    /// The databases whose numbers are in these arguments.
     Numbered(&'static [usize]),
-    /// The selected one, and the ones whose numbers are in the arguments that are found.
+    /// The selected database, and those whose numbers are in the arguments that the function finds.
     SelectedAnd(PositionsFinder),
-    /// Every one.
+    /// All databases.
     All,
 }
 

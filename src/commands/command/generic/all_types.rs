@@ -1,4 +1,4 @@
-//! Commands on keys as such, with every data type in every size: their effects must not depend on either.
+//! Commands on keys of any type, tested with every data type in every size: their effects must not depend on either.
 
 use crate::command::testing::{Terminal, on_every_setup};
 use basalt_engine::Engine;
@@ -9,10 +9,10 @@ struct Sample {
     data_type: &'static str,
     /// The reply of OBJECT ENCODING.
     encoding: &'static str,
-    /// Lines that create it; `$` is the key, and a line that begins with a number is run that many times, `#` being
-    /// the iteration.
+    /// Lines that create the value; `$` is the key, and a line that begins with a number is run that many times, `#`
+    /// being the iteration.
     make: &'static [&'static str],
-    /// Line that returns its content.
+    /// Line that returns the content of the value.
     read: &'static str,
 }
 
@@ -173,7 +173,7 @@ impl Sample {
         cli.check(&format!("TYPE {key}"), self.data_type);
     }
 
-    /// Returns its content, sorted.
+    /// Returns the content of a value, sorted.
     fn read(&self, cli: &mut Terminal, key: &str) -> Vec<String> {
         let reply = cli.run(&self.read.replace('$', key));
         assert!(!reply.starts_with("(error)"), "{}: {reply}", self.read);
@@ -343,7 +343,7 @@ fn memory_usage_tells_what_a_value_takes() {
             .trim_start_matches("(integer) ")
             .parse()
             .expect("a number");
-        // A deadline inside makes the wheel of deadlines grow, which is charged to no key.
+        // A deadline of an element makes the wheel of deadlines grow, which is charged to no key.
         let most = if taken > 2 * KEPT_BYTES_MAX {
             taken / 10
         } else {

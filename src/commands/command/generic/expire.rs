@@ -66,14 +66,14 @@ enum ExpiryUnit {
     Millis,
 }
 
-/// The origin of a time.
+/// The time that an argument is relative to: the time of the command, or the Unix epoch.
 #[derive(Clone, Copy)]
 enum ExpiryOrigin {
     Now,
     Epoch,
 }
 
-/// The condition on the previous deadline for setting the new one.
+/// The condition on the previous deadline for setting the new one (NX, XX, GT, LT).
 #[derive(Clone, Copy, Default)]
 struct ExpireCondition {
     none: bool,
@@ -138,7 +138,8 @@ fn expire(
         ExpiryOrigin::Now => at_ms.and_then(|at_ms| at_ms.checked_add(now_ms)),
         ExpiryOrigin::Epoch => at_ms,
     };
-    // The engine stores no later deadline; without this, a later one would count as later again each time.
+    // The engine stores no later deadline than this; without the limit, such a deadline would count as later again
+    // each time.
     let at_ms = at_ms.ok_or(invalid)?.min(DEADLINE_MAX as i64);
 
     let key = args.key(1);

@@ -11,7 +11,7 @@ use crate::command::error::CommandError;
 use crate::command::host::migration::Migration;
 use crate::command::{Args, Out};
 
-/// The timeout used for zero or less.
+/// The timeout used if the client gives zero or less, in milliseconds.
 const TIMEOUT_MS: u64 = 1_000;
 
 const FLAGS: KeyFlags = KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE);

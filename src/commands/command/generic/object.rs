@@ -1,4 +1,4 @@
-//! OBJECT: properties of a value besides its content.
+//! OBJECT: properties of a value other than its content.
 
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
@@ -54,7 +54,7 @@ static FREQ: Command = Command::sub("object|freq", "freq", Group::Generic, 3)
     .on_keys(freq);
 
 /// Replies with the frequency of a key: for a hot key the uses estimated from samples of all commands, for every
-/// other one the few that its access bits count.
+/// other key the few uses that its access bits count.
 fn freq(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (key, is_tracked) = (args.key(2), is_lfu(cx.config.maxmemory_policy));
     let factor = cx.config.lfu_log_factor;
@@ -88,9 +88,9 @@ static IDLETIME: Command = Command::sub("object|idletime", "idletime", Group::Ge
     .tips(TIPS)
     .on_keys(idle_time);
 
-/// Replies with the idle time of a key. The access bits count uses and store no time. Known is only for how long no
-/// key of its shard was used, so the reply is a lower bound, and 0 on a busy server; unless the key came from
-/// elsewhere with another time and was not used since.
+/// Replies with the idle time of a key. The access bits count uses and store no time. Only the time since any key of
+/// the shard was used is known, so the reply is a lower bound, and 0 on a busy server; unless RESTORE set the key's
+/// idle time and the key was not used since.
 fn idle_time(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (key, is_tracked) = (args.key(2), !is_lfu(cx.config.maxmemory_policy));
     about(cx, args, out, |keyspace, place, out| {
@@ -126,8 +126,8 @@ static REFCOUNT: Command = Command::sub("object|refcount", "refcount", Group::Ge
     .tips(TIPS)
     .on_keys(reference_count);
 
-/// Replies with the reference count. Values have one owner here; small integers get the same reply as those that
-/// Redis shares.
+/// Replies with the reference count: 1, as values have one owner here; integers that Redis shares among keys get
+/// Redis's reply.
 fn reference_count(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let shares = cx.config.maxmemory == 0 || !ranks_keys(cx.config.maxmemory_policy);
     about(cx, args, out, |keyspace, place, out| {
@@ -160,7 +160,7 @@ static HELP: Command = Command::sub("object|help", "help", Group::Generic, 2)
         Ok(())
     });
 
-/// Calls `answer` with the entry of a key, or replies null; the access is not recorded.
+/// Calls `answer` with the entry of a key, or replies null; nothing is counted or touched.
 fn about(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -186,7 +186,7 @@ pub fn is_lfu(policy: MaxmemoryPolicy) -> bool {
     )
 }
 
-/// Whether a policy keeps statistics per key, for which Redis cannot share values.
+/// Whether a policy keeps statistics per key, so that Redis cannot share values among keys.
 fn ranks_keys(policy: MaxmemoryPolicy) -> bool {
     is_lfu(policy)
         || policy.is_lrm()

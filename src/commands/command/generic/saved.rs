@@ -1,5 +1,5 @@
-//! Snapshots over all families: what is saved between the cut and the end is the state at the cut, each entry once,
-//! whatever happens meanwhile; and copies made for saving are charged to no account.
+//! Tests of snapshots with all types: a snapshot contains the state at the cut, each entry once, whatever commands
+//! run until its end; and copies made for saving are charged to no account.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ use basalt_engine::snapshot::{Begun, Chunk, Outlet, Stream};
 use basalt_engine::value::{Collection, CollectionBody, CollectionPiece, ElementRef, Object};
 use basalt_engine::{Engine, Now, defrag};
 
-/// An entry: its database, and its complete state.
+/// A saved entry: its database, and its complete state.
 type SavedEntry = (usize, Vec<u8>);
 
 /// Kinds of collections that are saved in pieces.
@@ -35,16 +35,16 @@ const ORDERED: u8 = b'=';
 #[derive(Default)]
 struct Collector {
     saved: SegQueue<SavedEntry>,
-    /// Parts of large collections with their databases: the first part, and the pieces.
+    /// Parts of large collections: the stream of chunks, the database, the first part and the pieces.
     parts: SegQueue<(Stream, usize, Vec<Vec<u8>>)>,
     streams: AtomicU64,
     open_streams: AtomicU64,
-    /// Number of pieces of lists, of streams, of sets and the like, and of sketches.
+    /// Number of pieces saved, by kind: of lists, of streams, of sets and other unordered types, and of sketches.
     pieces: [AtomicU64; KINDS],
     is_given_up: AtomicBool,
 }
 
-/// Whether it consists of unordered elements.
+/// Whether a collection consists of unordered elements.
 fn is_unordered(entry: EntryRef<'_, Object>) -> bool {
     matches!(entry.value(), Value::Object(object)
         if matches!(object.body, Collection::Set(_) | Collection::SortedSet(_) | Collection::Hash(_)))
@@ -54,7 +54,7 @@ fn is_sketch(entry: EntryRef<'_, Object>) -> bool {
     matches!(entry.value(), Value::Object(object) if object.body.pages() > 0)
 }
 
-/// Returns the key and its properties.
+/// Returns the key of an entry and its properties.
 fn first_part(entry: EntryRef<'_, Object>) -> Vec<u8> {
     format!("{:?} {:?} ", entry.key(), entry.deadline()).into_bytes()
 }
@@ -445,7 +445,7 @@ fn step(cli: &mut Terminal, walks: &mut [defrag::Walk], random: &mut Random) {
     match draw(random, 16) {
         12..=15 => change_large(cli, random),
         0 => {
-            // Tables grow,
+            // Tables grow here,
             let (db, from) = (cli.connection.db, draw(random, 3_000));
             for index in from..from + draw(random, 600) {
                 cli.run(&format!("SET bulk{index} {index}"));
@@ -453,7 +453,7 @@ fn step(cli: &mut Terminal, walks: &mut [defrag::Walk], random: &mut Random) {
             cli.connection.db = db;
         }
         1 => {
-            // and shrink.
+            // and shrink here.
             let from = draw(random, 3_000);
             for index in from..from + draw(random, 900) {
                 cli.run(&format!("DEL bulk{index}"));
@@ -653,8 +653,8 @@ fn fill_large(cli: &mut Terminal) {
     cli.run("XREADGROUP GROUP group somebody COUNT 150 STREAMS stream >");
 }
 
-/// However a collection is moved or deleted while it is being saved, no piece of it is saved at that moment: saving
-/// continues in slices.
+/// Moving or deleting a collection that is being saved does not save any piece of it at that moment: saving continues
+/// in slices.
 #[test]
 fn who_moves_or_deletes_what_is_under_way_saves_nothing_of_it() {
     let ways = [
@@ -692,7 +692,7 @@ fn moved_or_deleted(cli: &mut Terminal, way: &str, key: &str) {
     for engine in &mut cli.engines {
         engine.begin_snapshot(&outlet);
     }
-    // The first change to each begins with saving it.
+    // The first change to each collection begins with saving it.
     for line in [
         "LSET list 100 other",
         "XDEL stream 100-0",

@@ -1,4 +1,4 @@
-//! Keys as such, on one shard and on several, in both protocols.
+//! Commands on keys of any type, on one shard and on several, in both protocols.
 
 use crate::command::testing::{Terminal, check_all, on_every_setup};
 use basalt_core::resp::reply::Protocol;
@@ -99,7 +99,7 @@ fn elements(reply: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Runs one SCAN; returns the next cursor, and the keys.
+/// Runs one SCAN. Returns the next cursor, and the keys.
 fn scan(cli: &mut Terminal, cursor: &str, options: &str) -> (String, Vec<String>) {
     let reply = cli.run(&format!("SCAN {cursor} {options}"));
     let mut strings = reply.split('"').skip(1).step_by(2).map(String::from);
@@ -303,7 +303,7 @@ fn memory_is_charged_to_whoever_has_the_entry() {
         let mut cli = Terminal::with(shard_count, Protocol::Resp2);
         let used =
             |cli: &Terminal| -> i64 { cli.engines.iter().map(|engine| engine.used_bytes()).sum() };
-        // Tables and databases exist before the first measurement.
+        // Create tables and databases before the first measurement.
         for db in ["0", "1"] {
             cli.run(&format!("SELECT {db}"));
             for number in 0..64 {

@@ -111,7 +111,8 @@ pub(super) static COPY: Command = Command::new("copy", Group::Generic, -3)
     .takes_long()
     .on_keys(copy);
 
-/// Returns the positions of the database indexes in a request of COPY. The handler decides which of several counts.
+/// Returns the positions of the database indexes in a request of COPY. If DB is repeated, the handler decides which
+/// counts.
 fn copied_to(count: usize, argument: ReadArgument<'_, '_>) -> Vec<usize> {
     let mut found = Vec::new();
     let mut at = 3;

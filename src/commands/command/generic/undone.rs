@@ -1,5 +1,5 @@
-//! Transactions over all families: a rolled back one leaves no trace, and a committed one is the same as if rollback
-//! had never been possible.
+//! Tests of transactions over all families: a rolled back transaction leaves no trace, and a committed one has the
+//! same effects as if rollback had never been possible.
 
 use crate::command::declaration::Flags;
 use crate::command::registry::registry;
@@ -9,7 +9,7 @@ use basalt_core::base::random::Random;
 use basalt_core::resp::reply::Protocol;
 use basalt_engine::Now;
 
-/// Commands to choose from. `$k` is a key, `$v` a value, `$f` a field or member, `$n` a small number, `$t`
+/// Commands to choose from at random. `$k` is a key, `$v` a value, `$f` a field or member, `$n` a small number, `$t`
 /// milliseconds, `$s` a score, `$d` a database.
 const TEMPLATES: &[&str] = &[
     "SET $k $v",
@@ -252,12 +252,12 @@ fn dataset(cli: &mut Terminal) -> String {
         }
     }
     cli.connection.db = db_before;
-    // After the lookups, which have deleted expired entries.
+    // After the lookups above, which have deleted expired entries.
     text + &cli.run("DEBUG DIGEST")
 }
 
-/// Frees deferred memory, discards effects, and returns what is charged to the shards, and which memory of this
-/// thread is charged to no account.
+/// Frees deferred memory, discards effects, and returns the bytes that are charged to the shards, and the bytes of
+/// this thread that are charged to no account.
 pub(super) fn accounts(cli: &mut Terminal) -> (i64, i64) {
     basalt_engine::undo::drop_room();
     for engine in &mut cli.engines {
@@ -313,7 +313,8 @@ pub(super) fn script(random: &mut Random) -> Vec<String> {
     lines
 }
 
-/// Advances the fencing tokens: one that was issued and rolled back is never issued again.
+/// Advances the fencing tokens of both servers to the same: a token that was issued and rolled back is never issued
+/// again.
 fn level_fences(undone: &Terminal, plain: &Terminal) {
     let last = undone.engines[0].fence_source.last();
     let now = Now {
@@ -332,7 +333,7 @@ fn undone_and_committed(seed: u64, rounds: usize) {
         cli.advance_ms(passed);
         plain.advance_ms(passed);
         let now = (cli.now_ms, cli.connection.db);
-        // Expired entries are deleted first, so that it cannot happen in the middle of the comparison.
+        // Expired entries are deleted first, so that they are not deleted in the middle of the comparison.
         for engine in cli.engines.iter_mut().chain(&mut plain.engines) {
             while engine.expire_slice(basalt_engine::Now { unix_ms: now.0 }) {}
         }
@@ -391,7 +392,7 @@ fn undone_and_committed(seed: u64, rounds: usize) {
             "seed {seed} round {round}: bytes: {lines:#?}"
         );
         if lines.iter().any(|line| line.starts_with("SPOP")) {
-            // The states differ now: start anew.
+            // The states differ now: start again.
             return;
         }
         assert_eq!(
@@ -402,8 +403,9 @@ fn undone_and_committed(seed: u64, rounds: usize) {
     }
 }
 
-/// Rows that write keys and are not chosen: they wait, contact other servers, read what a server has dumped, need
-/// what a connection has registered, are in the log only, or leave names and memory for names (`tag::tests`).
+/// Rows that write keys and are not chosen at random: they wait, contact other servers, read what a server has
+/// dumped, need what a connection has registered, occur in the log only, or leave names and memory for names
+/// (`tag::tests`).
 const NOT_DRAWN: &[&str] = &[
     "blmove",
     "blmovem",

@@ -1,4 +1,5 @@
-//! Transactions over collections that are too large to be copied: a rolled back one leaves no trace of its changes.
+//! Tests of transactions on collections that are too large to be copied: a rolled back transaction leaves no trace of
+//! its changes.
 //!
 //! Lists, sorted sets and streams are compared by their dumps, byte for byte; hashes and sets, which have no order,
 //! by digest. What is charged to the shards equals what is allocated, before, during and after.
@@ -8,7 +9,7 @@ use crate::command::testing::Terminal;
 use basalt_core::base::random::Random;
 use basalt_core::resp::reply::Protocol;
 
-/// As in the test of all families; `$k` stands for the key of the type.
+/// Commands in the notation of `undone.rs`; `$k` stands for the key of the type.
 const LISTS: &[&str] = &[
     "RPUSH $k $v $v $v",
     "LPUSH $k $v",
@@ -203,7 +204,7 @@ fn dataset(cli: &mut Terminal) -> (String, Vec<i64>) {
     (text, bytes)
 }
 
-/// Rolls back a transaction of some commands, and compares.
+/// Rolls back a transaction of some random commands, and compares the state with the one before.
 fn undo_some(cli: &mut Terminal, random: &mut Random, what: &str) {
     cli.advance_ms(draw(random, 60));
     let now = basalt_engine::Now {

@@ -4,7 +4,8 @@
 //! They give the guarantee of Redis: a key that exists from the first call to the last is returned.
 //!
 //! A SCAN cursor is the shard in the upper 16 bits and the position in that shard's table in the lower 48. One call
-//! continues over as many shards as it takes to meet COUNT, so that a small database does not need a call per shard:
+//! continues over several shards until it has examined COUNT keys, so that a small database does not need a call per
+//! shard:
 //!
 //! ```text
 //! SCAN 0 COUNT 10           shard 0 has 4 keys, shard 1 has 9
@@ -33,7 +34,7 @@ pub(super) static KEYS: Command = Command::new("keys", Group::Generic, 2)
     .takes_long()
     .on_each_shard(keys_part, keys_merge);
 
-/// Keys that one visit of a shard examines: some 100 µs of work, after which others can lock the shard.
+/// Keys that one visit of a shard examines: some 100 µs of work, after which other threads can lock the shard.
 const KEYS_PER_VISIT: usize = 512;
 
 fn keys_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {

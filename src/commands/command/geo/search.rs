@@ -1,8 +1,8 @@
 //! Members within a circle, a rectangle or a polygon.
 //!
 //! The four forms of GEORADIUS give the shape by position, GEOSEARCH and GEOSEARCHSTORE by words. All parse their
-//! arguments in the same order as Redis, as the first mistake is the one that is reported: first those at fixed
-//! positions, then the options one by one, then conflicts among them.
+//! arguments in the same order as Redis, as the first mistake is the one that is reported: first the arguments at
+//! fixed positions, then the options one by one, then conflicts among them.
 
 use super::{point, point_of_member, point_of_score, reply_distance, reply_point, unit_m};
 use crate::command::Args;
@@ -23,9 +23,9 @@ use basalt_engine::value::sorted_set::SortedSet;
 /// The form of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GeoSearchCommand {
-    /// GEORADIUS: around coordinates.
+    /// GEORADIUS: around given coordinates.
     Coordinates,
-    /// GEORADIUSBYMEMBER: around a member.
+    /// GEORADIUSBYMEMBER: around the position of a member.
     Member,
     /// GEOSEARCH.
     Search,
@@ -44,18 +44,18 @@ enum GeoSortOrder {
 struct GeoSearch {
     center: Option<Point>,
     extent: Option<Extent>,
-    /// Replaces centre and extent.
+    /// The polygon to search in, in place of centre and extent.
     polygon: Option<Polygon>,
     unit_m: f64,
     order: GeoSortOrder,
-    /// Maximum number of members; 0 is all.
+    /// Maximum number of members to return; 0 for all.
     count: usize,
-    /// Any members that are found, not the nearest.
+    /// Whether any matching members will do (ANY), not only the nearest.
     any: bool,
     with_distance: bool,
     with_hash: bool,
     with_coordinates: bool,
-    /// Index of the key to store at, and whether distances are stored.
+    /// Index of the key to store the result at, and whether distances are stored instead of positions.
     target: Option<usize>,
     stores_distances: bool,
 }
@@ -89,7 +89,7 @@ fn rectangle(args: &Args<'_>, at: usize) -> Result<(Extent, f64), CommandError> 
     Ok((Extent::Box { width_m, height_m }, unit_m))
 }
 
-/// The words for the search area that were parsed.
+/// The parts of the search area that were given so far.
 #[derive(Default)]
 struct AreaOptions {
     from_member: bool,
@@ -99,7 +99,8 @@ struct AreaOptions {
     by_polygon: bool,
 }
 
-/// Parses a polygon after its word: the number of its corners, and each; returns it and the number of arguments.
+/// Parses a polygon after its keyword: the number of its corners, and each corner. Returns the polygon and the number
+/// of arguments.
 fn polygon(args: &Args<'_>, at: usize) -> Result<(Polygon, usize), CommandError> {
     let count = number::parse_i64(args.get(at))
         .and_then(|count| i32::try_from(count).ok())
@@ -121,7 +122,7 @@ fn polygon(args: &Args<'_>, at: usize) -> Result<(Polygon, usize), CommandError>
     Ok((polygon, 1 + 2 * count))
 }
 
-/// Returns the point of a member that a command names. The name is not checked if there is no set.
+/// Returns the position of a member that a command names. If the set does not exist, the name is not checked.
 fn center_of(
     set: Option<SortedSet<'_>>,
     args: &Args<'_>,
@@ -206,7 +207,7 @@ impl GeoSearch {
         Ok(request)
     }
 
-    /// Parses an option that all forms have; returns the number of arguments after its word.
+    /// Parses an option that all forms have. Returns the number of arguments after its keyword.
     fn read_option(&mut self, args: &Args<'_>, at: usize) -> Result<Option<usize>, CommandError> {
         if args.is(at, "withdist") {
             self.with_distance = true;
@@ -233,7 +234,8 @@ impl GeoSearch {
         Ok(Some(0))
     }
 
-    /// Parses the search area of the forms that give it by words; returns the number of arguments after its word.
+    /// Parses a keyword of the search area, for the forms that give it by keywords. Returns the number of arguments
+    /// after the keyword.
     fn read_area(
         &mut self,
         args: &Args<'_>,
@@ -273,7 +275,7 @@ impl GeoSearch {
         Ok(Some(taken))
     }
 
-    /// Parses the target of the result, if any; returns the number of arguments after its word.
+    /// Parses the target of the result, if it is given here. Returns the number of arguments after its keyword.
     fn read_target(
         &mut self,
         args: &Args<'_>,
@@ -332,7 +334,7 @@ impl GeoSearch {
                     let rank = |number: u64| set.rank_by_score(|score| score < number as f64);
                     rank(*end) - rank(*first)
                 });
-                // Testing one side costs as much as an eighth of an element.
+                // Testing one side of a polygon costs as much as an eighth of an element.
                 let looked_at: usize = looked_at.sum();
                 let sides = looked_at.saturating_mul(polygon.corners());
                 scales.map_or(Ok(()), |scales| scales.weigh(sides / 8))?;
@@ -447,7 +449,7 @@ fn search(
         request.reply(&found, out);
         return Ok(());
     };
-    // If there are several targets, the first of each kind is a declared key.
+    // If several targets are given, the first of each kind is a declared key.
     if !args
         .keys()
         .iter()

@@ -81,7 +81,7 @@ pub(super) static HGETEX: Command = Command::new("hgetex", Group::Hash, -5)
     .complexity(COMPLEXITY)
     .on_keys(hgetex);
 
-/// The change that HGETEX makes to the deadlines.
+/// The change that HGETEX makes to the fields' deadlines.
 #[derive(Clone, Copy)]
 enum HgetexExpiry {
     Nothing,
@@ -169,7 +169,7 @@ pub(super) static HSETEX: Command = Command::new("hsetex", Group::Hash, -6)
     .history(&[("8.12.0", "New options: `NX` and `XX`.")])
     .on_keys(hsetex);
 
-/// The condition of HSETEX: that none of the fields exist or all of them, or the key.
+/// The condition of HSETEX: none of the fields exists (FNX), all of them exist (FXX), or a condition on the key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum HsetexCondition {
     None,

@@ -74,7 +74,8 @@ pub(super) struct HexpireCounts {
 }
 
 impl HexpireCounts {
-    /// Sets the deadline of an existing field, or deletes the field if that has passed; true if it is deleted.
+    /// Sets the deadline of an existing field, or deletes the field if the deadline has passed. Returns true if the
+    /// field is deleted.
     pub(super) fn give(
         &mut self,
         keyspace: &mut Keyspace<'_>,
@@ -100,12 +101,12 @@ impl HexpireCounts {
         past
     }
 
-    /// Whether anything changed.
+    /// Whether no field was affected.
     pub(super) fn is_empty(self) -> bool {
         self == HexpireCounts::default()
     }
 
-    /// Records the change of these fields under one name, and deletes the key if no field is left.
+    /// Records the change of these fields as one event, and deletes the key if no field is left.
     pub(super) fn record<'n>(
         self,
         keyspace: &mut Keyspace<'_>,
@@ -168,7 +169,7 @@ fn expire(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm) 
     Ok(())
 }
 
-/// Logs that fields were given a deadline, under a condition that they met, or that they were deleted if it has
+/// Logs that fields, which met the condition, were given a deadline, or that they were deleted if the deadline has
 /// passed.
 pub(super) fn log_given(
     cx: &mut ShardCx<'_>,

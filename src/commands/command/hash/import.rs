@@ -63,7 +63,7 @@ fn prepare(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
     Ok(())
 }
 
-/// Changes the fieldsets of a connection; there may be none before, or after.
+/// Changes the fieldsets of a connection, allocating or freeing the table as needed.
 fn change<R>(client: &mut Connection, change: impl FnOnce(&mut Fieldsets) -> R) -> R {
     let shared = &client.shared;
     let fieldsets = client
@@ -89,8 +89,8 @@ static DISCARD: Command = Command::sub("himport|discard", "discard", Group::Hash
     .repeatable()
     .on_session(|cx, args, out| {
         let name = args.get(2);
-        // While a transaction keeps their previous state for a rollback, a change copies them: so only an actual
-        // change is made.
+        // While a transaction keeps the fieldsets' previous state for a rollback, a change copies all of them: so
+        // only an actual change is made.
         let is_there = cx
             .client
             .fieldsets

@@ -92,7 +92,7 @@ pub(in crate::command) fn rules(cx: &mut ShardCx<'_>) -> HashRules {
     rules_of(cx.config, cx.seed(), now)
 }
 
-/// Returns the parameters for changes of hashes under a configuration, at a given time.
+/// Returns the parameters for changes of hashes under a configuration, at this time.
 pub(in crate::command) fn rules_of(config: &Config, seed: HashSeed, now: Now) -> HashRules {
     let limit = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     HashRules {
@@ -129,7 +129,8 @@ fn field_at<'k>(
     Some((place, at(keyspace, place)?.get(name)?))
 }
 
-/// Changes the hash at a place. `change` must not create anything that outlives it, replies above all.
+/// Changes the hash at a place. `change` must not allocate anything that outlives it, replies above all, as that
+/// would be charged to the hash.
 #[inline]
 pub(super) fn edit<R>(
     keyspace: &mut Keyspace<'_>,
@@ -148,7 +149,7 @@ fn delete_if_empty(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: EntrySlot)
     }
 }
 
-/// The names of fields.
+/// The keyword and the errors for lists of field names.
 const FIELDS: CountedNames = CountedNames {
     word: "fields",
     missing: "ERR Mandatory argument FIELDS is missing or not at the right position",

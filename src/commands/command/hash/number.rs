@@ -1,4 +1,4 @@
-//! Fields as numbers.
+//! Fields as numbers: HINCRBY and HINCRBYFLOAT.
 
 use super::expire::log_given;
 use super::{ACCESSED_AND_UPDATED, at, edit, rules};
@@ -78,14 +78,15 @@ fn hincrbyfloat(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Command
     let (key, name) = (args.get(1), args.get(2));
     cx.log_instead([b"HSET".into(), key.into(), name.into(), (&text).into()]);
     if let Some(at_ms) = deadline.filter(|_| cx.is_logged()) {
-        // HSET removes it.
+        // Logs the deadline again, because the HSET logged before removes it.
         log_given(cx, key, at_ms, None, &[name]);
     }
     out.bulk(&text);
     Ok(())
 }
 
-/// Replaces the value of the field that a request names with the result of `compute`; its deadline, if any, is kept.
+/// Replaces the value of the field that a request names with the result of `compute`; the field's deadline, if any,
+/// is kept.
 fn change<'t>(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,

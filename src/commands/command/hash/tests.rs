@@ -79,7 +79,7 @@ fn a_hash_grows_into_a_table_and_stays_one() {
             ),
         ]);
         assert_eq!(cli.encoding("h"), "hashtable");
-        // Many fields at once are assumed to be different ones.
+        // Many fields in one request are assumed to be different ones.
         cli.check("HSET k a 1 a 2 a 3 a 4", "(integer) 1");
         assert_eq!(cli.encoding("k"), "hashtable");
         cli.check("HSET e a 1", "(integer) 1");
@@ -173,13 +173,13 @@ fn deadlines_of_fields_are_set_asked_for_and_taken_away() {
         ]);
         assert_eq!(cli.encoding("h"), encoding);
         cli.check_all(&[
-            // A new value has no deadline, a changed one keeps it.
+            // A new field has no deadline, a changed one keeps its deadline.
             ("HSET h b 5", "(integer) 0"),
             ("HINCRBY h c 5", "(integer) 8"),
             ("HTTL h FIELDS 2 b c", "1) (integer) -1\n2) (integer) 70"),
             ("HINCRBYFLOAT h c 0.5", "\"8.5\""),
             ("HTTL h FIELDS 1 c", "1) (integer) 70"),
-            // A deadline in the past deletes.
+            // A deadline in the past deletes the field.
             (
                 "HEXPIRE h 0 FIELDS 2 a a",
                 "1) (integer) 2\n2) (integer) -2",
@@ -488,7 +488,7 @@ fn a_hash_whose_fields_have_all_expired_is_gone_for_every_command() {
                 cli.events();
                 cli.check(line, &empty);
                 let events = cli.events();
-                // KEYS deletes nothing.
+                // KEYS does not delete expired keys.
                 assert!(
                     events == "h:hexpired h, g:del h" || line == "KEYS *",
                     "{line}: {events}"
@@ -640,7 +640,7 @@ fn a_reply_of_random_fields_is_bounded() {
 fn long_values_are_paid_for_as_long_as_a_hash_has_them_to_the_byte() {
     let mut cli = Terminal::new();
     let (a, b) = (&*"a".repeat(100_000), &*"b".repeat(16 * 1024));
-    // The memory that the table of keys keeps is known after the first round.
+    // The memory that the table of keys keeps is known only after the first round.
     let mut before = None;
     let reply = |value: &str| format!("\"{value}\"");
     for _ in 0..3 {
@@ -667,7 +667,7 @@ fn long_values_are_paid_for_as_long_as_a_hash_has_them_to_the_byte() {
         let used = cli.engines[0].used_bytes();
         assert_eq!(used, *before.get_or_insert(used));
     }
-    // A deadline, for which records get another layout, does not change that.
+    // A deadline, for which records get another layout, does not change what is shared.
     cli.run_args(&["HSET", "h", "f", a, "g", b]);
     cli.run_args(&["HEXPIRE", "h", "100", "FIELDS", "1", "f"]);
     assert!(cli.run_args(&["HGET", "h", "f"]) == reply(a));

@@ -2,11 +2,11 @@
 
 /// Statistics and reports: INFO, the slow log, latency, hot keys, memory.
 pub trait Diagnostics {
-    /// Resets the statistics.
+    /// Resets the statistics (CONFIG RESETSTAT).
     fn reset_statistics(&self);
     /// Returns the text of INFO for these sections (lower case; empty: the default ones).
     fn info(&self, sections: &[String]) -> String;
-    /// Returns memory statistics.
+    /// Returns the statistics for MEMORY STATS and MEMORY DOCTOR.
     fn memory(&self) -> MemoryReport;
     /// Returns the newest entries of a command log, newest first, at most `count`.
     fn command_log(&self, log: CommandLog, count: usize) -> Vec<SlowlogEntry>;
@@ -26,7 +26,7 @@ pub trait Diagnostics {
     fn latency_graph(&self, event: &str) -> Option<String>;
     /// Returns a report on memory, for people.
     fn memory_doctor(&self) -> String;
-    /// Deletes the samples of events (of all when empty); returns of how many.
+    /// Deletes the samples of these events (of all if empty). Returns the number of events.
     fn latency_reset(&self, events: &[String]) -> usize;
     /// Returns the calls and latency buckets (upper bound in µs, cumulative count) of a command, by its index in the
     /// registry.
@@ -35,11 +35,11 @@ pub trait Diagnostics {
     fn purge_memory(&self);
     /// Returns the statistics of the allocator in its own words.
     fn allocator_report(&self) -> String;
-    /// Starts to track hot keys; false if that is already under way.
+    /// Starts to track hot keys. Returns false if tracking is already in progress.
     fn hot_keys_start(&self, request: HotKeysRequest) -> bool;
-    /// Stops tracking and keeps the result; false if there is nothing to stop.
+    /// Stops tracking and keeps the result. Returns false if tracking is not in progress.
     fn hot_keys_stop(&self) -> bool;
-    /// Discards the result; false while tracking is under way.
+    /// Discards the result. Returns false while tracking is in progress.
     fn hot_keys_reset(&self) -> bool;
     /// Returns the result of the last tracking.
     fn hot_keys(&self) -> Option<HotKeysReport>;
@@ -56,18 +56,18 @@ pub struct HotKeysRequest {
     pub net: bool,
     /// Number of keys to report.
     pub count: usize,
-    /// Duration after which it ends by itself; 0 for never.
+    /// Seconds after which tracking ends by itself; 0 for never.
     pub duration_s: u64,
-    /// One in `sample` commands is examined.
+    /// One of this many commands is examined.
     pub sample: u32,
 }
 
 /// Result of HOTKEYS GET.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HotKeysReport {
-    /// Whether tracking is under way.
+    /// Whether tracking is in progress.
     pub is_active: bool,
-    /// One in `sample` commands was examined.
+    /// One of this many commands was examined.
     pub sample: u32,
     /// Time of all commands, in microseconds.
     pub all_us: u64,
@@ -90,11 +90,11 @@ pub struct HotKeysReport {
 /// The recently hottest keys: weights are scaled up to all commands, and halve every five minutes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HotKeysTop {
-    /// One in `interval` commands is examined; 0: none is.
+    /// One of this many commands is examined; 0: none is.
     pub interval: u32,
     /// Uses of keys by commands.
     pub commands: u64,
-    /// Bytes of these commands.
+    /// Bytes received and sent by these commands.
     pub bytes: u64,
     /// Keys with their uses, hottest first.
     pub by_commands: Vec<(Vec<u8>, u64)>,
@@ -106,7 +106,7 @@ pub struct HotKeysTop {
 /// its own first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlowlogMoment {
-    /// Number of times that the log had been emptied.
+    /// Number of times that the log had been emptied before the stamp.
     pub resets: u64,
     /// Number of earlier stamps.
     pub number: u64,
@@ -126,30 +126,30 @@ pub enum CommandLog {
 /// One entry of a command log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowlogEntry {
-    /// Monotonic ID.
+    /// Number of the entry; later entries have larger ones.
     pub id: u64,
-    /// Unix seconds.
+    /// Time of the command, in Unix seconds.
     pub at_s: u64,
     /// Microseconds that the command ran, or bytes of its request or reply.
     pub cost: u64,
     /// The arguments, shortened.
     pub arguments: Vec<Vec<u8>>,
-    /// The client's address.
+    /// Address of the client.
     pub address: String,
-    /// The client's name.
+    /// Name of the client (CLIENT SETNAME).
     pub name: String,
 }
 
-/// One monitored event.
+/// The latencies of one monitored event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyEvent {
     /// Name of the event.
     pub name: String,
-    /// Unix seconds of the latest sample.
+    /// Time of the latest sample, in Unix seconds.
     pub at_s: u64,
-    /// The latest sample.
+    /// The latest sample, in milliseconds.
     pub latest_ms: u64,
-    /// The worst ever.
+    /// The highest sample so far, in milliseconds.
     pub max_ms: u64,
 }
 
@@ -158,9 +158,9 @@ pub struct LatencyEvent {
 pub struct MemoryReport {
     /// Bytes allocated from the allocator.
     pub used: u64,
-    /// Bytes of the stream kept for slow replicas, beyond the backlog's size.
+    /// Bytes of the replication stream kept for slow replicas, beyond the backlog's size.
     pub kept_for_replicas: u64,
-    /// Bytes of the log's ring, and of what the append-only file has not written yet.
+    /// Bytes of the log's ring, and of records that the append-only file has not written yet.
     pub not_counted_log: u64,
     /// Bytes that a snapshot has encoded and its sink has not taken yet.
     pub not_counted_snapshot: u64,
@@ -170,7 +170,7 @@ pub struct MemoryReport {
     pub peak_at_s: u64,
     /// The value of `used` just after the start.
     pub startup: u64,
-    /// Bytes of connections.
+    /// Bytes used by clients' connections.
     pub clients: u64,
     /// Bytes of links to replicas.
     pub replicas: u64,
@@ -186,7 +186,7 @@ pub struct MemoryReport {
     pub allocator_active: u64,
     /// Bytes of the allocator that are resident in memory.
     pub allocator_resident: u64,
-    /// Resident set of the process.
+    /// Resident set of the process, in bytes.
     pub rss: u64,
     /// Bytes of the largest value of each type that has a large one, by the name of the type.
     pub largest: Vec<(&'static str, u64)>,

@@ -7,18 +7,18 @@ pub struct Migration {
     pub host: String,
     /// Port of the other server, as the client wrote it.
     pub port: String,
-    /// The database there.
+    /// The database on the other server.
     pub target_db: i64,
-    /// The database here.
+    /// The database on this server.
     pub db: usize,
-    /// Timeout for each step that depends on the other server.
+    /// Timeout in milliseconds for each step that depends on the other server.
     pub timeout_ms: u64,
-    /// Whether the keys are also kept here.
+    /// Whether the keys are kept on this server (COPY).
     pub copies: bool,
-    /// Whether existing keys of these names are replaced there.
+    /// Whether existing keys of these names are replaced on the other server (REPLACE).
     pub replaces: bool,
     /// Credentials for the other server: user, if any, and password.
     pub credentials: Option<(Option<Vec<u8>>, Vec<u8>)>,
-    /// Each key once, in the order of the request.
+    /// The keys without duplicates, in the order of the request.
     pub keys: Vec<Box<[u8]>>,
 }

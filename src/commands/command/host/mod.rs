@@ -1,5 +1,5 @@
-//! The server as commands see it, and its parts that have rows of their own; implemented far above, so that `command`
-//! stays below telemetry, sockets and threads.
+//! The server as commands see it, and its parts that have rows of their own; implemented by the composition root, so
+//! that `command` depends on no telemetry, sockets or threads.
 //!
 //! ```text
 //! this file    [`Server`], which combines all of these, and the result of work that others do
@@ -14,7 +14,7 @@
 //! settings     the configuration, and the files of configuration and users
 //! ```
 //!
-//! Nothing here knows a handler or its context.
+//! No part of this module depends on a handler or its context.
 
 pub mod cluster;
 mod debugging;
@@ -46,16 +46,16 @@ use crate::client::registry::Registry;
 use crate::pubsub::PubSub;
 use basalt_engine::record::Records;
 
-/// Whether a user may run a request.
+/// The result of ACL DRYRUN: whether a user may run a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DryRun {
     /// There is no such command.
     NoCommand,
     /// The named command takes another number of arguments.
     WrongArity(&'static str),
-    /// The user may not; the error.
+    /// The user may not run the request; with the error.
     Refused(String),
-    /// The user may.
+    /// The user may run the request.
     Allowed,
 }
 
@@ -65,15 +65,15 @@ pub trait Server: Diagnostics + HostPersistence + HostSettings + Debugging + Sen
     fn clients(&self) -> &Registry;
     /// Returns all users, and the log of denials.
     fn users(&self) -> &Users;
-    /// 40 random hexadecimal digits, new at each start.
+    /// Returns 40 random hexadecimal digits, new at each start.
     fn run_id(&self) -> &str;
     /// Checks whether a user may run a request.
     fn dry_run(&self, user: &User, request: &[Vec<u8>], db: usize) -> DryRun;
-    /// Returns the subscriptions.
+    /// Returns the registry of subscriptions.
     fn pubsub(&self) -> &PubSub;
-    /// Returns the half of replication that sends the stream.
+    /// Returns the part of replication that sends the stream to replicas.
     fn primary(&self) -> &dyn HostPrimary;
-    /// Returns the half that follows a primary.
+    /// Returns the part of replication that follows a primary.
     fn replica(&self) -> &'static dyn Replica;
     /// Returns the cluster that this server is a node of, with `cluster-enabled yes`.
     fn cluster(&self) -> Option<&dyn Cluster>;
@@ -82,9 +82,9 @@ pub trait Server: Diagnostics + HostPersistence + HostSettings + Debugging + Sen
     /// Whether this server follows a primary whose stream it does not receive.
     fn lacks_primary(&self) -> bool;
     /// CLIENT PAUSE: pauses all clients (or only their writes) until a Unix time in milliseconds. The result is ready
-    /// when everything that was under way has taken effect.
+    /// when every command that was in progress has taken effect.
     fn pause(&self, until_ms: u64, writes_only: bool) -> Awaited;
-    /// CLIENT UNPAUSE.
+    /// CLIENT UNPAUSE: ends the pause of clients.
     fn unpause(&self);
     /// DEBUG SLEEP: pauses all clients until a Unix time in milliseconds.
     fn sleep(&self, until_ms: u64);
@@ -109,10 +109,10 @@ pub trait Server: Diagnostics + HostPersistence + HostSettings + Debugging + Sen
 /// Callback that awaited work calls once with its result.
 pub type Done = Box<dyn FnOnce(Result<String, CommandError>) + Send>;
 
-/// The reply to a client once awaited work is done.
+/// The reply to a client once the work that it waits for has succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// A text known in advance: a transaction sends it at once.
+    /// A text known in advance: a transaction sends it without waiting.
     Text(&'static str),
     /// The text that the work returns.
     ByWork,
@@ -120,10 +120,10 @@ pub enum Told {
     Nothing,
 }
 
-/// Work done elsewhere that a reply waits for.
+/// Work on another thread that a reply waits for.
 #[derive(Clone)]
 pub struct Awaited {
-    /// Starts the work, or waits for it if it has been started.
+    /// Starts the work, or joins it if it has been started already.
     pub begin: Arc<dyn Fn(Done) + Send + Sync>,
     /// The reply in case of success.
     pub told: Told,

@@ -10,10 +10,11 @@ use crate::client::shared::Shared;
 pub trait HostPersistence {
     /// Saves a snapshot; an error if one is already being saved.
     fn save(&self) -> Result<Awaited, CommandError>;
-    /// Saves a snapshot in the background; the result is ready when its data are cut. None: it starts later, as
-    /// something else is under way that it is allowed to wait for.
+    /// Saves a snapshot in the background; the result is ready at the snapshot's cut. None: the snapshot starts
+    /// later, as other work is in progress that it may wait for.
     fn save_in_background(&self, may_wait: bool) -> Result<Option<Awaited>, CommandError>;
-    /// Saves a snapshot in the background as soon as nothing else is under way; an error if one is being saved.
+    /// Saves a snapshot in the background as soon as no other such work is in progress; errs if a snapshot is being
+    /// saved.
     fn schedule_save(&self) -> Result<(), CommandError>;
     /// Returns the error if writes are refused because nothing could be saved.
     fn unsaved_text(&self) -> Option<&'static str>;
@@ -24,18 +25,18 @@ pub trait HostPersistence {
     fn last_save_s(&self) -> u64;
     /// Shuts down the server.
     fn shut_down(&self, exit: Exit) -> Awaited;
-    /// DEBUG RELOAD.
+    /// DEBUG RELOAD: saves a snapshot and loads it.
     fn reload(&self, reload: Reload) -> Awaited;
-    /// Rewrites the append-only file in the background; an error if that is under way. None: it starts later, as
-    /// something else is under way or `may_begin` is false.
+    /// Rewrites the append-only file in the background; errs if a rewrite is in progress. None: the rewrite starts
+    /// later, as other work is in progress or `may_begin` is false.
     fn rewrite_aof(&self, may_begin: bool) -> Result<Option<Awaited>, CommandError>;
-    /// Whether the append-only file has synced to disk everything appended to the log before a position; none: it is
-    /// off. The client is nudged when that may have changed.
+    /// Whether the append-only file has synced to disk everything appended to the log before a position; None: the
+    /// file is off. The waiting client is woken when that may have changed.
     fn is_aof_synced(&self, position: u64, waiter: Option<&Arc<Shared>>) -> Option<bool>;
-    /// Returns the position after everything appended to the log: figures read earlier reflect nothing after it,
-    /// except for effects of a command that still has its shards locked.
+    /// Returns the position after everything appended to the log: data read before this call reflect nothing after
+    /// the position, except for effects of commands that still have their shards locked.
     fn log_position(&self) -> u64;
-    /// DEBUG LOADAOF.
+    /// DEBUG LOADAOF: loads the append-only file.
     fn load_aof(&self) -> Awaited;
     /// Cancels the shutdown that a signal requested; returns whether there was one.
     fn abort_shutdown(&self) -> bool;
@@ -44,21 +45,21 @@ pub trait HostPersistence {
 /// Options of SHUTDOWN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exit {
-    /// Whether a snapshot is saved first; none: if there are save points.
+    /// Whether a snapshot is saved first; None: only if there are save points.
     pub saves: Option<bool>,
-    /// Shut down even if something fails.
+    /// Whether to shut down even if something fails.
     pub is_forced: bool,
-    /// Do not wait for replicas.
+    /// Whether to shut down without waiting for replicas.
     pub is_now: bool,
 }
 
 /// Options of DEBUG RELOAD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reload {
-    /// Load what was saved before, and save nothing now.
+    /// Whether to load what was saved before, without saving now.
     pub skips_save: bool,
-    /// Keep the current data.
+    /// Whether to keep the current data.
     pub skips_flush: bool,
-    /// Keys of the snapshot replace existing ones.
+    /// Whether keys of the snapshot replace existing ones.
     pub merges: bool,
 }

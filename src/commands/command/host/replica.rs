@@ -1,4 +1,4 @@
-//! The interface of commands and telemetry to the half of replication that follows a primary.
+//! The interface of commands and telemetry to the part of replication that follows a primary.
 
 use crate::command::error::CommandError;
 use crate::command::host::Awaited;
@@ -10,7 +10,7 @@ pub enum LinkState {
     Connect,
     /// The link is being opened.
     Connecting,
-    /// Both sides identify themselves.
+    /// Both servers identify themselves.
     Handshake,
     /// The snapshot is being received.
     Sync,
@@ -40,7 +40,7 @@ pub struct Upstream {
     pub port: u16,
     /// State of the link.
     pub state: LinkState,
-    /// The offset up to which its stream was received; -1 if none ever was.
+    /// The offset up to which the primary's stream was received; -1 if none ever was.
     pub offset: i64,
     /// Further fields for INFO, in order.
     pub info: Vec<(&'static str, String)>,
@@ -49,21 +49,21 @@ pub struct Upstream {
 /// The parameters of FAILOVER.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FailoverRequest {
-    /// The replica to promote; none: the first that has everything.
+    /// The replica to promote; None: the first replica that has the whole stream.
     pub target: Option<(String, u16)>,
-    /// Whether the target is promoted on timeout without having everything.
+    /// Whether the target is promoted on timeout although it does not have the whole stream.
     pub is_forced: bool,
-    /// Time limit for replicas to catch up.
+    /// Milliseconds that replicas have to catch up; None: no limit.
     pub timeout_ms: Option<u64>,
 }
 
-/// The half of replication that follows a primary, see the module.
+/// The part of replication that follows a primary, see the module.
 pub trait Replica: Send + Sync {
-    /// Returns the primary that this server follows; none: it is a primary.
+    /// Returns the primary that this server follows; None if this server is a primary.
     fn upstream(&self) -> Option<Upstream>;
-    /// Makes the server follow a primary, or none. The result is ready when the role has changed.
+    /// Makes the server follow a primary; None makes it a primary. The result is ready when the role has changed.
     fn follow(&'static self, target: Option<(String, u16)>) -> Result<Awaited, CommandError>;
-    /// Returns the error if no replica of this server can synchronize now.
+    /// Returns the error if replicas of this server cannot synchronize now.
     fn refuses_replicas(&self) -> Option<CommandError>;
     /// Acknowledges the current offset (REPLCONF GETACK of the primary).
     fn acknowledge(&self);

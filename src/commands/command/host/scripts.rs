@@ -2,11 +2,11 @@
 
 use crate::command::error::CommandError;
 
-/// Appends a change of libraries to the log, before the change is visible; returns the position after it, or none if
+/// Appends a change of libraries to the log before the change is visible. Returns the position after it; None if
 /// nothing is logged.
 pub type LogChange<'a> = &'a mut dyn FnMut() -> Option<u64>;
 
-/// Whether the size limit on all texts of scripts and libraries applies to what is loaded.
+/// Whether the total size limit of scripts and libraries applies to what is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextBound {
     /// Texts beyond the limit are refused.
@@ -25,7 +25,7 @@ pub trait Scripts: Send + Sync {
     fn body(&self, sha1: &[u8]) -> Option<Vec<u8>>;
     /// Deletes all scripts.
     fn flush(&self);
-    /// Ends all scripts (or all functions) that have run for long and have changed nothing.
+    /// Ends all scripts (or all functions) that have exceeded the time limit and have changed nothing.
     fn kill(&self, what: ExecutionKind) -> Result<(), CommandError>;
     /// Creates a library; returns its name.
     fn load_library(
@@ -41,11 +41,11 @@ pub trait Scripts: Send + Sync {
     fn flush_libraries(&self, log: LogChange<'_>);
     /// Returns the log position after all changes of libraries that are visible so far.
     fn libraries_position(&self) -> u64;
-    /// Returns all libraries whose names match.
+    /// Returns all libraries whose names match the pattern; None: all.
     fn libraries(&self, pattern: Option<&[u8]>) -> Vec<LibraryView>;
     /// Returns all libraries as one payload.
     fn dump_libraries(&self) -> Vec<u8>;
-    /// Creates the libraries of a payload.
+    /// Creates the libraries in a payload of FUNCTION DUMP.
     fn restore_libraries(
         &self,
         payload: &[u8],
@@ -55,23 +55,23 @@ pub trait Scripts: Send + Sync {
     ) -> Result<(), CommandError>;
     /// Returns the numbers of libraries and functions.
     fn library_counts(&self) -> (usize, usize);
-    /// Returns the statistics of the scripts that needed more shards or more time than they declared; or of one of
-    /// them, by its name.
+    /// Returns the statistics of the scripts that needed more shards or more time than they declared; only of the
+    /// script of this name, if given.
     fn statistics(&self, name: Option<&[u8]>) -> Vec<ScriptStatistics>;
     /// Returns the function that has run the longest, of those that run now.
     fn running_function(&self) -> Option<FunctionRun>;
-    /// Returns everything that has been running for long: scripts, functions and transactions.
+    /// Returns all scripts, functions and transactions that have been running for long.
     fn running(&self) -> Vec<RunView>;
 }
 
-/// Work that runs on shards for long. The first two can be killed.
+/// A kind of work that may have shards locked for long. Scripts and functions can be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecutionKind {
     /// A script that EVAL runs.
     Script,
     /// A function that FCALL runs.
     Function,
-    /// The commands that EXEC runs, beside its scripts.
+    /// The commands that EXEC runs, other than scripts.
     Transaction,
 }
 
@@ -86,7 +86,7 @@ impl ExecutionKind {
     }
 }
 
-/// The fate of existing libraries when others are restored.
+/// What happens to existing libraries when others are restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restore {
     /// The libraries stay, and no name may occur twice.
@@ -143,14 +143,14 @@ pub struct RunView {
     pub duration_ms: u64,
     /// The shards that it has locked, in ascending order.
     pub shards: Vec<u16>,
-    /// Whether it can be killed.
+    /// Whether the run can be killed.
     pub standing: ScriptKillState,
 }
 
 /// Whether a run can be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptKillState {
-    /// A kill would end it.
+    /// A kill is possible: it would end the run.
     Killable,
     /// A kill was sent, and the script has not noticed it yet.
     Killed,
@@ -180,11 +180,11 @@ pub struct ScriptStatistics {
     pub extended: u64,
     /// Times that it was rolled back and run again.
     pub reruns: u64,
-    /// Reruns because the script took long.
+    /// Reruns because the script exceeded the time of its thread.
     pub slow: u64,
     /// Runs with all shards locked.
     pub wide: u64,
-    /// Known derivations of its undeclared keys.
+    /// Number of rules learned by which undeclared keys can be derived before the script runs.
     pub learned_keys: u64,
 }
 

@@ -35,7 +35,7 @@ pub(super) static TABLE: &[&Command] = &[
 
 /// The event of every command that changes a sketch, including PFMERGE.
 const PFADD_EVENT: Event = Event::string("pfadd");
-/// The event of a cached count; no client is notified of it.
+/// The event of a count that was cached in the sketch; no client is notified of it.
 const COUNTED: Event = Event::new(0, "pfcount");
 
 #[cold]
@@ -52,13 +52,13 @@ fn sparse_bytes_max(config: &Config) -> usize {
     usize::try_from(config.hll_sparse_max_bytes).unwrap_or(usize::MAX)
 }
 
-/// Calls `read` with a string as a sketch.
+/// Calls `read` with a string interpreted as a sketch.
 fn with_sketch<R>(text: Text<'_>, read: impl FnOnce(Sketch<'_>) -> R) -> Result<R, CommandError> {
     text.with_bytes(|bytes| Sketch::of(bytes).map(read))
         .ok_or_else(no_sketch)
 }
 
-/// Ensures that a string found before may be changed in place.
+/// Ensures that a string that was looked up is not shared, so that it may be changed in place.
 fn own(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: EntrySlot) -> CommandResult {
     if let Text::Block(_) = keyspace.text(place)? {
         keyspace.edit_text(key, Some(place), 0, |_| ());
@@ -142,8 +142,8 @@ fn pfcount(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     Ok(())
 }
 
-/// Returns the cardinality of one sketch. It is cached inside the sketch, so that the value changes: clients that
-/// watch or cache the key are notified, and replicas execute the count too.
+/// Returns the cardinality of one sketch. The result is cached inside the sketch, so the value changes: clients that
+/// watch or cache the key are notified, and replicas execute the command too.
 fn count_one(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<u64, CommandError> {
     let Some(text) = keyspace.read_text(key)? else {
         return Ok(0);

@@ -66,7 +66,7 @@ fn the_limit_of_the_sparse_form_is_the_configured_one() {
 fn a_sketch_beyond_the_size_of_an_entry_works_in_its_block() {
     on_every_setup(|cli| {
         cli.configure(|config| config.hll_sparse_max_bytes = 1 << 20);
-        // No elements lead to this many runs; a client may still write such a value.
+        // No elements lead to this many runs; a client may still store such a string.
         let mut bytes = b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80".to_vec();
         bytes.resize(16 + 16_384, 0x80);
         assert!(bytes.len() >= BLOCK_BYTES_MIN);
@@ -111,7 +111,7 @@ fn an_element_that_meets_corruption_leaves_the_sketch_as_it_was() {
     on_every_setup(|cli| {
         let cut = "\"HYLL\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x80`\\x00\"";
         cli.check(&format!("SET h {cut}"), "OK");
-        // An element in the part that exists, then one outside of it.
+        // Adds an element in the part of the registers that exists, then one outside of it.
         cli.check(
             "PFADD h c a b",
             "(error) INVALIDOBJ Corrupted HLL object detected",

@@ -145,19 +145,19 @@ fn reply_way(kind: &str, numbers: &[(&str, i32)], out: &mut Out) {
     }
 }
 
-/// Keys in the form of clients older than key specifications: first, last, step.
+/// Key positions in the form for clients older than key specifications: first, last, step.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Legacy {
     first: i32,
     last: i32,
     step: i32,
-    /// First, last and step do not find every key.
+    /// Whether first, last and step do not find every key.
     is_movable: bool,
 }
 
 impl Legacy {
-    /// Derives it from the specifications: a single range is taken as it is; several are joined if they directly
-    /// follow each other with step 1. Everything else makes the keys movable.
+    /// Derives the form from the specifications: a single range is taken as it is; several are joined if they
+    /// directly follow each other with step 1. In all other cases the keys are movable.
     fn of(command: &Command) -> Legacy {
         let mut legacy = Legacy::default();
         if let [spec] = command.listed_keys()
@@ -188,7 +188,7 @@ impl Legacy {
                 legacy.step = 1;
             }
             let last = if last >= 0 { first + last } else { last };
-            // A position counted from the end is farther than any counted from the beginning.
+            // As unsigned numbers, positions counted from the end are greater than any counted from the beginning.
             legacy.last = (legacy.last as u32).max(last as u32) as i32;
         }
         legacy

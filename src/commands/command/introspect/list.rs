@@ -1,4 +1,4 @@
-//! COMMAND LIST: names, all or filtered.
+//! COMMAND LIST: the names of all commands, or of those that a filter matches.
 
 use super::super::context::SessionCx;
 use super::super::declaration::{Categories, Command, CommandResult, Flags};

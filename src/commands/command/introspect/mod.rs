@@ -1,4 +1,4 @@
-//! COMMAND: the server's abilities, read from the rows of the command table.
+//! COMMAND: describes the commands of this server, from the rows of the command table.
 //!
 //! Nothing here is written down twice: names, flags, key positions, categories and arguments are read from the rows.
 

@@ -1,4 +1,4 @@
-//! COMMAND in process. Its replies on each command are compared with redis-server by `tests/blackbox/introspect.rs`.
+//! COMMAND in process. Its replies for each command are compared with redis-server by `tests/blackbox/introspect.rs`.
 
 use super::super::testing::{Terminal, on_every_setup};
 

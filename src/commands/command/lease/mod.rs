@@ -33,8 +33,8 @@ pub(super) static TABLE: &[&Command] = &[&LDROP, &LFILL, &LGET, &LSTALE];
 const NOT_LOADED: &str =
     "NOPERM The key is missing and this user may not load it: no permission to run LFILL on it";
 
-/// Whether the ACL rules let a user run LFILL on a key. Other users get no lease of it: they could not end it, and
-/// would keep all clients that could load the key from doing so.
+/// Whether the ACL rules let a user run LFILL on a key. Users who may not get no lease of the key: they could not end
+/// the lease, and would keep clients that may load the key from doing so.
 pub fn may_load(user: &User, db: usize, key: &[u8]) -> bool {
     let wanted = Wanted {
         id: LFILL.rule_id(),
@@ -111,7 +111,7 @@ fn lget(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let is_free = engine.waiters.lease_of(db, &key, now) == Standing::Free;
     if is_free {
         if engine.rest.follows() {
-            // A replica's data come from its primary.
+            // A replica gets its data from its primary, not from clients.
             return Err(CommandError::ReadOnly);
         }
         if !engine.waiters.may_load((db, holder), &key) {
@@ -136,8 +136,8 @@ fn lget(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     Ok(())
 }
 
-/// Returns the token for a key that is past its fresh time; 0 if another client loads it, or no client of this server
-/// can.
+/// Returns a new token for loading a key that is past its fresh time; 0 if another client is loading it, or no client
+/// of this server can.
 #[cold]
 fn lease_of_stale(keyspace: &mut Keyspace<'_>, key: &Key<'_>, holder: u64, until_ms: u64) -> u64 {
     let (now, db) = (keyspace.now(), keyspace.db_index());
@@ -154,10 +154,10 @@ fn lease_of_stale(keyspace: &mut Keyspace<'_>, key: &Key<'_>, holder: u64, until
         .give_lease((db, holder), key, until_ms, &mut engine.random)
 }
 
-/// Options of LGET for a key that it does not find.
+/// Options of LGET for a key that does not exist.
 struct GetOptions {
     lease_until_ms: u64,
-    /// The end of the wait for another client that loads the key.
+    /// Until when to wait for another client that loads the key, in Unix milliseconds; None: no wait.
     wait_until_ms: Option<u64>,
 }
 
@@ -187,8 +187,8 @@ impl GetOptions {
     }
 }
 
-/// The longest lease, in milliseconds: a loader that takes longer is presumed dead, and a dead one blocks others no
-/// longer.
+/// The longest lease, in milliseconds: a loader that takes longer is presumed dead, and stops keeping other clients
+/// from loading the key.
 const LEASE_MS_MAX: i64 = 3_600_000;
 
 fn lease_until_ms(lease_ms: i64, now_ms: u64) -> Result<u64, CommandError> {

@@ -1,4 +1,4 @@
-//! Leases in process: replies, log records and notifications of dialogues.
+//! Leases in process: dialogues with their replies, log records and notifications.
 
 use crate::command::testing::{Terminal, on_every_setup};
 
@@ -177,7 +177,7 @@ fn a_tag_that_was_invalidated_meanwhile_voids_what_is_loaded_with_it() {
         cli.check("TAG INVALIDATE product:7", "(integer) 0");
         cli.check("SELECT 0", "OK");
         cli.check(&fill("again", &mine), "(integer) 1");
-        // More tags than are remembered invalidate all older leases that may have tags.
+        // When more tags are invalidated than are remembered, all older leases that may have tags become invalid.
         let mine = token(cli, "LGET old LEASE 1000");
         for number in 0..1_100 {
             cli.run(&format!("TAG INVALIDATE t{number}"));

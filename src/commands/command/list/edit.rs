@@ -1,4 +1,4 @@
-//! Changes in the middle: LINSERT LSET LREM LTRIM.
+//! Changes in the middle of a list: LINSERT LSET LREM LTRIM.
 
 use super::{PUSHED, index_within, limits, range_within, took};
 use crate::command::context::ShardCx;
@@ -14,7 +14,7 @@ use basalt_engine::value::list::{self, ListRef};
 
 const ONE_THINNED: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::DELETE))];
 
-/// Returns the list at a place that a lookup for lists found.
+/// Returns the list at a place; the lookup has checked the type.
 pub(super) fn at<'k>(keyspace: &'k Keyspace<'_>, place: EntrySlot) -> ListRef<'k> {
     ListRef::of(keyspace.entry(place)).expect("looked up as a list")
 }
@@ -144,7 +144,8 @@ fn ltrim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     if let Some(place) = keyspace.find_typed(&key, DataType::List)? {
         let len = at(&keyspace, place).len();
         let (first, kept) = range_within(start, stop, len).unwrap_or((0, 0));
-        // Elements are removed by nodes of many elements; a list that is removed as a whole is freed in slices.
+        // Whole nodes of many elements are removed at once, hence the divisor; a list that is removed as a whole is
+        // freed in slices.
         scales.weigh(if kept > 0 { (len - kept) / 16 } else { 0 })?;
         if kept > 0 && kept < len {
             keyspace.edit(place, |entry| {

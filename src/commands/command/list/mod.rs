@@ -57,9 +57,9 @@ pub(super) static TABLE: &[&Command] = &[
     &push::RPUSHX,
 ];
 
-/// A key whose elements are removed and returned.
+/// Flags of a key whose elements are removed and returned.
 const POPPED: KeyFlags = KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE);
-/// A key to which elements are added.
+/// Flags of a key to which elements are added.
 const PUSHED: KeyFlags = KeyFlags::RW.or(KeyFlags::INSERT);
 
 fn limits(cx: &ShardCx<'_>) -> QuicklistLimits {
@@ -69,7 +69,7 @@ fn limits(cx: &ShardCx<'_>) -> QuicklistLimits {
     )
 }
 
-/// Parses the word for an end.
+/// Parses LEFT or RIGHT.
 fn end_named(args: &Args<'_>, at: usize) -> Result<End, CommandError> {
     if args.is(at, "left") {
         Ok(End::Front)
@@ -94,7 +94,7 @@ fn popped_event(end: End) -> Event {
     }
 }
 
-/// Records that elements were removed from a list, and deletes the list if none is left.
+/// Records that elements were removed from a list, and deletes the key if no element is left.
 #[inline]
 fn took(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: EntrySlot, event: Event, len: usize) {
     keyspace.wrote(key.bytes, event);

@@ -93,7 +93,7 @@ fn pop_one(
     took(keyspace, key, place, popped_event(end), len);
 }
 
-/// Replies with elements from an end, the outermost first, and removes them.
+/// Replies with elements removed from an end, the outermost first.
 fn pop_many(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,
@@ -161,7 +161,7 @@ fn end_and_count(args: &Args<'_>, at: usize) -> Result<(End, usize), CommandErro
             end,
             positive(end_at + 2, "ERR count should be greater than 0")?,
         )),
-        // An invalid count is reported before what follows it.
+        // An invalid count is reported before mistakes in later arguments.
         4.. if args.is(end_at + 1, "count") => {
             positive(end_at + 2, "ERR count should be greater than 0")?;
             Err(CommandError::Syntax)
@@ -170,7 +170,8 @@ fn end_and_count(args: &Args<'_>, at: usize) -> Result<(End, usize), CommandErro
     }
 }
 
-/// Pops from the first of the keys that holds a list; false if none does. With a count the elements are an array.
+/// Pops from the first of the keys that holds a list. Returns false if none does. With a count, the reply contains an
+/// array of the elements.
 fn pop_first(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -238,7 +239,7 @@ pub(super) static BRPOP: Command = Command::new("brpop", Group::List, -3)
     .reads_from(End::Back)
     .on_keys(|cx, args, out| blocking_pop(cx, args, out, End::Back));
 
-/// Waits for a list in one of the keys, or replies as on timeout.
+/// Blocks until one of the keys holds a list; where blocking is not allowed, replies as on timeout.
 fn wait(cx: &mut ShardCx<'_>, until_ms: Option<u64>, out: &mut Out) {
     if cx.may_block() {
         cx.wait(Wait::new(DataType::List, until_ms));

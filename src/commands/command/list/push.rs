@@ -61,7 +61,7 @@ pub(super) static RPUSHX: Command = Command::new("rpushx", Group::List, -3)
     .history(&[("4.0.0", SEVERAL)])
     .on_keys(|cx, args, out| push(cx, args, out, End::Back, Absent::StaysAbsent));
 
-/// The treatment of a list that does not exist.
+/// What to do if the list does not exist: create it, or nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Absent {
     IsMade,

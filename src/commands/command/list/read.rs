@@ -94,12 +94,12 @@ pub(super) static LPOS: Command = Command::new("lpos", Group::List, -3)
     .takes_long()
     .on_keys(lpos);
 
-/// The matches that are requested.
+/// The matches that a request of LPOS asks for.
 struct Matches {
     from: End,
     /// Number of matches to skip.
     skipped: u64,
-    /// None: one, and the reply is not an array. 0: all.
+    /// Maximum number of matches; 0: all; None: the first one, and the reply is not an array.
     count: Option<usize>,
     looked_at_max: usize,
 }
@@ -164,7 +164,7 @@ fn lpos(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let mut keyspace = cx.at(&key);
     let found = keyspace.read_typed(&key, DataType::List)?;
     let list = found.map(|place| at(&keyspace, place));
-    // Searching an element costs a fraction of returning it.
+    // Comparing an element costs a fraction of returning one.
     scales.weigh(list.map_or(0, |list| list.len().min(looked_at_max)) / 8)?;
     let wanted = count.unwrap_or(1);
     let mark = count.map(|_| out.later());

@@ -228,7 +228,7 @@ fn long_elements_are_paid_for_as_long_as_a_list_has_them_to_the_byte() {
         &*long("c", 16 * 1024 - 1),
     );
     let used = |cli: &Terminal| -> [i64; 2] { [0, 1].map(|shard| cli.engines[shard].used_bytes()) };
-    // The memory that tables keep is known after the first round.
+    // The memory that tables keep is known only after the first round.
     let mut before = None;
     // The keys are in different shards.
     let (source, target) = ("foo", "bar");
@@ -249,7 +249,7 @@ fn long_elements_are_paid_for_as_long_as_a_list_has_them_to_the_byte() {
         for element in [a, "short", b, c] {
             assert!(cli.run_args(&["LMOVE", source, target, "LEFT", "RIGHT"]) == reply(element));
         }
-        // The memory of the one shard now belongs to the other.
+        // The memory that the source's shard was charged for is now charged to the target's.
         assert_eq!(
             used(&cli).map(|bytes| bytes > 132_000),
             with_all.map(|bytes| bytes < 132_000)
@@ -287,7 +287,7 @@ fn elements_of_16_bytes_take_18_and_a_half_at_most() {
 
 #[test]
 fn lmovem_moves_several_elements_in_either_order() {
-    // The rest of `1 2 3 4`, the new value of the target `x`, and the reply, for each pair of ends.
+    // For each pair of ends: the rest of the source `1 2 3 4`, the new value of the target `x`, and the reply.
     for (ends, order, left, target, reply) in [
         ("LEFT LEFT", "OBO", "3 4", "2 1 x", "2 1"),
         ("LEFT RIGHT", "OBO", "3 4", "x 1 2", "1 2"),

@@ -1,8 +1,8 @@
-//! Commands that move an element from list to list: LMOVE RPOPLPUSH, and BLMOVE BRPOPLPUSH, which wait for one;
-//! several by LMOVEM, and BLMOVEM, which waits.
+//! Commands that move an element from list to list: LMOVE RPOPLPUSH, and BLMOVE BRPOPLPUSH, which wait for an
+//! element; and several elements: LMOVEM, and BLMOVEM, which waits.
 //!
-//! The shards of both lists are locked, so no client sees the element in neither or in both. Both keys may be the
-//! same: then the list is rotated.
+//! The shards of both lists are locked, so no client sees the element in both lists or in neither. Both keys may be
+//! the same: then the list is rotated.
 
 use super::edit::at;
 use super::{POPPED, PUSHED, end_named, limits, popped_event, pushed_event, took};
@@ -63,7 +63,7 @@ fn move_or_null(
     Ok(())
 }
 
-/// Moves an element and replies with it; false if there is none.
+/// Moves an element and replies with it. Returns false if the source has none.
 fn move_element(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -81,7 +81,7 @@ fn move_element(
     }
     cx.at(&target).find_typed(&target, DataType::List)?;
     let limits = limits(cx);
-    // Looked up again: an expired target that was just deleted may have moved the source.
+    // Looked up again: if the target had expired and was just deleted, the source's place may have changed.
     let mut keyspace = cx.at(&source);
     let place = keyspace
         .find_write(&source)
@@ -107,7 +107,7 @@ fn move_element(
     Ok(true)
 }
 
-/// An element between two lists.
+/// An element on its way from one list to the other.
 enum MovedElement {
     Bytes(Vec<u8>),
     Block(SharedBlock),
@@ -191,7 +191,7 @@ fn move_or_wait(
     let until_ms = blocking_timeout(args, timeout_at, cx.now)?;
     if move_element(cx, args, from, to, out)? {
         if cx.is_logged() {
-            // The equivalent command that does not wait.
+            // The record is the equivalent command that does not wait.
             let mut request: Vec<Content<'_>> = args.contents(0).take(timeout_at).collect();
             request[0] = match timeout_at {
                 3 => b"RPOPLPUSH".into(),
@@ -269,14 +269,14 @@ struct LmovemOptions {
     from: End,
     to: End,
     count: usize,
-    /// Whether nothing is moved if there are fewer.
+    /// Whether nothing is moved if the source has fewer elements than the count.
     needs_all: bool,
-    /// Whether the elements keep their order; otherwise each one moves by itself.
+    /// Whether the elements keep their order; otherwise they are moved one by one, which reverses it in some cases.
     in_bulk: bool,
 }
 
 impl LmovemOptions {
-    /// Parses the two ends, and the options from `at` on.
+    /// Parses the two ends, and the options starting at `at`.
     fn read(args: &Args<'_>, at: usize) -> Result<LmovemOptions, CommandError> {
         let mut order = LmovemOptions {
             from: end_named(args, 3)?,
@@ -304,7 +304,7 @@ impl LmovemOptions {
         Ok(order)
     }
 
-    /// Moves elements and replies with them in the order of the target; false if there are not enough.
+    /// Moves elements and replies with them in their order in the target. Returns false if the source has too few.
     fn execute(
         self,
         cx: &mut ShardCx<'_>,
@@ -321,7 +321,7 @@ impl LmovemOptions {
         }
         cx.at(&target).find_typed(&target, DataType::List)?;
         let scales = cx.scales();
-        // Looked up again: an expired target that was just deleted may have moved the source.
+        // Looked up again: if the target had expired and was just deleted, the source's place may have changed.
         let mut keyspace = cx.at(&source);
         let place = keyspace
             .find_write(&source)
@@ -332,7 +332,7 @@ impl LmovemOptions {
         }
         let count = self.count.min(len);
         scales.weigh(count)?;
-        // In the order in which they are removed from the source.
+        // Collected in the order in which the elements are removed from the source.
         let mut moved = Vec::with_capacity(count);
         at(&keyspace, place).visit(self.from, 0, count, |element| {
             moved.push(MovedElement::of(element))
@@ -348,7 +348,7 @@ impl LmovemOptions {
                 list::remove_range(entry, first, count, &limits)
             });
         }
-        // Pushing each element in front of the previous one reverses them, and so does taking them from the back.
+        // Pushing one by one at the front reverses the elements, and so does popping them from the back.
         let comes_reversed = self.to == End::Front;
         let goes_reversed = match self.in_bulk {
             true => self.from == End::Back,

@@ -1,4 +1,4 @@
-//! FENCE: transfers fencing tokens between servers. It occurs in notes of the log only, see
+//! FENCE: transfers fencing tokens between servers. The command occurs in notes of the log only, see
 //! [`notes`](crate::command::notes).
 
 use crate::command::context::ShardCx;

@@ -44,7 +44,7 @@ fn unlock(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         cx.log_instead(request.map(Into::into));
     } else {
         let hash = HashRef::of(keyspace.entry(place), keyspace.elements_due_ms());
-        // Other fields are not of our locks: they stay.
+        // Other fields do not belong to a lock of this server: they stay.
         if hash.is_some_and(|hash| hash.len() > 1) {
             edit(&mut keyspace, place, &rules, |hash| hash.remove(owner));
             keyspace.wrote(key.bytes, Event::new(b'h', "hdel"));

@@ -7,12 +7,14 @@
 //! ```
 //!
 //! A lock is a hash with a deadline and one field, the name of its owner, whose value is the owner's hold count. This
-//! is the layout of a reentrant lock of Redisson, so that its clients and ours exclude each other, and any client can
-//! read who owns a lock. The fencing token, which a hash cannot hold, is stored beside it ([`fences`]).
+//! is the layout of a reentrant lock of Redisson, so that clients of Redisson and of these commands exclude each
+//! other, and any client can read who owns a lock. The fencing token, which a hash cannot hold, is stored beside it
+//! ([`fences`]).
 //!
-//! A client that waits for a lock is in the queue of its key, as with BLPOP, and waits in turn: if the first finds
-//! that another owner has the lock, those behind it are not run. A lock that is free while clients wait for it
-//! belongs to the first one, even at the moment when a command comes across an expired lock.
+//! A client that waits for a lock is in the queue of its key, as with BLPOP, and waits in turn: if the first waiting
+//! client finds that another owner has the lock, the requests of those after it are not run. A lock that is free
+//! while clients wait for it belongs to the first one, even at the moment when a command comes across an expired
+//! lock.
 //!
 //! [`fences`]: basalt_engine::fences
 
@@ -67,7 +69,7 @@ fn deadline_ms(cx: &ShardCx<'_>, args: &Args<'_>) -> Result<u64, CommandError> {
     TimeForm::Millis.deadline_ms(args.integer(3)?, cx.now, cx.command.full_name)
 }
 
-/// Returns an owner's hold count of the lock at `place`, if it has the lock.
+/// Returns the hold count of an owner, if that owner has the lock at `place`.
 fn holds(
     keyspace: &Keyspace<'_>,
     place: EntrySlot,
@@ -81,7 +83,7 @@ fn holds(
     Ok(Some(holds.ok_or("ERR hash value is not an integer")?))
 }
 
-/// Returns the name of the only owner in the hash at `place`, and its hold count.
+/// Returns the owner in the hash at `place` and the hold count, if the hash has only one field.
 fn only_owner(keyspace: &Keyspace<'_>, place: EntrySlot) -> Option<(Vec<u8>, i64)> {
     let hash = HashRef::of(keyspace.entry(place), keyspace.elements_due_ms())?;
     let mut found = None;
@@ -94,7 +96,7 @@ fn only_owner(keyspace: &Keyspace<'_>, place: EntrySlot) -> Option<(Vec<u8>, i64
     found
 }
 
-/// Whether a lock has this fencing token and is held by the owner to whom that was issued.
+/// Whether a lock has this fencing token and is held by the owner to whom the token was issued.
 pub(super) fn is_held_with(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,

@@ -35,7 +35,7 @@ struct LockRequest<'a> {
     owner: &'a [u8],
     /// Deadline of the lock, in Unix milliseconds.
     at_ms: u64,
-    /// End of the wait; none: no wait.
+    /// End of the wait, in Unix milliseconds; None: no wait.
     until_ms: Option<u64>,
 }
 
@@ -70,7 +70,7 @@ fn lock(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
             if has_waited || !waiters.is_awaited_in_turn(db, key.bytes) {
                 return take(cx, &key, &request, out);
             }
-            // The first of them gets it as soon as this command is done.
+            // The first waiting client gets the lock as soon as this command is done.
             waiters.wake(db, key.bytes);
         }
         Some(place) => {
@@ -128,7 +128,7 @@ fn take(
     Ok(())
 }
 
-/// Takes a lock again that the owner already has.
+/// Takes a lock again for the owner that already has it: increments the hold count.
 fn take_again(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,

@@ -1,4 +1,4 @@
-//! Locks in process: replies, memory and remaining state. Waiting is tested over sockets, in
+//! Locks in process: replies, memory and what remains afterwards. Waiting is tested over sockets, in
 //! `tests/blackbox/waiting_locks.rs`, and histories of many owners in `tests/locks`.
 
 use crate::command::testing::{Terminal, on_every_setup};
@@ -7,7 +7,7 @@ use basalt_engine::Now;
 
 const NOT_OWNER: &str = "(error) NOTOWNER The lock is not held by this owner";
 
-/// Runs LOCK; returns the fencing token and the hold count; none if another owner has the lock.
+/// Runs LOCK. Returns the fencing token and the hold count; None if another owner has the lock.
 fn lock(cli: &mut Terminal, request: &str) -> Option<(u64, i64)> {
     let reply = cli.run(request);
     let number = |line: &str| line.rsplit(' ').next().and_then(|text| text.parse().ok());
@@ -108,7 +108,7 @@ fn a_lock_made_by_plain_commands_is_one_and_gets_a_fence_once_it_is_taken_again(
         cli.check(&format!("SET k v FENCE l {fence}"), "(nil)");
         let (next, holds) = lock(cli, "LOCK l other 1000").expect("it is theirs");
         assert!(next > fence && holds == 2);
-        // UNLOCK leaves fields that no lock of ours has.
+        // UNLOCK leaves fields that LOCK does not create.
         cli.run("HSET l mode read");
         cli.check_all(&[
             ("UNLOCK l other", "(integer) 1"),
@@ -181,7 +181,7 @@ fn a_write_leaves_its_tags_only_where_its_fence_lets_it_through() {
                 &format!("SET k 4 TAGS 2 x FENCE l {fence}"),
                 "(error) ERR syntax error",
             ),
-            // The words of one option are not taken for those of the other.
+            // Arguments of one option are not mistaken for the other option.
             (&format!("SET k 4 FENCE l {fence} TAGS 2 FENCE TAGS"), "OK"),
             ("TAG COUNT FENCE", "(integer) 1"),
             ("TAG OF k", "1) \"FENCE\"\n2) \"TAGS\""),
@@ -407,14 +407,14 @@ fn memory_is_charged_to_the_byte_with_locks_that_come_and_go() {
         for number in 0..500 {
             cli.run(&format!("DEL lock:{number}"));
         }
-        // The memory of wheels is freed when its time has come.
+        // The memory of timer wheels is freed when the time of their items has come.
         cli.advance_ms(120_000);
         let now = Now {
             unix_ms: cli.now_ms,
         };
         while cli.engines[0].expire_slice(now) {}
         let now = used(&cli);
-        // The memory that tables keep is kept from the first round on.
+        // The memory that tables keep does not grow after the first round.
         assert!(
             before.is_none_or(|before: i64| now <= before),
             "{before:?}, {now}"
@@ -529,7 +529,7 @@ fn the_log_tells_a_fence_by_a_note_that_is_taken_over_within_bounds() {
         let (next, _) = lock(&mut other, "LOCK m me 60000").expect("it is free");
         assert!(next > fence);
 
-        // A day ahead at most, and no number that a client sees as negative.
+        // Tokens may be a day ahead at most, and no token is a number that a client sees as negative.
         let day = fence + 86_400_000_000;
         let words = |number: u64| format!("COMMAND INFO basalt:note FENCE {number}");
         for (number, taken) in [
@@ -558,7 +558,7 @@ fn the_log_tells_a_fence_by_a_note_that_is_taken_over_within_bounds() {
         }
         let (last, _) = lock(&mut other, "LOCK n me 60000").expect("it is free");
         assert!(last >= day - 1_000_000 && last < day);
-        // For a client it is a request about commands.
+        // Clients cannot call FENCE, and a note that a client sends is a request of COMMAND INFO.
         other.check("FENCE 5", "(error) ERR unknown command 'FENCE'");
         other.check(&words(5), "1) (nil)\n2) (nil)\n3) (nil)");
     });

@@ -1,9 +1,9 @@
 //! A command's log record: the command itself if it changed anything, or what its handler logs instead.
 //!
-//! A record is executed elsewhere, at another time, perhaps by an older server. Handlers whose command would have
-//! another effect there log what is to be executed instead ([`ShardCx::log_instead`]). They need not check whether
-//! there is a reader of the log: without one the records are dropped. Those that are costly to assemble should check
-//! first ([`ShardCx::is_logged`]).
+//! A record is executed elsewhere, at another time, perhaps by an older server. Handlers whose command could have
+//! another effect on that server log what it is to execute instead ([`ShardCx::log_instead`]). They need not check
+//! whether there is a reader of the log: without one the records are dropped. Handlers whose records are costly to
+//! assemble should check first ([`ShardCx::is_logged`]).
 //!
 //! ```text
 //! relative times            absolute ones; in the past: DEL or UNLINK
@@ -28,7 +28,7 @@ use basalt_engine::keyspace::Deadline;
 use basalt_engine::note;
 use basalt_engine::record::{Audience, Head, Records};
 
-/// Commands that may log something beside expirations.
+/// Flags of commands that may log records other than of expirations.
 const MAY_LEAVE_RECORDS: Flags = Flags::WRITE.or(Flags::MAY_REPLICATE);
 
 impl ShardCx<'_> {
@@ -61,7 +61,7 @@ impl ShardCx<'_> {
         }
     }
 
-    /// Counts the changes of the locked engines other than expirations.
+    /// Counts the changes of the locked engines other than by expiry.
     fn own_changes(&self) -> u64 {
         let mut sum = 0;
         self.look_at_engines(|engine| sum += engine.effects.dirty() - engine.effects.by_clock());
@@ -167,7 +167,7 @@ impl ShardCx<'_> {
 }
 
 impl SessionCx<'_> {
-    /// Replicates the command, which changes no data.
+    /// Replicates the running command, although it changes no data.
     pub fn tell_replicas(&mut self, args: &Args<'_>) {
         let is_for_replicas = self.client.log_audience.includes(Audience::REPLICAS);
         if !is_for_replicas || !self.server.pubsub().is_replicating() {
@@ -198,7 +198,7 @@ impl SessionCx<'_> {
             records.push(self.head(audience), args.contents(0));
         }
         let changed = self.server.change_libraries(&mut records, &mut change);
-        // An error too may reflect changes of libraries by others.
+        // An error too may reflect changes of libraries by other clients.
         let seen = self.server.scripts().libraries_position();
         self.client.shared.see_log(seen);
         self.note_log_position(changed?);
@@ -213,7 +213,7 @@ impl SessionCx<'_> {
         found
     }
 
-    /// Reads figures that reflect data without a lock on a shard. The reply waits for the disk like one of a command
+    /// Reads values that reflect data without locking a shard. The reply waits for the disk like that of a command
     /// that reads keys.
     pub fn read_figures<R>(&mut self, read: impl FnOnce(&mut Self) -> R) -> R {
         let found = read(self);

@@ -1,4 +1,4 @@
-//! BF.*: Bloom filters that grow.
+//! BF.*: Bloom filters, which add layers as they grow.
 
 use super::{
     ANSWERED_KEY, CAPACITY_MAX, EXISTS, EXPANSION_MAX, INSERTED_KEY, NOT_FOUND, READ_KEY, SINCE,
@@ -14,7 +14,7 @@ use basalt_engine::effect::Event;
 use basalt_engine::value::DataType;
 use basalt_engine::value::sketch::{entry_of, view};
 
-/// Higher error rates are replaced by this one.
+/// Maximum error rate; higher rates are replaced by this one.
 const ERROR_RATE_CAP: f64 = 0.25;
 
 const NO_MEMORY: &str = "ERR Insufficient memory to create filter";
@@ -465,7 +465,7 @@ fn loadchunk(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         keyspace.create(&key, || entry_of(key.bytes, plan.build()));
     } else {
         let place = find::<Bloom>(&mut keyspace, &key, NOT_FOUND)?;
-        // The cursor is the end of the piece.
+        // The cursor that SCANDUMP returned is the offset of the end of the piece.
         let start = u64::try_from(cursor)
             .ok()
             .and_then(|end| end.checked_sub(data.len() as u64))

@@ -123,13 +123,13 @@ fn reserve(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 /// The command that adds elements, which determines the reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CuckooAddMode {
-    /// CF.ADD
+    /// CF.ADD: one element, which may exist.
     One,
-    /// CF.ADDNX
+    /// CF.ADDNX: one element, unless it exists.
     OneNew,
-    /// CF.INSERT
+    /// CF.INSERT: several elements, which may exist.
     Many,
-    /// CF.INSERTNX
+    /// CF.INSERTNX: several elements, unless they exist.
     ManyNew,
 }
 
@@ -515,7 +515,7 @@ fn loadchunk(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         keyspace.create(&key, || entry_of(key.bytes, plan.build()));
     } else {
         let place = find::<Cuckoo>(&mut keyspace, &key, NOT_FOUND)?;
-        // The cursor is the end of the piece.
+        // The cursor that SCANDUMP returned is the offset of the end of the piece.
         let start = u64::try_from(cursor)
             .ok()
             .and_then(|end| end.checked_sub(data.len() as u64))

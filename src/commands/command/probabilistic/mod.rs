@@ -80,7 +80,7 @@ pub(super) static TABLE: &[&Command] = &[
     &top_k::TOPK_RESERVE,
 ];
 
-/// The version in which they were added to Redis.
+/// The version in which Redis added these commands.
 const SINCE: &str = "8.0.0";
 
 /// The single key of commands that return a sketch's content.

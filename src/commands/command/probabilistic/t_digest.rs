@@ -1,4 +1,4 @@
-//! TDIGEST.*: the distribution of numbers.
+//! TDIGEST.*: t-digests, which estimate the distribution of numbers.
 
 use super::count_min::split_keys;
 use super::{INSERTED_KEY, READ_KEY, SINCE, UPDATED_KEY, change, find, float, integer, read};
@@ -109,7 +109,7 @@ fn add(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     Ok(())
 }
 
-/// Parses all arguments from the third on.
+/// Parses all arguments as numbers, starting with the third.
 fn floats(args: &Args<'_>, error: &'static str) -> Result<Vec<f64>, CommandError> {
     (2..args.len())
         .map(|index| float(args, index, error))
@@ -183,7 +183,7 @@ fn merge(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     }
     let mut keyspace = cx.at_routed(target);
     match keyspace.find_typed(&target_key, DataType::TDigest)? {
-        // Copied so that its memory is charged to the key.
+        // The result is copied, so that its memory is charged to the key.
         Some(place) => {
             change(&mut keyspace, place, |digest: &mut TDigest| {
                 digest.replace(&union);
@@ -358,7 +358,7 @@ fn rank_of(digest: &TDigest, number: f64, from: From) -> i64 {
     }
     let before = digest.share_below(number) * count as f64;
     match from {
-        // Numbers equal to it count half, rounded up.
+        // Numbers equal to the value count half, rounded up.
         From::Lowest => (before - 0.5).ceil() as i64,
         From::Highest => (count as f64 - before.round()).round() as i64,
     }

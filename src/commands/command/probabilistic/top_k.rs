@@ -139,7 +139,7 @@ fn count<'a>(
     for (item, times) in items {
         let gone = keyspace.edit(place, |entry| {
             let gone = view_mut::<TopK>(entry).add(item, times, &mut random);
-            // The memory of what leaves the shard must not be charged to it.
+            // Bytes that are returned to the client must not be charged to the shard.
             gone.map(|gone| account::apart(|| gone.to_vec()))
         });
         match gone {

@@ -58,7 +58,7 @@ fn subscribe(
     topic: Topic,
     word: &[u8],
 ) -> CommandResult {
-    // In a transaction Redis permits the other two commands, for the sake of old clients.
+    // In a transaction Redis permits SUBSCRIBE and PSUBSCRIBE, for the sake of old clients.
     if topic == Topic::ShardChannel && cx.outbox.is_of_transaction() {
         return Err("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client".into());
     }
@@ -73,7 +73,7 @@ fn subscribe(
 }
 
 /// Ends subscriptions to shard channels whose slot moved to another node since the request was admitted: the code
-/// that ends such subscriptions may have run before these were made.
+/// that ends such subscriptions may have run before these subscriptions were made.
 fn leave_moved(cx: &SessionCx<'_>, args: &Args<'_>, out: &mut Out) {
     let Some(map) = cx.server.cluster().map(|cluster| cluster.map()) else {
         return;
@@ -165,8 +165,8 @@ fn unsubscribe(
     Ok(())
 }
 
-/// Takes the messages that arrived before a subscription ended, so that they precede the confirmation: a RESP2 client
-/// without subscriptions takes whatever it receives for a reply.
+/// Takes the messages that arrived before a subscription ended, so that they precede its confirmation: a RESP2 client
+/// without subscriptions takes everything that it receives for a reply.
 pub(in crate::command) fn take_messages(cx: &SessionCx<'_>, out: &mut Out) {
     if !cx.outbox.is_of_transaction()
         && let Some(mut mail) = cx.client.shared.take_mail()

@@ -6,7 +6,7 @@
 //! connect  SUBSCRIBE PSUBSCRIBE SSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE SUNSUBSCRIBE
 //! ```
 //!
-//! The state is in [`crate::pubsub::PubSub`]; messages reach their subscribers outside of any reply.
+//! The state is in [`crate::pubsub::PubSub`]; messages are sent to subscribers separately from replies.
 
 mod connect;
 mod monitor;
@@ -87,7 +87,7 @@ fn publish(
             pubsub.gather(is_sharded, channel, payload, log_seen, outgoing)
         }
         Outbox::Open(_) => {
-            // Earlier messages of the connection are still on their way to others: this one is queued after them.
+            // Earlier messages of the connection are still being delivered: this one is queued after them.
             let message = held(cx.client);
             let receivers = pubsub.receivers_of(&message);
             let stamp = cx.client.stamp;
@@ -105,7 +105,7 @@ fn publish(
             receivers
         }
     };
-    // In a cluster replicas receive it like all other nodes.
+    // In a cluster, replicas receive the message like all other nodes.
     if !pubsub.is_relaying() {
         cx.tell_replicas(args);
     }

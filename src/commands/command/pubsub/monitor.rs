@@ -1,4 +1,4 @@
-//! MONITOR.
+//! MONITOR: the client receives every command that is run.
 
 use crate::command::declaration::{Command, Flags, Group};
 

@@ -25,7 +25,7 @@ pub(super) static INCREX: Command = Command::new("increx", Group::String, -2)
     )
     .on_keys(increx);
 
-/// Positions of the optional arguments.
+/// The options of INCREX, by the positions of their arguments.
 #[derive(Clone, Copy, Default)]
 struct IncrexOptions {
     float_at: Option<usize>,
@@ -113,7 +113,7 @@ fn new_deadline(
     }
 }
 
-/// Records that a key has another number, and possibly another deadline, which is applied.
+/// Records that a key has another number, and applies its new deadline, if any.
 fn finish(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,

@@ -5,7 +5,7 @@
 //! throttle  CL.THROTTLE: a rate with bursts
 //! ```
 //!
-//! Both keep their state in an ordinary string.
+//! Both kinds keep their state in an ordinary string.
 
 mod increx;
 #[cfg(test)]

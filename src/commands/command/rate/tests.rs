@@ -1,4 +1,4 @@
-//! INCREX and CL.THROTTLE in process; the latter compared with a model with exact fractions.
+//! INCREX and CL.THROTTLE in process; CL.THROTTLE is compared with a model that uses exact fractions.
 
 use crate::command::testing::{Terminal, on_every_setup};
 use basalt_core::base::random::Random;
@@ -23,7 +23,7 @@ fn integers_grow_within_bounds() {
             ("INCREX k BYINT 10 UBOUND 9 SATURATE", 9, 5),
             ("INCREX k BYINT -20 LBOUND 3 SATURATE", 3, -6),
             ("INCREX k BYINT -20 LBOUND 3", 3, 0),
-            // A value beyond a bound is moved to it, or stays.
+            // A value beyond a bound is moved to the bound (SATURATE), or stays.
             ("INCREX k BYINT -1 UBOUND 1", 3, 0),
             ("INCREX k BYINT -1 UBOUND 1 SATURATE", 1, -2),
             ("INCREX k BYINT 9223372036854775807", 1, 0),
@@ -223,7 +223,7 @@ fn five(reply: &str) -> [i64; 5] {
 #[test]
 fn a_burst_is_let_through_and_then_one_each_interval() {
     on_every_setup(|cli| {
-        // 30 per minute, and 15 more at once: the example of redis-cell's page.
+        // 30 requests per minute, and 15 more at once: the example in redis-cell's documentation.
         let throttle = |cli: &mut Terminal| five(&cli.run("CL.THROTTLE user 15 30 60 1"));
         assert_eq!(throttle(cli), [0, 16, 15, -1, 2]);
         for left in (0..15).rev() {
@@ -234,7 +234,7 @@ fn a_burst_is_let_through_and_then_one_each_interval() {
         assert_eq!(throttle(cli), [1, 16, 0, 1, 31]);
         cli.advance_ms(1_000);
         assert_eq!(throttle(cli), [0, 16, 0, -1, 32]);
-        // A request of quantity 0 costs nothing, and more than a burst is never let through.
+        // A request of quantity 0 costs nothing, and a request of more than a burst is never allowed.
         assert_eq!(
             five(&cli.run("CL.THROTTLE user 15 30 60 0")),
             [0, 16, 0, -1, 32]
@@ -248,8 +248,8 @@ fn a_burst_is_let_through_and_then_one_each_interval() {
     });
 }
 
-/// The definition instead of the algorithm: a bucket with a capacity of a burst plus one, which fills at the rate; in
-/// fractions of a unit, which are exact.
+/// Compares with the definition of the rate limit: a bucket with a capacity of one burst plus one request, which
+/// fills at the rate, computed in exact fractions.
 #[test]
 fn random_requests_are_answered_as_by_a_bucket() {
     for seed in 0..40 {

@@ -1,8 +1,9 @@
 //! A rate limit with bursts, with the replies of redis-cell: the generic cell rate algorithm.
 //!
-//! Requests at the rate come one *interval* apart. A key holds the time at which the next request would come if all
-//! earlier ones had come evenly, in nanoseconds since 1970 as in redis-cell, and expires then. A request moves that
-//! time by an interval; it is limited if the time would then be further ahead than a whole burst lasts.
+//! At the maximum sustained rate, requests come one *interval* apart. A key holds the time at which the next request
+//! would come if all earlier ones had come evenly, in nanoseconds since 1970 as in redis-cell, and expires at that
+//! time. A request moves that time by an interval; it is limited if the time would then be further ahead than a whole
+//! burst lasts.
 
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
@@ -37,14 +38,14 @@ pub(super) struct Rate {
     /// Maximum burst: number of requests let through at once.
     limit: i64,
     interval: i64,
-    /// Maximum nanoseconds that the time may be ahead.
+    /// Maximum nanoseconds by which the stored time may be ahead of the clock.
     tolerance: i64,
 }
 
 impl Rate {
     fn of(max_burst: i64, count: i64, period_s: i64) -> Option<Rate> {
         let limit = max_burst.checked_add(1)?;
-        // The division of redis-cell; exact up to 104 days.
+        // Divides as redis-cell does; exact up to 104 days.
         let interval = (period_s.checked_mul(NS_PER_S)? as f64 / count as f64) as i64;
         Some(Rate {
             limit,
@@ -59,14 +60,14 @@ impl Rate {
 struct ThrottleDecision {
     is_limited: bool,
     remaining: i64,
-    /// None if the request is let through, or never can be.
+    /// Nanoseconds after which the request may be repeated; None if it is allowed, or can never be.
     retry_after: Option<i64>,
     reset_after: i64,
     /// The new value of the key, if it changes.
     moment: Option<i64>,
 }
 
-/// Decides on a request at time `now`; none on overflow.
+/// Decides on a request at time `now`; None on overflow.
 fn judge(rate: Rate, moment: Option<i64>, now: i64, quantity: i64) -> Option<ThrottleDecision> {
     let moment = moment.unwrap_or(now);
     let step = rate.interval.checked_mul(quantity)?;

@@ -8,9 +8,9 @@ use super::{families, notes};
 
 /// All commands and subcommands; a command's ID is its index in `all`.
 pub struct CommandRegistry {
-    /// Commands that clients have, followed by those that only the log has.
+    /// Commands that clients can send, followed by those that only occur in the log.
     all: Vec<&'static Command>,
-    /// Number of commands that clients have.
+    /// Number of commands that clients can send.
     of_clients: usize,
     /// Hash table by name; each entry starts with the first bytes of the name.
     by_name: Box<[Option<(u64, &'static Command)>]>,
@@ -50,7 +50,7 @@ pub fn rename(pairs: &[(String, String)]) -> Result<(), String> {
             continue;
         }
         let is_taken = names.0.contains_key(new.as_str()) || renamed.contains_key(new.as_bytes());
-        // A record logged under this name is a note: no client's command may have it.
+        // A record logged under the name COMMAND is a note: no other command may be renamed to it.
         if is_taken || new == "command" && command.name != "command" {
             return Err(format!("Target command name already exists: {new}"));
         }
@@ -66,7 +66,7 @@ pub fn rename(pairs: &[(String, String)]) -> Result<(), String> {
     Ok(())
 }
 
-/// Commands by their original names.
+/// A lookup table of commands by their original names.
 struct CommandTable(HashMap<&'static str, &'static Command>);
 
 impl CommandTable {
@@ -130,7 +130,7 @@ impl CommandRegistry {
         &self.all
     }
 
-    /// Returns all commands and subcommands that clients have, whether renamed or removed.
+    /// Returns all commands and subcommands that clients can send, including renamed and removed ones.
     pub fn of_clients(&self) -> &[&'static Command] {
         &self.all[..self.of_clients]
     }
@@ -190,7 +190,7 @@ impl CommandRegistry {
 const PLACES: usize = 2048;
 
 /// Returns the slot where the search for a name begins: its [`head`], its last eight bytes and its length, mixed by
-/// one multiplication. The names are ours, so no client can provoke collisions that matter.
+/// one multiplication. Only this server adds names to the table, so no client can provoke collisions that matter.
 #[inline]
 fn place(name: &[u8], head: u64) -> usize {
     let word = match name.last_chunk::<8>() {
@@ -201,7 +201,7 @@ fn place(name: &[u8], head: u64) -> usize {
     (mixed >> 40) as usize % PLACES
 }
 
-/// Returns the first eight bytes of a name, or as many as there are, in lower case.
+/// Returns the first eight bytes of a name, or all of a shorter one, in lower case, as a number.
 #[inline]
 fn head(name: &[u8]) -> u64 {
     if let Some(first) = name.first_chunk::<8>() {
@@ -210,7 +210,7 @@ fn head(name: &[u8]) -> u64 {
     let byte = |at: usize| u64::from(name[at]) << (at * 8);
     let word = match (name.first_chunk::<4>(), name.last_chunk::<4>()) {
         (Some(first), Some(last)) => {
-            // They overlap in bytes that agree.
+            // The two halves overlap in bytes that agree.
             let last = u64::from(u32::from_le_bytes(*last));
             u64::from(u32::from_le_bytes(*first)) | last << ((name.len() - 4) * 8)
         }

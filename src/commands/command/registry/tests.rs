@@ -215,7 +215,7 @@ const WRITES_WITHOUT_KEYS: &[&str] = &[
 fn a_write_names_a_key_that_it_writes() {
     let writes = KeyFlags::RW.or(KeyFlags::OW).or(KeyFlags::RM);
     for command in all().filter(|command| command.is_write()) {
-        // It changes the group, which Redis does not treat as a write to the key.
+        // XREADGROUP changes the group, which Redis does not treat as a write to the key.
         if command.full_name == "xreadgroup" {
             continue;
         }
@@ -260,7 +260,7 @@ fn a_command_that_takes_a_database_says_so() {
             Databases::Numbered(_) | Databases::SelectedAnd(_)
         );
         assert!(!names_one || says_so, "{name} takes a database");
-        // SELECT and SWAPDB call it an index.
+        // SELECT and SWAPDB call the database an index.
         assert!(
             names_one || !says_so || command.syntax.contains("index"),
             "{name}"

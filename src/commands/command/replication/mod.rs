@@ -1,4 +1,4 @@
-//! Replication commands.
+//! The rows of the commands about replication.
 //!
 //! ```text
 //! sync  PSYNC SYNC REPLCONF: requests of a replica to its primary
@@ -16,7 +16,7 @@ use super::declaration::Command;
 
 pub use sync::REPLCONF;
 
-/// The family.
+/// The rows of this family.
 pub static TABLE: &[&Command] = &[
     &sync::PSYNC,
     &sync::SYNC,

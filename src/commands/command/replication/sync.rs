@@ -1,5 +1,5 @@
-//! PSYNC, SYNC, REPLCONF: requests of a replica to its primary before it follows. Its later requests are read by the
-//! task that then owns its socket.
+//! PSYNC, SYNC, REPLCONF: requests of a replica to its primary before it receives the stream. Later requests are read
+//! by the task that then owns the replica's socket.
 
 use crate::client::announced::Announced;
 use crate::client::shared::Labels;
@@ -113,7 +113,7 @@ fn replconf(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
             return Ok(());
         }
         if args.is(at, "ack") {
-            // Only a replica or a primary sends it, and it has no reply.
+            // Only a replica or a primary sends this subcommand, and it has no reply.
             return Ok(());
         }
         let mut announced = cx.client.shared.announced();
@@ -132,8 +132,8 @@ fn announce(
     at: usize,
 ) -> CommandResult {
     let value = args.get(at + 1);
-    // Refused as unknown if disabled: redis-cli would take acceptance as permission to receive a snapshot in its own
-    // way.
+    // Refused as unknown if both protocols are disabled: redis-cli would take acceptance as permission to receive a
+    // snapshot over a separate connection.
     let has_channels = config.dual_channel_replication_enabled || config.repl_rdb_channel;
     if args.is(at, "listening-port") {
         announced.port = u16::try_from(args.integer(at + 1)?).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The family over engines in this process, on a server without replicas and primary.
+//! Replication commands over engines in this process, on a server without replicas and primary.
 
 use crate::command::context::After;
 use crate::command::testing::Terminal;
@@ -141,7 +141,7 @@ fn a_connection_of_its_own_for_the_snapshot_is_for_both_sides_to_want() {
         follow.awaits_rdb_channel
     };
     assert!(waits(&cli));
-    // The snapshot's own connection, and the stream's when it reconnects, are offered neither.
+    // The snapshot's own connection, and the stream's when it reconnects, are offered neither protocol.
     cli.check("REPLCONF set-rdb-client-id 7", "OK");
     assert!(cli.reply_bytes(&["PSYNC", "?", "-1"]).is_empty());
     assert!(!waits(&cli));

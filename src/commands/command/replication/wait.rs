@@ -89,14 +89,15 @@ fn block(
     });
 }
 
-/// The copies that have what a connection wrote.
+/// The copies (file and replicas) that already contain what a connection wrote.
 struct AcknowledgedCopies {
-    /// Whether the append-only file has it; none: the file is off.
+    /// Whether the append-only file contains it; None: the file is off.
     local: Option<bool>,
     replicas: Acknowledged,
 }
 
-/// Looks up which copies have it. If `waits`, the connection is nudged when that may have changed.
+/// Looks up which copies contain what the connection wrote. If `waits`, the connection is woken when that may have
+/// changed.
 fn look(server: &dyn Server, connection: &Connection, waits: bool) -> AcknowledgedCopies {
     let position = connection.shared.log_position.load(Relaxed);
     let waiter = waits.then_some(&connection.shared);

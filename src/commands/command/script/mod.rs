@@ -6,8 +6,8 @@
 //! functions  FUNCTION with its subcommands
 //! ```
 //!
-//! Scripts are run by the interpreter of [`crate::command::declaration::Run::Script`], which is outside of this
-//! module and not known here.
+//! Scripts are run by the interpreter, which is outside of this module: see
+//! [`crate::command::declaration::Run::Script`].
 
 mod functions;
 mod manage;

@@ -23,12 +23,11 @@ pub(super) static INFO: Command = Command::new("info", Group::Server, -1)
     .postponed_if(takes_shards)
     .on_session(info);
 
-/// Sections, and names for groups of sections, that report the number of keys or their memory. The others get a reply
-/// however slow the disk is.
+/// Sections, and names for groups of sections, whose replies depend on data and so wait for the disk. The other
+/// sections get a reply however slow the disk is.
 const OF_DATA: [&str; 5] = ["keyspace", "memory", "default", "all", "everything"];
 
-/// Whether the reply is gathered from shards, one after the other: this must not happen while other shards are
-/// locked.
+/// Whether the reply is gathered from one shard after the other: this must not happen while other shards are locked.
 fn takes_shards(args: &Args<'_>) -> bool {
     args.from(1)
         .any(|name| name.eq_ignore_ascii_case(b"prefixes"))
@@ -90,7 +89,7 @@ pub(super) static LOLWUT: Command = Command::new("lolwut", Group::Server, -1)
     .repeatable()
     .on_session(lolwut);
 
-/// Columns of basalt: prisms of different heights, as on a coast, generated from the clock's low bits.
+/// Draws columns of basalt: prisms of different heights, as on a coast, generated from the clock's low bits.
 fn lolwut(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     const COLUMNS: usize = 12;
     const ROWS: usize = 8;

@@ -1,4 +1,4 @@
-//! MEMORY: memory usage.
+//! MEMORY: memory usage of keys and of the server.
 
 use super::super::context::{Gather, SessionCx, ShardCx};
 use super::super::declaration::{
@@ -178,7 +178,7 @@ static STATS: Command = Command::sub("memory|stats", "stats", GROUP, 2)
 enum MemoryStat {
     Bytes(&'static str, fn(&MemoryReport) -> u64),
     Ratio(&'static str, fn(&MemoryReport) -> f64),
-    /// The excess of the first amount over the second; below 0 if there is less.
+    /// The first amount minus the second; negative if the first is smaller.
     Beyond(&'static str, fn(&MemoryReport) -> (u64, u64)),
     /// A map for each database with keys.
     Databases,
@@ -202,7 +202,7 @@ static FIGURES: [MemoryStat; 31] = [
     Bytes("overhead.db.hashtable.lut", |report| {
         report.dbs.iter().map(|db| tables(*db)).sum()
     }),
-    // Tables grow by one segment at a time.
+    // Tables grow by one segment at a time, so nothing is ever rehashed.
     Bytes("overhead.db.hashtable.rehashing", |_| 0),
     Bytes("db.dict.rehashing.count", |_| 0),
     Bytes("overhead.total", |report| {
@@ -238,17 +238,17 @@ fn keys(report: &MemoryReport) -> u64 {
     report.dbs.iter().map(|(keys, _)| keys).sum()
 }
 
-/// Returns the bytes of a database's table and timer wheel.
+/// Returns the approximate bytes of a database's table and timer wheel, from its numbers of keys and deadlines.
 fn tables((keys, volatile): (u64, u64)) -> u64 {
     keys * TABLE_BYTES_PER_KEY + volatile * WHEEL_BYTES_PER_KEY
 }
 
-/// Returns the bytes in use since the start.
+/// Returns the bytes allocated since the start.
 fn grown(report: &MemoryReport) -> u64 {
     report.used.saturating_sub(report.startup)
 }
 
-/// Returns the bytes of active pages, and of the allocations in them.
+/// Returns the bytes of the allocator's active pages, and of the allocations in them.
 fn fragmentation(report: &MemoryReport) -> (u64, u64) {
     (report.allocator_active, report.allocator_allocated)
 }

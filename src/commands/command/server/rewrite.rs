@@ -1,4 +1,4 @@
-//! BGREWRITEAOF.
+//! BGREWRITEAOF: rewrites the append-only file in the background.
 
 use super::super::context::{After, SessionCx};
 use super::super::declaration::{Command, CommandResult, Flags, Group};
@@ -16,7 +16,7 @@ pub(super) static BGREWRITEAOF: Command = Command::new("bgrewriteaof", Group::Se
     .on_session(bgrewriteaof);
 
 fn bgrewriteaof(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    // While shards are locked the data cannot be cut.
+    // While shards are locked the data cannot be captured at one moment.
     let may_begin = !cx.outbox.is_of_transaction();
     match cx.server.rewrite_aof(may_begin)? {
         Some(begun) => cx.after = After::Await(begun),

@@ -41,7 +41,7 @@ fn bgsave(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
         2 if args.is(1, "schedule") => true,
         _ => return Err(CommandError::Syntax),
     };
-    // While shards are locked the data cannot be cut.
+    // While shards are locked the data cannot be captured at one moment.
     if cx.outbox.is_of_transaction() {
         cx.server.schedule_save()?;
         out.simple("Background saving scheduled");

@@ -1,4 +1,4 @@
-//! SLOWLOG: slow commands; COMMANDLOG: these, and those with large requests or replies.
+//! SLOWLOG: the log of slow commands; COMMANDLOG: that log, and those of commands with large requests or replies.
 
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags, Group};
@@ -137,7 +137,7 @@ pub(super) static COMMANDLOG: Command = Command::new("commandlog", GROUP, -2)
     .complexity("Depends on subcommand.")
     .container(&[&LOG_GET, &LOG_HELP, &LOG_LEN, &LOG_RESET]);
 
-/// Parses the log that an argument names.
+/// Parses the word for a log: SLOW, LARGE-REQUEST or LARGE-REPLY.
 fn named(args: &Args<'_>, at: usize) -> Result<CommandLog, CommandError> {
     match () {
         () if args.is(at, "slow") => Ok(CommandLog::Slow),

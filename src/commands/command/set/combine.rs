@@ -19,12 +19,12 @@ use basalt_engine::value::DataType;
 use basalt_engine::value::object::detached;
 use basalt_engine::value::set::{self, Members, SetRef};
 
-/// The set operation.
+/// The set operation of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SetOperation {
     Intersection,
     Union,
-    /// The first set without the others.
+    /// The members of the first set that none of the others has.
     Difference,
 }
 
@@ -296,7 +296,7 @@ fn estimated_union(sources: &[SetOperand<'_>]) -> usize {
     usize::try_from(registers.count()).unwrap_or(usize::MAX)
 }
 
-/// One of the sets that a command reads; none if the key does not exist.
+/// One of the sets that a command reads, or nothing if the key does not exist.
 #[derive(Clone, Copy)]
 struct SetOperand<'a> {
     key: &'a [u8],
@@ -309,7 +309,7 @@ impl SetOperand<'_> {
     }
 }
 
-/// Looks up all keys as a read; expired ones are deleted now.
+/// Looks up all keys as reads; expired keys are deleted now.
 fn look_up(cx: &mut ShardCx<'_>, args: &Args<'_>, keys: &[RoutedKey]) -> CommandResult {
     for routed in keys {
         let key = args.key_of(routed);
@@ -339,7 +339,7 @@ fn visited(operation: SetOperation, sources: &[SetOperand<'_>]) -> usize {
     }
 }
 
-/// Calls `f` with the members of the result; those of a union may be repeated.
+/// Calls `f` with the members of the result; members of a union may be repeated.
 fn combine(
     operation: SetOperation,
     sources: &[SetOperand<'_>],
@@ -382,8 +382,9 @@ fn intersect(sources: &[SetOperand<'_>], mut f: impl FnMut(Element<'_>) -> bool)
 /// Calls `f` with the members of the first set that no other set has, as long as it returns true.
 ///
 /// Either each of the first set's members is searched in the others, which takes N steps for each of them; or the
-/// first set is copied and all others' members are removed from the copy, which takes as many steps as there are
-/// members. A member found early ends its search, so the first way is estimated to take half of its maximum.
+/// first set is copied and all others' members are removed from the copy, which takes as many steps as all sets have
+/// members together. As a member may be found in one of the first sets, the first way is estimated to take half of
+/// its maximum.
 fn subtract(sources: &[SetOperand<'_>], cx: &ShardCx<'_>, mut f: impl FnMut(Element<'_>) -> bool) {
     let Some((first, others)) = sources.split_first() else {
         return;

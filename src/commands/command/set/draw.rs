@@ -21,7 +21,7 @@ const SPOP_EVENT: Event = event("spop");
 /// Maximum number of members that one record removes.
 const LOGGED_TOGETHER_MAX: usize = 1024;
 
-/// Maximum number of samples of one SRANDMEMBER with repetitions: a reply of gibibytes helps no client.
+/// Maximum number of samples of one SRANDMEMBER with repetitions: a reply of gigabytes helps no client.
 const DRAWS_MAX: u64 = 1 << 26;
 
 /// `SPOP key [count]`

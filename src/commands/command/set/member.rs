@@ -131,7 +131,7 @@ fn smove(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         return Ok(());
     }
     let mut from = cx.at(&source);
-    // Looked up again: an expired target was deleted meanwhile, which invalidates places.
+    // Looked up again: if the target had expired it was deleted meanwhile, which invalidates places.
     if let Some(place) = from.find_write(&source) {
         from.edit(place, |entry| set::remove(entry, member, limits.now_ms));
         took_out(&mut from, &source, place, SREM_EVENT);

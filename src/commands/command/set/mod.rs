@@ -75,7 +75,7 @@ pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> SetLimits {
 pub(in crate::command) fn limits_of(config: &Config, seed: HashSeed, now_ms: u64) -> SetLimits {
     let count = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
     SetLimits {
-        // Prevents an intset of gibibytes, whatever is configured.
+        // Prevents an intset of gigabytes, whatever is configured.
         intset_entries: count(config.set_max_intset_entries).min(intset::MEMBERS_MAX - 1),
         listpack_entries: count(config.set_max_listpack_entries),
         listpack_value: count(config.set_max_listpack_value),
@@ -89,8 +89,8 @@ fn at<'k>(keyspace: &'k Keyspace<'_>, place: EntrySlot) -> SetRef<'k> {
     SetRef::of(keyspace.entry(place), keyspace.elements_due_ms())
 }
 
-/// Returns the named members that are in a set though they have expired, if the change is logged: adding one creates
-/// a new one, but for a replica, whose clock may be behind, it still exists.
+/// Returns the named members that are in a set although they have expired, if the change is logged: adding such a
+/// member creates a new one here, but on a replica, whose clock may be behind, the old one still exists.
 fn lapsed<'a>(
     keyspace: &Keyspace<'_>,
     place: EntrySlot,
@@ -107,7 +107,7 @@ fn lapsed<'a>(
     members.filter(is_lapsed).collect()
 }
 
-/// Logs that expired members are removed, before the command that adds them anew.
+/// Logs that expired members are removed, before the command that adds them again.
 fn log_lapsed(cx: &mut ShardCx<'_>, args: &Args<'_>, key: &[u8], lapsed: &[&[u8]]) {
     if !lapsed.is_empty() {
         log_names(cx, &[b"SREM", key], lapsed);
@@ -115,7 +115,7 @@ fn log_lapsed(cx: &mut ShardCx<'_>, args: &Args<'_>, key: &[u8], lapsed: &[&[u8]
     }
 }
 
-/// Records that members were removed from a set, and deletes it if none is left.
+/// Records that members were removed from a set, and deletes the key if no member is left.
 fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: EntrySlot, event: Event) {
     let is_empty = at(keyspace, place).is_empty();
     if is_empty {

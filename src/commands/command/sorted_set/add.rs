@@ -17,28 +17,28 @@ const INCREASED: Event = event("zincr");
 /// The rules for adding members and changing scores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::command) struct ZaddOptions {
-    /// `NX`: only add.
+    /// `NX`: only adds members; existing ones stay unchanged.
     pub(in crate::command) only_new: bool,
-    /// `XX`: add nothing.
+    /// `XX`: only changes existing members.
     pub(in crate::command) only_old: bool,
     /// `GT`: a score may only rise.
     pub(in crate::command) only_greater: bool,
     /// `LT`: a score may only fall.
     pub(in crate::command) only_less: bool,
-    /// `INCR`: the given score is added to the existing one.
+    /// `INCR`: adds the given score to the existing one.
     pub(in crate::command) increment: bool,
 }
 
-/// The outcome for the members.
+/// The outcome of adding members and changing scores.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in crate::command) struct ZaddOutcome {
     /// Members that are new.
     pub(in crate::command) added: i64,
     /// Members whose score has changed.
     pub(in crate::command) updated: i64,
-    /// The score of the last member that the rules permit.
+    /// The new score of the last member for which the rules permit the change.
     pub(in crate::command) last_score: Option<f64>,
-    /// The result of an increment was not a number.
+    /// Whether the result of an increment was not a number.
     is_nan: bool,
 }
 
@@ -86,7 +86,7 @@ pub(in crate::command) fn add<'a>(
     let place = match keyspace.find_typed(key, DataType::SortedSet)? {
         Some(place) => place,
         None if rules.only_old => return Ok(outcome),
-        // The first member will be added: no rule can prevent the addition of a new one.
+        // The first member will be added: no rule can prevent the addition of a new member here.
         None => keyspace.create(key, || SortedSetMut::empty_entry(key.bytes)),
     };
     keyspace.edit(place, |entry| {
@@ -162,7 +162,7 @@ fn zadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     for at in (at + 2..args.len()).step_by(2) {
         others.push((score(args.get(at))?, args.get(at + 1)));
     }
-    // Borrowed: memory freed inside the edit would be deducted from the set's account.
+    // Borrowed, because memory freed inside the edit would be subtracted from the set's account.
     let members = std::iter::once(first).chain(others.iter().copied());
     let outcome = add(cx, &args.key(1), members, rules)?;
     match outcome.last_score {

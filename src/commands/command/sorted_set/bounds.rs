@@ -1,4 +1,4 @@
-//! Ranges of sorted sets as requests give them: by rank, by score, by member. All of them are converted to ranks.
+//! Ranges of sorted sets as requests give them: by rank, by score, by member. All ranges are converted to ranks.
 
 use crate::command::error::CommandError;
 use basalt_core::base::number;
@@ -27,7 +27,8 @@ impl Ranks {
         self.to - self.from
     }
 
-    /// Returns the part that a LIMIT leaves. A negative count leaves all, a negative offset nothing.
+    /// Returns the part of the range that a LIMIT leaves: all after the offset if the count is negative, nothing if
+    /// the offset is.
     pub(super) fn limited(self, offset: i64, count: i64, direction: Direction) -> Ranks {
         let Ok(offset) = usize::try_from(offset) else {
             return Ranks::NONE;
@@ -89,7 +90,8 @@ impl<'a> SortedSetRange<'a> {
         }
     }
 
-    /// Returns the ranks that the range covers. Only ranks are counted from the other end in a descending walk.
+    /// Returns the ranks that the range covers. In a descending walk, ranks are counted from the other end; bounds of
+    /// scores and members are not affected.
     pub(super) fn ranks(self, set: SortedSet<'_>, direction: Direction) -> Ranks {
         match self {
             SortedSetRange::Rank(start, stop) => by_rank(start, stop, set.len(), direction),

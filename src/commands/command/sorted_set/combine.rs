@@ -30,16 +30,16 @@ const INTERSECTION_COST: &str =
 const COUNTS: &[(&str, &str)] = &[("8.8.0", "New option: `AGGREGATE COUNT`.")];
 const DIFFERENCE_COST: &str = "O(L)+O(M*log(M)) for L members of all sets, M in the result.";
 
-/// The set operation.
+/// The set operation of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SortedSetOperation {
     Union,
     Intersection,
-    /// The first set without the others.
+    /// The members of the first set that none of the others has.
     Difference,
 }
 
-/// The aggregation of the scores of a member that several sets have.
+/// How the scores of a member in several sets are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aggregate {
     Sum,
@@ -50,7 +50,7 @@ enum Aggregate {
 }
 
 impl Aggregate {
-    /// Returns a member's contribution from a set that has it with this score.
+    /// Returns what a member's score in one set contributes to the result: 1 for `Count`.
     fn counted(self, score: f64) -> f64 {
         match self {
             Aggregate::Count => 1.0,
@@ -73,20 +73,20 @@ fn number_or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// One of the sets, if it exists.
+/// One of the sets that a command reads, or nothing if the key does not exist.
 #[derive(Clone, Copy)]
 struct SortedSetOperand<'a> {
     set: Option<Read<'a>>,
     weight: f64,
-    /// The hash of its key: equal for a key that is named twice.
+    /// The hash of the set's key: equal for a key that is named twice.
     hash: u64,
 }
 
-/// A set to read.
+/// A sorted set or a set, for reading.
 #[derive(Clone, Copy)]
 enum Read<'a> {
     Sorted(SortedSet<'a>),
-    /// A set without scores.
+    /// A plain set, whose members have no scores.
     Plain(SetRef<'a>),
 }
 
@@ -98,7 +98,7 @@ impl Read<'_> {
         }
     }
 
-    /// Returns the score of a member; members of plain sets have 1.
+    /// Returns the score of a member; members of plain sets have score 1.
     fn score(self, member: Element<'_>) -> Option<f64> {
         match self {
             Read::Sorted(set) => member.with_bytes(|member| set.score(member)),
@@ -106,7 +106,7 @@ impl Read<'_> {
         }
     }
 
-    /// Calls `f` with the members as long as it returns true.
+    /// Calls `f` with the members and their scores as long as it returns true.
     fn while_each(self, mut f: impl FnMut(Element<'_>, f64) -> bool) {
         match self {
             Read::Sorted(set) => {
@@ -141,7 +141,7 @@ fn visited(operation: SortedSetOperation, sources: &[SortedSetOperand<'_>]) -> u
     }
 }
 
-/// A parsed request.
+/// A parsed request of a set operation.
 struct Combination {
     weights: Vec<f64>,
     aggregate: Aggregate,
@@ -157,7 +157,7 @@ enum ZsetCombineForm {
     Count,
 }
 
-/// Parses the number of keys; it precedes the keys.
+/// Parses the number of keys, the argument before the keys.
 fn numkeys(cx: &ShardCx<'_>, args: &Args<'_>, at: usize) -> Result<usize, CommandError> {
     let numkeys = args.integer(at)?;
     if numkeys < 1 {

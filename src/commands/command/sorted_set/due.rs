@@ -57,18 +57,18 @@ fn count_at(args: &Args<'_>, at: usize) -> Result<usize, CommandError> {
     Ok(usize::try_from(count).unwrap_or(usize::MAX))
 }
 
-/// Whether a score, as a time, has come. A double has microsecond precision at present times.
+/// Whether a score, interpreted as a time, has come. A double has microsecond precision at present times.
 fn is_due(score: f64, now: Now) -> bool {
     score <= now.unix_ms as f64 / 1000.0
 }
 
-/// Returns the first whole Unix millisecond at which a score is due; none if that is out of range.
+/// Returns the first whole Unix millisecond at which a score is due; None if that is out of range.
 fn due_ms(score: f64) -> Option<u64> {
     let ms = (score * 1000.0).ceil();
     (ms < u64::MAX as f64).then_some(ms.max(0.0) as u64)
 }
 
-/// Returns how many members of the set at a place are due, at most `most`.
+/// Returns the number of members of the set at a place that are due, at most `most`.
 fn due_count(keyspace: &Keyspace<'_>, place: EntrySlot, most: usize) -> usize {
     let now = keyspace.now();
     let set = SortedSet::of(keyspace.entry(place));
@@ -119,7 +119,7 @@ fn take(
     took_out(&mut keyspace, key, place, event(POPDUE_EVENT));
     let figures = &keyspace.engine().published().rates;
     figures.due_taken.add(count as u64);
-    // They are the first ones on every server where the set is the same.
+    // The due members come first on every server with the same set, so ZPOPMIN removes them.
     cx.log_taken(b"ZPOPMIN", key.bytes, count);
 }
 

@@ -150,7 +150,7 @@ fn begin_members(count: usize, with_scores: bool, out: &mut Out) {
     out.array(if is_flat { count * 2 } else { count });
 }
 
-/// Writes one member of such an array.
+/// Writes one member of an array that `begin_members` began.
 fn reply_scored(member: Element<'_>, score: f64, with_scores: bool, out: &mut Out) {
     if with_scores && out.is_resp3() {
         out.array(2);

@@ -18,7 +18,7 @@ use basalt_engine::value::sorted_set::{SortedSet, SortedSetLimits, SortedSetMut}
 
 const TAKEN: KeyFlags = KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE);
 
-/// The end from which members are removed.
+/// The end from which members are removed: the lowest or the highest scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PopEnd {
     Min,
@@ -38,7 +38,7 @@ enum ZpopReplyFormat {
     KeyAndPairs,
 }
 
-/// The removal from the chosen set.
+/// The parameters of a removal: the end, the count and the format of the reply.
 #[derive(Clone, Copy)]
 struct Pop {
     end: PopEnd,
@@ -110,14 +110,14 @@ impl Pop {
             PopEnd::Max => b"ZPOPMAX",
         };
         match self.style {
-            // The commands are logged as they are.
+            // Commands of these formats never wait and are logged as they are.
             ZpopReplyFormat::Flat | ZpopReplyFormat::Pairs => {}
             ZpopReplyFormat::KeyAndOne => cx.log_instead([name.into(), key.into()]),
             ZpopReplyFormat::KeyAndPairs => cx.log_taken(name, key, self.count.min(len)),
         }
     }
 
-    /// Removes from the first of several sets that exists; returns whether there was one.
+    /// Removes members from the first of several keys that exists. Returns whether there was one.
     fn run_first(
         self,
         cx: &mut ShardCx<'_>,

@@ -16,7 +16,7 @@ use basalt_engine::value::sorted_set::SortedSet;
 
 const COST: &str = "O(log(N)+M) in a set of N members, for M that are answered.";
 
-/// The unit of a range.
+/// What the bounds of a range are: ranks, scores or members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Rank,
@@ -45,7 +45,7 @@ impl ImpliedParameters {
     }
 }
 
-/// A parsed request.
+/// A parsed request of ZRANGE or one of its relatives.
 struct ZrangeRequest<'a> {
     bounds: SortedSetRange<'a>,
     direction: Direction,
@@ -94,7 +94,7 @@ impl<'a> ZrangeRequest<'a> {
             );
         }
         let (first, second) = (given.key_at + 1, given.key_at + 2);
-        // A descending range gives its greater bound first.
+        // The request gives the greater bound of a descending range first.
         let (min, max) = match direction {
             Direction::Ascending => (args.get(first), args.get(second)),
             Direction::Descending => (args.get(second), args.get(first)),

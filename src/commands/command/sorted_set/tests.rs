@@ -49,7 +49,7 @@ fn on_every_encoding(mut test: impl FnMut(&mut Terminal)) {
     }
 }
 
-/// From the documentation of Redis 7.2.
+/// Expected replies are from the documentation of Redis 7.2.
 #[test]
 fn ranks_come_with_scores_where_they_are_asked_for() {
     for (protocol, score) in [
@@ -77,8 +77,8 @@ fn ranks_come_with_scores_where_they_are_asked_for() {
     }
 }
 
-/// As redis-server 7.4 prints them: the fewest digits that represent the same number, except for 1e23, for which its
-/// algorithm does not find them.
+/// Expected texts are those that redis-server 7.4 prints: the fewest digits that represent the same number, except
+/// for 1e23, for which its algorithm does not find them.
 #[test]
 fn scores_are_printed_with_as_few_digits_as_they_need() {
     let mut cli = Terminal::new();
@@ -222,7 +222,7 @@ fn draws_answer_members_each_once_or_as_often_as_asked() {
             }
         }
         assert_eq!(seen.len(), 100);
-        // 90 each on average; the bounds are five standard deviations away.
+        // Each is sampled 90 times on average; the bounds are five standard deviations away.
         assert!(
             seen.values().all(|count| (43..140).contains(count)),
             "{seen:?}"
@@ -348,7 +348,7 @@ fn counts_that_clients_claim_are_checked_before_memory_is_taken() {
     ]);
 }
 
-/// From the documentation of Redis 8.8.
+/// Expected replies are from the documentation of Redis 8.8.
 #[test]
 fn count_adds_up_in_how_many_sets_a_member_is() {
     let mut cli = Terminal::new();

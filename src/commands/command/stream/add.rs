@@ -11,14 +11,14 @@ use basalt_core::structures::block::Content;
 use basalt_engine::value::stream::trim::{Bound, References, Trimming};
 use basalt_engine::value::stream::{ENTRY_BYTES_MAX, Facts, NodeLimits, StreamValue, stream_entry};
 
-/// The arguments before the fields.
+/// The options of XADD and XTRIM, which precede the ID.
 struct XaddOptions {
     trimming: Option<Trimming>,
     creates: bool,
-    /// The producer's ID of the entry.
+    /// The producer and its ID of the entry (IDMP, IDMPAUTO).
     naming: Option<Naming>,
     id: NewId,
-    /// Index of the ID; past the end if there is none.
+    /// Index of the entry's ID; past the end if the request has none.
     id_at: usize,
 }
 
@@ -38,8 +38,8 @@ enum Of {
 }
 
 impl XaddOptions {
-    /// Parses the options. `has_run_before`: the request has run on another server, or on this one, so that forms are
-    /// accepted that no client may send.
+    /// Parses the options. `has_run_before`: the request has run on another server, or on this one, so that options
+    /// are accepted that no client may send.
     fn parse(
         args: &Args<'_>,
         of: Of,
@@ -99,8 +99,8 @@ impl XaddOptions {
             at += 1;
         }
         if has_run_before && bound.is_some() {
-            // Redis and Valkey replace `~` by `=` and the remaining length, and leave LIMIT beside it: the length
-            // must be met exactly, however many entries that takes.
+            // Redis and Valkey replicate `~` as `=` with the remaining length, and keep LIMIT next to it: the length
+            // must be met exactly, however many entries are deleted for that.
             limit = is_approximate.then_some(0);
         }
         let trimming = trimming(of, bound, references, limit, is_approximate, config)?;
@@ -149,8 +149,8 @@ fn trimming(
     }))
 }
 
-/// Parses the bound of a trimming, from its word on; returns it, whether it is approximate, and the index of its last
-/// argument.
+/// Parses the bound of a trimming, starting at its keyword. Returns the bound, whether it is approximate, and the
+/// index of its last argument.
 fn read_bound(args: &Args<'_>, word_at: usize) -> Result<(Bound, bool, usize), CommandError> {
     let mut at = word_at + 1;
     let mut is_approximate = false;
@@ -168,7 +168,7 @@ fn read_bound(args: &Args<'_>, word_at: usize) -> Result<(Bound, bool, usize), C
     Ok((bound, is_approximate, at))
 }
 
-/// Parses the treatment of pending entries, by the words of Redis 8.2.
+/// Parses the treatment of pending entries, by the keywords of Redis 8.2; None for other words.
 pub(super) fn references_named(word: &[u8]) -> Option<References> {
     [
         ("keepref", References::Keep),
@@ -234,7 +234,7 @@ fn xadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     if matches!(options.id, NewId::Given(StreamId::MIN)) {
         return Err("ERR The ID specified in XADD must be greater than 0-0".into());
     }
-    // A request from a primary, or from a file, has the ID that the entry was given.
+    // A request from a primary, or from a file, contains the ID that the entry was given at first.
     let has_own_id = !matches!(options.id, NewId::Auto);
     if options.naming.is_some() && has_own_id && !cx.client.origin.has_run_before() {
         return Err(
@@ -316,8 +316,8 @@ fn new_id(id: NewId, facts: Facts, now_ms: u64) -> Result<StreamId, CommandError
     })
 }
 
-/// Logs the request with the ID that was generated, if it is an XADD, and with the remaining length instead of a
-/// length or an ID that was met only approximately.
+/// Logs the request. An XADD gets the ID that was generated; a length or an ID that was met only approximately is
+/// replaced by the remaining length.
 fn log(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -337,7 +337,7 @@ fn log(
     }
     match options.trimming {
         None => {}
-        // The options as they are.
+        // The options are logged as they are.
         Some(_) if nearly.is_none() => request.extend(args.contents(2).take(options.id_at - 2)),
         Some(trimming) => {
             request.extend(word_of(trimming.references));
@@ -352,8 +352,8 @@ fn log(
     cx.log_instead(request);
 }
 
-/// Logs an entry that its producer has named, then the name, then the trimming: an entry may be trimmed by its own
-/// request, but the name is remembered.
+/// Logs an entry with an ID of its producer, then that ID, then the trimming: an entry may be trimmed by its own
+/// request, but the producer's ID is remembered.
 fn log_named(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -399,7 +399,7 @@ fn log_named(
     }
 }
 
-/// Returns the word for the treatment of pending entries, unless it is the default one.
+/// Returns the keyword for the treatment of pending entries; None for the default.
 fn word_of(references: References) -> Option<Content<'static>> {
     match references {
         References::Keep => None,

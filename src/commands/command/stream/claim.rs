@@ -1,4 +1,5 @@
-//! Entries that change their consumer: XCLAIM by ID, XAUTOCLAIM by how long they have been pending.
+//! Commands that give pending entries to another consumer: XCLAIM by ID, XAUTOCLAIM by how long entries have been
+//! pending.
 
 use super::logged::{self, ConsumerNames, GroupReadPosition};
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId};
@@ -91,9 +92,9 @@ impl Claim {
         Ok(claim)
     }
 
-    /// Claims what it can; the IDs of claimed entries are added to `claimed`, and those of entries that are no longer
-    /// pending because they do not exist to `gone`, which have the capacity. Returns whether a consumer was created,
-    /// and whether anything else changed.
+    /// Claims the entries that may be claimed, and adds their IDs to `claimed`; IDs of entries that were pending and
+    /// no longer exist are added to `gone`. Both vectors have enough capacity. Returns whether a consumer was
+    /// created, and whether anything else changed.
     fn run(
         &self,
         stream: &mut StreamValue,
@@ -186,8 +187,8 @@ fn xclaim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     Ok(())
 }
 
-/// Logs the entries that the consumer has now, those that are no longer pending, and, if nothing else implies it,
-/// that the consumer was `created`, or that the group's last ID `moved`.
+/// Logs the entries that the consumer owns now, the entries that are no longer pending, and, if nothing else implies
+/// it, that the consumer was `created`, or that the group's last ID `moved`.
 fn log(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -249,7 +250,7 @@ pub(super) static XAUTOCLAIM: Command = Command::new("xautoclaim", Group::Stream
     .tips(&["nondeterministic_output"])
     .on_keys(xautoclaim);
 
-/// Pending entries examined per requested one.
+/// Pending entries that are examined per requested entry.
 const ATTEMPTS_PER_COUNT: u64 = 10;
 const COUNT_MAX: i64 = i64::MAX / 16;
 
@@ -356,7 +357,7 @@ fn xautoclaim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     let place = place_with_group(&mut keyspace, &key, names.0)?;
     let pending = stream_at(&keyspace, place).groups.get(names.0);
     let pending = pending.map_or(0, |group| group.pending_count());
-    // Capacity for all possible results, so that nothing is charged to the stream.
+    // Reserves capacity for all possible results, so that nothing is charged to the stream.
     let room = usize::try_from(claim.count_max).map_or(pending, |count| count.min(pending));
     let mut claimed = Claimed {
         ids: Vec::with_capacity(room),

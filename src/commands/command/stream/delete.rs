@@ -43,10 +43,10 @@ fn xdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
 /// The reply of Redis 8.2 for each ID.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StreamDeleteReply {
-    /// There is no such entry, or it was not pending.
+    /// The entry does not exist, or was not pending.
     Absent = -1,
     Deleted = 1,
-    /// Some group has yet to read or acknowledge it.
+    /// Some group has yet to read or acknowledge the entry.
     Needed = 2,
 }
 
@@ -126,7 +126,7 @@ fn xdelex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let mut forgot = false;
     edit_stream(&mut keyspace, place, |stream| {
         for (id, outcome) in ids.iter().zip(&mut outcomes) {
-            // If there is no group, no entry is needed: Redis deletes it, whatever its documentation says.
+            // Without groups every entry may be deleted: Redis does so, whatever its documentation says.
             let may_go = references != References::Acknowledged || !is_needed(stream, *id);
             if !may_go {
                 if stream.contains(*id) {

@@ -83,7 +83,8 @@ impl XnackOptions {
         Ok(parsed)
     }
 
-    /// Returns the new count of deliveries of an entry, given the previous one; none if it was not pending.
+    /// Returns the new count of deliveries of an entry, given the previous one; `before` is None if the entry was not
+    /// pending.
     fn deliveries_of(&self, before: Option<u64>) -> u64 {
         match (self.deliveries, self.mode, before) {
             (Some(count), ..) => count,
@@ -131,7 +132,7 @@ fn xnack(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     Ok(())
 }
 
-/// Logs the returned entries with their new counts: those of a replica may differ.
+/// Logs the returned entries with their new counts, as the counts on a replica may differ.
 fn log(cx: &mut ShardCx<'_>, key: &[u8], group: &[u8], returned: &[(StreamId, u64)]) {
     if !cx.is_logged() {
         return;

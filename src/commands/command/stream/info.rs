@@ -58,7 +58,7 @@ fn consumers(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
     })
 }
 
-/// Calls `show` with the stream, which must exist.
+/// Calls `show` with the stream; errs if the key does not exist.
 fn with_stream(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -145,7 +145,7 @@ static STREAM: Command = Command::sub("xinfo|stream", "stream", Group::Stream, -
     ])
     .on_keys(stream);
 
-/// Entries and pending entries that FULL shows by default.
+/// Number of entries and pending entries that FULL lists by default.
 const COUNT_USUAL: u64 = 10;
 
 fn stream(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -169,7 +169,7 @@ fn stream(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     })
 }
 
-/// Returns the number of entries that FULL shows, if it is given; 0 for all.
+/// Parses the number of entries that FULL lists; 0 for all; None if COUNT is not given.
 fn full_count(args: &Args<'_>) -> Result<Option<u64>, CommandError> {
     let wrong = || {
         let name = shown_name(args.get(1));
@@ -304,7 +304,7 @@ fn reply_consumer(group: &ConsumerGroup, consumer: &StreamConsumer, count_max: u
     out.close_array(mark, count);
 }
 
-/// Returns how many of `count` are shown.
+/// Returns how many of `count` items are listed; `count_max` 0 means all.
 fn shown(count: usize, count_max: u64) -> usize {
     match count_max {
         0 => count,

@@ -1,5 +1,5 @@
-//! Log records of commands on groups: which entries are pending, and how far the group has read, in terms of XCLAIM,
-//! XACK and XGROUP, which need no clock and describe the complete state.
+//! Log records of commands on groups: which entries are pending, and how far the group has read, as XCLAIM, XACK and
+//! XGROUP commands, which do not depend on the clock and describe the complete state.
 
 use super::{ShardCx, StreamId};
 use basalt_core::structures::block::Content;

@@ -68,7 +68,7 @@ const fn event(name: &'static str) -> Event {
     Event::new(b't', name)
 }
 
-/// Returns the event of a change of which Redis notifies no client: its class cannot be subscribed to.
+/// Returns an event with a class that clients cannot subscribe to, for changes of which Redis notifies no client.
 const fn unnotified(name: &'static str) -> Event {
     Event::new(0, name)
 }
@@ -105,7 +105,7 @@ fn interval_start(text: &[u8]) -> Result<StreamId, CommandError> {
     }
 }
 
-/// Parses the end of an interval, likewise.
+/// Parses the end of an interval, like `interval_start`.
 fn interval_end(text: &[u8]) -> Result<StreamId, CommandError> {
     match text.strip_prefix(b"(") {
         Some(id) if !id.is_empty() => StreamId::parse(id, u64::MAX)
@@ -116,7 +116,7 @@ fn interval_end(text: &[u8]) -> Result<StreamId, CommandError> {
     }
 }
 
-/// Parses the IDs among the arguments from a position on.
+/// Parses all arguments as IDs, starting at a position.
 fn ids_from(args: &Args<'_>, first: usize) -> Result<Vec<StreamId>, CommandError> {
     args.from(first).map(strict_id).collect()
 }
@@ -128,7 +128,7 @@ fn stream_at<'k>(keyspace: &'k Keyspace<'_>, place: EntrySlot) -> &'k StreamValu
     stream_of(keyspace.entry(place)).expect("looked up as a stream")
 }
 
-/// Changes the stream at such a place. The result of `change` must own no memory.
+/// Changes the stream at a place that a lookup for streams found. The result of `change` must own no memory.
 fn edit_stream<R>(
     keyspace: &mut Keyspace<'_>,
     place: EntrySlot,
@@ -148,7 +148,7 @@ fn no_group(key: &[u8], group: &[u8]) -> CommandError {
     ))
 }
 
-/// Returns the current time, in the type of consumer groups.
+/// Returns the current time in Unix milliseconds, in the type that consumer groups use.
 fn now_ms(cx: &ShardCx<'_>) -> i64 {
     cx.now.unix_ms as i64
 }

@@ -14,7 +14,7 @@ fn the_transcript_of_redis_holds() {
     );
 }
 
-/// Only in RESP2: maps look different in RESP3.
+/// Played in RESP2 only, as maps look different in RESP3.
 #[test]
 fn the_transcript_of_redis_holds_for_maps() {
     let text = include_str!("../../../../tests/transcripts/families/stream_resp2.txt");
@@ -198,7 +198,7 @@ fn consumers_were_seen_when_they_asked_and_active_when_they_got_something() {
     );
 }
 
-/// From the documentation of Redis 7.4.
+/// Expected replies are from the documentation of Redis 7.4.
 #[test]
 fn xread_answers_the_last_entry_for_a_plus() {
     let last = "1) 1) \"s\"\n   2) 1) 1) \"1-3\"\n         2) 1) \"a\"\n            2) \"3\"";
@@ -239,7 +239,7 @@ fn counts(reply: &str) -> Vec<(String, usize)> {
     found
 }
 
-/// From the documentation of Redis 8.10.
+/// Expected replies are from the documentation of Redis 8.10.
 #[test]
 fn bounds_of_a_read_are_of_all_streams_together() {
     let wanted = |found: &[(&str, usize)]| -> Vec<(String, usize)> {
@@ -303,7 +303,7 @@ fn bounds_of_a_read_are_of_all_streams_together() {
     });
 }
 
-/// Returns the reply with `count` entries of a stream.
+/// Returns the expected reply with `count` entries of a stream.
 fn cli_history(key: &str, count: usize) -> String {
     let value = "v".repeat(20);
     let mut lines = Vec::new();
@@ -321,7 +321,7 @@ fn cli_history(key: &str, count: usize) -> String {
     lines.join("\n")
 }
 
-/// From the documentation of Redis 8.4.
+/// Expected replies are from the documentation of Redis 8.4.
 #[test]
 fn xreadgroup_claims_what_was_pending_for_long_before_it_reads() {
     let mut cli = Terminal::new();
@@ -355,7 +355,7 @@ fn xreadgroup_claims_what_was_pending_for_long_before_it_reads() {
          3) (integer) 30\n         4) (integer) 1",
     );
     cli.check("XREADGROUP GROUP g three CLAIM 1000 STREAMS s >", "(nil)");
-    // With another ID it is ignored.
+    // With an ID other than `>` the option is ignored.
     cli.check(
         "XREADGROUP GROUP g three CLAIM 0 STREAMS s 1-3",
         "1) 1) \"s\"\n   2) (empty array)",
@@ -376,7 +376,7 @@ fn xreadgroup_claims_what_was_pending_for_long_before_it_reads() {
     );
 }
 
-/// From the documentation of Redis 8.2.
+/// Expected replies are from the documentation of Redis 8.2.
 #[test]
 fn xdelex_answers_for_each_id() {
     on_every_setup(|cli| {
@@ -427,7 +427,7 @@ fn xdelex_answers_for_each_id() {
     });
 }
 
-/// From the documentation of Redis 8.2.
+/// Expected replies are from the documentation of Redis 8.2.
 #[test]
 fn xackdel_acknowledges_and_deletes() {
     on_every_setup(|cli| {
@@ -508,7 +508,7 @@ fn blocks_of_ids_are_checked() {
     });
 }
 
-/// From the documentation of Redis 8.2.
+/// Expected replies are from the documentation of Redis 8.2.
 #[test]
 fn trimming_may_spare_what_groups_need() {
     on_every_setup(|cli| {
@@ -606,7 +606,7 @@ fn words_that_look_like_options_confuse_nobody() {
             "COMMAND GETKEYS XREADGROUP NOACK GROUP streams streams STREAMS k l > >",
             "1) \"k\"\n2) \"l\"",
         );
-        // As Redis finds them in requests that it will refuse.
+        // Keys are found in requests that the command will refuse, as in Redis.
         for refused in [
             "COMMAND GETKEYS XREADGROUP GROUP g c STREAMS k l >",
             "COMMAND GETKEYS XREAD COUNT 1 WHAT STREAMS k >",

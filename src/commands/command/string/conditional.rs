@@ -1,4 +1,4 @@
-//! Compare and delete, and the comparisons that SET shares.
+//! DELEX, DELIFEQ and DIGEST: compare and delete, and the comparisons that SET shares.
 //!
 //! A value is compared as a whole or by its digest, the 64-bit XXH3 in sixteen hexadecimal digits, so that clients
 //! need not send a large value again to identify it.
@@ -23,7 +23,8 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    /// Returns the comparison that the option at `at` requests; its operand follows it.
+    /// Returns the comparison that the option at `at` requests; None if the option is not a comparison. The operand
+    /// follows the option.
     pub(super) fn parse(args: &Args<'_>, at: usize) -> Option<Comparison> {
         const WORDS: [(&str, bool, bool); 4] = [
             ("ifeq", false, true),

@@ -1,4 +1,4 @@
-//! Strings as integers.
+//! Strings as integers: INCR, DECR, INCRBY, DECRBY.
 
 use crate::command::Args;
 use crate::command::Out;

@@ -104,7 +104,7 @@ pub(in crate::command) fn weigh_write(
     scales.weigh_bytes(moved_by(text, offset, len))
 }
 
-/// Returns the bytes that a write moves: its own, or all, if the string must be reallocated.
+/// Returns the number of bytes that a write moves: the written ones, or the whole string if it must be reallocated.
 fn moved_by(text: Option<Text<'_>>, offset: usize, len: usize) -> usize {
     let end = offset.saturating_add(len);
     match text {

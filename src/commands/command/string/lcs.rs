@@ -1,10 +1,10 @@
 //! LCS: the longest common subsequence of two strings.
 //!
 //! The classic table: `lengths[i][j]` is the length of the longest common subsequence of the first `i` bytes of one
-//! and the first `j` bytes of the other. Walking back from the far corner spells the subsequence, last byte first.
-//! The choice among several equally long ones, and their division into ranges, follow Redis: on a mismatch the walk
-//! goes up only if that is strictly better. The length alone needs only two rows of the table; yet the same limit on
-//! memory applies to both, so that the error does not depend on the options.
+//! string and the first `j` bytes of the other. Walking back from the far corner spells the subsequence, last byte
+//! first. The choice among several equally long ones, and their division into ranges, follow Redis: on a mismatch the
+//! walk goes up only if that is strictly better. The length alone needs only two rows of the table; yet the same
+//! limit on memory applies to both, so that the error does not depend on the options.
 
 use crate::command::Args;
 use crate::command::Out;

@@ -63,7 +63,7 @@ fn set(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     Ok(())
 }
 
-/// The condition under which SET sets.
+/// The condition under which SET stores its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SetCondition {
     Always,
@@ -77,7 +77,7 @@ struct SetOptions {
     condition: SetCondition,
     expiry: Expiry,
     get: bool,
-    /// Index of the key of the lock that must be held; its fencing token follows.
+    /// Index of the key of the lock that must be held (option FENCE); the fencing token follows.
     lock_at: Option<usize>,
     marks: MarkOptions,
 }
@@ -94,8 +94,8 @@ fn key_flags(count: usize, argument: ReadArgument<'_, '_>) -> KeyFlags {
     }
 }
 
-/// Returns the position of `FENCE` in a request of SET; past its end if it is absent. Operands of other options may
-/// be the same word.
+/// Returns the position of `FENCE` in a request of SET; the number of arguments if it is absent. Operands of other
+/// options may be the same word.
 fn fence_at<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<usize> {
     let mut at = 3;
     while at < count && !argument(at).eq_ignore_ascii_case(b"fence") {
@@ -108,7 +108,7 @@ fn fence_at<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<us
     Some(at)
 }
 
-/// Returns how many tags follow their count; an invalid count is refused later.
+/// Returns the number of tags after their count; an invalid count is refused later.
 fn number_of_tags(number: &[u8], count: usize) -> usize {
     let number = number::parse_i64(number).and_then(|number| usize::try_from(number).ok());
     number.map_or(0, |number| number.min(count))
@@ -145,7 +145,7 @@ impl SetOptions {
         Ok(options)
     }
 
-    /// Whether the request can be logged as it is.
+    /// Whether the request has the same effect on other servers, so that it can be logged as it is.
     fn means_the_same_elsewhere(self) -> bool {
         let is_known = matches!(
             self.condition,
@@ -178,7 +178,7 @@ impl SetOptions {
         } else {
             (SetCondition::IfValue(Comparison::parse(args, at)?), at + 2)
         };
-        // NX NX is the same as NX; any two different conditions exclude each other.
+        // NX may be repeated; any two different conditions exclude each other.
         if self.condition != SetCondition::Always && self.condition != condition {
             return None;
         }

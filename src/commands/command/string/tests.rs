@@ -66,7 +66,7 @@ fn lcs_is_bound_by_the_longest_argument_allowed() {
     ]);
 }
 
-/// From the tests of Redis 8.4.
+/// Expected replies are from the tests of Redis 8.4.
 #[test]
 fn set_compares_values_and_digests() {
     dialogue(&[
@@ -113,7 +113,7 @@ fn set_compares_values_and_digests() {
 const WRONG_TYPE: &str =
     "(error) WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// From the tests of Redis 8.4 and the documentation of Valkey 9.
+/// Expected replies are from the tests of Redis 8.4 and the documentation of Valkey 9.
 #[test]
 fn keys_are_deleted_if_they_hold_the_value() {
     dialogue(&[
@@ -186,7 +186,7 @@ fn digest_is_the_xxh3_of_the_text() {
     ]);
 }
 
-/// From the tests of Redis 8.4.
+/// Expected replies are from the tests of Redis 8.4.
 #[test]
 fn msetex_sets_all_or_none_with_one_deadline() {
     on_every_setup(|cli| {

@@ -3,8 +3,8 @@
 //! The notation is the reference manual's: `[…]` is optional, `<a | b>` is a choice, upper-case words are literal,
 //! lower-case words are placeholders, and `x [x ...]` repeats `x`. A placeholder's type follows from its name; where
 //! it does not, the line gives it: `value:integer`. A placeholder's key specification follows from its position;
-//! where that cannot be expressed, the line gives it: `pattern@1`. Brackets group what is one block although nothing
-//! else shows it: `[TO <host port [FORCE]>]`. This module knows nothing of replies.
+//! where that cannot be expressed, the line gives it: `pattern@1`. Brackets also group arguments into a block where
+//! nothing else shows that they form one: `[TO <host port [FORCE]>]`. This module knows nothing of replies.
 
 use super::declaration::{BeginSearch, Command, FindKeys, KeyFlags, KeySpec};
 
@@ -71,19 +71,19 @@ impl ArgumentType {
 /// One argument, with its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
-    /// Placeholder of the argument, or its topic.
+    /// Name of the placeholder; for choices and blocks, their topic.
     pub name: String,
     /// Type of the argument.
     pub kind: ArgumentType,
-    /// The literal word before it, or the word itself.
+    /// The literal word before the argument, or the literal word that is the argument.
     pub token: Option<&'static str>,
-    /// Index of the key specification that finds it.
+    /// Index of the key specification that finds the argument.
     pub key_spec: Option<usize>,
-    /// May be left out.
+    /// Whether the argument may be left out.
     pub optional: bool,
-    /// May be repeated.
+    /// Whether the argument may be repeated.
     pub multiple: bool,
-    /// The word is repeated with each argument.
+    /// Whether the word is repeated with each repetition of the argument.
     pub multiple_token: bool,
     /// The choices, or the members of a block.
     pub parts: Vec<Argument>,
@@ -167,7 +167,7 @@ impl Argument {
         argument
     }
 
-    /// Returns the number of words it takes: the minimum, and the maximum if there is one.
+    /// Returns the number of words that the argument takes: the minimum, and the maximum if there is one.
     pub fn width(&self) -> (usize, Option<usize>) {
         let token = usize::from(self.token.is_some());
         let (mut least, mut most) = match self.kind {
@@ -196,7 +196,7 @@ impl Argument {
     }
 }
 
-/// Returns the number of words that a list of arguments takes, likewise.
+/// Returns the number of words that a list of arguments takes: the minimum, and the maximum if there is one.
 pub fn width(arguments: &[Argument]) -> (usize, Option<usize>) {
     arguments
         .iter()
@@ -288,7 +288,7 @@ impl SyntaxParser {
     }
 }
 
-/// Makes a group; `[x [x ...]]` is one that repeats.
+/// Makes a group node; `[x [x ...]]` becomes a group that repeats.
 fn group(optional: bool, mut choices: Vec<Vec<SyntaxNode>>) -> SyntaxNode {
     let repetition = choices
         .last()
@@ -309,7 +309,7 @@ fn group(optional: bool, mut choices: Vec<Vec<SyntaxNode>>) -> SyntaxNode {
     }
 }
 
-/// Returns the x of `[x ...]` as a text.
+/// Returns the x of `[x ...]` as a text; None for other nodes.
 fn repeats(node: &SyntaxNode) -> Option<String> {
     let SyntaxNode::Group {
         optional: true,
@@ -324,7 +324,7 @@ fn repeats(node: &SyntaxNode) -> Option<String> {
     (dots == SyntaxNode::Dots).then(|| flat_choices(&once))
 }
 
-/// Returns the same text for the same notation; brackets that only group are left out.
+/// Returns a canonical text of the notation; brackets that only group are left out.
 fn flat(nodes: &[SyntaxNode]) -> String {
     let one = |node: &SyntaxNode| match node {
         SyntaxNode::Word(word) => (*word).to_owned(),
@@ -451,7 +451,8 @@ fn bracketed(
     Ok(argument)
 }
 
-/// Marks as repeated what `[body ...]` at a node repeats: the argument before it, or several as a block.
+/// Marks as repeated the arguments that `[body ...]` at a node repeats: the argument before the node, or several as a
+/// block.
 fn repeat(
     done: &mut Vec<(usize, Argument)>,
     nodes: &[SyntaxNode],
@@ -479,8 +480,8 @@ fn repeat(
     ))
 }
 
-/// Gives the placeholders that a key specification finds its number and their type; a name that is routed as a key
-/// but is none (a shard channel) keeps its own type.
+/// Sets the number of a key specification, and the type, in the placeholders that the specification finds; a name
+/// that is routed like a key but is not a key (a shard channel) keeps its own type.
 fn assign(arguments: &mut [Argument], index: usize, spec: &KeySpec, first: usize) {
     if spec.flags.has(KeyFlags::NOT_KEY) {
         return;
@@ -545,7 +546,7 @@ fn walk(
         if argument.kind != ArgumentType::PureToken {
             before = None;
         }
-        // The position of what follows is fixed only if the argument always takes the same number of words.
+        // The position of later arguments is fixed only if the argument always takes the same number of words.
         *at = match argument.width() {
             (least, Some(most)) if least == most => start.map(|start| start + least),
             _ => None,

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Returns the tree as one line: optional `?`, multiple `*`, the token repeated too `**`.
+/// Returns the tree as one line; `?` marks an optional argument, `*` a repeated one, `**` one that is repeated
+/// with its token.
 fn show(arguments: &[Argument]) -> String {
     let one = |argument: &Argument| {
         let mut text = match argument.kind {

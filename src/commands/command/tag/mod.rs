@@ -4,7 +4,7 @@
 //! mod    TAG ADD, TAG REM, TAG OF, TAG COUNT, TAG KEYS, TAG INVALIDATE
 //! ```
 //!
-//! A tag belongs to one database of this server; in a cluster each node knows those of its own keys, and TAG
+//! A tag belongs to one database of this server; in a cluster each node knows only the tags of its own keys, and TAG
 //! INVALIDATE is sent to all primaries. How a tag is invalidated in a time independent of the number of its keys is
 //! described in [`engine::db::tags`](basalt_engine::db).
 
@@ -85,7 +85,7 @@ fn rem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let removed = keyspace.remove_tags(place, args.from(3));
     if removed > 0 {
         keyspace.wrote(key.bytes, Event::generic("tag_rem"));
-        // Of the many tags that a request may name, a key had only a few.
+        // Only the tags that the key had are logged, as a request may name many more.
         let left = keyspace.tags_of(&key);
         let gone = before.iter().filter(|tag| !left.contains(tag));
         cx.log_removed_tags(key.bytes, gone.map(|tag| &**tag));
@@ -200,7 +200,7 @@ fn invalidate(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     }
     if gone > 0 {
         cx.log_invalidation(invalidated.into_iter());
-        // Accounted to one shard, so that it counts once.
+        // Counted in one shard only, so that the invalidation counts once.
         let engine = cx.engine(0);
         engine.effects.changed(1);
         engine.published().dirty.add(1);

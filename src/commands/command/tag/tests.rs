@@ -418,7 +418,7 @@ fn a_tag_of_a_key_takes_less_than_24_bytes_and_keys_without_take_none() {
         let each = (used(tags) - none) as f64 / (KEYS * count) as f64;
         assert!(each <= 24.0, "{each} bytes for each of {count}");
     }
-    // The memory of names without keys is freed.
+    // The memory of tag names without keys is freed.
     let mut cli = Terminal::new();
     cli.run("SET warm v");
     cli.run("DEL warm");

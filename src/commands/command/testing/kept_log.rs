@@ -1,11 +1,11 @@
-//! A log for tests that keeps its records.
+//! A log for tests that keeps all records appended to it.
 
 use std::fmt;
 use std::sync::Mutex;
 
 use basalt_engine::record::{Audience, Log, Record, Records};
 
-/// A log that keeps everything.
+/// A log that keeps all records until they are taken.
 #[derive(Default)]
 pub struct KeptLog(Mutex<Vec<Appended>>);
 

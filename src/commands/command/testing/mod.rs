@@ -1,7 +1,7 @@
 //! A `redis-cli` over engines in this process, for the tests of command families.
 //!
 //! No socket, no session, no thread: a request is looked up, routed and run as the server would run it, and the reply
-//! is rendered as `redis-cli` shows it on a terminal. It knows no access control, transactions or blocking.
+//! is rendered as `redis-cli` shows it on a terminal. Access control, transactions and blocking do not exist here.
 //!
 //! ```text
 //! let mut cli = Terminal::new();               // one shard, RESP2
@@ -12,7 +12,7 @@
 //! on_every_setup(|cli| cli.check("MSET a 1 b 2", "OK"));   // 1 and 4 shards, RESP2 and RESP3
 //! ```
 //!
-//! After every request it is asserted that a command declared READONLY changed nothing but expired keys.
+//! After every request, asserts that a command declared READONLY has changed nothing except by deleting expired keys.
 
 mod kept_log;
 pub mod payloads;
@@ -70,7 +70,7 @@ const DATABASES: usize = 16;
 
 /// A `redis-cli` over engines in this process, see the module.
 pub struct Terminal {
-    /// The shards.
+    /// The engines of the server's shards.
     pub engines: Vec<Engine>,
     /// The configuration; change it before or between requests.
     pub config: Arc<Config>,
@@ -78,7 +78,7 @@ pub struct Terminal {
     pub now_ms: u64,
     /// The connection: database, protocol, name.
     pub connection: Connection,
-    /// The next action that the last session command requested.
+    /// What the last session command asked the session to do.
     pub after: After,
     server: NoServer,
     log: Option<Arc<KeptLog>>,
@@ -126,7 +126,7 @@ impl Terminal {
         }
     }
 
-    /// Makes the server a whole cluster; must be called before the first key is created.
+    /// Makes the server emulate a whole cluster; must be called before the first key is created.
     pub fn be_cluster(&mut self) {
         Arc::make_mut(&mut self.config).cluster_enabled = ClusterMode::Emulated;
         let shard_count = self.engines.len() as u16;
@@ -152,13 +152,13 @@ impl Terminal {
         self.log = Some(log);
     }
 
-    /// Makes the server a node of a cluster.
+    /// Makes the server a node of this cluster.
     pub fn join(&mut self, cluster: Box<dyn Cluster>) {
         Arc::make_mut(&mut self.config).cluster_enabled = ClusterMode::Yes;
         self.server.cluster = Some(cluster);
     }
 
-    /// Removes all readers of the log, so that nothing needs to be logged.
+    /// Removes all readers of the log, so that no records need to be made.
     pub fn stop_listening(&mut self) {
         for engine in &self.engines {
             engine
@@ -171,7 +171,7 @@ impl Terminal {
         interest.set_listening(Audience::REPLICAS, false);
     }
 
-    /// Keeps records pending, as a transaction does until it ends, or appends them again.
+    /// Sets whether records are kept pending, as in a transaction until it ends, or appended.
     pub fn stop_appending(&mut self, keeps_records: bool) {
         self.keeps_records = keeps_records;
     }
@@ -186,7 +186,7 @@ impl Terminal {
         &self.server.clients
     }
 
-    /// Returns the changes so far, as INFO shows those since the last save.
+    /// Returns the number of changes so far (`rdb_changes_since_last_save` in INFO).
     pub fn dirty(&self) -> u64 {
         let all_published = self.engines.iter().map(Engine::published);
         all_published.map(|published| published.dirty.get()).sum()
@@ -209,7 +209,7 @@ impl Terminal {
 
     /// Runs one request; returns the reply as sent to clients.
     pub fn reply_bytes(&mut self, arguments: &[impl AsRef<[u8]>]) -> Vec<u8> {
-        // Long ones are in blocks, as a connection receives them.
+        // Long arguments are in blocks, as a connection receives them.
         let blocks = arguments.iter().map(AsRef::as_ref).map(|argument| {
             let is_long = argument.len() >= LONG_BYTES_MIN;
             is_long.then(|| SharedBlock::new(argument))
@@ -299,7 +299,7 @@ impl Terminal {
         if let Err(error) = result {
             out.error(command.error_text(&error).as_bytes());
         }
-        // PFCOUNT caches its count.
+        // PFCOUNT is exempt, as it caches its count in the value.
         if command.flags.has(Flags::READONLY) && !command.flags.has(Flags::MAY_REPLICATE) {
             assert_eq!(self.changes(), before, "{} is read-only", command.full_name);
         }
@@ -363,7 +363,7 @@ impl Terminal {
                 self.after = cx.after;
                 self.server.pubsub.post_gathered(&mut outgoing);
                 if let After::Await(awaited) = &self.after {
-                    // Nothing else is under way here.
+                    // No other work is in progress here, so this ends at once.
                     let (said, hears) = mpsc::channel();
                     (awaited.begin)(Box::new(move |done| said.send(done).expect("heard below")));
                     let done = hears.recv().expect("it is over")?;
@@ -411,19 +411,19 @@ impl Terminal {
         cx.logged(args, |cx| body(cx))
     }
 
-    /// Returns the changes so far, except expirations.
+    /// Returns the number of changes so far, without those by expiry.
     fn changes(&self) -> u64 {
         let of = |engine: &Engine| engine.effects.dirty() - engine.effects.by_clock();
         self.engines.iter().map(of).sum()
     }
 
-    /// Runs a request and compares what `redis-cli` would show.
+    /// Runs a request and asserts what `redis-cli` would show.
     #[track_caller]
     pub fn check(&mut self, line: &str, expected: &str) {
         assert_eq!(self.run(line), expected, "{line}");
     }
 
-    /// Runs several requests in order and compares their replies.
+    /// Runs several requests in order and asserts their replies.
     #[track_caller]
     pub fn check_all(&mut self, dialogue: &[(&str, &str)]) {
         for (line, expected) in dialogue {

@@ -1,14 +1,14 @@
 //! Payloads recorded from redis-server 7.0.15, one for each of its types and encodings, compressed and not.
 
-/// One line of the record.
+/// One recorded payload, with what the server replied about its key.
 pub struct Recorded {
-    /// The key that it had there.
+    /// The key's name on the recorded server.
     pub name: &'static str,
-    /// The reply of OBJECT ENCODING there.
+    /// The reply of OBJECT ENCODING on the recorded server.
     pub encoding: &'static str,
-    /// The reply of DEBUG DIGEST-VALUE there.
+    /// The reply of DEBUG DIGEST-VALUE on the recorded server.
     pub digest: &'static str,
-    /// The reply of DUMP there.
+    /// The reply of DUMP on the recorded server.
     pub payload: Vec<u8>,
 }
 

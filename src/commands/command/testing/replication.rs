@@ -1,4 +1,4 @@
-//! Replication of a server that has no replicas and follows none.
+//! The replication interfaces of a server that has no replicas and follows no primary, for tests.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A request made of a line, with its keys routed.
+//! Makes a request from a line of text, with its keys routed.
 
 use crate::command::args::{Args, RoutedKey};
 use crate::command::declaration::Command;

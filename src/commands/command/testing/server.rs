@@ -1,4 +1,4 @@
-//! The server that handlers find in tests.
+//! The implementation of the server interface that handlers get in tests.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub fn no_server() -> Box<dyn Server> {
     Box::new(NoServer::default())
 }
 
-/// A server with trivial replies; families that need more bring their own.
+/// A server with trivial replies; families that need more implement their own.
 pub struct NoServer {
     pub(super) clients: Registry,
     pub(super) users: Users,

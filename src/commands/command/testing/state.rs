@@ -1,4 +1,4 @@
-//! A server's data as text.
+//! Formats a server's data as text, for comparisons.
 
 use std::collections::BTreeSet;
 
@@ -55,8 +55,8 @@ fn value(cli: &mut Terminal, key: &str, kind: &str) -> String {
         }
         "stream" => {
             let reply = cli.run(&format!("XINFO STREAM {key} FULL COUNT 0"));
-            // The time when a consumer was last seen does not matter, nor does the layout of nodes, nor the number of
-            // entries refused as duplicates.
+            // Left out: when a consumer was last seen, the layout of nodes, and the number of entries refused as
+            // duplicates.
             let mut is_time = false;
             let lines = reply.lines().filter(|line| {
                 let was_time = std::mem::take(&mut is_time);

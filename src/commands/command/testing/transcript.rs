@@ -1,4 +1,4 @@
-//! Recorded dialogues of redis-server, played in process. The black-box tests send them to redis-server again.
+//! Replays recorded dialogues of redis-server in process. The black-box tests send them to redis-server again.
 
 use super::Terminal;
 use basalt_core::resp::reply::Protocol;

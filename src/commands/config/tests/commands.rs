@@ -155,7 +155,7 @@ fn set_complains_in_redis_servers_words() {
             &[("proc-title-template", "{x}")],
             "CONFIG SET failed (possibly related to argument 'proc-title-template') - template format is invalid or contains unknown variables",
         ),
-        // The first wrong name decides.
+        // The first wrong name determines the error.
         (
             &[("databases", "1"), ("foo", "1")],
             "CONFIG SET failed (possibly related to argument 'databases') - can't set immutable config",

@@ -191,7 +191,7 @@ fn what_the_shipped_examples_have_in_comments_is_valid_too() {
     for name in ["basalt.toml", "basalt.conf"] {
         let text = fs::read_to_string(root.join(name)).expect("shipped");
         let mut count = 0;
-        // Prose has a blank after its hash, an example does not.
+        // In the shipped example, prose has a blank after its hash sign, an example line has none.
         for line in text.lines() {
             let Some(example) = line
                 .strip_prefix('#')

@@ -192,7 +192,7 @@ fn arguments_are_taken_as_redis_server_takes_them() {
 
 #[test]
 fn arguments_that_are_wrong_are_shown_as_redis_server_shows_them() {
-    // All recorded from redis-server 7.0.15, except for the first line, which there mentions a file.
+    // All errors are recorded from redis-server 7.0.15, except for the first line, where that server mentions a file.
     let table: &[(&[&str], &str)] = &[
         (
             &["--port", "abc"],

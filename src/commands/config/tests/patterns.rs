@@ -1,4 +1,4 @@
-//! Patterns of names.
+//! Tests of patterns of parameter and file names.
 
 use crate::config::pattern::matches;
 

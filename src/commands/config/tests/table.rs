@@ -172,8 +172,8 @@ fn sentences_end_and_secrets_are_marked() {
 
 #[test]
 fn defaults_print_as_redis_server_prints_them() {
-    // The recorded server had a port and a directory of its own. Huge pages make a fork expensive, and nothing forks
-    // here.
+    // Not compared: the recorded server had its own port and directory; huge pages are disabled there because they
+    // make a fork expensive, and nothing forks here.
     const EXCEPT: &[&str] = &["port", "dir", "disable-thp", "maxmemory-clients"];
     let config = Config::default();
     for row in recorded().filter(|row| !EXCEPT.contains(&row[0])) {
@@ -186,7 +186,7 @@ fn every_name_of_redis_server_is_known_and_nothing_else_claims_to_be_old() {
     let theirs: HashSet<&str> = recorded().map(|row| row[0]).collect();
     assert!(theirs.len() > 180);
     assert!(theirs.iter().all(|name| find(name).is_some()));
-    // Hidden parameters are not listed, the core lists have aliases since 7.4, and Valkey renamed others.
+    // Hidden parameters are not listed; the parameters for core lists have aliases since 7.4; Valkey renamed others.
     const NEWER_ALIASES: &[&str] = &[
         "server-cpulist",
         "bio-cpulist",

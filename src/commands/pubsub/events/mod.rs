@@ -2,11 +2,11 @@
 //! scripts, in a single order.
 //!
 //! A thread that changes shards appends its events to one sequence, while the shards are locked
-//! ([`Follower::append`]), and delivers them once they are released, or, with several locks taken during one batch of
-//! requests, at the end of that ([`PubSub::together`]). Delivering is a role that one thread has at a time, for a
-//! limited number of records ([`Sequence::consume`]); no thread waits for another one to deliver. The rest beyond the
-//! limit is delivered by a task of its own ([`PubSub::poll_rest`]). A connection's replies leave when all events that
-//! they reflect are delivered ([`PubSub::poll_delivered`]), as on a server with one thread.
+//! ([`Follower::append`]), and delivers them once they are released, or, if shards are locked several times during a
+//! batch of requests, at the end of the batch ([`PubSub::together`]). Delivering is a role that one thread has at a
+//! time, for a limited number of records ([`Sequence::consume`]); no thread waits for another one to deliver. What
+//! exceeds the limit is delivered by a separate task ([`PubSub::poll_rest`]). A connection's replies are sent when
+//! all events that they reflect are delivered ([`PubSub::poll_delivered`]), as on a server with one thread.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use crate::config::values::EventClasses;
 use basalt_engine::effect::{Effect, Follower, Interest, News};
 use basalt_engine::tracking::{InvalidatedKey, Invalidations};
 
-/// Every class of events, by letter.
+/// Every class of events, by its letter in `notify-keyspace-events`.
 const CLASSES: &[u8] = b"g$lshzxetdnmoc";
 
-/// The letters of channels for the elements of keys.
+/// The letters in `notify-keyspace-events` of the channels for changed elements of keys.
 const OF_ELEMENTS: &[u8] = b"STIV";
 
-/// Returns the bit of a class in the configuration.
+/// Returns the bit that a class has in the configuration.
 fn configured(class: u8) -> u32 {
     EventClasses::of(char::from(class)).map_or(0, |classes| classes.0)
 }
@@ -39,11 +39,11 @@ fn configured(class: u8) -> u32 {
 #[derive(Default)]
 pub(super) struct Events {
     classes: AtomicU32,
-    /// Number of subscriptions that an event could reach: patterns, and channels with names like those of events.
+    /// Number of subscriptions that an event could match: patterns, and channels with names like those of events.
     listeners: Mutex<usize>,
     pub(super) interest: Arc<Interest>,
     sequence: Sequence<News>,
-    /// Wakes the task that continues after a thread has reached its limit.
+    /// Wakes the task that continues delivering after a thread has reached its limit.
     rest: AtomicWaker,
 }
 
@@ -78,7 +78,7 @@ impl Events {
             .filter(|class| listeners > 0 && goes_out && classes & configured(**class) != 0);
         self.interest
             .set(wanted.fold(0, |bits, class| bits | Interest::bit(*class)));
-        // Events of elements exist for hashes only.
+        // Elements (changed fields) are recorded for hashes only.
         let of_elements = OF_ELEMENTS.iter();
         let of_elements = of_elements.fold(0, |bits, letter| bits | configured(*letter));
         let is_wanted = classes & configured(b'h') != 0 && classes & of_elements != 0;
@@ -87,22 +87,22 @@ impl Events {
 }
 
 thread_local! {
-    /// The delivery mode of events that this thread appends while shards are locked.
+    /// When this thread delivers the events that it appends while shards are locked.
     static DELIVERY: Cell<Delivery> = const { Cell::new(Delivery::AtOnce) };
 }
 
-/// The time at which a thread delivers what it has appended.
+/// When a thread delivers the events that it has appended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Delivery {
     /// Each time shards are released.
     AtOnce,
     /// At the end of a batch, in which nothing has been appended so far.
     Together,
-    /// At the end of a batch, in which something has been appended.
+    /// At the end of a batch, in which something has been appended already.
     Owed,
 }
 
-/// A batch of a thread, at whose end everything is delivered that was appended while shards were locked.
+/// A batch of a thread: when it is dropped, everything is delivered that was appended while shards were locked.
 pub struct Together<'p>(&'p PubSub);
 
 impl Drop for Together<'_> {
@@ -129,13 +129,14 @@ impl Follower for PubSub {
 }
 
 impl PubSub {
-    /// Begins a batch of this thread: everything appended while shards are locked is delivered at its end.
+    /// Begins a batch of this thread: everything that it appends while shards are locked is delivered at the end of
+    /// the batch.
     pub fn together(&self) -> Together<'_> {
         DELIVERY.set(Delivery::Together);
         Together(self)
     }
 
-    /// Delivers pending events, up to a limit, and leaves the rest to the task. The caller must hold no shard.
+    /// Delivers pending events, up to a limit, and leaves the rest to the task. The caller must have no shard locked.
     pub fn deliver_now(&self) {
         if self.consume() == Left::Some {
             self.events.rest.wake();
@@ -162,14 +163,14 @@ impl PubSub {
         self.events.sequence.has_passed(position)
     }
 
-    /// Becomes ready when everything before a position is delivered. The caller must hold no shard.
+    /// Becomes ready when everything before a position is delivered. The caller must have no shard locked.
     pub fn poll_delivered(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
         self.deliver_now();
         self.events.sequence.poll_passed(position, cx)
     }
 
-    /// Delivers a part of what others have left at their limits, and becomes ready when that is done; for the task of
-    /// this purpose.
+    /// Delivers a part of what other threads have left at their limits, and becomes ready when that is done; only for
+    /// the task that does this.
     pub fn poll_rest(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.events.rest.register(cx.waker());
         match self.consume() {
@@ -185,7 +186,7 @@ impl PubSub {
     }
 }
 
-/// Publishes records one after the other. Consecutive events for one channel are combined to a run.
+/// Publishes records one after the other. Consecutive events for one channel are combined into a run.
 struct Publisher<'p> {
     pubsub: &'p PubSub,
     posting: Posting<'p>,
@@ -254,8 +255,8 @@ impl Publisher<'_> {
         }
     }
 
-    /// Publishes the changed elements, in each of the requested kinds of channels. Ambiguous channels are left out,
-    /// as Redis documents it.
+    /// Publishes the changed elements, to each of the requested kinds of channels. Channels whose names would be
+    /// ambiguous are left out, as Redis documents.
     fn publish_elements(&mut self, effect: &Effect, classes: u32) {
         let mut db = itoa::Buffer::new();
         let db = db.format(effect.db).as_bytes();

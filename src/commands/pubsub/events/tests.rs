@@ -163,7 +163,7 @@ fn what_many_threads_append_is_heard_in_the_order_in_which_it_was_appended() {
             scope.spawn(move || {
                 for number in 0..EACH {
                     {
-                        // As if a shard were locked.
+                        // Simulates a thread that has a shard locked.
                         let mut appended = appended.lock();
                         let key = format!("{thread}:{number}");
                         pubsub.append(news(&key));

@@ -1,10 +1,10 @@
 //! The 80-bit floating point numbers of x86 (`long double`), in software.
 //!
-//! Redis computes INCRBYFLOAT and HINCRBYFLOAT in them, so that 0.1 + 0.2 is 0.3; doubles would differ in the last
-//! digits. Reading, adding and printing are each rounded correctly, to nearest with ties to even, as in the
-//! processor and the C library. Independent of commands.
+//! Redis computes INCRBYFLOAT and HINCRBYFLOAT in such numbers, so that 0.1 + 0.2 is 0.3; doubles would differ in the
+//! last digits. Reading, adding and printing are each rounded correctly, to nearest with ties to even, as in the
+//! processor and the C library. Knows nothing of commands.
 //!
-//! A finite number is `mantissa · 2^exponent`. The mantissa has 64 bits; its highest is set, unless the number is
+//! A finite number is `mantissa · 2^exponent`. The mantissa has 64 bits; its highest bit is set, unless the number is
 //! zero or so small that the exponent can go no lower:
 //!
 //! ```text
@@ -31,16 +31,16 @@ const INFINITE: i32 = i32::MAX;
 /// Maximum length of a text that Redis accepts.
 const TEXT_LEN_MAX: usize = 5 * 1024 - 1;
 
-/// Every decimal number with at least this many digits before its point is too large.
+/// A decimal number with at least this many digits before its point is too large.
 const MAGNITUDE_MAX: i64 = 4940;
 
-/// Every decimal number with this many zeros behind its point is too small, even for rounding up.
+/// A decimal number with this many zeros after its point is too small, even for rounding up.
 const MAGNITUDE_MIN: i64 = -4960;
 
-/// Powers of five up to this exponent fit 64 bits.
+/// Powers of five up to this exponent fit in 64 bits.
 const SHORT_POWER_MAX: u32 = 27;
 
-/// Number of printed digits behind the point.
+/// Number of printed digits after the point.
 const FRACTION_DIGITS: usize = 17;
 
 impl Extended {
@@ -94,7 +94,7 @@ impl Extended {
         }
     }
 
-    /// True if it is not an infinity.
+    /// True if the number is not an infinity.
     pub fn is_finite(self) -> bool {
         self.exponent != INFINITE
     }
@@ -107,7 +107,7 @@ impl Extended {
         }
     }
 
-    /// True if it is less than another one. Zeros of both signs are equal.
+    /// True if the number is less than another one. Zeros of both signs are equal.
     pub fn is_less_than(self, other: Self) -> bool {
         let is_zero = |number: Self| number.mantissa == 0 && number.is_finite();
         let size = |number: Self| (number.exponent, number.mantissa);
@@ -122,7 +122,7 @@ impl Extended {
         }
     }
 
-    /// Returns the sum, unless it is infinite or NaN.
+    /// Returns the sum; None if it is infinite or NaN.
     pub fn checked_add(self, other: Self) -> Option<Self> {
         if !self.is_finite() || !other.is_finite() {
             return None;
@@ -135,8 +135,8 @@ impl Extended {
         if small.mantissa == 0 {
             return Some(large);
         }
-        // One bit above for the carry, 63 bits below for rounding; of lower bits it only matters whether any is
-        // set.
+        // One bit above for the carry, 63 bits below for rounding; of bits below these only whether any is set
+        // matters.
         let large_bits = u128::from(large.mantissa) << 63;
         let small_bits = u128::from(small.mantissa) << 63;
         let distance = (large.exponent - small.exponent) as u32;
@@ -161,8 +161,8 @@ impl Extended {
         sum.is_finite().then_some(sum)
     }
 
-    /// Appends the number with 17 digits behind the point, as `%.17Lf` prints it, without trailing zeros, a
-    /// trailing point, or the sign of a zero. Infinities are `inf` and `-inf`.
+    /// Appends the number with 17 digits after the point, as `%.17Lf` prints it, without trailing zeros, a trailing
+    /// point, or the sign of a zero. Infinities are `inf` and `-inf`.
     pub fn print(self, into: &mut Vec<u8>) {
         if !self.is_finite() {
             return into.extend_from_slice(if self.negative { b"-inf" } else { b"inf" });
@@ -178,7 +178,7 @@ impl Extended {
         } else if self.exponent > -128 {
             let places = self.exponent.unsigned_abs();
             whole = mantissa >> places;
-            // 64 bits times 10^17, which has 57: no overflow.
+            // 64 bits times 10^17, which has 57 bits: no overflow.
             let scaled = (mantissa & ((1 << places) - 1)) * ONE;
             fraction = scaled >> places;
             let rest = scaled & ((1 << places) - 1);
@@ -277,7 +277,7 @@ impl From<i64> for Extended {
 }
 
 impl From<f64> for Extended {
-    /// Exact; a NaN becomes zero.
+    /// Converts a double exactly; a NaN becomes zero.
     fn from(value: f64) -> Self {
         let negative = value.is_sign_negative();
         if value.is_infinite() {
@@ -304,8 +304,8 @@ impl From<f64> for Extended {
     }
 }
 
-/// Returns the value of decimal digits that are not all zero, exact to more than 64 bits; None if it is far too
-/// large or too small.
+/// Returns the value of decimal digits that are not all zero, exact to more than 64 bits; None if the value is far
+/// too large or too small.
 fn decimal_bits(whole: &[u8], fraction: &[u8], exponent: i64) -> Option<Bits> {
     let digits = || whole.iter().chain(fraction).map(|digit| digit - b'0');
     let leading = digits().take_while(|digit| *digit == 0).count();
@@ -330,7 +330,7 @@ fn decimal_bits(whole: &[u8], fraction: &[u8], exponent: i64) -> Option<Bits> {
                 exponent: power,
             }
         } else {
-            // 128 bits by at most 63 leave at least 65: enough to round to 64.
+            // 128 bits divided by at most 63 bits leave at least 65: enough to round to 64.
             let shift = value.leading_zeros();
             let value = value << shift;
             let exponent = power - shift as i32;
@@ -355,9 +355,9 @@ fn decimal_bits(whole: &[u8], fraction: &[u8], exponent: i64) -> Option<Bits> {
     Some(bits)
 }
 
-/// A natural number of any size: 32 bits a limb, the lowest first, without leading zeros.
+/// A natural number of any size: limbs of 32 bits, the lowest first, without leading zeros.
 ///
-/// Only for numbers of unusual length or exponent, so it is short rather than fast.
+/// Needed only for numbers of unusual length or exponent, so the code is short rather than fast.
 #[derive(Default)]
 struct Natural(Vec<u32>);
 
@@ -399,7 +399,7 @@ impl Natural {
 
     /// Returns the 128 highest bits of the number times two to the power of `exponent`.
     fn highest_bits(mut self, exponent: i32) -> Bits {
-        // On a limb boundary, so that the highest bits are whole limbs.
+        // Rounded up to a limb boundary, so that the highest bits are whole limbs.
         let shift = (128_usize.saturating_sub(self.bits_len())).next_multiple_of(32);
         self.shift_left(shift);
         let (low, high) = self.0.split_at(self.0.len() - 4);
@@ -420,7 +420,7 @@ impl Natural {
         let (own, other) = (self.bits_len(), divisor.bits_len());
         self.shift_left(other.saturating_sub(own));
         divisor.shift_left(own.saturating_sub(other));
-        // Both have the same length now: the quotient is between 1/2 and 2.
+        // Both numbers have the same length now: the quotient is between 1/2 and 2.
         let mut quotient = 0;
         for _ in 0..STEPS {
             let bit = self.is_at_least(&divisor);

@@ -6,13 +6,13 @@
 /// Whether letters match in either case (ASCII only).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
-    /// For keys and channels.
+    /// Letters match in their own case only, as for keys and channels.
     Sensitive,
-    /// For names of parameters and commands.
+    /// Letters match in either case, as for names of parameters and commands.
     Insensitive,
 }
 
-/// Patterns with more groups of stars than this match nothing but by their end: Redis gives up there.
+/// Patterns with more groups of stars than this match nothing more, except at their end: Redis gives up there.
 const STARS_MAX: usize = 1000;
 
 /// True if all of `text` matches `pattern`.
@@ -26,7 +26,7 @@ pub fn matches(pattern: &[u8], text: &[u8], case: Case) -> bool {
     if text.is_empty() {
         return pattern.is_empty();
     }
-    // The pattern behind the last star, and the text from which it was tried. Earlier stars need no second try: the
+    // The pattern after the last star, and the text at which it was last tried. Earlier stars need no second try: the
     // last one can match whatever they would have matched.
     let mut retry: Option<(&[u8], &[u8])> = None;
     let mut stars = 0;
@@ -48,7 +48,8 @@ pub fn matches(pattern: &[u8], text: &[u8], case: Case) -> bool {
                 pattern = rest;
                 text = &text[1..];
                 if text.is_empty() {
-                    // The rest of the pattern needs at least one byte more; a later start has fewer.
+                    // The rest of the pattern needs at least one byte more than the text has, and trying from a later
+                    // byte leaves even fewer.
                     return skip_stars(pattern).is_empty();
                 }
                 continue;
@@ -70,7 +71,7 @@ pub fn matches_all(pattern: &[u8]) -> bool {
     pattern == b"*"
 }
 
-/// True if `pattern` contains no special byte and so matches only itself.
+/// True if `pattern` contains no special byte and so matches only the identical text.
 pub fn is_literal(pattern: &[u8]) -> bool {
     !pattern
         .iter()
@@ -121,7 +122,7 @@ fn match_class(class: &[u8], byte: u8, case: Case) -> (bool, &[u8]) {
 }
 
 fn in_range(first: u8, last: u8, byte: u8, case: Case) -> bool {
-    // Ordered before folding, and as signed characters, as in Redis on x86.
+    // The bounds are ordered before case is folded, and as signed characters, as in Redis on x86.
     let (low, high) = if (first as i8) <= (last as i8) {
         (first, last)
     } else {

@@ -1,12 +1,12 @@
 //! Numbers from text and to text, as Redis reads and prints them.
 //!
-//! Independent of commands. Nothing here allocates.
+//! Knows nothing of commands. Nothing here allocates.
 
 use super::float_text::{FloatText, FloatValue};
 use super::grisu::Digits;
 
-/// Reads a decimal `i64` as Redis does wherever it expects an integer: only the canonical form, no plus sign, no
-/// leading zeros, no blanks, no `-0`.
+/// Parses a decimal `i64` as Redis does wherever it expects an integer: only the canonical form, without plus sign,
+/// leading zeros, blanks or `-0`.
 #[inline]
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
@@ -40,7 +40,7 @@ fn parse_digits(digits: &[u8]) -> Option<u64> {
     if digits.len() > 20 || !matches!(digits.first()?, b'1'..=b'9') {
         return None;
     }
-    // 19 digits cannot overflow, the 20th can.
+    // 19 digits cannot overflow; the 20th digit can.
     let (safe, last) = digits.split_at(digits.len().min(19));
     let mut value = 0_u64;
     for digit in safe {
@@ -122,7 +122,7 @@ pub fn parse_memory(text: &[u8]) -> Option<u64> {
         b"gb" => 1 << 30,
         _ => return None,
     };
-    // Leading zeros are accepted here, unlike in the arguments of commands.
+    // Leading zeros are accepted here, unlike in numbers among the arguments of commands.
     let significant = digits
         .iter()
         .position(|digit| *digit != b'0')
@@ -158,9 +158,9 @@ impl Default for F64Buffer {
 }
 
 impl F64Buffer {
-    /// Prints `value` as Redis 7.2 does for scores and other doubles: `inf`, `-inf`, `nan`, `-0`; integers
-    /// up to 2^62 as such; else [`Digits`] that read back as the same number, written out
-    /// unless that takes many zeros (`1e+22`, `1.5e-7`).
+    /// Prints `value` as Redis 7.2 does for scores and other doubles: `inf`, `-inf`, `nan`, `-0`; integers up to 2^62
+    /// without exponent; otherwise [`Digits`] that read back as the same number, without exponent unless that takes
+    /// many zeros (`1e+22`, `1.5e-7`).
     pub fn format(&mut self, value: f64) -> &[u8] {
         const INTEGER_MAX: f64 = (1_u64 << 62) as f64;
         if value.abs() <= INTEGER_MAX && value.trunc() == value {

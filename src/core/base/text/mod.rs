@@ -1,7 +1,7 @@
 //! Text as typed and read by people: splitting a line into arguments with quotes, quoting bytes for a log or a
 //! file, folding names to lower case.
 //!
-//! The rules are Redis's (inline commands, configuration files and MONITOR all share them). Independent of commands
+//! The rules are Redis's (inline commands, configuration files and MONITOR all share them). Knows nothing of commands
 //! and protocols.
 
 use std::fmt::Write as _;
@@ -41,9 +41,9 @@ fn split_one<'a>(mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], Un
     loop {
         match rest {
             [] => return Ok(rest),
-            // Vertical tabs and form feeds separate only in front of an argument, never end one.
+            // Vertical tabs and form feeds separate arguments only before an argument; they never end one.
             [b' ' | b'\n' | b'\r' | b'\t', after @ ..] => return Ok(after),
-            // A quote may begin in the middle of an argument, but its end always ends the argument.
+            // A quote may begin in the middle of an argument, but the closing quote always ends the argument.
             [b'"', after @ ..] => return in_double_quotes(after, bytes),
             [b'\'', after @ ..] => return in_single_quotes(after, bytes),
             [byte, after @ ..] => {
@@ -180,8 +180,8 @@ pub fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// Returns a text in which everything is visible: bytes that are no text, invisible characters, and those that
-/// would mislead a terminal or a reader are escaped.
+/// Returns a text in which everything is visible: bytes that are not valid text, invisible characters, and characters
+/// that would mislead a terminal or a reader are escaped.
 pub fn visible(bytes: &[u8]) -> String {
     visible_within(bytes, usize::MAX)
 }
@@ -235,8 +235,8 @@ impl std::io::Write for Visible<'_> {
     }
 }
 
-/// True for characters that change the display of others, or are invisible: direction marks, joiners, line
-/// separators.
+/// True for characters that change how other characters are displayed, or are invisible: direction marks, joiners,
+/// line separators.
 pub fn is_invisible(each: char) -> bool {
     matches!(
         each,

@@ -1,7 +1,7 @@
 //! Replies as bytes, in RESP2 and RESP3: the output of one connection, or of one command.
 //!
 //! Handlers write values by type (a map, a null, a double), and [`Out`] encodes them in the protocol of the
-//! connection. Large values are added as shared blocks and never copied. Independent of commands and sockets.
+//! connection. Large values are added as shared blocks and never copied. Knows nothing of commands and sockets.
 //!
 //! The output is one byte vector, interrupted at some offsets by blocks:
 //!
@@ -59,15 +59,15 @@ const CAPACITY_KEPT_MAX: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub struct Out {
     bytes: Vec<u8>,
-    /// Blocks with the offsets in `bytes` that they go in front of, ascending.
+    /// Blocks with the offsets in `bytes` before which they belong, ascending.
     blocks: Vec<(usize, Bytes)>,
     /// Bytes in all blocks.
     blocks_len: usize,
-    /// The part that has been sent: bytes, whole blocks, and bytes of the next block.
+    /// The part that has been sent: an offset in `bytes`, whole blocks, and bytes of the next block.
     sent: usize,
     sent_blocks: usize,
     sent_of_block: usize,
-    /// The sent part of `blocks_len`.
+    /// The part of `blocks_len` that has been sent.
     sent_blocks_len: usize,
     /// All bytes sent since the last [`Out::clear`].
     sent_total: usize,
@@ -79,15 +79,15 @@ pub struct Out {
     is_too_long: bool,
 }
 
-/// An aggregate that was begun without its length. It must be closed, the last begun first.
+/// An aggregate that was begun without its length. It must be closed; of several, the last begun is closed first.
 #[derive(Debug)]
 #[must_use = "the reply is broken until the aggregate is closed"]
 pub struct OpenAggregate(Position);
 
-/// The replacement for the start of an aggregate.
+/// What replaces the start of an aggregate.
 #[derive(Debug)]
 pub enum Filling {
-    /// A number.
+    /// A number, written as an integer.
     Integer(usize),
     /// A reply that was written separately.
     Reply(Out),
@@ -99,12 +99,12 @@ pub struct Position {
     /// Offset in the vector, valid while `seals` is unchanged.
     bytes: usize,
     seals: u32,
-    /// All bytes written before, sent or not.
+    /// Number of all bytes written before the position, sent or not.
     end: usize,
     errors: u32,
 }
 
-/// A length header that most aggregates fit: kind, one digit, line end.
+/// Length of the header that most aggregates have: kind, one digit, line end.
 const HEADER_LEN: usize = 4;
 
 /// Strings gathered piece by piece, without ever moving them: the elements of an array whose length is known at the
@@ -116,7 +116,7 @@ pub struct Bulks {
     full_len: usize,
 }
 
-/// Length at which a piece is closed, or sealed.
+/// Bytes at which a piece is closed, or the vector is sealed.
 const PIECE_LEN: usize = 64 * 1024;
 
 /// The error that replaces a reply that is too long.
@@ -129,7 +129,7 @@ const FRAME_LEN: usize = 16;
 const BLOCKS_KEPT_MAX: usize = 64;
 
 impl Bulks {
-    /// Adds a string.
+    /// Adds a string as the next element.
     pub fn push(&mut self, string: &[u8]) {
         let mut buffer = itoa::Buffer::new();
         let length = buffer.format(string.len()).as_bytes();
@@ -146,7 +146,7 @@ impl Bulks {
         }
     }
 
-    /// Returns their total bytes in a reply.
+    /// Returns the total bytes of the strings in a reply.
     pub fn len_bytes(&self) -> usize {
         self.full_len + self.open.len()
     }
@@ -225,7 +225,7 @@ impl Out {
         self.header(b':', value);
     }
 
-    /// Writes a string.
+    /// Writes a bulk string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
         // A single reservation, so that none of the three writes has to grow the vector.
@@ -254,7 +254,7 @@ impl Out {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// Writes strings that were gathered before.
+    /// Writes the strings that were gathered in `bulks`.
     pub fn bulks(&mut self, bulks: Bulks) {
         bulks.full.into_iter().for_each(|piece| self.block(piece));
         self.bytes.extend_from_slice(&bulks.open);
@@ -270,7 +270,7 @@ impl Out {
         });
     }
 
-    /// Writes the null of arrays, which RESP3 does not distinguish from the other.
+    /// Writes the null of arrays; RESP3 has only one kind of null.
     #[inline]
     pub fn null_array(&mut self) {
         self.bytes.extend_from_slice(if self.is_resp3() {
@@ -302,8 +302,8 @@ impl Out {
         self.header(if self.is_resp3() { b'>' } else { b'*' }, count as i64);
     }
 
-    /// Writes the header of attributes, in front of the reply that they belong to; `count` pairs must follow. RESP2
-    /// has no attributes: check [`Out::is_resp3`] first.
+    /// Writes the header of attributes, before the reply that they belong to; `count` pairs must follow. RESP2 has no
+    /// attributes: check [`Out::is_resp3`] first.
     pub fn attribute(&mut self, count: usize) {
         debug_assert!(self.is_resp3(), "RESP2 has no attributes");
         self.header(b'|', count as i64);
@@ -387,7 +387,7 @@ impl Out {
         self.close(mark, self.kind_of_set(), count);
     }
 
-    /// Replaces the start of an aggregate by an integer.
+    /// Replaces the start of an aggregate by an integer, without an aggregate.
     pub fn close_integer(&mut self, mark: OpenAggregate, value: usize) {
         self.close(mark, b':', value);
     }
@@ -400,7 +400,7 @@ impl Out {
 
     /// Replaces the starts of several aggregates, in any order.
     pub fn fill(&mut self, mut places: Vec<(OpenAggregate, Filling)>) {
-        // From the last one on, as the bytes behind a position move if it needs more space.
+        // From the last position to the first, as the bytes after a position move if the new header needs more space.
         places.sort_by_key(|(mark, _)| std::cmp::Reverse(mark.0.end));
         for (mark, filling) in places {
             match filling {
@@ -440,7 +440,7 @@ impl Out {
     fn close_at(&mut self, at: usize, header: &[u8]) {
         self.bytes
             .splice(at..at + HEADER_LEN, header.iter().copied());
-        // Offsets behind it shift by the difference to the reserved length.
+        // Offsets after it shift by the difference to the reserved length.
         for (offset, _) in self
             .blocks
             .iter_mut()
@@ -451,7 +451,7 @@ impl Out {
         }
     }
 
-    /// Writes a header whose position may have been sealed meanwhile: then that piece is split there.
+    /// Writes a header at a position that may be in a sealed block by now: then that block is split there.
     #[cold]
     fn close_sealed(&mut self, mark: Position, header: &[u8]) {
         let mut back = self.written() - mark.end;
@@ -498,7 +498,8 @@ impl Out {
         self.errors
     }
 
-    /// Aborts a reply midway, because it exceeds the client's output limit; the client is to be closed without it.
+    /// Aborts a reply midway, because it exceeds the client's output limit; the client is to be closed without
+    /// getting the reply.
     pub fn cut(&mut self, start: Position) {
         self.truncate(start);
         self.is_cut = true;
@@ -509,7 +510,7 @@ impl Out {
         self.is_cut
     }
 
-    /// True if the current reply is longer than allowed. Further strings are left out of it, so that it takes no
+    /// True if the current reply is longer than allowed. Further strings are left out, so that the reply takes no
     /// more memory: it is malformed, and must be replaced.
     #[inline]
     pub fn is_too_long(&self) -> bool {
@@ -536,7 +537,7 @@ impl Out {
         self.bytes.clear();
         self.blocks.clear();
         if self.bytes.capacity() > CAPACITY_KEPT_MAX {
-            // Not shrunk: that would copy, and free the rest at once.
+            // The vector is not shrunk: that would copy it, and free the rest at once.
             self.bytes = Vec::with_capacity(CAPACITY_KEPT_MAX);
         }
         if self.blocks.capacity() > BLOCKS_KEPT_MAX {
@@ -559,8 +560,8 @@ impl Out {
         }
     }
 
-    /// Returns the bytes written since `position`, without shared blocks; of a long reply only the end. Errors are
-    /// never long.
+    /// Returns the bytes written since `position`, without shared blocks; of a long reply only the last part, which
+    /// is always enough for an error.
     pub fn since(&self, position: Position) -> &[u8] {
         match position.seals == self.seals {
             true => &self.bytes[position.bytes..],
@@ -672,8 +673,8 @@ impl Out {
         self.is_too_long
     }
 
-    /// Makes space for the following write, in another vector if this one has become long. Returns false if it must
-    /// not be written.
+    /// Makes space for the following write, in a new vector if this one has become long. Returns false if the reply
+    /// would be too long, so that the write must be omitted.
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, len: usize) -> bool {

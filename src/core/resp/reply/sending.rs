@@ -15,7 +15,7 @@ impl Out {
         }
     }
 
-    /// Appends the unsent bytes to `slices`, in order, as many pieces as `slices` has capacity for (at least one).
+    /// Appends the unsent bytes as slices to `slices`, in order, until its capacity is used up (at least one slice).
     pub fn io_slices<'a>(&'a self, slices: &mut Vec<IoSlice<'a>>) {
         self.io_slices_within(usize::MAX, slices);
     }
@@ -46,7 +46,7 @@ impl Out {
         }
     }
 
-    /// Notes that `count` more bytes have been sent. When all are sent, the output is cleared.
+    /// Records that `count` more bytes have been sent. When all are sent, the output is cleared.
     pub fn advance(&mut self, mut count: usize) {
         assert!(count <= self.len_bytes(), "more sent than there was");
         self.sent_total += count;

@@ -8,13 +8,13 @@ use crate::structures::filling::BlockBuilder;
 /// The long arguments of one incomplete request.
 #[derive(Debug, Default)]
 pub(super) struct Long {
-    /// The complete ones.
+    /// The complete long arguments.
     pub(super) blocks: Vec<SharedBlock>,
-    /// The one that is being received.
+    /// The long argument that is being received.
     filling: Option<BlockBuilder>,
-    /// Bytes of all of them, including missing ones.
+    /// Bytes of all long arguments, including those not received yet.
     pub(super) len: usize,
-    /// Bytes allocated for the complete ones.
+    /// Bytes allocated for the complete long arguments.
     finished_bytes: usize,
 }
 
@@ -64,8 +64,8 @@ impl Parser {
         input.drain(position..position + count);
     }
 
-    /// Returns the block into which the argument is received, if there is one. Readers may add to it, as long as
-    /// none of the argument is in the read buffer.
+    /// Returns the block into which the argument is received, if there is one. Readers may add to it, as long as no
+    /// byte of the argument is in the read buffer.
     pub fn filling(&mut self) -> Option<&mut BlockBuilder> {
         self.long.as_mut()?.filling.as_mut()
     }
@@ -91,7 +91,7 @@ impl Parser {
         long.len - missing
     }
 
-    /// Returns the bytes allocated for these.
+    /// Returns the bytes allocated for the long arguments.
     pub fn blocks_memory_bytes(&self) -> usize {
         let Some(long) = &self.long else {
             return 0;
@@ -101,7 +101,7 @@ impl Parser {
     }
 
     /// Completes the argument that is received into a block, if there is one. Returns false if it is incomplete,
-    /// including the two bytes behind it.
+    /// including the two bytes after it.
     pub(super) fn end_block(&mut self, buf: &[u8]) -> bool {
         let Some(long) = &mut self.long else {
             return true;

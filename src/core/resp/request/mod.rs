@@ -14,11 +14,11 @@
 //!                                       └ 100,000 bytes, in a block
 //! ```
 //!
-//! Independent of commands, sockets and connections. It is as strict, and as lax, as Redis: lengths are canonical
-//! decimal numbers; the two bytes behind an argument and the byte behind a `\r` are skipped without a check. Three
-//! deliberate differences: whether a line is too long depends only on the line, never on how the network split it,
-//! so the same bytes always give the same requests; a zero byte in a line is an ordinary byte (Redis no longer
-//! finds the end of such a line); and a single request of 2 GiB is rejected.
+//! The module knows nothing of commands, sockets and connections. The parser is as strict, and as lax, as Redis:
+//! lengths are canonical decimal numbers; the two bytes after an argument and the byte after a `\r` are skipped
+//! without a check. Three deliberate differences: whether a line is too long depends only on the line, never on how
+//! the network split it, so the same bytes always give the same requests; a zero byte in a line is an ordinary byte
+//! (Redis no longer finds the end of such a line); and a single request of 2 GiB is rejected.
 
 mod long;
 
@@ -42,14 +42,14 @@ pub fn append<A: AsRef<[u8]>>(out: &mut Vec<u8>, arguments: &[A]) {
     }
 }
 
-/// One argument: a range of the buffer that was given to [`Parser::parse`], or a reference to the [`Arena`] beside
-/// it.
+/// One argument: a range of the buffer that was given to [`Parser::parse`], or a reference to the [`Arena`] that
+/// belongs to the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Offset of the first byte in the buffer. With the highest bit set, an offset in [`Arena::unescaped`]; with
-    /// the two highest, an index of [`Arena::blocks`].
+    /// Offset of the first byte in the buffer. With the highest bit set, an offset in [`Arena::unescaped`]; with the
+    /// two highest bits set, an index of [`Arena::blocks`].
     start: u32,
-    /// Number of bytes.
+    /// Number of bytes of the argument.
     len: u32,
 }
 
@@ -112,7 +112,7 @@ impl Span {
         (self.start & IN_BLOCK == IN_BLOCK).then_some((self.start & !IN_BLOCK) as usize)
     }
 
-    /// Returns the argument itself, given the parsed buffer and the arena beside it.
+    /// Returns the argument itself, given the parsed buffer and its arena.
     #[inline]
     pub fn bytes<'a>(self, buf: &'a [u8], arena: &'a Arena) -> &'a [u8] {
         if self.start & BESIDE == 0 {
@@ -123,7 +123,7 @@ impl Span {
         }
     }
 
-    /// Returns the argument, as its block if it is one.
+    /// Returns the argument in the form to be stored: with its block if it is in one.
     #[inline]
     pub fn content<'a>(self, buf: &'a [u8], arena: &'a Arena) -> Content<'a> {
         if self.start & BESIDE == 0 {
@@ -140,7 +140,7 @@ impl Span {
 pub struct Arena {
     /// The arguments of inline commands, with quotes and escapes resolved.
     pub unescaped: Vec<u8>,
-    /// Long arguments.
+    /// Long arguments, in blocks of their own.
     pub blocks: Vec<SharedBlock>,
 }
 
@@ -169,7 +169,7 @@ impl Arena {
         span
     }
 
-    /// Returns the bytes allocated for all of it.
+    /// Returns the bytes allocated for the arena.
     pub fn memory_bytes(&self) -> usize {
         let handles = self.blocks.capacity() * size_of::<SharedBlock>();
         let blocks = self.blocks.iter().map(SharedBlock::memory_bytes);
@@ -191,11 +191,11 @@ impl Arena {
 /// One complete request: its arguments are `spans[first..first + count]` of the [`Requests`] that contain it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Index of its first span.
+    /// Index of the request's first span.
     pub first: u32,
-    /// Number of its arguments, at least 1.
+    /// Number of the request's arguments, at least 1.
     pub count: u32,
-    /// Offset in the buffer just behind the request.
+    /// Offset in the buffer just after the request.
     pub end: u32,
 }
 
@@ -250,7 +250,8 @@ impl Requests {
 pub struct RequestLimits {
     /// Maximum length of an argument (`proto-max-bulk-len`); arguments of up to 99 bytes are always accepted.
     pub bulk_len_max: u64,
-    /// Maximum bytes of the unread part of a request (`client-query-buffer-limit`): an argument and its line end.
+    /// Maximum bytes of the unread part of a request (`client-query-buffer-limit`), which includes an argument and
+    /// its line end.
     pub query_bytes_max: u64,
     /// Maximum length of a line: an inline command, or the line of a count or length.
     pub inline_len_max: usize,
@@ -282,9 +283,9 @@ pub enum ProtocolError {
     LengthLineTooLong,
     /// An inline command is too long.
     InlineTooLong,
-    /// The count of arguments is no number, or too large.
+    /// The count of arguments is not a number, or too large.
     InvalidCount,
-    /// The length of an argument is no number, negative, or too large.
+    /// The length of an argument is not a number, negative, or too large.
     InvalidLength,
     /// An unexpected byte, given here, instead of the `$` of an argument.
     ExpectedBulk(u8),
@@ -294,7 +295,7 @@ pub enum ProtocolError {
     UnauthenticatedCount,
     /// An argument too long before authentication.
     UnauthenticatedLength,
-    /// A single request of 2 GiB (Redis has no such limit of its own, but its query buffer limit of 1 GiB).
+    /// A single request has 2 GiB. (Redis has no such limit, but a query buffer limit of 1 GiB.)
     RequestTooLong,
     /// An argument beyond the query buffer limit; Redis closes the connection without a reply.
     QueryTooLong,
@@ -354,14 +355,14 @@ pub struct Parser {
     spans: Vec<Span>,
     /// Long arguments of the request, if it has any.
     long: Option<Box<Long>>,
-    /// Offset of the next argument: of its header, or, once it has been moved to a block, of the line end behind
-    /// it.
+    /// Offset of the next argument: of its header, or, once the argument has been moved to a block, of the line end
+    /// after it.
     position: u32,
-    /// Number of missing arguments; 0 when no request is begun.
+    /// Number of arguments not parsed yet; 0 when no request has begun.
     missing: u32,
     /// Bytes of the header at `position`, 0 if it is incomplete.
     header_len: u32,
-    /// Bytes missing for the argument at `position`, 0 if unknown.
+    /// Bytes still to be received for the argument at `position`, 0 if unknown.
     wants: u32,
 }
 
@@ -375,13 +376,13 @@ enum ParseProgress {
     Incomplete(Missing),
 }
 
-/// The missing part of a request.
+/// The part of a request that is still to be received.
 struct Missing {
     /// Offset of the header of the current argument.
     position: usize,
-    /// Number of missing arguments.
+    /// Number of arguments not parsed yet.
     missing: u32,
-    /// Bytes of that header, 0 if it is incomplete.
+    /// Bytes of the header at `position`, 0 if it is incomplete.
     header_len: usize,
     /// Offset at which the argument ends, as far as known.
     end: usize,
@@ -391,20 +392,20 @@ struct Missing {
 enum Number {
     /// The line is incomplete.
     Incomplete,
-    /// The value, and the offset behind the line.
+    /// The value, and the offset after the line.
     Read(i64, usize),
 }
 
 impl Parser {
     /// Appends up to `count_max` more complete requests in `buf` to `into`. Returns the bytes consumed, including
-    /// empty lines and empty arrays, which are no requests.
+    /// empty lines and empty arrays, which do not count as requests.
     ///
     /// `buf` must begin at the first byte of the first unfinished request: after each call the caller drops the
     /// bytes consumed, appends new ones and calls again. The spans refer to `buf` as it was given.
     ///
-    /// An error is returned separately: requests in front of it are returned first, so that they can be run, and
-    /// the next call returns the error. (The next call may have other limits: AUTH may have been among those
-    /// requests.) So only `Ok(0)` means that everything readable has been read.
+    /// An error is returned by a call of its own: requests before the error are returned first, so that they can be
+    /// run, and the next call returns the error. (The next call may have other limits, as AUTH may have been among
+    /// those requests.) So only `Ok(0)` means that everything readable has been read.
     pub fn parse(
         &mut self,
         buf: &[u8],
@@ -549,7 +550,7 @@ impl Parser {
         }
     }
 
-    /// Appends the request, which is complete and ends at this offset.
+    /// Appends the request, which is complete and ends at this offset, to the requests found.
     fn hand_over(&mut self, end: usize, into: &mut Requests) {
         let first = into.spans.len() as u32;
         let count = self.spans.len() as u32;
@@ -581,7 +582,7 @@ impl Parser {
     }
 }
 
-/// Reads `missing` arguments from `position` on into `spans`.
+/// Parses `missing` arguments, starting at `position`, into `spans`.
 #[inline(always)]
 fn arguments(
     buf: &[u8],
@@ -605,7 +606,7 @@ fn arguments(
                 }
             },
         };
-        // Two bytes follow an argument. They are not checked, as in Redis, on which clients may depend.
+        // Two bytes follow an argument. As in Redis, they are not checked; clients may depend on that.
         let end = data + len + 2;
         if end > buf.len() {
             return Ok(ParseProgress::Incomplete(Missing {
@@ -625,7 +626,7 @@ fn arguments(
     Ok(ParseProgress::Complete(position))
 }
 
-/// Parses the header of an argument that is longer than two digits, incomplete or invalid.
+/// Parses the header of an argument whose length has more than two digits, is incomplete or invalid.
 #[inline(never)]
 fn bulk_length(
     buf: &[u8],
@@ -646,7 +647,7 @@ fn bulk_length(
             } else if len as u64 + LINE_END_BYTES > limits.query_bytes_max {
                 Err(ProtocolError::QueryTooLong)
             } else {
-                // Limited to what is rejected anyway, so that no offset overflows.
+                // Limited to a length that is rejected anyway, so that no offset overflows.
                 Ok(Some(((len as u64).min(OFFSET_MAX as u64) as usize, data)))
             }
         }
@@ -654,11 +655,11 @@ fn bulk_length(
     }
 }
 
-/// Returns a canonical number of one or two digits behind `kind`, which nearly all counts and lengths are, and the
-/// offset behind its line. `None` only means that a closer look is needed.
+/// Returns a canonical number of one or two digits after `kind`, which nearly all counts and lengths are, and the
+/// offset after its line. `None` only means that `line_number` must examine the line.
 #[inline(always)]
 fn short_number(buf: &[u8], position: usize, kind: u8) -> Option<(i64, usize)> {
-    // Five bytes exist whenever the argument does: the shortest is `$0`, twice a line end.
+    // These five bytes exist whenever the argument does: the shortest is `$0` and twice a line end.
     let [first, tens, ones, third, _] = *buf.get(position..)?.first_chunk()?;
     let tens = tens.wrapping_sub(b'0');
     if first != kind || tens > 9 {
@@ -674,7 +675,7 @@ fn short_number(buf: &[u8], position: usize, kind: u8) -> Option<(i64, usize)> {
     Some((i64::from(tens) * 10 + i64::from(ones), position + 5))
 }
 
-/// Returns the number between the first byte at `position` and the line end. The byte behind the `\r` is skipped.
+/// Returns the number between the first byte at `position` and the line end. The byte after the `\r` is skipped.
 #[inline(never)]
 fn line_number(
     buf: &[u8],
@@ -694,7 +695,7 @@ fn line_number(
     if line_len + 1 >= rest.len() {
         return Ok(Number::Incomplete);
     }
-    // An empty line has no first byte to skip.
+    // An empty line has no first byte to be skipped.
     let digits = rest.get(1..line_len).unwrap_or_default();
     let value = parse_i64(digits).ok_or(ProtocolError::InvalidCount)?;
     Ok(Number::Read(value, position + line_len + 2))

@@ -14,13 +14,13 @@ fn open() -> RequestLimits {
     RequestLimits::default()
 }
 
-/// The result of a stream of requests.
+/// The result of parsing a stream of requests: the commands, and the error if any.
 type Outcome = (Vec<Command>, Option<ProtocolError>);
 
-/// The way in which long arguments are received.
+/// How long arguments are received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Long {
-    /// In the read buffer, like all others.
+    /// In the read buffer, like all other arguments.
     Buffered,
     /// In blocks from this length on; the read buffer's part is moved there.
     Moved(usize),
@@ -28,7 +28,7 @@ enum Long {
     Straight(usize),
 }
 
-/// All ways, for the lengths in short tests.
+/// All ways of receiving them, with lengths for short tests.
 const LONG: [Long; 6] = [
     Long::Buffered,
     Long::Moved(0),
@@ -132,7 +132,7 @@ fn encode(commands: &[Command]) -> Vec<u8> {
 enum Difference {
     /// Not an array: Redis reads a line of words, redis-protocol another frame or an error.
     Inline,
-    /// Redis skips the byte behind `\r` whatever it is; redis-protocol requires `\r\n`.
+    /// Redis skips the byte after `\r` whatever it is; redis-protocol requires `\r\n`.
     LineEnd,
     /// `+1`, `007`, `-0`: redis-protocol accepts what `str::parse` does, Redis canonical numbers only.
     Number,
@@ -371,7 +371,7 @@ fn each_written_difference_is_one() {
     }
 }
 
-/// The canary: incorrect parsers must be caught, or the comparison above compares nothing.
+/// Checks the comparison itself: it must fail for incorrect parsers.
 #[test]
 fn the_comparison_fails_for_a_wrong_parser() {
     let bytes = b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n";
@@ -570,7 +570,7 @@ fn a_long_argument_leaves_the_buffer_for_a_block() {
     filling.reserve(98_000);
     filling.put_slice(&value[1000..99_000]);
     assert!(!parser.is_block_full());
-    // The end arrives with the following request.
+    // The end of the argument arrives together with the following request.
     buf.extend_from_slice(&value[99_000..]);
     buf.extend_from_slice(b"\r\nPING\r\n");
     parser.fill_block(&mut buf, 4);
@@ -654,7 +654,7 @@ fn a_request_of_two_gibibytes_is_refused() {
             );
         }
     }
-    // Bytes that have left the buffer count, too.
+    // Bytes that have left the buffer count for the limit, too.
     let bytes = b"*3\r\n$9\r\n123456789\r\n$2147483614\r\n";
     let every: Vec<usize> = (0..bytes.len()).collect();
     let too_long = feed(bytes, &every, &limits).1;

@@ -5,12 +5,12 @@
 //! kind | flags | klen | vlen | [klen u32] | key | [vlen u32] | [deadline u48] | value | [wlen u8 | words]
 //! ```
 //!
-//! `klen` and `vlen` are 255 when the length is in a u32 of its own. The deadline exists only if one is set. The
-//! key precedes both, so that a search finds it at a fixed offset. The value is one of four: bytes, whose number is
+//! `klen` and `vlen` are 255 when the length is in a u32 of its own. The deadline exists only if one is set. The key
+//! precedes both, so that a search finds it at a fixed offset. The value is one of four: bytes, whose number is
 //! `vlen`; an integer of 8 bytes; or, aligned to 8, the handle of a [`SharedBlock`] or of a boxed object of the
-//! caller's. The caller defines the meaning of `kind` and of three of the flags, and of the words of 32 bits that an
-//! entry may have: few entries have any, and they are behind all else, so that the others are read as if words did not
-//! exist.
+//! caller's. The caller defines the meaning of `kind` and of three of the flags, and of the 32-bit words of metadata
+//! that an entry may have: few entries have any, and these words come after everything else, so that reading the rest
+//! does not depend on them.
 //!
 //! Invariants: the allocation has exactly the allocator's size class for the content, so its size is computed,
 //! never stored, and a change that stays within the class is made in place; the entry owns its block or object.
@@ -36,7 +36,7 @@ use crate::structures::block::SharedBlock;
 use crate::structures::prefetch;
 use crate::structures::table::Stored;
 
-/// An owned key with its value. `O` is the type of values besides bytes and integers.
+/// An owned key with its value. `O` is the type of values that are neither an integer, nor bytes, nor a block.
 pub struct Entry<O> {
     address: NonNull<u8>,
     _owns: PhantomData<Box<O>>,
@@ -55,11 +55,11 @@ pub struct EntryRef<'a, O> {
 pub enum Value<'a, O> {
     /// A number, stored as such.
     Integer(i64),
-    /// Bytes beside the key.
+    /// Bytes in the entry, after the key.
     Bytes(&'a [u8]),
     /// Bytes in a shared block.
     Block(&'a SharedBlock),
-    /// A value of the caller's own type.
+    /// A value of the type `O`.
     Object(&'a O),
 }
 
@@ -92,7 +92,7 @@ const FORM_OBJECT: u8 = 0b0001_1000;
 const HANDLE: u8 = FORM_BLOCK;
 
 const ALIGN: usize = 8;
-/// Lengths of at least this are stored in a word of their own.
+/// Lengths of at least this are stored in a separate u32.
 const LONG: usize = 255;
 const DEADLINE_BYTES: usize = 6;
 
@@ -102,7 +102,7 @@ struct EntryLayout {
     /// The deadline, long and form bits.
     flags: u8,
     key_len: usize,
-    /// Length of bytes; 8 for other forms.
+    /// Length of the value if it is bytes; 8 for other forms.
     value_len: usize,
     /// Bytes of the words and of their count.
     words_len: usize,
@@ -243,7 +243,7 @@ impl<O> Entry<O> {
         }
     }
 
-    /// Prefetches its first cache line.
+    /// Prefetches the entry's first cache line.
     #[inline]
     pub fn prefetch(&self) {
         prefetch::line_at(self.address.as_ptr());
@@ -261,7 +261,7 @@ impl<O> Entry<O> {
             && value.len() < LONG
             && new.class() == old.class()
         {
-            // The common case: short bytes over short bytes of the same class.
+            // The common case: short bytes replace short bytes of the same size class.
             // SAFETY: the last byte of the header; `vlen` is within range.
             unsafe { self.address.add(3).write(value.len() as u8) };
         } else {
@@ -327,7 +327,7 @@ impl<O> Entry<O> {
             .then(|| unsafe { &mut **self.value_ptr().cast::<Box<O>>() })
     }
 
-    /// Returns the object, if the value is one; else the entry is dropped.
+    /// Returns the object, if the value is one; otherwise the entry is dropped.
     #[must_use]
     pub fn into_object(mut self) -> Option<Box<O>> {
         let shape = self.shape();
@@ -354,7 +354,7 @@ impl<O> Entry<O> {
         self.write_deadline(deadline);
     }
 
-    /// Sets the caller's byte.
+    /// Sets the kind, a byte whose meaning the caller defines.
     #[inline]
     pub fn set_kind(&mut self, kind: u8) {
         // SAFETY: the first byte of the header.
@@ -412,7 +412,7 @@ impl<O> Entry<O> {
         unsafe { self.address.add(self.view().shape().value_at()).as_ptr() }
     }
 
-    /// Drops the value and prepares for another form, with the first `kept` bytes of the old one.
+    /// Drops the value and prepares for another form; the first `kept` bytes of the old value stay.
     fn set_form(&mut self, form: u8, value_len: usize, kept: usize) {
         let old = self.shape();
         let new = EntryLayout::new(form, old.key_len, value_len, old.flags & DEADLINE != 0);
@@ -448,7 +448,7 @@ impl<O> Entry<O> {
             flags: old.flags & !FORM | FORM_INTEGER,
             ..old
         };
-        // A number is not aligned, so the class may differ from the handle's.
+        // A number is not aligned, so its size class may differ from the handle's.
         self.reshape(new, 8);
     }
 
@@ -458,8 +458,8 @@ impl<O> Entry<O> {
         self.move_value(new, kept, 0, 0);
     }
 
-    /// Does the same as [`Entry::reshape`] for bytes that stay bytes: keeps the first `head` and the last `tail` of
-    /// them, at both ends of the new value. New bytes in between are zero.
+    /// Like [`Entry::reshape`], for a value that is and stays bytes: keeps its first `head` and last `tail` bytes, at
+    /// both ends of the new value. The bytes in between are zero.
     fn reshape_around(&mut self, new: EntryLayout, head: usize, tail: usize) {
         let old = self.shape();
         assert!(head + tail <= old.value_len.min(new.value_len));
@@ -521,7 +521,7 @@ impl<O> Entry<O> {
         }
     }
 
-    /// Writes the header in front of the key, and the value's length behind it.
+    /// Writes the header before the key, and the value's length after it.
     ///
     /// # Safety
     /// The allocation has the class of `shape`.
@@ -656,7 +656,7 @@ impl<'a, O> EntryRef<'a, O> {
         unsafe { slice::from_raw_parts(self.address.add(at).as_ptr(), len) }
     }
 
-    /// The caller's byte.
+    /// Returns the kind, a byte whose meaning the caller defines.
     #[inline]
     #[must_use]
     pub fn kind(self) -> u8 {

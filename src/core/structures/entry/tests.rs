@@ -14,7 +14,7 @@ impl Draw {
         ((self.0 >> 33) as usize) % bound
     }
 
-    /// Lengths around all the borders: short and long, and the size classes.
+    /// Returns bytes with lengths around all limits: short and long, and size classes.
     fn bytes(&mut self) -> Vec<u8> {
         let len = match self.below(4) {
             0 => self.below(8),

@@ -1,4 +1,4 @@
-//! Words of 32 bits behind an entry's value, for data that few entries have.
+//! Words (32-bit numbers) after an entry's value, for metadata that few entries have.
 //!
 //! ```text
 //! … value | count u8 | count × u32, little-endian
@@ -75,7 +75,7 @@ impl<'a, O> EntryRef<'a, O> {
         }
     }
 
-    /// Returns the shape including the words behind the value, which are not needed for reading the value.
+    /// Returns the shape including the words after the value, which are not needed for reading the value.
     #[inline]
     pub(super) fn whole_shape(self) -> EntryLayout {
         let mut shape = self.shape();

@@ -10,15 +10,15 @@
 //! ```
 //!
 //! All points of a larger cell are a range of numbers. A shape is covered by the cell around its center, so large
-//! that the shape ends within the eight cells around that. Latitudes end at 85.05 degrees, where the Mercator map
-//! is square. Independent of what is stored at the points.
+//! that the shape ends within the eight cells around that. Latitudes end at 85.05 degrees, where the Mercator map is
+//! square. The module knows nothing of what is stored at the points.
 
 /// The greatest longitude; its negative is the least.
 pub const LONGITUDE_MAX: f64 = 180.0;
 /// The greatest latitude; its negative is the least.
 pub const LATITUDE_MAX: f64 = 85.051_128_78;
 
-/// Steps of the finest division.
+/// Number of bits per coordinate in the finest division.
 const STEPS_MAX: u32 = 26;
 
 const EARTH_RADIUS_M: f64 = 6_372_797.560_856;
@@ -77,7 +77,7 @@ struct Cell {
     steps: u32,
 }
 
-/// Inserts a zero bit in front of each bit of a number.
+/// Inserts a zero bit before each bit of a number.
 fn spread(bits: u32) -> u64 {
     let mut wide = u64::from(bits);
     wide = (wide | wide << 16) & 0x0000_ffff_0000_ffff;
@@ -133,7 +133,7 @@ impl Cell {
         }
     }
 
-    /// Returns the cell `columns` to the east and `rows` to the north; the map wraps around.
+    /// Returns the cell that is `columns` further east and `rows` further north; the map wraps around.
     fn neighbour(self, columns: i32, rows: i32) -> Cell {
         let mask = (1 << self.steps) - 1;
         let moved = |index: u32, by: i32| match by {
@@ -147,7 +147,8 @@ impl Cell {
         }
     }
 
-    /// Returns the finest numbers of the points within: from the first up to but not including the second.
+    /// Returns the range of numbers (in the finest division) of the points in the cell: from the first up to but not
+    /// including the second.
     fn numbers(self) -> (u64, u64) {
         let shift = 2 * (STEPS_MAX - self.steps);
         let number = self.number();
@@ -183,7 +184,7 @@ impl Point {
         }
     }
 
-    /// Returns the standard geohash text in eleven letters, of which the last carries no information.
+    /// Returns the standard geohash of eleven letters, of which the last carries no information.
     #[must_use]
     pub fn text(self) -> [u8; 11] {
         const LETTERS: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
@@ -196,7 +197,7 @@ impl Point {
         })
     }
 
-    /// Returns the distance along the surface, in meters.
+    /// Returns the distance to another point along the surface, in meters.
     #[must_use]
     pub fn distance_m(self, other: Point) -> f64 {
         let half_sine = |one: f64, two: f64| ((radians(two) - radians(one)) / 2.0).sin();
@@ -251,8 +252,8 @@ impl Shape {
         }
     }
 
-    /// Returns the bounds of the shape. Parallels are shorter towards the poles, so the side that is nearer to one
-    /// determines the width in degrees.
+    /// Returns the bounds of the shape in degrees. Parallels are shorter towards the poles, so the side that is
+    /// nearer to a pole determines the width in degrees.
     fn bounds(&self) -> GeoBounds {
         let (half_width_m, half_height_m) = match self.extent {
             Extent::Circle { radius_m } => (radius_m, radius_m),
@@ -277,7 +278,7 @@ impl Shape {
         }
     }
 
-    /// Returns a first guess of how fine cells may be for nine of them to cover the shape.
+    /// Estimates how fine the cells may be so that nine of them cover the shape.
     fn steps(&self) -> u32 {
         let mut reach_m = match self.extent {
             Extent::Circle { radius_m } => radius_m,
@@ -291,15 +292,15 @@ impl Shape {
             reach_m *= 2.0;
             steps += 1;
         }
-        // The shape is seldom in the center of its cell.
+        // The shape is seldom in the center of its cell, so use larger cells.
         steps -= 2;
         let latitude = self.center.latitude.abs();
         steps -= i32::from(latitude > 66.0) + i32::from(latitude > 80.0);
         steps.clamp(1, STEPS_MAX as i32) as u32
     }
 
-    /// Returns ranges of numbers that include all points of the shape, and others: each from its first up to but
-    /// not including its second, without overlap.
+    /// Returns ranges of numbers that include all points of the shape, and further ones: each range from its first up
+    /// to but not including its second, without overlap.
     #[must_use]
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         let bounds = self.bounds();
@@ -326,7 +327,7 @@ impl Shape {
         let mut cells: Vec<Cell> = Vec::with_capacity(AROUND.len());
         for (columns, rows) in AROUND {
             let neighbour = cell.neighbour(columns, rows);
-            // On a coarse map the same cell lies on both sides.
+            // On a coarse division the same cell may be a neighbor on both sides.
             if !skips(columns, rows) && !cells.contains(&neighbour) {
                 cells.push(neighbour);
             }
@@ -335,8 +336,8 @@ impl Shape {
     }
 }
 
-/// An area with sides that are straight lines on the map of longitudes and latitudes; where sides cross each other,
-/// the points that an odd number of them surrounds.
+/// An area whose sides are straight lines on the map of longitudes and latitudes; if sides cross each other, the area
+/// consists of the points that an odd number of sides surrounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Polygon {
     vertices: Vec<Point>,
@@ -355,7 +356,7 @@ impl Polygon {
         self.vertices.len()
     }
 
-    /// Returns the point on the globe above the mean of its corners, as points in space.
+    /// Returns the point of the globe in the direction of the mean of the corners, taken as points in space.
     #[must_use]
     pub fn center(&self) -> Point {
         let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
@@ -371,7 +372,7 @@ impl Polygon {
         }
     }
 
-    /// True if a point is within.
+    /// True if a point is within the polygon.
     #[must_use]
     pub fn holds(&self, point: Point) -> bool {
         let behind = self.vertices.iter().cycle().skip(self.vertices.len() - 1);
@@ -388,8 +389,8 @@ impl Polygon {
         is_within
     }
 
-    /// Returns ranges of numbers that include all of its points, and others: each from its first up to but not
-    /// including its second, without overlap.
+    /// Returns ranges of numbers that include all points of the polygon, and further ones: each range from its first
+    /// up to but not including its second, without overlap.
     #[must_use]
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         let mut bounds = GeoBounds {

@@ -88,7 +88,7 @@ proptest! {
         share in 0.0..1.0f64,
         radius_m in prop_oneof![0.0..1000.0f64, 1000.0..1_000_000.0f64],
     ) {
-        // Where the map ends, cells are no longer sufficient, as in Redis.
+        // Near the edges of the map, nine cells no longer suffice, as in Redis.
         prop_assume!(center.latitude.abs() < 60.0 && center.longitude.abs() < 160.0);
         let shape = Shape { center, extent: Extent::Circle { radius_m } };
         let up = degrees(radius_m * share / EARTH_RADIUS_M);

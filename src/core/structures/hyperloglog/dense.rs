@@ -1,11 +1,11 @@
-//! Registers of six bits each, one behind the other from the lowest bit on.
+//! The dense encoding: registers of six bits each, one after the other, starting at the lowest bit.
 //!
 //! ```text
 //! byte     0         1         2
 //!          11000000  22221111  33333322      four registers in three bytes
 //! ```
 //!
-//! Eight registers are six bytes, which are handled as one word: its 48 bits are spread to eight bytes in three
+//! Eight registers are six bytes, which are handled as one integer: its 48 bits are spread to eight bytes in three
 //! steps, each of which moves the upper halves of equal parts up. Comparing and counting is fast on bytes.
 
 use super::REGISTERS;
@@ -64,7 +64,7 @@ pub(super) fn raise_all(registers: &mut [u8], to: &[u8; REGISTERS]) {
     }
 }
 
-/// Counts how often each value occurs.
+/// Counts how many registers have each value.
 pub(super) fn count_values(registers: &[u8], counts: &mut Histogram) {
     let (groups, _) = registers.as_chunks::<6>();
     for group in groups {

@@ -12,9 +12,10 @@ const VALUES: usize = 64;
 
 /// The number of registers with each value.
 pub(super) struct Histogram {
-    /// Neighboring registers count in different rows, so that equal values do not wait for each other.
+    /// Neighboring registers are counted in different rows, so that increments of equal values do not wait for each
+    /// other.
     rows: [[u32; VALUES]; ROWS],
-    /// Whole runs, which a corrupt sparse sketch may declare longer than the number of registers.
+    /// Number of registers in whole runs; a corrupt sparse sketch may declare more than the number of registers.
     runs: [u64; VALUES],
 }
 
@@ -28,7 +29,7 @@ impl Histogram {
         }
     }
 
-    /// Counts registers, a byte each.
+    /// Counts registers, given as one byte each.
     #[inline]
     pub(super) fn add_all(&mut self, values: &[u8]) {
         let (groups, rest) = values.as_chunks::<ROWS>();

@@ -11,7 +11,7 @@
 //!
 //! The cached cardinality is little-endian; its highest bit marks it as out of date. Encoding 0 is [`dense`], 1 is
 //! [`sparse`]. A string written by a client may contain anything: a [`Sketch`] has a valid header, and the rest is
-//! checked as it is read. Independent of keys.
+//! checked as it is read. The module knows nothing of keys.
 
 pub mod dense;
 pub mod estimate;
@@ -50,13 +50,13 @@ pub struct Corrupt;
 /// The encoding of the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// Six bits each.
+    /// Each register takes six bits.
     Dense,
-    /// Runs of equal ones.
+    /// Runs of equal registers are stored.
     Sparse,
 }
 
-/// All registers, a byte each: the target for merging several sketches.
+/// All registers, one byte each: the target for merging several sketches.
 pub struct Registers(Box<[u8; REGISTERS]>);
 
 impl Registers {
@@ -99,7 +99,7 @@ pub struct Sketch<'a> {
 }
 
 impl<'a> Sketch<'a> {
-    /// Wraps a string; `None` if it is no sketch.
+    /// Wraps a string; `None` if its header is not that of a sketch.
     pub fn of(bytes: &'a [u8]) -> Option<Sketch<'a>> {
         let header = bytes.first_chunk::<HEADER_BYTES>()?;
         if !header.starts_with(MAGIC) {
@@ -113,12 +113,12 @@ impl<'a> Sketch<'a> {
         Some(Sketch { bytes, encoding })
     }
 
-    /// Returns the encoding of its registers.
+    /// Returns the encoding of the sketch's registers.
     pub fn encoding(&self) -> Encoding {
         self.encoding
     }
 
-    /// Returns the bytes behind the header.
+    /// Returns the bytes after the header.
     pub fn body(&self) -> &'a [u8] {
         self.bytes.get(HEADER_BYTES..).unwrap_or(&[])
     }
@@ -140,7 +140,7 @@ impl<'a> Sketch<'a> {
         Ok(counts.cardinality())
     }
 
-    /// Raises registers to at least its own.
+    /// Raises `registers` to at least those of the sketch.
     pub fn merge_into(&self, registers: &mut Registers) -> Result<(), Corrupt> {
         match self.encoding {
             Encoding::Dense => dense::merge(self.body(), &mut registers.0),
@@ -162,13 +162,14 @@ pub fn empty() -> Vec<u8> {
 /// Adds elements to a sketch, which turns dense when its sparse form would take more than `sparse_bytes_max`.
 /// Returns whether any register changed.
 ///
-/// On an error the sketch is unchanged.
+/// On an error the sketch stays unchanged.
 pub fn add<'e, B: Splice>(
     buffer: &mut B,
     elements: impl ExactSizeIterator<Item = &'e [u8]>,
     sparse_bytes_max: usize,
 ) -> Result<bool, Corrupt> {
-    // Only a corrupt sketch fails, and only a later element can do so after an earlier one changed something.
+    // Only a corrupt sketch causes an error, and only here a later element can fail after an earlier one changed
+    // something.
     let mut before = None;
     let may_need_undo = elements.len() > 1;
     let mut changed = false;
@@ -192,8 +193,8 @@ pub fn add<'e, B: Splice>(
     Ok(changed)
 }
 
-/// Raises every register of a sketch to at least the given one, a dense sketch at once, a sparse one register by
-/// register, as if elements with these values had been added in the order of the registers.
+/// Raises every register of a sketch to at least the given one, all at once in a dense sketch; in a sparse sketch one
+/// by one, as if elements with these values had been added in the order of the registers.
 pub fn raise_all<B: Splice>(
     buffer: &mut B,
     registers: &Registers,
@@ -276,7 +277,7 @@ pub fn set_cached(bytes: &mut [u8], count: u64) {
     }
 }
 
-/// Marks the cached cardinality as out of date.
+/// Marks the cached cardinality as out of date, so that it is computed anew.
 pub fn forget_cached(bytes: &mut [u8]) {
     if let Some(flag) = bytes.get_mut(CACHE_FLAG_AT) {
         *flag |= CACHE_STALE;

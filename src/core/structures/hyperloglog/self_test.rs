@@ -55,7 +55,7 @@ fn check_estimates(seed: u64, sparse_bytes_max: usize) -> Result<(), String> {
                 mixed.1, only_dense.1
             ));
         }
-        // Six standard errors; a collision among ten is likely enough to be allowed for.
+        // Six standard errors; at ten elements one collision is likely enough to be allowed for.
         let error_max = (6.0 * 1.04 / (REGISTERS as f64).sqrt() * number as f64).ceil() as u64;
         if mixed.1.abs_diff(number) > error_max.max(1) {
             return Err(format!("{number} elements are taken for {}", mixed.1));

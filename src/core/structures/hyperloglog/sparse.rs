@@ -1,4 +1,4 @@
-//! Registers as runs of equal ones, for sketches with few elements.
+//! The sparse encoding: runs of equal registers, for sketches with few elements.
 //!
 //! ```text
 //! 00nnnnnn             n + 1 registers at zero, 1 to 64
@@ -17,24 +17,24 @@ use crate::structures::splice::Splice;
 /// The runs of an empty sketch.
 pub(super) const EMPTY: [u8; 2] = [0x7f, 0xff];
 
-/// Higher values do not fit a run.
+/// The highest value that a run can store.
 const VALUE_MAX: u8 = 32;
 
-/// Longer runs of zeros take two bytes.
+/// Maximum length of a run of zeros in one byte; longer runs take two bytes.
 const SHORT_ZEROS_MAX: usize = 64;
 
 /// Maximum length of a run of a value.
 const VALUES_MAX: usize = 4;
 
-/// Number of runs examined for neighbors that can be merged.
+/// Number of runs examined for neighbors of the same value to be merged.
 const JOIN_LOOKS: usize = 5;
 
-/// One run.
+/// One run of equal registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegisterRun {
     /// The value of its registers.
     pub value: u8,
-    /// Number of registers.
+    /// Number of registers in the run.
     pub len: usize,
     /// Number of encoded bytes.
     pub bytes: usize,
@@ -61,7 +61,7 @@ pub fn runs(bytes: &[u8]) -> impl Iterator<Item = RegisterRun> {
     })
 }
 
-/// Counts how often each value occurs.
+/// Counts how many registers have each value.
 pub(super) fn count_values(bytes: &[u8], counts: &mut Histogram) -> Result<(), Corrupt> {
     let mut total = 0;
     for run in runs(bytes) {
@@ -94,7 +94,7 @@ pub(super) fn merge(bytes: &[u8], into: &mut [u8; REGISTERS]) -> Result<(), Corr
     }
 }
 
-/// The run that covers a register, with its position and its first register, and the position of the run before it.
+/// The run that covers a register: the run, its position, its first register, and the position of the run before it.
 struct CoveringRun {
     run: RegisterRun,
     at: usize,
@@ -148,7 +148,7 @@ fn find(runs: &[u8], hint: Hint, index: usize) -> Option<CoveringRun> {
     None
 }
 
-/// The position at which to begin the search for a register that is higher than the one before.
+/// A position at which to begin the search for a register with a higher index than the previous one.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Hint {
     at: usize,
@@ -158,7 +158,7 @@ pub(super) struct Hint {
 /// The result of raising a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RegisterUpdate {
-    /// The register was as high already.
+    /// The register already had at least this value.
     Kept,
     /// The register was raised.
     Raised,
@@ -179,7 +179,7 @@ pub(super) fn raise<B: Splice>(
     }
     let bytes = buffer.bytes();
     let runs = bytes.get(HEADER_BYTES..).ok_or(Corrupt)?;
-    // The run at the hint may be the one that is searched for; then the one before it must be known.
+    // The run at the hint may be the wanted one; then the position of the run before it must be known.
     let found = find(runs, *hint, index).filter(|found| found.before.is_some());
     let found = found.or_else(|| find(runs, Hint::default(), index));
     let CoveringRun {
@@ -212,7 +212,7 @@ pub(super) fn raise<B: Splice>(
     Ok(RegisterUpdate::Raised)
 }
 
-/// The replacement of a run: at most itself before and behind the register, and the register.
+/// The runs that replace a run: what is left of it before and after the register, and the register.
 #[derive(Default)]
 struct SparseReplacement {
     bytes: [u8; 5],
@@ -240,7 +240,7 @@ impl SparseReplacement {
     }
 }
 
-/// Merges neighbors of the same value, from the run at `at` on.
+/// Merges neighbors of the same value, starting with the run at `at`.
 fn join<B: Splice>(buffer: &mut B, mut at: usize) {
     for _ in 0..JOIN_LOOKS {
         let runs = &buffer.bytes()[HEADER_BYTES..];

@@ -1,4 +1,4 @@
-//! The whole structure compared with a model, and on bytes that no server wrote.
+//! Sketches compared with a model, and tested on bytes that no server wrote.
 
 use super::*;
 use crate::base::random::Random;
@@ -63,7 +63,7 @@ proptest! {
         to_dense(&mut dense).expect("sound");
         prop_assert_eq!(&values(&dense), &expected);
         prop_assert_eq!(self::count(&dense), self::count(&bytes));
-        // Seen before: nothing changes.
+        // The elements were added before: nothing changes.
         let before = bytes.clone();
         let again = add(&mut bytes, elements.iter().map(|element| &element[..]), limit);
         prop_assert_eq!(again, Ok(false));
@@ -116,7 +116,7 @@ fn whatever_bytes_a_client_writes_nothing_panics_and_errors_change_nothing() {
             match random.below(8) {
                 0 => bytes.truncate(random.index(bytes.len() + 1)),
                 1 => bytes.extend((0..random.below(9)).map(|_| random.next_u64() as u8)),
-                // The form of a run matters most, so the runs change often and the header seldom.
+                // The runs of the body matter most, so they are changed often and the header seldom.
                 2 if !bytes.is_empty() => {
                     let at = random.index(bytes.len().min(HEADER_BYTES));
                     bytes[at] = random.next_u64() as u8;

@@ -4,9 +4,9 @@
 //! width u32 | count u32 | integer …
 //! ```
 //!
-//! The format is that of Redis's intset, byte for byte: little-endian, the integers ascending, each of `width`
-//! bytes, which is 2, 4 or 8. The width grows when an integer needs it and never shrinks. The set is independent of
-//! the owner of its bytes, see [`Splice`].
+//! The format is that of Redis's intset, byte for byte: little-endian, the integers ascending, each of `width` bytes,
+//! which is 2, 4 or 8. The width grows when an integer needs it and never shrinks. The bytes may be in a vector or in
+//! an entry, see [`Splice`].
 //!
 //! Invariants: an [`Intset`] holds bytes that [`Intset::check`] accepts, as it is made from bytes that
 //! [`IntsetMut`] wrote or that were checked.
@@ -40,8 +40,8 @@ impl<'a> Intset<'a> {
         Self { bytes }
     }
 
-    /// Wraps bytes from elsewhere; None unless they are a valid set in every detail, strictly ascending. An empty
-    /// one is accepted.
+    /// Wraps bytes that come from outside; None unless they are a valid set in every detail, strictly ascending. An
+    /// empty set is accepted.
     #[must_use]
     pub fn check(bytes: &'a [u8]) -> Option<Self> {
         let (head, members) = bytes.split_first_chunk::<HEAD_BYTES>()?;
@@ -96,13 +96,13 @@ impl<'a> Intset<'a> {
         Some(read(bytes))
     }
 
-    /// Returns the index of a member, or as an error the one that it would have.
+    /// Returns the index of a member; as an error, the index that the integer would have.
     ///
     /// # Errors
-    /// If the integer is no member.
+    /// Errs if the integer is not a member.
     pub fn search(self, value: i64) -> Result<usize, usize> {
         let mut range = 0..self.len();
-        // Integers often come in order, and then belong behind the last.
+        // Integers are often added in ascending order, and then belong at the end.
         match self.max() {
             Some(max) if value > max => return Err(range.end),
             _ => {}
@@ -135,7 +135,7 @@ impl<'a> Intset<'a> {
         self.get(self.len().checked_sub(1)?)
     }
 
-    /// Returns the members in ascending order, from either end.
+    /// Returns an iterator over the members in ascending order, which also works from the end.
     #[inline]
     #[must_use]
     pub fn iter(self) -> Iter<'a> {
@@ -185,7 +185,7 @@ fn read(bytes: &[u8]) -> i64 {
     }
 }
 
-/// Encodes an integer in all bytes of `room`, which suffice for it.
+/// Encodes an integer in all bytes of `room`, which must suffice for it.
 #[inline]
 fn write(value: i64, room: &mut [u8]) {
     room.copy_from_slice(&value.to_le_bytes()[..room.len()]);
@@ -304,7 +304,7 @@ impl<'b, B: Splice> IntsetMut<'b, B> {
         let bytes = self.buffer.bytes_mut();
         bytes[0] = new as u8;
         let members = &mut bytes[HEAD_BYTES..];
-        // From the last on, so that none is overwritten before it has moved.
+        // From the last to the first, so that no integer is overwritten before it has moved.
         for index in (0..len).rev() {
             let value = read(&members[index * old..(index + 1) * old]);
             write(value, &mut members[index * new..(index + 1) * new]);

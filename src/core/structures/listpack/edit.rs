@@ -9,7 +9,7 @@ use crate::structures::listpack::{
 };
 use crate::structures::splice::Splice;
 
-/// A listpack for writing. Callers check [`Listpack::fits`] before they let it grow without a bound.
+/// A listpack for writing. Callers check [`Listpack::fits`] before they add elements.
 pub struct ListpackMut<'b, B: Splice> {
     buffer: &'b mut B,
 }
@@ -29,48 +29,48 @@ impl<'b, B: Splice> ListpackMut<'b, B> {
         Listpack::new(self.buffer.bytes())
     }
 
-    /// Adds a text behind the last.
+    /// Adds a text after the last element.
     pub fn push_back(&mut self, text: &[u8]) {
         self.push_back_element(Element::of(text));
     }
 
-    /// Adds a text before the first.
+    /// Adds a text before the first element.
     pub fn push_front(&mut self, text: &[u8]) {
         self.push_front_element(Element::of(text));
     }
 
-    /// Inserts a text before another. Returns its position.
+    /// Inserts a text before the element at a position. Returns the position of the new element.
     pub fn insert_before(&mut self, place: At, text: &[u8]) -> At {
         self.insert_element_before(place, Element::of(text))
     }
 
-    /// Inserts a text behind another. Returns its position.
+    /// Inserts a text after the element at a position. Returns the position of the new element.
     pub fn insert_after(&mut self, place: At, text: &[u8]) -> At {
         self.insert_element_after(place, Element::of(text))
     }
 
-    /// Replaces a text by another. Returns its position.
+    /// Replaces the element at a position by a text. Returns its position.
     pub fn replace(&mut self, place: At, text: &[u8]) -> At {
         self.replace_element(place, Element::of(text))
     }
 
-    /// Adds an element behind the last.
+    /// Adds an element after the last one.
     pub fn push_back_element(&mut self, element: Element<'_>) {
         let end = self.as_listpack().end();
         self.put(end, 0, element, 1);
     }
 
-    /// Adds an element before the first.
+    /// Adds an element before the first one.
     pub fn push_front_element(&mut self, element: Element<'_>) {
         self.put(HEAD_BYTES, 0, element, 1);
     }
 
-    /// Inserts an element before another. Returns its position.
+    /// Inserts an element before the one at a position. Returns the position of the new element.
     pub fn insert_element_before(&mut self, place: At, element: Element<'_>) -> At {
         self.put(place.offset(), 0, element, 1)
     }
 
-    /// Inserts an element behind another. Returns its position.
+    /// Inserts an element after the one at a position. Returns the position of the new element.
     pub fn insert_element_after(&mut self, place: At, element: Element<'_>) -> At {
         let after = self.as_listpack().after(place);
         self.put(after, 0, element, 1)
@@ -82,7 +82,7 @@ impl<'b, B: Splice> ListpackMut<'b, B> {
         self.put(place.offset(), removed, element, 0)
     }
 
-    /// Adds many elements behind the last, with one splice.
+    /// Adds many elements after the last one, in one splice.
     pub fn push_back_all<'e>(&mut self, elements: impl Iterator<Item = Element<'e>> + Clone) {
         let sizes = elements.clone().map(Element::encoded_len);
         let (count, size) = sizes.fold((0, 0), |(count, sum), size| (count + 1, sum + size));
@@ -97,7 +97,7 @@ impl<'b, B: Splice> ListpackMut<'b, B> {
         self.update_head(0, count);
     }
 
-    /// Adds a copy of all elements of another listpack behind the last.
+    /// Adds copies of all elements of another listpack after the last element.
     pub fn push_back_pack(&mut self, other: Listpack<'_>) {
         let elements = &other.bytes()[HEAD_BYTES..other.end()];
         let end = self.as_listpack().end();
@@ -106,13 +106,13 @@ impl<'b, B: Splice> ListpackMut<'b, B> {
         self.update_head(0, other.len());
     }
 
-    /// Removes an element. Returns the new position of the next one.
+    /// Removes an element. Returns the new position of the next element; None at the end.
     pub fn remove(&mut self, place: At) -> Option<At> {
         self.remove_range(place, 1)
     }
 
-    /// Removes `count` elements from a position on, or as many as there are. Returns the new position of the next
-    /// one.
+    /// Removes `count` elements starting at a position, or fewer if the listpack ends before. Returns the new
+    /// position of the next element; None at the end.
     pub fn remove_range(&mut self, from: At, count: usize) -> Option<At> {
         let pack = self.as_listpack();
         let (mut until, mut removed) = (from, 0);
@@ -158,7 +158,7 @@ impl<'b, B: Splice> ListpackMut<'b, B> {
         bytes[..4].copy_from_slice(&total.to_le_bytes());
         let count = u16::from_le_bytes([bytes[4], bytes[5]]);
         if count != COUNT_UNKNOWN {
-            // Saturates, and is unknown from then on.
+            // The count saturates, and is unknown from then on.
             let count = (usize::from(count) - removed).saturating_add(added);
             let count = u16::try_from(count).unwrap_or(COUNT_UNKNOWN);
             bytes[4..6].copy_from_slice(&count.to_le_bytes());

@@ -14,8 +14,9 @@
 //! 11111111                                     no element: the end of the listpack
 //! ```
 //!
-//! After this comes its size once more, the back length, for walking backwards: seven bits a byte, the highest
-//! first; all bytes but the first have the high bit set, so that a reader from behind knows where to stop.
+//! After this the element's size is stored once more, the back length, for walking backwards: seven bits per byte,
+//! the highest first; all bytes but the first have the high bit set, so that a reader that comes from the end knows
+//! where to stop.
 
 use crate::structures::listpack::Element;
 
@@ -72,7 +73,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(Element<'_>, usize)> {
     })
 }
 
-/// An element ready to be written: its head, and the bytes behind it.
+/// An element ready to be written: its head, and the bytes after it.
 pub(super) struct Encoded<'e> {
     head: [u8; HEAD_BYTES_MAX],
     head_len: usize,
@@ -160,8 +161,8 @@ pub(super) fn whole_size(size: usize) -> usize {
     size + back_length_bytes(size)
 }
 
-/// Returns the bytes of the back length of an element. The borders lie one below the powers of two, as the format
-/// has it from its first implementation.
+/// Returns the bytes of the back length of an element. The limits are one below the powers of two, as in the format's
+/// first implementation.
 #[inline]
 fn back_length_bytes(size: usize) -> usize {
     match size {

@@ -8,13 +8,13 @@
 //! copying. Total counts all bytes. Count is 65535 if it is not known. Both are little-endian. Elements are
 //! described in [`encoding`].
 //!
-//! An element is an integer or bytes, which is determined by its text alone: the decimal text of an `i64` in its
-//! one canonical form is an integer. A listpack is independent of fields and scores, and of the owner of its bytes,
-//! see [`Splice`].
+//! An element is an integer or bytes, which is determined by its text alone: the decimal text of an `i64` in its one
+//! canonical form is an integer. A listpack knows nothing of fields and scores, and its bytes may be in a vector or
+//! in an entry, see [`Splice`].
 //!
 //! Invariants: a [`Listpack`] holds bytes that [`Listpack::check`] accepts, as it is made from bytes that
-//! [`ListpackMut`] wrote or that were checked. Reading never leaves the slice: on bytes that break this, functions
-//! panic or return wrong elements, no more.
+//! [`ListpackMut`] wrote or that were checked. Reading never leaves the slice: on invalid bytes, functions panic or
+//! return wrong elements, but do nothing worse.
 //!
 //! [`Splice`]: crate::structures::splice::Splice
 
@@ -33,7 +33,8 @@ use encoding::{END, Encoded};
 /// A listpack without elements.
 pub const EMPTY: [u8; 7] = [7, 0, 0, 0, 0, 0, END];
 
-/// Maximum size of a listpack; callers check [`Listpack::fits`] and choose another encoding then.
+/// Maximum bytes of a listpack; callers check [`Listpack::fits`] and choose another encoding if the elements do not
+/// fit.
 pub const BYTES_MAX: usize = 1 << 30;
 
 const HEAD_BYTES: usize = 6;
@@ -58,14 +59,14 @@ pub struct Listpack<'a> {
     bytes: &'a [u8],
 }
 
-/// Returns the bytes of a text as an element.
+/// Returns the bytes that a text takes as an element of a listpack.
 #[must_use]
 pub fn encoded_len(bytes: &[u8]) -> usize {
     Element::of(bytes).encoded_len()
 }
 
 impl<'a> Element<'a> {
-    /// Returns the element that a text is stored as.
+    /// Returns a text as an element: as an integer if it is the canonical text of one.
     #[inline]
     #[must_use]
     pub fn of(text: &'a [u8]) -> Self {
@@ -102,7 +103,7 @@ impl<'a> Element<'a> {
         self.with_bytes(<[u8]>::to_vec)
     }
 
-    /// True if this is the text.
+    /// True if the element has this text.
     #[inline]
     #[must_use]
     pub fn is(self, text: &[u8]) -> bool {
@@ -118,12 +119,12 @@ impl<'a> Element<'a> {
     pub fn integer(self) -> Option<i64> {
         match self {
             Element::Integer(value) => Some(value),
-            // Not created here: other servers may have stored a number as text.
+            // Such an element was not created here, but other servers may have stored a number as text.
             Element::Bytes(bytes) => number::parse_i64(bytes),
         }
     }
 
-    /// Returns the bytes of the element in a listpack.
+    /// Returns the bytes that the element takes in a listpack.
     #[must_use]
     pub fn encoded_len(self) -> usize {
         Encoded::of(self).whole_size()
@@ -152,8 +153,8 @@ impl<'a> Listpack<'a> {
         Self { bytes }
     }
 
-    /// Wraps bytes from elsewhere: None unless they are a valid listpack in every detail, from the total over each
-    /// element to the count, which may be unknown but not wrong.
+    /// Wraps bytes that come from outside; None unless they are a valid listpack in every detail, from the total over
+    /// each element to the count, which may be unknown but not wrong.
     #[must_use]
     pub fn check(bytes: &'a [u8]) -> Option<Self> {
         let pack = Self { bytes };
@@ -181,7 +182,7 @@ impl<'a> Listpack<'a> {
         self.bytes
     }
 
-    /// Returns the number of elements: at once, unless there are 65535 or have been since the listpack began.
+    /// Returns the number of elements: without counting, unless there are at least 65535 or have been at some time.
     #[must_use]
     pub fn len(self) -> usize {
         self.known_len().unwrap_or_else(|| self.places().count())
@@ -215,21 +216,22 @@ impl<'a> Listpack<'a> {
         self.before(self.end())
     }
 
-    /// Returns the position of the element after one.
+    /// Returns the position of the next element; None at the end.
     #[inline]
     #[must_use]
     pub fn next(self, at: At) -> Option<At> {
         self.at(self.after(at))
     }
 
-    /// Returns the position of the element before one.
+    /// Returns the position of the previous element; None at the start.
     #[inline]
     #[must_use]
     pub fn prev(self, at: At) -> Option<At> {
         self.before(at.offset())
     }
 
-    /// Returns the position of the element at an index, from -1 downwards from the end. Walks from the nearer end.
+    /// Returns the position of the element at an index; negative ones count from the end, -1 being the last. Walks
+    /// from the nearer end.
     #[must_use]
     pub fn nth(self, index: isize) -> Option<At> {
         let (mut steps, mut backwards) = match usize::try_from(index) {
@@ -279,11 +281,11 @@ impl<'a> Listpack<'a> {
         }
     }
 
-    /// Returns the first element equal to `wanted`, comparing only every `step`-th, beginning with the first.
+    /// Returns the first element equal to `wanted`, comparing only the first and every `step`-th after it.
     #[must_use]
     pub fn find(self, wanted: &[u8], step: usize) -> Option<At> {
         let skipped = step.saturating_sub(1);
-        // Parsed at the first integer, which hashes of texts never contain.
+        // `wanted` is parsed only at the first integer, so never in listpacks that contain only texts.
         let mut number = None;
         let (mut offset, end) = (HEAD_BYTES, self.end());
         while offset < end {

@@ -1,4 +1,4 @@
-//! Listpacks compared with a vector of texts, with bytes that redis-server wrote, and on garbage.
+//! Listpacks compared with a vector of texts, with bytes that redis-server wrote, and tested on garbage.
 
 use proptest::prelude::*;
 
@@ -147,7 +147,7 @@ fn long_texts_become_the_bytes_that_redis_writes() {
 
 #[test]
 fn a_number_kept_as_text_or_too_wide_is_still_found() {
-    // Not created here, but valid: 5 as 64 bits, and the text 12.
+    // Encodings that this server does not write but that are valid: 5 as 64 bits, and the text 12.
     let bytes = b"\x15\0\0\0\x02\0\xf4\x05\0\0\0\0\0\0\0\x09\x8212\x03\xff";
     let pack = Listpack::check(bytes).expect("a pack");
     assert_eq!(pack.find(b"5", 1), pack.first());
@@ -220,7 +220,7 @@ fn changed_bytes_are_refused_wherever_they_break_the_format() {
         for changed in (0..=255).step_by(if cfg!(miri) { 85 } else { 1 }) {
             let mut bytes = good.clone();
             bytes[index] = changed;
-            // Whatever is accepted can be walked both ways and has a correct count.
+            // Every listpack that is accepted can be walked both ways and has a correct count.
             if let Some(pack) = Listpack::check(&bytes) {
                 assert_eq!(pack.iter().count(), pack.len());
                 assert_eq!(pack.iter().rev().count(), pack.len());
@@ -262,7 +262,7 @@ fn a_place_behind_the_last_element_is_a_bug() {
     let _ = Listpack::new(&EMPTY).get(At(6));
 }
 
-/// Texts at the borders of every encoding.
+/// Generates texts at the limits of every encoding.
 fn text() -> impl Strategy<Value = Vec<u8>> {
     let near = |power: u32| {
         (-2_i128..=2, any::<bool>()).prop_map(move |(offset, negative)| {

@@ -17,18 +17,18 @@ const RUN_MAX: usize = 32;
 const DISTANCE_MAX: usize = 1 << 13;
 const COPY_MIN: usize = 3;
 const COPY_MAX: usize = 264;
-/// Three bytes may represent 264, which no other form exceeds.
+/// Maximum bytes that one byte can represent: three bytes represent at most 264.
 const RATIO_MAX: usize = 88;
 
-/// Slots for past positions: as many as there are bytes, within these bounds.
+/// Number of slots for past positions, in bits: as many slots as input bytes, within these bounds.
 const SLOT_BITS_MIN: u32 = 6;
 const SLOT_BITS_MAX: u32 = 14;
-/// Maximum number of bits for which the slots are on the stack.
+/// Up to this number of bits, the slots are on the stack.
 const SLOT_BITS_SMALL: u32 = 9;
-/// After this many misses, as a power of two, one more byte is skipped at each.
+/// After 2 to the power of this many misses, one more byte is skipped at each further miss.
 const MISSES_SHIFT: u32 = 6;
 
-/// Bytes copied at once where there is space, as that takes less time than checking how many are needed.
+/// Number of bytes copied at once where there is space, as that takes less time than checking how many are needed.
 const STRIDE: usize = 16;
 
 /// The last position of three bytes, plus one; 0: none.
@@ -61,7 +61,7 @@ impl Seen for u32 {
     }
 }
 
-/// Compresses; None if it does not get smaller.
+/// Compresses bytes; None if the result would not be smaller.
 #[must_use]
 pub fn compress(input: &[u8]) -> Option<Vec<u8>> {
     if input.len() <= COPY_MIN || input.len() > u32::MAX as usize {
@@ -81,7 +81,7 @@ pub fn compress(input: &[u8]) -> Option<Vec<u8>> {
 /// Compresses with `bits` bits of slots, all of them empty.
 fn compress_with<S: Seen>(input: &[u8], seen: &mut [S], bits: u32) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(input.len() / 2 + STRIDE);
-    // Everything in front of this has been written.
+    // Input bytes before this position have been written.
     let mut written = 0;
     let (mut at, mut misses) = (0, 0);
     while let Some(here) = word_at(input, at) {
@@ -105,7 +105,7 @@ fn compress_with<S: Seen>(input: &[u8], seen: &mut [S], bits: u32) -> Option<Vec
         at += len;
         written = at;
     }
-    // The rest does not get smaller: it need not even be copied.
+    // The output does not get smaller any more: the rest need not even be copied.
     if out.len() >= written {
         return None;
     }
@@ -113,7 +113,7 @@ fn compress_with<S: Seen>(input: &[u8], seen: &mut [S], bits: u32) -> Option<Vec
     (out.len() < input.len()).then_some(out)
 }
 
-/// Returns four bytes, of which the first three count.
+/// Returns four bytes as a number, of which the first three count; None near the end.
 #[inline]
 fn word_at(input: &[u8], at: usize) -> Option<u32> {
     let four = input.get(at..)?.first_chunk()?;
@@ -181,7 +181,7 @@ pub fn decompress(input: &[u8], len: usize) -> Option<Vec<u8>> {
         return None;
     }
     let mut out = vec![0; len];
-    // Everything in front of this has been written.
+    // Output bytes before this position have been written.
     let mut at = 0;
     let mut left = input;
     while let Some((&control, rest)) = left.split_first() {
@@ -218,8 +218,8 @@ pub fn decompress(input: &[u8], len: usize) -> Option<Vec<u8>> {
     (at == len).then_some(out)
 }
 
-/// Copies `count` bytes from `from` to `at`, possibly including bytes copied just before; None if there is no space
-/// for them.
+/// Copies `count` bytes from `from` to `at`, possibly including bytes copied just before; None if the output has no
+/// space for them.
 #[inline]
 fn repeat(out: &mut [u8], from: usize, at: usize, count: usize) -> Option<()> {
     let (done, room) = out.split_at_mut(at);

@@ -8,9 +8,9 @@
 //! ranking    members found by name through a table, and by order through an index
 //! ```
 //!
-//! An index holds small items that can be copied and compared, and is independent of their meaning. Positions are
-//! always given by a predicate that is true for the items up to some point and false from there on, so that bounds
-//! of any kind cost one descent.
+//! An index holds small items that can be copied and compared, and knows nothing of their meaning. Positions are
+//! always given by a predicate that is true for the items up to some point and false from there on, so that bounds of
+//! any kind cost one descent.
 //!
 //! Invariants: items are in strictly ascending order; no two compare equal; those of each module.
 
@@ -29,17 +29,17 @@ use tree::Tree;
 
 /// An item of an index: small, with a total order.
 pub trait OrderedItem: Copy {
-    /// Compares it to another.
+    /// Compares the item to another one.
     fn order(&self, other: &Self) -> Ordering;
 
-    /// True if a first look, without following any address, shows that it comes before another. If this is false
-    /// both ways, only [`OrderedItem::order`] can tell.
+    /// True if a first comparison, without following any pointer, shows that the item comes before another. If this
+    /// is false in both directions, only [`OrderedItem::order`] can tell.
     fn is_surely_before(&self, other: &Self) -> bool;
 }
 
 /// A callback that moves the nodes of an index, and the targets of its items, in memory.
 pub trait Movers<T> {
-    /// May replace items by ones that compare as before.
+    /// May replace each item by one that compares as equal.
     fn items(&mut self, items: &mut [T]);
 
     /// Returns whether the node at this address is to be moved.
@@ -99,28 +99,29 @@ pub trait Ordered<T: OrderedItem> {
     /// Replaces `old`, which exists, by `new`, which does not exist yet, and moves it to its position.
     fn replace(&mut self, old: T, new: T);
 
-    /// Returns the number of items that satisfy `before`. Behind an item that does not, none may.
+    /// Returns the number of items that satisfy `before`, which must be false for all items after one for which it is
+    /// false.
     fn rank_by(&self, before: impl Fn(&T) -> bool) -> usize;
 
-    /// Returns the item at this rank.
+    /// Returns the item at this rank; None beyond the end.
     fn get(&self, rank: usize) -> Option<T>;
 
     /// Returns the items with ranks from `from` up to but not including `to`.
     fn items(&self, from: usize, to: usize, direction: Direction) -> Self::Items<'_>;
 
-    /// Removes some items from `rank` on, at least one if there is one and at most `limit`, and adds them to
-    /// `taken`. Compares nothing.
+    /// Removes some items starting at `rank`, at least one if there is one and at most `limit`, and adds them to
+    /// `taken`. Compares no items.
     fn take_some(&mut self, rank: usize, limit: usize, taken: &mut Vec<T>);
 
-    /// Passes the adjacent items from `rank` on, at least one if there is one, and the nodes that hold them, to
-    /// `movers`. Returns the rank behind the last of them.
+    /// Passes adjacent items starting at `rank`, at least one if there is one, and the nodes that hold them, to
+    /// `movers`. Returns the rank after the last of them.
     fn relocate_from(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize;
 
-    /// Frees the memory of about `budget` items. Returns true while any is left. No other call is allowed until
-    /// then.
+    /// Frees the memory of about `budget` items. Returns true while any is left; until then no other method may be
+    /// called.
     fn free_some(&mut self, budget: usize) -> bool;
 
-    /// Panics unless the index is sound. For tests; reads everything.
+    /// Panics unless the index's invariants hold. For tests; reads everything.
     fn check_invariants(&self);
 }
 
@@ -138,7 +139,7 @@ pub enum OrderedIndexType {
 pub enum Index<T> {
     /// A counted B+tree.
     Tree(Tree<T>),
-    /// A skip list; boxed, as its head is large.
+    /// A skip list; boxed, as its struct is large.
     Skip(Box<SkipList<T>>),
 }
 
@@ -171,7 +172,7 @@ impl<T: OrderedItem> Index<T> {
         index
     }
 
-    /// Returns its implementation.
+    /// Returns the index's implementation.
     #[must_use]
     pub fn form(&self) -> OrderedIndexType {
         match self {

@@ -10,8 +10,8 @@
 //! The order is by score, then by the bytes of the member. A score is never NaN.
 //!
 //! Invariants: the index contains exactly the table's records, each under its own score. A record leaves the index
-//! before the table frees it: the safety of `record` relies on this. Between two slices of freeing, the index is
-//! empty while the table is not; then no other call than to continue is allowed.
+//! before the table frees it: the safety of `record` relies on this. While a ranking is being freed in slices, the
+//! index is empty while the table is not; then the only allowed call is to continue freeing.
 
 #![expect(unsafe_code, reason = "the index names records that the table owns")]
 
@@ -70,7 +70,7 @@ impl Ranking {
         Some(ranking)
     }
 
-    /// Returns the kind of its index.
+    /// Returns the kind of the ranking's index.
     #[must_use]
     pub fn form(&self) -> OrderedIndexType {
         self.order.form()
@@ -112,7 +112,7 @@ impl Ranking {
         }
     }
 
-    /// Prefetches the lookup of a member; of a ranking that was just used only if it is large.
+    /// Prefetches the memory for looking up a member; if the ranking was just used, only if it is large.
     #[inline]
     pub fn prefetch_member(&self, member: &[u8], is_in_use: bool) {
         self.members.prefetch_if_far(member, is_in_use);
@@ -174,7 +174,8 @@ impl Ranking {
 
     // ---- By order ---------------------------------------------------------------------------
 
-    /// Returns the number of members that satisfy `before`. Behind a member that does not, none may.
+    /// Returns the number of members that satisfy `before`, which must be false for all members after one for which
+    /// it is false.
     pub fn rank_by(&self, before: impl Fn(f64, &[u8]) -> bool) -> usize {
         self.order
             .rank_by(|scored| before(scored.score, self.member(*scored)))
@@ -202,7 +203,7 @@ impl Ranking {
         }
     }
 
-    /// Removes `count` members from rank `from` on, and shows each before its removal.
+    /// Removes `count` members starting at rank `from`, and passes each to `gone` before its removal.
     pub fn remove_range(&mut self, from: usize, count: usize, mut gone: impl FnMut(&[u8], f64)) {
         let mut left = count.min(self.len().saturating_sub(from));
         let mut taken = Vec::with_capacity(left.min(SLICE));
@@ -238,7 +239,7 @@ impl Ranking {
 
     // ---- Going back -------------------------------------------------------------------------
 
-    /// Starts recording an undo log, behind `changes`.
+    /// Starts recording an undo log, appending to `changes`.
     pub fn keep_changes(&mut self, changes: UndoLog) {
         self.changes = Some(changes);
     }
@@ -272,8 +273,8 @@ impl Ranking {
             .scan(cursor, budget, |record| f(record.member(), record.score()))
     }
 
-    /// Visits some members from a position on, and each that exists from the first call to the last once; see
-    /// [`Table::scan_once`].
+    /// Visits some members, starting at a position; a member that exists from the first call to the last is visited
+    /// once; see [`Table::scan_once`].
     pub fn scan_once(&self, position: u64, budget: usize, mut f: impl FnMut(&[u8], f64)) -> u64 {
         self.members.scan_once(position, budget, |record| {
             f(record.member(), record.score());
@@ -288,11 +289,11 @@ impl Ranking {
         copy.unwrap_or_else(|| unreachable!("each member is there once"))
     }
 
-    /// Moves allocations out of sparse slabs, among about `budget` segments of the table, or about `budget` members
-    /// and the nodes of the index around them, from `position` on, where the previous call stopped. Returns where
-    /// this one stops, 0 at the end.
+    /// Moves allocations out of sparse slabs, examining about `budget` segments of the table, or about `budget`
+    /// members and the nodes of the index around them, starting at `position`, where the previous call stopped.
+    /// Returns the position where this call stops, 0 at the end.
     ///
-    /// The table comes first, with even positions; then the members, by their ranks.
+    /// The walk visits the table first, with even positions; then the members, by their ranks.
     pub fn relocate_some(&mut self, position: u64, budget: usize, mover: &mut Mover) -> u64 {
         if position & 1 == 0 {
             return match self.members.relocate_some(position, budget, mover, |_| {}) {
@@ -326,7 +327,7 @@ impl Ranking {
         self.members.drain_some((budget / SEGMENT).max(1))
     }
 
-    /// Panics unless the ranking is sound. For tests; reads everything.
+    /// Panics unless the ranking's invariants hold. For tests; reads everything.
     pub fn check_invariants(&self) {
         self.members.check_invariants();
         self.order.check_invariants();
@@ -365,7 +366,7 @@ impl Movers<Scored> for MembersAndNodes<'_> {
             if let Some(place) = found {
                 let mut record = self.members.edit(place);
                 let fresh = record.duplicate();
-                // The old record is freed at the end of this turn; until then no reader accesses it.
+                // The old record is freed before this call returns; until then no reader accesses it.
                 *scored = fresh.view().scored();
                 *record = fresh;
             }
@@ -380,7 +381,7 @@ impl Movers<Scored> for MembersAndNodes<'_> {
     }
 }
 
-/// The previous score of a member that did not exist.
+/// In the undo log: the previous score of a member that did not exist.
 const ABSENT: f64 = f64::NAN;
 
 #[cold]

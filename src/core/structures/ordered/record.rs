@@ -5,8 +5,8 @@
 //! score f64 | len u32 | member
 //! ```
 //!
-//! The table holds the record as a [`OwnedRecord`], which frees it. The index holds it as a [`Scored`]: the address
-//! once more, with a copy of the score, so that an index seldom has to read records.
+//! The table holds the record as a [`OwnedRecord`], which frees it. The index holds it as a [`Scored`]: the record's
+//! address and a copy of the score, so that an index seldom has to read records.
 //!
 //! Invariant, on which the safety of [`Scored`] relies and which [`super::ranking`] maintains: no `Scored` is
 //! compared or dereferenced once its record has been freed.
@@ -26,7 +26,7 @@ use crate::structures::table::Stored;
 const LEN_AT: usize = 8;
 const MEMBER_AT: usize = 12;
 
-/// An owned record.
+/// An owned record of a member and its score.
 pub(super) struct OwnedRecord {
     address: NonNull<u8>,
 }
@@ -90,7 +90,7 @@ impl OwnedRecord {
         }
     }
 
-    /// Sets the member's score. The caller has to update copies of the old one in an index.
+    /// Sets the member's score. The caller has to update the copy of the score in an index.
     pub(super) fn set_score(&mut self, score: f64) {
         // SAFETY: every record begins with its score, aligned.
         unsafe { self.address.cast::<f64>().write(score) };

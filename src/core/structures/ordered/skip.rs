@@ -11,21 +11,21 @@
 //! A node is a level higher with a probability of one in four. The random numbers for this follow from a seed which
 //! should be secret, so that no client can delete just the high nodes.
 //!
-//! Invariants: the links of level 0 refer to all nodes in ascending order and `back` in the other; a node of height
-//! h is on the levels below h, whose links refer to the next nodes that high; `reach` is the distance in ranks, and
-//! for a level's last link the number of items from its origin to the end.
+//! Invariants: the links of level 0 refer to all nodes in ascending order and `back` in descending order; a node of
+//! height h is on the levels below h, whose links refer to the next nodes that high; `reach` is the distance in
+//! ranks, and for a level's last link the number of items from its origin to the end.
 
 use std::cmp::Ordering;
 
 use super::{Direction, Movers, Ordered, OrderedItem};
 
-/// Enough for four to the sixteenth items.
+/// Number of levels: enough for 4^16 items.
 const LEVELS: usize = 16;
 
-/// No node: the head as the origin of a link, the end as its target.
+/// Stands for no node: the head as the origin of a link, the end as its target.
 const NONE: u32 = u32::MAX;
 
-/// Pools with fewer slots are not worth rebuilding.
+/// Pools with fewer slots than this are not worth rebuilding.
 const COMPACT_FROM: usize = 1024;
 
 #[derive(Clone, Copy)]
@@ -40,15 +40,15 @@ struct SkipListNode<T> {
 
 #[derive(Clone, Copy)]
 struct SkipListLink {
-    /// The next node of the level; in free links, the next free ones of this height.
+    /// The next node of the level; in free links, the next free links of the same height.
     to: u32,
-    /// Distance to it in ranks.
+    /// Distance to the next node, in ranks.
     reach: u32,
 }
 
 const END: SkipListLink = SkipListLink { to: NONE, reach: 0 };
 
-/// A growing array that is never moved as a whole.
+/// A growing array that is never moved in memory as a whole.
 struct Pool<X> {
     chunks: Vec<Vec<X>>,
 }
@@ -102,12 +102,13 @@ pub struct SkipList<T> {
     tail: u32,
     len: usize,
     free_node: u32,
-    /// Free links by height less one.
+    /// The first free links of each height; index 0 is height 1.
     free_links: [u32; LEVELS],
     draws: u64,
 }
 
-/// The way down: for each level the last node before the goal, and its position, which is its rank plus one.
+/// A path from the head to an item: for each level the last node before the item, and that node's position, which is
+/// its rank plus one.
 struct Trail {
     before: [u32; LEVELS],
     position: [usize; LEVELS],
@@ -149,7 +150,7 @@ impl<T: OrderedItem> SkipList<T> {
         }
     }
 
-    /// Returns the way to the first item that does not satisfy `before`.
+    /// Returns the path to the first item that does not satisfy `before`.
     #[inline]
     fn descend(&self, mut before: impl FnMut(&T, usize) -> bool) -> Trail {
         let mut trail = Trail {
@@ -172,7 +173,7 @@ impl<T: OrderedItem> SkipList<T> {
         trail
     }
 
-    /// Returns the way to an item's position.
+    /// Returns the path to an item's position.
     fn descend_to(&self, item: &T) -> Trail {
         self.descend(|other, _| other.order(item) == Ordering::Less)
     }
@@ -225,14 +226,15 @@ impl<T: OrderedItem> SkipList<T> {
         self.free_node = number;
     }
 
-    /// Inserts an item at the end of a trail.
+    /// Inserts an item at the end of a path.
     fn insert_at(&mut self, trail: &Trail, item: T) {
         let height = self.draw_height();
         let node = self.new_node(item, height);
         let position = trail.position[0] + 1;
         self.levels = self.levels.max(height);
         for level in 0..self.levels {
-            // Levels unknown to the trail begin at the head, as its zeros indicate.
+            // Levels that the list did not have when the path was found begin at the head, which the path's zeros
+            // mean.
             let (before, from) = (trail.before[level], trail.position[level]);
             let was_last = self.link(before, level).to == NONE;
             let ends_at = if was_last {
@@ -264,7 +266,7 @@ impl<T: OrderedItem> SkipList<T> {
         self.len += 1;
     }
 
-    /// Removes the node behind the end of a trail.
+    /// Removes the node after the end of a path.
     fn remove_at(&mut self, trail: &Trail) -> Option<T> {
         let node = self.link(trail.before[0], 0).to;
         if node == NONE {
@@ -411,7 +413,7 @@ impl<T: OrderedItem> Ordered<T> for SkipList<T> {
     }
 
     fn take_some(&mut self, rank: usize, limit: usize, taken: &mut Vec<T>) {
-        /// Items taken at a time.
+        /// Number of items removed at a time.
         const SLICE: usize = 32;
         let trail = self.descend(|_, position| position <= rank);
         for _ in 0..limit.min(SLICE) {

@@ -23,7 +23,7 @@ impl OrderedItem for u32 {
     }
 }
 
-/// An operation of a sequence.
+/// An operation on the index.
 #[derive(Clone, Debug)]
 enum Step {
     Insert(u32),
@@ -275,7 +275,7 @@ fn ascending_insertions_leave_nodes_full() {
         tree.insert(item);
     }
     tree.check_invariants();
-    // One call takes the rest of one leaf.
+    // One call removes the rest of one leaf.
     let mut leaves = 0;
     while !tree.is_empty() {
         tree.take_some(0, usize::MAX, &mut Vec::new());
@@ -333,7 +333,7 @@ fn a_member_of_sixteen_bytes_takes_at_most_eighty() {
     }
     let bytes = crate::alloc::account::thread_bytes() - before;
     let each = bytes as f64 / MEMBERS as f64;
-    // Nothing is counted where the tests run without the counting allocator. A few members do not amortize the
+    // Miri runs without the counting allocator, so nothing is counted there. A few members do not amortize the
     // overhead.
     assert!(cfg!(miri) || each <= 80.0, "{each:.1} bytes each");
 }
@@ -355,7 +355,7 @@ fn a_ranking_of_which_everything_moves_is_what_it_was() {
         loop {
             position = ranking.relocate_some(position, each, &mut mover);
             slices += 1;
-            // Anything may happen between two slices.
+            // Other operations may happen between two slices.
             let member = format!("member:{}", slices * 31 % count).into_bytes();
             if let Some(place) = ranking.find(ranking.hash(&member), &member) {
                 if slices % 2 == 0 {

@@ -1,10 +1,10 @@
 //! An unordered multiset of words, any of which can be removed: a short row, or sixteen rows partitioned by bits of
 //! the words.
 //!
-//! A word is found by a linear search of a row, so rows have to stay short, however many words there are: in a slot
-//! of the timer wheel where all keys live for a day, in a slot of a cluster where all keys have one tag. A row that
-//! exceeds its maximum length is partitioned by the four bits that follow those by which it was partitioned itself;
-//! parts that hold far fewer words become one row again.
+//! A word is found by a linear search of a row, so rows have to stay short, however many words there are: for example
+//! in a slot of the timer wheel if all keys live for a day, or in a cluster slot if all keys have the same hash tag.
+//! A row that exceeds its maximum length is partitioned by the four bits that follow those by which it was
+//! partitioned itself; parts that hold far fewer words become one row again.
 //!
 //! ```text
 //! up to 256 words   [ Vec ]
@@ -21,13 +21,13 @@ use smallvec::SmallVec;
 
 use crate::alloc::account::size_class;
 
-/// Maximum words of a row, except for one that can be partitioned no further.
+/// Maximum words of a row, except for a row that can be partitioned no further.
 const ROW_MAX: usize = 256;
 
-/// Parts with at most this many words in total become a row.
+/// If parts have at most this many words in total, they become one row.
 const PARTED_MIN: usize = 32;
 
-/// Number of parts.
+/// Number of parts of a partitioned set of words.
 pub const PARTS: usize = 16;
 /// Number of bits of a word that select its part.
 pub const PART_BITS: u32 = 4;
@@ -41,7 +41,7 @@ pub trait Word: Copy + Eq {
     fn part(self, depth: u32) -> usize;
 }
 
-/// From the highest bits to the lowest, so that parts are in the order of numbers.
+/// Partitioned by the highest bits first, so that parts are in the order of numbers.
 impl Word for u32 {
     const DEPTH_MAX: u32 = u32::BITS / PART_BITS;
 
@@ -52,9 +52,9 @@ impl Word for u32 {
 
 /// A multiset of words, see the module.
 pub enum Parted<W> {
-    /// Few words.
+    /// Few words, in a row.
     Row(Vec<W>),
-    /// Many words.
+    /// Many words, in parts.
     Parts(Box<Parts<W>>),
 }
 
@@ -153,8 +153,8 @@ impl<W: Word> Parted<W> {
         }
     }
 
-    /// Removes the word with the least `offset`, approximately, from a sample of `looks` words; `draw` returns a
-    /// number below its argument.
+    /// Removes and returns the word with approximately the least `offset`, from a sample of `looks` words; `draw`
+    /// returns a random number below its argument.
     pub fn take_soonest(
         &mut self,
         looks: usize,
@@ -213,16 +213,16 @@ impl<W: Word> Parted<W> {
 }
 
 impl Parted<u32> {
-    /// Appends to `into` the least words that are not below `from`, in order and each once, at most `count`.
-    /// Returns where to continue, which is above `from`; None if there are no more words.
+    /// Appends to `into` at most `count` of the least words that are not below `from`, in order and each once.
+    /// Returns the number from which to continue, which is above `from`; None if there are no more words.
     ///
-    /// Reads only words of the rows that it takes from, and the heads of the parts on the way there.
+    /// Reads only words of the rows that it takes from, and the heads of the parts that lead there.
     pub fn following(&self, from: u64, count: usize, into: &mut impl Extend<u32>) -> Option<u64> {
         let mut left = count.max(1);
         self.gather(0, 0, from, &mut left, into)
     }
 
-    /// Does the same as `following` in the part of this depth that begins with the number `first`.
+    /// Like `following`, in the part at this depth that begins with the number `first`.
     fn gather(
         &self,
         depth: u32,
@@ -265,7 +265,7 @@ fn push<W>(row: &mut Vec<W>, word: W) {
     row.push(word);
 }
 
-/// Frees the excess capacity of a row that became shorter.
+/// Frees the excess capacity of a row that has become shorter.
 fn fit<W>(row: &mut Vec<W>) {
     if row.is_empty() {
         *row = Vec::new();

@@ -39,7 +39,7 @@ fn check<W: Word>(slot: &Parted<W>, is_part: bool) {
 #[test]
 fn items_come_and_go_in_any_order() {
     let turns = if cfg!(miri) { 3_000 } else { 60_000 };
-    // Few bits apart, so that rows are partitioned several times, and as far apart as hashes.
+    // Few bits differ, so that rows are partitioned several times, or as many as in hashes.
     for spread in [1 << 4, 1 << 12, 1 << 30] {
         let mut draw = Draw(spread);
         let (mut slot, mut model) = (Parted::EMPTY, BTreeSet::new());
@@ -111,7 +111,7 @@ fn what_a_slot_of_many_says_it_takes_is_what_it_takes() {
 #[test]
 fn words_that_follow_are_found_in_order_and_each_once() {
     let turns = if cfg!(miri) { 1_500 } else { 40_000 };
-    // All bits differ, or only the lowest, so that rows are partitioned as deep as possible, and words occur
+    // All bits differ, or only the lowest, so that rows are partitioned as often as possible, and words occur
     // twice.
     for shift in [0, 20] {
         let mut draw = Draw(77);

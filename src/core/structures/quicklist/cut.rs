@@ -1,4 +1,5 @@
-//! The state of a quicklist at one moment, the cut, delivered node by node while the list continues to change.
+//! The state of a quicklist at one moment, the cut, passed to the snapshot node by node while the list continues to
+//! change.
 //!
 //! ```text
 //! the row now      [n][a][b][x][y][e][f]
@@ -6,13 +7,13 @@
 //! at the cut       [a][b][c][d][e][f]
 //! ```
 //!
-//! Runs cover the row from front to back, and what was between. Changes of nodes are announced here: nodes that are
-//! still unchanged since the cut are kept, as copies or, if they leave the row, themselves. Nodes already shown
-//! count as new, so that nothing is kept of them. Between two `Same` runs there is at most one `Gone` run, followed
-//! by at most one `New` run.
+//! Runs cover the row of nodes from front to back, and nodes that were between them. Changes of nodes are announced
+//! here: a node that is unchanged since the cut is kept, as a copy or, if it leaves the row, the node itself. Nodes
+//! that have been saved count as new, so that nothing is kept of them. Between two `Same` runs there is at most one
+//! `Gone` run, followed by at most one `New` run.
 //!
 //! Copies are charged to no account (see [`account::apart`]). A node that left the row stays charged to its account
-//! until it was shown.
+//! until it has been saved.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -25,7 +26,7 @@ use crate::alloc::account;
 enum QuicklistCutRun {
     /// Number of nodes of the row that are unchanged.
     Same(usize),
-    /// Number of nodes of the row that are new, or were shown.
+    /// Number of nodes of the row that are new, or have been saved.
     New(usize),
     /// Nodes that left the row, or changed there.
     Gone(VecDeque<Gone>),
@@ -37,7 +38,7 @@ enum Gone {
 }
 
 impl QuicklistCutRun {
-    /// Returns the number of nodes of the row that it covers.
+    /// Returns the number of nodes of the row that the run covers.
     fn len(&self) -> usize {
         match self {
             QuicklistCutRun::Same(count) | QuicklistCutRun::New(count) => *count,
@@ -57,7 +58,7 @@ pub(super) struct QuicklistCut {
     covered: usize,
     /// The `New` run whose length the last change may have altered.
     open: usize,
-    /// True if nothing is shown any more.
+    /// True if the cut was dropped: nothing is saved any more.
     is_forgotten: bool,
     /// Bytes of copied nodes.
     copied_bytes: usize,
@@ -91,8 +92,8 @@ impl QuicklistCut {
         self.covered = nodes;
     }
 
-    /// Keeps nodes that are about to be changed, removed, or followed by new ones. Those in `leaving` are removed,
-    /// and may be taken.
+    /// Keeps nodes that are about to be changed, removed, or followed by new ones. Nodes in `leaving` will be
+    /// removed, so they may be taken instead of copied.
     fn touch(
         &mut self,
         row: &mut VecDeque<QuicklistNode>,
@@ -136,7 +137,7 @@ impl QuicklistCut {
         self.open = self.join(first);
     }
 
-    /// True if these nodes are new already; then a change of them is expected.
+    /// True if all these nodes are new already; then the caller is expected to change their number.
     fn is_new(&mut self, nodes: &Range<usize>) -> bool {
         if nodes.start == 0 {
             let at = self.leading();
@@ -199,7 +200,7 @@ impl QuicklistCut {
         index + 1
     }
 
-    /// Merges the runs around a run, between two `Same` ones, into at most two. Returns the `New` one.
+    /// Merges a run with the adjacent runs, between two `Same` runs, into at most two. Returns the `New` one.
     fn join(&mut self, at: usize) -> usize {
         let (mut first, mut end) = (at, at);
         while first > 0 && !self.runs[first - 1].is_same() {
@@ -228,7 +229,7 @@ impl QuicklistCut {
         first
     }
 
-    /// Returns the next item to show: a kept node, or one of the row; None at the end.
+    /// Returns the next item to save: a kept node, or a node of the row; None at the end.
     fn next(&mut self, nodes: usize) -> Option<NextCutNode> {
         self.settle(nodes);
         if let Some(QuicklistCutRun::Gone(kept)) = self.runs.front_mut() {
@@ -240,7 +241,7 @@ impl QuicklistCut {
                 }
             }
         }
-        // Nodes already shown are at the front, as new.
+        // Nodes that have been saved are at the front, as a `New` run.
         let Some(QuicklistCutRun::New(shown)) = self.runs.front() else {
             self.runs.push_front(QuicklistCutRun::New(0));
             self.open += 1;
@@ -289,21 +290,21 @@ impl Quicklist {
         self.nodes.iter().map(view)
     }
 
-    /// Makes a cut: [`Quicklist::show_cut`] will show the current state, regardless of later changes.
+    /// Makes a cut: [`Quicklist::show_cut`] will return the current state, regardless of later changes.
     pub fn begin_cut(&mut self) {
         self.cut = Some(account::apart(|| {
             Box::new(QuicklistCut::of(self.nodes.len()))
         }));
     }
 
-    /// True if a part of the cut has not been shown yet.
+    /// True if a part of the cut has not been saved yet.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.cut.is_some()
     }
 
-    /// Shows nodes in their state at the cut, with the number of elements of each, until they reach `bytes_max`
-    /// bytes in total. Returns true while more are left.
+    /// Passes nodes in their state at the cut to `show`, with the number of elements of each, until they reach
+    /// `bytes_max` bytes in total. Returns true while more are left.
     pub fn show_cut(
         &mut self,
         bytes_max: usize,
@@ -372,8 +373,8 @@ impl Quicklist {
         }
     }
 
-    /// Announces a change of nodes in a range; of those in `leaving`, which are removed, only the counts are used
-    /// from now on.
+    /// Announces a change of nodes in a range; of nodes in `leaving`, which will be removed, the caller uses only the
+    /// counts from now on.
     #[cold]
     #[inline(never)]
     pub(super) fn touch_cut(&mut self, nodes: Range<usize>, leaving: Range<usize>) {

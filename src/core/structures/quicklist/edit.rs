@@ -12,11 +12,11 @@ use crate::structures::block::{Content, LONG_BYTES_MIN, SharedBlock};
 use crate::structures::item::Item;
 use crate::structures::listpack::{Listpack, encoded_len};
 
-/// Capacity of a new node at an end, as a fraction of the preceding node: growing by half of that at each step
-/// would be slow, all of it at once would be much for short lists.
+/// Capacity of a new node at an end, as a fraction of the preceding node: growing in small steps would be slow, and
+/// reserving a full node at once would be much for short lists.
 const FIRST_ROOM_SHARE: usize = 8;
 
-/// Length up to which the row of nodes is not shrunk.
+/// Up to this number of nodes, the array of nodes is not shrunk.
 const NODES_KEPT: usize = 32;
 
 impl Quicklist {
@@ -25,7 +25,7 @@ impl Quicklist {
     pub fn push(&mut self, end: End, element: &[u8]) {
         let limits = self.limits;
         if self.cut.is_some() {
-            // At most one node is announced, and announcing one that then stays unchanged does no harm.
+            // At most one node is announced, and announcing a node that then stays unchanged does no harm.
             self.touch(self.end_node(end));
         }
         if let Some(node) = self.end_mut(end)
@@ -42,7 +42,7 @@ impl Quicklist {
         }
     }
 
-    /// Adds an element at an end, keeping its block if it came in one.
+    /// Adds an element at an end, keeping its block if it is in one.
     pub fn push_content(&mut self, end: End, element: Content<'_>) {
         match element.block() {
             Some(block) if self.push_block(end, block) => {}
@@ -50,7 +50,7 @@ impl Quicklist {
         }
     }
 
-    /// Adds a shared element at an end, if it is to have a node for itself; else does nothing.
+    /// Adds a shared element at an end, if it must have a node for itself; otherwise does nothing and returns false.
     fn push_block(&mut self, end: End, element: &SharedBlock) -> bool {
         let is_plain = element.len() >= LONG_BYTES_MIN && self.limits.is_plain(element.len());
         if is_plain {
@@ -95,7 +95,7 @@ impl Quicklist {
         self.compress_borders(1);
     }
 
-    /// Adds a copy of a listpack behind the last element, as a node of its own.
+    /// Adds a copy of a listpack after the last element, as a separate node.
     pub fn append_listpack(&mut self, pack: Listpack<'_>) {
         if pack.is_empty() {
             return;
@@ -103,7 +103,7 @@ impl Quicklist {
         self.append(QuicklistNode::packed(pack));
     }
 
-    /// Adds an element behind the last one, as a node of its own.
+    /// Adds an element after the last one, as a separate node.
     pub fn append_plain(&mut self, element: &[u8]) {
         self.append(QuicklistNode::plain(element.into()));
     }
@@ -118,7 +118,7 @@ impl Quicklist {
         self.compress_borders(1);
     }
 
-    /// Removes the element at an end.
+    /// Removes the element at an end and passes it to `take`; None if the list is empty.
     #[inline]
     pub fn pop<R>(&mut self, end: End, take: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         if self.changes.is_some() {
@@ -140,7 +140,7 @@ impl Quicklist {
         Some(result)
     }
 
-    /// Records the element at an end, which is about to be removed.
+    /// Records the element at an end, which is about to be removed, in the undo log.
     #[cold]
     fn keep_end(&mut self, end: End) {
         let at = match end {
@@ -164,7 +164,7 @@ impl Quicklist {
         self.keep_window(at..at + 1);
     }
 
-    /// Inserts an element in front of the one at an index, or behind all if it is their count.
+    /// Inserts an element before the one at an index; at the end if the index is the number of elements.
     pub fn insert<'v>(&mut self, index: usize, element: impl Into<Content<'v>>) {
         let element: Content<'_> = element.into();
         if index == 0 {
@@ -188,7 +188,7 @@ impl Quicklist {
         }
     }
 
-    /// Inserts an element in a node of its own, between two nodes or the halves of one.
+    /// Inserts an element as a separate node, between two nodes or between the halves of one.
     fn insert_node(&mut self, mut at: usize, offset: usize, element: Content<'_>) {
         if offset > 0 {
             let second = self.change(at, |node| node.split(offset));
@@ -238,14 +238,14 @@ impl Quicklist {
                 .map_or(0, |at| pack.get(at).encoded_len())
         });
         let len = encoded_len(element);
-        // An element that is not longer may stay even in a node that is too full.
+        // An element that is not longer than the replaced one may stay even in a node that is too full.
         len <= replaced
             || self
                 .limits
                 .allow(node.len_bytes() - replaced + len, node.count())
     }
 
-    /// Removes elements, from an index on.
+    /// Removes elements, starting at an index.
     pub fn remove_range(&mut self, first: usize, count: usize) {
         let count = count.min(self.count.saturating_sub(first));
         if count == 0 {
@@ -300,7 +300,8 @@ impl Quicklist {
         }
     }
 
-    /// Removes elements that equal this, at most `count_max`, the first ones from an end. Returns their number.
+    /// Removes at most `count_max` elements equal to `element`, the first ones counted from an end. Returns their
+    /// number.
     pub fn remove_equal(&mut self, element: &[u8], from: End, count_max: usize) -> usize {
         let wanted = QuicklistNeedle::new(element);
         let mut removed = 0;
@@ -342,7 +343,7 @@ impl Quicklist {
         removed
     }
 
-    /// Returns the range of the node at an end.
+    /// Returns the node at an end as a range of nodes; empty for an empty list.
     pub(super) fn end_node(&self, end: End) -> Range<usize> {
         let count = self.nodes.len();
         match end {
@@ -359,7 +360,7 @@ impl Quicklist {
         }
     }
 
-    /// Changes a node, whether it is compressed or not.
+    /// Changes a node; a compressed node is decompressed before and compressed again afterwards.
     fn change<R>(&mut self, at: usize, change: impl FnOnce(&mut QuicklistNode) -> R) -> R {
         let node = &mut self.nodes[at];
         node.decompress();
@@ -453,7 +454,7 @@ impl Quicklist {
         self.decompress_ends();
     }
 
-    /// Updates compression after nodes were added or removed at and beside this one.
+    /// Updates compression after nodes were added or removed at and next to this one.
     fn settle(&mut self, at: usize) {
         if self.limits.compress_depth == 0 {
             return;
@@ -466,7 +467,7 @@ impl Quicklist {
         self.decompress_ends();
     }
 
-    /// Compresses the nodes that `added` new ones may have pushed from the ends into the middle.
+    /// Compresses the nodes that `added` new nodes may have moved from the ends into the middle.
     fn compress_borders(&mut self, added: usize) {
         let depth = self.limits.compress_depth as usize;
         if depth == 0 || self.nodes.len() <= depth {
@@ -496,7 +497,7 @@ impl Quicklist {
     }
 }
 
-/// Returns the nodes that may change with those of a range, because small adjacent ones are merged.
+/// Extends a range of nodes by those that may change too, because small adjacent nodes are merged.
 fn around(nodes: Range<usize>) -> Range<usize> {
     nodes.start.saturating_sub(3)..nodes.end + 3
 }

@@ -10,10 +10,10 @@
 //! nodes at either end are fixed when the list is made. An element too large to be packed with others has a node
 //! for itself.
 //!
-//! Invariants: no node is empty; a node is within the limits unless it holds one element only or came from
-//! elsewhere; nodes near the ends, as many as `compress_depth`, are not compressed, and the others are as far as it
-//! is worth it; only the nodes at the ends have more memory than their size class requires. Independent of the
-//! meaning of elements.
+//! Invariants: no node is empty; a node is within the limits unless it holds only one element or was taken over
+//! whole; the `compress_depth` nodes at either end are not compressed, and the others are if that saves memory; only
+//! the nodes at the ends have more memory than their size class requires. The module knows nothing of the meaning of
+//! elements.
 
 mod cut;
 mod edit;
@@ -55,13 +55,13 @@ pub struct QuicklistLimits {
     pub plain_bytes_min: u32,
 }
 
-/// Maximum bytes of a node that is limited by its elements.
+/// Maximum bytes of a node whose limit is a number of elements.
 const COUNTED_BYTES_MAX: usize = 8192;
 
-/// Maximum overhead of an element, except for very long ones.
+/// Maximum overhead bytes of an element in a listpack, except for very long elements.
 const ELEMENT_BYTES_MORE: usize = 8;
 
-/// Header and end of a listpack.
+/// Bytes of the header and the end marker of a listpack.
 const PACK_BYTES_MIN: usize = 7;
 
 impl QuicklistLimits {
@@ -89,7 +89,7 @@ impl QuicklistLimits {
             && count <= count_max
     }
 
-    /// True if it is so small that a list should become a single listpack again: half of the limit of
+    /// True if a list of this size is so small that it should become a single listpack again: half of the limit of
     /// [`QuicklistLimits::allow`], so that a list that stays near the limit is not converted repeatedly.
     pub fn are_far(&self, bytes: usize, count: usize) -> bool {
         let (bytes_max, count_max) = self.most(2);
@@ -114,7 +114,7 @@ impl QuicklistLimits {
     }
 }
 
-/// A searched element, which may be stored as a number.
+/// An element to search for, which may be stored as a number.
 struct QuicklistNeedle<'a> {
     bytes: &'a [u8],
     integer: Option<i64>,
@@ -136,9 +136,9 @@ impl<'a> QuicklistNeedle<'a> {
 
 /// A node as visible to others.
 pub enum QuicklistNodeView<'a> {
-    /// A listpack.
+    /// A node of packed elements: the bytes of its listpack.
     Packed(Cow<'a, [u8]>),
-    /// One element.
+    /// A node of a single large element.
     Plain(Item<'a>),
 }
 
@@ -149,7 +149,7 @@ pub struct Quicklist {
     limits: QuicklistLimits,
     /// Undo log, while changes are recorded.
     changes: Option<UndoLog>,
-    /// The state at a cut that was not completely shown yet.
+    /// The state at a cut of which some part has not been saved yet.
     cut: Option<Box<QuicklistCut>>,
 }
 
@@ -179,8 +179,8 @@ impl Quicklist {
         self.count == 0
     }
 
-    /// Moves nodes out of sparse slabs, among about `budget` of them from the node `first` on. Returns the node to
-    /// continue with, 0 at the end.
+    /// Moves nodes out of sparse slabs, examining about `budget` nodes, starting at the node `first`. Returns the
+    /// index of the node to continue with, 0 at the end.
     pub fn relocate_nodes(&mut self, first: usize, budget: usize, mover: &mut Mover) -> usize {
         let end = first
             .saturating_add(budget.clamp(1, 256))
@@ -199,7 +199,7 @@ impl Quicklist {
         if end < self.nodes.len() { end } else { 0 }
     }
 
-    /// Returns the limits that it was made with.
+    /// Returns the limits of nodes, fixed when the list was created.
     #[must_use]
     pub fn limits(&self) -> QuicklistLimits {
         self.limits
@@ -220,7 +220,7 @@ impl Quicklist {
         self.nodes.iter().map(QuicklistNode::len_bytes).sum()
     }
 
-    /// Reads the element at an index.
+    /// Passes the element at an index to `read` and returns the result; None if the index is not in the list.
     pub fn get<R>(&self, index: usize, read: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         let (at, offset) = self.locate(index)?;
         let node = &self.nodes[at];
@@ -233,7 +233,7 @@ impl Quicklist {
         })
     }
 
-    /// Visits elements from one end towards the other, without the first `skipped`, until told to stop.
+    /// Visits elements from one end towards the other, skipping the first `skipped`, until `visit` returns a break.
     pub fn walk<B>(
         &self,
         from: End,
@@ -263,7 +263,7 @@ impl Quicklist {
         }
     }
 
-    /// Returns the index of the first element, from the front, that equals this.
+    /// Returns the index, counted from the front, of the first element equal to `element`.
     #[must_use]
     pub fn position(&self, element: &[u8]) -> Option<usize> {
         let wanted = QuicklistNeedle::new(element);
@@ -301,7 +301,7 @@ impl Quicklist {
         }
     }
 
-    /// Frees some nodes, of about `budget` elements. Returns true while some are left.
+    /// Frees some nodes with about `budget` elements. Returns true while some are left.
     pub fn free_some(&mut self, budget: usize) -> bool {
         let mut freed = 0;
         while freed < budget {

@@ -6,9 +6,10 @@
 //! plain       [element], which is a block of its own if it is long, so that replies share it
 //! ```
 //!
-//! A listpack is contiguous with a header in front, so adding at its front would move everything behind it. With
-//! free space on both sides only the few bytes of the header move, and either end costs the same. The space is kept
-//! on the side of the last insertion, and [`QuicklistNode::seal`] frees it. A node is independent of its neighbors.
+//! A listpack is contiguous and begins with a header, so adding an element at its front would move all bytes after
+//! the header. With free space on both sides only the few bytes of the header move, and either end costs the same.
+//! The space is kept on the side of the last insertion, and [`QuicklistNode::seal`] frees it. A node knows nothing of
+//! its neighbors.
 
 use crate::alloc::account::size_class;
 use std::ops::{Deref, DerefMut};
@@ -36,12 +37,12 @@ const _: () = assert!(size_of::<QuicklistNode>() == 32);
 /// The memory of a node's bytes.
 enum QuicklistNodeMemory {
     Own(Box<[u8]>),
-    /// For a plain node only.
+    /// The block of a long element, for a plain node only.
     Long(Kept),
 }
 
 impl QuicklistNodeMemory {
-    /// Creates the memory of one element: its block if it is long and came in one, else a copy.
+    /// Creates the memory of one element: its block if it is long and in one, otherwise a copy.
     fn plain(element: Content<'_>) -> QuicklistNodeMemory {
         match element.len() >= LONG_BYTES_MIN {
             true => QuicklistNodeMemory::Long(Kept::new(element)),
@@ -79,9 +80,9 @@ enum QuicklistNodeForm {
     Plain,
 }
 
-/// Minimum length of listpacks that are compressed.
+/// Minimum bytes of a listpack that is compressed.
 const COMPRESSED_FROM_BYTES: usize = 48;
-/// Minimum bytes saved by compression.
+/// Minimum bytes that compression must save.
 const COMPRESSION_SAVES_BYTES_MIN: usize = 8;
 
 impl QuicklistNode {
@@ -128,7 +129,7 @@ impl QuicklistNode {
         }
     }
 
-    /// Prefetches one end of its contents.
+    /// Prefetches one end of the node's contents.
     pub(super) fn prefetch(&self, end: End) {
         let bytes = &self.memory[..(self.end as usize).min(self.memory.len())];
         match end {
@@ -137,12 +138,12 @@ impl QuicklistNode {
         }
     }
 
-    /// Returns the address of its memory.
+    /// Returns the address of the node's memory.
     pub(super) fn address(&self) -> usize {
         self.memory.as_ptr().addr()
     }
 
-    /// Returns its parts: the bytes of its listpack, compressed or not, or of its one element; its counts; its
+    /// Returns the node's parts: the bytes of its listpack, compressed or not, or of its one element; its counts; its
     /// form.
     pub(super) fn parts(&self) -> (&[u8], u64, u8) {
         let (bytes, len) = match self.form {
@@ -182,9 +183,9 @@ impl QuicklistNode {
         }
     }
 
-    /// Moves to newly allocated memory.
+    /// Moves the bytes to newly allocated memory.
     pub(super) fn relocate(&mut self) {
-        // Long elements are not in slabs.
+        // Blocks of long elements are too large for slabs.
         if let QuicklistNodeMemory::Own(bytes) = &mut self.memory {
             *bytes = bytes.clone();
         }
@@ -206,13 +207,13 @@ impl QuicklistNode {
         }
     }
 
-    /// True if it is one unpacked element.
+    /// True if the node is a single element outside of a listpack.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.form == QuicklistNodeForm::Plain
     }
 
-    /// True if it must be decompressed before it can be changed.
+    /// True if the node must be decompressed before it can be changed.
     #[inline]
     pub(super) fn is_compressed(&self) -> bool {
         self.form == QuicklistNodeForm::Compressed
@@ -238,7 +239,7 @@ impl QuicklistNode {
             .expect("compressed here, from that many bytes")
     }
 
-    /// Passes the listpack to `read`; a plain node has none.
+    /// Passes the listpack to `read`, decompressed if necessary; must not be called for a plain node.
     pub(super) fn with_pack<R>(&self, read: impl FnOnce(Listpack<'_>) -> R) -> R {
         match self.form {
             QuicklistNodeForm::Packed => read(Listpack::new(self.bytes())),
@@ -280,7 +281,7 @@ impl QuicklistNode {
         result
     }
 
-    /// Inserts an element in front of the one at an index.
+    /// Inserts an element before the one at an index.
     pub(super) fn insert(&mut self, index: usize, element: &[u8]) {
         let pack = Listpack::new(self.bytes());
         match pack.nth(index as isize) {
@@ -298,14 +299,14 @@ impl QuicklistNode {
         ListpackMut::new(self).replace(at.expect("the index is within"), element);
     }
 
-    /// Removes elements.
+    /// Removes `count` elements, starting at an index.
     pub(super) fn remove_range(&mut self, first: usize, count: usize) {
         let at = Listpack::new(self.bytes()).nth(first as isize);
         ListpackMut::new(self).remove_range(at.expect("the index is within"), count);
         self.count -= count as u32;
     }
 
-    /// Splits it in front of an element. Returns the second part.
+    /// Splits the node before an element. Returns the second part.
     pub(super) fn split(&mut self, index: usize) -> QuicklistNode {
         let mut second = QuicklistNode::packed(Listpack::new(self.bytes()));
         second.remove_range(0, index);
@@ -315,14 +316,14 @@ impl QuicklistNode {
         second
     }
 
-    /// Appends the elements of another node; neither is plain or compressed.
+    /// Appends the elements of another node; neither node may be plain or compressed.
     pub(super) fn absorb(&mut self, other: &QuicklistNode) {
         ListpackMut::new(self).push_back_pack(Listpack::new(other.bytes()));
         self.count += other.count;
         self.seal();
     }
 
-    /// Removes the elements at these indexes, which ascend.
+    /// Removes the elements at these indexes, which must be ascending.
     pub(super) fn remove_each(&mut self, indices: &[usize]) {
         if let [index] = *indices {
             self.remove_range(index, 1);
@@ -367,7 +368,7 @@ impl QuicklistNode {
         self.memory = memory;
     }
 
-    /// Compresses a listpack if that is worth it.
+    /// Compresses the listpack if that saves enough memory.
     pub(super) fn compress(&mut self) {
         let bytes = match self.form {
             QuicklistNodeForm::Packed => self.bytes(),
@@ -420,7 +421,7 @@ impl QuicklistNode {
         }
     }
 
-    /// Takes the node, leaving one that only keeps the number of elements, and must be dropped.
+    /// Takes the contents, leaving a node that only keeps the number of elements, and must be dropped.
     pub(super) fn take(&mut self) -> QuicklistNode {
         let hollow = QuicklistNode {
             memory: QuicklistNodeMemory::Own(Box::default()),
@@ -441,7 +442,7 @@ impl QuicklistNode {
         }
     }
 
-    /// Makes space on a side without any: by moving to the other side of the memory, or to more memory.
+    /// Makes space on a side that has none: by moving to the other side of the memory, or to larger memory.
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, at: usize, removed: usize, inserted: usize, end: End) {
@@ -456,7 +457,7 @@ impl QuicklistNode {
         let new_start = if new_len <= self.memory.len() {
             let new_start = place(self.memory.len());
             let new_tail = new_start + at + inserted;
-            // The first move must not overwrite the other part. If the head moves to the right, so does the tail.
+            // The first move must not overwrite the other part. If the head moves to the right, the tail does too.
             if new_start > start {
                 self.memory.copy_within(tail, new_tail);
                 self.memory.copy_within(head, new_start);

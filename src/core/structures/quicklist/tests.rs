@@ -1,4 +1,5 @@
-//! A quicklist does the same as a vector of vectors, at every limit, and keeps its invariants after each step.
+//! Checks that a quicklist does the same as a vector of vectors, with every limit, and keeps its invariants after
+//! each step.
 
 use std::ops::ControlFlow;
 
@@ -454,7 +455,7 @@ fn nodes_that_are_moved_hold_what_they_held() {
             list.push(End::Back, format!("element {number:0100}").as_bytes());
         }
     }
-    // The copy first: it would fill the slots that the other one leaves.
+    // Make the copy first: it would otherwise fill the free slots that the other list leaves.
     let before = kept.duplicate();
     drop(other);
     let mut mover = Mover::new(10).expect("jemalloc can be asked");
@@ -514,7 +515,7 @@ fn what_is_kept_for_a_cut_grows_with_what_changes() {
     }) {}
     assert_eq!(shown, expected);
     drop(shown);
-    // All that was charged apart is freed, and the list is charged for what it has.
+    // All that was allocated apart is freed, and the list is charged for exactly what it has.
     drop(list);
     let row: i64 = charged() - before.1;
     assert!(row < 0, "{row}");

@@ -1,8 +1,9 @@
-//! The undo log of a quicklist: an element for a change at an end, copies of nodes for one in the middle.
+//! The undo log of a quicklist: records the element for a change at an end, and copies of nodes for a change in the
+//! middle.
 //!
-//! A window is a part of the row of nodes as it was before a change: the numbers of nodes before it and behind it,
-//! which the change leaves alone, and copies of those within. Undone newest first, the nodes outside are the same
-//! ones again, perhaps with different compression.
+//! A window is a part of the row of nodes as it was before a change: the numbers of nodes before and after it, which
+//! the change does not affect, and copies of the nodes within. As changes are undone newest first, the nodes outside
+//! are then the same as before, perhaps with different compression.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,7 +20,8 @@ const PUSHED_BACK: u8 = 1;
 const POPPED_FRONT: u8 = 2;
 /// An element was removed from the node at the back, which keeps others.
 const POPPED_BACK: u8 = 3;
-/// A window: the number of nodes before it, and as bytes of those within and behind it. Its nodes precede it.
+/// A window: the number of nodes before it, and as bytes the numbers of nodes within and after it. Copies of its
+/// nodes precede this record.
 const WINDOW: u8 = 4;
 /// A node of a window; its form is added to this.
 const NODE: u8 = 5;
@@ -34,7 +36,7 @@ pub(super) fn keep_push(changes: &mut UndoLog, end: End) {
     changes.keep(&[], 0, mark);
 }
 
-/// Records the removal of an element at an end, whose node holds others too.
+/// Records the removal of an element at an end, from a node with other elements.
 #[cold]
 pub(super) fn keep_pop(changes: &mut UndoLog, end: End, element: &[u8]) {
     let mark = match end {
@@ -45,7 +47,7 @@ pub(super) fn keep_pop(changes: &mut UndoLog, end: End, element: &[u8]) {
 }
 
 impl Quicklist {
-    /// Starts recording an undo log, behind `changes`.
+    /// Starts recording an undo log, appending to `changes`.
     pub fn keep_changes(&mut self, changes: UndoLog) {
         self.changes = Some(changes);
     }
@@ -68,8 +70,8 @@ impl Quicklist {
         self.keep_leaving(nodes, 0..0);
     }
 
-    /// Records a change of nodes in a range; of those in `leaving`, which are removed, only the counts are used
-    /// from now on.
+    /// Records a change of nodes in a range; of nodes in `leaving`, which will be removed, the caller uses only the
+    /// counts from now on.
     #[inline]
     pub(super) fn keep_leaving(&mut self, nodes: Range<usize>, leaving: Range<usize>) {
         if self.changes.is_some() {
@@ -150,7 +152,7 @@ impl Quicklist {
         self.count -= elements(&mut gone.iter());
         self.count += elements(&mut nodes.iter());
         drop(gone);
-        // These nodes may have been at the ends meanwhile, where nodes have free space.
+        // These nodes may have been at the ends meanwhile, where nodes keep free space.
         let start = self.nodes.len();
         self.nodes.extend(nodes);
         let end = self.nodes.len();

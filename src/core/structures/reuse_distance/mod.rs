@@ -12,31 +12,31 @@
 //!                  |bytes each |                   distance = (bytes of k7 + k2) / rate + bytes of k9
 //! ```
 //!
-//! When there is no space for one more sampled key, those are dropped whose distance is beyond all interest; if
-//! there are none, the threshold falls to the largest mark, which frees a slot. So the rate adapts to the number of
-//! keys.
+//! When there is no slot for one more sampled key, the keys are dropped whose distance is too large to be of
+//! interest; if there are none, the threshold falls to the largest mark, which drops the key with that mark. So the
+//! rate adapts to the number of keys.
 //!
-//! Limits. It models LRU, and lookups: keys that are only written are sampled, but not counted. Counts are scaled
-//! to all lookups of the shard, so that a hot key which happens to be sampled, or not, does not distort the curve.
-//! A sampled key that is found but not known (the curve was just switched on) is not counted. Two keys with one
-//! mark are treated as one, which affects at most one key in thousands. Old lookups count for less: half after ten
-//! minutes.
+//! Limits. It models LRU, and lookups: keys that are only written are sampled, but not counted. Counts are scaled to
+//! all lookups of the shard, so that a hot key which happens to be sampled, or not, does not distort the curve. A
+//! lookup of a sampled key that exists but has no slot yet (because the curve was just switched on) is not counted.
+//! Two keys with one mark are treated as one, which affects at most one key in thousands. Old lookups count for less:
+//! half after ten minutes.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Keys sampled at once: 2 KiB of them. The average cost of a lookup grows with its square: proportionally more
-/// keys are sampled, and proportionally more are searched.
+/// Keys sampled at once: 2 KiB of them. The average cost of a lookup grows with the square of this number:
+/// proportionally more keys are sampled, and proportionally more are searched.
 const SAMPLES_MAX: usize = 256;
 
-/// Marks compared at a time, without a branch in between.
+/// Number of marks that are compared at a time, without branches.
 const LANES: usize = 16;
 
 /// Initial and maximum threshold: one key in sixteen.
 pub const BELOW_MAX: u32 = 1 << 28;
 
-/// Distances beyond this multiple of the present memory are of no interest.
+/// Distances beyond the present memory times this are of no interest.
 const DEPTH: u64 = 5;
 
 /// Time in which counts lose half their weight.
@@ -61,7 +61,7 @@ pub struct ReuseDistance {
     marks: Vec<u32>,
     /// Bytes of the keys, in the same order.
     sizes: Vec<u32>,
-    /// Total bytes of the keys.
+    /// Total bytes of the sampled keys.
     bytes: u64,
     below: u32,
     reads_before: u64,
@@ -69,7 +69,7 @@ pub struct ReuseDistance {
     aged_ms: u64,
 }
 
-/// Counts of the owner so far.
+/// Counts of the shard's lookups and memory so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Lookups, sampled or not.
@@ -78,12 +78,12 @@ pub struct Totals {
     pub hits: u64,
     /// Current bytes of the data.
     pub memory_bytes: u64,
-    /// Current time.
+    /// Current time, in Unix milliseconds.
     pub now_ms: u64,
 }
 
 impl ReuseDistance {
-    /// Samples nothing yet; earlier counts are left out.
+    /// Creates a sampler without keys; lookups counted in `totals` so far are left out.
     pub fn new(totals: Totals) -> ReuseDistance {
         ReuseDistance {
             marks: Vec::new(),
@@ -116,7 +116,7 @@ impl ReuseDistance {
         (1u64 << 32) as f64 / f64::from(self.below.max(1))
     }
 
-    /// Counts a lookup of a sampled key; `found` is its size, if it exists.
+    /// Counts a lookup of a sampled key; `found` is the key's size in bytes, if it exists.
     pub fn read(&mut self, hash: u64, found: Option<usize>, totals: Totals, curve: &Curve) {
         self.catch_up(totals, curve);
         let scale = self.scale();
@@ -136,7 +136,7 @@ impl ReuseDistance {
         curve.share.set(1.0 / self.scale());
     }
 
-    /// Notes a change of a sampled key, which now has `bytes` bytes.
+    /// Records that a sampled key was changed and now has `bytes` bytes.
     pub fn write(&mut self, hash: u64, bytes: usize, totals: Totals) {
         match self.position(mark(hash)) {
             Some((at, _)) => self.bring_forward(at, bytes),
@@ -144,7 +144,7 @@ impl ReuseDistance {
         }
     }
 
-    /// Removes a key that was deleted, not evicted: no cache would find it again.
+    /// Removes a key that was deleted or expired, not evicted: no cache would find it again.
     pub fn forget(&mut self, hash: u64) {
         if let Some((at, _)) = self.position(mark(hash)) {
             self.marks.remove(at);
@@ -240,7 +240,7 @@ impl ReuseDistance {
         }
     }
 
-    /// Adds the lookups since the last time, sampled or not, and lowers the weight of old ones.
+    /// Counts the lookups since the last call, sampled or not, and lowers the weight of old ones.
     fn catch_up(&mut self, totals: Totals, curve: &Curve) {
         let age_ms = totals.now_ms.saturating_sub(self.aged_ms);
         if age_ms >= AGING_MS {
@@ -274,43 +274,43 @@ impl Figure {
     }
 }
 
-/// Steps for each doubling of the distance.
+/// Number of buckets for each doubling of the distance.
 const STEPS: usize = 4;
 
-/// Distances up to 64 GiB, in one shard, are distinguished: a little more than 1 KiB of numbers.
+/// Number of buckets: for distances up to 64 GiB in one shard, a little more than 1 KiB of numbers.
 const BUCKETS: usize = 34 * STEPS;
 
-/// Lookups by distance; see the module.
+/// Lookups counted by distance; see the module.
 #[derive(Debug, Default)]
 pub struct Curve {
     buckets: OnceLock<Box<[Figure]>>,
     /// Lookups covered by the curve.
     reads: Figure,
-    /// All lookups, and those that found their key.
+    /// All lookups, and the lookups that found their key.
     all_reads: Figure,
     all_hits: Figure,
-    /// Lookups of unknown keys: no cache would have found them.
+    /// Lookups of keys that were not sampled before: no cache would have found them.
     unseen: Figure,
     samples: Figure,
     share: Figure,
 }
 
-/// The estimate of a curve for one shard, or for all together.
+/// The estimate of a curve, for one shard or for all shards together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate<const N: usize> {
     /// Lookups covered by the curve, weighted by age.
     pub reads: f64,
-    /// Misses of an LRU cache of each size.
+    /// Misses of an LRU cache of each of the given sizes.
     pub misses: [f64; N],
-    /// Misses of any cache.
+    /// Misses that a cache of any size would have.
     pub unseen: f64,
     /// Measured lookups, weighted by age.
     pub measured_reads: f64,
     /// Misses among the measured lookups, weighted by age.
     pub measured_misses: f64,
-    /// Number of sampled keys.
+    /// Number of keys in the sample.
     pub samples: f64,
-    /// Number of keys that these represent.
+    /// Number of keys that the sampled keys represent.
     pub stands_for: f64,
 }
 
@@ -346,7 +346,7 @@ impl Curve {
         }
     }
 
-    /// Clears everything, when counting has ended.
+    /// Clears all counts, as counting has ended.
     pub fn clear(&self) {
         self.age(0.0);
         self.samples.set(0.0);
@@ -400,26 +400,26 @@ impl<const N: usize> Estimate<N> {
         }
     }
 
-    /// Returns the hit ratios of an LRU cache of each size; None before any lookup.
+    /// Returns the hit ratios of an LRU cache of each size, from 0 to 1; None before any lookup.
     pub fn lru(&self) -> Option<[f64; N]> {
         (self.reads > 0.0).then(|| self.misses.map(|misses| 1.0 - misses / self.reads))
     }
 
-    /// Returns the measured hit ratio, over the same time.
+    /// Returns the measured hit ratio over the same time; None before any lookup.
     pub fn measured(&self) -> Option<f64> {
         (self.measured_reads > 0.0).then(|| 1.0 - self.measured_misses / self.measured_reads)
     }
 
     /// Returns the probable hit ratios with the actual eviction, which is not LRU: the capacity misses of LRU are
-    /// scaled by the measurement at the size at index `present`. Sizes ascend; that one has the measured hit ratio,
-    /// and none below it has a higher one, nor any above a lower one.
+    /// scaled by the measurement at the size at index `present`. Sizes must be ascending. The result at `present` is
+    /// the measured hit ratio; at smaller sizes it is never higher, at larger sizes never lower.
     ///
     /// With hardly any capacity misses, it is unknown how the eviction compares with LRU, and smaller sizes have
     /// LRU's hit ratios: all data may fit now, and hardly any at a quarter of the memory.
     pub fn corrected(&self, present: usize) -> Option<[f64; N]> {
-        /// No policy is that much better or worse than LRU; larger differences are noise.
+        /// No eviction policy is better or worse than LRU by a larger factor; larger differences are noise.
         const SCALE_MAX: f64 = 3.0;
-        /// Share of all lookups; below it, there is no basis for scaling.
+        /// If capacity misses are a smaller share of all lookups than this, there is no basis for scaling.
         const NOTABLE: f64 = 0.002;
         let lru = self.lru()?;
         let measured = self.measured()?;
@@ -445,7 +445,7 @@ impl<const N: usize> Estimate<N> {
     }
 }
 
-/// Returns the bucket of a distance: four equal steps for each power of two.
+/// Returns the index of the bucket of a distance: four equal steps for each power of two.
 fn bucket(distance: u64) -> usize {
     let distance = distance.max(STEPS as u64);
     let power = distance.ilog2() - STEPS.ilog2();

@@ -36,7 +36,7 @@ fn a_key_is_found_again_by_caches_that_hold_what_was_used_since() {
     let curve = Curve::default();
     let mut reuse = ReuseDistance::new(Totals::default());
     let scale = reuse.scale();
-    // Marks that are sampled: the byte that decides first is zero.
+    // Makes hashes whose marks are sampled: the byte that decides first is zero.
     let hash = |number: u64| number << 24;
     for number in 0..10 {
         reuse.write(hash(number), 100, totals(0, 100_000));
@@ -46,7 +46,7 @@ fn a_key_is_found_again_by_caches_that_hold_what_was_used_since() {
     let estimate = curve.estimate([needed / 2, needed * 2]);
     assert_eq!(estimate.misses, [1.0, 0.0], "one lookup, scaled to one");
     assert!((curve.beyond(needed / 2) - scale).abs() < 1e-9);
-    // It is the latest now, and a forgotten key has no position.
+    // The key is the most recently used one now, and a forgotten key has no position.
     reuse.forget(hash(5));
     assert_eq!(reuse.position(mark(hash(0))), Some((0, 0)));
     assert_eq!(reuse.position(mark(hash(9))), Some((1, 100)));
@@ -228,10 +228,10 @@ fn where_nothing_was_missed_smaller_sizes_have_the_hit_ratios_of_lru() {
         let far = pairs.filter(|(value, expect)| (**value - expect).abs() > 1e-9);
         assert_eq!(far.count(), 0, "{corrected:?} for {expected:?}");
     };
-    // All of the data fits, though not under LRU: that says nothing about a quarter of the memory.
+    // All data fits in the memory, though not under LRU: this tells nothing about a quarter of the memory.
     let corrected = estimate(0.0).corrected(2).expect("there were lookups");
     close(corrected, [0.06, 0.4, 1.0, 1.0, 1.0]);
-    // A few misses are no measure either; and no eviction is ten times as good as LRU.
+    // A few misses are no basis either; and no eviction policy is ten times as good as LRU.
     let corrected = estimate(1.0).corrected(2).expect("there were lookups");
     close(corrected, [0.06, 0.4, 0.999, 0.999, 1.0]);
     let corrected = estimate(30.0).corrected(2).expect("there were lookups");

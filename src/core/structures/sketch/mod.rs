@@ -8,8 +8,8 @@
 //! t_digest   the distribution of numbers
 //! ```
 //!
-//! Independent of keys and replies. A client's request for memory is checked before anything is allocated: planning
-//! a sketch tells whether it may be made, building it then cannot fail.
+//! The module knows nothing of keys and replies. A client's request for memory is checked before anything is
+//! allocated: planning a sketch tells whether it may be made, building it then cannot fail.
 
 pub mod bloom;
 pub mod count_min;
@@ -31,9 +31,9 @@ pub const COUNTERS_BYTES_MAX: u64 = 1 << 29;
 /// Maximum size of a piece of a dump: small enough that copying it delays no client.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 
-/// True if this many bytes are permitted and available.
+/// True if a sketch may have this many bytes and the system can provide them.
 ///
-/// This is determined by an allocation, which for relevant sizes maps pages and touches none.
+/// Tested by an allocation, which for relevant sizes maps pages and touches none.
 pub(super) fn is_available(bytes: u64) -> bool {
     let Some(bytes) = usize::try_from(bytes).ok().filter(|_| bytes <= BYTES_MAX) else {
         return false;
@@ -43,7 +43,7 @@ pub(super) fn is_available(bytes: u64) -> bool {
 
 /// The serialization of a sketch, whole or by the page, and its inverse.
 pub trait SketchCodec: Sized {
-    /// Returns its parameters, which are small.
+    /// Returns the sketch's encoded parameters, which are small.
     fn head(&self) -> Vec<u8>;
 
     /// Returns the number of bytes of [`SketchCodec::data`].
@@ -52,29 +52,30 @@ pub trait SketchCodec: Sized {
     /// Returns a range of [`SketchCodec::data`].
     fn part(&self, bytes: Range<u64>) -> Vec<u8>;
 
-    /// Returns all its data.
+    /// Returns all the sketch's data, encoded.
     fn data(&self) -> Vec<u8> {
         self.part(0..self.data_bytes())
     }
 
-    /// Returns its state of a cut.
+    /// Returns the sketch's progress in a cut.
     fn cut(&mut self) -> &mut SketchCut;
 
-    /// Creates a sketch from alleged parts; None if they do not fit together. Allocates no more memory than the
-    /// parts themselves take.
+    /// Creates a sketch from parts that come from outside; None if they do not fit together. Allocates no more memory
+    /// than the parts themselves take.
     fn from_parts(head: &[u8], data: &[u8]) -> Option<Self>;
 
-    /// Returns the number of pages in which it is shown.
+    /// Returns the number of pages in which the sketch is saved.
     fn pages(&self) -> u64 {
         cut::pages(self.data_bytes())
     }
 
-    /// Makes a cut: [`SketchCodec::show_cut`] will show the current data, regardless of later changes.
+    /// Makes a cut: [`SketchCodec::show_cut`] will return the current data, regardless of later changes.
     fn begin_cut(&mut self) {
         cut::begin(self);
     }
 
-    /// Shows `count` pages of [`SketchCodec::data`] in their state at the cut. Returns true while more are left.
+    /// Passes `count` pages of [`SketchCodec::data`] in their state at the cut to `show`. Returns true while more are
+    /// left.
     fn show_cut(&mut self, count: usize, show: &mut dyn FnMut(&[u8])) -> bool {
         cut::show(self, count, show)
     }
@@ -98,7 +99,7 @@ pub trait SketchCodec: Sized {
     }
 }
 
-/// Reads numbers from the front of foreign bytes.
+/// Reads numbers from the front of untrusted bytes.
 struct SketchDecoder<'a> {
     rest: &'a [u8],
 }
@@ -127,8 +128,8 @@ impl SketchDecoder<'_> {
     }
 }
 
-/// Returns the buffer and the position in it for a cursor into several buffers that are numbered as one, the first
-/// byte being 1, as in the cursors of dumps.
+/// Returns the buffer and the position in it for a cursor of a dump, which numbers the bytes of several buffers
+/// consecutively, beginning with 1.
 fn locate(lengths: impl Iterator<Item = usize>, cursor: u64) -> Option<(usize, usize)> {
     let mut offset = cursor.checked_sub(1)?;
     for (index, len) in lengths.enumerate() {

@@ -3,16 +3,16 @@
 //!
 //! # Why another thread may look at a directory that it does not own
 //!
-//! A table is used by one thread at a time, the holder of its owner's token. But the best time to prefetch a bucket
-//! is before the token is taken, so a connection wants to prefetch the lines of a whole batch of keys from outside.
-//! For that it needs the directory word of each key:
+//! A table is used by one thread at a time, the one that has locked the table's shard. But the best time to prefetch
+//! a bucket is before the shard is locked, so a connection prefetches the lines of a whole batch of keys without the
+//! lock. For that it needs the directory word of each key:
 //!
 //! ```text
 //!   published word, read by any thread        directory (2^depth words)
 //!   [ depth:8 | address of directory:48 ] ──▶ [ word | word | word | … ] ──▶ segment, never read
 //! ```
 //!
-//! Three properties make it safe without locks, epochs or the token:
+//! Three properties make it safe without locks and epochs:
 //!
 //! 1. The published word contains the address of a directory *and its size*, so an index computed from it is
 //!    within bounds of exactly that directory, however stale the pair is.
@@ -41,20 +41,21 @@ pub(super) const DEPTH_MAX: u32 = 26;
 const ADDRESS_BITS: u32 = 48;
 const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
 
-/// A directory in the pool holds the address of the next one in its first word. The head has a bit above the
-/// address set while a thread takes a directory out, and no other thread does meanwhile: so the first, whose next
-/// was read, cannot leave and come back with another one behind it. Directories are put in at any time; the worst
-/// consequence of waiting for the bit is one more directory.
+/// The pool of unused directories. A directory in the pool contains the address of the next one in its first word.
+/// While a thread takes a directory out, it sets a bit above the address in the head, and no other thread takes one
+/// out meanwhile: so the first directory, whose next one was read, cannot leave the list and come back with another
+/// one after it. Directories may be put back at any time; the worst consequence of waiting for the bit is one more
+/// directory.
 ///
-/// The holder of a directory is charged for it, whether it came from the pool or the allocator: memory in the pool
-/// counts as freed.
+/// The account of the table is charged for a directory, whether it came from the pool or the allocator: memory in the
+/// pool counts as freed.
 static POOL: [AtomicU64; DEPTH_MAX as usize + 1] =
     [const { AtomicU64::new(0) }; DEPTH_MAX as usize + 1];
 
 /// Set in a head while a directory is taken out.
 const TAKING: u64 = 1 << 63;
 
-/// Maximum number of checks of the head while another thread takes a directory out, which takes only a few loads.
+/// Maximum number of checks of the head while another thread takes a directory out, which is a matter of a few loads.
 /// If that thread was preempted, a new directory is allocated.
 const LOOKS_MAX: u32 = 1_000;
 
@@ -64,7 +65,7 @@ static NOTHING: [AtomicU64; 1] = [AtomicU64::new(Segment::NONE.word())];
 /// 2^depth words, each referring to the segment for one prefix of the hash.
 pub(super) struct Directory {
     words: NonNull<AtomicU64>,
-    /// 63 less the depth: the shift for half a hash.
+    /// The shift that turns half a hash into an index: 63 less the depth.
     shift: u32,
     /// True if the directory belongs to the pool, because it is published, or was.
     is_pooled: bool,
@@ -82,8 +83,8 @@ impl Directory {
         }
     }
 
-    /// Returns a directory of 2^depth words of unspecified content: all must be set before one is read. It may be
-    /// published only if it is pooled; else its memory is freed with it.
+    /// Returns a directory of 2^depth words of unspecified content: all must be set before one is read. The directory
+    /// may be published only if `is_pooled`; otherwise its memory is freed when it is dropped.
     pub(super) fn take(depth: u32, is_pooled: bool) -> Self {
         assert!(
             depth <= DEPTH_MAX,
@@ -141,7 +142,7 @@ impl Directory {
         index(hash, self.shift)
     }
 
-    /// Returns the segment for `hash`.
+    /// Returns the segment that contains `hash`.
     #[inline(always)]
     pub(super) fn of(&self, hash: u64) -> Segment {
         // SAFETY: the index of any hash is below the number of words.
@@ -157,7 +158,7 @@ impl Directory {
         Segment::from_word(word.load(Ordering::Relaxed))
     }
 
-    /// Returns its segments, each once. They may be freed on the way: only words are read.
+    /// Returns the directory's segments, each once. They may be freed during the iteration: only words are read.
     pub(super) fn segments(&self) -> impl Iterator<Item = Segment> {
         let mut index = 0;
         std::iter::from_fn(move || {
@@ -181,7 +182,7 @@ impl Directory {
         word.store(segment.word(), Ordering::Relaxed);
     }
 
-    /// Writes the reference to this directory, or to none, into `published`.
+    /// Stores the address and size of this directory in `published`, if given.
     pub(super) fn publish(&self, published: Option<&Arc<AtomicU64>>) {
         if let Some(published) = published {
             debug_assert!(self.is_pooled || self.is_nothing());
@@ -226,7 +227,7 @@ fn pop(depth: u32) -> Option<NonNull<AtomicU64>> {
     pop_with(depth, || ())
 }
 
-/// Takes a directory out; tests intervene between its steps.
+/// Takes a directory out of the pool; `between` is called between the steps, for tests.
 #[inline(always)]
 fn pop_with(depth: u32, mut between: impl FnMut()) -> Option<NonNull<AtomicU64>> {
     let head = &POOL[depth as usize];
@@ -255,7 +256,7 @@ fn pop_with(depth: u32, mut between: impl FnMut()) -> Option<NonNull<AtomicU64>>
         // SAFETY: it is in the pool, and no other thread takes it out.
         let next = unsafe { first.as_ref() }.load(Ordering::Relaxed) & ADDRESS;
         between();
-        // Fails if another one was put in front of it.
+        // Fails if another directory was put in front of it meanwhile.
         match head.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return Some(first),
             Err(now) => seen = now,
@@ -308,7 +309,7 @@ mod tests {
     fn fresh() -> NonNull<AtomicU64> {
         let mut directory = Directory::take(DEPTH, true);
         let words = directory.words;
-        // Without returning to the pool.
+        // Drop this directory without returning it to the pool.
         directory.words = NonNull::from(&NOTHING[0]);
         directory.shift = 63;
         words
@@ -325,7 +326,8 @@ mod tests {
             if !std::mem::replace(&mut is_first, false) {
                 return;
             }
-            // As many changes as 16 bits can count, with the same head at the end, and another one behind it.
+            // Puts in and takes out as often as 16 bits can count, ending with the same head and another directory
+            // after it.
             let mut changes = 0;
             let mut back = Vec::new();
             while let Some(words) = pop(DEPTH) {

@@ -7,8 +7,8 @@
 //! (seldom two), and the entry itself.
 //!
 //! The table does not hash: callers pass in the hash, except that a split must hash the keys anew, for which the
-//! table keeps the seed. It is independent of the contents of entries beyond their key, and of the meaning of the
-//! seven bits beside each address (except the counter in the lowest two, see `touch`).
+//! table keeps the seed. The table knows nothing of the contents of entries beyond their keys, nor of the meaning of
+//! the seven bits stored with each address (except the counter in the lowest two, see `touch`).
 //!
 //! Invariants: a word refers to a segment whose entries share the word's top `depth` bits; all words of one segment
 //! are equal; an empty table has no memory; those of `segment` and `directory`.
@@ -39,7 +39,7 @@ use segment::{Hit, Probe, Segment, Spot, TableSlot};
 
 pub use directory::prefetch_line;
 
-/// An owned value behind one thin pointer, with a key inside. Dropping it frees it.
+/// An owned value behind one thin pointer, that contains its key. Dropping the value frees its memory.
 ///
 /// # Safety
 /// `into_raw` and `from_raw` are inverse and pass ownership through an address below 2^48; `borrow` reads through
@@ -53,7 +53,7 @@ pub unsafe trait Stored: Sized + Send {
     /// Converts the value to an address, which carries the ownership.
     fn into_raw(self) -> NonNull<u8>;
 
-    /// Takes the ownership back.
+    /// Takes back the ownership of a value.
     ///
     /// # Safety
     /// `raw` came from `into_raw` and has not been taken back since.
@@ -67,10 +67,10 @@ pub unsafe trait Stored: Sized + Send {
     where
         Self: 'a;
 
-    /// True if only the table keeps the address, so that the value may move.
+    /// True if only the table refers to the address, so that the value may be moved in memory.
     const CAN_MOVE: bool = false;
 
-    /// Returns the value in newly allocated memory, if it can move.
+    /// Returns the value in newly allocated memory, if [`Stored::CAN_MOVE`].
     #[must_use]
     fn moved(self) -> Self {
         self
@@ -83,9 +83,9 @@ pub unsafe trait Stored: Sized + Send {
 }
 
 /// Position of an entry. Valid until the next insertion or removal; afterwards it may refer to another entry, or to
-/// none, which panics when used.
+/// no entry, in which case using it panics.
 ///
-/// One word, so that finding one returns it in a register:
+/// One word, so that a search returns it in a register:
 ///
 /// ```text
 /// 63 set | 35-62 link of the overflow chain, nearly always 0 | 9-34 index | 3-8 bucket | 0-2 slot
@@ -104,7 +104,7 @@ pub struct Table<T: Stored> {
     /// The next directory, whose words below twice `prepared` are already set.
     successor: Option<Directory>,
     prepared: usize,
-    /// Words at and above this index have been drained.
+    /// Directory words at and above this index have been drained.
     drained: usize,
     parity: bool,
     seed: HashSeed,
@@ -151,9 +151,9 @@ impl<T: Stored> Table<T> {
         table
     }
 
-    /// Publishes the directory in another word, or in none. The former word is cleared.
+    /// Publishes the directory in another word, or in none. The former word is set to zero.
     ///
-    /// Only for tables created with a published word: directories of others cannot be published.
+    /// Only for tables created with a published word: the directories of other tables cannot be published.
     pub fn set_published(&mut self, published: Option<Arc<AtomicU64>>) {
         assert!(self.is_public, "the table began without a published word");
         Directory::nothing().publish(self.published.as_ref());
@@ -249,8 +249,8 @@ impl<T: Stored> Table<T> {
         })
     }
 
-    /// Returns the first entry with this hash, or with one that is indistinguishable from it, that `accept`
-    /// accepts. Every entry with this hash is passed to it.
+    /// Returns the first entry with this hash that `accept` accepts. All entries with this hash, and those whose
+    /// hashes the table cannot distinguish from it, are passed to `accept`, until it accepts one.
     #[inline]
     pub fn find_by_hash(
         &self,
@@ -265,7 +265,8 @@ impl<T: Stored> Table<T> {
         ))
     }
 
-    /// Makes a first look, sufficient for all but a few searches. A likely hit is confirmed here.
+    /// Looks at the home bucket only, which suffices for all but a few searches. The key of a likely hit is compared
+    /// here.
     #[inline(always)]
     fn probe(&self, hash: u64, key: &[u8]) -> Probe {
         let segment = self.directory.of(hash);
@@ -326,7 +327,7 @@ impl<T: Stored> Table<T> {
         None
     }
 
-    /// Prefetches the lines of the directory's choice for `hash`.
+    /// Prefetches the cache lines in which a search for `hash` begins.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         self.directory
@@ -334,7 +335,8 @@ impl<T: Stored> Table<T> {
             .prefetch_home(hash);
     }
 
-    /// Prefetches the line of a key; of a table that was just used only if it is too large for a near cache.
+    /// Prefetches the cache line in which a search for a key begins; if the table was just used, only if it is too
+    /// large for a near cache.
     #[inline]
     pub fn prefetch_if_far(&self, key: &[u8], is_in_use: bool) {
         const NEAR_LEN_MAX: usize = 4_096;
@@ -343,8 +345,8 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// Prefetches the first two lines of every entry that may have this hash, without reading any. If there is
-    /// none, it prefetches the memory needed for an insertion instead, and returns false.
+    /// Prefetches the first two lines of every entry that may have this hash, without reading any entry. If there is
+    /// no such entry, prefetches the memory needed for an insertion instead, and returns false.
     #[inline]
     pub fn prefetch_matches(&self, hash: u64) -> bool {
         let segment = self.directory.of(hash);
@@ -366,7 +368,8 @@ impl<T: Stored> Table<T> {
         is_any
     }
 
-    /// Prefetches the memory touched by a removal: the entries, and the part of their segment that is written.
+    /// Prefetches the memory touched by a removal: the entries that may have this hash, and the part of their segment
+    /// that is written.
     #[inline]
     pub fn prefetch_removal(&self, hash: u64) {
         if self.prefetch_matches(hash) {
@@ -395,7 +398,7 @@ impl<T: Stored> Table<T> {
         unsafe { T::borrow(entry) }
     }
 
-    /// Returns the entry at `place`, for changes. It must keep its key's hash.
+    /// Returns the entry at `place`, for changes. The hash of its key must stay the same.
     #[inline]
     pub fn edit(&mut self, place: EntrySlot) -> Edit<'_, T> {
         let slot = self.slot_mut(place);
@@ -418,29 +421,29 @@ impl<T: Stored> Table<T> {
         self.slot(place).hash_byte() as u8
     }
 
-    /// Returns the seven bits kept beside the entry's address; zero for a new entry.
+    /// Returns the seven bits stored with the entry's address; zero for a new entry.
     #[inline]
     #[must_use]
     pub fn bits(&self, place: EntrySlot) -> u8 {
         self.slot(place).bits()
     }
 
-    /// Sets the seven bits.
+    /// Sets the seven bits stored with the entry's address.
     #[inline]
     pub fn set_bits(&mut self, place: EntrySlot, bits: u8) {
         let slot = self.slot_mut(place);
         *slot = slot.with_bits(bits);
     }
 
-    /// Returns the table's parity: entries of the other parity have not been saved since the last flip.
+    /// Returns the table's parity: entries with the other parity have not been saved since the last flip.
     #[must_use]
     pub fn parity(&self) -> bool {
         self.parity
     }
 
-    /// Makes every entry unsaved, at once. Entries inserted from now on count as saved.
+    /// Makes every entry unsaved, in one step. Entries inserted from now on count as saved.
     ///
-    /// Every entry must have been marked since the last flip, or it counts as saved by this one.
+    /// Every entry must have been marked since the last flip, or it will count as saved after this one.
     pub fn flip_parity(&mut self) {
         self.parity = !self.parity;
     }
@@ -499,7 +502,7 @@ impl<T: Stored> Table<T> {
 
     // ---- Changing ---------------------------------------------------------------------------
 
-    /// Adds an entry. The caller ensures that its key is absent, and that `hash` is its key's.
+    /// Adds an entry. The caller ensures that its key is absent, and that `hash` is the hash of the key.
     #[inline]
     pub fn insert_new(&mut self, hash: u64, value: T) -> EntrySlot {
         let slot = TableSlot::new(value.into_raw(), hash, self.parity);
@@ -515,12 +518,13 @@ impl<T: Stored> Table<T> {
         self.insert_making_room(hash, slot)
     }
 
-    /// Replaces an entry by `value`, which has the same key. The bits beside the address stay as they are.
+    /// Replaces an entry by `value`, which must have the same key, and returns the old one. The bits stored with the
+    /// address stay the same.
     pub fn replace(&mut self, place: EntrySlot, value: T) -> T {
         mem::replace(&mut *self.edit(place), value)
     }
 
-    /// Removes an entry. Other places become invalid.
+    /// Removes and returns an entry. Other places become invalid.
     pub fn remove(&mut self, place: EntrySlot) -> T {
         let segment = self.segment_at(place);
         // SAFETY: live segments; the spot was found in use; the slot's ownership passes to the caller.
@@ -583,7 +587,7 @@ pub struct Found<'t, T> {
 }
 
 impl<T: Stored> Found<'_, T> {
-    /// Returns its place.
+    /// Returns the place of the entry.
     #[inline]
     #[must_use]
     pub fn place(&self) -> EntrySlot {
@@ -601,8 +605,8 @@ impl<T: Stored> Found<'_, T> {
         unsafe { T::borrow(entry) }
     }
 
-    /// Counts a use in the lowest two of the seven bits, which saturate at three. Then nothing is written, so that
-    /// the line of a hot entry is not dirtied.
+    /// Counts a use in the lowest two of the seven bits, which saturate at three. At three nothing is written, so
+    /// that the cache line of a hot entry stays clean.
     #[inline]
     pub fn touch(&mut self) {
         let bits = self.slot.bits();
@@ -612,7 +616,7 @@ impl<T: Stored> Found<'_, T> {
     }
 }
 
-/// An entry taken out of its slot for changes; dropping this puts it back, at its current address.
+/// An entry taken out of its slot for changes; dropping this guard puts the entry back, at its current address.
 pub struct Edit<'t, T: Stored> {
     slot: &'t mut TableSlot,
     value: ManuallyDrop<T>,
@@ -649,8 +653,8 @@ fn prefetch_two_lines(entry: NonNull<u8>) {
     segment::prefetch(entry.as_ptr().wrapping_add(64));
 }
 
-/// True if two keys of 4 to 32 bytes are equal; false for other lengths. Two loads from either end, which may
-/// overlap, take fewer instructions than a library call, and avoid a call on the path.
+/// True if two keys of 4 to 32 bytes are equal; false for other lengths. Compares a load from either end, which may
+/// overlap: take fewer instructions than a library call, and avoid a call on the path.
 #[inline(always)]
 fn same_short_bytes(one: &[u8], two: &[u8]) -> bool {
     /// # Safety

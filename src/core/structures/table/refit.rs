@@ -7,7 +7,7 @@ use super::segment::{self, Segment};
 use super::{Stored, Table};
 
 impl<T: Stored> Table<T> {
-    /// Rebuilds the table for `count` entries, or for the existing ones if they are more, as
+    /// Rebuilds the table for `count` entries, or for the existing ones if there are more of them, as
     /// [`reserve_all`](Table::reserve_all) does for an empty one. Takes as long as inserting all entries; does
     /// nothing while the table is drained. Places become invalid.
     pub fn refit(&mut self, count: usize) {
@@ -21,11 +21,12 @@ impl<T: Stored> Table<T> {
         for segment in former.segments() {
             self.move_in(segment);
         }
-        // The former one was published until now, if nothing has replaced it.
+        // The former directory was published until now, if nothing has replaced it.
         self.directory.publish(self.published.as_ref());
     }
 
-    /// Moves the entries of a segment, and of the chain behind it, to their new positions, and frees it.
+    /// Moves the entries of a segment, and of the segments chained to it, to their new positions, and frees the
+    /// segments.
     fn move_in(&mut self, segment: Segment) {
         let mut next = segment;
         while !next.is_none() {
@@ -38,7 +39,7 @@ impl<T: Stored> Table<T> {
                     }
                 });
                 next.each(|_, slot, t16| {
-                    // An entry lost to a forgotten edit moves without a key to hash.
+                    // An entry that a forgotten edit has leaked has no key to hash.
                     let hash = slot
                         .entry()
                         .map_or(t16 & 0xff, |entry| self.seed.hash(T::key(T::borrow(entry))));

@@ -1,5 +1,5 @@
-//! One segment of a table: a header line and a run of buckets, independent of hashing beyond the sixteen bits kept
-//! beside each address, and of the meaning of the addresses.
+//! One segment of a table: a header line and a run of buckets. It knows nothing of hashes beyond the sixteen bits
+//! stored with each address, nor of the meaning of the addresses.
 //!
 //! ```text
 //! segment   [ header 64 B ][ bucket 64 B ] × nb
@@ -27,9 +27,9 @@ pub(super) use crate::structures::prefetch::line_at as prefetch;
 pub(super) const WIDTH: usize = 7;
 
 /// The numbers of buckets that a segment grows through. The last four fill 2560, 3072, 3584 and 4096 bytes with the
-/// header; the ones before are for tables that are still small, and their sizes are allocator classes too (128,
-/// 192, 256, 384, 512, 768, 1024, 1536, 2048). Miri, for which each entry is long work, stops at fifteen:
-/// everything that happens to segments happens to small ones too.
+/// header; the ones before are for tables that are still small, and their sizes are allocator classes too (128, 192,
+/// 256, 384, 512, 768, 1024, 1536, 2048). Miri, which is slow, stops at fifteen buckets: everything that happens to
+/// large segments happens to small ones too.
 pub(super) const STEPS: &[usize] = if cfg!(miri) {
     &[1, 2, 3, 5, 7, 11, 15]
 } else {
@@ -51,7 +51,7 @@ const USED: u64 = 0x7f << 56;
 const OVERFLOW: u64 = 1 << 63;
 const LOW_BITS: u64 = 0x0001_0101_0101_0101;
 
-/// The table's word for each entry.
+/// The word that a bucket stores for each entry: its address and some bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct TableSlot(pub(super) u64);
 
@@ -60,7 +60,7 @@ impl TableSlot {
     const EVICTION: u64 = 0x7f << Self::EVICTION_SHIFT;
     const PARITY: u64 = 1 << 63;
 
-    /// Creates a slot for the entry at `address` with this hash; eviction byte zero.
+    /// Creates a slot for the entry at `address` with this hash; its eviction bits are zero.
     #[inline]
     pub(super) fn new(address: NonNull<u8>, hash: u64, parity: bool) -> Self {
         let address = address.as_ptr().expose_provenance() as u64;
@@ -68,7 +68,7 @@ impl TableSlot {
         Self(address | (hash >> 8 & 0xff) << ADDRESS_BITS | u64::from(parity) << 63)
     }
 
-    /// Returns the entry, unless it is being edited.
+    /// Returns the address of the entry; None while the entry is being edited.
     #[inline(always)]
     pub(super) fn entry(self) -> Option<NonNull<u8>> {
         NonNull::new(ptr::with_exposed_provenance_mut(
@@ -76,7 +76,7 @@ impl TableSlot {
         ))
     }
 
-    /// Returns the slot with another entry, or with none while it is edited.
+    /// Returns the slot with another address of the entry, or with none while it is being edited.
     #[inline]
     pub(super) fn with_entry(self, entry: Option<NonNull<u8>>) -> Self {
         let address = entry.map_or(0, |entry| entry.as_ptr().expose_provenance() as u64);
@@ -163,7 +163,7 @@ impl Hit {
 
 /// The result of a first look at a segment.
 pub(super) enum Probe {
-    /// An entry with the same sixteen bits; its key decides.
+    /// An entry with the same sixteen hash bits; its key decides.
     Likely(Hit),
     /// There is no such entry.
     Absent,
@@ -185,7 +185,7 @@ impl Segment {
         self.0
     }
 
-    /// Returns the address of its memory.
+    /// Returns the address of the segment's memory.
     pub(super) fn address(self) -> usize {
         (self.0 & ADDRESS) as usize
     }
@@ -201,7 +201,7 @@ impl Segment {
         (self.0 >> ADDRESS_BITS & 0x7f) as usize
     }
 
-    /// Returns how many top bits of the hash its entries have in common.
+    /// Returns the number of top bits of the hash that the segment's entries have in common.
     #[inline]
     pub(super) fn depth(self) -> u32 {
         (self.0 >> DEPTH_SHIFT) as u32
@@ -213,7 +213,7 @@ impl Segment {
         self.is_unusual() && !self.is_none()
     }
 
-    /// True if this is none, or chained.
+    /// True if there is no segment, or if it is chained.
     #[inline(always)]
     pub(super) fn is_unusual(self) -> bool {
         self.0 & CHAINED != 0
@@ -229,8 +229,8 @@ impl Segment {
         Self(self.0 & !CHAINED | if chained { CHAINED } else { 0 })
     }
 
-    /// Returns the maximum number of entries in `buckets` buckets: nine tenths of the slots, all of a single
-    /// bucket's. Otherwise at least one slot stays free, which ends every search.
+    /// Returns the maximum number of entries in `buckets` buckets: nine tenths of the slots, or all slots of a single
+    /// bucket. With several buckets at least one slot stays free, which ends every search.
     pub(super) const fn room(buckets: usize) -> usize {
         if buckets == 1 {
             WIDTH
@@ -288,13 +288,13 @@ impl Segment {
         self.header().cast::<Bucket>().wrapping_add(1 + bucket)
     }
 
-    /// Returns the home bucket of entries with these low sixteen bits.
+    /// Returns the home bucket of entries with these low sixteen hash bits.
     #[inline(always)]
     pub(super) fn home(self, t16: u64) -> usize {
         ((t16 * (self.0 >> ADDRESS_BITS & 0x7f)) >> 16) as usize
     }
 
-    /// Returns the least `t16` whose home is `bucket` or later.
+    /// Returns the least `t16` (low sixteen hash bits) whose home is `bucket` or later.
     #[inline]
     pub(super) fn first_t16(self, bucket: usize) -> u64 {
         ((bucket as u64) << 16).div_ceil(self.buckets() as u64)
@@ -366,9 +366,9 @@ impl Segment {
         unsafe { (*self.header()).next = next.0 }
     }
 
-    /// Returns the entry that a search for `hash` nearly always ends at: the first with its sixteen bits, if it is
-    /// found directly in the home bucket. Straight-line code, as it is inlined wherever a key is looked up;
-    /// uncertain cases are left to `find`.
+    /// Returns the entry that a search for `hash` nearly always ends at: the first entry with the same sixteen bits,
+    /// if it is in the home bucket. Straight-line code, as it is inlined wherever a key is looked up; uncertain cases
+    /// are left to `find`.
     ///
     /// # Safety
     /// A live segment.
@@ -475,7 +475,7 @@ impl Segment {
         }
     }
 
-    /// Puts `slot` into the first bucket with a free slot from its home on. `fingerprint` is the low byte of the
+    /// Puts `slot` into the first bucket with a free slot, starting at its home. `fingerprint` is the low byte of the
     /// hash.
     ///
     /// # Safety
@@ -542,7 +542,7 @@ impl Segment {
         }
     }
 
-    /// Returns an entry that found `bucket` full and is beyond it.
+    /// Returns an entry that has passed over `bucket`, because that was full, and is in a later one.
     ///
     /// # Safety
     /// A live segment.
@@ -685,7 +685,7 @@ impl Segment {
 }
 
 /// Marks, by its top bit, each of the seven low bytes that is zero. Above a zero byte, a byte of 1 may be marked as
-/// well: the entry of a mark is compared in full anyway.
+/// well, which does no harm: the entry of a mark is compared in full anyway.
 #[inline(always)]
 fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(LOW_BITS) & !word & (0x80 * LOW_BITS)

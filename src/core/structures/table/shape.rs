@@ -14,8 +14,8 @@ use super::{EntrySlot, Stored, Table};
 use crate::alloc::slabs::Mover;
 use crate::base::sizes::usual_or_small;
 
-/// Buddies with fewer entries together than this are merged: three fifths of the smallest segment, so that the
-/// result is far from splitting again.
+/// Buddies (the two halves of a prefix) with fewer entries together than this are merged: three fifths of the
+/// smallest segment, so that the result is far from splitting again.
 const MERGE_BELOW: usize = BUCKETS_MIN * WIDTH * 6 / 10;
 
 /// Directories from this depth on are prepared in slices before they are needed; smaller ones are copied at once,
@@ -27,27 +27,27 @@ pub(super) fn prepare_from_depth() -> u32 {
     usual_or_small(9, 3) as u32
 }
 
-/// Words prepared at each split. Preparation starts when a quarter of the words are as deep as the directory; at
-/// least a quarter as many splits again come before one of those segments is full, so there is time for many times
-/// the words. Should it not suffice after all, doubling does the rest.
+/// Number of words prepared at each split. Preparation starts when a quarter of the words are as deep as the
+/// directory; at least a quarter as many splits follow before one of those segments is full, enough to prepare many
+/// times the number of words. Should that not suffice after all, doubling prepares the rest.
 fn prepared_words() -> usize {
     usual_or_small(64, 3)
 }
 
-/// Maximum number of expected entries for which a segment is reserved: as many as one has before it splits, less
-/// the random variation.
+/// Maximum number of expected entries for which a segment is reserved: as many as a segment has before it splits,
+/// less the random variation.
 const RESERVED_FILL: usize = BUCKETS_MAX * WIDTH * 7 / 10;
 
-/// The depth of the directory up to which segments are reserved: 256 of them.
+/// The maximum depth of a directory whose segments are reserved: 256 segments.
 const RESERVED_DEPTH_MAX: u32 = 8;
 
 /// Levels by which a segment may be deeper than the average before it grows a chain instead of splitting. Honest
-/// hashes stay within two levels: only a flood that aims at one prefix, which takes knowledge of the seed, gets
-/// here, and its directory stays within half a byte per entry.
+/// hashes stay within two levels: only an attack with keys of one hash prefix, which requires knowledge of the seed,
+/// exceeds this, and even then the directory stays within half a byte per entry.
 const DEPTH_GUARD: u32 = if cfg!(miri) { 1 } else { 4 };
 
 impl<T: Stored> Table<T> {
-    /// Returns the words of `segment`, one of which is `index`: the first, and their number.
+    /// Returns which words refer to `segment`, one of which is `index`: the index of the first, and their number.
     pub(super) fn span(&self, index: usize, segment: Segment) -> (usize, usize) {
         let words = 1 << (self.directory.depth() - segment.depth());
         (index & !(words - 1), words)
@@ -83,7 +83,7 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// Changes all words of the segment around `index` to `segment`, of the same depth.
+    /// Changes all words that refer to the segment at `index` to `segment`, which has the same depth.
     fn rename(&mut self, index: usize, segment: Segment) {
         let (first, words) = self.span(index, segment);
         for index in first..first + words {
@@ -121,7 +121,7 @@ impl<T: Stored> Table<T> {
         let expected = count >> depth;
         let (least, expected) = match depth {
             0 => (STEPS[0], expected),
-            // Honest hashes stay within three standard deviations.
+            // Hashes of keys that are not chosen by an attacker stay within three standard deviations.
             _ => (BUCKETS_MIN, expected + 3 * expected.isqrt()),
         };
         let fits = |step: &&usize| **step >= least && Segment::room(**step) >= expected;
@@ -185,7 +185,7 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// Distributes the entries of a segment to two that are one bit deeper.
+    /// Distributes the entries of a segment to two new segments that are one bit deeper.
     fn split(&mut self, index: usize, segment: Segment) {
         if segment.depth() < self.directory.depth() {
             self.split_shallow(index, segment);
@@ -197,7 +197,7 @@ impl<T: Stored> Table<T> {
 
     fn split_shallow(&mut self, index: usize, segment: Segment) {
         let depth = segment.depth() + 1;
-        // Keys must be read to be hashed: prefetch all of them before waiting for the first.
+        // Keys must be read to be hashed: prefetch all entries before waiting for the first.
         let chained = segment.is_chained();
         // SAFETY: live; nothing is read through the addresses.
         unsafe {
@@ -214,7 +214,7 @@ impl<T: Stored> Table<T> {
             // freed when all have moved and never used again (its words are set below).
             unsafe {
                 next.each(|_, slot, t16| {
-                    // An entry lost to a forgotten edit moves without a key to hash.
+                    // An entry that a forgotten edit has leaked has no key to hash.
                     let hash = slot
                         .entry()
                         .map_or(0, |entry| self.seed.hash(T::key(T::borrow(entry))));
@@ -236,7 +236,7 @@ impl<T: Stored> Table<T> {
         self.prepare();
     }
 
-    /// Copies a slice of the directory into its successor, if it is time.
+    /// Copies a slice of the directory into its successor, if the directory will soon have to double.
     fn prepare(&mut self) {
         let depth = self.directory.depth();
         if self.successor.is_none() {
@@ -273,7 +273,7 @@ impl<T: Stored> Table<T> {
         self.prepared = 0;
     }
 
-    /// Doubles the directory. All segments are shallower than it then.
+    /// Doubles the directory. All segments are shallower than the directory then.
     fn double(&mut self) {
         if self.successor.is_none() {
             self.successor = Some(Directory::take(self.directory.depth() + 1, self.is_public));
@@ -288,7 +288,7 @@ impl<T: Stored> Table<T> {
     }
 
     fn install(&mut self, directory: Directory) {
-        // Published before the old one returns to the pool, if only to spare useless prefetches.
+        // Published before the old directory returns to the pool, which saves useless prefetches.
         directory.publish(self.published.as_ref());
         self.directory = directory;
         self.drained = usize::MAX;
@@ -361,7 +361,7 @@ impl<T: Stored> Table<T> {
         } else {
             STEPS[0]
         };
-        // Three quarters full, so that it neither grows nor shrinks again soon.
+        // Choose a size of which three quarters are filled, so that the segment neither grows nor shrinks again soon.
         let buckets = STEPS
             .iter()
             .copied()
@@ -401,7 +401,7 @@ impl<T: Stored> Table<T> {
         Some(first >> (depth - self.directory.depth()))
     }
 
-    /// Frees the links of a chain that have become empty.
+    /// Frees the segments of a chain that have become empty.
     #[cold]
     fn shorten_chain(&mut self, index: usize, segment: Segment) {
         let mut before = segment;
@@ -426,7 +426,7 @@ impl<T: Stored> Table<T> {
     }
 
     /// Drops the entries of up to `segments` segments. Returns whether any are left. The table can be used as usual
-    /// meanwhile, except that entries keep vanishing; this serves to free a large table in slices.
+    /// meanwhile, except that entries keep disappearing; this is for freeing a large table in slices.
     pub fn drain_some(&mut self, segments: usize) -> bool {
         let mut budget = segments;
         self.drained = self.drained.min(self.directory.len());
@@ -448,7 +448,7 @@ impl<T: Stored> Table<T> {
             budget -= 1;
         }
         if self.drained == 0 {
-            // Entries added behind the drain are dropped in the next round.
+            // Entries that were added to segments already drained are dropped in the next round.
             self.drained = usize::MAX;
             if self.len == 0 {
                 self.release();
@@ -457,11 +457,11 @@ impl<T: Stored> Table<T> {
         !self.directory.is_nothing()
     }
 
-    /// Moves entries and segments out of sparse slabs, in some segments, `budget` entries or slightly more, from
-    /// `position` on, where the previous call stopped. Returns where this one stops, 0 at the end. A walk begins
-    /// with 0. `seen` gets every entry that the walk has visited.
+    /// Moves entries and segments out of sparse slabs, examining `budget` entries or slightly more, starting at
+    /// `position`, where the previous call stopped. Returns the position where this call stops, 0 at the end. A walk
+    /// begins with 0. `seen` is called with every entry that the walk has visited.
     ///
-    /// Places become invalid.
+    /// All places become invalid.
     pub fn relocate_some(
         &mut self,
         position: u64,
@@ -502,7 +502,7 @@ impl<T: Stored> Table<T> {
         0
     }
 
-    /// Moves the contents of one link out of sparse slabs. Returns its number of entries.
+    /// Moves the entries of one segment of a chain out of sparse slabs. Returns the number of entries.
     fn relocate_entries(
         &mut self,
         link: Segment,
@@ -540,7 +540,8 @@ impl<T: Stored> Table<T> {
         count
     }
 
-    /// Drops the entries of `segment` and of the chain behind it, and frees it. No word refers to it.
+    /// Drops the entries of `segment` and of the segments chained to it, and frees these segments. No word may refer
+    /// to them.
     fn drop_segments(&mut self, segment: Segment) {
         let mut next = segment;
         while !next.is_none() {
@@ -566,7 +567,7 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// Frees everything: the table is as new except for its parity.
+    /// Frees everything: the table is like a new one, except for its parity.
     pub(super) fn release(&mut self) {
         self.forget_successor();
         Directory::nothing().publish(self.published.as_ref());
@@ -579,7 +580,7 @@ impl<T: Stored> Table<T> {
     }
 }
 
-/// One side of a split: the segment that receives entries, which grows as needed, with a chain behind it in the
+/// One side of a split: the segment that receives entries, which grows as needed. Segments are chained to it in the
 /// unlikely case that all entries of a chain go to one side.
 struct Half(Segment);
 
@@ -623,7 +624,7 @@ fn step_above(buckets: usize) -> usize {
     STEPS[STEPS.partition_point(|&step| step <= buckets)]
 }
 
-/// Copies the slots of one segment into another that has space for them, by the hash bits that they keep.
+/// Copies the slots of one segment into another that has space for them; the stored hash bits suffice for that.
 ///
 /// # Safety
 /// Two live segments; the entries belong to the second from now on.

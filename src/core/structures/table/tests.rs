@@ -397,7 +397,7 @@ fn a_flood_of_one_prefix_chains_segments_instead_of_doubling_the_directory() {
             Some(number_ as i64)
         );
     }
-    // Walks, random draws and drains handle chains too.
+    // Walks, random sampling and drains work on chains too.
     let mut seen = HashSet::new();
     let mut cursor = 0;
     loop {
@@ -412,7 +412,7 @@ fn a_flood_of_one_prefix_chains_segments_instead_of_doubling_the_directory() {
         let place = table.random(&mut || draw.next()).expect("it is not empty");
         let _ = table.at(place);
     }
-    // Once honest keys make the table large, the guard allows the flooded prefix to split.
+    // Once keys with ordinary hashes make the table large, the limit on depth allows the attacked prefix to split.
     for number in 0..honest {
         put(&mut table, format!("honest:{number}").as_bytes(), 0);
     }
@@ -429,7 +429,7 @@ fn a_flood_of_one_prefix_chains_segments_instead_of_doubling_the_directory() {
 
 #[test]
 fn entries_of_one_and_the_same_hash_are_all_kept_and_all_shown() {
-    // The hash is passed in, so equal ones need no search; nothing may split them then.
+    // The hash is passed in, so that equal hashes need no search; segments with equal hashes cannot be split.
     const KEYS: usize = if cfg!(miri) { 80 } else { 300 };
     let mut table = Numbers::new(SEED);
     for number in 0..KEYS {
@@ -470,7 +470,7 @@ fn draws_reach_every_entry_equally_often() {
         drawn.iter().all(|&times| (50..160).contains(&times)),
         "{drawn:?}"
     );
-    // One left of many is found as well.
+    // When only one of many entries is left, it is found as well.
     for number in 1..KEYS {
         take(&mut table, &key(number));
     }
@@ -489,7 +489,7 @@ fn draining_frees_a_table_in_slices_while_it_stays_usable() {
         slices += 1;
         table.check_invariants();
         if slices < if cfg!(miri) { 4 } else { 40 } {
-            // New entries may go to drained segments, and old ones must still be found.
+            // New entries may go to segments already drained, and old ones must still be found.
             for number in 0..20 {
                 put(&mut table, &key(100_000 + 20 * slices + number), 0);
             }

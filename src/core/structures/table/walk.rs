@@ -40,7 +40,7 @@ impl TableWalkPosition {
     }
 }
 
-/// Returns the buckets of a segment, from the home of a t16 on.
+/// Returns the buckets of a segment, starting at the home of a `t16`.
 #[inline(always)]
 fn homes(segment: Segment, t16: u64) -> Range<usize> {
     match segment.is_none() {
@@ -55,7 +55,7 @@ impl<T: Stored> Table<T> {
         self.each_link(|_, segment| {
             // SAFETY: live; slots own their entries, unchanged while `self` is borrowed.
             unsafe {
-                // All entries of a segment are prefetched before the first is read.
+                // All entries of a segment are prefetched before the first of them is read.
                 segment.each(|_, slot, _| {
                     if let Some(entry) = slot.entry() {
                         segment::prefetch(entry.as_ptr());
@@ -70,8 +70,8 @@ impl<T: Stored> Table<T> {
         });
     }
 
-    /// Calls `f` with about `budget` entries from `cursor` on, where the previous call stopped. Returns where this
-    /// one stops: 0 at the end. A walk begins with 0.
+    /// Calls `f` with about `budget` entries, starting at `cursor`, where the previous call stopped. Returns the
+    /// cursor where this call stops, 0 at the end. A walk begins with 0.
     ///
     /// Every entry that is present from the first call to the last is seen at least once, whatever happens between
     /// calls; an entry is seen twice only when its segment has split or merged. Any number is safe as a cursor.
@@ -85,22 +85,22 @@ impl<T: Stored> Table<T> {
         })
     }
 
-    /// Calls `f` with the entries of some whole segments, `budget` entries or slightly more, from `position` on,
-    /// where the previous call stopped. Returns where this one stops: 0 at the end. A walk begins with 0.
+    /// Calls `f` with the entries of some whole segments, `budget` entries or slightly more, starting at `position`,
+    /// where the previous call stopped. Returns the position where this call stops, 0 at the end. A walk begins with
+    /// 0.
     ///
-    /// Every entry that is present from the first call to the last is seen exactly once, whatever happens between
-    /// the calls. The position is the least hash that has not been seen, so that no state of the segments is
-    /// needed: entries of one that has merged with a part already seen are distinguished by the hashes of their
-    /// keys.
+    /// Every entry that is present from the first call to the last is seen exactly once, whatever happens between the
+    /// calls. The position is the least hash that has not been seen, so that no state of the segments is needed: if a
+    /// segment has merged with one that was already seen, its entries are distinguished by the hashes of their keys.
     pub fn scan_once(&self, position: u64, budget: usize, mut f: impl FnMut(T::Ref<'_>)) -> u64 {
         if self.directory.is_nothing() {
             return 0;
         }
         let depth = self.directory.depth();
-        // The first hash of a word; that of the word behind the last one is beyond all hashes.
+        // The first hash that a word stands for; after the last word, a number beyond all hashes.
         let hash_of = |index: usize| (index as u128) << (64 - depth);
         let mut index = self.directory.index(position);
-        // Empty stretches take time too.
+        // Empty segments take time too, so they count as well.
         let mut left = budget.max(1);
         while index < self.directory.len() {
             let segment = self.directory.get(index);
@@ -141,8 +141,8 @@ impl<T: Stored> Table<T> {
         0
     }
 
-    /// Does the same as `scan`, without touching the entries: `f` gets the place, the seven bits and whether the
-    /// entry is saved.
+    /// Like `scan`, without touching the entries: `f` gets the place, the seven bits stored with the entry, and
+    /// whether the entry is saved.
     pub fn walk(&self, cursor: u64, budget: usize, mut f: impl FnMut(EntrySlot, u8, bool)) -> u64 {
         let parity = self.parity;
         self.visit(cursor, budget, |place, slot| {
@@ -152,8 +152,8 @@ impl<T: Stored> Table<T> {
         })
     }
 
-    /// Returns the word of the directory that contains a position, and its segment, whose depth the position takes
-    /// on.
+    /// Returns the index of the directory word that contains a position, and its segment; the position takes on the
+    /// segment's depth.
     #[inline(always)]
     fn settle(&self, at: &mut TableWalkPosition) -> (usize, Segment) {
         let depth = self.directory.depth();
@@ -181,19 +181,19 @@ impl<T: Stored> Table<T> {
     /// bits 21-47 prefix | 16-20 its length (the depth of the segment it was taken from) | 0-15 t16
     /// ```
     ///
-    /// Segments cover contiguous ranges of prefixes and are walked by rising home, so this is an exact position,
-    /// and remains one however the table changes: a segment that has split is several with longer prefixes, all of
-    /// which have been seen below t16, and the walk continues in the first; one that has merged covers more than
-    /// the prefix and is restarted, which repeats entries but misses none. Example: a walk stopped at prefix 101,
-    /// t16 0x4000; the segment splits; the walk continues in 1010 at 0x4000 and repeats nothing there, then sees
-    /// 1011 from the start and repeats its first quarter.
+    /// Segments cover contiguous ranges of prefixes and are walked by rising home, so this is an exact position, and
+    /// remains one however the table changes: a segment that has split has become several with longer prefixes, all
+    /// of which have been seen below t16, and the walk continues in the first; a segment that has merged covers more
+    /// than the prefix and is walked from its start, which repeats entries but misses none. Example: a walk stopped
+    /// at prefix 101, t16 0x4000; the segment splits; the walk continues in 1010 at 0x4000 and repeats nothing there,
+    /// then sees 1011 from the start and repeats its first quarter.
     fn visit(&self, cursor: u64, budget: usize, mut f: impl FnMut(EntrySlot, TableSlot)) -> u64 {
         if self.directory.is_nothing() {
             return 0;
         }
         let mut at = TableWalkPosition::of(cursor);
         let mut left = budget.max(1);
-        // Empty stretches take time too.
+        // Empty buckets take time too, so they count as well.
         let mut homes_left = left.saturating_mul(8).saturating_add(BUCKETS_MAX);
         loop {
             let depth = at.depth;
@@ -238,12 +238,12 @@ impl<T: Stored> Table<T> {
         TableWalkPosition { prefix, depth, t16 }.cursor()
     }
 
-    /// Advances a clock hand: continues from `cursor`, where the previous call stopped, in hash order and
-    /// cyclically, over about `slots` entries. For each, `judge` gets its place and its seven bits and returns
-    /// their new value, and whether to stop behind it.
+    /// Advances a clock hand: continues from `cursor`, where the previous call stopped, in hash order and cyclically,
+    /// over about `slots` entries. For each entry, `judge` gets its place and its seven bits, and returns the new
+    /// value of these bits and whether to stop after this entry.
     ///
-    /// As in a `scan`, the cursor means the same position whatever happens to the table in between; but it follows
-    /// the slots of entries and not their homes, as it need not see each entry exactly once.
+    /// As in a `scan`, the cursor means the same position whatever happens to the table in between; but the sweep
+    /// follows the slots of entries and not their homes, as it need not see each entry exactly once.
     ///
     /// ```text
     /// bits 48-50 slot | 21-47 prefix | 16-20 its length | 0-15 t16 of the first home in the bucket
@@ -321,7 +321,8 @@ impl<T: Stored> Table<T> {
         if self.is_empty() {
             return None;
         }
-        // With several segments, each counts as one of maximum size, which smaller ones fill partly.
+        // With several segments, each counts as one of maximum size; slots that a smaller segment lacks count as
+        // misses.
         let slots = if self.directory.len() == 1 {
             self.directory.get(0).buckets()
         } else {
@@ -343,7 +344,7 @@ impl<T: Stored> Table<T> {
             } else {
                 (0, segment)
             };
-            // The low half is independent of the bits that chose the segment.
+            // The low half of the number is independent of the bits that chose the segment.
             let drawn = (((number & 0xffff_ffff) * slots as u64) >> 32) as usize;
             let spot = Spot {
                 bucket: drawn / WIDTH,
@@ -361,7 +362,7 @@ impl<T: Stored> Table<T> {
         self.first_from(self.directory.index(draw()))
     }
 
-    /// Returns any entry, for tables so sparse that random sampling finds none.
+    /// Returns any entry, searching from `start` on; for tables so sparse that random sampling finds none.
     #[cold]
     fn first_from(&self, start: usize) -> Option<EntrySlot> {
         for index in start..start + self.directory.len() {
@@ -384,7 +385,7 @@ impl<T: Stored> Table<T> {
         None
     }
 
-    /// Panics unless the table is sound. For tests; reads everything.
+    /// Panics unless the table's invariants hold. For tests; reads everything.
     pub fn check_invariants(&self) {
         let mut len = 0;
         let mut deepest = 0;

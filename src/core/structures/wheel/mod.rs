@@ -7,13 +7,13 @@
 //! beyond     a map of slots of 70 min
 //! ```
 //!
-//! A slot of a higher level is distributed to the levels below when its time begins, so every item ends in a slot
-//! of 16 ms. For that distribution, the last 18 bits of its deadline (in slots of level 0) must be kept. They
-//! replace bits 16-33 of the item: an item is a hash that a table looks up by its top and its lowest bits, and the
-//! remaining bits find the same entries; see [`ITEM`].
+//! A slot of a higher level is distributed to the levels below when its time begins, so every item ends in a slot of
+//! 16 ms. For that distribution, the last 18 bits of the item's deadline (in slots of level 0) must be kept. They
+//! replace bits 16-33 of the item: an item is a hash, of which tables use only the highest and the lowest bits, so
+//! that the same entries are found without the replaced bits; see [`ITEM`].
 //!
-//! The wheel is independent of a clock. No item has to be cancelled, as its receiver checks whether it is still
-//! valid; where memory is scarce, an obsolete one can be removed, see [`Wheel::cancel`].
+//! The wheel reads no clock. No item has to be cancelled, as the code that handles a fired item checks whether the
+//! item is still valid; where memory is scarce, an obsolete item can be removed, see [`Wheel::cancel`].
 //!
 //! Invariants: items never fire before their deadline, and at most one slot of level 0 after it if the wheel is
 //! advanced in time; a slot has its bit set if and only if it holds items; an empty wheel has no memory. `now_ms`
@@ -30,20 +30,21 @@ pub const ITEM: u64 = !(OFFSET_MASK << OFFSET_SHIFT);
 const OFFSET_SHIFT: u32 = 16;
 const OFFSET_MASK: u64 = (1 << (2 * SLOT_BITS)) - 1;
 
-/// The width of a slot of level 0.
+/// Milliseconds in a slot of level 0.
 pub const TICK_MS: u64 = 16;
 
 const SLOT_BITS: u32 = 9;
 const SLOTS: u64 = 1 << SLOT_BITS;
 const LEVELS: usize = 3;
 
-/// Moving an item to a lower level costs this fraction of firing one.
+/// Number of items that are moved to a lower level in the time of firing one item.
 const MOVES_FOR_ONE: usize = 8;
 
 /// The items of one slot of the wheel.
 type Slot = Parted<u64>;
 
-/// The lowest of the bits that partition the items of a slot: those above are bits of the item too.
+/// The lowest bit by which the items of a slot are partitioned: the bits from here on belong to the item in every
+/// stored form.
 const PARTING_SHIFT: u32 = OFFSET_SHIFT + 2 * SLOT_BITS;
 
 impl Word for u64 {
@@ -60,15 +61,15 @@ pub struct Wheel {
     next: u64,
     len: usize,
     levels: [WheelLevel; LEVELS],
-    /// Keyed by the number of slots of level 2 since time zero.
+    /// Items beyond the last level, by the number of slots of level 2 since time zero.
     beyond: BTreeMap<u64, Slot>,
 }
 
 /// An item removed by [`Wheel::take_soonest`].
 pub struct WheelItem {
-    /// The item.
+    /// The item, with zeros in place of the bits that are not kept.
     pub item: u64,
-    /// The last bits of the tick at which it would have fired.
+    /// The low bits of the tick at which the item would have fired.
     offset: u64,
 }
 
@@ -103,9 +104,10 @@ impl Wheel {
         self.len == 0
     }
 
-    /// Adds an item to fire when `deadline_ms` has passed; at the next opportunity if it has already.
+    /// Adds an item to fire when `deadline_ms` has passed; if it has passed already, the item fires at the next call
+    /// of [`Wheel::advance`].
     pub fn arm(&mut self, deadline_ms: u64, item: u64) {
-        // Rounded up: a tick fires when its number times its width is reached.
+        // Rounded up: a tick fires once the time reaches the start of the tick.
         let tick = deadline_ms.div_ceil(TICK_MS).max(self.next);
         self.len += 1;
         self.place(tick, item);
@@ -139,15 +141,15 @@ impl Wheel {
         false
     }
 
-    /// Returns a time before which nothing is due, if there is any item. The wheel need not be advanced earlier,
-    /// and should be then, though possibly nothing fires.
+    /// Returns a time before which nothing is due; None without items. The wheel need not be advanced earlier and
+    /// should be advanced then, though possibly nothing fires.
     #[must_use]
     pub fn next_due_ms(&self) -> Option<u64> {
         self.next_event().map(|tick| tick.max(self.next) * TICK_MS)
     }
 
-    /// Removes an item that fires no later than any other, approximately, from a sample of `looks` items of one
-    /// slot; `draw` returns a number below its argument.
+    /// Removes and returns an item that is approximately the first to fire, from a sample of `looks` items of one
+    /// slot; `draw` returns a random number below its argument.
     pub fn take_soonest(
         &mut self,
         looks: usize,
@@ -160,7 +162,7 @@ impl Wheel {
         })
     }
 
-    /// True if a removed item was armed for this deadline. False positives are one in 2^18 other deadlines.
+    /// True if a removed item was armed for this deadline. Of other deadlines, one in 2^18 is a false positive.
     #[must_use]
     pub fn was_armed_for(&self, taken: &WheelItem, deadline_ms: u64) -> bool {
         let tick = deadline_ms.div_ceil(TICK_MS).max(self.next);
@@ -187,15 +189,15 @@ impl Wheel {
         Some(item)
     }
 
-    /// Removes an item that was armed for a deadline. Returns false if there is none, as it has fired or was armed
-    /// for another deadline.
+    /// Removes an item that was armed for a deadline. Returns false if there is no such item, because it has fired or
+    /// was armed for another deadline.
     pub fn cancel(&mut self, deadline_ms: u64, item: u64) -> bool {
         let tick = deadline_ms.div_ceil(TICK_MS);
         if tick < self.next {
             return false;
         }
         let item = with_offset(item, tick);
-        // It may still be on a higher level than it would be put on today.
+        // The item may still be on a higher level than the one where it would be put now.
         let is_found = self.levels.iter_mut().enumerate().any(|(level, slots)| {
             let shift = SLOT_BITS * level as u32;
             let is_within = (tick >> shift) - (self.next >> shift) < SLOTS;
@@ -250,7 +252,7 @@ impl Wheel {
     /// Puts an item into the slot of its tick as seen from `next`.
     fn place(&mut self, tick: u64, item: u64) {
         let item = with_offset(item, tick);
-        // Each level holds items fewer than 512 of its slots ahead.
+        // Each level holds the items that are fewer than 512 of its slots ahead.
         for (level, slots) in self.levels.iter_mut().enumerate() {
             let shift = SLOT_BITS * level as u32;
             if (tick >> shift) - (self.next >> shift) < SLOTS {
@@ -261,8 +263,8 @@ impl Wheel {
         slot.or_insert(Slot::EMPTY).push(item);
     }
 
-    /// Distributes the slots of higher levels that begin with tick `next` to lower ones. Returns whether that is
-    /// complete.
+    /// Distributes the items of higher levels' slots that begin with tick `next` to lower levels. Returns whether
+    /// that is complete; `left` limits the work.
     fn deal_out(&mut self, left: &mut usize) -> bool {
         let next = self.next;
         if next.is_multiple_of(SLOTS * SLOTS) {
@@ -358,10 +360,10 @@ impl WheelLevel {
         Some(result)
     }
 
-    /// Returns how many slots after `start` the first used one is, cyclically.
+    /// Returns the distance from slot `start` to the first used slot, cyclically; None if no slot is used.
     fn first_from(&self, start: u64) -> Option<u64> {
         let (word, bit) = (start as usize / 64, start % 64);
-        // The word of the start is visited twice: first from its bit on, and last below it.
+        // The word of the start is visited twice: first its bits from the start on, and last the bits below.
         for step in 0..=8_usize {
             let mask = match step {
                 0 => u64::MAX << bit,

@@ -20,7 +20,7 @@ fn check(wheel: &Wheel) {
     assert_eq!(wheel.len, len);
 }
 
-/// Returns an item from which the number can be recovered: the bits that are returned are the number.
+/// Returns an item from which the number can be recovered: the number is in the bits that the wheel returns.
 fn item(number: u64) -> u64 {
     number << 34
 }
@@ -48,7 +48,7 @@ fn every_item_fires_in_its_slot_and_never_before_its_deadline() {
             for _ in 0..draw.below(6) {
                 let deadline = (now + draw.below(reach)).saturating_sub(draw.below(50));
                 wheel.arm(deadline, item(number));
-                // An item armed late fires late through no fault of the wheel.
+                // An item that is armed after its deadline fires late, which is no error of the wheel.
                 model.insert(number, deadline.max(now));
                 number += 1;
             }
@@ -103,7 +103,7 @@ fn what_is_cancelled_never_fires_and_takes_no_memory() {
         let mut wheel = Wheel::new(now);
         let mut model: BTreeMap<u64, u64> = BTreeMap::new();
         for number in 0..if cfg!(miri) { 200 } else { 20_000 } {
-            // Many share a few times, as keys with equal lifetimes do.
+            // Many items share a few deadlines, as keys with equal lifetimes do.
             let deadline = now + 1 + draw.below(reach) / 64 * 64;
             wheel.arm(deadline, item(number));
             model.insert(number, deadline);

@@ -1,6 +1,7 @@
 //! The memory limit for all shards together, and its division among them. Each shard has a *grant*: the bytes of the
 //! limit that it may use. A shard *draws* when its grant is raised from the free bytes; its *debt* is its usage above
-//! its grant; a *pool* is a limit with its free bytes and the grants made from them.
+//! its grant; it *pays* by evicting keys until the debt is gone; a *trade* moves a part of one shard's grant to
+//! another shard; a *pool* is a limit with its free bytes and the grants made from them.
 //!
 //! ```text
 //! limit = elsewhere + granted to shard 0 + granted to shard 1 + … + free
@@ -132,7 +133,7 @@ pub struct Budget {
     pending: AtomicI64,
     /// True if a limit enforced to the byte was reached: threads that hold no shard collect all debts.
     is_unsettled: AtomicBool,
-    /// True if the shards owe so much that commands that may allocate pay first.
+    /// True if the debts are so large that commands that may allocate must evict keys first.
     is_behind: AtomicBool,
     /// Bytes of large values that are being freed, charged to no shard.
     leaving: AtomicI64,
@@ -438,7 +439,7 @@ impl Budget {
         }
     }
 
-    /// Requests that all shards pay their debts, before the next reply leaves.
+    /// Requests that all shards pay their debts, before the next reply is sent.
     pub(super) fn ask_to_settle(&self) {
         self.is_unsettled.store(true, Relaxed);
     }

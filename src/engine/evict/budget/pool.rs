@@ -76,7 +76,7 @@ pub(in crate::evict) struct MemoryPool {
     free: PaddedCounter,
     /// Limit in bytes; 0: none.
     limit: AtomicI64,
-    /// True if the shards owe so much that commands that may allocate pay first.
+    /// True if the debts are so large that commands that may allocate must evict keys first.
     is_behind: AtomicBool,
     /// Determines the shard that is asked first in the next shortage.
     asked_first: AtomicU64,

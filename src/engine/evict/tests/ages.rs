@@ -1,6 +1,6 @@
 //! The age at which keys are evicted: no key added within the last hundredth of the cache's turnover is evicted.
 //!
-//! Ages are counted in keys added since, so that they do not depend on the speed of the test.
+//! Ages are counted in keys added since the key's own addition, so that they do not depend on the speed of the test.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -19,7 +19,7 @@ const BY_AGE: [Policy; 5] = [
 /// Fraction of all keys that must not be evicted yet.
 const YOUNG_PART: usize = 100;
 
-/// Operations beside setting new keys.
+/// Operations in addition to setting new keys.
 #[derive(Clone, Copy, Debug, Default)]
 struct Workload {
     /// Some names are deleted and written again.
@@ -39,7 +39,7 @@ struct Cache {
     policy: Policy,
     /// The time of each name's last addition, counted in added keys.
     born: HashMap<String, usize>,
-    /// Names in the order in which they were added.
+    /// Names in the order in which they were added, each with the time of its addition.
     young: VecDeque<(usize, String)>,
     clock: usize,
     turnover: usize,
@@ -59,7 +59,7 @@ impl Cache {
 
     /// Adds a key that does not exist.
     fn come(&mut self, name: &str, is_volatile: bool, has_expired: bool) {
-        // A moment later for each, as if time passed.
+        // Each addition is a moment later, as if time passed.
         let at_ms = match has_expired {
             true => NOW.unix_ms - 10,
             false => NOW.unix_ms + 10_000_000 + 20 * self.clock as u64,
@@ -131,7 +131,7 @@ fn run(policy: Policy, shards: usize, workload: Workload) {
         let is_volatile = random.below(100) < workload.volatile_percent;
         let name = match is_volatile {
             true => format!("new:{step}"),
-            // Policies for keys with deadlines never evict them.
+            // Policies for keys with deadlines never evict these keys, which have none.
             false => format!("kept:{}", random.below(1_200)),
         };
         if !cache.is_there(&name) {
@@ -166,7 +166,7 @@ fn run(policy: Policy, shards: usize, workload: Workload) {
                 false => cache.come(&name, true, false),
             }
         }
-        // The background work: the wheel's items of keys that are gone use memory, too.
+        // The background's work, as items of the wheel whose keys are gone use memory, too.
         for engine in &mut cache.server.engines {
             engine.expire_slice(NOW);
             engine.deferred.settle();

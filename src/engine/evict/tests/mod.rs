@@ -1,4 +1,4 @@
-//! Shards on one budget, by policy.
+//! Shards that share one budget, under each eviction policy.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const NOW: Now = Now {
     unix_ms: 1_700_000_000_000,
 };
 
-/// Shards on one budget.
+/// The shards of a server, which share one budget.
 struct Server {
     engines: Vec<Engine>,
     budget: Arc<Budget>,
@@ -84,7 +84,7 @@ impl Server {
         self.engines[shard].deferred.settle();
     }
 
-    /// Runs the background's work once, beginning with this shard.
+    /// Runs the background's work once, starting with this shard.
     fn tick(&mut self, first: usize) {
         self.budget.assess();
         let shards = self.engines.len();
@@ -104,7 +104,7 @@ impl Server {
                 more |= engine.evict_slice(NOW);
                 engine.deferred.settle();
             }
-            // A trade may have put shards in debt that were asked before.
+            // A trade may have put shards in debt that had been asked to pay before.
             let mut all = self.engines.iter();
             if !more && !all.any(|engine| engine.published().owes()) {
                 return;
@@ -133,7 +133,7 @@ impl Server {
 }
 
 impl Server {
-    /// Acts as sessions do before a command that may allocate, while much is owed.
+    /// Acts as sessions do before a command that may allocate, while the shards are far in debt.
     fn hold_back(&mut self) {
         self.hold_back_from(0);
     }
@@ -178,7 +178,7 @@ fn large_values_in_many_shards_do_not_add_up_where_nothing_can_be_evicted() {
     for policy in volatile.chain([Policy::NoEviction]) {
         let limit = 8 << 20;
         let mut server = Server::new(64, limit, policy);
-        // Grants that are not used, in all shards.
+        // Leaves unused grants in all shards.
         for index in 0..6_400 {
             assert!(server.set(index % 64, &format!("small{index}"), 500, Deadline::Clear));
         }
@@ -270,7 +270,7 @@ fn values_of_which_there_are_few_in_a_shard_leave_the_limit_in_use() {
         for values in [25, 100] {
             let limit = values << 20;
             let mut server = Server::new(64, limit, policy);
-            // With its overhead it fills an allocation.
+            // With its overhead, a value of this length fills an allocation.
             let len = (1 << 20) - 200;
             let held = values as i64 - 1;
             let mut fresh = 0;
@@ -431,8 +431,8 @@ fn volatile_policies_leave_other_keys_alone() {
                 "{policy:?}"
             );
         }
-        // From now on only keys that stay are written: they push out all evictable ones, then there is no memory
-        // left.
+        // From now on only keys without deadline are written: they push out all evictable keys, then there is no
+        // memory left.
         let mut number = 2_000;
         while server.set(number % 4, &format!("stays:{number}"), 50, Deadline::Clear) {
             number += 1;
@@ -538,7 +538,7 @@ fn evicted_keys_are_told_counted_and_expired_ones_are_not_among_them() {
     };
     assert_eq!(of("evicted") as u64, evicted);
     assert!(evicted > 0 && of("expired") == 0);
-    // They expire: the next command that needs memory finds them.
+    // The keys expire: the next command that needs memory finds them.
     let later = Now {
         unix_ms: NOW.unix_ms + 10_000,
     };

@@ -1,7 +1,7 @@
-//! A plain S3-FIFO over a map, compared key for key with the version of the table.
+//! A plain S3-FIFO over a map, compared key for key with the implementation on the table.
 //!
-//! The reference gets the same hashes. The order in which the hand goes round is determined by the table: the
-//! reference gets the keys ahead of the hand, and returns which of them is evicted and how far the hand moves.
+//! The reference gets the same hashes. The order in which the clock hand goes round is determined by the table: the
+//! reference gets the keys ahead of the hand, and returns the key to evict and how far the hand moves.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -27,7 +27,7 @@ struct Reference {
     rules: (bool, usize, bool),
     keys: HashMap<u64, State>,
     queue: VecDeque<u64>,
-    /// The newest first, 0 for none.
+    /// Fingerprints of evicted keys, the newest first, 0 for a free slot.
     ghosts: Vec<[u8; 8]>,
 }
 
@@ -72,7 +72,7 @@ impl Reference {
         }
     }
 
-    /// Replaces the value as RENAME and its kin do.
+    /// Replaces the value as RENAME and similar commands do.
     fn renew(&mut self, hash: u64) {
         let mut state = self.keys[&hash];
         self.go(hash);
@@ -170,7 +170,7 @@ impl Reference {
         None
     }
 
-    /// Returns the key to evict, and how many of those `ahead` the hand has passed.
+    /// Returns the key to evict, and how many of the keys `ahead` the hand has passed.
     fn choose(&mut self, ahead: &[u64]) -> (Option<u64>, usize) {
         self.fit_ghosts();
         let (volatile_only, share, _) = self.rules;
@@ -214,7 +214,7 @@ impl Reference {
 /// Number of commands in each comparison.
 const STEPS: u64 = 4_000;
 
-/// Returns the hashes of all keys, from the hand on.
+/// Returns the hashes of all keys, starting at the hand.
 fn ahead(db: &mut Db) -> Vec<u64> {
     let (cursor, len) = (db.order.as_ref().expect("ordered").hand(), db.len());
     let mut places = Vec::new();

@@ -1,10 +1,10 @@
-//! Databases with a share of memory, beside others.
+//! Databases with a share of memory, next to databases without one.
 
 use super::*;
 
 const SHARE: u64 = 1 << 20;
 
-/// Bytes by which a share may be exceeded, beside what commands in flight add: see
+/// Bytes by which a share may be exceeded, in addition to what commands in flight add: see
 /// [`budget`](super::super::budget).
 const TOLERANCE: i64 = SHARE as i64 / 32;
 
@@ -146,7 +146,7 @@ fn a_share_belongs_to_the_number_and_what_comes_to_it_has_to_fit() {
     assert_eq!(server.used(1), large);
     server.rest();
     assert!(server.used(1) <= SHARE as i64, "{}", server.used(1));
-    // Once flushed, it has its whole share again.
+    // Once flushed, the database has its whole share again.
     for engine in &mut server.engines {
         engine.flush_db(1);
     }
@@ -170,7 +170,7 @@ fn when_all_memory_is_short_a_database_over_its_share_goes_first() {
         assert!(server.put(0, 0, &format!("key:{number}"), 100));
         assert!(server.put(0, 2, &format!("key:{number}"), 100));
     }
-    // Over its share for a moment, as nothing has been paid yet.
+    // After the swap the database exceeds its share for a moment, as nothing has been evicted yet.
     server.engines[0].swap_dbs(1, 2, NOW);
     server.budget.share_out(&[(1, 100_000)]);
     let used = server.budget.used_bytes() as u64;

@@ -53,9 +53,9 @@ fn keep_record(changes: &mut UndoLog, record: HashFieldRecordRef<'_>) {
 /// The treatment of a field's deadline when its value is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldDeadline {
-    /// Removes the deadline.
+    /// Removes the field's deadline.
     Clear,
-    /// Keeps the deadline.
+    /// Keeps the field's deadline.
     Keep,
 }
 

@@ -121,9 +121,9 @@ proptest! {
                     prop_assert_eq!(lags, count);
                     prop_assert!(count <= due);
                     prop_assert!(count == due || count == budget);
-                    // Which ones were deleted is not reported; no expired field is visible. If the last deleted one
-                    // had the deadline of a remaining one, the model could not tell which it was: then all are
-                    // deleted.
+                    // Which fields were deleted is not reported; no expired field is visible. If the last deleted
+                    // field had the same deadline as a remaining one, the model could not tell which of them it was:
+                    // then all are deleted.
                     let mut deadlines: Vec<_> = model.values().map(|field| field.1).collect();
                     deadlines.retain(|deadline| !is_live(*deadline, now_ms));
                     deadlines.sort_unstable();
@@ -366,7 +366,7 @@ fn a_deadline_that_moved_is_respected_and_the_keys_own_comes_first_if_sooner() {
 #[test]
 fn memory_is_given_back_to_the_byte() {
     let mut engine = Engine::new(1, SEED, 1);
-    // The database itself, and the table of its keys, stay.
+    // The memory of the database itself, and of the table of its keys, stays.
     set(
         &mut engine,
         "other",

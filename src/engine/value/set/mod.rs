@@ -82,7 +82,7 @@ fn members_of<'a>(entry: EntryRef<'a, Object>) -> Option<&'a Members> {
 /// A set for reading, at one time.
 #[derive(Clone, Copy)]
 pub enum SetRef<'a> {
-    /// Integers, ascending.
+    /// Integers only, in ascending order.
     Intset(Intset<'a>),
     /// Few and short members.
     Listpack(Listpack<'a>),

@@ -196,7 +196,7 @@ fn a_large_set_whose_changes_are_undone_has_its_members_again() {
     }
 }
 
-/// A member's deadline, by its name.
+/// The members with their deadlines.
 type Model = BTreeMap<Vec<u8>, Option<u64>>;
 
 #[derive(Clone, Debug)]
@@ -207,7 +207,7 @@ enum Timed {
     Take(usize),
     Delete(usize),
     Wait(u64),
-    /// The given number of following steps is undone.
+    /// Undoes this number of the following steps.
     Attempt(usize),
 }
 

@@ -10,8 +10,8 @@
 //! here everything is accessed by rank, and ranks are found with a predicate that is true up to some point of the
 //! order.
 //!
-//! Invariants: a listpack has a score behind each member, and is ascending; scores are never NaN. The command that
-//! empties a set deletes it.
+//! Invariants: a listpack has each member's score after the member, and is ascending; scores are never NaN. The
+//! command that empties a set deletes it.
 
 mod edit;
 #[cfg(test)]
@@ -117,9 +117,9 @@ impl CollectionBody for Ranking {
 /// A sorted set for reading.
 #[derive(Clone, Copy)]
 pub enum SortedSet<'a> {
-    /// A small set.
+    /// A small set, as a listpack.
     Small(Listpack<'a>),
-    /// A large set.
+    /// A large set, as a ranking.
     Large(&'a Ranking),
 }
 
@@ -248,7 +248,7 @@ pub enum Range<'a> {
     Small {
         /// The listpack of the set.
         pack: Listpack<'a>,
-        /// The next member.
+        /// Position of the next member; None at the end.
         at: Option<At>,
         /// Number of members still to return.
         left: usize,
@@ -327,12 +327,12 @@ fn score_of(element: Element<'_>) -> f64 {
     }
 }
 
-/// Returns the score behind a member of a listpack.
+/// Returns the score after a member of a listpack.
 fn score_behind(pack: Listpack<'_>, member: At) -> f64 {
     pack.next(member).map_or(0.0, |at| score_of(pack.get(at)))
 }
 
-/// True if bytes from elsewhere are a listpack of members and scores in order, as required in a dump.
+/// True if bytes that come from outside are a listpack of members and scores in order, as required in a dump.
 pub fn check_listpack(bytes: &[u8]) -> bool {
     let Some(pack) = Listpack::check(bytes) else {
         return false;

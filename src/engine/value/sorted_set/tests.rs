@@ -1,4 +1,4 @@
-//! Both encodings compared with a map, across the limits.
+//! Both encodings of a sorted set compared with a map, across the limits.
 
 use std::collections::BTreeMap;
 
@@ -180,7 +180,7 @@ fn a_set_of_many_members_is_in_order_whatever_order_they_come_in() {
         }
         members.sort_by(|one, two| one.1.partial_cmp(&two.1).unwrap().then(one.0.cmp(&two.0)));
         assert_eq!(contents(SortedSet::of(made.view())), members);
-        // As before, the last one counts if a member occurs twice.
+        // If a member occurs twice, its last score counts, as before.
         let mut twice: Vec<_> = (0..20)
             .map(|number| (vec![b'a' + number % 19], f64::from(number)))
             .collect();

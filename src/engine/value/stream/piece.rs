@@ -15,7 +15,7 @@ pub enum StreamPiece<'a> {
     Node(StreamId, &'a Node),
     /// The metadata of the stream, and the number of groups that follow.
     Facts(Facts, usize),
-    /// A group.
+    /// The metadata of a group; its other pieces follow.
     Group(&'a GroupHead),
     /// An entry pending in the group.
     Pending(StreamId, Pending),
@@ -42,7 +42,7 @@ pub struct GroupHead {
     pub name: Box<[u8]>,
     /// The ID of the last delivered entry.
     pub last_id: StreamId,
-    /// Number of entries read, or [`UNKNOWN_READ`](super::group::UNKNOWN_READ).
+    /// Number of entries read, or `UNKNOWN_READ`.
     pub entries_read: i64,
     /// Number of pending entries.
     pub pending_count: usize,

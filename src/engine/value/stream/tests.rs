@@ -558,7 +558,7 @@ fn ids_of_producers_are_remembered_for_their_time_and_no_more_than_asked_for() {
     assert_eq!(found(&stream, b"one", 11_000), None);
     assert_eq!(found(&stream, b"two", 11_000), Some(id(2_000, 0)));
     assert_eq!(stream.added_before(b"q", b"two", 0), None);
-    // The oldest of two is dropped for a third.
+    // The older of the two ids is dropped for a third.
     stream.remember(b"p", b"three", id(3_000, 0), usual, 3_000);
     assert_eq!(found(&stream, b"one", 3_000), None);
     assert_eq!(found(&stream, b"two", 3_000), Some(id(2_000, 0)));
@@ -599,7 +599,7 @@ fn a_stream_of_which_everything_moves_is_what_it_was() {
         for number in 0..40 {
             group.add_consumer(format!("consumer {number}").as_bytes(), 1);
         }
-        // A free slot.
+        // Leaves a free slot.
         let gone = group.find_consumer(b"consumer 7").expect("added above");
         group.remove_consumer(gone);
         for number in 1..=3_000 {

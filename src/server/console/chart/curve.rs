@@ -26,7 +26,7 @@ pub(crate) fn sentence(curve: &CurveFigures) -> Option<String> {
     ))
 }
 
-/// Draws the curve, or states why there is none.
+/// Draws the curve, or states why no curve is available.
 pub(crate) fn draw(curve: &CurveFigures) -> Markup {
     let (Some(ratios), Some(lru)) = (curve.corrected, curve.lru) else {
         let why = match (curve.is_kept, curve.measured) {
@@ -40,7 +40,7 @@ pub(crate) fn draw(curve: &CurveFigures) -> Markup {
     };
     let measured = curve.measured.unwrap_or_default();
     let all = || ratios.iter().chain(&lru).copied();
-    // The part of the scale with values, rounded to tenths.
+    // Show only the part of the scale that has values, rounded to tenths.
     let low = (all().fold(1.0, f64::min) * 10.0 - 0.5).floor().max(0.0) / 10.0;
     let high = ((all().fold(0.0, f64::max) * 10.0 + 0.5).ceil() / 10.0).min(1.0);
     let x = |index: usize| (index as f64 * WIDTH / (PERCENT.len() - 1) as f64).round();

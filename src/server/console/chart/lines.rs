@@ -203,7 +203,7 @@ impl Scale {
         }
     }
 
-    /// Returns the distance from the top.
+    /// Returns the distance of a value from the chart's top, in chart units.
     fn y(&self, value: f64) -> f64 {
         let value = match self.is_logarithmic {
             true => value.max(1e-9).log10(),
@@ -224,8 +224,8 @@ impl Scale {
     }
 }
 
-/// Returns the paths of a line and of the area below it; both are interrupted where there are no values for longer
-/// than a gap. Steps are relative, which takes half the bytes of absolute coordinates.
+/// Returns the paths of a line and of the area below it; both are interrupted where there are no values for
+/// longer than a gap. Path commands use relative coordinates, which take half the bytes of absolute ones.
 fn path(points: &Points, scale: &Scale, gap: usize) -> (String, String) {
     let x = |column: usize| (column as f64 * WIDTH / COLUMNS as f64).round();
     let (mut line, mut area) = (String::new(), String::new());
@@ -246,7 +246,7 @@ fn path(points: &Points, scale: &Scale, gap: usize) -> (String, String) {
             if before.is_some() {
                 area.push_str(&end);
             }
-            // Isolated points are visible, too. Writing to a `String` cannot fail.
+            // Draw a short line, so that isolated points are visible, too. Writing to a `String` cannot fail.
             let _ = write!(line, "M{x_at} {y_at}h1");
             let _ = write!(area, "M{x_at} {HEIGHT}V{y_at}h1");
             pen = (x_at + 1.0, y_at);

@@ -1,4 +1,4 @@
-//! Charts of figures, as SVG produced by the server: no script draws them, so reports contain them, too.
+//! Charts of figures, as SVG produced by the server. No script draws them, so static reports contain them, too.
 //!
 //! A chart is stretched to the available space; the text beside it (scales, legends) is HTML. Colors are classes of
 //! the style sheet, so that they follow light and dark mode.
@@ -81,7 +81,8 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// Returns the upper end of a scale for values up to `value`: the next of 1, 2, 2.5 and 5 times a power.
+/// Returns the upper end of a scale for values up to `value`: the next higher number that is 1, 2, 2.5 or 5
+/// times a power of ten (or of two for bytes).
 fn ceiling(value: f64, unit: SeriesUnit) -> f64 {
     if value <= 0.0 {
         return 1.0;
@@ -118,7 +119,7 @@ fn framed(down: &[String], across: &[String], picture: &Markup) -> Markup {
     }
 }
 
-/// Returns the labels of a time axis: the age.
+/// Returns the labels of a time axis: how long ago each point was.
 fn ages(span_s: u64) -> Vec<String> {
     let label = |part: u64| match span_s * (4 - part) / 4 {
         0 => "now".to_owned(),

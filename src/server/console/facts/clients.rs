@@ -25,7 +25,7 @@ const ROWS_MAX: usize = 500;
 /// Maximum length of a search text, in characters.
 const SEARCH_CHARS_MAX: usize = 64;
 
-/// A connection.
+/// A connection, as a row of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClientRow {
     pub(crate) id: u64,
@@ -114,7 +114,7 @@ const fn number(
     }
 }
 
-/// A query for connections.
+/// A query for connections: search text, sort order and page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClientQuery {
     pub(crate) search: String,
@@ -157,7 +157,7 @@ pub(crate) struct ClientPage {
     pub(crate) rows: Vec<ClientRow>,
 }
 
-/// Returns the requested page of connections, or the last one if there are fewer.
+/// Returns the requested page of connections, or the last page if fewer exist.
 pub(crate) fn find(view: &View<'_>, mut asked: ClientQuery) -> ClientPage {
     let clients = view.service.clients().all();
     let sees = view.viewer.sees(Sight::Clients);

@@ -10,23 +10,23 @@ use basalt_commands::cluster::flags::NodeFlags;
 use basalt_commands::cluster::map::{ClusterMap, NodeView};
 use basalt_commands::command::host::cluster::{LinkDirection, LinkView};
 
-/// A node.
+/// A node of the cluster, as this node sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeFacts {
     pub(crate) id: String,
     pub(crate) address: String,
     pub(crate) is_myself: bool,
     pub(crate) role: &'static str,
-    /// `ok`, or the problem.
+    /// State of the node: `ok`, or its problem, such as `fail`.
     pub(crate) state: &'static str,
-    /// The primary that it replicates.
+    /// The primary that the node replicates, if it is a replica.
     pub(crate) primary: Option<String>,
     pub(crate) slots: u16,
     pub(crate) ranges: Vec<(u16, u16)>,
     pub(crate) is_linked: bool,
-    /// Milliseconds since its last pong.
+    /// Milliseconds since the node's last pong, if any.
     pub(crate) heard_ms: Option<u64>,
-    /// Number of links in both directions.
+    /// Number of open links to and from the node.
     pub(crate) links: usize,
     pub(crate) epoch: u64,
 }

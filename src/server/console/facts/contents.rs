@@ -1,9 +1,9 @@
 //! The composition of memory by type, estimated from entries sampled at random, plus the large values that shards
 //! track anyhow.
 //!
-//! Each sampled key stands for the unsampled ones of its shard and database; the result is scaled to the bytes of
-//! all data. Large values are not left to chance: samples that hit one are discarded, and those that shards track
-//! are added.
+//! Each sampled key stands for the unsampled ones of its shard and database; the result is scaled to the bytes
+//! of all data. Large values are counted exactly: samples that hit one are discarded, and all those that shards
+//! track are added.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use super::super::view::View;
 use crate::telemetry::observed::Observed;
 use basalt_core::base::random::Random;
 
-/// Shards sampled.
+/// Maximum number of shards that are sampled.
 const SHARDS_MAX: usize = 64;
 
 /// Number of keys sampled from each database of a sampled shard.
@@ -30,7 +30,7 @@ pub(crate) struct DataTypeShare {
 /// The composition of memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MemoryComposition {
-    /// Keys sampled.
+    /// Number of keys sampled.
     pub(crate) looked_at: u64,
     pub(crate) bytes: u64,
     pub(crate) types: Vec<DataTypeShare>,
@@ -90,7 +90,7 @@ pub(crate) fn used_bytes(service: &dyn Observed) -> u64 {
     used.max(0).unsigned_abs()
 }
 
-/// Returns the parts by size, largest first, scaled to the total bytes; so they must be complete.
+/// Returns the parts by size, largest first, scaled so that their sum is the total `bytes`.
 fn parts(sums: HashMap<&'static str, (f64, f64)>, bytes: u64) -> Vec<DataTypeShare> {
     let part = |(name, (keys, bytes))| DataTypeShare { name, keys, bytes };
     let mut parts: Vec<DataTypeShare> = sums.into_iter().map(part).collect();

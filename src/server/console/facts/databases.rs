@@ -13,7 +13,7 @@ pub(crate) struct Database {
     /// Keys with a deadline.
     pub(crate) expiring: u64,
     pub(crate) bytes: u64,
-    /// Maximum bytes it may take; 0 if unlimited.
+    /// Maximum bytes that the database may take; 0 if unlimited.
     pub(crate) share: u64,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Returns the percentage of its lookups that hit; `None` without lookups.
+    /// Returns the percentage of the database's lookups that hit; `None` without lookups.
     pub(crate) fn hit_ratio(&self) -> Option<f64> {
         let all = self.hits + self.misses;
         (all > 0).then(|| 100.0 * self.hits as f64 / all as f64)

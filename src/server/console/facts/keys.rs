@@ -21,7 +21,7 @@ pub(crate) struct KeyShare {
 /// Keys with the most recent uses and bytes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct HotKeyRanking {
-    /// One in this many commands is sampled.
+    /// One in `interval` commands is sampled; 0 for none.
     pub(crate) interval: u32,
     pub(crate) uses: u64,
     pub(crate) bytes: u64,
@@ -49,7 +49,7 @@ pub(crate) fn hot(view: &View<'_>, count: usize) -> HotKeyRanking {
     }
 }
 
-/// Returns a key's name if the viewer may see it; its database may be unknown.
+/// Returns a key's name if the viewer may see it; `db` is `None` if the key's database is unknown.
 pub(crate) fn shown(view: &View<'_>, sight: Sight, key: &[u8], db: Option<usize>) -> String {
     match view.viewer.sees(sight) && view.viewer.sees_key(key, db) {
         true => name(key),

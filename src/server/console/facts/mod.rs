@@ -1,7 +1,7 @@
-//! Lists shown besides INFO's figures, with the names that the viewer may see.
+//! Facts: lists shown in addition to INFO's figures, with the names that the viewer may see.
 //!
-//! Names come from clients and may be anything: here they become plain text ([`name`]), which pages and JSON then
-//! escape for their own format.
+//! Names come from clients and may be anything: this module turns them into plain text ([`name`]), which pages
+//! and JSON then escape for their own format.
 
 pub(super) mod clients;
 pub(super) mod cluster;

@@ -1,5 +1,5 @@
-//! Memory and usage of keys by prefix, as in INFO prefixes, for the prefixes that the viewer may see. Each figure
-//! is an independent estimate; none depends on what else is shown.
+//! Memory and usage of keys by prefix, as in INFO prefixes, for the prefixes that the viewer may see. Each
+//! figure is an independent estimate that does not depend on which other prefixes are shown.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ use crate::telemetry::prefixes::{self, Prefix, SampledEstimate};
 /// Maximum number of prefixes shown.
 const SHOWN: usize = 20;
 
-/// A prefix.
+/// Estimated figures of one prefix.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PrefixRow {
     /// The prefix as plain text; empty for keys without a prefix.
@@ -23,11 +23,11 @@ pub(crate) struct PrefixRow {
 /// The prefix report for a viewer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PrefixReport {
-    /// The delimiter behind each part of a key. If empty, prefixes are disabled.
+    /// The delimiter that ends each part of a key's prefix. If empty, prefixes are disabled.
     pub(crate) delimiter: String,
-    /// Entries sampled.
+    /// Number of entries sampled.
     pub(crate) drawn: u64,
-    /// One in this many commands is sampled; 0 for none.
+    /// One in `sample` commands is sampled; 0 for none.
     pub(crate) sample: u32,
     /// Bytes of all keys and values.
     pub(crate) bytes: u64,

@@ -8,7 +8,7 @@ use super::HIDDEN;
 use basalt_commands::config::Config;
 use basalt_commands::config::table::PARAMETERS;
 
-/// A directive.
+/// A configuration directive that differs from its default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) name: &'static str,

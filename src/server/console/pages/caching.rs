@@ -1,5 +1,5 @@
-//! Features for caching in front of a database: databases side by side, leases, tags, locks, rate limits, queues of
-//! due work. Each panel appears once there is something to show.
+//! Features for caching in front of a database: databases side by side, leases, tags, locks, rate limits,
+//! queues of due work. Each panel appears once it has contents.
 
 use maud::{Markup, html};
 
@@ -130,7 +130,7 @@ fn is_used(view: &View<'_>, figures: &[DashboardFigure]) -> bool {
     figures.any(|figure| view.info.figure(figure.field) > 0.0)
 }
 
-/// Shows a feature's chart and figures; nothing while no client has used it.
+/// Shows a feature's chart and figures; empty while no client has used the feature.
 fn used(view: &View<'_>, chart: Option<&Chart>, figures: &[DashboardFigure]) -> Markup {
     html! {
         @if is_used(view, figures) {
@@ -140,7 +140,7 @@ fn used(view: &View<'_>, chart: Option<&Chart>, figures: &[DashboardFigure]) -> 
     }
 }
 
-/// Shown if nothing else is.
+/// Text shown if no other panel has contents.
 fn unused(view: &View<'_>) -> Markup {
     let all = [LEASES, TAGS, LOCKS, RATES, DUE];
     let is_empty = databases(view).is_empty() && !all.iter().any(|each| is_used(view, each));
@@ -193,7 +193,7 @@ fn row(each: &Database, has_shares: bool) -> Markup {
     };
     let count = |name: &str, value: u64| figure(&line, name, value, &number(value as f64));
     let of_keys = |name: &str, value: u64| match each.keys {
-        // Without keys INFO has no keyspace line either.
+        // Without keys, INFO has no keyspace line for the database.
         0 => html! { td class="number" { (value) } },
         _ => figure(&of_keyspace, name, value, &number(value as f64)),
     };

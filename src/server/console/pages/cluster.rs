@@ -12,16 +12,17 @@ pub(super) static PANELS: &[Panel] = &[
     panel("nodes", "Nodes and links", 2, |view| with(view, nodes)).wide(),
 ];
 
-/// Rows of the map.
+/// Rows of the slot map.
 const ROWS: u16 = 16;
 
 /// Number of colors that distinguish owners.
 const COLOURS: usize = 8;
 
-/// Maximum number of pieces drawn slot by slot; with more pieces, each mark stands for several slots.
+/// Maximum number of pieces drawn slot by slot; with more pieces, each mark on the map stands for several
+/// slots.
 const PIECES_MAX: usize = 1_024;
 
-/// Slots per mark in that case.
+/// Slots per mark if there are more than `PIECES_MAX` pieces.
 const GRAIN: u16 = 16;
 
 /// Maximum number of owners in the legend.

@@ -16,7 +16,7 @@ pub(super) struct DashboardFigure {
     pub(super) how: How,
 }
 
-/// The presentation of a figure.
+/// How a figure's value is formatted.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum How {
     /// A number with its unit.
@@ -27,7 +27,7 @@ pub(super) enum How {
     Time,
     /// Yes or no.
     Flag,
-    /// Unformatted: `ok` is good, and `err` is bad.
+    /// An unformatted text; `ok` is shown as good, and `err` as bad.
     Text,
 }
 

@@ -1,4 +1,4 @@
-//! Clients, the slow log, directives, and log lines.
+//! Pages with lists: clients, the slow log, directives, and log lines.
 
 use maud::{Markup, html};
 
@@ -202,7 +202,7 @@ fn directive(setting: &Setting) -> Markup {
     }
 }
 
-/// Log lines shown.
+/// Number of log lines shown.
 const LINES: usize = 100;
 
 fn lines(view: &View<'_>) -> Markup {

@@ -1,5 +1,5 @@
-//! The facts as pages. A page consists of panels, one row each; a panel that updates declares how often it is
-//! resent while the page is open. The report uses the same panels.
+//! The console's pages. A page consists of panels, each a row of a table here; a panel that updates declares
+//! how often it is resent while the page is open. The report uses the same panels.
 //!
 //! Everything written into a page is escaped by `maud`; what is inserted unescaped was produced here from numbers.
 
@@ -27,7 +27,7 @@ pub(super) const EVENTS: &str = "/events";
 /// Path of a self-contained page that can be passed on.
 pub(super) const REPORT: &str = "/report";
 
-/// Advises a viewer who is not logged in: to log in if some user can, or how to create one.
+/// Advises a viewer who is not logged in to log in or, if no user can log in, how to create one.
 pub(super) fn how_to_see_names(service: &dyn Observed) -> Markup {
     html! {
         @if any_can_sign_in(service) {
@@ -241,7 +241,7 @@ fn address(view: &View<'_>) -> String {
     format!("{name}:{}", view.info.text("tcp_port").unwrap_or_default())
 }
 
-/// Shows which server this is.
+/// Shows the server's name, version and address.
 fn identity(view: &View<'_>) -> Markup {
     let role = match view.info.text("role") {
         Some("slave") => "replica",
@@ -287,7 +287,7 @@ fn section(panel: &Panel, id: &str, view: &View<'_>) -> Markup {
     }
 }
 
-/// Returns the panels of a page that are due in a second, by id.
+/// Returns the contents of those panels of a page that are due in this second, by panel id.
 pub(super) fn fragments(page: &Page, view: &View<'_>, second: u64) -> serde_json::Value {
     let due = page.panels.iter().filter(|panel| {
         let every_s = panel.every_s;

@@ -219,7 +219,7 @@ fn summary(view: &View<'_>) -> Markup {
     let of_db = |(_, value): &(String, String)| part(value, "keys")?.parse::<u64>().ok();
     let keys: u64 = keyspace.filter_map(of_db).sum();
     let limit = view.info.figure("maxmemory");
-    // The memory that the limit applies to.
+    // Only this memory counts against the limit.
     let counted = view.info.figure("used_memory") - view.info.figure("mem_not_counted_for_evict");
     let tile = |title: &str, figure: Markup, beside: String| {
         html! { div class="tile" { dt { (title) } dd { (figure) @if !beside.is_empty() { small { (beside) } } } } }

@@ -1,4 +1,4 @@
-//! Persistence and its results.
+//! The page about snapshots, the append-only file, and their results.
 
 use maud::{Markup, html};
 
@@ -34,7 +34,7 @@ static LAST_SNAPSHOT: &[DashboardFigure] = &[
     figure("Its duration", "rdb_last_bgsave_time_sec", How::Duration),
 ];
 
-/// The result of the last attempt, once there was one.
+/// The result of the last attempt to save a snapshot, once there was one.
 static LAST_TRY: &[DashboardFigure] = &[figure(
     "Status of the last snapshot",
     "rdb_last_bgsave_status",

@@ -1,4 +1,4 @@
-//! The replication topology as a picture, and how far replicas are behind.
+//! The replication topology as a picture, and how many bytes and seconds the replicas are behind.
 
 use maud::{Markup, html};
 

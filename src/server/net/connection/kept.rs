@@ -1,4 +1,5 @@
-//! State that a connection keeps between two turns: its batch, if the shared budget allows it.
+//! State that a connection keeps between two turns (passes over received requests): its batch of buffers, if
+//! the shared budget allows it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,8 +18,8 @@ pub(super) struct TurnState {
 }
 
 impl TurnState {
-    /// Keeps a batch for the next turn: because it holds a partial request, or because the connection was just
-    /// active and the shared budget allows it.
+    /// Keeps a batch for the next turn: because it contains a partial request, or because the connection was
+    /// just active and the shared budget allows it.
     pub(super) fn put(&mut self, session: &mut Session, mut batch: Box<Batch>) {
         let is_behind = !batch.pending().is_empty() || session.parser.is_inside_request();
         let is_needed = is_behind || !batch.out.is_empty();
@@ -48,8 +49,8 @@ impl TurnState {
         note_memory(session);
     }
 
-    /// Makes room for the rest of a partially received argument, as far as the budget allows. A long argument gets
-    /// its own block.
+    /// Reserves buffer capacity for the rest of a partially received argument, as far as the budget allows. A
+    /// long argument gets its own block.
     #[cold]
     fn make_room(&mut self, session: &mut Session, batch: &mut Batch) {
         let parser = &mut session.parser;
@@ -112,7 +113,8 @@ impl TurnState {
     }
 }
 
-/// Records the connection's memory, and closes the largest connections if all together use too much.
+/// Records the connection's memory, and closes the largest connections if all together exceed
+/// `maxmemory-clients`.
 #[inline]
 pub(super) fn note_memory(session: &Session) {
     session.note_pending();

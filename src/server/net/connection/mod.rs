@@ -25,7 +25,8 @@ use output::{deliver, flush_counting, held_max};
 use receive::read;
 use run::{refresh, run_turn};
 
-/// A connection that has left request processing; its socket is served by its new owner.
+/// A connection that has left request processing, to be served by another owner, such as the sender of a
+/// replica.
 pub struct Handed {
     /// The socket.
     pub stream: ClientSocket,
@@ -35,13 +36,13 @@ pub struct Handed {
     pub batch: Box<Batch>,
 }
 
-/// Bytes of requests, and of replies, that are held for an unauthenticated client, where authentication is
+/// Maximum bytes of requests, and of replies, that are kept for an unauthenticated client if authentication is
 /// required.
 const UNAUTHENTICATED_BYTES_MAX: usize = pool::INPUT_BYTES;
 
-/// Takes over what connections do not handle themselves.
+/// Owner of what connections do not handle themselves.
 pub trait Owner: Send + Sync + 'static {
-    /// Serves a connection that follows this server's stream, until its end, in a separate task.
+    /// Serves the connection of a replica until it ends, in a separate task.
     fn own(&self, handed: Handed);
     /// Handles a client's request to stop the server.
     fn stop(&self);
@@ -61,9 +62,9 @@ enum ConnectionExit {
 
 /// Unprocessed input after a turn.
 enum RemainingInput {
-    /// Nothing to run.
+    /// No unprocessed input.
     Nothing,
-    /// A partial request, or an error that the parser reports when called again.
+    /// A partial request, or invalid input whose error the parser will report in the next turn.
     Part,
     /// Complete requests for the next turn.
     Requests,
@@ -78,8 +79,8 @@ impl From<io::Error> for ConnectionExit {
 /// Serves a connection until it ends. If the client requested a shutdown, the owner is notified and the connection
 /// stays open: the client sees it close only when no other client can connect any more.
 ///
-/// Not an `async fn`, whose arguments would be stored in the task twice: an idle connection is little more than
-/// this.
+/// Not an `async fn`, because its arguments would be stored twice in the task, which is most of the memory of
+/// an idle connection.
 pub fn serve(
     mut stream: ClientSocket,
     mut session: Session,
@@ -190,7 +191,7 @@ async fn turn(
         let left = match run_turn(stream, session, &mut batch, config).await {
             Ok(left) => left,
             Err(ConnectionExit::Cut) => {
-                // Its output is not worth keeping in the pool.
+                // Discard the unsent output, so that the batch can go back to the pool.
                 batch.reset();
                 return Err(ConnectionExit::Cut);
             }

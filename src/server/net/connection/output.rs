@@ -22,22 +22,23 @@ use basalt_core::resp::reply::Out;
 /// Bytes that a connection sends before it yields, however fast its client reads.
 const SENT_BYTES_PER_TURN: usize = 1024 * 1024;
 
-/// Unsent output that a client may have while its next requests run; the client must read the excess first.
+/// Unsent output that a client may have while its next requests run; if it has more, the client must read the
+/// excess first.
 const HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Unsent output in bytes that a client may have when all clients together hold more than [`ALL_HELD_BYTES_MAX`].
 const HELD_BYTES_SCARCE: usize = 256 * 1024;
 
-/// Unsent output in bytes of all clients together from which on each may have only [`HELD_BYTES_SCARCE`].
+/// If all clients together have more unsent bytes than this, each may have only [`HELD_BYTES_SCARCE`].
 const ALL_HELD_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// Output up to this size is never too much: Redis keeps it in a buffer that its limits do not count.
 const OUTPUT_BYTES_FREE: usize = 16 * 1024;
 
-/// Bytes per write: the kernel copies them while others wait.
+/// Maximum bytes per write: while the kernel copies them, other connections of the thread wait.
 const WRITE_BYTES_MAX: usize = 512 * 1024;
 
-/// Slices per write.
+/// Maximum number of slices per write.
 const SLICES_MAX: usize = 64;
 
 /// Whether a client's unsent output exceeds the limit of its class.
@@ -55,7 +56,8 @@ pub(super) fn is_over_output(session: &Session, batch: &Batch, config: &Config) 
     batch.out.is_cut() || (limit.hard_bytes > 0 && len as u64 > limit.hard_bytes)
 }
 
-/// Closes a client with too much unsent output, none of which is sent any more.
+/// Records that a client with too much unsent output is closed, and returns the reason; the output is not sent
+/// any more.
 #[cold]
 pub(super) fn cut() -> ConnectionExit {
     mailbox::CUT.fetch_add(1, Relaxed);
@@ -71,7 +73,7 @@ pub(super) async fn deliver(
     collect_mail(session, batch);
     let count = flush_counting(stream, session, batch, 0).await?;
     if batch.out.memory_bytes() > pool::OUTPUT_BYTES_KEPT_MAX / 4 {
-        // The messages came with memory of their own.
+        // Free the output, whose memory belongs to the messages.
         batch.out = Out::new(batch.out.protocol());
     }
     Ok(count)
@@ -108,11 +110,12 @@ pub(super) fn collect_mail(session: &Session, batch: &mut Batch) {
     }
 }
 
-/// Sends messages from others to a client whose request is waiting. If the request's reply has arrived meanwhile,
-/// that goes first.
+/// Sends messages from other clients to a client whose request is blocked. If the request's reply has arrived
+/// meanwhile, the reply is sent first.
 ///
-/// The thread that executes the request hands over the reply before it releases the shard, and publishes changes
-/// afterwards: messages that were collected while there was no reply reflect nothing that the reply does not.
+/// The thread that executes the request delivers the reply before it releases the shard, and publishes changes
+/// afterwards. So messages that were collected before the reply existed cannot report later changes than the
+/// reply.
 pub(super) async fn deliver_waiting(
     stream: &mut ClientSocket,
     session: &mut Session,
@@ -140,8 +143,7 @@ pub(super) fn held_max(session: &Session) -> usize {
     }
 }
 
-/// Whether records that this connection's replies depend on must reach the disk before the replies are sent, and
-/// have not.
+/// Whether this connection's replies must wait because log records that they depend on are not on disk yet.
 #[inline]
 pub(super) fn must_sync(session: &Session) -> bool {
     let seen = session.connection.shared.log_seen.load(Relaxed);
@@ -161,7 +163,7 @@ fn on_disk(session: &Session) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
     }))
 }
 
-/// Sends the output except what the client does not accept now; waits while that is more than `held_max`.
+/// Sends as much of the output as the socket accepts now; waits while more than `held_max` bytes are left.
 ///
 /// Meanwhile it keeps receiving, without running requests: many clients send a whole pipeline before they read its
 /// first reply, and would deadlock with a server that waits for them. This does not apply to unauthenticated
@@ -230,7 +232,8 @@ pub(super) async fn flush(
                 .await?;
                 shared.active_ms.store(clock::unix_ms(), Relaxed);
                 if has_input {
-                    // The client gets its pending output even if it sends nothing more.
+                    // Continue even if receiving fails: a client that has stopped sending still gets its
+                    // pending output.
                     receives = receive(stream, session, batch).unwrap_or(false);
                 }
             }

@@ -11,7 +11,7 @@ use crate::session::Session;
 use crate::session::batch::Batch;
 use crate::telemetry::counters;
 
-/// Reads once. Returns the number of bytes received, which may be none after all.
+/// Reads once. Returns the number of bytes received, which may be 0.
 pub(super) fn read(
     stream: &mut ClientSocket,
     session: &mut Session,
@@ -20,11 +20,11 @@ pub(super) fn read(
     let unread_max = match session.connection.authenticated {
         true => usize::MAX,
         false => {
-            // The thread's pooled buffer may have grown for other connections.
+            // Replace the pooled buffer, which may have grown for other connections.
             if batch.input.is_empty() && batch.input.capacity() > pool::INPUT_BYTES {
                 batch.input = Vec::with_capacity(pool::INPUT_BYTES);
             }
-            // One byte more than the limit reveals that there is too much.
+            // Read one byte more than the limit, to detect that the client has sent too much.
             UNAUTHENTICATED_BYTES_MAX + 1
         }
     };
@@ -42,15 +42,16 @@ pub(super) fn read(
     }
 }
 
-/// Request bytes that are received while a request is blocked. The rest stays in the kernel, and with the client,
-/// until it ends: Redis continues up to `client-query-buffer-limit`, and then closes the client.
+/// Request bytes that are received while a request is blocked. The rest stays in the kernel, and with the
+/// client, until the request is served. (Redis receives up to `client-query-buffer-limit`, and then closes the
+/// client.)
 const BLOCKED_BYTES_MAX: usize = 1024 * 1024;
 
 /// Whether a connection may receive more while its requests wait.
 pub(super) fn has_room(session: &Session, batch: &Batch) -> bool {
     let limit = match session.connection.authenticated {
         true => session.service().config.load().client_query_buffer_limit,
-        // A client that may not run commands may not fill the memory either.
+        // An unauthenticated client may not fill the memory.
         false => UNAUTHENTICATED_BYTES_MAX as u64,
     };
     (unread_bytes(session, batch) as u64) < limit

@@ -1,4 +1,4 @@
-//! One turn: complete requests are parsed, run in order, and answered.
+//! One turn of a connection: parses its complete requests, runs them in order, and sends the replies.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use basalt_commands::client::memory::CLIENT_MEMORY;
 use basalt_commands::config::Config;
 use basalt_core::resp::request::{Parser, ProtocolError, RequestLimits};
 
-/// Requests that a connection runs before it yields.
+/// Maximum number of requests that a connection runs before it yields.
 const REQUESTS_PER_TURN: usize = 128;
 
-/// Time for which a connection that cannot send its output continues before it yields.
+/// Nanoseconds after which a connection that sends output without a pause yields.
 const TURN_NS_MAX: u64 = 500_000;
 
 /// Maximum length of an inline request.
@@ -36,8 +36,8 @@ pub(super) fn refresh(config: &mut Arc<Config>, session: &Session) {
     }
 }
 
-/// Parses one turn's worth of requests. Returns the number of bytes consumed. A separate function, so that the
-/// limits are not stored in a waiting connection's task.
+/// Parses one turn's worth of requests. Returns the number of bytes consumed. This is a separate function so
+/// that the limits are not stored in a waiting connection's task.
 fn parse(
     session: &mut Session,
     batch: &mut Batch,
@@ -100,9 +100,9 @@ pub(super) async fn run_turn(
                     continue;
                 }
             }
-            // Pending deliveries are done by now.
+            // Nothing to do: pending deliveries are already done.
             Step::Configured | Step::Deliver => {}
-            // Boxed, or every idle connection's task would have space for it.
+            // Box this future; otherwise it would enlarge every idle connection's task.
             step => Box::pin(follow(step, stream, session, batch, &mut flushed)).await?,
         }
         // A client that was killed while waiting starts no new request.
@@ -115,10 +115,10 @@ pub(super) async fn run_turn(
     batch.consume(consumed);
     collect_mail(session, batch);
     if CLIENT_MEMORY.is_over() {
-        // Before the replies: a client that has received them can rely on it.
+        // Record memory before the replies are sent, so that a client sees it after its reply.
         note_memory(session);
     }
-    // Replies that wait for the disk are sent back to back in any case.
+    // Do not batch replies that wait for the disk: they are sent back to back in any case.
     if !batch.out.is_empty() && !must_sync(session) {
         write_batching::others_first().await;
     }
@@ -153,7 +153,8 @@ fn take_part(
     config: &Config,
     consumed: usize,
 ) -> Result<RemainingInput, ConnectionExit> {
-    // Long arguments have left the buffer, as in Redis; each of them was checked by its length.
+    // Do not count long arguments, which have their own blocks, as in Redis; their lengths were checked one by
+    // one.
     let (bytes, bytes_max) = match session.connection.authenticated {
         true => (batch.pending().len(), config.client_query_buffer_limit),
         false => (
@@ -185,7 +186,7 @@ async fn follow(
         Step::AwaitLog => log_has_room(session).await,
         Step::Flush => {
             flush(stream, session, batch, held_max(session)).await?;
-            // A client that accepts nothing right now has not made us wait.
+            // Only yield if the client has kept this connection sending for long.
             let began = *flushed.get_or_insert_with(Ticks::now);
             if Ticks::now().since_ns(began) > TURN_NS_MAX {
                 *flushed = None;
@@ -210,7 +211,8 @@ async fn follow(
             return Err(ConnectionExit::Shutdown);
         }
         Step::SleepUntil(until_ms) => {
-            // A client that does not read its earlier replies still waits no longer than it requested.
+            // Send earlier replies during the wait, which must not take longer even if the client does not read
+            // them.
             let left = Duration::from_millis(until_ms.saturating_sub(clock::unix_ms()));
             let flushing = Box::pin(flush(stream, session, batch, 0));
             if let Ok(flushed) = tokio::time::timeout(left, flushing).await {

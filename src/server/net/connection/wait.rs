@@ -14,8 +14,8 @@ use crate::session::Session;
 use crate::session::batch::Batch;
 use crate::telemetry::clock;
 
-/// Waits until others have received the messages caused by this connection's commands: its replies are sent after
-/// those. Boxed, because most connections never wait for it.
+/// Waits until the messages to other clients that this connection's commands caused are delivered: its replies
+/// must be sent after them. Boxed, because most connections never wait for it.
 #[cold]
 pub(super) fn delivered(
     session: &Session,
@@ -25,7 +25,7 @@ pub(super) fn delivered(
     Box::pin(poll_fn(move |cx| pubsub.poll_delivered(position, cx)))
 }
 
-/// Waits until commands may append to the log again.
+/// Waits until write commands may append to the command log again.
 #[cold]
 pub(super) fn log_has_room(session: &Session) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
     Box::pin(poll_fn(|cx| session.service().poll_writers_room(cx)))
@@ -37,8 +37,9 @@ const CLOSED_CHECK: Duration = Duration::from_millis(500);
 /// Sleeps until a Unix time, until the connection is woken (by the end of a pause or of a blocked request), or
 /// until it is killed or its client disconnects.
 ///
-/// Meanwhile it keeps receiving, without running requests, so that it notices at once when the client disconnects,
-/// and nothing is handed to a client that is gone. The received bytes count as the client's, and are bounded.
+/// Meanwhile it keeps receiving, without running requests, so that it notices at once when the client
+/// disconnects, and no data is popped for a client that is gone. The received bytes count as the client's, and
+/// are bounded.
 pub(super) async fn sleep_until(
     stream: &mut ClientSocket,
     session: &mut Session,
@@ -51,7 +52,7 @@ pub(super) async fn sleep_until(
         let receives = has_room_while_blocked(session, batch);
         let (mut has_input, mut has_mail) = (false, false);
         let left = Duration::from_millis(until_ms.saturating_sub(clock::unix_ms()));
-        // While receiving, a disconnect is noticed at once; otherwise it must be polled.
+        // While the task receives, it notices a disconnect at once; otherwise it must poll for that.
         let nap = if receives {
             left
         } else {

@@ -1,13 +1,14 @@
-//! `cluster-config-file` on disk: read at startup, replaced whenever its contents change, locked for as long as the
-//! process lives.
+//! The cluster config file (`cluster-config-file`, nodes.conf) on disk. The file is read at startup, replaced
+//! whenever its contents change, and locked as long as the process lives.
 //!
-//! A new version is written to a file beside it, synced, and renamed over the old one; then the directory is
-//! synced. After a crash at any moment one of the two is there as a whole. The lock is on the file with the final
-//! name: the new one is locked before it gets the name, so that another process never finds an unlocked file.
+//! A new version is written to another file in the same directory, synced, and renamed over the old file; then
+//! the directory is synced. After a crash at any moment, the old or the new version exists completely. The lock
+//! is on the file with the final name: a new file is locked before it gets this name, so that another process
+//! never finds an unlocked file.
 //!
-//! A version that is written beside it, but not synced yet ([`NodesFile::keep`]), survives a crash of the process,
-//! but not a power cut. The next start uses it instead of the file if it is complete (its last line is there) and
-//! not older.
+//! A version that was written to the other file but is not synced yet ([`NodesFile::keep`]) survives a crash of
+//! the process, but not a power cut. The next start uses that version if it is complete (its last line is
+//! there) and not older than the file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -22,20 +23,22 @@ use basalt_commands::config::Config;
 use basalt_commands::config::values::system_text;
 use basalt_core::base::lossless;
 
-/// Maximum bytes of the file: far more than a thousand nodes need with all slots migrating.
+/// Maximum bytes of the cluster config file: far more than a thousand nodes need even if all slots are
+/// migrating.
 const BYTES_MAX: u64 = 256 << 20;
 /// Maximum characters shown of an invalid line.
 const SHOWN_CHARS_MAX: usize = 200;
 
-/// The locked cluster config file, and the version beside it that is not synced yet.
+/// The locked cluster config file, and a newer version in another file that is not synced yet.
 #[derive(Debug)]
 pub(super) struct NodesFile {
     path: PathBuf,
     /// The open file, which holds the lock.
     locked: File,
-    /// Contents last synced there, without times.
+    /// Contents of the last synced version, without the times of pings and pongs; `None` if unknown.
     has: Option<String>,
-    /// The newer version beside the file that is not synced yet: its contents without times, and its file.
+    /// The newer, unsynced version, if any: its contents without the times of pings and pongs, and its open
+    /// file.
     kept: Option<(String, File)>,
     /// Number of times the file was replaced.
     #[cfg(test)]
@@ -43,13 +46,13 @@ pub(super) struct NodesFile {
 }
 
 impl NodesFile {
-    /// Locks the file, creating it if needed, and reads it; returns no state if it is empty. The error is a
-    /// message.
+    /// Locks the file, creating it if needed, and reads it; returns no state if the file is empty. The error is
+    /// a message for the operator.
     pub(super) fn open(config: &Config) -> Result<(NodesFile, Option<Saved>), String> {
         let path = config
             .dir
             .join(lossless::path_of(&config.cluster_config_file));
-        // Later changes of the directory by CONFIG SET must not affect it.
+        // Make the path absolute, so that a later CONFIG SET dir does not affect it.
         let path = std::path::absolute(&path).unwrap_or(path);
         let shown = path.display();
         let opened = OpenOptions::new()
@@ -113,7 +116,7 @@ impl NodesFile {
         (is_newer && is_whole).then_some(saved)
     }
 
-    /// Returns the path of a file beside this one.
+    /// Returns the path of this file with `what` appended to its name.
     fn beside(&self, what: &str) -> PathBuf {
         let mut path = self.path.clone().into_os_string();
         path.push(format!(".{what}"));
@@ -131,8 +134,8 @@ impl NodesFile {
         }
     }
 
-    /// Replaces the saved state, unless it is equal except for the times of pings and pongs. It is synced to disk
-    /// when this returns. With `is_forced`, it is written in any case.
+    /// Replaces the saved state, unless it is equal except for the times of pings and pongs. The file is synced
+    /// when this returns. With `is_forced`, the file is written even if equal.
     pub(super) fn save(&mut self, saved: &Saved, is_forced: bool) -> io::Result<()> {
         let timeless = write::write(&without_times(saved));
         if !is_forced && self.has.as_ref() == Some(&timeless) {
@@ -142,7 +145,7 @@ impl NodesFile {
         self.keep_text(saved, timeless.clone())?;
         let put = self.put();
         if put.is_err() {
-            // It may already have its final name.
+            // Ignore errors: the unsynced file may already have its final name.
             let _ = fs::remove_file(self.beside("unsynced"));
         } else {
             self.has = Some(timeless);
@@ -150,7 +153,7 @@ impl NodesFile {
         put
     }
 
-    /// Writes the state beside the file, where the next start finds it if this process is killed before
+    /// Writes the state to the other file, where the next start finds it if this process is killed before
     /// [`NodesFile::save`] has synced it.
     pub(super) fn keep(&mut self, saved: &Saved) -> io::Result<()> {
         let timeless = write::write(&without_times(saved));
@@ -167,7 +170,7 @@ impl NodesFile {
         let aside = self.beside("tmp");
         let kept = self.write_beside(&aside, &write::write(saved));
         if kept.is_err() {
-            // It may not exist.
+            // Ignore errors: the file may not exist.
             let _ = fs::remove_file(&aside);
         }
         self.kept = Some((timeless, kept?));
@@ -187,7 +190,7 @@ impl NodesFile {
         Ok(file)
     }
 
-    /// Syncs the version beside the file, and renames it over the file.
+    /// Syncs the newer version, and renames its file over the cluster config file.
     fn put(&mut self) -> io::Result<()> {
         #[cfg(test)]
         {
@@ -204,7 +207,8 @@ impl NodesFile {
     }
 }
 
-/// Returns the state without the times, which every pong changes and no start reads.
+/// Returns the state without the times of pings and pongs, which change with every pong and are not read at
+/// startup.
 fn without_times(saved: &Saved) -> Saved {
     let mut saved = saved.clone();
     for node in &mut saved.nodes {

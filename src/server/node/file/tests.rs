@@ -67,7 +67,7 @@ fn what_is_kept_beside_it_is_read_at_the_next_start() {
     assert_eq!(file.puts, 1, "nothing is put in place yet");
     drop(file);
     assert_eq!(open(), Some(kept));
-    // Truncated, as a power cut may leave it.
+    // Truncate the file, as a power cut may leave it.
     let beside = dir.path().join("nodes.conf.unsynced");
     let text = fs::read_to_string(&beside).expect("it is there");
     fs::write(&beside, &text[..text.len() - 3]).expect("there is room");

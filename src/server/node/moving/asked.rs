@@ -1,7 +1,7 @@
 //! Slot imports requested by this node: CLUSTER MIGRATION IMPORT.
 //!
-//! The node that owns the slots is asked for them as by a client (`CLUSTER MIGRATESLOTS`). A regular migration
-//! follows: it begins when that node connects with these slots.
+//! This node sends `CLUSTER MIGRATESLOTS` to the owner of the slots, as a client would. The owner then starts a
+//! regular migration, which begins here when the owner connects and names these slots.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use basalt_core::base::lossless;
 use basalt_core::resp::answer::Answer;
 use basalt_engine::serial::commands;
 
-/// Seconds during which a cancelled request is refused if the source starts it after all.
+/// Seconds during which an import is refused whose request was cancelled, if the source starts it after all.
 const REFUSED_S: u64 = 60;
 
 /// A requested import.
@@ -33,13 +33,13 @@ pub(super) struct ImportRequest {
     outcome: Mutex<SlotImportStatus>,
 }
 
-/// Outcome of a requested import.
+/// Progress of a requested import.
 enum SlotImportStatus {
-    /// Not begun.
+    /// The import has not begun.
     Open,
-    /// The migration has begun, or is over.
+    /// The migration has begun, and may be over.
     Begun(Arc<SlotMigration>),
-    /// Ended before it began: the state, the reason, and the Unix second.
+    /// The request ended before the import began: the final state, the reason, and the Unix second.
     Over(MigrationState, String, u64),
 }
 
@@ -81,7 +81,7 @@ impl ImportRequest {
     }
 }
 
-/// Cancels an import on behalf of a user; returns whether it was running.
+/// Cancels an import on behalf of a user; returns whether the import was running.
 fn cancel(job: &SlotMigration) -> bool {
     let is_under_way = job.end(MigrationState::Cancelled, "user request");
     if is_under_way && let Some(client) = &job.client {
@@ -106,7 +106,7 @@ impl Bus {
             ));
         }
         let mut all = self.moves.asked.lock();
-        // A request that has not begun may have been dropped or never received by the source.
+        // An open request for the same slots may have been dropped or never received by the source: replace it.
         for open in all.iter().filter(|asked| meet(&asked.slots, &slots)) {
             open.end(MigrationState::Failed, "new import requested");
         }
@@ -181,8 +181,8 @@ impl Bus {
         Ok(())
     }
 
-    /// Returns all migrations by their CLUSTER MIGRATION ids, the latest first: requested imports, and the others
-    /// by their own names.
+    /// Returns all migrations by their CLUSTER MIGRATION ids, the latest first: requested imports by their ids,
+    /// all other migrations by their names.
     pub(in super::super) fn slot_tasks(&self) -> Vec<SlotTask> {
         let map = self.map();
         let asked = self.moves.asked.lock();
@@ -251,7 +251,8 @@ impl super::Moves {
         let mut outcome = asked.outcome.lock();
         match &*outcome {
             SlotImportStatus::Open => *outcome = SlotImportStatus::Begun(Arc::clone(job)),
-            // The source had received the request already. Later it may act on a request by others.
+            // The source had already received the request before it was cancelled. After `REFUSED_S`, its
+            // migration may have another cause and is accepted.
             SlotImportStatus::Over(MigrationState::Cancelled, _, second)
                 if (clock::unix_ms() / 1000).saturating_sub(*second) < REFUSED_S =>
             {

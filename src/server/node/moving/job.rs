@@ -15,7 +15,7 @@ use basalt_commands::command::host::cluster::SlotMove;
 /// State of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum MigrationState {
-    // Exports.
+    // States of exports.
     Queued,
     Connecting,
     Introducing,
@@ -23,12 +23,12 @@ pub(in super::super) enum MigrationState {
     Walking,
     Following,
     Paused,
-    // Imports.
+    // States of imports.
     AwaitingAck,
     ReceivingKeys,
     AwaitingPaused,
     AskingForSlots,
-    // Both.
+    // States of both.
     Granted,
     Done,
     Failed,
@@ -68,14 +68,14 @@ impl MigrationState {
 struct MigrationProgress {
     state: MigrationState,
     message: String,
-    /// When writes were paused for the hand-over, and for how long.
+    /// When writes were paused for the handover, and (`paused_ms`) for how long, in milliseconds.
     paused_at_ms: Option<u64>,
     paused_ms: u64,
     updated_s: u64,
     acked_ms: u64,
 }
 
-/// Returns the words of `CLUSTER SYNCSLOTS ESTABLISH …`.
+/// Returns the arguments of `CLUSTER SYNCSLOTS ESTABLISH …`.
 pub(super) fn establish(source: NodeId, name: NodeId, slots: &SlotSet) -> Vec<Vec<u8>> {
     let words = ["CLUSTER", "SYNCSLOTS", "ESTABLISH", "SOURCE"];
     let mut words: Vec<Vec<u8>> = words.map(|word| word.as_bytes().to_vec()).into();
@@ -90,7 +90,7 @@ pub(super) fn establish(source: NodeId, name: NodeId, slots: &SlotSet) -> Vec<Ve
     words
 }
 
-/// Returns the words of `CLUSTER SYNCSLOTS FINISH …`.
+/// Returns the arguments of `CLUSTER SYNCSLOTS FINISH …`.
 pub(super) fn finish(name: NodeId, has_come: bool) -> Vec<Vec<u8>> {
     let state = if has_come { "SUCCESS" } else { "FAILED" };
     let words = ["CLUSTER", "SYNCSLOTS", "FINISH", "STATE", state, "NAME"];
@@ -108,11 +108,11 @@ pub(in super::super) struct SlotMigration {
     pub(in super::super) target: NodeId,
     /// Connection of an import; `None` for an export.
     pub(in super::super) client: Option<Arc<Shared>>,
-    /// Number of times databases had been emptied here when the import began.
+    /// How many times databases of this server had been emptied when the import began.
     pub(in super::super) emptied: u64,
     /// Bytes of changes still to be sent.
     pub(in super::super) waiting_bytes: AtomicU64,
-    /// Bytes kept for sending, including those.
+    /// Bytes of memory kept for sending, `waiting_bytes` included.
     pub(in super::super) buffer_bytes: AtomicU64,
     /// Counters of all migrations in this direction.
     pub(in super::super) figures: &'static Moved,
@@ -177,7 +177,8 @@ impl SlotMigration {
         self.client.is_none()
     }
 
-    /// Advances to another state; returns false and does nothing if the migration is in neither.
+    /// Advances to another state; returns false and does nothing if the migration is in none of the states
+    /// `from`.
     pub(in super::super) fn advance(&self, from: &[MigrationState], to: MigrationState) -> bool {
         let mut progress = self.progress.lock();
         if progress.state == to {
@@ -190,7 +191,7 @@ impl SlotMigration {
         may
     }
 
-    /// Ends the migration, unless it has ended; returns whether it had not.
+    /// Ends the migration. Returns false if it had already ended.
     pub(in super::super) fn end(&self, state: MigrationState, message: impl Into<String>) -> bool {
         let mut progress = self.progress.lock();
         let is_first = !progress.state.is_over();
@@ -253,7 +254,7 @@ impl SlotMigration {
         progress.message = message;
     }
 
-    /// Formats the slots.
+    /// Formats the slots as ranges.
     pub(in super::super) fn ranges(&self) -> String {
         let ranges = self.slots.ranges();
         let texts: Vec<String> = ranges
@@ -262,7 +263,7 @@ impl SlotMigration {
         texts.join(" ")
     }
 
-    /// Returns the words of `CLUSTER SYNCSLOTS ESTABLISH …` for this migration.
+    /// Returns the arguments of `CLUSTER SYNCSLOTS ESTABLISH …` for this migration.
     pub(in super::super) fn words(&self) -> Vec<Vec<u8>> {
         establish(self.source, self.name, &self.slots)
     }
@@ -277,7 +278,7 @@ impl SlotMigration {
         clock::unix_ms().saturating_sub(self.progress.lock().acked_ms)
     }
 
-    /// Requests the end of the migration; returns whether it was the first request.
+    /// Requests the end of the migration; returns whether this was the first request.
     pub(in super::super) fn cancel(&self) -> bool {
         !self.is_cancelled.swap(true, Relaxed)
     }

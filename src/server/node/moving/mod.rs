@@ -1,5 +1,5 @@
-//! Atomic slot migration to and from other nodes: clients find the slots at the source until everything is transferred,
-//! and then at the target. The protocol is that of Valkey 9.
+//! Atomic slot migration to and from other nodes: the source serves the slots until everything is transferred;
+//! from then on the target does. The protocol is that of Valkey 9.
 //!
 //! ```text
 //! asked    imports requested by this node
@@ -9,8 +9,8 @@
 //! pieces   data to be sent
 //! ```
 //!
-//! Imports have no thread: the source is a client whose commands are run even though the slots are not this node's, and
-//! whose `CLUSTER SYNCSLOTS` commands are answered with the next step it has to take.
+//! Imports have no thread: the source is a client whose commands run although this node does not own the slots,
+//! and to whose `CLUSTER SYNCSLOTS` commands this node replies with the next step that the source must take.
 
 mod asked;
 mod export;
@@ -51,11 +51,11 @@ const BEING_DELETED: &str = "TRYAGAIN Keys of these slots are being deleted";
 /// Maximum time that SETSLOT waits for the end of a deletion.
 const DELETION_WAITS: Duration = Duration::from_secs(60);
 
-/// Milliseconds after which a grant of slots is no longer accepted: the source resumes writes after five seconds,
-/// and has to know the new owner by then.
+/// Milliseconds after which a grant of slots is no longer accepted: the source resumes writes after five
+/// seconds, and must know the new owner by then.
 const GRANT_MS_MAX: u64 = 4_000;
 
-/// Spins on a locked shard, of some tens of nanoseconds each, before the source of slots is told to retry.
+/// Spins on a locked shard, of some tens of nanoseconds each, before the source of an import is told to retry.
 const SPINS: u32 = 20_000;
 
 const DISAGREES: &str = "ERR Target node does not agree about current slot ownership";
@@ -63,14 +63,14 @@ const DISAGREES: &str = "ERR Target node does not agree about current slot owner
 /// All migrations of this node in progress, and the last ones that have ended.
 #[derive(Default)]
 pub(super) struct Moves {
-    /// The latest first.
+    /// Migrations in progress and recently ended, the latest first.
     jobs: Mutex<VecDeque<Arc<SlotMigration>>>,
     /// Imports requested by this node, the latest first.
     asked: Mutex<VecDeque<Arc<ImportRequest>>>,
     /// Exports that have not begun.
     queue: Mutex<MigrationQueue>,
-    /// Notes of slots whose keys are being imported or removed, as recorded in the log of this server or of its
-    /// primary, without a recorded end.
+    /// Open notes, by migration. A note is a log record that keys of some slots are being imported or removed.
+    /// A note is open until its end is recorded in the log of this server or of its primary.
     notes: Mutex<BTreeMap<NodeId, SlotNote>>,
     /// Slots whose keys are being deleted, as this node no longer owns them.
     deleting: Mutex<Vec<SlotSet>>,
@@ -79,7 +79,7 @@ pub(super) struct Moves {
 #[derive(Default)]
 struct MigrationQueue {
     waiting: VecDeque<Arc<SlotMigration>>,
-    /// Whether a thread takes from it.
+    /// Whether a thread is running the queued exports.
     is_served: bool,
 }
 
@@ -138,7 +138,7 @@ impl Moves {
         self.jobs.lock().iter().find(is_its).cloned()
     }
 
-    /// Cancels all exports; returns whether there were any.
+    /// Cancels all exports; returns whether any was running.
     pub(super) fn cancel(&self) -> bool {
         let mut exports = self.under_way();
         exports.retain(|job| job.is_export());
@@ -179,7 +179,7 @@ impl Moves {
         *self.notes.lock() = named.take(UNDER_WAY_MAX).collect();
     }
 
-    /// True if the log has an import of some of these slots without a recorded end.
+    /// True if the log has the beginning of an import of some of these slots, but not its end.
     fn awaits_end(&self, slots: &SlotSet) -> bool {
         let notes = self.notes.lock();
         let mut coming = notes.values().filter(|note| note.is_coming);
@@ -224,7 +224,7 @@ fn fail(job: &SlotMigration, why: impl Into<String>) {
     }
 }
 
-/// Returns the log request for a note.
+/// Returns the log record for a note with these arguments.
 fn with_head(words: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let head = note::words(&[b"SLOTS"]).into_iter().map(<[u8]>::to_vec);
     head.chain(words).collect()
@@ -284,7 +284,7 @@ impl Bus {
         if queue.is_served {
             return Ok(());
         }
-        // While it uses shards, this thread may have to run a script queued for one.
+        // This thread locks shards, so it may have to run scripts that are queued for a shard.
         let started = stack::spawn("basalt-slots".to_owned(), move || {
             loop {
                 let mut queue = self.moves.queue.lock();
@@ -317,8 +317,8 @@ impl Bus {
         Some(format!("ERR Slot {direction} in progress."))
     }
 
-    /// Waits until a running deletion of a slot's keys is over: it would delete new keys as well, or leave old ones
-    /// among them.
+    /// Waits until a running deletion of a slot's keys is over. Otherwise it would delete new keys, too, or old
+    /// keys would remain among the new ones.
     pub(super) fn await_deletion(&self, slot: u16) -> Result<(), String> {
         let slots: SlotSet = [slot].into_iter().collect();
         let until = Instant::now() + DELETION_WAITS;
@@ -384,7 +384,7 @@ impl Bus {
                 MoveAnswer::Done,
             ),
         };
-        // A source may skip ACK.
+        // A source may skip the message ACK.
         if !job.advance(&[from, MigrationState::AwaitingAck], to) {
             return Err(
                 "ERR The slot migration is not in the right state for this command".to_owned(),
@@ -396,7 +396,7 @@ impl Bus {
         Ok(answer)
     }
 
-    /// Schedules a closure for each slot, with its shard locked.
+    /// Schedules a task for each shard that runs a closure for each of its slots, with the shard locked.
     fn with_each(&self, slots: &SlotSet, work: impl Fn(&mut Engine, u16) + Clone + Send + 'static) {
         for shard in 0..self.service.router.shard_count() {
             let is_its = |slot: &u16| self.service.router.shard_of_slot(*slot) == shard;
@@ -430,7 +430,7 @@ impl Bus {
         });
     }
 
-    /// Returns how many times a database of any shard was emptied.
+    /// Returns how many times databases were emptied, summed over all shards.
     fn emptied(&self) -> u64 {
         let all = self.service.all_published.iter();
         all.map(|published| published.emptied.get()).sum()
@@ -457,7 +457,7 @@ impl Bus {
         taken.map(drop)
     }
 
-    /// Handles a node's request to migrate slots here.
+    /// Handles a node's request to migrate slots to this node (ESTABLISH).
     fn establish(
         &'static self,
         client: &Arc<Shared>,
@@ -492,7 +492,7 @@ impl Bus {
         };
         let is_deleting = self.moves.is_deleting(&slots) || self.moves.awaits_end(&slots);
         if is_deleting || slots.iter().any(has_keys) {
-            // Old keys would mix with the imported ones.
+            // Delete old keys of the slots first: they would mix with the imported keys.
             if !is_deleting {
                 self.delete_keys(slots);
             }
@@ -541,8 +541,9 @@ impl Bus {
         }
     }
 
-    /// Returns whether the log has all deletions ever made in these slots: the records of a shard's holder precede
-    /// those of the next one. A replica running Valkey crashes if slots are imported while it has keys of them.
+    /// Returns whether the log has all deletions made so far in these slots, by trying to lock their shards: a
+    /// thread appends its records before it releases the shard. A replica running Valkey crashes if slots are
+    /// imported while it has keys of them.
     fn has_logged_deletions(&self, slots: &SlotSet) -> bool {
         self.shards_of(slots).into_iter().all(|shard| {
             let held = self.service.shards.take_spinning(shard, SPINS);
@@ -551,9 +552,9 @@ impl Bus {
     }
 
     /// Records, for the append-only file and the replicas, that keys of slots are being imported or removed: if
-    /// this node does not survive to the end, the keys it does not own by then are deleted. Recorded once, since
-    /// replicas running Valkey get it too, which expect the slots to be empty at that moment; snapshots repeat it
-    /// until it is over.
+    /// this node ends before that is complete, the next start or the replica that takes over deletes the keys
+    /// of slots that it does not own. A note is logged only once, because replicas running Valkey get it, too,
+    /// and expect the slots to be empty at that moment; snapshots repeat the note until its end.
     pub(super) fn note(&self, note: SlotNote) {
         if !self.map().me().is_primary() {
             return;
@@ -562,7 +563,7 @@ impl Bus {
             true => job::establish(self.source_of(&note), note.name, &note.slots),
             false => with_head(note.words()),
         };
-        // Before the log has it: a snapshot at this moment has it in either case.
+        // Insert the note before it is logged, so that a snapshot at this moment includes it in any case.
         self.moves.notes.lock().insert(note.name, note);
         self.log_words(&words, Audience::BOTH);
     }
@@ -575,10 +576,11 @@ impl Bus {
         owner.map_or(map.me().id, |owner| owner.id)
     }
 
-    /// Records the end of this migration, if its beginning was recorded.
+    /// Logs the end of a migration, if its beginning was logged; `has_come` tells whether the slots now belong
+    /// to this node.
     pub(super) fn note_over(&self, name: NodeId, has_come: bool) {
         if !self.map().me().is_primary() {
-            // The primary records it.
+            // On a replica, the primary logs the end.
             return;
         }
         let Some(note) = self.moves.notes.lock().remove(&name) else {
@@ -594,7 +596,7 @@ impl Bus {
     /// See [`Cluster::replay_note`](basalt_commands::command::host::cluster::Cluster::replay_note).
     pub(super) fn replay_note(&self, note: SlotNote) {
         let mut notes = self.moves.notes.lock();
-        // An untrusted primary may make up names.
+        // Limit the number, because an untrusted primary may make up names.
         if notes.len() >= UNDER_WAY_MAX {
             return;
         }
@@ -612,7 +614,8 @@ impl Bus {
         }
     }
 
-    /// Records the primary's notes in this server's file; its replicas get the primary's original records.
+    /// Logs the primary's notes for this server's append-only file; this server's replicas get the primary's
+    /// original records.
     fn log_for_own_file(&self, words: &[Vec<u8>]) {
         if !self.map().me().is_primary() {
             self.log_words(words, Audience::FILE);
@@ -655,13 +658,14 @@ impl Bus {
         }
     }
 
-    /// Ends imports that have become void, and removes old entries.
+    /// Ends imports that have become invalid, for example because the source is silent, and removes old entries
+    /// of ended migrations.
     pub(super) fn look_at_moves(&'static self) {
         let config = self.service.config.load_full();
         let map = self.map();
         for job in self.moves.under_way() {
             if job.count_received() {
-                // One large value may take long.
+                // Do not count the source as silent: one large value may take long to receive.
                 job.note_heard();
             }
             if job.is_export() || job.state() == MigrationState::Granted {

@@ -1,4 +1,4 @@
-//! Data to be sent to the other node.
+//! Data queued to be sent to the other node of a migration.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use basalt_engine::snapshot::Chunk;
 
-/// Data to be sent, in order. Long strings are shared with the keys that hold them.
+/// Data to be sent, in order. Long strings are not copied but shared with the stored values.
 #[derive(Default)]
 pub(super) struct MigrationSendQueue {
     pieces: VecDeque<ToSend>,
@@ -28,7 +28,7 @@ impl ToSend {
 }
 
 impl MigrationSendQueue {
-    /// Returns the end of the data, to be appended to.
+    /// Returns the last text part, to which more bytes can be appended.
     pub(super) fn text(&mut self) -> &mut Vec<u8> {
         if !matches!(self.pieces.back(), Some(ToSend::Bytes(_))) {
             self.pieces.push_back(ToSend::Bytes(Vec::new()));
@@ -48,7 +48,7 @@ impl MigrationSendQueue {
         let Chunk {
             mut bytes, blocks, ..
         } = chunk;
-        // From the last to the first, so that the part after a string can be split off.
+        // Go from the last block to the first, so that the text after each can be split off.
         let mut cut = Vec::with_capacity(2 * blocks.len() + 1);
         for (position, block) in blocks.into_iter().rev() {
             cut.push(ToSend::Bytes(bytes.split_off(position)));
@@ -60,12 +60,12 @@ impl MigrationSendQueue {
             .extend(parts.filter(|part| !part.bytes().is_empty()));
     }
 
-    /// Takes the first part.
+    /// Takes the first part of the queued data.
     pub(super) fn pop(&mut self) -> Option<ToSend> {
         self.pieces.pop_front()
     }
 
-    /// Returns the bytes held here that are not shared with keys.
+    /// Returns the queued bytes, except those shared with stored values.
     pub(super) fn held_bytes(&self) -> u64 {
         let held = self.pieces.iter().map(|part| match part {
             ToSend::Bytes(bytes) => bytes.capacity() as u64,

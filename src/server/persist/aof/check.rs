@@ -1,7 +1,7 @@
 //! `check-aof`: checks whether an append-only file is valid, and how much of it can be kept.
 //!
-//! Prints the same lines as redis-check-aof, which tools parse. Values are not interpreted: records are followed to
-//! their ends, including those of a leading snapshot.
+//! Prints the same lines as redis-check-aof, which tools parse. Values are not interpreted: the tool only
+//! determines where each record ends, including the records of a leading snapshot.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -18,17 +18,17 @@ use crate::telemetry::clock;
 use crate::telemetry::progress::{Meter, Metered, ReportWriter};
 use basalt_core::base::text::{Visible, visible};
 
-/// Longest line that can hold a length or an annotation.
+/// Maximum bytes of a line: a length (`$3`, `*2`) or an annotation (`#TS:…`).
 const LINE_BYTES_MAX: u64 = 1024;
 
 /// Number of databases a snapshot may name.
 const DATABASES_MAX: usize = i32::MAX as usize;
 
-/// The requested action.
+/// Options of a run: check, repair, or truncate to a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Wish {
     fixes: bool,
-    /// Records after this Unix second are cut off.
+    /// Truncate the file before the first record after this Unix second.
     until_s: Option<u64>,
 }
 
@@ -106,14 +106,15 @@ fn is_manifest(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// The extent to which a file is valid.
+/// Result of checking one file: how much of it is valid.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Good {
     offset: u64,
     line: u64,
-    /// The first error after that, with its offset.
+    /// The first error after the valid part, with its offset.
     wrong: Option<(u64, String)>,
-    /// Offset of the first annotation with a later second, if one was searched for.
+    /// Offset of the first timestamp annotation later than the requested second, if one was requested and
+    /// found.
     later_at: Option<u64>,
 }
 
@@ -298,8 +299,8 @@ impl CheckTerminal<'_> {
         Ok(true)
     }
 
-    /// Follows a file to its end or to its first error; returns `None` if the leading snapshot is invalid, which
-    /// has been reported.
+    /// Reads the records of a file up to its end or the first error. Returns `None` if the leading snapshot is
+    /// invalid, after reporting that.
     fn follow(
         &mut self,
         mut file: impl Read,
@@ -382,7 +383,7 @@ impl AofCheckReader<'_> {
         let line = self.line();
         let first = match &line {
             Ok(line) => line.first().copied(),
-            // A partial line yields a better message than the end of the file does.
+            // Ignore the read error: a message about the partial line is more useful.
             Err(_) => None,
         };
         let line = match (line, first) {

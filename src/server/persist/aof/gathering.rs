@@ -1,30 +1,30 @@
 //! Decides whether to delay a sync briefly so that it covers more of the waiting clients.
 //!
-//! Where a sync takes long, clients fall into two halves: while the writes of one half are being synced, the other
-//! half writes and then has to wait for the whole next sync. The disk then serves half of them at a time. So before
-//! a sync begins, the clients that the last one released get a moment to write again, unless a sync takes no longer
-//! than that moment.
+//! Where a sync takes long, clients fall into two halves: while the writes of one half are being synced, the
+//! other half writes and then has to wait for the whole next sync. Each sync then serves only half of the
+//! clients. So before a sync begins, the clients whose replies the last sync released get a moment to write
+//! again, unless a sync takes no longer than that moment.
 //!
 //! A client that still makes this sync gets its reply about one sync earlier, and each waiting client gets its
-//! reply later by the length of the delay. So the delay goes on while clients arrive at a rate at which more would
-//! arrive during a sync than are already waiting. After a delay that did not pay, a delay is tried again only after
-//! some syncs, more each time.
+//! reply later by the length of the delay. So the delay goes on while clients arrive at a rate at which more
+//! would arrive during a sync than are already waiting. After a delay that was not worthwhile, the next few
+//! syncs are not delayed; their number doubles with each such delay, up to `RESTS_MAX`.
 
 use std::time::Duration;
 
-/// Shorter syncs are not delayed: the saving is less than the cost of sleeping.
+/// Syncs shorter than this are not delayed, because sleeping costs more than it saves.
 const SYNC_MIN: Duration = Duration::from_micros(400);
 
-/// The arrival rate of clients is measured over this fraction of a sync's duration.
+/// The arrival rate of clients is measured over 1/n of a sync's duration.
 const WINDOWS: u32 = 8;
 
 /// Number of times per window to check whether all clients have arrived.
 const LOOKS: u32 = 4;
 
-/// Minimum sleep; shorter ones cost the system more time than they last.
+/// Minimum sleep; a shorter sleep costs the system more time than it lasts.
 const LOOK_MIN: Duration = Duration::from_micros(50);
 
-/// Maximum number of consecutive syncs that are not delayed after delays that did not pay.
+/// Maximum number of consecutive syncs that are not delayed after delays that were not worthwhile.
 const RESTS_MAX: u32 = 64;
 
 /// State for deciding whether to delay a sync; see the module.
@@ -32,28 +32,31 @@ const RESTS_MAX: u32 = 64;
 pub(super) struct GroupCommitDelay {
     /// Durations of the last two syncs.
     spent: [Duration; 2],
-    /// Number of clients waiting when the last sync ended, whether it released them or not.
+    /// Number of clients that were waiting when the last sync ended, including those that it released.
     crowd: usize,
-    /// Number of syncs still not to be delayed, and the number to skip after the next delay that does not pay.
+    /// Number of coming syncs not to delay, and (`rests_next`) the number not to delay after the next delay
+    /// that is not worthwhile.
     rests: u32,
     rests_next: u32,
 }
 
 impl GroupCommitDelay {
-    /// Records a finished sync and the number of clients that it released or that are still waiting.
+    /// Records the duration of a finished sync and `crowd`, the number of clients that were waiting when it
+    /// ended, released ones included.
     pub(super) fn note(&mut self, spent: Duration, crowd: usize) {
         self.spent = [self.spent[1], spent];
         self.crowd = crowd;
     }
 
-    /// Waits until as many clients wait as the last time, too few arrive, or the duration of a sync has passed.
-    /// Returns whether it waited at all. `sleep` returns how long it slept.
+    /// Delays a sync until as many clients wait as at the end of the last sync, too few clients arrive, or the
+    /// duration of a sync has passed. Returns whether it delayed the sync at all. `waiting` returns the number
+    /// of waiting clients; `sleep` returns how long it slept.
     pub(super) fn gather(
         &mut self,
         mut waiting: impl FnMut() -> usize,
         mut sleep: impl FnMut(Duration) -> Duration,
     ) -> bool {
-        // A single long sync is no evidence.
+        // Use the shorter of the last two syncs: a single long sync is no evidence of a slow disk.
         let spent = self.spent[0].min(self.spent[1]);
         let first = waiting();
         // A single client does not wait for others.
@@ -78,7 +81,7 @@ impl GroupCommitDelay {
                 break;
             }
         }
-        // Occasional arrivals amount to about the same number in any period.
+        // If clients arrive at a constant rate regardless of syncs, a delay gains nothing.
         let come = count.saturating_sub(first);
         self.rests_next = match pays(come, 2 * first, passed, spent) {
             true => 0,
@@ -101,8 +104,8 @@ mod tests {
     const SYNC: Duration = Duration::from_millis(16);
     const LOOK: Duration = Duration::from_micros(500);
 
-    /// Returns the number of checks by which a sync is delayed if `waiting` clients wait at each one, and as many
-    /// as at the last thereafter.
+    /// Returns for how many checks a sync is delayed if `waiting[i]` clients wait at check `i`, and the last of
+    /// these numbers at all later checks.
     fn looks(mut gathering: GroupCommitDelay, waiting: &[usize]) -> u32 {
         let mut at = 0;
         let mut sleeps = 0;
@@ -146,10 +149,12 @@ mod tests {
     #[test]
     fn a_sync_is_not_put_off_for_those_who_come_now_and_then() {
         let gathering = after([SYNC, SYNC], 100);
-        // 32 checks last as long as a sync: at one arrival per check, no more arrive during it than wait.
+        // A sync lasts as long as 32 checks: at one arrival per check, no more clients arrive during a sync
+        // than already wait.
         let steady: Vec<usize> = (32..99).collect();
         assert_eq!(looks(gathering, &steady), LOOKS);
-        // It takes too long, but arrivals keep growing.
+        // The number of waiting clients keeps growing, so the delay lasts for its maximum, the duration of a
+        // sync.
         let rush: Vec<usize> = (0..99).collect();
         let gathering = after([SYNC, SYNC], 1000);
         assert_eq!(looks(gathering, &rush), WINDOWS * LOOKS);
@@ -160,7 +165,7 @@ mod tests {
         let mut gathering = after([SYNC, SYNC], 50);
         let mut tries_at = Vec::new();
         for sync in 0..200 {
-            // 20 wait, and one arrives during the delay.
+            // 20 clients wait, and only one arrives during the delay.
             let mut waiting = [20, 20, 20, 20, 21].into_iter();
             let mut look = || waiting.next().unwrap_or(21);
             if gathering.gather(&mut look, |time| time) {

@@ -6,13 +6,13 @@
 //! file NAME seq NUMBER type i      commands since the base, by rising number
 //! ```
 //!
-//! Names with spaces and the like are quoted as in redis.conf. Lines that begin with `#` are comments; unknown pairs
-//! are skipped.
+//! Names with spaces and the like are quoted as in redis.conf. Lines that begin with `#` are comments; unknown
+//! pairs of a key and a value in a line are skipped.
 
 use basalt_commands::config::words;
 use basalt_core::base::text;
 
-/// Maximum length of a line.
+/// Maximum length of a line, in bytes.
 const LINE_BYTES_MAX: usize = 1024;
 
 /// One file of the manifest.
@@ -27,15 +27,15 @@ pub struct AofManifestFile {
 /// The list of the files that make up the append-only file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
-    /// Dataset as of the start of the last rewrite.
+    /// The base file: the dataset as of the start of the last rewrite.
     pub base: Option<AofManifestFile>,
-    /// Replaced files, the latest first.
+    /// Replaced files that are not deleted yet, the latest first.
     pub history: Vec<AofManifestFile>,
-    /// Commands since the base, the earliest first.
+    /// Files with the commands since the base, the earliest first.
     pub incrs: Vec<AofManifestFile>,
-    /// Number of the last base.
+    /// Sequence number of the last base file.
     pub base_seq: u64,
-    /// Number of the last file of commands.
+    /// Sequence number of the last file of commands.
     pub incr_seq: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct Manifest {
 pub struct AofManifestError {
     /// Line number, from 1; 0 for the file as a whole.
     pub line: usize,
-    /// The line.
+    /// Text of the invalid line.
     pub text: Vec<u8>,
     /// Position of the invalid byte in the line, from 1, if a single byte is to blame.
     pub byte: Option<usize>,
@@ -78,8 +78,9 @@ impl Manifest {
             };
             let line = &rest[..end];
             rest = &rest[end + 1..];
-            // Names with such bytes are quoted, and lines end with the only one that is not. A stray control byte
-            // is the result of a power loss, and may join the end of one line with the beginning of another.
+            // In a valid manifest, control bytes occur only within quoted names, as escapes. A raw control byte
+            // is the result of a power loss, and the line may consist of the beginning of one line and the end
+            // of another.
             let is_stray = |byte: &u8| byte.is_ascii_control() && !b"\t\r".contains(byte);
             if let Some(at) = line.iter().position(is_stray) {
                 return Err(AofManifestError {
@@ -164,13 +165,13 @@ impl Manifest {
         bytes
     }
 
-    /// Returns the next base of the given kind without making it the base.
+    /// Returns the name and number of the next base file, without adding it to the manifest.
     pub fn next_base(&self, file: &[u8], is_rdb: bool) -> AofManifestFile {
         let suffix = if is_rdb { ".base.rdb" } else { ".base.aof" };
         part(file, self.base_seq + 1, suffix)
     }
 
-    /// Returns the next file of commands without adding it.
+    /// Returns the name and number of the next file of commands, without adding it to the manifest.
     pub fn next_incr(&self, file: &[u8]) -> AofManifestFile {
         part(file, self.incr_seq + 1, ".incr.aof")
     }
@@ -181,7 +182,8 @@ impl Manifest {
         self.incrs.push(incr);
     }
 
-    /// Installs a base in place of what it contains: the former base and all files of commands but the last `kept`.
+    /// Makes `base` the base file. The former base and all files of commands but the last `kept`, whose data it
+    /// contains, move to the history.
     pub fn replace(&mut self, base: AofManifestFile, kept: usize) {
         let replaced = self.incrs.len().saturating_sub(kept);
         let old = self.base.replace(base);

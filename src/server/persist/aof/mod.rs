@@ -10,17 +10,18 @@
 //! start     loading, turning the AOF on and off
 //! ```
 //!
-//! The stream comes from the log ([`crate::persist::oplog`]), at the writer's own pace. With `appendfsync always`,
-//! replies wait for the disk but threads do not: a session calls [`Durability::must_wait`] before its replies are
-//! sent.
+//! The records come from the command log ("the log", [`crate::persist::oplog`]); the writer thread takes them
+//! at its own pace. With `appendfsync always`, replies wait for the disk but threads do not: a session calls
+//! [`Durability::must_wait`] before its replies are sent.
 //!
-//! Failures: a failed write is retried, and writing clients get MISCONF meanwhile. After a failed sync the contents
-//! of the disk are unknown, and no later sync reveals them: nothing more is written behind it, and clients get
-//! MISCONF until a rewrite into new files, which begins automatically, is on the disk. With `always` the server
-//! exits, as redis-server does.
+//! Failures: a failed write is retried, and writing clients get MISCONF meanwhile. After a failed sync the
+//! contents of the disk are unknown, and no later sync reveals them: nothing more is written after the lost
+//! bytes, and clients get MISCONF until a rewrite into new files, which begins automatically, is on the disk.
+//! With `always` the server exits, as redis-server does.
 //!
-//! Lock order: [`Inner`], then writer or policy. None is held while a shard is being locked. [`Inner`] is held
-//! while files change, so no thread that serves connections waits for it, except for CONFIG SET appendonly.
+//! Lock order: [`Inner`], then writer or policy. None of them may be held while locking a shard. [`Inner`] is
+//! held while files change, so no thread that serves connections waits for it, except for CONFIG SET
+//! appendonly.
 
 pub mod check;
 mod gathering;
@@ -60,14 +61,15 @@ use writer::AofWriter;
 
 pub use rewrite::Rewriting;
 
-/// Whether writes are appended.
+/// Whether the append-only file (AOF) is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Writes are not appended.
+    /// The AOF is off: writes are not appended.
     Off,
-    /// Writes are appended once a rewrite has written the current dataset in front of them.
+    /// The AOF is being turned on: a first rewrite is writing the current dataset, and appended writes count
+    /// once it is done.
     Waiting,
-    /// Writes are appended.
+    /// The AOF is on: writes are appended.
     On,
 }
 
@@ -75,7 +77,7 @@ struct Inner {
     phase: Phase,
     store: Option<Store>,
     reader: Option<Arc<OpLogReader>>,
-    /// The rewrite under way.
+    /// The snapshot of the running rewrite, if any.
     running: Option<Arc<Running>>,
     /// True while a rewrite begins, runs or ends.
     is_rewriting: bool,
@@ -83,9 +85,9 @@ struct Inner {
     last_mark: u64,
 }
 
-/// Data that determines whether replies wait for the disk, and whether replaced files are removed.
+/// Settings that determine whether replies wait for the disk, and whether replaced files are removed.
 struct AofPolicy {
-    /// Source of what is appended; `None` while nothing is.
+    /// The log reader whose records are appended; `None` while the AOF is off.
     reader: Option<Arc<OpLogReader>>,
     /// The server is shutting down: no reply reveals data that is not on the disk, whatever `appendfsync` says.
     is_ending: bool,
@@ -101,18 +103,18 @@ pub struct Aof {
     files: Arc<dyn Files>,
     inner: Mutex<Inner>,
     writer: Mutex<AofWriter>,
-    /// Log position up to which the disk has everything.
+    /// Log position before which everything is synced to the disk, and the tasks that wait for it.
     synced: Gate,
     gathering: Mutex<GroupCommitDelay>,
     policy: Mutex<AofPolicy>,
-    /// Writes are appended, so that `synced` reflects the disk.
+    /// Whether writes are appended; only then is `synced` meaningful.
     is_on: AtomicBool,
-    /// Replies wait for the disk.
+    /// Whether replies wait for the disk (`appendfsync always`, or during shutdown).
     waits: AtomicBool,
     is_scheduled: AtomicBool,
-    /// Bytes of the files that are not appended to.
+    /// Total bytes of the manifest's files except the one being appended to.
     parts_bytes: AtomicU64,
-    /// The last write failed and is being retried.
+    /// Whether the last write failed and is being retried.
     is_failing: AtomicBool,
     /// DEBUG AOF-FLUSH-SLEEP, in microseconds.
     flush_sleep_us: AtomicU64,
@@ -197,7 +199,7 @@ impl Aof {
         }
     }
 
-    /// Applies a change of the phase.
+    /// Applies a change of `inner.phase` or of the settings.
     fn follow(&self, inner: &Inner) {
         let mut policy = self.policy.lock();
         let is_on = inner.phase == Phase::On;
@@ -209,11 +211,11 @@ impl Aof {
         let is_always = self.service.config.load().appendfsync == Appendfsync::Always;
         let waits = (is_always || policy.is_ending) && policy.reader.is_some();
         self.is_on.store(policy.reader.is_some(), Relaxed);
-        // SeqCst: clients are served until the process is gone; a client that got its reply without a wait has
-        // appended its command by now.
+        // SeqCst, because clients are served until the process ends: if a client's reply did not see this flag,
+        // its command was appended before this store, so the final sync covers it.
         self.waits.store(waits, SeqCst);
         self.log.set_urgent(waits);
-        // Waiting clients check again.
+        // Let waiting clients check again whether they must wait.
         self.synced.open();
         if waits && let Some(reader) = &policy.reader {
             reader.nudge();
@@ -225,8 +227,8 @@ impl Aof {
         self.flush_sleep_us.store(us, Relaxed);
     }
 
-    /// Returns whether everything before a position is on the disk, including what was written before the log
-    /// existed; `None` if the AOF is off. `waiter` is nudged when that may have changed.
+    /// Returns whether everything before a log position is on the disk, including data from before the log
+    /// existed; `None` if the AOF is off. `waiter` is woken when the result may have changed.
     pub fn is_synced(&self, position: u64, waiter: Option<&Arc<Shared>>) -> Option<bool> {
         let is_synced = || match self.figures().enabled.load(Relaxed) {
             true => Some(self.is_on.load(Relaxed) && self.synced.passed() >= position),
@@ -245,7 +247,7 @@ impl Aof {
         self.log.tail()
     }
 
-    /// Counts a command that waits before it locks shards, by what it waits for.
+    /// Counts a write command that waits before it locks shards, by the consumer that it waits for.
     fn note_wait(&self) {
         let waits = &self.service.telemetry.persistence.writer_waits;
         waits.all.fetch_add(1, Relaxed);
@@ -273,15 +275,16 @@ impl Aof {
         }
     }
 
-    /// Handles a possible loss of written data: nothing more is written behind it, and a rewrite is scheduled to
-    /// repair it.
+    /// Handles a possible loss of written data: stops writing to the file, and schedules a rewrite, which
+    /// restores a complete file.
     fn lose(&self, writer: &mut AofWriter, error: &io::Error) {
         self.note_failure(error);
         writer.hold();
         self.is_scheduled.store(true, Relaxed);
     }
 
-    /// Measures the files that are not appended to; returns the total bytes of all files.
+    /// Measures the manifest's files. Stores the bytes of those that are not appended to, and returns the total
+    /// bytes of all.
     fn measure(&self, inner: &Inner) -> u64 {
         let Some(store) = &inner.store else { return 0 };
         let parts = store.manifest().loaded();
@@ -319,7 +322,7 @@ impl Durability for Aof {
     }
 
     fn must_wait(&self, position: u64) -> bool {
-        // SeqCst: ordered after the append that the reply confirms; see `shut_down`.
+        // SeqCst: this load comes after the append of the command that the reply confirms; see `shut_down`.
         self.waits.load(SeqCst) && self.synced.passed() < position
     }
 

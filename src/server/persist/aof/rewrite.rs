@@ -1,9 +1,10 @@
-//! Rewrites: a snapshot replaces the files it contains, while everything after its cut goes to the next file.
+//! Rewrites of the append-only file: a snapshot becomes the new base and replaces the files whose data it
+//! contains. Commands after the snapshot's cut, the moment that it captures, go to a new file of commands.
 //!
 //! The cut leaves a marker in the log while all shards are locked: everything before it is in the snapshot. The
-//! writer switches files at the marker. Where the manifest may list the new file at once it does, as in
-//! redis-server, so that a failed rewrite leaves one more file. While earlier writes may be lost, or nothing was
-//! written, the new file counts only together with the base.
+//! writer switches files at the marker. Normally the manifest lists the new file of commands at once, as in
+//! redis-server, so a failed rewrite leaves one more file. If earlier writes may be lost, or the AOF is just
+//! being turned on, the new file has a temporary name and is listed only together with the new base.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -21,16 +22,16 @@ use basalt_engine::record::Audience;
 /// Number of consecutive failures after which automatic rewrites are delayed.
 const FAILURES_FREE: u64 = 3;
 
-/// Minimum and maximum of that delay.
+/// Minimum and maximum delay of automatic rewrites after `FAILURES_FREE` failures.
 const WAITS: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(3600);
 
-/// Initial and maximum delay before retrying a failed rewrite without which writes are refused.
+/// Initial and maximum delay before retrying a failed rewrite if writes are refused until a rewrite succeeds.
 const WAITS_URGENT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
 
 /// Outcome of a request for a rewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rewriting {
-    /// The rewrite runs.
+    /// The rewrite has begun.
     Started,
     /// The rewrite will run when the snapshot in progress is done.
     Scheduled,
@@ -56,7 +57,8 @@ impl RewriteBackoff {
         }
     }
 
-    /// Returns whether an automatic rewrite has to wait; starts the waiting period if none is running.
+    /// Returns whether an automatic rewrite still has to wait because of failures; starts the waiting period if
+    /// it has not begun.
     fn holds_back(&mut self, now: Instant, is_urgent: bool) -> bool {
         if self.failures < FAILURES_FREE {
             return false;
@@ -81,7 +83,7 @@ impl RewriteBackoff {
 }
 
 impl Aof {
-    /// Runs BGREWRITEAOF; the caller holds no shard.
+    /// Runs BGREWRITEAOF; the caller has no shard locked.
     pub fn rewrite(self: &Arc<Self>) -> Rewriting {
         let mut inner = self.inner.lock();
         if inner.is_rewriting {
@@ -94,7 +96,7 @@ impl Aof {
         self.begin(&mut inner)
     }
 
-    /// Schedules a rewrite for when nothing else is running, or cancels that.
+    /// Schedules a rewrite for when no snapshot is running, or, if `is_on` is false, cancels a scheduled one.
     pub fn schedule(self: &Arc<Self>, is_on: bool) {
         if is_on && let Err(error) = self.start_threads() {
             tracing::warn!("Automatic AOF rewriting is disabled: {error}");
@@ -167,8 +169,8 @@ impl Aof {
                 Rewriting::Started
             }
             Err(Busy(_)) => {
-                // Another snapshot was quicker. The file made for this rewrite gets what follows, as after a
-                // failure.
+                // Another snapshot has begun in the meantime. Later records go to the file created for this
+                // rewrite, as after a failed rewrite.
                 self.schedule(true);
                 self.abandon(inner, &next, mark);
                 Rewriting::Scheduled
@@ -176,7 +178,8 @@ impl Aof {
         }
     }
 
-    /// Creates the file for the records after the cut.
+    /// Creates the file of commands for the records after the cut; returns its state and the number of the
+    /// cut's marker.
     fn prepare(self: &Arc<Self>, inner: &mut Inner) -> io::Result<(IncrFileState, u64)> {
         let is_held = self.writer.lock().is_held();
         let next = match inner.phase {
@@ -203,7 +206,7 @@ impl Aof {
         Ok((next, mark))
     }
 
-    /// Ends a rewrite before its cut.
+    /// Ends a rewrite that could not begin, before its cut.
     fn abandon(self: &Arc<Self>, inner: &mut Inner, next: &IncrFileState, mark: u64) {
         inner.is_rewriting = false;
         self.figures().rewrite_in_progress.store(false, Relaxed);
@@ -216,7 +219,7 @@ impl Aof {
         }
     }
 
-    /// Discards the temporary file.
+    /// Discards the temporary file of commands.
     fn drop_temporary(&self, inner: &mut Inner) {
         if let Some(store) = &inner.store {
             store.remove_temporary_incr();
@@ -233,7 +236,7 @@ impl Aof {
         }
     }
 
-    /// Ends a rewrite after its snapshot was written or failed. Runs on a snapshot thread.
+    /// Finishes a rewrite when its snapshot has been written or has failed. Runs on a snapshot thread.
     fn end(self: &Arc<Self>, went_well: bool, base: &BaseSink) -> io::Result<()> {
         let mut inner = self.inner.lock();
         let began_s = self.figures().rewrite_began_s.load(Relaxed);
@@ -247,7 +250,7 @@ impl Aof {
             }
             if base.next == IncrFileState::Temporary {
                 self.drop_temporary(&mut inner);
-                // It is retried until the AOF is turned off.
+                // Retry the rewrite until the AOF is turned off.
                 self.schedule(inner.phase != Phase::Off);
             } else if self.writer.lock().is_held() {
                 self.schedule(true);
@@ -259,7 +262,7 @@ impl Aof {
         }
         let spent_s = (clock::unix_ms() / 1000).saturating_sub(began_s);
         self.note_end(&mut inner, result.is_ok(), spent_s);
-        // Callers waiting for the AOF to be on see that the rewrite is over.
+        // Wake the callers that wait for the AOF to be on: the rewrite is over.
         self.follow(&inner);
         result
     }
@@ -287,7 +290,7 @@ impl Aof {
             _ => self.reach_mark(inner, base.mark)?,
         };
         if *next == IncrFileState::Temporary {
-            // Its contents count from now on, so they are synced first.
+            // The temporary file counts from now on, so sync its contents first.
             let mut writer = self.writer.lock();
             writer.release();
             writer.flush().map_err(|failure| failure.into_error())?;
@@ -305,7 +308,7 @@ impl Aof {
         if has_skipped {
             writer.release();
         }
-        // Otherwise too much arrived meanwhile and was dropped: the next rewrite makes up for it.
+        // If records were dropped because too many arrived, the file has a gap until the next rewrite succeeds.
         let is_whole = !writer.has_gap();
         drop(writer);
         if is_whole && (has_skipped || *next == IncrFileState::Temporary) {
@@ -319,8 +322,9 @@ impl Aof {
         Ok(())
     }
 
-    /// Waits until the writer reaches the marker, or makes it skip what cannot be written before the marker.
-    /// Returns true if it skipped: the writer is then on hold, as later records count only with the new base.
+    /// Waits until the writer reaches the marker, or, if writing is impossible, makes the writer skip the
+    /// records before the marker. Returns true if records were skipped: the writer is then on hold, as later
+    /// records are valid only together with the new base.
     fn reach_mark(&self, inner: &Inner, mark: u64) -> io::Result<bool> {
         const PATIENCE: Duration = Duration::from_secs(120);
         let began = Instant::now();
@@ -368,13 +372,14 @@ impl Aof {
         self.figures().rewrite_in_progress.load(Relaxed)
     }
 
-    /// True while the first rewrite runs, without which no appended record counts.
+    /// True while the first rewrite after turning the AOF on runs. Until it succeeds, no appended record
+    /// counts.
     pub fn is_rewriting_first(&self) -> bool {
         let inner = self.inner.lock();
         inner.phase == Phase::Waiting && inner.is_rewriting
     }
 
-    /// Returns the running rewrite.
+    /// Returns the snapshot of the running rewrite, if any.
     pub fn running(&self) -> Option<Arc<Running>> {
         self.inner.lock().running.clone()
     }
@@ -405,7 +410,8 @@ impl Aof {
         self.begin(&mut inner);
     }
 
-    /// Returns by how many percent the files have grown, if that calls for a rewrite.
+    /// Returns by how many percent the files have grown since the last rewrite, if that exceeds
+    /// `auto-aof-rewrite-percentage`.
     fn growth(&self) -> Option<u64> {
         let (config, figures) = (self.service.config.load(), self.figures());
         let (now, base) = (
@@ -454,7 +460,7 @@ impl Sink for BaseSink {
         let ended = self.aof.end(ok && synced.is_ok(), &self);
         match ok {
             true => synced.and(ended),
-            // The caller knows the reason.
+            // Return no error: the caller already knows why the snapshot failed.
             false => Ok(()),
         }
     }
@@ -473,7 +479,7 @@ mod tests {
             assert!(!limiter.holds_back(began, false));
             limiter.note(false);
         }
-        // However long ago the failures were, the wait begins when a rewrite would begin.
+        // The waiting period begins when a rewrite is next attempted, however long ago the failures were.
         assert!(limiter.holds_back(after(500), false));
         assert!(limiter.holds_back(after(559), false));
         assert!(!limiter.holds_back(after(560), false));
@@ -486,7 +492,7 @@ mod tests {
         for _ in 0..FAILURES_FREE {
             limiter.note(false);
         }
-        // Where writes are refused meanwhile, the retry comes soon.
+        // While writes are refused, a rewrite is retried soon.
         assert!(limiter.holds_back(after(700), true));
         assert!(!limiter.holds_back(after(701), true));
     }

@@ -21,7 +21,7 @@ use basalt_commands::config::Config;
 use basalt_core::base::text::visible;
 use basalt_engine::record::Audience;
 
-/// Writes the reason why the server does not start to the log and to the terminal.
+/// Writes to the log and to the terminal why the server does not start.
 macro_rules! refuse {
     ($($words:tt)*) => {
         log::refusal(&format!($($words)*))
@@ -44,7 +44,8 @@ pub enum AofLoadOutcome {
 pub struct Unusable;
 
 impl Aof {
-    /// Opens the existing files, and migrates those of older servers.
+    /// Opens the existing append-only files. Converts the single file of servers before Redis 7 to the
+    /// directory format.
     pub fn find(&self) -> Result<(), Unusable> {
         let config = self.service.config.load();
         let mut inner = self.inner.lock();
@@ -65,7 +66,7 @@ impl Aof {
 
     /// True if there is no append-only file yet.
     pub fn is_fresh(&self) -> bool {
-        // Any error in it is reported later.
+        // Any error in the manifest is reported later.
         let store = self.open_store(&self.service.config.load());
         store.is_ok_and(|store| store.is_fresh(Path::new(".")))
     }
@@ -76,7 +77,7 @@ impl Aof {
     }
 
     /// Loads the existing files at startup and starts appending commands: no client command runs in between. The
-    /// calling thread is prepared for scripts and holds no shard.
+    /// calling thread is prepared for scripts and has no shard locked.
     pub fn start(self: &Arc<Self>, stop: &dyn Fn() -> bool) -> Result<AofLoadOutcome, Unusable> {
         let found = self.inner.lock().store.as_ref().map(open_files).transpose();
         let files = found?.unwrap_or_default();
@@ -107,7 +108,7 @@ impl Aof {
     }
 
     /// Runs DEBUG LOADAOF: loads the files of the manifest on the disk into shards that `empty` has emptied.
-    /// Nothing is logged meanwhile. The calling thread is prepared for scripts.
+    /// Nothing is appended to the command log meanwhile. The calling thread is prepared for scripts.
     pub fn load_again(
         &self,
         stop: &dyn Fn() -> bool,
@@ -141,8 +142,8 @@ impl Aof {
         open_files(inner.store.as_ref().expect("opened above"))
     }
 
-    /// Writes everything appended so far, without a sync, so that readers of the file see it. Errs if it cannot be
-    /// written.
+    /// Writes everything appended so far, without a sync, so that readers of the file see it. Errs if writing
+    /// fails.
     pub fn write_all(&self) -> Result<(), Unusable> {
         let inner = self.inner.lock();
         let is_written = match (inner.phase, &inner.reader) {
@@ -192,7 +193,7 @@ impl Aof {
         visible(path.as_os_str().as_encoded_bytes())
     }
 
-    /// Truncates a file that ends within a command or a transaction, where the configuration allows that.
+    /// Truncates a file that ends within a command or a transaction, if `aof-load-truncated` allows that.
     fn cut_off(&self, file: &AofLoadFile, error: &AofError) -> Result<(), Unusable> {
         let name = name_of(&file.part);
         let manifest = self.shown_manifest();
@@ -224,7 +225,7 @@ impl Aof {
                 return Err(Unusable);
             }
         }
-        // A file being appended to must stay as it is.
+        // Never truncate a file that is being appended to.
         let is_appended_to = self.is_on.load(Relaxed);
         if !self.service.config.load().aof_load_truncated || !file.is_last || is_appended_to {
             if !file.is_last {
@@ -278,7 +279,7 @@ impl Aof {
         let bytes = self.measure(inner);
         self.figures().base_bytes.store(bytes, Relaxed);
         self.figures().current_bytes.store(bytes, Relaxed);
-        // Removes leftovers of a crash.
+        // Remove replaced files that a crash left behind.
         self.delete_history(inner);
         self.service
             .pubsub
@@ -287,7 +288,7 @@ impl Aof {
         Ok(())
     }
 
-    /// Makes the writer read the log from now on.
+    /// Adds a log reader and starts the writer thread, which appends everything logged from now on.
     fn listen(self: &Arc<Self>, inner: &mut Inner) -> std::io::Result<()> {
         self.log.start()?;
         self.start_threads()?;
@@ -297,7 +298,7 @@ impl Aof {
         Ok(())
     }
 
-    /// Runs CONFIG SET appendonly yes: begins a rewrite; records after its cut are appended.
+    /// Runs CONFIG SET appendonly yes: begins a rewrite; records after the rewrite's cut are appended.
     pub fn turn_on(self: &Arc<Self>) -> Result<(), Unusable> {
         let mut inner = self.inner.lock();
         if inner.phase != Phase::Off {
@@ -311,7 +312,8 @@ impl Aof {
         self.figures().enabled.store(true, Relaxed);
         self.figures().last_write_ok.store(true, Relaxed);
         if inner.is_rewriting {
-            // A rewrite of the base alone, which has no cut in the log.
+            // A rewrite that began while the AOF was off writes only a base and has no marker in the log:
+            // cancel it and begin another.
             self.cancel_rewrite(&inner);
             self.is_scheduled.store(true, Relaxed);
             return Ok(());
@@ -334,14 +336,14 @@ impl Aof {
         }
     }
 
-    /// Runs CONFIG SET appendonly no: everything appended is on the disk when it returns.
+    /// Runs CONFIG SET appendonly no: everything appended so far is on the disk when the function returns.
     pub fn turn_off(&self) {
         let mut inner = self.inner.lock();
         if inner.phase == Phase::Off {
             return;
         }
         self.cancel_rewrite(&inner);
-        // First, so that clients waiting for the sync notice, as with redis-server.
+        // Clear the flag first, so that clients waiting for a sync notice, as with redis-server.
         self.figures().enabled.store(false, Relaxed);
         if let (Phase::On, Some(reader)) = (inner.phase, &inner.reader) {
             self.settle(reader);
@@ -388,17 +390,18 @@ fn unusable(error: StoreError) -> Unusable {
     Unusable
 }
 
-/// A file to load. It stays readable even if it is renamed or removed, so no lock is held meanwhile.
+/// A file to load. The open file stays readable even if it is renamed or removed, so no lock is held while
+/// loading.
 struct AofLoadFile {
     part: AofManifestFile,
     kind: &'static str,
     bytes: u64,
-    /// No data follows, so the file may end within a command.
+    /// Whether no later file has data, so that this file may end within a command.
     is_last: bool,
     from: Box<dyn Read + Send>,
 }
 
-/// Opens the files that a manifest lists, in loading order. All of them have to exist.
+/// Opens the files that a manifest lists, in loading order. Errs if one does not exist.
 fn open_files(store: &Store) -> Result<Vec<AofLoadFile>, Unusable> {
     let open = |part: &AofManifestFile| {
         Ok(AofLoadFile {
@@ -429,7 +432,7 @@ fn total_bytes(files: &[AofLoadFile]) -> u64 {
     files.iter().map(|file| file.bytes).sum()
 }
 
-/// Returns a base without keys.
+/// Returns the bytes of a base file without keys.
 fn empty_base(config: &Config) -> Vec<u8> {
     let options = RdbEncodeOptions {
         version: basalt_engine::serial::V10,

@@ -19,7 +19,7 @@ use basalt_core::base::text::visible;
 /// Maximum bytes read of a manifest.
 const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 
-/// Bytes copied at a time.
+/// Bytes copied per read when a snapshot becomes the base.
 const COPIED_BYTES: usize = 1 << 20;
 
 /// An error that prevents the use of the append-only file.
@@ -32,7 +32,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Reports to the log and the terminal, in the words that tools look for in redis-server's log.
+    /// Reports the error to the log and the terminal, in redis-server's words, which tools look for.
     pub fn report(&self) {
         match self {
             StoreError::Manifest(path, refused) => {
@@ -59,14 +59,14 @@ fn failed<T>(result: io::Result<T>, what: impl FnOnce() -> String) -> Result<T, 
     result.map_err(|error| StoreError::Io(what(), error))
 }
 
-/// State of the file of commands that follows a cut.
+/// State of the file for the commands after a rewrite's cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IncrFileState {
-    /// The manifest already lists it.
+    /// The manifest already lists the file.
     Listed,
-    /// The file has a temporary name, and is listed together with the base.
+    /// The file has a temporary name, and the manifest will list it together with the new base.
     Temporary,
-    /// There is no file: nothing is appended.
+    /// No file exists, because nothing is appended.
     None,
 }
 
@@ -74,13 +74,13 @@ pub enum IncrFileState {
 pub struct Store {
     files: Arc<dyn Files>,
     directory: PathBuf,
-    /// Common prefix of all file names.
+    /// Common prefix of all file names (`appendfilename`).
     name: Vec<u8>,
     manifest: Manifest,
 }
 
 impl Store {
-    /// Opens the store and reads the manifest, if there is one.
+    /// Opens the store and reads the manifest, if it exists.
     pub fn open(
         files: Arc<dyn Files>,
         directory: PathBuf,
@@ -157,7 +157,7 @@ impl Store {
         if put.is_ok() || self.is_on_disk(&manifest) {
             self.manifest = manifest;
         } else {
-            // After a crash it may be there all the same: its names are not used again.
+            // The new manifest may be on the disk all the same, so its sequence numbers are not used again.
             let (base, incr) = (manifest.base_seq, manifest.incr_seq);
             self.manifest.base_seq = self.manifest.base_seq.max(base);
             self.manifest.incr_seq = self.manifest.incr_seq.max(incr);
@@ -165,7 +165,7 @@ impl Store {
         put
     }
 
-    /// True if this is the manifest on the disk, as far as can be told.
+    /// True if the manifest on the disk can be read and equals this one.
     fn is_on_disk(&self, manifest: &Manifest) -> bool {
         let path = self.path(&self.with_suffix(".manifest"));
         let mut bytes = Vec::new();
@@ -252,7 +252,7 @@ impl Store {
         file.sync()
     }
 
-    /// Begins with a snapshot as the base, where no files exist.
+    /// Creates the append-only file with a snapshot as its base; no files may exist yet.
     pub fn begin_with(&mut self, snapshot: &mut dyn Read) -> io::Result<()> {
         self.create_directory()?;
         self.remove_temporary();
@@ -299,7 +299,7 @@ impl Store {
         Ok((file, len))
     }
 
-    /// Creates the file for the records after a cut.
+    /// Creates the file for the commands after a cut; returns `None` if nothing is appended.
     pub fn next_incr(&mut self, next: &IncrFileState) -> io::Result<Option<Arc<dyn File>>> {
         self.create_directory()?;
         match next {
@@ -328,7 +328,8 @@ impl Store {
         }
     }
 
-    /// Installs the base that was written to [`Store::temporary_base`] and synced in place of what it contains.
+    /// Installs the base that was written to [`Store::temporary_base`] and synced, in place of the files whose
+    /// data it contains.
     pub fn finish_rewrite(&mut self, is_rdb: bool, next: &IncrFileState) -> io::Result<()> {
         let mut manifest = self.manifest.clone();
         let base = manifest.next_base(&self.name, is_rdb);
@@ -351,8 +352,8 @@ impl Store {
         let old = self.manifest.clone();
         let put = self.files.sync_directory(&self.directory);
         if let Err(error) = put.and_then(|()| self.put(manifest)) {
-            // The manifest on the disk may be either one: the files it lists must stay, unless it is known to be
-            // the old one.
+            // The manifest on the disk may be the old or the new one. Remove the new base only if the old
+            // manifest is known to be there.
             if self.is_on_disk(&old) {
                 let _ = self.files.remove(&base_path);
                 if let Some(path) = incr_path {
@@ -366,7 +367,7 @@ impl Store {
 
     /// Removes the temporary base of a failed rewrite.
     pub fn remove_temporary_base(&self) {
-        // It may never have been created.
+        // Ignore errors: the file may never have been created.
         let _ = self.files.remove(&self.temporary_base());
     }
 
@@ -379,7 +380,7 @@ impl Store {
         let _ = self.files.remove(&self.temporary_incr());
     }
 
-    /// Removes leftovers of a crash.
+    /// Removes temporary files that a crash left behind.
     fn remove_temporary(&self) {
         for path in [self.temporary_base(), self.temporary_incr()] {
             if let Ok(Some(_)) = self.files.len(&path) {
@@ -388,8 +389,8 @@ impl Store {
         }
     }
 
-    /// Removes replaced files. The manifest lists each until it is removed, so that one left by a crash or an error
-    /// is removed the next time.
+    /// Removes replaced files. The manifest lists each replaced file until it is removed, so a file left by a
+    /// crash or an error is removed the next time.
     pub fn delete_history(&mut self) -> io::Result<()> {
         if self.manifest.history.is_empty() {
             return Ok(());

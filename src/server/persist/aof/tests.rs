@@ -24,7 +24,7 @@ struct Run {
     store: Store,
     writer: AofWriter,
     random: SmallRng,
-    /// The next number.
+    /// The next number to write.
     next: u64,
     /// Numbers below this are on the disk, as confirmed to a client.
     acknowledged: u64,
@@ -217,7 +217,7 @@ impl Run {
         self.store.delete_history()
     }
 
-    /// Checks that files left by crashes and no longer read are removed or overwritten.
+    /// Checks that obsolete files left by crashes are removed or overwritten.
     fn has_no_leftovers(&self) {
         let listed = self.files.list(&Path::new(ROOT).join("dir"));
         let listed = listed.expect("the directory is there");
@@ -227,7 +227,7 @@ impl Run {
         assert_eq!(listed.len(), 1 + loaded, "{listed:?} {manifest:?}");
     }
 
-    /// Makes a few writes and syncs.
+    /// Performs a few random writes and syncs.
     fn some(&mut self) {
         for _ in 0..self.random.random_range(0..4) {
             self.push();
@@ -247,7 +247,7 @@ impl Run {
             }
             self.some();
             if self.random.random_bool(0.3) {
-                // A failure is retried later.
+                // Ignore a failure: the rewrite is retried later.
                 let _ = self.rewrite();
             }
         }
@@ -277,7 +277,7 @@ fn a_crash_at_any_step_leaves_a_prefix_with_all_that_was_acknowledged() {
             run.go(12);
             assert!(run.files.has_crashed());
             run.restart(seed * 1_000 + step);
-            // And once more, during the following operations.
+            // Crash once more, during the following operations.
             run.files.fail_at(1 + step % 7, Fault::Crash);
             run.go(3);
             run.restart(step);

@@ -10,23 +10,23 @@ use crate::persist::oplog::{OpLogReader, Stretch};
 use crate::telemetry::clock;
 use basalt_commands::config::values::Appendfsync;
 
-/// Maximum wait for the log before the writer checks its state.
+/// Maximum time that the writer thread waits for log records before it checks its state.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Pause after a failed write.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Interval between syncs.
+/// Interval between syncs with `appendfsync everysec`.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
-/// Interval between checks whether a rewrite is due.
+/// Interval of the sync thread's checks, such as whether a rewrite is due.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Duration from which a sync counts as late.
+/// A sync that takes longer than this is logged as late.
 const SYNC_LATE: Duration = Duration::from_secs(2);
 
-/// Bytes of the stream kept while it cannot be written. Beyond that, records are dropped and a rewrite has to make
-/// up for them.
+/// Maximum bytes of records kept in memory while they cannot be written. Beyond this, records are dropped and
+/// only a rewrite makes the file complete again.
 const HELD_BYTES_MAX: u64 = 256 << 20;
 
 impl Aof {
@@ -54,7 +54,8 @@ impl Aof {
     fn run_writer(&self, reader: &Arc<OpLogReader>) {
         let mut drives = false;
         while !reader.is_closed() {
-            // While replies wait for syncs, this thread drives the log itself, without another thread in between.
+            // While replies wait for syncs, this thread sequences the log itself, which saves a hop through
+            // another thread.
             let waits = self.waits.load(Relaxed);
             if std::mem::replace(&mut drives, waits) != waits {
                 self.log.set_driver(waits.then_some(reader));
@@ -91,7 +92,8 @@ impl Aof {
         }
     }
 
-    /// Delays the sync for more clients if that pays; returns their records.
+    /// Delays the sync so that it covers more clients, if worthwhile (`Gathering`); returns the records that
+    /// arrived meanwhile.
     fn gather(&self, reader: &OpLogReader) -> Option<Stretch> {
         let mut gathering = *self.gathering.lock();
         let sleep = |time| {
@@ -106,8 +108,8 @@ impl Aof {
         is_put_off.then(|| self.log.drive(reader, Duration::ZERO))?
     }
 
-    /// Writes the queue, and syncs it if replies wait for that. Writers waiting for the disk resume as it drains
-    /// the reader's backlog.
+    /// Writes the queued records, and syncs them if replies wait for that. Write commands that wait for the
+    /// disk resume as the reader's backlog shrinks.
     fn flush(&self, reader: &OpLogReader) {
         let mut writer = self.writer.lock();
         if self.is_failing.load(Relaxed) && !self.may_try() {
@@ -142,7 +144,8 @@ impl Aof {
         }
     }
 
-    /// Syncs for the waiting replies. One sync covers everything written before it.
+    /// Syncs the file for the replies that wait (`appendfsync always`). One sync covers everything written
+    /// before it.
     fn sync_now(&self, writer: &mut AofWriter) {
         let Some((file, _, written)) = writer.file() else {
             return;
@@ -155,7 +158,7 @@ impl Aof {
         self.figures().fsync.note(spent);
         match synced {
             Ok(()) => {
-                // A disk slowed down for a test counts as one that syncs slowly.
+                // Count the delay of DEBUG AOF-FLUSH-SLEEP as part of the sync's duration.
                 let slept = Duration::from_micros(self.flush_sleep_us.load(Relaxed));
                 self.gathering
                     .lock()
@@ -203,7 +206,7 @@ impl Aof {
         }
     }
 
-    /// Drops the queue if it is too long: records written to the file after that are worthless.
+    /// Drops the queue if it is too long. After that, later records are useless until a rewrite succeeds.
     fn bound(&self, writer: &mut AofWriter) {
         if writer.queued_bytes() > HELD_BYTES_MAX {
             tracing::warn!(
@@ -227,7 +230,7 @@ impl Aof {
                 continue;
             }
             synced = Instant::now();
-            // Some clients waiting for a sync may have timed out.
+            // Wake all clients waiting for a sync, as some may have timed out.
             self.synced.open();
             let config = self.service.config.load();
             let is_rewriting = self.figures().rewrite_in_progress.load(Relaxed);
@@ -270,7 +273,8 @@ impl Aof {
             Err(error) => {
                 tracing::warn!("Fail to fsync the AOF file: {error}");
                 let mut writer = self.writer.lock();
-                // A file that was switched meanwhile was synced by the thread that switched it, as far as possible.
+                // If the writer has switched to another file meanwhile, it has already synced this one or
+                // reported the failure.
                 if writer.file().is_some_and(|(_, now, _)| now == generation) {
                     self.lose(&mut writer, &error);
                 }
@@ -304,7 +308,8 @@ impl Aof {
         false
     }
 
-    /// Shuts down: everything is written and synced, and no client is sent a reply about data that is not.
+    /// Shuts down: writes and syncs everything. From now on, no client is sent a reply about data that is not
+    /// on the disk.
     pub fn shut_down(&self) {
         let inner = self.inner.lock();
         if inner.phase == Phase::On

@@ -64,7 +64,7 @@ pub trait File: Send + Sync {
         Ok(self.len()? == 0)
     }
 
-    /// Appends all bytes.
+    /// Appends all bytes, with as many writes as that takes.
     fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.write(&[IoSlice::new(bytes)]) {
@@ -89,7 +89,7 @@ pub fn replace(files: &dyn Files, path: &Path, temporary: &Path, bytes: &[u8]) -
         files.sync_directory(parent(path))
     };
     put().inspect_err(|_| {
-        // It may not exist, or may already have its final name.
+        // Ignore errors: the temporary file may not exist, or may already have its final name.
         let _ = files.remove(temporary);
     })
 }

@@ -1,4 +1,4 @@
-//! A newly created file that is appended to, as for snapshots and bases.
+//! A newly created file that is appended to, for snapshots and the bases of append-only files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub struct NewFile {
     files: Arc<dyn Files>,
     path: PathBuf,
     file: Option<Arc<dyn File>>,
-    /// The file is synced every [`SYNC_BYTES`], so that the last sync is short.
+    /// Whether to sync the file every [`SYNC_BYTES`], so that the last sync is short.
     is_incremental: bool,
     unsynced_bytes: usize,
 }
@@ -36,7 +36,7 @@ impl NewFile {
         &self.path
     }
 
-    /// True if the file was created.
+    /// True if the file was created, that is, `NewFile::made` succeeded.
     pub fn is_made(&self) -> bool {
         self.file.is_some()
     }

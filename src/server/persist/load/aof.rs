@@ -23,11 +23,12 @@ use crate::state::Service;
 use basalt_commands::command::transaction::{Boundary, boundary};
 use basalt_core::resp::request::{NOTHING_BESIDE, Span};
 
-/// Queued window parts per thread.
+/// Maximum parts of windows queued per thread. A window is a sequence of consecutive commands; each thread gets
+/// the part with the commands of its shards.
 const WAITING_PER_THREAD: usize = 4;
 
-/// Minimum number of consecutive single-shard commands, between others, that are spread over the threads:
-/// synchronizing the threads takes as long as running about that many on one thread.
+/// Minimum length of a run of single-shard commands that is spread over the threads: synchronizing the threads
+/// takes about as long as running this number of commands on one thread.
 const APART_MIN: usize = 96;
 
 /// An error while loading an append-only file, and how much of it was loaded.
@@ -35,10 +36,10 @@ const APART_MIN: usize = 96;
 pub struct AofError {
     /// Offset of the error.
     pub offset: u64,
-    /// End of the valid and loaded part; nothing after it was run. Only for short and unfinished files: of others,
-    /// commands before the error were run.
+    /// End of the valid and loaded part; nothing after it was run. Only meaningful if the file ends within a
+    /// command or a transaction; for other errors, some commands before the error were run.
     pub valid: u64,
-    /// The error.
+    /// The error itself.
     pub fault: AofFault,
 }
 
@@ -53,16 +54,16 @@ impl std::error::Error for AofError {}
 /// Statistics of a loaded append-only file.
 #[derive(Debug, Default)]
 pub struct AofLoaded {
-    /// Commands of the file, without those of the snapshot.
+    /// Number of commands after the leading snapshot.
     pub commands: u64,
     /// Bytes of the file.
     pub bytes: u64,
-    /// The leading snapshot.
+    /// Statistics of the leading snapshot, if the file has one.
     pub snapshot: Option<Loaded>,
 }
 
 impl Loader {
-    /// Loads an append-only file. The calling thread must hold no shard, and be prepared for scripts
+    /// Loads an append-only file. The calling thread must have no shard locked, and be prepared for scripts
     /// (`script::stack`).
     pub fn aof(
         &self,
@@ -80,7 +81,7 @@ impl Loader {
             false => (begun, 0),
             true => {
                 tracing::info!("Reading RDB base file on AOF loading...");
-                // Commands that follow may have given an expired key another deadline.
+                // Load expired keys, too: later commands may give them another deadline.
                 let rules = Rules {
                     due: Due::Loaded,
                     replaces: false,
@@ -129,7 +130,7 @@ impl Loader {
     }
 }
 
-/// Reads the first bytes, enough to tell the format.
+/// Reads the first bytes of a file, enough to tell a snapshot from commands.
 fn begin(from: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut begun = Vec::new();
     from.take(rdb::MAGIC_BYTES as u64).read_to_end(&mut begun)?;
@@ -179,13 +180,13 @@ impl AofLoadState {
                 self.hand_on(commands.offset(), progress)?;
             }
         };
-        // Complete commands are run, whatever follows. An unfinished transaction is queued and never run, but
-        // errors in it are found.
+        // Run the complete commands even if an error follows. The commands of an unfinished transaction are
+        // queued as by MULTI and never run, but errors in them are found.
         self.hand_on(commands.offset(), progress)?;
         end
     }
 
-    /// Adds a command to the window.
+    /// Adds a command to the current window.
     fn add(&mut self, command: &[u8], spans: &[Span], offset: u64) {
         let name = spans
             .first()
@@ -199,7 +200,8 @@ impl AofLoadState {
         self.window.push(command, spans, offset);
     }
 
-    /// Runs the commands of the window, all of which precede `offset`, and checks whether to stop.
+    /// Passes the commands of the window, all of which precede `offset`, to the threads, and checks whether
+    /// loading must stop.
     fn hand_on(&mut self, offset: u64, progress: &mut Progress<'_>) -> Result<(), AofFault> {
         if !progress.delay(self.window.len()) || self.runners.is_over() {
             return Err(AofFault::Stopped);
@@ -211,7 +213,7 @@ impl AofLoadState {
         Ok(())
     }
 
-    /// Samples the key counts, if a sample is due.
+    /// Makes the threads count their keys, if the schedule demands it at this position.
     fn sample(&mut self) {
         if let Some(sample) = self.schedule.due(self.valid) {
             self.runners.sample(sample);
@@ -226,11 +228,11 @@ struct Runners {
     own: Option<Box<Runner>>,
     queues: Vec<Sender<LoadTask>>,
     threads: Vec<JoinHandle<Option<ReplayFailure>>>,
-    /// Parts that were run come back to be reused.
+    /// Channel for finished parts, whose memory is reused.
     done: (Sender<PlannedCommands>, Receiver<PlannedCommands>),
-    /// The last window ended within a transaction.
+    /// Whether the last window ended within a transaction.
     in_transaction: bool,
-    /// No more work is queued, but queued work is run.
+    /// Whether no more work may be queued, because a command cannot be run.
     is_over: bool,
     failures: Vec<ReplayFailure>,
 }
@@ -251,7 +253,7 @@ impl Runners {
             failures: Vec::new(),
         };
         if count < 2 || !runners.spawn(count) {
-            // Threads already started end when they find no work.
+            // Dropping the queues ends the threads already started.
             runners.queues.clear();
             runners.threads.clear();
             runners.meeting = Arc::new(Meeting::new(1));
@@ -291,7 +293,8 @@ impl Runners {
             .for_each(|queue| send(queue, LoadTask::Sample(sample)));
     }
 
-    /// Runs the commands of a window up to the first that cannot be run. The window may be replaced by another.
+    /// Queues the commands of a window for the threads, up to the first command that cannot be run. `window`
+    /// may be replaced by another, empty part.
     fn hand_on(&mut self, window: &mut PlannedCommands) {
         window.batch.plan_sent_on(&self.service.router);
         let broken = window.broken();
@@ -303,13 +306,14 @@ impl Runners {
             None => self.share(window),
         }
         if let Some((_, failure)) = broken {
-            // The commands before it are run, and none after it.
+            // The commands before the invalid command are run, and none after it.
             self.is_over = true;
             self.failures.push(failure);
         }
     }
 
-    /// Gives each thread the commands of its shards, and one of them those that need more than one shard.
+    /// Distributes a window: each thread gets the commands of its shards, and one thread gets the commands that
+    /// need more than one shard.
     fn share(&mut self, window: &mut PlannedCommands) {
         let plans = std::mem::take(&mut window.batch.plans);
         let together = self.together(&plans);
@@ -331,8 +335,9 @@ impl Runners {
         self.apart(window, &plans, at..plans.len());
     }
 
-    /// Returns the commands of a window to be run by one thread while the others wait: those that need more than
-    /// one shard, transactions, and runs between them that are too short to spread.
+    /// Returns the ranges of a window's commands that one thread runs while the others wait: commands that need
+    /// more than one shard, transactions, and the single-shard commands between them if fewer than
+    /// `APART_MIN`.
     fn together(&mut self, plans: &[Plan]) -> Vec<Range<usize>> {
         let mut all: Vec<Range<usize>> = Vec::new();
         for (index, plan) in plans.iter().enumerate() {
@@ -358,7 +363,7 @@ impl Runners {
         all
     }
 
-    /// Gives each thread its share of some single-shard commands.
+    /// Queues the single-shard commands at `indices`, each for the thread of its shard.
     fn apart(&self, window: &PlannedCommands, plans: &[Plan], indices: Range<usize>) {
         if indices.is_empty() {
             return;
@@ -384,7 +389,7 @@ impl Runners {
         }
     }
 
-    /// Returns an empty part.
+    /// Returns an empty part, reusing a finished one if possible.
     fn free(&self) -> PlannedCommands {
         self.done.1.try_recv().unwrap_or_default()
     }

@@ -1,7 +1,9 @@
-//! Runs the commands of an append-only file as a connection without a client would, in parts that are prefetched.
+//! Runs the commands of an append-only file, as if they came from a connection without a client. Their keys are
+//! prefetched in chunks.
 //!
-//! Several threads share the work where commands need one shard each: each gets those of its own shards. At
-//! commands that need more than one shard they wait for each other, and one of them runs the commands.
+//! Several threads share the work where commands need one shard each: each thread runs the commands of its own
+//! shards. At commands that need more than one shard, all threads wait for each other, and one thread runs the
+//! commands.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
@@ -26,7 +28,7 @@ use basalt_core::resp::reply::Protocol;
 use basalt_core::resp::request::{Frame, Span};
 use basalt_engine::effect::Follower;
 
-/// Number of commands prefetched together.
+/// Number of commands whose keys are prefetched together.
 const FETCHED: usize = 128;
 
 /// Number of commands that fill a window.
@@ -34,7 +36,7 @@ const WINDOW_COMMANDS: usize = 512;
 /// Number of bytes that fill a window.
 const WINDOW_BYTES: usize = 512 * 1024;
 
-/// Consecutive commands, planned.
+/// Commands of a file in order, parsed, each with its plan (its command and shards).
 #[derive(Default)]
 pub(super) struct PlannedCommands {
     pub(super) batch: Batch,
@@ -51,12 +53,12 @@ impl PlannedCommands {
         self.offsets.is_empty()
     }
 
-    /// True if the part is large enough to be run.
+    /// True if the part has enough commands or bytes to be distributed to the threads.
     pub(super) fn is_full(&self) -> bool {
         self.len() >= WINDOW_COMMANDS || self.batch.input.len() >= WINDOW_BYTES
     }
 
-    /// True if the command can be added.
+    /// True if the part has capacity for the command.
     pub(super) fn has_room_for(&self, command: &[u8]) -> bool {
         self.batch.input.len() + command.len() <= COMMAND_BYTES_MAX
     }
@@ -70,7 +72,7 @@ impl PlannedCommands {
         self.offsets.clear();
     }
 
-    /// Adds a command, not planned yet, that begins at `offset` in the file.
+    /// Adds a command that begins at `offset` in the file and has no plan yet.
     pub(super) fn push(&mut self, command: &[u8], spans: &[Span], offset: u64) {
         let batch = &mut self.batch;
         let before = batch.input.len();
@@ -95,7 +97,7 @@ impl PlannedCommands {
         self.offsets.push(from.offsets[index]);
     }
 
-    /// Returns the first command that cannot be run, if there is one.
+    /// Returns the index of the first command that cannot be run, and the error; `None` if all can be run.
     pub(super) fn broken(&self) -> Option<(usize, ReplayFailure)> {
         let mut plans = self.batch.plans.iter().enumerate();
         plans.find_map(|(index, plan)| {
@@ -111,11 +113,11 @@ impl PlannedCommands {
     }
 }
 
-/// Work for the threads, queued to all in one order.
+/// Work for the threads, queued to all threads in the same order.
 pub(super) enum LoadTask {
     /// Commands of a thread's own shards.
     Apart(PlannedCommands),
-    /// All threads wait for each other, and the one with the commands runs them.
+    /// All threads wait for each other. The one thread that gets `Some` runs the commands.
     Together(Option<PlannedCommands>),
     /// A position in the file at which keys are counted.
     Sample(SamplePoint),
@@ -128,12 +130,13 @@ pub(super) struct ReplayFailure {
     pub(super) fault: AofFault,
 }
 
-/// Synchronization of the threads.
+/// Synchronization of the threads at commands that need more than one shard.
 pub(super) struct Meeting {
     barrier: Barrier,
-    /// Database selected by the last command run while all waited.
+    /// Database that was selected after the last commands that one thread ran while the others waited.
     db: AtomicUsize,
-    /// A command cannot be run: no more are run or need to be read, but the threads still meet.
+    /// Whether a command failed: no further commands are run, but the threads still synchronize so that none
+    /// waits for ever.
     has_failed: AtomicBool,
 }
 
@@ -153,7 +156,7 @@ impl Meeting {
     }
 }
 
-/// One of the threads.
+/// The state of one thread that runs commands.
 pub(super) struct Runner {
     service: &'static Service,
     session: Session,
@@ -188,7 +191,7 @@ impl Runner {
         }
     }
 
-    /// Counts the keys of its shards.
+    /// Counts the keys of this thread's shards.
     pub(super) fn sample(&mut self, sample: SamplePoint) {
         self.counted.sample(sample);
     }
@@ -198,7 +201,8 @@ impl Runner {
         self.counted.end();
     }
 
-    /// Waits for all others, then runs the commands if it was given them, or waits for the thread that was.
+    /// Waits for all other threads. Then runs the commands of `part`, or, if `None`, waits until the thread
+    /// that has the commands has run them.
     pub(super) fn meet(&mut self, part: Option<&mut PlannedCommands>) -> Result<(), ReplayFailure> {
         let meeting = Arc::clone(&self.meeting);
         meeting.barrier.wait();
@@ -237,7 +241,8 @@ impl Runner {
         Ok(())
     }
 
-    /// On an error, also returns the number of commands passed since the one that failed.
+    /// Runs a batch of commands with plans. On an error, also returns how many commands the batch has passed
+    /// since the one that failed.
     fn run_planned(&mut self, batch: &mut Batch) -> Result<(), (usize, AofFault)> {
         batch.rewind();
         let Runner {
@@ -262,7 +267,7 @@ impl Runner {
                 None | Some(Step::Flush | Step::Yield | Step::Wait(_)) => {}
                 Some(Step::Deliver) => service.pubsub.deliver(),
                 Some(Step::Configured) => *config = service.config.load_full(),
-                // The next command is the one that waits.
+                // The batch has not passed the command that would wait.
                 Some(Step::AwaitLog | Step::SleepUntil(_)) => return Err((0, AofFault::Waits)),
                 Some(Step::Close | Step::Follow | Step::Shutdown) => {
                     return Err((1, AofFault::Waits));
@@ -272,7 +277,7 @@ impl Runner {
     }
 }
 
-/// Returns the shard of a command that needs nothing else.
+/// Returns the shard of a command that needs exactly one shard and no other state; otherwise `None`.
 pub(super) fn only_shard(plan: &Plan) -> Option<u16> {
     let is_plain = |flags: Flags| !flags.any(Flags::TRANSACTIONAL.or(Flags::BLOCKING));
     match plan.route {
@@ -298,7 +303,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits for a queued job. The caller holds no shard.
+/// Blocks until a queued job is done, and returns it. The caller must have no shard locked.
 fn wait(ticket: &Ticket) -> QueuedJob {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut cx = Context::from_waker(&waker);

@@ -13,7 +13,7 @@ pub enum AofFault {
     Read(io::Error),
     /// The file ends within a command, or with zeros.
     Short,
-    /// The file ends within a transaction, of which nothing was run.
+    /// The file ends within a transaction. None of its commands was run.
     Unfinished,
     /// The next bytes are not a command.
     Format,
@@ -21,7 +21,7 @@ pub enum AofFault {
     Unknown(Vec<u8>),
     /// The number of arguments is wrong for the command.
     Arguments(Vec<u8>),
-    /// The command would wait for something, or end the server.
+    /// The command would block, or close the connection, or stop the server, which no valid file does.
     Waits,
     /// The command replied with an error.
     Failed(Box<Failed>),

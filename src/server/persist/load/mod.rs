@@ -9,8 +9,9 @@
 //! aof       an append-only file: the leading snapshot, windows of commands for the threads
 //! ```
 //!
-//! One thread finds where records begin and end; whole stretches of them are decoded and put into shards by as many
-//! threads as serve connections, in any order, as a snapshot has each key once.
+//! One thread finds where records begin and end; other threads, as many as serve connections, decode whole
+//! stretches of consecutive records and insert them into shards, in any order, because a snapshot contains each
+//! key only once.
 
 pub mod aof;
 mod commands;
@@ -68,7 +69,7 @@ const FIELDS_KEPT: &[&str] = &[
 pub struct LoadError {
     /// Offset of the invalid record, or of the end of the data.
     pub offset: u64,
-    /// The error.
+    /// The error itself.
     pub fault: Fault,
 }
 
@@ -113,9 +114,10 @@ impl LoadError {
 /// Treatment of keys that expired while in a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Expired keys are dropped: no other server has them.
+    /// Expired keys are dropped: no replica has them.
     LeftOut,
-    /// Expired keys are loaded, as their deletion comes from elsewhere: a primary, or commands that follow.
+    /// Expired keys are loaded, because their deletion will arrive from a primary, or with later commands of
+    /// the file.
     Loaded,
     /// Expired keys are loaded and counted: this server is about to send their deletion to its replicas.
     Told,
@@ -126,18 +128,18 @@ pub enum Due {
 pub struct Rules {
     /// Treatment of expired keys.
     pub due: Due,
-    /// Existing keys and function libraries are replaced; otherwise they are an error.
+    /// Whether existing keys and function libraries are replaced; if not, they are an error.
     pub replaces: bool,
 }
 
 /// Statistics and contents of a loaded snapshot.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// The version of the format.
+    /// Version of the RDB format.
     pub version: u16,
     /// Number of keys loaded.
     pub keys: u64,
-    /// Number of expired keys.
+    /// Number of keys in the snapshot that had expired.
     pub expired: u64,
     /// Number of collections without elements, which old servers may have written.
     pub empty: u64,
@@ -145,9 +147,10 @@ pub struct Loaded {
     pub fields: BTreeMap<&'static str, String>,
     /// Bytes of the snapshot.
     pub bytes: u64,
-    /// Data read beyond its end.
+    /// Bytes that were read beyond the end of the snapshot.
     pub rest: Vec<u8>,
-    /// Sources of function libraries that were not loaded, because the snapshot was loaded aside.
+    /// Sources of function libraries that were not loaded, because the snapshot was loaded into separate shards
+    /// (`Loader::aside`).
     pub libraries: Vec<Vec<u8>>,
 }
 
@@ -173,9 +176,10 @@ pub struct Loader {
     service: &'static Service,
     /// Destination of the keys.
     shards: Arc<Shards>,
-    /// The shards are not visible to clients yet: the loaded data will replace all other data in the end.
+    /// Whether `shards` are separate from those that clients see, and will replace them once everything is
+    /// loaded.
     is_aside: bool,
-    /// Number of threads that decode, or run commands.
+    /// Number of threads that decode a snapshot or run commands.
     threads: usize,
 }
 
@@ -192,8 +196,8 @@ impl Loader {
         }
     }
 
-    /// Redirects the loader to other shards, as many as the server has, which no client sees. Function libraries
-    /// are only checked, and kept as sources.
+    /// Redirects the loader to separate shards, as many as the server has, which clients do not see. Function
+    /// libraries are only checked, and kept as sources.
     pub fn aside(self, shards: Arc<Shards>) -> Loader {
         Loader {
             shards,
@@ -207,7 +211,7 @@ impl Loader {
         Loader { threads, ..self }
     }
 
-    /// Returns whether a snapshot states, before its first key, the replication offset of its data.
+    /// Returns whether a snapshot's header states the replication offset of its data.
     pub fn is_of_stream(&self, from: &mut dyn Read) -> bool {
         self.fields_of(from).contains_key(&b"repl-id"[..])
     }
@@ -233,8 +237,9 @@ impl Loader {
         fields
     }
 
-    /// Loads a snapshot, of which `begun` was already read. Data loaded before an error stays. The calling thread
-    /// must hold no shard, and be prepared for scripts (`script::stack`), because it runs function libraries.
+    /// Loads a snapshot, whose first bytes were already read into `begun`. Data loaded before an error stays
+    /// loaded. The calling thread must have no shard locked, and be prepared for scripts (`script::stack`), because it
+    /// runs function libraries.
     pub fn rdb(
         &self,
         from: &mut dyn Read,
@@ -274,7 +279,7 @@ impl Loader {
         let ended = running.workers.end();
         self.note_fences(fences, now);
         let offset = decoder.record_offset();
-        // Errors found in keys come before whatever stopped the reading after them.
+        // An error in a key precedes, in the file, the error that ended the reading, so report it first.
         let (tally, error) = ended;
         if let Some(error) = error {
             return Err(error);
@@ -315,28 +320,28 @@ impl Loader {
     }
 }
 
-/// Logs a fencing token that no server can have issued by this clock.
+/// Logs a fencing token that was skipped because it lies too far in the future of this server's clock.
 fn skip_fence(number: u64) {
     tracing::warn!(
         "Skipped the lock fence {number} in the RDB file: it is more than a day ahead of this server's clock"
     );
 }
 
-/// Minimum bytes of a key in a file: capacity is reserved for no more keys than the file can have, whatever it
-/// claims.
+/// Minimum bytes of a key in a file: capacity is reserved for no more keys than a file of its length can have,
+/// whatever number the file claims.
 const ENTRY_BYTES_MIN: u64 = 4;
 
 /// A snapshot being loaded.
 struct SnapshotLoad<'r, 'p> {
     service: &'static Service,
-    /// Registry to check function libraries that are not loaded.
+    /// Registry in which function libraries are only checked, if the snapshot is loaded into separate shards.
     aside: Option<Functions>,
     now: Now,
     rules: Rules,
     workers: Workers,
     /// Fencing tokens of locks, with the database and the key of each.
     fences: Vec<(usize, Vec<u8>, Fence)>,
-    /// Slots whose keys may have to be removed.
+    /// Records of interrupted slot migrations, whose slots' keys may have to be removed.
     slot_notes: Vec<SlotNote>,
     /// Number of keys for which capacity may still be reserved.
     keys_max: u64,

@@ -1,4 +1,5 @@
-//! The LOADING state: how long the server reports it, how far loading is, and what INFO and the log report of it.
+//! The LOADING state: when the server enters and leaves this state, and the progress that INFO and the log
+//! report.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -15,14 +16,15 @@ pub struct Progress<'p> {
     service: &'static Service,
     figures: &'static LoadingFigures,
     stop: &'p dyn Fn() -> bool,
-    /// Bytes of the files before the current one.
+    /// Total bytes of the files loaded before the current one.
     before: u64,
     keys: u64,
     meter: Meter,
 }
 
 impl<'p> Progress<'p> {
-    /// Begins, with the total number of bytes to load; 0 if unknown. `stop` is polled regularly.
+    /// Enters the loading state. `total_bytes` is the number of bytes to load, 0 if unknown. `stop` is polled
+    /// regularly.
     pub fn begin(
         service: &'static Service,
         total_bytes: u64,
@@ -34,7 +36,8 @@ impl<'p> Progress<'p> {
         progress
     }
 
-    /// Begins to load data that will replace all existing data. Clients are served meanwhile if `is_served`.
+    /// Enters the loading state for data that will replace all existing data at the end. Clients are served
+    /// meanwhile if `is_served`.
     pub fn begin_aside(
         service: &'static Service,
         total_bytes: u64,
@@ -82,8 +85,8 @@ impl<'p> Progress<'p> {
         }
     }
 
-    /// Leaves the server in the loading state for good: the data is incomplete and the server is about to end.
-    /// Until then no client is served, and no thread saves the data.
+    /// Leaves the server in the loading state for good, because the data is incomplete and the process is about
+    /// to exit. Until then no client is served, and no thread saves the data.
     pub fn never_ends(self) {
         std::mem::forget(self);
     }
@@ -102,7 +105,7 @@ impl<'p> Progress<'p> {
         self.before = self.figures.loaded_bytes.load(Relaxed);
     }
 
-    /// Counts keys that were read.
+    /// Counts keys of a snapshot that were loaded.
     pub(super) fn note_keys(&mut self, keys: usize) {
         self.keys += keys as u64;
     }
@@ -112,8 +115,9 @@ impl<'p> Progress<'p> {
         (self.stop)()
     }
 
-    /// Sleeps as `key-load-delay` demands, which may change meanwhile: microseconds per key or command or, if
-    /// negative, that many of them per microsecond. Returns false if loading must stop.
+    /// Sleeps as `key-load-delay` demands: that number of microseconds per key or command or, if negative, one
+    /// microsecond per that number of keys or commands. The setting may change during the sleep. Returns false
+    /// if loading must stop.
     pub(super) fn delay(&self, count: usize) -> bool {
         const SLICE_US: u64 = 20_000;
         let count = count as u64;

@@ -1,5 +1,5 @@
-//! Loads stretches of a snapshot into shards: decoded without any shard locked, then put into one shard after the
-//! other.
+//! Loads stretches (consecutive records) of a snapshot into shards. A stretch is decoded while no shard is
+//! locked; then its keys are inserted, one shard after the other.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,19 +30,19 @@ use basalt_engine::serial::{self, Limits, Malformed};
 use basalt_engine::value::Object;
 use basalt_engine::{Key, Now};
 
-/// Queued stretches per thread.
+/// Maximum number of queued stretches per thread.
 const WAITING_PER_THREAD: usize = 2;
 
 /// Minimum number of keys per shard for which capacity is reserved: a smaller table hardly grows.
 const ROOM_KEYS_MIN: usize = 256;
 
-/// Number of keys whose table slots are prefetched.
+/// Number of keys, ahead of the one being inserted, whose table slots are prefetched.
 const AHEAD: usize = 8;
 
-/// Maximum number of empty collections that are logged.
+/// Maximum number of keys with empty collections that are logged individually.
 const EMPTY_TOLD_MAX: u64 = 10;
 
-/// Counts of processed keys.
+/// Counts of keys processed by a thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LoadCounts {
     pub(super) keys: u64,
@@ -50,7 +50,7 @@ pub(super) struct LoadCounts {
     pub(super) empty: u64,
 }
 
-/// The decoding threads, in addition to the reading thread, which decodes what none of them is free for.
+/// The decoding threads. The reading thread also decodes stretches while their queue is full.
 pub(super) struct Workers {
     placer: Arc<Placer>,
     queue: Option<Sender<RdbRecordBatch>>,
@@ -61,7 +61,7 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Starts all threads but one.
+    /// Starts the decoding threads: one fewer than the loader's number, as the reading thread also decodes.
     pub(super) fn start(loader: &Loader, config: &Config, now: Now, rules: Rules) -> Workers {
         let (service, others) = (loader.service, loader.threads.saturating_sub(1));
         let limits = dump::limits(config, service.router.seed(), now);
@@ -87,7 +87,7 @@ impl Workers {
                 }
                 done
             });
-            // With fewer threads it takes longer; the log has the reason.
+            // If a thread cannot be started, loading only takes longer; the reason is logged.
             threads.extend(made.ok());
         }
         Workers {
@@ -100,27 +100,28 @@ impl Workers {
         }
     }
 
-    /// Reserves capacity for `keys` keys in an empty database: tables that do not grow are filled faster. Not for a
-    /// few keys, which may fall into only some of the shards.
+    /// Reserves capacity for `keys` keys in an empty database: tables that do not grow are filled faster. Does
+    /// nothing for a few keys, which may fall into only some of the shards.
     pub(super) fn make_room(&mut self, db: usize, keys: usize) {
         let Placer { shards, now, .. } = &*self.placer;
         let each = keys.div_ceil(shards.len());
         if each < ROOM_KEYS_MIN {
             return;
         }
-        // A bound that a random distribution does not exceed.
+        // Mean plus three standard deviations: a bound that a random distribution of keys to shards hardly
+        // exceeds.
         let most = each + 3 * each.isqrt();
         for shard in 0..shards.len() {
             self.room.reserve((shard as u16, db), most, *now);
         }
     }
 
-    /// True if an error was found that ends the loading.
+    /// True if a thread has found an error, so that loading must end.
     pub(super) fn has_failed(&self) -> bool {
         self.placer.has_failed.load(Relaxed)
     }
 
-    /// Gives a stretch to a free thread, or else decodes it here.
+    /// Queues a stretch for the decoding threads or, if their queue is full, decodes it on the calling thread.
     pub(super) fn hand_on(&mut self, stretch: RdbRecordBatch) {
         let left = match &self.queue {
             Some(queue) => match queue.try_send(stretch) {
@@ -132,8 +133,8 @@ impl Workers {
         self.placer.place_noting(left, &mut self.own);
     }
 
-    /// Decodes what no thread has begun, and waits until all is done; returns the counts, and the first error in
-    /// the order of the snapshot.
+    /// Decodes the stretches still queued, and waits for all threads. Returns the total counts, and the error
+    /// that comes first in the snapshot.
     pub(super) fn end(self) -> (LoadCounts, Option<LoadError>) {
         drop(self.queue);
         let mut own = self.own;
@@ -142,7 +143,7 @@ impl Workers {
         }
         let (mut tally, mut error) = own;
         for thread in self.threads {
-            // A panic while a shard is locked has ended the process by now.
+            // Ignore a panic of the thread: a panic while a shard was locked has already ended the process.
             let (other, found) = thread.join().unwrap_or_default();
             tally.keys += other.keys;
             tally.expired += other.expired;
@@ -187,7 +188,7 @@ struct Placer {
     /// True if the eviction policy uses access counts, not the time of the last access.
     by_frequency: bool,
     has_failed: AtomicBool,
-    /// Number of empty collections so far.
+    /// Number of empty collections found so far.
     empty: AtomicU64,
 }
 
@@ -197,9 +198,10 @@ struct Decoded<'s> {
     hash: u64,
     shard: u16,
     raw: &'s RawEntry,
-    /// `None` once inserted.
+    /// The entry; `None` after it was inserted into its shard.
     entry: Option<Entry<Object>>,
-    /// The stale window and the tags, serialized.
+    /// Metadata that only this server has, serialized: how long the key counts as stale before it expires, and
+    /// its tags.
     marks: Option<Cow<'s, [u8]>>,
 }
 
@@ -310,7 +312,7 @@ impl Placer {
         }))
     }
 
-    /// Returns the keys in the order of their shards, and the end of each shard's range.
+    /// Returns the indices of the keys, sorted by shard, and the end of each shard's range in them.
     fn by_shard(&self, decoded: &[Decoded<'_>]) -> (Vec<u32>, Vec<usize>) {
         let mut ends = vec![0; self.service.shards.len()];
         for one in decoded {
@@ -330,7 +332,7 @@ impl Placer {
         (order, ends)
     }
 
-    /// Puts keys into their shard.
+    /// Inserts keys into their shard.
     fn put(
         &self,
         shard: u16,
@@ -378,7 +380,7 @@ impl Placer {
         Ok(())
     }
 
-    /// True if the eviction policy uses this kind of access data.
+    /// True if the eviction policy uses this kind of access data (time of the last access, or frequency).
     fn wants(&self, access: Access) -> bool {
         matches!(access, Access::Frequency(_)) == self.by_frequency
     }

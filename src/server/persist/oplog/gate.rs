@@ -1,9 +1,9 @@
 //! A gate at which tasks wait until a log position has passed.
 //!
-//! The thread that opens the gate belongs to no runtime, and waking a task from there costs a system call. So tasks
-//! can wait at **relays**: one task per runtime, which alone is woken, and which wakes the others on its threads
-//! from within, where that costs next to nothing; and only those whose position has passed. Tasks on threads
-//! without a relay are woken one by one.
+//! The thread that opens the gate belongs to no runtime, and waking a task from there costs a system call. So
+//! tasks wait at **relays**. A relay is one task per runtime. The opening thread wakes only the relays; each
+//! relay then wakes those tasks of its runtime whose position has passed, which costs next to nothing from
+//! within the runtime. Tasks on threads without a relay are woken one by one by the opening thread.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -22,19 +22,19 @@ thread_local! {
     static RELAY: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Makes tasks on this thread wait at the relay of this number, at gates that have it.
+/// Makes tasks on the calling thread wait at relay `number`, at all gates that have at least that many relays.
 pub fn wait_at_relay(number: usize) {
     RELAY.set(Some(number));
 }
 
-/// A waiting task.
+/// A task that waits at the gate.
 struct GateWaiter {
-    /// Position waited for; 0 to wait for the gate to open, whatever has passed.
+    /// Log position waited for; 0 to wait for `Gate::open`.
     position: u64,
     waker: Waker,
 }
 
-/// Tasks that wait on the threads of one runtime, or on threads of none.
+/// Tasks that wait at one relay, or on threads without a relay.
 #[derive(Default)]
 struct GateWaiters {
     are_there: AtomicBool,
@@ -51,7 +51,7 @@ impl GateWaiters {
 #[derive(Default)]
 struct WakeRelay {
     waiters: GateWaiters,
-    /// All waiters are to check again, whatever has passed.
+    /// Whether all waiters must check again, whatever position has passed.
     wakes_all: AtomicBool,
     task: AtomicWaker,
 }
@@ -75,12 +75,13 @@ impl Gate {
         self.relays.get().map_or(&[], |relays| relays)
     }
 
-    /// Returns the position that has passed.
+    /// Returns the highest position that has passed.
     pub fn passed(&self) -> u64 {
         self.passed.load(Acquire)
     }
 
-    /// Returns roughly how many tasks wait for positions that have not passed: some may have gone.
+    /// Returns roughly how many tasks wait for positions that have not passed; cancelled tasks may still be
+    /// counted.
     pub fn waiting(&self) -> usize {
         let passed = self.passed();
         let count = |waiters: &GateWaiters| {
@@ -91,19 +92,20 @@ impl Gate {
         relayed.chain([&self.waiters]).map(count).sum()
     }
 
-    /// Lets all tasks pass that wait for this or an earlier position.
+    /// Marks a position as passed, and wakes all tasks that wait for it or an earlier one.
     pub fn pass(&self, position: u64) {
         self.passed.fetch_max(position, Release);
         self.wake(false);
     }
 
-    /// Makes all waiting tasks check again.
+    /// Wakes all waiting tasks so that they check their conditions again.
     pub fn open(&self) {
         self.wake(true);
     }
 
     fn wake(&self, wakes_all: bool) {
-        // Pairs with the fence of the waiting tasks: either they see the change, or this sees them.
+        // Pairs with the fence of waiting tasks: either a task sees the change, or this thread sees that the
+        // task waits.
         fence(SeqCst);
         for relay in self.relays() {
             if relay.waiters.are_there.swap(false, Relaxed) {
@@ -144,7 +146,7 @@ impl Gate {
         Poll::Pending
     }
 
-    /// Completes once the position has passed.
+    /// Completes once `position` has passed.
     pub fn poll_passed(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
         if self.passed() >= position {
             return Poll::Ready(());
@@ -152,12 +154,13 @@ impl Gate {
         self.poll_until(position, cx, || self.passed() >= position)
     }
 
-    /// Completes when `holds` returns true; checks it each time the gate opens.
+    /// Completes when `holds` returns true. Checks `holds` each time the gate opens.
     pub fn poll_next(&self, cx: &mut Context<'_>, holds: impl Fn() -> bool) -> Poll<()> {
         self.poll_until(0, cx, holds)
     }
 
-    /// Completes when `holds` returns true; checks it when the position has passed, or the gate opens for all.
+    /// Completes when `holds` returns true. Checks `holds` when `position` has passed and at each
+    /// `Gate::open`.
     pub fn poll_until(
         &self,
         position: u64,

@@ -1,17 +1,20 @@
-//! The log: everything that has to leave the process in order passes through here.
+//! The command log: all write commands that go to the append-only file, to replicas or to other nodes pass
+//! through it, in one order.
 //!
-//! Holders of shards append their records to a ring (`structures::byte_ring`), which gives them their single order.
-//! The **sequencer** thread takes the completed prefix, inserts SELECT, MULTI and EXEC, and distributes the stream
-//! to **readers** ([`StreamReader`]) in reference-counted pieces, which they share: the writer of the append-only
-//! file, the backlog of the replicas. Each reader takes at its own pace.
+//! Threads that have locked shards append their records to a ring buffer (`structures::byte_ring`), which
+//! determines the single order. The **sequencer** thread takes the completed prefix, inserts SELECT, MULTI and
+//! EXEC, and distributes the stream to **readers** ([`StreamReader`]) in shared, reference-counted pieces.
+//! Readers are the writer of the append-only file and the replicas' backlog; each takes pieces at its own pace.
 //!
-//! Positions are bytes of the ring: [`Log::append`] returns the position after what was appended, and the sequencer
-//! passes readers the position up to which they have everything.
+//! Positions count the bytes ever appended to the ring: [`Log::append`] returns the position after the appended
+//! records, and with each push the sequencer tells a reader the position before which everything was
+//! distributed.
 //!
-//! Limits: a thread that has locked a shard waits for the sequencer alone, which waits for no thread.
-//! [`OpLog::is_crowded`] tells when commands that may write should wait before they lock shards: three quarters of
-//! the ring are full, or a reader that must not lose anything holds more than [`Bounds`] allow. Both limits are
-//! small where `maxmemory` is, as this memory comes on top of the data and never causes eviction.
+//! Limits: a thread that has locked a shard waits at most for the sequencer, which itself waits for no other
+//! thread. [`OpLog::is_crowded`] tells when commands that may write should wait before they lock shards: when
+//! three quarters of the ring are full, or when a reader that must not lose records has more bytes queued than
+//! [`Bounds`] allow. Both limits are small if `maxmemory` is small, because this memory comes on top of the
+//! data and never causes eviction.
 
 mod gate;
 mod reader;
@@ -41,21 +44,21 @@ pub use sequencer::BLOCK_BYTES;
 /// Minimum and maximum bytes of the ring.
 const RING_BYTES: (u64, u64) = (1 << 20, 16 << 20);
 
-/// Minimum and maximum bytes of stream that a reader may hold before writers have to wait.
+/// Minimum and maximum bytes of stream that a reader may have queued before write commands have to wait.
 const BEHIND_BYTES: (u64, u64) = (4 << 20, 64 << 20);
 
 /// Limits for the data waiting in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Bytes of the ring, if it is yet to be created.
+    /// Size of the ring in bytes; ignored if the ring already exists.
     pub ring_bytes: u64,
-    /// Bytes of stream that a reader may hold before writers have to wait.
+    /// Bytes of stream that a reader may have queued before write commands have to wait.
     pub behind_bytes: u64,
 }
 
 impl Bounds {
-    /// Returns the bounds for this `maxmemory`, 0 for none: a ring of a 32nd of it, and an eighth of it for
-    /// readers.
+    /// Returns the bounds for `maxmemory` bytes (0 for no limit): a 32nd of `maxmemory` for the ring, and an
+    /// eighth for each reader.
     #[must_use]
     pub fn for_limit(maxmemory: u64) -> Bounds {
         let part = |parts: u64, (least, most): (u64, u64)| match maxmemory {
@@ -64,52 +67,54 @@ impl Bounds {
         };
         let ring_bytes = part(32, RING_BYTES);
         Bounds {
-            // A power of two, not above its part.
+            // Round down to a power of two.
             ring_bytes: 1 << ring_bytes.ilog2(),
             behind_bytes: part(8, BEHIND_BYTES),
         }
     }
 }
 
-/// The party that writers wait for.
+/// What write commands wait for when the log is crowded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackpressureSource {
-    /// The log's own thread.
+    /// The sequencer, because the ring is nearly full.
     Log,
-    /// The append-only file.
+    /// The writer of the append-only file, which has too much queued.
     Disk,
-    /// A replica (`replica-slows-writers`).
+    /// A slow replica (`replica-slows-writers`).
     Replica,
 }
 
-/// Records of more bytes in the ring are stored by reference, all those of one append in one box.
+/// Records that take more bytes than this in the ring are stored by reference, all records of one append in one
+/// box.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
 
-/// Number of checks of a record that another thread is appending, before it is left to the next pass.
+/// Number of checks of a record that another thread is appending, before the sequencer leaves the record to its
+/// next pass.
 const LOOKS: usize = 1_000;
 
-/// Flags in tags of the ring's records, besides the database in the lower half.
+/// Bits in the tags of the ring's records; the lower 32 bits are the database.
 mod tag {
-    /// Position of the audience's bits.
+    /// Bit position of the audience: which readers get the record.
     pub(super) const AUDIENCE: u32 = 32;
-    /// MULTI marker.
+    /// The record is the beginning of a transaction (MULTI).
     pub(super) const BEGIN: u64 = 1 << 40;
-    /// EXEC marker.
+    /// The record is the end of a transaction (EXEC).
     pub(super) const END: u64 = 1 << 41;
     /// Continuation of the previous record.
     pub(super) const MORE: u64 = 1 << 42;
 }
 
-/// Bits of threads that sleep until something is appended.
+/// Bits for the threads that may sleep until something is appended.
 mod sleeper {
     pub(super) const SEQUENCER: u8 = 1;
-    /// The thread that sequences in its place.
+    /// The driver: a reader's thread that sequences in place of the sequencer.
     pub(super) const DRIVER: u8 = 2;
 }
 
 /// Data stored in the ring by reference.
 enum OutOfLineData {
-    /// A long argument.
+    /// A long argument of a command.
     Block(SharedBlock),
     /// All records of an append, and whether they are atomic.
     Records(Records, bool),
@@ -117,7 +122,8 @@ enum OutOfLineData {
     Mark(Audience, u64),
 }
 
-/// Counters of the log. Only the sequencer writes them: appenders would bounce the cache line between cores.
+/// Counters of the log. Only the sequencer writes them: if appending threads wrote them, the cache line would
+/// bounce between cores.
 #[derive(Debug, Default)]
 pub struct LogFigures {
     /// Records in the stream.
@@ -126,27 +132,28 @@ pub struct LogFigures {
     pub bytes: AtomicU64,
 }
 
-/// The log of writes, see the module. Fields that change with each pass of the sequencer lie on cache lines of
+/// The command log; see the module. Fields that change with each pass of the sequencer lie on cache lines of
 /// their own: appenders read the rest.
 pub struct OpLog {
     /// Created when the first reader or record needs it.
     ring: OnceLock<ByteRing<OutOfLineData>>,
     sequencer: OnceLock<Thread>,
     stream: CachePadded<Mutex<OpLogBuilder>>,
-    /// The reader whose thread sequences, if any.
+    /// The reader whose thread does the sequencing in place of the sequencer, if any.
     driver: Mutex<Option<Arc<OpLogReader>>>,
     is_driven: AtomicBool,
-    /// Threads that sleep until something is appended.
+    /// The threads that are asleep until something is appended, as bits of `sleeper`.
     sleepers: AtomicU8,
-    /// A reply waits for appended records to arrive somewhere: the sequencer must not gather.
+    /// Whether replies wait until readers have processed appended records, so that the sequencer must not delay
+    /// them to gather more.
     is_urgent: AtomicBool,
     readers: CachePadded<Mutex<Vec<Arc<dyn StreamReader>>>>,
-    /// Audience bits of readers that must not lose anything and are far behind; 0 if none is.
+    /// Audience bits of the readers that are too far behind, so that write commands must wait; 0 if none.
     behind: AtomicU8,
-    /// [`Bounds`].
+    /// The current [`Bounds`].
     ring_bytes: AtomicU64,
     behind_bytes_max: Arc<AtomicU64>,
-    /// Bytes stored in the ring by reference.
+    /// Bytes of data that the ring holds by reference.
     large_bytes: AtomicU64,
     /// Opens when the log is no longer crowded.
     room: CachePadded<Gate>,
@@ -177,7 +184,7 @@ impl Default for OpLog {
 }
 
 impl OpLog {
-    /// Returns the ring, creating it with the first call.
+    /// Returns the ring; the first call creates it.
     fn ring(&self) -> &ByteRing<OutOfLineData> {
         self.ring
             .get_or_init(|| ByteRing::new(self.ring_bytes.load(Relaxed) as usize))
@@ -205,7 +212,7 @@ impl OpLog {
         let log = Arc::clone(self);
         let thread = std::thread::Builder::new().name("basalt-log".to_owned());
         let thread = thread.spawn(move || sequencer::run(&log))?;
-        // A second caller would have started a thread for nothing, which cannot happen: one thread sets the log up.
+        // The value was not set before: only one thread, at startup, calls this.
         let _ = self.sequencer.set(thread.thread().clone());
         Ok(())
     }
@@ -227,7 +234,7 @@ impl OpLog {
         told.ring_bytes.store(capacity, Relaxed);
     }
 
-    /// Returns the position after everything appended.
+    /// Returns the log position after everything appended so far.
     pub fn tail(&self) -> u64 {
         self.ring.get().map_or(0, ByteRing::tail)
     }
@@ -247,7 +254,7 @@ impl OpLog {
         self.large_bytes.load(Relaxed) > self.behind_bytes_max.load(Relaxed)
     }
 
-    /// Returns what commands that may write should wait for, if anything.
+    /// Returns what commands that may write should wait for; `None` if the log is not crowded.
     pub fn awaited(&self) -> Option<BackpressureSource> {
         let file = Audience::FILE.bits();
         match self.behind.load(Relaxed) {
@@ -257,8 +264,8 @@ impl OpLog {
         }
     }
 
-    /// Completes when `has_room` returns true; checks it whenever the log may no longer be crowded, and with
-    /// [`OpLog::look_again`]. For callers that hold no shard.
+    /// Completes when `has_room` returns true. Checks `has_room` whenever the log may no longer be crowded, and
+    /// at each [`OpLog::look_again`]. The caller must have no shard locked.
     pub fn poll_room(&self, cx: &mut Context<'_>, has_room: impl Fn() -> bool) -> Poll<()> {
         match has_room() {
             true => Poll::Ready(()),
@@ -266,12 +273,12 @@ impl OpLog {
         }
     }
 
-    /// Makes commands that wait for capacity check again.
+    /// Makes the commands that wait in `OpLog::poll_room` check again.
     pub fn look_again(&self) {
         self.room.open();
     }
 
-    /// Adds a queued reader of everything appended from now on.
+    /// Adds a reader with a queue, for everything appended from now on for `audience`.
     pub fn add_reader(&self, audience: Audience) -> Arc<OpLogReader> {
         let reader = Arc::new(OpLogReader::new(
             audience,
@@ -286,7 +293,7 @@ impl OpLog {
         self.readers.lock().push(reader);
     }
 
-    /// Removes a reader, which gets nothing more.
+    /// Removes a reader; nothing more is pushed to it.
     pub fn remove_reader(&self, reader: &dyn StreamReader) {
         self.readers
             .lock()
@@ -295,7 +302,7 @@ impl OpLog {
         self.look_at_readers();
     }
 
-    /// Checks whether writers still have to wait, after a reader has taken something or been removed.
+    /// Checks whether write commands still have to wait; call after a reader has taken items or been removed.
     pub fn look_at_readers(&self) {
         let behind = behind(&self.readers.lock());
         self.behind.store(behind, Relaxed);
@@ -304,9 +311,9 @@ impl OpLog {
         }
     }
 
-    /// Inserts a marker for the readers of an audience at this point of the order, and makes a SELECT follow it. If
-    /// all shards are locked, everything before the marker precedes whatever is then done with the shards. Returns
-    /// the position after it.
+    /// Appends a marker for the readers of an audience; the next record after it is preceded by a SELECT. If
+    /// the caller has locked all shards, the records before the marker are exactly the writes made so far.
+    /// Returns the position after the marker.
     pub fn mark(&self, audience: Audience, number: u64) -> u64 {
         let mark = RingRecord::Boxed(0, Box::new(OutOfLineData::Mark(audience, number)));
         let position = self
@@ -316,14 +323,15 @@ impl OpLog {
         position
     }
 
-    /// Sets whether appended records are waited for: if not, the sequencer gathers for a moment.
+    /// Sets whether replies wait for appended records. If not, the sequencer waits a moment to gather more of
+    /// them.
     pub fn set_urgent(&self, is_urgent: bool) {
         self.is_urgent.store(is_urgent, Relaxed);
     }
 
     #[inline]
     fn wake(&self) {
-        // SeqCst: after the tail has moved; see the sequencer.
+        // SeqCst: this load must come after the tail has moved; see `sleep` in the sequencer.
         if self.sleepers.load(SeqCst) != 0 {
             self.wake_now();
         }
@@ -347,8 +355,8 @@ impl OpLog {
         }
     }
 
-    /// Makes the thread of a reader do the sequencing, by [`OpLog::drive`], so that records reach it without
-    /// another thread in between. `None` returns the sequencing to the sequencer.
+    /// Makes the thread of a reader do the sequencing, by calling [`OpLog::drive`], which saves a hop through
+    /// the sequencer's thread. `None` returns the sequencing to the sequencer.
     pub fn set_driver(&self, reader: Option<&Arc<OpLogReader>>) {
         *self.driver.lock() = reader.map(Arc::clone);
         self.is_driven.store(reader.is_some(), SeqCst);
@@ -374,8 +382,8 @@ impl OpLog {
         reader.take(Duration::ZERO)
     }
 
-    /// Passes everything appended by now to the readers, on the caller's thread: a pass only copies in memory, and
-    /// no reader sleeps. Does not wait for records that another thread is still appending.
+    /// Passes everything appended by now to the readers, on the caller's thread: this only copies in memory,
+    /// and no reader's push sleeps. Does not wait for records that another thread is still appending.
     pub fn hand_out(&self) {
         let ring = self.ring();
         let tail = ring.tail();
@@ -386,12 +394,12 @@ impl OpLog {
                 std::hint::spin_loop();
             }
         }
-        // Another thread may have taken records and not distributed them yet.
+        // Another thread may have taken records from the ring that it has not distributed yet: wait for it.
         drop(self.stream.lock());
     }
 
-    /// Marks the driving thread as busy with something that may take long: meanwhile the sequencer serves the other
-    /// readers, if there are any.
+    /// Marks the driving thread as busy with something that may take long, such as a sync. Meanwhile the
+    /// sequencer serves the other readers, if any.
     pub fn lend(&self, is_away: bool) {
         let is_driven = self.driver.lock().is_some();
         if !is_away {
@@ -405,14 +413,14 @@ impl OpLog {
         }
     }
 
-    /// Stops the sequencer once it has taken everything.
+    /// Stops the sequencer after it has distributed all appended records.
     pub fn stop(&self) {
         self.stops.store(true, SeqCst);
         self.wake_sequencer();
     }
 }
 
-/// Returns the audiences of readers that are far behind.
+/// Returns the audience bits of all readers that are far behind.
 fn behind(readers: &[Arc<dyn StreamReader>]) -> u8 {
     let far_behind = readers.iter().filter(|reader| reader.is_far_behind());
     far_behind.fold(0, |all, reader| all | reader.audience().bits())
@@ -423,7 +431,8 @@ fn tag_of(db: usize, audience: Audience) -> u64 {
     db as u64 | u64::from(audience.bits()) << tag::AUDIENCE
 }
 
-/// Returns the tag and the text of a single short record, which is what nearly every hold of a shard appends.
+/// Returns the tag and the text of a single short record, which is what a thread nearly always appends when it
+/// releases a shard; `None` for other records.
 #[inline]
 fn only_text(records: &Records) -> Option<(u64, &[u8])> {
     let record = records.only()?;
@@ -432,7 +441,7 @@ fn only_text(records: &Records) -> Option<(u64, &[u8])> {
         .then(|| (tag_of(record.db, record.audience), text))
 }
 
-/// Returns the ring's records for some log records: their bytes, and their long arguments by reference.
+/// Returns how log records are stored in the ring: short parts as bytes, long arguments by reference.
 fn frames(records: &Records) -> impl Iterator<Item = RingRecord<'_, OutOfLineData>> {
     records.iter().flat_map(|record| {
         let tag = tag_of(record.db, record.audience);
@@ -469,7 +478,7 @@ fn referenced_bytes(records: &Records) -> u64 {
 }
 
 impl OpLog {
-    /// Counts data stored in the ring by reference, until the sequencer takes it.
+    /// Adds to the count of bytes that the ring holds by reference, until the sequencer takes them.
     fn note_by_reference(&self, records: &Records, bytes: u64) {
         let whole = if bytes > INLINE_BYTES_MAX { bytes } else { 0 };
         let by_reference = whole + referenced_bytes(records);

@@ -1,4 +1,4 @@
-//! Readers of the stream, and one with a queue that a thread takes from.
+//! The trait of the log's readers, and a reader with a queue from which a thread takes items.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -11,18 +11,18 @@ use parking_lot::{Condvar, Mutex};
 
 use basalt_engine::record::Audience;
 
-/// The memory block that holds bytes of the stream: all of it is kept while any part of it is referenced.
+/// The memory block that contains a piece of the stream. The whole block is kept while any part of it is
+/// referenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
-    /// Number of a block shared with other pieces, higher than those of earlier blocks; `None` if no other piece
-    /// shares it.
+    /// Number of the block, which rises from block to block; `None` if the block contains only this piece.
     pub block: Option<NonZeroU64>,
     /// Bytes of the whole block.
     pub bytes: u64,
 }
 
 impl Home {
-    /// Returns the home of bytes in a block of their own.
+    /// Returns the home of `len` bytes in a block of their own.
     pub fn alone(len: usize) -> Home {
         Home {
             block: None,
@@ -36,7 +36,7 @@ impl Home {
 pub enum OpLogItem {
     /// Bytes, shared with other readers, and the block that holds them.
     Bytes(Bytes, Home),
-    /// The number of a marker set by [`super::OpLog::mark`], and the position after it.
+    /// The number of a marker set by [`super::OpLog::mark`], and the log position after it.
     Mark(u64, u64),
 }
 
@@ -50,25 +50,27 @@ impl OpLogItem {
 
 /// A reader of the stream. Only the sequencer pushes to it, in order, and must never be blocked.
 pub trait StreamReader: Send + Sync {
-    /// Returns which records it reads.
+    /// Returns the audience whose records this reader gets.
     fn audience(&self) -> Audience;
     /// Announces how much memory will be allocated for the next push.
     fn expect(&self, _bytes: u64) {}
-    /// Takes the next items. Bytes end with whole records of one append, at the end and before each marker.
-    /// Everything before `position` has then been distributed, even if none of it was for this reader.
+    /// Takes the next items. At the end and before each marker, the bytes are complete: no append's records are
+    /// split. Everything in the log before `position` has then been distributed, even if none of it was for
+    /// this reader.
     fn push(&self, items: &mut dyn Iterator<Item = OpLogItem>, position: u64);
-    /// True if writers have to wait until it has caught up.
+    /// True if write commands have to wait until this reader has caught up.
     fn is_far_behind(&self) -> bool;
-    /// Ends the stream.
+    /// Ends the stream; nothing more will be pushed.
     fn close(&self);
 }
 
-/// Items taken together.
+/// Items taken from the queue together.
 #[derive(Debug, Default)]
 pub struct Stretch {
-    /// In order. Bytes end with whole records of one append, here and before each marker.
+    /// The items in order. At the end and before each marker, the bytes are complete: no append's records are
+    /// split.
     pub items: Vec<OpLogItem>,
-    /// Everything before this position was distributed.
+    /// Log position before which everything was distributed.
     pub position: u64,
 }
 
@@ -89,9 +91,9 @@ pub struct OpLogReader {
     bytes: AtomicU64,
     /// Bytes taken but not processed yet.
     held_bytes: AtomicU64,
-    /// Limit for both, beyond which the reader is far behind.
+    /// Limit for the sum of queued and unprocessed bytes, beyond which the reader is far behind.
     bytes_max: Arc<AtomicU64>,
-    /// Whether writers wait when it is far behind.
+    /// Whether write commands wait while this reader is far behind.
     holds_back: AtomicBool,
 }
 
@@ -108,8 +110,8 @@ impl OpLogReader {
         }
     }
 
-    /// Takes everything there is, waiting up to `patience`; returns `None` if nothing came, or if the reader was
-    /// nudged or closed.
+    /// Takes everything queued, waiting up to `patience` for something to arrive. Returns `None` if nothing
+    /// arrived, or if the reader was nudged or closed.
     pub fn take(&self, patience: Duration) -> Option<Stretch> {
         let mut waiting = self.waiting.lock();
         if waiting.taken == waiting.position && !waiting.is_closed && !waiting.is_nudged {
@@ -122,7 +124,8 @@ impl OpLogReader {
         waiting.taken = waiting.position;
         let items = Vec::from(std::mem::take(&mut waiting.items));
         let position = waiting.position;
-        // Counted as held before it is no longer counted as waiting; otherwise writers would continue in between.
+        // Add to the unprocessed bytes before subtracting from the queued bytes; otherwise write commands would
+        // continue in between.
         let bytes = self.bytes.load(Relaxed);
         self.held_bytes.fetch_add(bytes, Relaxed);
         self.bytes.store(0, Relaxed);
@@ -136,12 +139,12 @@ impl OpLogReader {
         self.changed.notify_one();
     }
 
-    /// Returns the bytes not taken yet.
+    /// Returns the number of queued bytes, which were not taken yet.
     pub fn waiting_bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
 
-    /// Returns the bytes not taken or not processed yet.
+    /// Returns the number of bytes that are queued, or taken but not processed yet.
     pub fn behind_bytes(&self) -> u64 {
         self.bytes.load(Relaxed) + self.held_bytes.load(Relaxed)
     }
@@ -151,12 +154,12 @@ impl OpLogReader {
         self.held_bytes.store(bytes, Relaxed);
     }
 
-    /// Sets whether writers wait when it is far behind.
+    /// Sets whether write commands wait while this reader is far behind.
     pub fn set_holding_back(&self, holds_back: bool) {
         self.holds_back.store(holds_back, Relaxed);
     }
 
-    /// True if the reader gets nothing more.
+    /// True if the stream has ended and the reader gets nothing more.
     pub fn is_closed(&self) -> bool {
         self.waiting.lock().is_closed
     }

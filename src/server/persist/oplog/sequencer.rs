@@ -13,29 +13,30 @@ use basalt_engine::record::{self, Audience, Piece, Records};
 
 use super::reader::{Home, OpLogItem};
 
-/// Minimum bytes of a block that pieces of the stream are cut from. A piece keeps its whole block alive, so that
-/// much more than requested may be kept for each reader.
+/// Minimum bytes of a memory block, from which pieces of the stream are cut. A piece keeps its whole block
+/// alive, so a reader may keep up to a block more than the bytes it needs.
 pub const BLOCK_BYTES: u64 = 8 << 10;
 
-/// Maximum bytes of such a block, used where as many come in one pass, so that it is full when the pass ends.
+/// Maximum bytes of a block, used if at least as many bytes arrive in one pass, so that the block is full when
+/// the pass ends.
 const BLOCK_BYTES_MAX: u64 = 32 << 10;
 
 /// Overhead of a block besides its bytes: the reference count of its pieces.
 const BLOCK_OVERHEAD_BYTES: u64 = 48;
 
-/// Bytes of the ring taken at a time.
+/// Maximum bytes taken from the ring in one pass.
 const TAKEN_BYTES_MAX: u64 = 1 << 20;
 
-/// Time to gather records where no reply waits for them.
+/// How long the sequencer waits to gather records if no reply waits for them.
 const GATHERING: Duration = Duration::from_millis(1);
 
 /// Number of checks of an empty ring before sleeping, while replies wait.
 const LOOKS: usize = 50;
 
-/// Maximum sleep.
+/// Maximum time that the sequencer sleeps.
 const NAP: Duration = Duration::from_secs(1);
 
-/// Sleep while another thread sequences.
+/// Time that the sequencer sleeps while a driver sequences.
 const ASIDE: Duration = Duration::from_millis(20);
 
 /// Number of audiences: the file and the replicas.
@@ -43,22 +44,22 @@ const AUDIENCES: usize = 2;
 
 /// The stream under construction.
 pub(super) struct OpLogBuilder {
-    /// Database selected last for each audience, if any.
+    /// For each audience, the database of the last SELECT in its stream, if any.
     selected: [Option<u64>; AUDIENCES],
     block: BytesMut,
-    /// The memory that pieces of `block` keep alive.
+    /// The memory block that pieces cut from `block` keep alive.
     home: Home,
-    /// Approximate value of `bytes` at the end of the pass.
+    /// Approximate number of stream bytes at the end of this pass, for sizing blocks.
     pass_end: u64,
-    /// Audience of the bytes in `block` that were not cut off yet.
+    /// Audience of the bytes at the end of `block` that are not yet cut off as a piece.
     block_audience: Audience,
-    /// Pieces cut off, with their audiences.
+    /// Finished pieces, with their audiences.
     pieces: Vec<(Audience, OpLogItem)>,
     bytes: u64,
     records: u64,
 }
 
-/// Returns the bytes of a block for the coming data: all of the allocator's size class.
+/// Returns the size of a block for `coming` bytes of data; the allocator's size class is used fully.
 fn block_bytes(coming: u64) -> u64 {
     size_class(coming.clamp(BLOCK_BYTES, BLOCK_BYTES_MAX) as usize) as u64
 }
@@ -74,7 +75,7 @@ impl Default for OpLogBuilder {
     fn default() -> OpLogBuilder {
         OpLogBuilder {
             selected: [None; AUDIENCES],
-            // Part of the server's memory use at rest.
+            // Allocate the first block now, so that it is part of the memory use of the idle server.
             block: BytesMut::with_capacity(BLOCK_BYTES as usize),
             home: home_of(NonZeroU64::MIN, BLOCK_BYTES),
             pass_end: 0,
@@ -87,7 +88,7 @@ impl Default for OpLogBuilder {
 }
 
 impl OpLogBuilder {
-    /// Cuts off the contents of the block as a piece.
+    /// Cuts off the bytes written to the block since the last piece as a new piece.
     fn cut(&mut self) {
         if !self.block.is_empty() {
             let bytes = self.block.split().freeze();
@@ -96,7 +97,7 @@ impl OpLogBuilder {
         }
     }
 
-    /// Begins another block, with capacity for the coming data if that is not too much.
+    /// Begins another block, with capacity for `coming` bytes, up to `BLOCK_BYTES_MAX`.
     fn begin_block(&mut self, coming: u64) {
         let bytes = block_bytes(coming);
         let last = self.home.block;
@@ -105,7 +106,7 @@ impl OpLogBuilder {
         self.block = BytesMut::with_capacity(bytes as usize);
     }
 
-    /// Returns the memory of the blocks to be begun for `coming` bytes.
+    /// Returns the memory that new blocks for `coming` bytes will take.
     fn new_blocks_bytes(&self, coming: u64) -> u64 {
         let room = (self.block.capacity() - self.block.len()) as u64;
         let beyond = coming.saturating_sub(room);
@@ -144,7 +145,8 @@ impl OpLogBuilder {
         self.pieces.push((audience, OpLogItem::alone(bytes)));
     }
 
-    /// Inserts SELECT where an audience is in another database. Slot migrations read records of any audience.
+    /// Inserts SELECT for those audiences of a record that are in another database. Slot migrations read the
+    /// records of all audiences.
     fn select(&mut self, audience: Audience, db: u64) {
         if db == record::ANY_DB as u64 {
             return;
@@ -181,7 +183,7 @@ impl OpLogBuilder {
         self.put(audience, b"*1\r\n$4\r\nEXEC\r\n");
     }
 
-    /// Adds a record; returns how many bytes of it were stored in the ring by reference.
+    /// Adds a record from the ring to the stream; returns how many of its bytes the ring held by reference.
     fn take(&mut self, taken: Taken<'_, OutOfLineData>, position: u64) -> u64 {
         let tag = match &taken {
             Taken::Bytes(tag, ..) | Taken::Boxed(tag, _) => *tag,
@@ -250,7 +252,7 @@ impl OpLogBuilder {
     }
 }
 
-/// Returns how many records begin with the taken item.
+/// Returns how many log records begin with this item of the ring: none for a continuation.
 fn records_of(taken: &Taken<'_, OutOfLineData>) -> u64 {
     match taken {
         Taken::Bytes(tag, ..) => u64::from(tag & (tag::BEGIN | tag::END | tag::MORE) == 0),
@@ -262,7 +264,7 @@ fn records_of(taken: &Taken<'_, OutOfLineData>) -> u64 {
     }
 }
 
-/// Runs until the log is stopped.
+/// Runs the sequencer's thread until the log is stopped.
 pub(super) fn run(log: &OpLog) {
     let ring = log.ring();
     let mut looks = 0;
@@ -292,16 +294,16 @@ pub(super) fn run(log: &OpLog) {
     }
 }
 
-/// True if another thread sequences and makes progress.
+/// True if a driver does the sequencing and makes progress.
 fn is_aside(log: &OpLog, ring: &ByteRing<OutOfLineData>) -> bool {
     ring.len_bytes() < ring.capacity() / 8 && !log.stops.load(SeqCst)
 }
 
-/// Takes completed records and distributes them; returns whether there were any.
+/// Takes completed records from the ring and distributes them to the readers; returns whether there were any.
 pub(super) fn pass(log: &OpLog, ring: &ByteRing<OutOfLineData>) -> bool {
     let stream = &mut *log.stream.lock();
     let mut position = ring.head();
-    // No more than this, as readers are told its size in advance.
+    // Take no more than this, because readers are told the size in advance (`StreamReader::expect`).
     let coming = ring.len_bytes().min(TAKEN_BYTES_MAX);
     if coming == 0 {
         return false;
@@ -342,7 +344,8 @@ pub(super) fn pass(log: &OpLog, ring: &ByteRing<OutOfLineData>) -> bool {
     true
 }
 
-/// Sleeps until something is appended. Either the appender sees that it sleeps, or it sees that the tail has moved.
+/// Sleeps until something is appended. Either the appending thread sees that the sequencer sleeps, or the
+/// sequencer sees that the tail has moved.
 fn sleep(log: &OpLog, ring: &ByteRing<OutOfLineData>) {
     log.sleepers.fetch_or(sleeper::SEQUENCER, SeqCst);
     if ring.tail() == ring.head() && !log.stops.load(SeqCst) {

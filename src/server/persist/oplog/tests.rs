@@ -14,7 +14,7 @@ fn head(db: usize, audience: Audience) -> Head {
     }
 }
 
-/// Returns everything a reader gets up to the tail; markers as `<number>`.
+/// Returns the text of everything that a reader gets up to the tail of the log, with markers as `<number>`.
 fn read(log: &OpLog, reader: &OpLogReader) -> String {
     let mut text = String::new();
     let tail = log.tail();
@@ -138,7 +138,7 @@ fn long_arguments_are_not_copied_and_long_units_stay_whole() {
 #[test]
 fn the_thread_of_a_reader_sequences_and_is_woken_by_what_is_appended() {
     const APPENDS: u64 = 3_000;
-    // So long that a lost wakeup makes the test fail.
+    // Long enough that a lost wakeup makes the test fail by its timeout.
     const PATIENCE: Duration = Duration::from_secs(600);
     let log = started();
     let file = log.add_reader(Audience::FILE);
@@ -147,7 +147,7 @@ fn the_thread_of_a_reader_sequences_and_is_woken_by_what_is_appended() {
     let driver = {
         let (log, file) = (Arc::clone(&log), Arc::clone(&file));
         std::thread::spawn(move || {
-            // A record may continue in the next piece.
+            // Concatenate the pieces, as a record may continue in the next piece.
             let mut stream = Vec::new();
             for round in 0.. {
                 let Some(stretch) = log.drive(&file, PATIENCE) else {
@@ -162,7 +162,7 @@ fn the_thread_of_a_reader_sequences_and_is_woken_by_what_is_appended() {
                     }
                 }
                 if round % 8 == 0 {
-                    // As if syncing a file: other readers get their records meanwhile.
+                    // Pretend to sync a file: meanwhile the sequencer must serve the other readers.
                     log.lend(true);
                     std::thread::sleep(Duration::from_millis(1));
                     log.lend(false);
@@ -186,7 +186,7 @@ fn the_thread_of_a_reader_sequences_and_is_woken_by_what_is_appended() {
     }
     log.remove_reader(&*file);
     assert_eq!(driver.join().expect("it is well") as u64, APPENDS);
-    // From now on the sequencer does the work again.
+    // From now on the sequencer does the sequencing again.
     log.set_driver(None);
     put(&log, &[(0, Audience::BOTH, &[b"SET", b"a", b"1"])], false);
     assert_eq!(read(&log, &replicas), "SET a 1");

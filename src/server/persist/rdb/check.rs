@@ -20,7 +20,7 @@ use basalt_engine::serial::{self, Limits, Malformed};
 /// Maximum length of a key or a function library that is read.
 const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// Number of databases a file may name: that of its server is unknown.
+/// Number of databases that a file may use: unlimited, because the number configured on its server is unknown.
 const DATABASES_MAX: usize = i32::MAX as usize;
 
 /// Counts so far.
@@ -66,7 +66,7 @@ pub fn check(from: &mut dyn Read, now: Now, out: &mut dyn Write) -> io::Result<b
             return Ok(false);
         }
     };
-    // Encoding thresholds do not affect validity.
+    // Encoding thresholds do not affect validity, so use the defaults.
     let seed = HashSeed { k0: 0, k1: 0 };
     let limits = dump::limits(&Config::default(), seed, now);
     loop {
@@ -190,7 +190,7 @@ impl RdbCheckCounts {
     }
 }
 
-/// Checks that a value can be read; otherwise returns its key and the error.
+/// Checks that a value can be decoded; otherwise returns its key and the error.
 fn value(
     stretch: &RdbRecordBatch,
     raw: &RawEntry,

@@ -1,7 +1,7 @@
-//! Reads a snapshot record by record: where each begins and ends, and the data besides keys. The values themselves
-//! stay bytes, which are decoded elsewhere (`engine::serial`), on any thread.
+//! Reads a snapshot record by record: finds where each record begins and ends, and decodes data other than
+//! keys. Values stay undecoded bytes; `engine::serial` decodes them, on any thread.
 //!
-//! The input is untrusted: a claimed length takes memory only as its bytes arrive.
+//! The input is untrusted: memory for a claimed length is allocated only as the bytes arrive.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -24,66 +24,68 @@ const AUX_BYTES_MAX: usize = 64 * 1024;
 /// Maximum entries of a stretch: with the decoded values they fit a core's cache.
 const STRETCH_ENTRIES: usize = 2_048;
 
-/// A key with its value, as bytes of a stretch.
+/// A key with its value, undecoded, by its position in a stretch.
 #[derive(Clone, Copy, Debug)]
 pub struct RawEntry {
-    /// The database.
+    /// Index of the database.
     pub db: usize,
-    /// Deadline in Unix milliseconds.
+    /// Expiry deadline in Unix milliseconds, if any.
     pub deadline: Option<u64>,
     /// Access time or frequency, if recorded.
     pub used: Option<Access>,
-    /// Offset of its type in the stretch; key and value follow.
+    /// Offset in the stretch of the entry's type byte; key and value follow.
     pub at: usize,
-    /// Offset after its last byte.
+    /// Offset in the stretch after the entry's last byte.
     pub end: usize,
-    /// Range in the stretch of the metadata that other servers do not know, as a string of the format.
+    /// Range in the stretch of the key's metadata that only this server knows (`MARKS`), as an
+    /// RDB string.
     pub marks: Option<(usize, usize)>,
 }
 
-/// Consecutive records.
+/// Consecutive records of a snapshot, decoded together on one thread.
 #[derive(Debug, Default)]
 pub struct RdbRecordBatch {
-    /// The bytes.
+    /// Bytes of the records.
     pub bytes: Vec<u8>,
-    /// The keys among them.
+    /// The keys among the records.
     pub entries: Vec<RawEntry>,
-    /// Offset of the bytes in the snapshot.
+    /// Offset in the snapshot of the stretch's first byte.
     pub offset: u64,
-    /// The server flavor and templates that the bytes refer to.
+    /// Context for decoding: the flavor of the saving server (Redis or Valkey), and the hash templates that
+    /// values refer to.
     pub origin: Arc<DecodeContext>,
 }
 
-/// Data besides keys.
+/// A record that is not a key.
 #[derive(Debug)]
 pub enum Aside {
-    /// A name with its value.
+    /// An aux field: its name and its value.
     Aux(Vec<u8>, Vec<u8>),
-    /// The source of a library of functions, as a string of the format.
+    /// The source of a function library, as an RDB string.
     Function(Vec<u8>),
     /// Number of keys that follow in a database, and of those with a deadline.
     Sizes {
-        /// The database.
+        /// Index of the database.
         db: usize,
-        /// Keys.
+        /// Number of keys.
         keys: u64,
-        /// Keys with a deadline.
+        /// Number of keys with a deadline.
         expires: u64,
     },
-    /// Slots whose keys the saving server may have to remove.
+    /// An interrupted slot migration of the saving server, whose slots' keys may have to be removed.
     Slots(SlotNote),
-    /// A module's data besides keys, which this server does not need: the number of the module.
+    /// Data of a module outside of keys, which this server ignores: the module's number.
     Module(u64),
 }
 
 /// The next part of a snapshot.
 #[derive(Debug)]
 pub enum RdbPart {
-    /// Enough keys to be worth passing on.
+    /// A full stretch of records with keys.
     Entries(RdbRecordBatch),
-    /// Data besides keys.
+    /// A record that is not a key.
     Aside(Aside),
-    /// The end, with the last keys before it.
+    /// The end of the snapshot, with the last stretch before it.
     End(RdbRecordBatch),
 }
 
@@ -100,25 +102,26 @@ pub struct Decoder<'s> {
     used: Option<Access>,
     marks: Option<(usize, usize)>,
     entries: Vec<RawEntry>,
-    /// Offset of the record being read.
+    /// Offset in the snapshot of the record being read.
     record: u64,
-    /// The end came with a checksum.
+    /// Whether the snapshot ended with a checksum.
     is_summed: bool,
 }
 
 /// Limits for a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct RdbDecodeLimits {
-    /// Number of databases.
+    /// Number of databases of this server.
     pub databases: usize,
     /// Whether to verify the checksum.
     pub checks: bool,
-    /// Current time, for times stored relative to it.
+    /// Current time in Unix milliseconds, for times that a snapshot stores relative to now.
     pub now_ms: u64,
 }
 
 impl<'s> Decoder<'s> {
-    /// Reads the signature. `begun` holds the part of the stream that was read already.
+    /// Creates a decoder and reads the signature. `begun` contains the first bytes of the snapshot, which were
+    /// already read from `from`.
     pub fn new(
         from: &'s mut dyn Read,
         begun: Vec<u8>,
@@ -157,17 +160,17 @@ impl<'s> Decoder<'s> {
         self.source.offset()
     }
 
-    /// Returns the offset of the record that was read last, or is invalid.
+    /// Returns the offset of the last record read or, after an error, of the invalid record.
     pub fn record_offset(&self) -> u64 {
         self.record
     }
 
-    /// True if there was a checksum at the end.
+    /// True if the snapshot ended with a checksum.
     pub fn is_summed(&self) -> bool {
         self.is_summed
     }
 
-    /// Returns data received after the end.
+    /// Returns the bytes read beyond the end of the snapshot.
     pub fn rest(&self) -> &[u8] {
         self.source.rest()
     }
@@ -177,7 +180,7 @@ impl<'s> Decoder<'s> {
         self.source.give_back(stretch.bytes);
     }
 
-    /// Reads the next part.
+    /// Reads the next part of the snapshot.
     pub fn read(&mut self) -> Result<RdbPart, Fault> {
         loop {
             let is_full =
@@ -203,7 +206,8 @@ impl<'s> Decoder<'s> {
         }
     }
 
-    /// Reads one record; returns it unless it is a key or an attribute of one.
+    /// Reads one record. A key is added to the current stretch, and `None` is returned for it and for
+    /// attributes of the next key.
     fn record(&mut self) -> Result<Option<RdbPart>, Fault> {
         let at = self.source.at();
         let code = self.source.byte()?;
@@ -300,7 +304,8 @@ impl<'s> Decoder<'s> {
         Ok(Aside::Function(self.source.since(from).to_vec()))
     }
 
-    /// Reads a name with its value, unless they concern the next key.
+    /// Reads an aux field. Returns `None` for a field with metadata of the next key, which is remembered for
+    /// that key.
     fn aux(&mut self) -> Result<Option<Aside>, Fault> {
         let name = self.kept_string()?;
         if name != MARKS {
@@ -318,7 +323,8 @@ impl<'s> Decoder<'s> {
         Ok(None)
     }
 
-    /// Reads attributes of the next key, or a change of the database; returns false for other codes.
+    /// Reads a record with opcode `code` that sets an attribute of the next key, or selects the database;
+    /// returns false for other opcodes.
     fn note(&mut self, code: u8) -> Result<bool, Fault> {
         match code {
             opcode::DEADLINE_S => {
@@ -327,7 +333,7 @@ impl<'s> Decoder<'s> {
             }
             opcode::DEADLINE_MS => {
                 let at_ms = i64::from_le_bytes(self.source.array()?);
-                // Times before the epoch count as the epoch.
+                // Treat deadlines before the Unix epoch as the epoch.
                 self.deadline = match at_ms {
                     -1 => None,
                     at_ms => Some(u64::try_from(at_ms).unwrap_or(0)),
@@ -355,7 +361,7 @@ impl<'s> Decoder<'s> {
         Ok(true)
     }
 
-    /// Reads field names that later hashes share.
+    /// Reads a template: field names that later hashes share.
     fn template(&mut self) -> Result<(), Fault> {
         let number = self.length()?;
         let mut fields = Vec::new();
@@ -371,14 +377,14 @@ impl<'s> Decoder<'s> {
         }
     }
 
-    /// Verifies the checksum at the end, which files have since version 5.
+    /// Verifies the checksum at the end, which snapshots have since version 5.
     fn check_sum(&mut self) -> Result<(), Fault> {
         if self.version < 5 {
             return Ok(());
         }
         let found = if self.checks { self.source.crc() } else { 0 };
         let expected = u64::from_le_bytes(self.source.array()?);
-        // 0: the file was saved without one.
+        // 0 means that the file was saved without a checksum.
         self.is_summed = expected != 0;
         if self.checks && expected != 0 && expected != found {
             return Err(Fault::Checksum { expected, found });
@@ -425,7 +431,7 @@ impl<'s> Decoder<'s> {
         }
     }
 
-    /// Reads a string needed here; empty if it is very long.
+    /// Reads a string and returns it; empty if it is longer than `AUX_BYTES_MAX`.
     fn kept_string(&mut self) -> Result<Vec<u8>, Fault> {
         let from = self.source.at();
         self.skip_string()?;
@@ -444,7 +450,7 @@ impl<'s> Decoder<'s> {
         Ok(())
     }
 
-    /// Skips a value of a type.
+    /// Skips a value of the type `kind`.
     fn skip_value(&mut self, kind: u8) -> Result<(), Fault> {
         match kind {
             types::STRING
@@ -635,7 +641,7 @@ fn key_of(raw: &[u8]) -> Vec<u8> {
     key.map(|key| key.into_owned()).unwrap_or_default()
 }
 
-/// Parses the version from the signature.
+/// Parses the RDB version from the signature.
 fn version_of(first: &[u8; 9]) -> Result<u16, Fault> {
     let number = |digits: &[u8]| std::str::from_utf8(digits).ok()?.parse::<u32>().ok();
     let known = |version: u32| u16::try_from(version).ok();

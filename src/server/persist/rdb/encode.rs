@@ -17,10 +17,10 @@ use basalt_engine::value::{CollectionPiece, Object};
 /// Options of writing a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct RdbEncodeOptions {
-    /// Version of the format: 10 for servers from 7.0 on, 11 for those from 7.2 on, 12 for everything this server
-    /// stores, 80 for Valkey 9.
+    /// Version of the format: 10 is readable from Redis 7.0, 11 from Redis 7.2; 12 supports everything that
+    /// this server stores; 80 is that of Valkey 9.
     pub version: u16,
-    /// Whether strings are compressed where that helps (`rdbcompression`).
+    /// Whether to compress strings if that makes them shorter (`rdbcompression`).
     pub compress: bool,
     /// Whether to write a checksum at the end (`rdbchecksum`).
     pub checksum: bool,
@@ -48,8 +48,8 @@ pub fn header(out: &mut Vec<u8>, options: &RdbEncodeOptions, aux: &[(&str, Strin
     }
 }
 
-/// Returns the aux fields that servers write: version, creation time, memory in use, and whether it is the base of
-/// an append-only file. Those of replication, if there are any, follow.
+/// Returns the aux fields that servers write: version, creation time, memory in use, and whether it is the base
+/// of an append-only file. The aux fields about replication, if any, come after these.
 pub fn own_fields(now_ms: u64, used_bytes: u64, is_aof_base: bool) -> Vec<(&'static str, String)> {
     vec![
         ("redis-ver", REDIS_VERSION.to_owned()),
@@ -63,8 +63,8 @@ pub fn own_fields(now_ms: u64, used_bytes: u64, is_aof_base: bool) -> Vec<(&'sta
 /// Name of the field with the last fencing token issued for a lock.
 pub const LAST_FENCE: &str = "basalt-fence";
 
-/// Name of the fields with the fencing token of a lock: its database, number, owner's digest and key, separated by
-/// spaces.
+/// Name of the fields with the fencing token of a lock: the lock's database, the token, the digest of the
+/// lock's owner, and the lock's key, separated by spaces.
 pub const LOCK: &str = "basalt-lock";
 
 /// Writes the fencing token of a lock, as a field that other servers skip.
@@ -79,7 +79,7 @@ pub fn fence(out: &mut Vec<u8>, db: usize, key: &[u8], fence: Fence) {
     });
 }
 
-/// Parses the value of such a field.
+/// Parses the value of a `LOCK` field into the database, the key and the fencing token.
 pub fn parse_fence(value: &[u8]) -> Option<(usize, &[u8], Fence)> {
     let mut parts = value.splitn(4, |byte| *byte == b' ');
     let db = std::str::from_utf8(parts.next()?).ok()?.parse().ok()?;
@@ -87,10 +87,11 @@ pub fn parse_fence(value: &[u8]) -> Option<(usize, &[u8], Fence)> {
     Some((db, parts.next()?, fence))
 }
 
-/// Name of the fields with a [`SlotNote`].
+/// Name of the aux fields that contain a [`SlotNote`].
 pub const SLOTS: &str = "basalt-slots";
 
-/// Writes slots whose keys may have to be removed, as a field that other servers skip.
+/// Writes a record of an interrupted slot migration, whose slots' keys may have to be removed, as an aux field
+/// that other servers skip.
 pub fn slot_note(out: &mut Vec<u8>, note: &SlotNote) {
     append(out, |writer| {
         writer.byte(opcode::AUX);
@@ -125,9 +126,8 @@ pub fn resize_db(out: &mut Vec<u8>, keys: u64, expires: u64) {
     });
 }
 
-/// Writes a key as of a moment, with its access data if the eviction policy needs them. Returns the lowest version
-/// of the format that supports what was written: where it is above that of the header, older servers refuse this
-/// key's type.
+/// Writes a key as of a moment, with its access data if the eviction policy needs them. Returns the lowest RDB
+/// version that supports the entry. If it is above the header's version, older servers refuse this key's type.
 pub fn entry(
     out: &mut Vec<u8>,
     entry: EntryRef<'_, Object>,
@@ -170,7 +170,7 @@ pub fn marks(out: &mut Vec<u8>, marks: &Marks<'_>, options: &RdbEncodeOptions) {
     });
 }
 
-/// Writes a key of type string without the string, which follows, see [`text_or_length`].
+/// Writes a key of type string without its value, which the caller appends with [`text_or_length`].
 pub fn entry_without_text(
     out: &mut Vec<u8>,
     entry: EntryRef<'_, Object>,
@@ -181,7 +181,7 @@ pub fn entry_without_text(
             writer.byte(opcode::DEADLINE_MS);
             writer.millis(at_ms);
         }
-        // The type that it writes first is that of strings.
+        // The writer has already written the type byte of strings.
         writer.key(entry.key());
     });
 }
@@ -204,8 +204,9 @@ pub fn begin_large(
     shape
 }
 
-/// Writes a piece of a large collection; returns its number of elements, as [`CollectionShape::count`] counts them.
-/// Long strings go to `blocks` with their positions: see [`text_or_length`].
+/// Writes a piece of a large collection; returns the piece's number of elements, as [`CollectionShape::count`] counts
+/// them. Long strings are not written but added to `blocks`, with their positions in `out`; see
+/// [`text_or_length`].
 pub fn piece(
     out: &mut Vec<u8>,
     blocks: &mut Vec<(usize, SharedBlock)>,
@@ -228,8 +229,8 @@ pub fn end_large(out: &mut Vec<u8>, shape: &CollectionShape, options: &RdbEncode
     (*out, _) = writer.finish();
 }
 
-/// Writes a string if compressing it helps, and returns true; otherwise writes its length and returns false: the
-/// string has to follow.
+/// Writes a string compressed, if that makes it shorter, and returns true. Otherwise writes only its length and
+/// returns false; the caller then appends the string.
 pub fn text_or_length(out: &mut Vec<u8>, text: &[u8], compress: bool) -> bool {
     let options = RdbEncodeOptions {
         version: V10,
@@ -243,7 +244,8 @@ pub fn text_or_length(out: &mut Vec<u8>, text: &[u8], compress: bool) -> bool {
     is_whole
 }
 
-/// Writes the end, with the checksum of everything before and of this opcode (see [`END`]), if given.
+/// Writes the end of a snapshot: the opcode and the checksum. `crc` covers everything before and the opcode
+/// (see [`END`]); `None` for no checksum.
 pub fn end(out: &mut Vec<u8>, crc: Option<u64>) {
     out.extend_from_slice(END);
     out.extend_from_slice(&crc.unwrap_or(0).to_le_bytes());
@@ -261,7 +263,7 @@ fn append(out: &mut Vec<u8>, write: impl FnOnce(&mut Writer)) {
     with_writer(out, &options, write);
 }
 
-/// Appends to `out`; returns the lowest version that supports what was written.
+/// Runs `write` on a writer that appends to `out`; returns the lowest RDB version that supports what it wrote.
 fn with_writer(
     out: &mut Vec<u8>,
     options: &RdbEncodeOptions,

@@ -5,31 +5,31 @@ use std::{fmt, io};
 use crate::telemetry::log;
 use basalt_engine::serial::{REDIS_VERSION_MAX, VALKEY_VERSIONS, form_name};
 
-/// An error of a snapshot, see [`LoadError`](crate::persist::load::LoadError) for its position.
+/// An error in a snapshot; [`LoadError`](crate::persist::load::LoadError) adds its position.
 #[derive(Debug)]
 pub enum Fault {
     /// Reading the file failed.
     Read(io::Error),
-    /// The file ends too early.
+    /// The file ends before its end marker.
     Short,
     /// The file does not begin like a snapshot; these are its first bytes.
     Signature([u8; 9]),
     /// The file has an unknown Valkey version.
     Valkey(u32),
-    /// The file has a newer version.
+    /// The file has a newer RDB version than this server supports.
     Version(u32),
-    /// The stored checksum differs from that of the bytes.
+    /// The stored checksum differs from the computed one.
     Checksum {
         /// The stored checksum.
         expected: u64,
         /// The computed checksum.
         found: u64,
     },
-    /// The file has keys for a database that does not exist here.
+    /// The file has keys in a database that this server does not have (`databases`).
     Database(u64),
     /// A record of unknown type.
     Opcode(u8),
-    /// A value of an unsupported type whose end cannot be found.
+    /// A value of an unsupported type, whose end cannot be determined.
     Foreign {
         /// Key of the value.
         key: Vec<u8>,
@@ -40,16 +40,16 @@ pub enum Fault {
     Form(&'static str),
     /// A key occurs twice in a database.
     Twice {
-        /// The key.
+        /// The key that occurs twice.
         key: Vec<u8>,
-        /// The database.
+        /// Index of the database.
         db: usize,
     },
-    /// An invalid value.
+    /// A value that cannot be decoded.
     Value {
         /// Key of the value.
         key: Vec<u8>,
-        /// Form of the value.
+        /// Type byte of the value.
         form: u8,
         /// Description of the error.
         why: &'static str,

@@ -16,7 +16,7 @@ pub mod encode;
 pub mod fault;
 mod source;
 
-/// The checksum at the end, also combined from stretches that are summed in parallel.
+/// CRC-64, the checksum at the end of a snapshot.
 pub use basalt_core::base::checksum as crc64;
 
 /// Length of the prefix that identifies a snapshot.
@@ -43,11 +43,11 @@ pub mod opcode {
     pub const MODULE_AUX: u8 = 247;
     /// Idle time of the next key in seconds.
     pub const IDLE: u8 = 248;
-    /// Access frequency of the next key.
+    /// Access frequency (LFU counter) of the next key.
     pub const FREQUENCY: u8 = 249;
-    /// A name and its value.
+    /// An aux field: a name and its value.
     pub const AUX: u8 = 250;
-    /// Number of keys that follow, and of those with a deadline.
+    /// Number of keys that follow in the database, and of those with a deadline.
     pub const RESIZE_DB: u8 = 251;
     /// The deadline of the next key in milliseconds.
     pub const DEADLINE_MS: u8 = 252;
@@ -55,7 +55,7 @@ pub mod opcode {
     pub const DEADLINE_S: u8 = 253;
     /// The database of the keys that follow.
     pub const SELECT_DB: u8 = 254;
-    /// The end.
+    /// The end of the snapshot; the checksum follows.
     pub const END: u8 = 255;
 }
 

@@ -1,31 +1,32 @@
-//! The input of a snapshot: read ahead in pieces, summed, and passed on in stretches.
+//! The input of a snapshot: reads ahead in pieces, computes the checksum, and returns the bytes in stretches.
 
 use std::io::{self, Read};
 
 use super::fault::Fault;
 use basalt_core::base::checksum;
 
-/// Bytes requested at a time.
+/// Bytes requested from the input at a time.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Bytes at which a stretch of records is passed on.
+/// Bytes at which a stretch of records is complete.
 pub(super) const STRETCH_BYTES: usize = 512 * 1024;
 
-/// The input of a snapshot. Memory grows with the received data, whatever lengths it claims.
+/// The input of a snapshot. Memory use grows with the received data, not with the lengths that the data claims.
 pub(super) struct RdbInput<'s> {
     from: &'s mut dyn Read,
-    /// Data received and not passed on; read as far as `at`.
+    /// Data received and not yet returned as a stretch, of which the first `at` bytes were read by the decoder.
     bytes: Vec<u8>,
     at: usize,
-    /// Bytes passed on, and their checksum.
+    /// Total bytes of all stretches returned so far, and (`crc`) their checksum.
     before: u64,
     crc: u64,
-    /// Memory for the next stretch.
+    /// Buffer of an earlier stretch, reused for the next one.
     spare: Vec<u8>,
 }
 
 impl<'s> RdbInput<'s> {
-    /// Reads from the first byte; `begun` holds what was received already.
+    /// Creates the input from the snapshot's first byte on: first `begun`, which was already received, then
+    /// `from`.
     pub(super) fn new(from: &'s mut dyn Read, begun: Vec<u8>) -> RdbInput<'s> {
         RdbInput {
             from,
@@ -37,7 +38,7 @@ impl<'s> RdbInput<'s> {
         }
     }
 
-    /// Returns the number of bytes read so far.
+    /// Returns the number of bytes read by the decoder so far.
     pub(super) fn offset(&self) -> u64 {
         self.before + self.at as u64
     }
@@ -65,7 +66,7 @@ impl<'s> RdbInput<'s> {
     fn fetch(&mut self, count: usize) -> Result<(), Fault> {
         while self.bytes.len() - self.at < count {
             let len = self.bytes.len();
-            // A long stretch grows by as much as was received.
+            // Read at most as much as the stretch already has, so that a long one doubles in size.
             let more = len.clamp(READ_BYTES, 16 * READ_BYTES);
             self.bytes.resize(len + more, 0);
             let got = self.from.read(&mut self.bytes[len..]);
@@ -103,7 +104,7 @@ impl<'s> RdbInput<'s> {
     #[inline]
     pub(super) fn skip(&mut self, count: u64) -> Result<(), Fault> {
         let count = usize::try_from(count).map_err(|_| Fault::Short)?;
-        // Do not wait for an impossible number of bytes.
+        // Refuse an impossible number of bytes at once.
         if count > isize::MAX as usize / 2 {
             return Err(Fault::Short);
         }
@@ -112,12 +113,12 @@ impl<'s> RdbInput<'s> {
         Ok(())
     }
 
-    /// Returns the bytes read since a position in the stretch.
+    /// Returns the bytes read since position `from` of the stretch.
     pub(super) fn since(&self, from: usize) -> &[u8] {
         &self.bytes[from..self.at]
     }
 
-    /// Passes on the bytes read, and continues with the rest.
+    /// Returns the bytes read as a stretch, and keeps the unread rest for the next one.
     pub(super) fn take(&mut self) -> Vec<u8> {
         let mut next = std::mem::take(&mut self.spare);
         next.clear();
@@ -138,7 +139,7 @@ impl<'s> RdbInput<'s> {
         }
     }
 
-    /// Returns the data received but not read.
+    /// Returns the bytes received but not read by the decoder.
     pub(super) fn rest(&self) -> &[u8] {
         &self.bytes[self.at..]
     }

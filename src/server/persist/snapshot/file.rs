@@ -98,7 +98,7 @@ impl Sink for FileSink {
             false => Ok(()),
         };
         if (!ok || kept.is_err()) && self.temporary.is_made() {
-            // It may already have its final name, if syncing the directory failed.
+            // Ignore errors: if syncing the directory failed, the file already has its final name.
             let _ = self.files.remove(self.temporary.path());
         }
         kept

@@ -1,4 +1,5 @@
-//! Snapshots of the whole server: the cut, and walkers that save its data while commands go on.
+//! Snapshots of the whole server. A snapshot captures the data at one moment, its cut. Threads called walkers
+//! then encode the data of all shards while commands go on.
 //!
 //! ```text
 //! outgoing     chunks encoded by shards, and the state of the running snapshot
@@ -10,12 +11,13 @@
 //! saver        SAVE, BGSAVE, save points, the last save before the end
 //! ```
 //!
-//! One snapshot at a time, and none while a large value is sent to another node in pieces ([`Snapshots::hold_off`]).
-//! [`Snapshots::begin`] requests all shards at once; with all of them locked each is cut (`engine::snapshot`),
-//! functions are captured, and components that depend on this moment are notified: the append-only file's rewrite
-//! notes the log's position, replicas theirs. Then walkers save shard after shard; data that changes meanwhile is saved
-//! by the command that changes it, into the same queue. A snapshot that is cancelled, or whose sink fails, encodes
-//! nothing any more, but the walkers go on to the end, as each entry has to be marked before the next cut.
+//! One snapshot at a time, and none while a large value is sent to another node in pieces
+//! ([`Snapshots::hold_off`]). [`Snapshots::begin`] requests all shards at once; with all of them locked each is
+//! cut (`engine::snapshot`), functions are captured, and components that depend on this moment are notified:
+//! the rewrite of the append-only file and the replicas record their positions in the log. Then walkers save
+//! shard after shard. A command that is about to change an entry not yet saved first saves the entry into the
+//! same queue. After a snapshot was cancelled or its sink failed, nothing more is encoded, but the walkers
+//! still visit all entries, because each entry has to be marked before the next cut.
 
 pub mod by_piece;
 pub mod file;
@@ -52,7 +54,7 @@ pub trait Sink: Send {
     /// Writes the next piece.
     fn write(&mut self, chunk: Vec<u8>) -> io::Result<()>;
 
-    /// Finishes: if not `ok`, the data is incomplete and to be discarded.
+    /// Finishes the snapshot. If not `ok`, the data is incomplete and must be discarded.
     fn finish(self: Box<Self>, ok: bool) -> io::Result<()>;
 }
 
@@ -68,18 +70,18 @@ pub enum BaseForm {
 /// Purpose of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// SAVE, or the last save before the end: callers may wait for it.
+    /// SAVE, or the last save before the server exits: callers may wait for it.
     Save,
     /// BGSAVE and save points.
     BackgroundSave,
     /// The base of the append-only file.
     AofBase(BaseForm),
-    /// Replicas, which may not want all of it.
+    /// Full resynchronization of replicas, which may request only part of the contents.
     Replicas(Contents),
 }
 
 impl Purpose {
-    /// Returns the version of the format that can represent the cut for its readers.
+    /// Returns the RDB version that can represent the cut and that the snapshot's readers support.
     pub fn version(self, cut: &Cut) -> u16 {
         match self {
             _ if !cut.has_field_deadlines => V10,
@@ -92,11 +94,11 @@ impl Purpose {
 /// Contents of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents {
-    /// Keys.
+    /// Whether to include keys.
     pub keys: bool,
-    /// Libraries of functions.
+    /// Whether to include function libraries.
     pub functions: bool,
-    /// Field deadlines are written in the format of Valkey 9 instead of Redis 7.4.
+    /// Whether deadlines of hash fields are written in the format of Valkey 9 instead of Redis 7.4.
     pub for_valkey: bool,
 }
 
@@ -113,25 +115,25 @@ impl Default for Contents {
 /// State captured while all shards are locked.
 #[derive(Clone, Debug, Default)]
 pub struct Cut {
-    /// The moment.
+    /// The moment that the snapshot captures.
     pub now: Now,
-    /// Number of changes so far.
+    /// Number of changes of the data so far (`dirty`).
     pub dirty: u64,
     /// Number of times all data were deleted.
     pub flushes: u64,
-    /// Databases that are not empty, by their numbers.
+    /// Databases that are not empty, by index.
     pub dbs: Vec<DbAtCut>,
-    /// Bytes in use.
+    /// Bytes in use by the process.
     pub used_bytes: u64,
     /// Whether any hash fields have deadlines.
     pub has_field_deadlines: bool,
     /// The last fencing token issued.
     pub last_fence: u64,
-    /// Slots whose keys may have to be removed.
+    /// Records of interrupted slot migrations, whose slots' keys may have to be removed.
     slot_notes: Vec<SlotNote>,
     /// Sources of the function libraries.
     functions: Vec<Code>,
-    /// Header fields with the origin of the data.
+    /// Header fields with the origin of the data, such as its replication id and offset.
     origin: Vec<(&'static str, String)>,
 }
 
@@ -153,9 +155,10 @@ impl Cut {
 /// Additional header fields of a snapshot: computed after the cut, on a thread that may wait.
 pub type Fields = Box<dyn FnOnce() -> Vec<(&'static str, String)> + Send>;
 
-/// Source of the data, such as a replication stream.
+/// Source of the data, such as a replication stream, whose position a snapshot records.
 pub trait SnapshotSource: Send + Sync {
-    /// Waits until data and stream agree, and keeps them so. Not for threads that serve connections.
+    /// Waits until the data corresponds to a position of the stream, and keeps it so until the guard is
+    /// dropped. Blocks, so threads that serve connections must not call it.
     fn hold(&self) -> tokio::sync::MutexGuard<'_, ()>;
     /// Captures the stream position of the data while all shards are locked.
     fn at_cut(&self) -> Fields;
@@ -174,7 +177,7 @@ impl fmt::Debug for Busy {
     }
 }
 
-/// Reason why a snapshot failed.
+/// Why a snapshot failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The snapshot was cancelled.
@@ -217,24 +220,26 @@ pub struct Running {
     /// Purpose of the snapshot.
     pub purpose: Purpose,
     outgoing: Arc<SnapshotChunkQueue>,
-    /// Number of times all data had been deleted at the cut.
+    /// How many times all data had been deleted up to the cut.
     flushes_at_cut: AtomicU64,
     state: Mutex<SnapshotState>,
     ended: Condvar,
 }
 
 impl Running {
-    /// True if all data were deleted since the cut; `flushes` is the current number of such deletions.
+    /// True if all data were deleted after the cut, so that the snapshot is obsolete; `flushes` is the current
+    /// number of such deletions.
     pub fn is_history(&self, flushes: u64) -> bool {
         self.flushes_at_cut.load(Relaxed) < flushes
     }
 
-    /// Cancels the snapshot, unless it is done. It ends soon after.
+    /// Cancels the snapshot, unless it is done. The snapshot ends soon after.
     pub fn cancel(&self) {
         self.outgoing.cancel();
     }
 
-    /// Waits for the end, including its callbacks. Not for threads that serve connections.
+    /// Waits until the snapshot has ended and its callbacks have run. Blocks, so threads that serve connections
+    /// must not call it.
     pub fn wait(&self) -> SnapshotResult {
         let mut state = self.state.lock();
         loop {
@@ -245,7 +250,7 @@ impl Running {
         }
     }
 
-    /// Waits up to `patience` for the end; returns whether it has come.
+    /// Waits up to `patience` for the snapshot to end; returns whether it has ended.
     pub fn wait_for(&self, patience: Duration) -> bool {
         let mut state = self.state.lock();
         if state.ended.is_none() {
@@ -254,7 +259,8 @@ impl Running {
         state.ended.is_some()
     }
 
-    /// Runs a callback once the cut is made, at once if it already is. No shard is locked then.
+    /// Runs a callback when the cut has been made, immediately if that is the case already. No shard is locked
+    /// during the callback.
     pub fn when_cut(&self, callback: impl FnOnce() + Send + 'static) {
         let mut state = self.state.lock();
         match state.is_cut {
@@ -266,7 +272,7 @@ impl Running {
         }
     }
 
-    /// Runs a callback at the end, before waiting threads continue.
+    /// Runs a callback when the snapshot ends, before the threads that wait for the end continue.
     pub fn when_ended(&self, callback: impl FnOnce(&SnapshotResult) + Send + 'static) {
         let mut state = self.state.lock();
         match state.ended.clone() {
@@ -283,12 +289,13 @@ impl Running {
         self.outgoing.keys()
     }
 
-    /// Returns the bytes of entries saved out of turn because they were about to change.
+    /// Returns the bytes of entries that were saved early because a command was about to change them.
     pub fn copied_bytes(&self) -> u64 {
         self.outgoing.copied_bytes()
     }
 
-    /// If commands that may write wait for the snapshot, returns how many bytes its sink has taken.
+    /// Returns how many bytes the sink has taken, if commands that may write are waiting for the snapshot;
+    /// otherwise `None`.
     pub fn held_up(&self) -> Option<u64> {
         self.outgoing
             .is_behind()
@@ -300,7 +307,7 @@ impl Running {
         self.outgoing.fail(why);
     }
 
-    /// Returns the encoded bytes that the sink has yet to take.
+    /// Returns the number of encoded bytes that the sink has not taken yet.
     pub fn waiting_bytes(&self) -> u64 {
         self.outgoing.waiting_bytes() as u64
     }
@@ -346,13 +353,14 @@ impl HeldOff<'_> {
 pub struct Snapshots {
     service: &'static Service,
     current: Mutex<Option<Arc<Running>>>,
-    /// Held from each cut to the end of its snapshot, and by anyone else who makes shards save data in pieces.
+    /// Locked from each cut to the end of its snapshot, and by slot migrations while they make shards save a
+    /// collection in pieces.
     by_piece: Mutex<()>,
-    /// Number of snapshots that wait for that lock.
+    /// Number of snapshots that wait for the lock `by_piece`.
     held_off: AtomicUsize,
     /// Set before the first snapshot, if the data has an origin.
     origin: OnceLock<Arc<dyn SnapshotSource>>,
-    /// Kept for ever, as the threads' statistics are never freed.
+    /// The snapshot threads. Never freed, because the threads' statistics are never freed either.
     threads: &'static OffloadPool,
 }
 
@@ -375,13 +383,13 @@ impl Snapshots {
         assert!(is_first, "data have one origin");
     }
 
-    /// Returns the running snapshot.
+    /// Returns the running snapshot, if any.
     pub fn current(&self) -> Option<Arc<Running>> {
         self.current.lock().clone()
     }
 
-    /// Keeps snapshots from their cuts, unless one is running or waiting: for callers that make shards save a large
-    /// collection in pieces, and only while they do.
+    /// Returns a guard that keeps snapshots from making their cuts, or `None` if a snapshot is running or
+    /// waiting. For callers that make shards save a large collection in pieces, only while they do so.
     pub fn hold_off(&self) -> Option<HeldOff<'_>> {
         if self.held_off.load(Relaxed) > 0 {
             return None;
@@ -470,7 +478,7 @@ impl Snapshots {
         };
         last_copied_bytes.store(running.copied_bytes(), Relaxed);
         drop(by_piece);
-        // The callbacks at the end may begin the next snapshot.
+        // Clear `current` first, because the end callbacks may begin the next snapshot.
         *self.current.lock() = None;
         running.note_end(&ended.map(|()| cut));
     }
@@ -525,18 +533,19 @@ impl Snapshots {
     }
 }
 
-/// Returns how many times all data were deleted.
+/// Returns how many times all data were deleted since the start.
 fn flushes(service: &Service) -> u64 {
     let shards = service.all_published.iter();
     shards.map(|shard| shard.flushes.get()).sum()
 }
 
-/// Runs a closure with all shards locked, and waits for it. Not for threads that serve connections.
+/// Runs a closure with all shards locked, and waits until it has run. Blocks, so threads that serve connections
+/// must not call it.
 pub fn run_on_all(service: &Service, work: impl FnMut(&mut [&mut Engine], Now) + Send + 'static) {
     walk::await_end(&task::send_to_all(&service.shards, work));
 }
 
-/// Cuts one shard.
+/// Makes the cut of one shard and adds its figures to `cut`.
 fn capture(engine: &mut Engine, outlet: &Arc<dyn Outlet>, cut: &mut Cut) {
     let published = engine.published();
     cut.dirty += published.dirty.get();

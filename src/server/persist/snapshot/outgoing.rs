@@ -20,11 +20,12 @@ use basalt_engine::serial::pieces::CollectionShape;
 use basalt_engine::snapshot::{Begun, Chunk, Outlet};
 use basalt_engine::value::{CollectionPiece, Object};
 
-/// Minimum and maximum encoded bytes waiting before commands that may write have to wait; in between an eighth of
-/// `maxmemory`, as they come on top of the data.
+/// Minimum and maximum encoded bytes waiting before commands that may write have to wait; between these bounds,
+/// an eighth of `maxmemory`, because this memory comes on top of the data.
 const WAITING_BYTES: (u64, u64) = (8 << 20, 256 << 20);
 
-/// Maximum bytes waiting for the sink while one walker passes them on, before others help.
+/// Maximum bytes waiting for the sink while one walker writes to it. Above this, other walkers stop encoding
+/// and wait to write, too.
 const PASSING_BYTES_MAX: usize = 8 << 20;
 
 /// Returns the maximum waiting bytes for this `maxmemory`; 0 means no limit.
@@ -39,30 +40,30 @@ pub(super) fn waiting_bytes_max(maxmemory: u64) -> usize {
 /// Queue of encoded chunks between shards and the sink, and state of the running snapshot.
 pub(super) struct SnapshotChunkQueue {
     service: &'static Service,
-    /// Waiting bytes from which on commands that may write have to wait.
+    /// Commands that may write have to wait if more encoded bytes than this are waiting for the sink.
     waiting_bytes_max: usize,
     form: BaseForm,
     options: RdbEncodeOptions,
-    /// Version of the format, set by the cut.
+    /// RDB version, set after the cut.
     version: AtomicU16,
     cut_ms: AtomicU64,
     is_over: AtomicBool,
     is_cancelled: AtomicBool,
-    /// Queued chunks. No thread waits for capacity, as the threads that fill it hold a shard; it holds no more than
-    /// the data at the cut.
+    /// Queued chunks. The queue is unbounded, because the threads that fill it have locked a shard and must not
+    /// wait; it never contains more than the data at the cut.
     chunks: SegQueue<Chunk>,
-    /// Parts of large collections, in their order.
+    /// Parts of large collections, which must reach the sink in this order.
     parts: SegQueue<Chunk>,
     streams: AtomicU64,
     /// Number of unfinished large collections.
     open_streams: AtomicUsize,
-    /// Why the encoded data is unusable.
+    /// Why the encoded data is unusable; `None` if it is usable.
     broken: Mutex<Option<&'static str>>,
     waiting_bytes: AtomicUsize,
     keys: AtomicU64,
     copied_bytes: AtomicU64,
     taken_bytes: AtomicU64,
-    /// `rdb-key-save-delay`.
+    /// The setting `rdb-key-save-delay`, as of the snapshot's beginning.
     delay_us: i32,
 }
 
@@ -94,12 +95,13 @@ impl SnapshotChunkQueue {
         }
     }
 
-    /// Returns the maximum bytes waiting for the sink while one walker passes them on, before others help.
+    /// Returns the maximum bytes waiting for the sink while only one walker writes to it (`PASSING_BYTES_MAX`
+    /// or less).
     pub(super) fn passing_bytes_max(&self) -> usize {
         PASSING_BYTES_MAX.min(self.waiting_bytes_max / 4)
     }
 
-    /// Returns the bytes passed to the sink so far; it may still be busy with the last of them.
+    /// Returns the bytes passed to the sink so far; the sink may still be writing the last piece.
     pub(super) fn taken_bytes(&self) -> u64 {
         self.taken_bytes.load(Relaxed)
     }
@@ -109,7 +111,7 @@ impl SnapshotChunkQueue {
         self.service.is_snapshot_behind.load(Relaxed)
     }
 
-    /// Lets commands that wait for the snapshot continue.
+    /// Wakes the commands that wait for the snapshot, if few enough bytes are waiting now.
     fn note_room(&self) {
         if self.is_behind() {
             self.service.set_snapshot_behind(false);
@@ -125,7 +127,7 @@ impl SnapshotChunkQueue {
         self.cut_ms.load(Relaxed)
     }
 
-    /// Sets the version of the format that can represent the cut.
+    /// Sets the RDB version that can represent the cut.
     pub(super) fn set_version(&self, version: u16) {
         self.version.store(version, Relaxed);
     }
@@ -161,7 +163,7 @@ impl SnapshotChunkQueue {
         self.is_cancelled.load(Relaxed)
     }
 
-    /// Ends encoding; the rest is not needed.
+    /// Stops encoding, because the remaining data is not needed.
     pub(super) fn give_up(&self) {
         self.is_over.store(true, Release);
         self.note_room();
@@ -176,7 +178,7 @@ impl SnapshotChunkQueue {
         self.keys.load(Relaxed)
     }
 
-    /// Returns the bytes of entries saved out of turn.
+    /// Returns the bytes of entries saved early because a command was about to change them.
     pub(super) fn copied_bytes(&self) -> u64 {
         self.copied_bytes.load(Relaxed)
     }
@@ -185,12 +187,12 @@ impl SnapshotChunkQueue {
         self.waiting_bytes.load(Relaxed)
     }
 
-    /// Takes the next chunk to be passed on.
+    /// Takes the next chunk from the queue.
     pub(super) fn pop(&self) -> Option<Chunk> {
         self.popped(self.chunks.pop())
     }
 
-    /// Takes the next part of a large collection; for one thread at a time.
+    /// Takes the next part of a large collection. Only one thread may do this at a time.
     pub(super) fn pop_part(&self) -> Option<Chunk> {
         self.popped(self.parts.pop())
     }
@@ -204,7 +206,7 @@ impl SnapshotChunkQueue {
         self.open_streams.load(Acquire) > 0
     }
 
-    /// Returns why the encoded data is unusable, if it is.
+    /// Returns why the encoded data is unusable; `None` if it is usable.
     pub(super) fn broken(&self) -> Option<&'static str> {
         *self.broken.lock()
     }
@@ -222,7 +224,7 @@ impl SnapshotChunkQueue {
 }
 
 impl Drop for SnapshotChunkQueue {
-    /// Lets commands continue that wait for data that was never passed on.
+    /// Wakes the commands that wait for the sink, even if some data was never written.
     fn drop(&mut self) {
         self.note_room();
     }
@@ -271,7 +273,8 @@ impl Outlet for SnapshotChunkQueue {
     }
 
     fn takes_pieces(&self, entry: EntryRef<'_, Object>) -> bool {
-        // Commands that set a key's metadata follow those that create it.
+        // A key with metadata is encoded as a whole, because the commands that set the metadata must follow all
+        // commands that create the key.
         let is_marked = entry.has_words();
         self.form == BaseForm::Rdb || !is_marked && commands::takes_pieces(entry)
     }

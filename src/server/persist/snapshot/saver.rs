@@ -1,4 +1,4 @@
-//! Snapshots in the file `dbfilename`: SAVE, BGSAVE, save points, FLUSHALL, and the end of the server.
+//! Snapshots in the file `dbfilename`: SAVE, BGSAVE, save points, FLUSHALL, and the last save at shutdown.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use crate::telemetry::persistence::WriteRefusal;
 use basalt_commands::config::Config;
 use basalt_core::base::lossless;
 
-/// Delay of automatic saves after a failed one.
+/// Delay in seconds of automatic saves after a failed one.
 const RETRY_S: u64 = 5;
 
-/// Maximum delay before a failed save is retried while writes are refused.
+/// Maximum delay in seconds before a failed save is retried while writes are refused.
 const RETRY_S_MAX: u64 = 60;
 
-/// Maximum time that writers wait for a snapshot that makes no progress.
+/// Maximum time that write commands wait for a snapshot that makes no progress.
 const STALLED_MAX: Duration = Duration::from_secs(5);
 
 /// Outcome of a request for a background snapshot.
 #[derive(Clone)]
 pub enum BgsaveOutcome {
-    /// The snapshot runs.
+    /// The snapshot has begun.
     Runs(Arc<Running>),
-    /// The snapshot will run when the one in progress is done.
+    /// The snapshot will run when the snapshot in progress is done.
     Scheduled,
 }
 
@@ -67,7 +67,7 @@ pub fn note_failed(service: &Service, failure: &Failure) {
     }
 }
 
-/// Saver of snapshots to the file `dbfilename`: on request, at save points, and at the end.
+/// Saver of snapshots to the file `dbfilename`: on request, at save points, and at shutdown.
 pub struct Saver {
     service: &'static Service,
     snapshots: Arc<Snapshots>,
@@ -77,10 +77,10 @@ pub struct Saver {
     tried_s: AtomicU64,
     /// Number of consecutive failed background saves.
     failures: AtomicU64,
-    /// Number of flushes of all databases that were handled.
+    /// How many deletions of all data (FLUSHALL) were handled by `Saver::note_flushes`.
     flushes_seen: AtomicU64,
-    /// Bytes taken by the sink when a stall was first seen, and since when writers have been waiting without
-    /// progress.
+    /// If write commands wait for a snapshot: how many bytes the sink had taken at its last progress, and when
+    /// that was seen.
     stalled: Mutex<Option<(u64, Instant)>>,
 }
 
@@ -99,7 +99,7 @@ impl Saver {
         })
     }
 
-    /// Returns the running snapshot, if it is one for the file.
+    /// Returns the running snapshot, if it is one to the file `dbfilename`.
     pub fn running(&self) -> Option<Arc<Running>> {
         let current = self.snapshots.current();
         current.filter(|running| matches!(running.purpose, Purpose::Save | Purpose::BackgroundSave))
@@ -155,7 +155,7 @@ impl Saver {
         }
         match ended {
             Ok(_) => tracing::info!("Background saving terminated with success"),
-            // As in Redis, where a cancelled save is not an error.
+            // Log a cancelled save in Redis's words; as in Redis, it does not count as an error.
             Err(Failure::Cancelled) => tracing::warn!("Background saving terminated by signal 10"),
             Err(failure) => {
                 note_failed(self.service, failure);
@@ -169,8 +169,8 @@ impl Saver {
         figures.in_progress.store(false, SeqCst);
     }
 
-    /// Runs BGSAVE; with `may_wait`, schedules it if another kind of snapshot is running. The error is the running
-    /// one.
+    /// Runs BGSAVE. With `may_wait`, schedules the save if another kind of snapshot is running. The error
+    /// contains the running snapshot.
     pub fn in_background(self: &Arc<Self>, may_wait: bool) -> Result<BgsaveOutcome, Busy> {
         match self.begin(Purpose::BackgroundSave) {
             Ok(running) => Ok(BgsaveOutcome::Runs(running)),
@@ -185,13 +185,13 @@ impl Saver {
         }
     }
 
-    /// Schedules a save for when nothing else is running.
+    /// Schedules a save for when no other snapshot is running.
     pub fn schedule(&self) {
         self.is_scheduled.store(true, SeqCst);
     }
 
-    /// Runs SAVE, on a thread that may wait: for a running snapshot, and for the end. With `cancels`, a running
-    /// snapshot is cancelled first.
+    /// Runs SAVE. Blocks until a running snapshot has ended (with `cancels`, that snapshot is cancelled) and
+    /// until this one is done.
     pub fn save(self: &Arc<Self>, cancels: bool) -> Result<(), Failure> {
         loop {
             match self.begin(Purpose::Save) {
@@ -224,7 +224,7 @@ impl Saver {
         let config = service.config.load();
         if self.note_flushes() {
             let saver = Arc::clone(self);
-            // Any error is in the log.
+            // Any error was already logged.
             self.run(move || drop(saver.save(false)));
         }
         let figures = &persistence.rdb;
@@ -253,7 +253,7 @@ impl Saver {
         } else if persistence.refusal(&config) == Some(WriteRefusal::Snapshot)
             && waited_s > self.retry_s()
         {
-            // Refused writes are not changes: they would never reach a save point.
+            // Retry here, because refused writes make no changes and so never reach a save point.
             tracing::info!("The last snapshot failed and writes are refused. Saving again...");
             let _ = self.in_background(false);
         } else if may_try
@@ -264,14 +264,15 @@ impl Saver {
         }
     }
 
-    /// Returns the seconds before a failed save is retried because writes are refused without it. They double each
-    /// time, as a save may write much before it finds the disk full.
+    /// Returns the seconds before a failed save is retried because writes are refused without it. The delay
+    /// doubles with each failure, because a save may write much data before it finds the disk full.
     fn retry_s(&self) -> u64 {
         let failures = self.failures.load(Relaxed).clamp(1, 8);
         (RETRY_S << (failures - 1)).min(RETRY_S_MAX)
     }
 
-    /// Gives up a snapshot that writers have waited for too long while its sink made no progress.
+    /// Fails a snapshot if its sink has made no progress for `STALLED_MAX` while write commands waited for
+    /// it.
     fn look_for_stall(&self, running: &Running) {
         let mut stalled = self.stalled.lock();
         let Some(taken_bytes) = running.held_up() else {
@@ -293,8 +294,9 @@ impl Saver {
         }
     }
 
-    /// Checks whether all data were deleted since the last check: then the running snapshot is obsolete and is
-    /// cancelled; replicas waiting for it will retry. Returns whether the empty state is to be saved.
+    /// Checks whether all data were deleted since the last check. If so, a running background save or snapshot
+    /// for replicas is obsolete and is cancelled; the replicas will retry. Returns whether the empty state must
+    /// be saved.
     pub fn note_flushes(&self) -> bool {
         let flushes = flushes(self.service);
         let current = self.snapshots.current();

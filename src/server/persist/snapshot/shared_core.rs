@@ -1,49 +1,51 @@
-//! The core that a walker shares with others: the server's threads, which have priority, and other processes.
+//! Yielding of the CPU core on which a snapshot thread ("walker") runs to the server's other threads, which
+//! have priority, and to other processes. Calling `sched_yield` is named an "offer" of the core here.
 
 use std::thread;
 
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::process;
 
-/// Maximum time a shard is held at once, by a walker that has a core for itself and by one that shares it. With shorter
-/// slices a snapshot takes much longer where others keep the core busy: they get as much of it between two slices
-/// however long these are.
+/// Maximum time that a walker keeps a shard locked: if the walker has a core for itself, and
+/// (`SLICE_SHARED_NS`) if it shares its core. With still shorter slices, snapshots would take much longer on a
+/// busy core: between two slices, other threads run for the same time however short the slices are.
 const SLICE_NS: u64 = 100_000;
 const SLICE_SHARED_NS: u64 = 25_000;
 
-/// Minimum duration of an offer of the core that was taken.
+/// Minimum duration of a yield during which another thread ran.
 const OFFER_TAKEN_NS: u64 = 3_000;
 
 /// Number of consecutive yields that return at once after which a snapshot thread is taken to be alone on its core and
 /// uses longer slices. Many, since a serving thread may be idle at some yields and busy at the next.
 const OFFERS_LEFT: u32 = 64;
 
-/// Duration from which an offer is long: it may have been taken by other processes, which never rest.
+/// Minimum duration of a yield that counts as long. During a long yield, other processes that never sleep may
+/// have run.
 const OFFER_LONG_NS: u64 = 1_000_000;
 
-/// Fraction (1/n) of the time taken by other processes that the walker gets back before its next offer, in CPU time
-/// of its own: otherwise it would run for one slice in some milliseconds, and a snapshot take minutes. Time taken
-/// by the server's own threads was meant for them.
+/// After other processes used the core during a yield, the walker runs without yielding for 1/n of that time,
+/// in its own CPU time. Otherwise it would run for one slice every few milliseconds, and a snapshot would take
+/// minutes. Time used by the server's own threads is not made up for, because the yields are meant for them.
 const FOREIGN_SHARE: u64 = 4;
 
 /// Maximum CPU time that a snapshot thread runs without yielding to make up for time lost to other processes. The
 /// measured loss can be hours if the server was stopped.
 const GIVEN_BACK_NS_MAX: u64 = 10_000_000;
 
-/// The core that a walker runs on.
+/// State of a walker for sharing its core with other threads.
 pub(super) struct SharedCore {
-    /// Number of cores that the server's threads share.
+    /// Number of cores available to the server's threads.
     cores: u64,
-    /// Number of offers still to be declined before the core counts as the walker's own.
+    /// Number of further yields that must return at once before the walker is taken to be alone on its core.
     offers_left: u32,
-    /// Time taken by offers since CPU times were last read, and the CPU times then.
+    /// Total duration of yields since CPU times were last read, and (`looked`) the CPU times at that reading.
     taken_ns: u64,
     looked: CpuTimes,
-    /// CPU time of its own up to which the walker continues without another offer.
+    /// The walker's CPU time up to which it runs without yielding; `None` if it yields after each slice.
     goes_on_until_ns: Option<u64>,
 }
 
-/// CPU times so far.
+/// CPU times consumed so far.
 #[derive(Clone, Copy)]
 struct CpuTimes {
     /// CPU time of the walker.
@@ -60,7 +62,7 @@ impl CpuTimes {
         }
     }
 
-    /// Returns the CPU time of the server's other threads since then.
+    /// Returns the CPU time consumed by the server's other threads since the reading `then`.
     fn others_ns_since(self, then: CpuTimes) -> u64 {
         let server_ns = self.server_ns.saturating_sub(then.server_ns);
         server_ns.saturating_sub(self.walker_ns.saturating_sub(then.walker_ns))
@@ -68,7 +70,7 @@ impl CpuTimes {
 }
 
 impl SharedCore {
-    /// Creates the state of one of `cores` cores, for a walker that begins.
+    /// Creates the state for a walker that starts on one of `cores` cores.
     pub(super) fn new(cores: usize) -> SharedCore {
         SharedCore {
             cores: cores as u64,
@@ -79,7 +81,7 @@ impl SharedCore {
         }
     }
 
-    /// Returns the maximum duration of a slice.
+    /// Returns the maximum duration of a slice, in nanoseconds.
     pub(super) fn slice_ns(&self) -> u64 {
         match self.offers_left {
             0 => SLICE_NS,
@@ -87,8 +89,8 @@ impl SharedCore {
         }
     }
 
-    /// Offers the core, after a slice, to threads waiting for it, so that a walker that the system schedules only
-    /// when others rest is not preempted while holding a shard.
+    /// Yields the core after a slice to threads that wait for it. A walker that used up its time on the core
+    /// would otherwise be preempted while it has a shard locked.
     pub(super) fn offer(&mut self) {
         if self.goes_on(process::thread_cpu_ns) {
             return;
@@ -98,13 +100,14 @@ impl SharedCore {
         self.note(Ticks::now().since_ns(offered), CpuTimes::now);
     }
 
-    /// True while the walker has CPU time left that it got back.
+    /// True while the walker may still run without yielding, to make up for time lost to other processes.
     fn goes_on(&mut self, walker_ns: impl Fn() -> u64) -> bool {
         self.goes_on_until_ns = self.goes_on_until_ns.filter(|&until| walker_ns() < until);
         self.goes_on_until_ns.is_some()
     }
 
-    /// Records the duration of an offer. Reading the CPU times costs too much after a short one.
+    /// Records the duration of a yield. CPU times are read only after a long yield, because reading them is
+    /// expensive.
     fn note(&mut self, taken_ns: u64, look: impl Fn() -> CpuTimes) {
         self.offers_left = match taken_ns < OFFER_TAKEN_NS {
             true => self.offers_left.saturating_sub(1),
@@ -115,10 +118,10 @@ impl SharedCore {
             return;
         }
         let times = look();
-        // The server's threads run on this core as much as on each of the others.
+        // Assume that the server's threads have run on this core as much as on each of the other cores.
         let own_ns = times.others_ns_since(self.looked) / self.cores;
         let foreign_ns = self.taken_ns.saturating_sub(own_ns);
-        // A smaller remainder is due to the kernel and the hypervisor.
+        // A smaller remainder is taken to be due to the kernel and the hypervisor.
         let is_shared = foreign_ns >= OFFER_LONG_NS;
         let given_back_ns = (foreign_ns / FOREIGN_SHARE).min(GIVEN_BACK_NS_MAX);
         self.goes_on_until_ns = is_shared.then_some(times.walker_ns + given_back_ns);
@@ -144,11 +147,12 @@ mod tests {
             looked: times(0, 0),
             ..SharedCore::new(CORES as usize)
         };
-        // The server's other threads had both cores.
+        // The server's other threads used both cores, so nothing is made up for.
         core.note(TAKEN_NS, || times(500, 500 + CORES * TAKEN_NS));
         assert!(!core.goes_on(|| 500), "the core was offered to them");
         assert_eq!(core.slice_ns(), SLICE_SHARED_NS);
-        // They had a quarter of both. Offers that returned at once in between make no difference.
+        // The server's other threads used a quarter of both cores; the rest went to other processes. Yields
+        // that returned at once in between make no difference.
         core.note(0, no_look);
         core.note(OFFER_LONG_NS / 2, no_look);
         core.note(0, no_look);
@@ -157,7 +161,7 @@ mod tests {
         let until = 900 + TAKEN_NS * 3 / 4 / FOREIGN_SHARE;
         assert!(core.goes_on(|| until - 1));
         assert!(!core.goes_on(|| until));
-        // The remainder may also be the kernel's.
+        // A remainder this small may be the kernel's, so nothing is made up for.
         let server_ns = server_ns + CORES * (TAKEN_NS - OFFER_LONG_NS + CORES);
         core.note(TAKEN_NS, || times(900, server_ns));
         assert!(!core.goes_on(|| 900));

@@ -1,8 +1,9 @@
 //! Walkers: threads that save shard after shard, a slice at a time, and pass the encoded data on to the sink.
 //!
-//! A slice holds one shard for at most some 100 µs, and for a quarter of that where other threads want the walker's
-//! core: then clients wait for the slice and not only for the shard. Summing and writing go on without any shard.
-//! Where a shard stays locked by others the walker queues for it, as commands do, so that it gets its turn.
+//! A slice holds one shard for at most some 100 µs, or a quarter of that if other threads compete for the
+//! walker's core, because clients then wait for the core as well as for the shard. Checksums are computed and
+//! data is written while no shard is locked. If other threads keep a shard locked, the walker queues for it, as
+//! commands do.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,20 +25,21 @@ use crate::state::Service;
 use crate::telemetry::clock::Ticks;
 use basalt_engine::Engine;
 
-/// Spins on a locked shard before moving on to the next one.
+/// Number of attempts to lock a shard before the walker moves on to the next shard.
 const SPINS: u32 = 32;
 
-/// Number of consecutive locked shards after which the walker queues for one.
+/// Number of consecutive shards found locked after which the walker queues for a shard.
 const REFUSALS_MAX: usize = 16;
 
-/// Maximum walkers of a background snapshot.
+/// Maximum number of walkers of a background snapshot.
 const WALKERS_MAX: usize = 4;
 
-/// Interval between checks during a delay whether the snapshot is still wanted.
+/// Interval at which a `rdb-key-save-delay` sleep checks whether the snapshot was cancelled.
 const DELAY_LOOK: Duration = Duration::from_millis(5);
 
 impl Snapshots {
-    /// Saves all shards, with as many threads as the machine can spare.
+    /// Saves all shards with several walkers, as many as the machine has cores for, and returns when all are
+    /// done.
     pub(super) fn walk(&self, running: &Running, writer: &Arc<SnapshotWriter>) {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let others = match running.purpose {
@@ -65,7 +67,7 @@ impl Snapshots {
         }
         walk.run();
         drop(ends);
-        // No thread sends: this returns when all others are gone.
+        // No thread sends anything: the call returns when all other walkers have dropped their senders.
         let _ = ended.recv();
         writer.pass_on_all();
     }
@@ -81,7 +83,7 @@ enum GoesOn {
 /// State shared by the walkers of a snapshot.
 struct SnapshotWalk {
     service: &'static Service,
-    /// Number of cores that the server's threads share.
+    /// Number of cores available to the server's threads.
     cores: usize,
     outgoing: Arc<SnapshotChunkQueue>,
     writer: Arc<SnapshotWriter>,
@@ -89,18 +91,19 @@ struct SnapshotWalk {
 }
 
 struct RemainingShards {
-    /// Shards that no thread is saving at the moment.
+    /// Unfinished shards that no walker is saving at the moment.
     shards: VecDeque<u16>,
-    /// Number of walkers that are saving one.
+    /// Number of shards that walkers are saving at the moment.
     in_hand: usize,
 }
 
 impl SnapshotWalk {
-    /// Returns the next shard.
+    /// Takes the next shard to save a slice of; `None` if none is left.
     fn next(&self) -> Option<u16> {
         let mut left = self.left.lock();
         if left.shards.is_empty() && left.in_hand == 0 && self.outgoing.has_open_streams() {
-            // A large collection moved to a shard that was already done.
+            // A large collection was moved (SWAPDB, RENAME) to a shard that was already done: visit all shards
+            // again.
             left.shards.extend(0..self.service.shards.len() as u16);
         }
         let shard = left.shards.pop_front()?;
@@ -108,7 +111,7 @@ impl SnapshotWalk {
         Some(shard)
     }
 
-    /// Returns a shard after a slice.
+    /// Puts a shard back after a slice, unless it is done.
     fn put_back(&self, shard: u16, goes_on: GoesOn) {
         let mut left = self.left.lock();
         left.in_hand -= 1;
@@ -119,7 +122,7 @@ impl SnapshotWalk {
         }
     }
 
-    /// Saves until no shard is left.
+    /// Saves slices of shards until no shard is left.
     fn run(&self) {
         let mut refusals = 0;
         let mut core = SharedCore::new(self.cores);
@@ -161,7 +164,8 @@ impl SnapshotWalk {
         }
     }
 
-    /// Saves a slice of a shard that others keep busy, by queueing for it.
+    /// Saves a slice of a shard that other threads keep locked, by queueing for the shard. Returns true if
+    /// something is left.
     #[cold]
     fn slice_in_turn(&self, shard: u16, slice_ns: u64) -> bool {
         let more = Arc::new(AtomicBool::new(true));
@@ -176,8 +180,8 @@ impl SnapshotWalk {
         more.load(Relaxed)
     }
 
-    /// Sleeps for `rdb-key-save-delay`, for tests: negative delays are fractions of a microsecond. Setting it to 0
-    /// also ends delays in progress.
+    /// Sleeps as `rdb-key-save-delay` demands, for tests: that number of microseconds per key or, if negative,
+    /// one microsecond per that number of keys. Setting it to 0 also ends sleeps in progress.
     fn delay(&self, keys: u64) {
         let delay_us = self.outgoing.delay_us();
         if delay_us == 0 || keys == 0 {
@@ -206,7 +210,7 @@ fn slice(
     engine.save_slice(&mut || !is_delayed && Ticks::now().since_ns(began) < slice_ns)
 }
 
-/// Waits for the end of a job. The calling thread holds no shard, and serves no connection.
+/// Waits until a job is done. The calling thread must have no shard locked and serve no connections.
 pub(super) fn await_end(ticket: &Ticket) {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -237,7 +241,7 @@ mod tests {
     const KEYS: u64 = 20_000;
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// Takes the first piece with keys only once all are encoded, or when that takes too long.
+    /// A sink that accepts the first piece with keys only after all keys were encoded, or after a timeout.
     struct Slow {
         snapshots: Arc<Snapshots>,
         keys_seen: Arc<AtomicU64>,
@@ -265,7 +269,7 @@ mod tests {
     #[test]
     fn walkers_go_on_while_one_of_them_waits_for_the_sink() {
         if thread::available_parallelism().map_or(1, usize::from) < 2 {
-            // There is only one walker.
+            // A single core has only one walker, so there is nothing to test.
             return;
         }
         let config = Arc::new(Config::default());

@@ -1,5 +1,5 @@
-//! Passes the encoded data on to the sink, in a readable order: long strings after their prefix, and nothing
-//! between the parts of a large collection.
+//! Writes the encoded chunks to the sink in an order that readers understand: a long string directly after its
+//! prefix (type, key, length), and nothing between the parts of a large collection.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,18 +17,19 @@ use basalt_engine::note;
 use basalt_engine::serial::commands;
 use basalt_engine::snapshot::Chunk;
 
-/// Maximum bytes of a piece for the sink.
+/// Maximum bytes per write to the sink.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// Writer that passes chunks on to the sink, and sums them.
+/// Writer of chunks to the sink, which also computes the checksum.
 pub(super) struct SnapshotWriter {
     outgoing: Arc<SnapshotChunkQueue>,
     checksum: bool,
     compress: bool,
     output: Mutex<SnapshotOutput>,
-    /// Held by the thread that passes chunks on, so that others need not wait for the sink.
+    /// Locked by the thread that takes chunks and writes them, so that other walkers need not wait for the
+    /// sink.
     passing: Mutex<()>,
-    /// Held by the thread that passes on parts of large collections, so that they stay in their order.
+    /// Locked by the thread that writes parts of large collections, so that the parts stay in order.
     in_order: Mutex<InOrder>,
 }
 
@@ -36,13 +37,13 @@ struct SnapshotOutput {
     sink: Option<Box<dyn Sink>>,
     crc: u64,
     failure: Option<Failure>,
-    /// Within a large collection: other data has to wait.
+    /// Whether a large collection is partly written, so that other data has to wait.
     is_inside: bool,
-    /// Data that waits for its end.
+    /// Data that waits until the large collection is complete.
     held: Vec<Vec<u8>>,
 }
 
-/// The large collection being written, and parts of others that wait for its end.
+/// The large collection being written, and parts of other large collections that wait until it is complete.
 #[derive(Default)]
 struct InOrder {
     open: Option<u64>,
@@ -71,7 +72,7 @@ impl SnapshotWriter {
         })
     }
 
-    /// Writes the data before the keys.
+    /// Writes the header: everything before the keys.
     pub(super) fn begin(&self, cut: &Cut, purpose: Purpose, is_time_noted: bool) {
         if self.outgoing.is_over() {
             return;
@@ -118,7 +119,7 @@ impl SnapshotWriter {
         self.write(out);
     }
 
-    /// Writes the data after the keys.
+    /// Writes the records that come after the keys.
     pub(super) fn follow(&self, cut: &Cut) {
         if self.outgoing.is_over() || self.outgoing.form() != BaseForm::Commands {
             return;
@@ -140,7 +141,7 @@ impl SnapshotWriter {
         self.write(out);
     }
 
-    /// Passes chunks on, unless another thread does and few are waiting.
+    /// Writes queued chunks, unless another thread is doing so and few bytes are waiting.
     pub(super) fn pass_on(&self) {
         let passing = self.passing.try_lock();
         if passing.is_some() || self.outgoing.waiting_bytes() > self.outgoing.passing_bytes_max() {
@@ -148,7 +149,7 @@ impl SnapshotWriter {
         }
     }
 
-    /// Passes on all chunks there are by now, except those that another thread passes on.
+    /// Writes all chunks queued by now, except those that another thread is already writing.
     pub(super) fn pass_on_all(&self) {
         while let Some(chunk) = self.outgoing.pop() {
             if !self.outgoing.is_over() {
@@ -167,7 +168,7 @@ impl SnapshotWriter {
         }
     }
 
-    /// Passes on the parts that are next in order.
+    /// Writes the queued parts of large collections that are next in order.
     fn pass_on_parts(&self, in_order: &mut InOrder) {
         let mut at = 0;
         while let Some(stream) = in_order.held.get(at).and_then(|part| part.stream) {
@@ -190,8 +191,8 @@ impl SnapshotWriter {
         }
     }
 
-    /// Passes on a chunk. Nothing may come between its parts, as the data after a long string does not repeat the
-    /// database.
+    /// Writes a chunk. Nothing may come between its parts, because the data after a long string does not select
+    /// the database again.
     fn pass_on_chunk(&self, chunk: Chunk) {
         let (parts, mut before) = self.parted(chunk);
         if parts.is_empty() {
@@ -199,7 +200,8 @@ impl SnapshotWriter {
         }
         let in_order = self.in_order.lock();
         if in_order.open.is_some() {
-            // It must not come between other parts either, and waits for their end.
+            // The chunk must not come between the parts of a large collection either, so it is kept until that
+            // is complete.
             let mut whole = Vec::new();
             for (mut bytes, block) in parts {
                 whole.append(&mut bytes);
@@ -214,7 +216,8 @@ impl SnapshotWriter {
         drop(in_order);
     }
 
-    /// Splits a chunk into long uncompressed strings, each with the data before it, and the rest.
+    /// Splits a chunk at its long strings that stay uncompressed. Returns each of them with the data before it,
+    /// and the data after the last one.
     fn parted(&self, chunk: Chunk) -> (Vec<(Vec<u8>, SharedBlock)>, Vec<u8>) {
         let Chunk { bytes, blocks, .. } = chunk;
         let (mut rest, mut at) = (bytes, 0);
@@ -244,8 +247,8 @@ impl SnapshotWriter {
         self.write_inside(rest);
     }
 
-    /// Appends a long string and returns true, if compressing it helps; otherwise prepares its prefix and returns
-    /// false.
+    /// Appends a long string in compressed form and returns true, if that is shorter. Otherwise appends only
+    /// its length and returns false.
     fn takes_in(&self, before: &mut Vec<u8>, block: &SharedBlock) -> bool {
         match self.outgoing.form() {
             BaseForm::Rdb => encode::text_or_length(before, block, self.compress),
@@ -253,7 +256,7 @@ impl SnapshotWriter {
         }
     }
 
-    /// Writes independent data.
+    /// Writes data that may stand between any other records.
     fn write(&self, bytes: Vec<u8>) {
         let mut output = self.output.lock();
         match output.is_inside {
@@ -262,12 +265,12 @@ impl SnapshotWriter {
         }
     }
 
-    /// Writes data that belongs directly after the last.
+    /// Writes data that must directly follow the data last written.
     fn write_inside(&self, bytes: Vec<u8>) {
         self.put(&mut self.output.lock(), bytes);
     }
 
-    /// Ends a sequence of data that belongs together.
+    /// Ends a sequence of data that must stay together, and writes the data that waited for its end.
     fn leave(&self) {
         let mut output = self.output.lock();
         output.is_inside = false;
@@ -298,14 +301,14 @@ impl SnapshotWriter {
         }
     }
 
-    /// Writes the end, and makes the sink keep or discard the data.
+    /// Writes the end of the snapshot, and makes the sink keep the data, or discard it after a failure.
     pub(super) fn end(&self) -> Result<(), Failure> {
         if !self.outgoing.is_over() && self.outgoing.form() == BaseForm::Rdb {
             let crc = self.output.lock().crc;
             let crc = self.checksum.then(|| crc64::update(crc, encode::END));
             let mut out = Vec::new();
             encode::end(&mut out, crc);
-            // Data after the checksum is not summed.
+            // The checksum does not cover this data, so write it without summing.
             self.write(out);
         }
         let (sink, failure) = {

@@ -1,11 +1,11 @@
 //! The backlog: the newest bytes of this server's replication stream, in pieces that all replicas share.
 //!
-//! Offsets count the bytes of the stream, beginning with 1 as in Redis: offset `n` is the n-th byte, and `end()` is
-//! the offset of the newest byte. Bytes that [`Cursor`]s have not read are kept, however many there are; beyond
-//! those, as many bytes as are configured.
+//! Offsets count the bytes of the stream, beginning with 1 as in Redis: offset `n` is the n-th byte, and
+//! `end()` is the offset of the newest byte. Bytes that a [`Cursor`] has not read yet are always kept. In
+//! addition, already read bytes are kept up to the configured size (`repl-backlog-size`).
 //!
-//! The stream comes from the log ([`StreamReader`]) between two markers, [`Backlog::feed_from`] and
-//! [`Backlog::feed_until`], or from the link to a primary ([`Backlog::append`]).
+//! On a primary, the stream comes from the command log ([`StreamReader`]) between two markers,
+//! [`Backlog::feed_from`] and [`Backlog::feed_until`], or from the link to a primary ([`Backlog::append`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU64;
@@ -22,13 +22,15 @@ use crate::persist::oplog::{self, Gate, Home, OpLogItem, StreamReader};
 use basalt_core::alloc::account::size_class;
 use basalt_engine::record::Audience;
 
-/// Callback at a marker of the log, with the offset of the newest byte before it. Must not wait.
+/// Callback that runs when a marker arrives from the log, with the stream offset of the newest byte before the
+/// marker. Must not wait.
 pub type AtMark = Box<dyn FnOnce(u64) + Send>;
 
 /// Maximum pieces that a cursor returns at once.
 const PIECES_MAX: usize = 64;
 
-/// Memory of partially filled blocks without any slow reader: part of the server's base memory.
+/// Bytes of partially filled blocks that are kept even without a slow reader; they count as the server's base
+/// memory.
 const RESTING_BYTES: u64 = 2 * oplog::BLOCK_BYTES + 100;
 
 /// Minimum capacity of the list of pieces.
@@ -44,61 +46,63 @@ pub struct Backlog {
     end: AtomicU64,
     /// Bytes kept even if every cursor has read them.
     size_bytes: AtomicU64,
-    /// Lag of a cursor from which on writers have to wait; 0: no limit.
+    /// Write commands have to wait if a cursor is more than this number of bytes behind; 0 for no limit.
     behind_bytes_max: AtomicU64,
     /// Number of times the stream was reset.
     resets: AtomicU64,
-    /// Opens when something was appended, or the stream was reset.
+    /// Gate that opens when bytes were appended, or the stream was reset.
     changed: Gate,
-    /// Passed by log positions as they are received.
+    /// Gate that log positions pass when everything before them has arrived here.
     taken: Gate,
-    /// Memory used beyond the configured size.
+    /// Bytes of memory used beyond the configured size.
     beyond_bytes: Arc<AtomicI64>,
 }
 
 struct BacklogChunk {
-    /// Offset of the last byte.
+    /// Stream offset of the piece's last byte.
     end: u64,
     bytes: Bytes,
-    /// Memory freed when the piece is dropped; 0 if more pieces of its block are held.
+    /// Bytes of memory freed when the piece is dropped; 0 if later pieces share its block.
     home_bytes: u64,
 }
 
-/// A block of which pieces are held, and more may come.
+/// The newest memory block: pieces of it are held, and more may arrive.
 struct BacklogBlock {
     number: NonZeroU64,
     bytes: u64,
-    /// Sequence number of its last piece: the number of all pieces before it.
+    /// Sequence number of the block's last piece, counted from the first piece ever appended.
     last_piece: u64,
 }
 
 #[derive(Default)]
 struct BacklogState {
     pieces: VecDeque<BacklogChunk>,
-    /// Bytes in `pieces`.
+    /// Number of bytes in `pieces`.
     held_bytes: u64,
-    /// Memory of the blocks that hold them, including parts that belonged to others or are still free.
+    /// Bytes of all blocks that contain held pieces, including parts of these blocks that are unused or
+    /// belonged to dropped pieces.
     homes_bytes: u64,
     /// The newest block, if pieces of it are held.
     newest_block: Option<BacklogBlock>,
     dropped_pieces: u64,
-    /// Memory about to be allocated, or just allocated, for the next pieces.
+    /// Bytes about to be allocated, or just allocated, for the next pieces.
     expected_bytes: u64,
     /// Offset of the newest byte.
     end: u64,
-    /// Whether received data is kept: there was a replica, or there is a primary.
+    /// Whether received data is kept, because this server has had a replica or follows a primary.
     is_kept: bool,
     /// Whether the stream comes from the log.
     is_fed: bool,
     feed_from: Option<u64>,
-    /// The marker at which feeding ends, and whether data is still kept afterwards.
+    /// Number of the marker at which the log stops feeding the stream, and whether data is still kept
+    /// afterwards.
     feed_until: Option<(u64, bool)>,
     at_marks: BTreeMap<u64, AtMark>,
     last_mark: u64,
     /// Offset of the next byte to read, by cursor number.
     cursors: BTreeMap<u64, u64>,
     last_cursor: u64,
-    /// Log positions, each with the offset of the newest byte before it.
+    /// Log positions, each with the stream offset of the newest byte before it.
     samples: VecDeque<(u64, u64)>,
 }
 
@@ -111,17 +115,17 @@ pub struct BacklogFigures {
     pub end: u64,
     /// Offset of the first byte that is kept.
     pub first: u64,
-    /// Bytes kept.
+    /// Number of bytes kept.
     pub held_bytes: u64,
 }
 
 impl BacklogState {
-    /// Returns the offset of the first byte held; one past the newest if none is.
+    /// Returns the offset of the first byte held; one past the newest offset if no byte is held.
     fn first(&self) -> u64 {
         self.end + 1 - self.held_bytes
     }
 
-    /// Returns the memory of the held pieces, including that expected for the next ones.
+    /// Returns the memory of the held pieces, including that expected for the next pieces.
     fn taken_bytes(&self) -> u64 {
         self.homes_bytes + self.expected_bytes
     }
@@ -149,8 +153,8 @@ impl BacklogState {
         }
     }
 
-    /// Accounts for the block of the next piece. If it is a new block, the last piece of the previous one is known
-    /// now.
+    /// Accounts for the memory block of the next piece: its number and size. If the block is new, the previous
+    /// block is complete, so dropping its last piece will free it.
     fn hold(&mut self, number: NonZeroU64, bytes: u64) {
         let last_piece = self.dropped_pieces + self.pieces.len() as u64;
         if let Some(block) = &mut self.newest_block {
@@ -169,7 +173,8 @@ impl BacklogState {
         });
     }
 
-    /// Drops a piece that exceeds the size and was read by all; returns whether there was one.
+    /// Drops the oldest piece, if it exceeds the configured size and all cursors have read it; returns whether
+    /// it was dropped.
     fn drop_one(&mut self, size_bytes: u64, unread: Option<u64>) -> bool {
         let Some(first) = self.pieces.front() else {
             return false;
@@ -216,8 +221,8 @@ impl Backlog {
         }
     }
 
-    /// Drops pieces that exceed the size and were read by all. The reported memory keeps up with the actual use,
-    /// however much is dropped.
+    /// Drops the pieces that exceed the configured size and that all cursors have read. The reported memory is
+    /// updated along the way, so that it never lags far behind.
     fn trim(&self, inner: &mut BacklogState) {
         let size_bytes = self.size_bytes.load(Relaxed);
         let unread = inner.cursors.values().min().copied();
@@ -227,13 +232,14 @@ impl Backlog {
         self.tell(inner, inner.pieces.capacity());
     }
 
-    /// Reports the memory beyond the size, for a list of `room` pieces.
+    /// Reports the memory beyond the configured size, with a list of pieces of capacity `room`.
     fn tell(&self, inner: &BacklogState, room: usize) {
         if !inner.cursors.is_empty() {
             self.tell_all(inner, room);
             return;
         }
-        // The size plus at most a piece is held: the rest are the unused parts of blocks.
+        // Without slow readers, at most the configured size and one piece are held; the rest are unused parts
+        // of blocks.
         let size_bytes = self.size_bytes.load(Relaxed).max(inner.held_bytes);
         let beyond_bytes = inner
             .taken_bytes()
@@ -241,7 +247,7 @@ impl Backlog {
         self.beyond_bytes.store(beyond_bytes.cast_signed(), Relaxed);
     }
 
-    /// Reports as [`Backlog::tell`] does while there are cursors.
+    /// Does the same as [`Backlog::tell`], but only while cursors exist, and includes the memory of the list.
     fn tell_all(&self, inner: &BacklogState, room: usize) {
         // With many short pieces, the list itself takes as much memory.
         let list_bytes = size_class(room * size_of::<BacklogChunk>()) as u64;
@@ -250,7 +256,8 @@ impl Backlog {
         self.beyond_bytes.store(beyond_bytes.cast_signed(), Relaxed);
     }
 
-    /// Appends a piece. A longer list is reported before it is allocated; otherwise keys would be evicted for it.
+    /// Appends a piece. A longer list is reported before it is allocated; otherwise keys would be evicted for
+    /// its memory.
     fn add(&self, inner: &mut BacklogState, bytes: Bytes, home: Home) {
         let (len, room) = (inner.pieces.len(), inner.pieces.capacity());
         if inner.is_kept && len == room {
@@ -283,12 +290,12 @@ impl Backlog {
         self.trim(&mut self.inner.lock());
     }
 
-    /// Sets the lag of a cursor from which on writers have to wait; 0: no limit.
+    /// Sets how many bytes a cursor may be behind before write commands have to wait; 0 for no limit.
     pub fn hold_back_at(&self, bytes: u64) {
         self.behind_bytes_max.store(bytes, Relaxed);
     }
 
-    /// True if writers ever have to wait.
+    /// True if write commands have to wait for slow cursors at all.
     pub fn holds_back(&self) -> bool {
         self.behind_bytes_max.load(Relaxed) > 0
     }
@@ -303,8 +310,8 @@ impl Backlog {
         }
     }
 
-    /// Continues after another offset: the data held no longer belongs to the stream. Existing cursors read nothing
-    /// more.
+    /// Drops all data, which no longer belongs to the stream, and continues after the offset `end`. Existing
+    /// cursors return no more data.
     pub fn reset(&self, end: u64) {
         let mut inner = self.inner.lock();
         inner.forget();
@@ -333,7 +340,8 @@ impl Backlog {
         self.changed.open();
     }
 
-    /// Returns the number for a marker ([`crate::persist::oplog::OpLog::mark`]) at which the callback is to run.
+    /// Registers a callback and returns the number of the marker ([`crate::persist::oplog::OpLog::mark`]) at
+    /// which it will run.
     pub fn expect_mark(&self, at_mark: AtMark) -> u64 {
         let mut inner = self.inner.lock();
         inner.last_mark += 1;
@@ -342,29 +350,29 @@ impl Backlog {
         number
     }
 
-    /// Returns the number for the marker from which on the stream comes from the log, and is kept. The callback
-    /// gets the offset at that point.
+    /// Returns the number of the marker from which the log feeds the stream, and data is kept. The callback
+    /// gets the stream offset at the marker.
     pub fn feed_from(&self, at_mark: AtMark) -> u64 {
         let number = self.expect_mark(at_mark);
         self.inner.lock().feed_from = Some(number);
         number
     }
 
-    /// Returns the number for the marker from which on the stream no longer comes from the log; `keeps` tells
-    /// whether data is still kept.
+    /// Returns the number of the marker from which the log no longer feeds the stream; `keeps` tells whether
+    /// data is still kept afterwards.
     pub fn feed_until(&self, keeps: bool, at_mark: AtMark) -> u64 {
         let number = self.expect_mark(at_mark);
         self.inner.lock().feed_until = Some((number, keeps));
         number
     }
 
-    /// Completes once everything before a log position is part of the stream, if it is fed by the log.
+    /// Completes once everything before a log position is part of the stream, if the log feeds the stream.
     pub fn poll_taken(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
         self.taken.poll_passed(position, cx)
     }
 
-    /// Returns the offset of the newest byte that was appended to the log before a position, or a slightly later
-    /// offset; `None` if the position is yet to come.
+    /// Returns the offset of the newest byte that was appended to the log before a position, or a slightly
+    /// later offset; `None` if the log has not reached the position.
     pub fn offset_before(&self, position: u64) -> Option<u64> {
         let inner = self.inner.lock();
         let at = inner
@@ -373,7 +381,7 @@ impl Backlog {
         inner.samples.get(at).map(|(_, end)| *end)
     }
 
-    /// Returns a cursor that reads from an offset on, if everything from there on is held.
+    /// Returns a cursor that reads from the offset `next` on, if all bytes from there on are held.
     pub fn cursor(self: &Arc<Self>, next: u64) -> Option<Cursor> {
         let mut inner = self.inner.lock();
         let is_held = inner.is_kept && (inner.first()..=inner.end + 1).contains(&next);
@@ -414,7 +422,7 @@ impl StreamReader for Backlog {
                 OpLogItem::Mark(number, _) => {
                     if inner.feed_from.take_if(|mark| *mark == number).is_some() {
                         inner.is_fed = true;
-                        // From this very byte on: the data that follows may already be in this batch.
+                        // Keep data from this byte on: data after the marker may already be in this batch.
                         inner.is_kept = true;
                     }
                     let until = inner.feed_until.take_if(|(mark, _)| *mark == number);
@@ -432,7 +440,8 @@ impl StreamReader for Backlog {
             }
         }
         inner.expected_bytes = 0;
-        // Full capacity at once: any growth while a replica is slow would be attributed to that replica.
+        // Reserve the full capacity at once: growth while a replica is slow would be attributed to that
+        // replica.
         let samples = &mut inner.samples;
         samples.reserve_exact(SAMPLES_MAX - samples.len());
         if samples.len() == SAMPLES_MAX {
@@ -440,7 +449,7 @@ impl StreamReader for Backlog {
         }
         let end = inner.end;
         inner.samples.push_back((position, end));
-        // Before anything is dropped: a reader that requested a marker may begin to read there.
+        // Run the callbacks before pieces are dropped: a replica may begin to read at the marker.
         self.end.store(end, Release);
         drop(inner);
         for (at_mark, offset) in due {
@@ -477,7 +486,7 @@ impl Cursor {
         self.next
     }
 
-    /// Completes once there is something to read, or the stream was reset.
+    /// Completes once unread bytes exist, or the stream was reset.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         let backlog = &self.backlog;
         let is_ready = || backlog.end() >= self.next || backlog.resets.load(Acquire) != self.resets;

@@ -28,7 +28,7 @@ fn what_it_takes_is_told_to_the_byte_however_pieces_share_blocks() {
     let mut cursor = backlog.cursor(1).expect("the end");
     let before = thread_bytes();
     let check = |what: &str| {
-        // The list of pieces has no capacity yet if nothing came.
+        // The list of pieces has no capacity yet if nothing was appended.
         assert_eq!(told.load(Relaxed), thread_bytes() - before, "{what}");
     };
     for number in 1..=BLOCKS {
@@ -40,7 +40,7 @@ fn what_it_takes_is_told_to_the_byte_however_pieces_share_blocks() {
         for piece in 0..=number % 4 {
             block.put_slice(&[b'x'; 700]);
             let bytes = block.split().freeze();
-            // Sometimes data is sent to others, and long arguments lie elsewhere.
+            // Sometimes also add data in blocks of their own, like long arguments.
             let mut items = vec![OpLogItem::Bytes(bytes, home)];
             if (number + piece) % 3 == 0 {
                 block.put_slice(b"for others");

@@ -1,4 +1,4 @@
-//! Input of a replica while it follows: acknowledgements of the stream.
+//! Input from a replica that receives the stream: acknowledgements (REPLCONF ACK).
 
 use crate::telemetry::log;
 use basalt_commands::command::declaration::Flags;
@@ -7,23 +7,23 @@ use basalt_commands::command::replication::REPLCONF;
 use basalt_core::base::number;
 use basalt_core::resp::request::{Parser, RequestLimits, Requests};
 
-/// Maximum length of a replica's request: all of them are short.
+/// Maximum length of a replica's request: replicas only send short requests.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Flags of commands that read or change data, or what goes to replicas.
+/// Flags of commands that access data or the replication stream, which a replica must not send.
 const KEYSPACE: Flags = Flags::READONLY.or(Flags::WRITE).or(Flags::MAY_REPLICATE);
 
 /// Acknowledged offsets of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Acknowledgement {
-    /// Received in memory.
+    /// Offset up to which the replica has received the stream.
     pub received: u64,
-    /// Synced to its disk.
+    /// Offset up to which the replica has synced the stream to its disk, if it reports that.
     pub synced: Option<u64>,
 }
 
-/// Parses and removes the complete requests of the input. Returns the last acknowledgement. Errs on any other
-/// request, with a message.
+/// Parses and removes the complete requests of the input. Returns the last acknowledgement, if any. Errs on any
+/// other request, with a message.
 pub(super) fn read(
     parser: &mut Parser,
     input: &mut Vec<u8>,

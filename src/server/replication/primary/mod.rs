@@ -10,8 +10,9 @@
 //! transfer  a snapshot in transit to several replicas
 //! ```
 //!
-//! No command waits for a replica: the sequencer appends to the backlog and wakes the senders, each of which sends as
-//! much as its socket takes. A replica that takes nothing is dropped by its limit or its timeout.
+//! No command waits for a replica: the sequencer appends to the backlog and wakes the senders, each of which
+//! sends as much as its socket takes. A replica that reads nothing is disconnected by its output limit or by
+//! `repl-timeout`.
 
 mod input;
 mod pair;
@@ -52,7 +53,8 @@ use retrying::Retrying;
 use sender::ReplicaConnection;
 use syncing::Syncing;
 
-/// Twice the lag of a replica from which on writers wait for it, if no limit is configured.
+/// Assumed output limit of replicas if none is configured; write commands wait for a replica that is half of
+/// this behind (`replica-slows-writers`).
 const SLOW_BYTES: u64 = 256 << 20;
 
 /// Interval of the periodic work.
@@ -65,28 +67,30 @@ pub struct Primary {
     snapshots: Arc<Snapshots>,
     files: Arc<dyn Files>,
     runtime: Handle,
-    /// By client id. Locked while the stream ends for lack of replicas, so that none connects meanwhile.
+    /// Connected replicas by client id. Locked while the stream ends for lack of replicas, so that no replica
+    /// connects meanwhile.
     peers: Mutex<BTreeMap<u64, Arc<ConnectedReplica>>>,
     syncing: Syncing,
     retrying: Retrying,
-    /// Opens when a replica acknowledges more than before, or connects.
+    /// Gate that opens when a replica acknowledges more than before, or connects.
     acknowledged: Gate,
-    /// Log position before the last request for acknowledgements: replies to it cover everything written by then.
+    /// Log position before the last request for acknowledgements (GETACK): replies to it cover everything
+    /// logged before.
     asked: AtomicU64,
-    /// Log position after that request.
+    /// Log position after the last request for acknowledgements.
     asked_end: AtomicU64,
     pinged_ms: AtomicU64,
-    /// Time since when there is no replica.
+    /// Unix milliseconds since when no replica is connected.
     alone_since_ms: AtomicU64,
 }
 
 /// Reply to a replica that requests the stream.
 enum Start {
-    /// A status line, and the stream from there on.
+    /// Partial synchronization: a status line, and a cursor of the stream.
     GoesOn(Bytes, Cursor),
-    /// A full synchronization.
+    /// A full synchronization: the replica gets a snapshot first.
     Anew,
-    /// A line with the reason why it gets nothing now.
+    /// A line with the reason why the replica gets no stream now.
     Later(Bytes),
 }
 
@@ -123,14 +127,14 @@ impl Primary {
         &self.snapshots
     }
 
-    /// Applies the configuration, in memory alone.
+    /// Applies the configuration, without blocking.
     pub fn configure(&self, config: &Config) {
         let backlog = &self.stream.backlog;
         backlog.set_size(config.repl_backlog_size);
         let limit = config.client_output_buffer_limit.replica;
         let limits = [limit.hard_bytes, limit.soft_bytes].into_iter();
         let least = limits.filter(|bytes| *bytes > 0).min();
-        // Long before it is dropped. Without limits it never is.
+        // Slow down writers long before the replica would be disconnected.
         let most = least.unwrap_or(SLOW_BYTES) / 2;
         let was_on = backlog.holds_back();
         backlog.hold_back_at(match config.replica_slows_writers {
@@ -162,7 +166,8 @@ impl Primary {
         let Some(follow) = handed.batch.follow.take() else {
             return connection::leave(&mut handed.session);
         };
-        // A primary that hands over to this server requests the stream before this server is a primary.
+        // Wait for pending role changes: in a graceful failover, the old primary requests the stream before
+        // this server has become the primary.
         self.stream.settled().await;
         let shared = Arc::clone(&handed.session.connection.shared);
         shared.set_peer(Kind::Replica);
@@ -184,7 +189,7 @@ impl Primary {
         connection::leave(&mut link.session);
     }
 
-    /// Returns the role of a connection that is one of two of a replica.
+    /// Returns the role of a connection if it is one of a replica's two connections.
     fn seat(&self, announced: &Announced, follow: &Follow) -> Option<Seat> {
         if follow.awaits_rdb_channel {
             return Some(Seat::first(ReplicaChannel::Main(Words::Redis)));
@@ -220,7 +225,7 @@ impl Primary {
         self.acknowledged.open();
     }
 
-    /// Returns how the replica continues: the cursor if it can resume, with the reply.
+    /// Returns how the replica continues: with a partial synchronization, a full one, or later.
     fn resume(&self, peer: &ConnectedReplica, follow: &Follow) -> Start {
         let figures = &self.service.telemetry.replication;
         let name = peer.name();
@@ -297,7 +302,7 @@ impl Primary {
         self.peers.lock().values().map(|peer| of(peer)).collect()
     }
 
-    /// Counts the replicas that satisfy `min-replicas-to-write`.
+    /// Counts the replicas that satisfy `min-replicas-max-lag`, for `min-replicas-to-write`.
     pub fn count_good(&self) {
         let lag_max_ms = u64::from(self.service.config.load().min_replicas_max_lag) * 1_000;
         let is_good = |peer: &ConnectedReplica| peer.is_online() && peer.silent_ms() <= lag_max_ms;
@@ -329,14 +334,14 @@ impl Primary {
             && has_passed(&self.alone_since_ms, config.repl_backlog_ttl)
             && !self.syncing.is_busy()
         {
-            // Not again before this is done.
+            // Restart the time, so that this is not repeated before it is done.
             self.alone_since_ms.store(now_ms, Relaxed);
             let primary = Arc::clone(self);
             self.snapshots.run(move || primary.forget_stream());
         }
     }
 
-    /// Ends the stream for lack of replicas. Later writes would belong to another one.
+    /// Ends the stream for lack of replicas. Later writes belong to another stream.
     fn forget_stream(self: &Arc<Self>) {
         let primary = Arc::clone(self);
         run_on_all(self.service, move |_, _| {
@@ -364,7 +369,7 @@ impl ask::HostPrimary for Primary {
     }
 
     fn goes_on(&self, client: &Arc<Shared>, id: &[u8], offset: i64) -> bool {
-        // The future owner of the stream is not known yet.
+        // A role change is pending, so it is not known yet which server will write the stream.
         if !self.stream.is_settled() {
             return true;
         }
@@ -432,7 +437,7 @@ impl ask::HostPrimary for Primary {
             None => before == self.asked_end.load(Relaxed),
         };
         if !is_asked && self.stream.source() == Source::Log && !self.peers.lock().is_empty() {
-            // Redis replies with the offset before the request, which has to be distinguished from earlier writes.
+            // As in Redis, the target offset is that before the request.
             self.stream.catch_up();
             let end = self.stream.tell(&[b"REPLCONF", b"GETACK", b"*"]);
             self.asked.fetch_max(before, Relaxed);
@@ -448,7 +453,7 @@ impl ask::HostPrimary for Primary {
     }
 
     fn lagging(&self) -> Vec<ReplicaFacts> {
-        // Writes just made count, even if the sequencer has not processed them yet.
+        // Include writes just made, even if the sequencer has not processed them yet.
         self.stream.catch_up();
         let end = self.stream.backlog.end();
         let mut replicas = self.each_peer(ConnectedReplica::facts);

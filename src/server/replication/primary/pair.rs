@@ -5,8 +5,8 @@
 //! Redis    stream's connection ▸ client id ▸ the snapshot's one names that id ▸ the stream follows automatically
 //! ```
 //!
-//! The stream after the snapshot is kept here until the stream's connection takes it. When that one closes, the other
-//! one ends too, and its snapshot with it.
+//! The stream after the snapshot is kept in the pair until the stream's connection takes it. When the stream's
+//! connection closes, the snapshot's connection ends, too, and so does its snapshot.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -20,15 +20,15 @@ use basalt_commands::command::host::primary::ReplicaChannel;
 /// State of one of the two connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChannelState {
-    /// Has not connected yet.
+    /// The connection has not been opened yet.
     Awaited,
     There,
-    /// Has closed, or is done.
+    /// The connection has closed, or is done.
     Gone,
 }
 
 struct DualChannelState {
-    /// The stream after the snapshot.
+    /// Cursor of the stream after the snapshot, until the stream's connection takes it.
     cursor: Option<Cursor>,
     main: ChannelState,
     rdb: ChannelState,
@@ -56,7 +56,7 @@ impl DualChannelState {
 }
 
 impl Seat {
-    /// Creates a pair, for the connection that comes first.
+    /// Creates a pair, and returns the seat of its first connection.
     pub(super) fn first(channel: ReplicaChannel) -> Seat {
         let mut state = DualChannelState {
             cursor: None,
@@ -73,7 +73,7 @@ impl Seat {
         }
     }
 
-    /// Returns the seat of the connection still missing, if one is awaited.
+    /// Returns the seat for the second connection, if it is awaited.
     pub(super) fn second(&self) -> Option<Seat> {
         let channel = match self.channel {
             ReplicaChannel::Main(words) => ReplicaChannel::Rdb(words),
@@ -114,23 +114,24 @@ impl Seat {
         self.pair.waker.wake();
     }
 
-    /// Takes the stream after the snapshot; returns it once.
+    /// Takes the cursor of the stream after the snapshot; returns it only once.
     pub(super) fn take(&self) -> Option<Cursor> {
         self.pair.state.lock().cursor.take()
     }
 
-    /// True if the snapshot's stream offset is known, and no connection has come for what follows it.
+    /// True if the snapshot's stream offset is known, but the stream's connection has not arrived yet.
     pub(super) fn awaits_main(&self) -> bool {
         let state = self.pair.state.lock();
         state.cursor.is_some() && state.main == ChannelState::Awaited
     }
 
-    /// True if the kept stream was not taken: without the snapshot's connection it would be lost.
+    /// True if the stream's connection has not taken the cursor yet; if the snapshot's connection closed now,
+    /// it would be lost.
     pub(super) fn keeps(&self) -> bool {
         self.pair.state.lock().cursor.is_some()
     }
 
-    /// Completes when there is a stream to take.
+    /// Completes when the cursor of the stream can be taken.
     pub(super) fn poll_put(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.pair.waker.register(cx.waker());
         match self.pair.state.lock().cursor.is_some() {
@@ -139,13 +140,14 @@ impl Seat {
         }
     }
 
-    /// Returns the bytes of the stream that are kept and were not taken.
+    /// Returns the bytes of the stream that are kept for the stream's connection.
     pub(super) fn kept_bytes(&self) -> u64 {
         let state = self.pair.state.lock();
         state.cursor.as_ref().map_or(0, Cursor::behind_bytes)
     }
 
-    /// Leaves the pair. Without its own snapshot no connection comes for what follows it.
+    /// Leaves the pair, as the connection closes. The kept stream is dropped, because no other connection can take
+    /// it any more.
     pub(super) fn leave(&self) {
         let mut state = self.pair.state.lock();
         *state.half(self.channel) = ChannelState::Gone;

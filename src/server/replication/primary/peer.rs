@@ -20,13 +20,13 @@ const STATES: [ReplicaState; 6] = [
 
 /// State of a connected replica.
 pub(super) struct ConnectedReplica {
-    /// The connection.
+    /// The shared state of the replica's connection.
     pub shared: Arc<Shared>,
-    /// Properties it announced.
+    /// Properties that the replica announced (REPLCONF).
     pub announced: Announced,
-    /// Never sends acknowledgements (SYNC).
+    /// Whether the replica never sends acknowledgements, because it used SYNC.
     pub is_mute: bool,
-    /// Set if the connection is one of two.
+    /// The connection's role, if it is one of a replica's two connections.
     pub seat: Option<Seat>,
     state: AtomicU8,
     acknowledged: AtomicU64,
@@ -50,7 +50,7 @@ impl ConnectedReplica {
         }
     }
 
-    /// Returns the announced address, or that of the connection.
+    /// Returns the IP address that the replica announced, or that of the connection.
     pub(super) fn ip(&self) -> &str {
         if !self.announced.ip.is_empty() {
             return &self.announced.ip;
@@ -60,7 +60,7 @@ impl ConnectedReplica {
         host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// Returns the name of the replica, for messages.
+    /// Returns the name of the replica (address and port), for messages.
     pub(super) fn name(&self) -> String {
         match self.announced.port {
             0 => format!("{}:<unknown-replica-port>", self.ip()),
@@ -77,13 +77,13 @@ impl ConnectedReplica {
         self.state.store(at.unwrap_or(0) as u8, Relaxed);
     }
 
-    /// Returns the role of the connection, while there are two.
+    /// Returns the role of the connection, if the replica has two connections.
     pub(super) fn channel(&self) -> Option<ReplicaChannel> {
         let seat = self.seat.as_ref().filter(|_| !self.is_online());
         seat.map(|seat| seat.channel)
     }
 
-    /// True if the connection only takes a snapshot, and the stream goes elsewhere.
+    /// True if the connection only gets a snapshot, and the stream goes to another connection or is not wanted.
     pub(super) fn is_for_snapshot(&self) -> bool {
         self.announced.wants_snapshot_only || self.seat.as_ref().is_some_and(Seat::is_rdb)
     }
@@ -92,19 +92,20 @@ impl ConnectedReplica {
         self.state() == ReplicaState::Online
     }
 
-    /// Notes that input was received.
+    /// Records that the replica has sent something.
     pub(super) fn note_heard(&self) {
         let now_ms = clock::unix_ms();
         self.heard_ms.store(now_ms, Relaxed);
         self.shared.active_ms.store(now_ms, Relaxed);
     }
 
-    /// Returns the milliseconds since the last input.
+    /// Returns the milliseconds since the replica last sent something.
     pub(super) fn silent_ms(&self) -> u64 {
         clock::unix_ms().saturating_sub(self.heard_ms.load(Relaxed))
     }
 
-    /// Records its acknowledged offsets, in memory and on disk; returns whether one is higher than before.
+    /// Records the replica's acknowledged offsets, received and synced to disk; returns whether one of them has
+    /// advanced.
     pub(super) fn acknowledge(&self, received: u64, synced: Option<u64>) -> bool {
         let mut is_more = self.acknowledged.fetch_max(received, Relaxed) < received;
         if let Some(synced) = synced {
@@ -121,7 +122,7 @@ impl ConnectedReplica {
         self.synced.load(Relaxed)
     }
 
-    /// Sets how many bytes of the stream are waiting for it.
+    /// Sets how many bytes of the stream are waiting to be sent to the replica.
     pub(super) fn note_behind(&self, bytes: u64) {
         self.behind_bytes.store(bytes, Relaxed);
         self.shared.output_bytes.store(bytes as usize, Relaxed);

@@ -1,6 +1,6 @@
-//! Replicas that were sent a snapshot in a format that not all servers can read, and have not confirmed loading it.
-//! One that cannot read it would request a full synchronization again at once, for ever: so it has to wait the next
-//! time, longer each time.
+//! Backoff for replicas that were sent a snapshot in a format that not all servers can read, and have not
+//! confirmed loading it. A replica that cannot read the snapshot would otherwise request a full synchronization
+//! at once, again and again. So it has to wait before the next snapshot, longer each time.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ struct Sent {
     times: u32,
     version: u16,
     at_ms: u64,
-    /// Already logged.
+    /// Whether the waiting was already logged.
     is_told: bool,
 }
 
@@ -32,16 +32,16 @@ impl Sent {
     }
 }
 
-/// Backoff of replicas that have not confirmed loading their snapshot, by name.
+/// Replicas that have not confirmed loading their snapshot, by name; see the module.
 #[derive(Default)]
 pub(super) struct Retrying {
     by_name: Mutex<BTreeMap<String, Sent>>,
 }
 
 impl Retrying {
-    /// Notes that a replica is sent a snapshot in a version of the format.
+    /// Records that a replica is sent a snapshot with this RDB version.
     pub(super) fn note_sent(&self, peer: &ConnectedReplica, version: u16) {
-        // A client that only wants a snapshot, or never acknowledges, does not confirm it.
+        // A client that only wants a snapshot, or never acknowledges, will not confirm loading it.
         let is_heard = peer.seat.is_some() || !peer.is_mute && !peer.is_for_snapshot();
         let is_named = peer.announced.port != 0;
         if version <= V10 || peer.announced.is_basalt || !is_heard || !is_named {

@@ -33,7 +33,7 @@ use basalt_core::resp::request::{Parser, Requests};
 /// Buffer capacity for a replica's input.
 const READ_BYTES: usize = 4 << 10;
 
-/// Maximum bytes per write: the kernel copies them while others wait.
+/// Maximum bytes per write: while the kernel copies them, other tasks of the thread wait.
 const WRITE_BYTES_MAX: usize = 512 << 10;
 
 /// Maximum bytes sent to a replica before other tasks of its thread run.
@@ -47,17 +47,19 @@ const KEEPALIVE_MS: u64 = 1_000;
 
 /// The data to send next.
 enum SendSource {
-    /// The snapshot is yet to begin.
+    /// Nothing yet: the replica waits for a snapshot to begin.
     Waits(Arc<SyncQueueEntry>),
     /// The connection of the replica's snapshot will supply the stream after it.
     Paired,
-    /// The snapshot, the stream after it unless that goes elsewhere, and whether the snapshot ends with a marker.
+    /// The snapshot; the stream after it, unless another connection gets the stream; and whether the snapshot
+    /// ends with a marker.
     Snapshot(TransferReader, Option<Cursor>, bool),
-    /// The snapshot was sent, and the stream after it is kept until the stream's connection takes it.
+    /// Nothing more: the snapshot was sent, and this connection stays open until the stream's connection takes
+    /// the stream after it.
     Lingers,
     /// The replica has yet to confirm that it has loaded the snapshot.
     Loads(Cursor),
-    /// The stream.
+    /// The stream, from the cursor's position.
     Stream(Cursor),
     /// Nothing: the replica was told to retry later.
     Refused,
@@ -66,9 +68,9 @@ enum SendSource {
 /// Outcome of an attempt to send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SendOutcome {
-    /// There is nothing to send.
+    /// All available data was sent.
     All,
-    /// The socket takes no more.
+    /// The socket accepts no more data for now.
     Blocked,
     /// The next data has to be synced to this server's disk first.
     Unsynced,
@@ -76,14 +78,14 @@ enum SendOutcome {
     Enough,
 }
 
-/// Reason why a wait ended.
+/// Why a wait of the task ended.
 enum SenderWakeReason {
     Input,
     Tick,
     More,
 }
 
-/// Reason why a link ends: a message, if there is one.
+/// Why a link ends: a message for the log, unless the end needs none.
 pub(super) type LinkCloseReason = Option<String>;
 
 /// The connection of a replica, and what is being sent over it.
@@ -98,18 +100,19 @@ pub(super) struct ReplicaConnection {
     requests: Requests,
     texts: VecDeque<Bytes>,
     source: SendSource,
-    /// The replica has sent an acknowledgement.
+    /// Whether the replica has sent an acknowledgement.
     has_loaded: bool,
     tick: Pin<Box<Sleep>>,
-    /// Time when the replica last took something, or there was nothing to take; for a finished snapshot, since when
-    /// the other connection is awaited.
+    /// Unix milliseconds when the socket last accepted data, or no data was waiting; after the snapshot was
+    /// sent, since when the stream's connection is awaited.
     progress_ms: u64,
     kept_alive_ms: u64,
-    /// Time since when the soft output limit is exceeded.
+    /// Unix milliseconds since when the soft output limit is exceeded, if it is.
     over_soft_ms: Option<u64>,
-    /// Offset up to which the stream need not wait for the disk.
+    /// Stream offset up to which data need not wait for the disk.
     synced_end: u64,
-    /// Log position that has to be synced before more is sent, and the stream offset that this releases.
+    /// Log position that must be synced before more is sent, and the stream offset up to which data may be sent
+    /// then.
     awaited: Option<(u64, u64)>,
 }
 
@@ -182,7 +185,7 @@ impl ReplicaConnection {
             .set_nodelay(!self.primary.config().repl_disable_tcp_nodelay);
         match (&self.source, &self.peer.seat) {
             (SendSource::Stream(_), Some(seat)) => {
-                // The replica continues from its own cursor; the kept one is dropped.
+                // The replica continues from its own cursor, so drop the cursor kept in the pair.
                 drop(seat.take());
                 self.accompany();
             }
@@ -264,7 +267,7 @@ impl ReplicaConnection {
         .await
     }
 
-    /// Sends available data until the socket takes no more.
+    /// Sends available data until the socket accepts no more.
     fn send(&mut self) -> Result<SendOutcome, LinkCloseReason> {
         let mut total = 0;
         while total < TURN_BYTES_MAX {
@@ -319,11 +322,11 @@ impl ReplicaConnection {
         }
     }
 
-    /// Makes data sent from now on wait for the disk, up to the current end of the stream and the log, if required;
-    /// returns whether it is.
+    /// If data must be synced before it is sent, makes everything up to the current end of the stream wait for
+    /// the disk. Returns whether it has to wait.
     fn await_disk(&mut self) -> bool {
         let stream = &self.primary.stream;
-        // In this order: data in the stream was in the log before.
+        // Read in this order, because data enters the log before the stream.
         let end = stream.backlog.end();
         let position = stream.log_tail();
         let must_wait = self.primary.service.must_sync(position) && stream.source() == Feed::Log;
@@ -334,8 +337,8 @@ impl ReplicaConnection {
         must_wait
     }
 
-    /// Returns the next data to send; empty if there is none, `None` if the source has changed and is to be asked
-    /// again.
+    /// Returns the next data to send: empty if none is available, `None` if the source has changed and the
+    /// caller must call again.
     fn pieces(&mut self) -> Result<Option<Vec<Bytes>>, LinkCloseReason> {
         if let Some(text) = self.texts.front() {
             return Ok(Some(vec![text.clone()]));
@@ -393,7 +396,8 @@ impl ReplicaConnection {
         }
         match &mut self.source {
             SendSource::Snapshot(reader, _, ends_with_mark) => {
-                // A streamed snapshot is not transferred before its end.
+                // A snapshot of known length is being transferred from now on; one generated on the fly counts
+                // as transferred only at its end.
                 if !*ends_with_mark {
                     self.peer.set_state(ReplicaState::Transfers);
                 }
@@ -441,7 +445,7 @@ impl ReplicaConnection {
             _ => Some(cursor),
         };
         self.source = SendSource::Snapshot(reader, cursor, ends_with_mark);
-        // Data of the cut is in the log by now.
+        // The data in the snapshot was logged before now: wait until it is synced.
         self.await_disk();
     }
 
@@ -449,7 +453,7 @@ impl ReplicaConnection {
         let (name, peer) = (self.peer.name(), &self.peer);
         if peer.is_for_snapshot() {
             peer.set_state(ReplicaState::Transmitted);
-            // The stream's connection may exist, and not have run since.
+            // The stream's connection may exist but not have run since: restart its time limit.
             if peer.seat.as_ref().is_some_and(Seat::keeps) {
                 self.progress_ms = clock::unix_ms();
                 self.source = SendSource::Lingers;
@@ -466,7 +470,7 @@ impl ReplicaConnection {
             return Err(None);
         };
         self.go_online();
-        // A quick replica may have found the marker, and acknowledged, before this point is reached.
+        // A quick replica may already have seen the marker and acknowledged.
         let loads = ends_with_mark && !self.peer.is_mute && !self.has_loaded;
         self.source = match loads {
             true => {
@@ -481,8 +485,8 @@ impl ReplicaConnection {
         Ok(())
     }
 
-    /// Sends the stream while the replica receives a snapshot elsewhere. Its first acknowledgement shows that it is
-    /// done.
+    /// Sends the stream while the replica receives a snapshot elsewhere. The replica's first acknowledgement
+    /// shows that it has loaded the snapshot.
     fn accompany(&self) {
         let Some(ReplicaChannel::Main(words)) = self.peer.channel() else {
             return;
@@ -547,7 +551,7 @@ impl ReplicaConnection {
         let Some(acknowledged) = heard.map_err(told)? else {
             return Ok(());
         };
-        // No replica can have data that was never written.
+        // Limit the offset: no replica can have data that was never written.
         let end = self.primary.stream.backlog.end();
         let synced = acknowledged.synced.map(|synced| synced.min(end));
         let is_more = self
@@ -571,7 +575,7 @@ impl ReplicaConnection {
         Ok(())
     }
 
-    /// Checks whether the replica is still responsive and within its limits.
+    /// Checks whether the replica still responds and is within its output limits.
     fn look(&mut self) -> Result<(), LinkCloseReason> {
         let config = self.primary.config();
         let (now_ms, name) = (clock::unix_ms(), || self.peer.name());
@@ -599,7 +603,7 @@ impl ReplicaConnection {
                     "Disconnecting timedout replica (full sync): {name}"
                 )));
             }
-            // Between lines only, as the bytes of the snapshot are counted.
+            // Send keepalives only before the snapshot: within it, they would count as its bytes.
             _ if is_early
                 && self.texts.is_empty()
                 && now_ms.saturating_sub(self.kept_alive_ms) >= KEEPALIVE_MS
@@ -612,7 +616,7 @@ impl ReplicaConnection {
         }
         self.note_behind();
         let limit = config.client_output_buffer_limit.replica;
-        // Data that the backlog keeps anyhow is no burden.
+        // Limits below the backlog's size make no sense, because the backlog keeps that data anyway.
         let at_least = |bytes: u64| bytes.max(config.repl_backlog_size);
         let behind = self.behind_bytes();
         let is_over = |bytes: u64| bytes > 0 && behind > at_least(bytes);
@@ -632,14 +636,15 @@ impl ReplicaConnection {
         Ok(())
     }
 
-    /// True if the replica's snapshot is being sent through another connection. The replica is silent meanwhile.
+    /// True if the replica's snapshot is being sent through another connection. The replica sends nothing
+    /// during that time.
     fn is_accompanied(&self) -> bool {
         let seat = self.peer.seat.as_ref().filter(|seat| !seat.is_rdb());
         let is_under_way = matches!(self.peer.state(), ReplicaState::Accompanies(_));
         is_under_way && seat.is_some_and(|seat| seat.other() == ChannelState::There)
     }
 
-    /// Returns why a connection that is one of two ends for lack of the other one, if it does.
+    /// Returns why this connection must end because the replica's other connection is missing or closed, if so.
     fn look_at_pair(&self, is_slow: bool) -> Option<String> {
         let seat = self.peer.seat.as_ref()?;
         let name = self.peer.name();

@@ -29,7 +29,7 @@ use crate::telemetry::clock;
 /// Bytes of a file read at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Data for a replica in a full synchronization.
+/// What a replica gets in a full synchronization.
 pub(super) struct Joined {
     /// The id of the stream.
     pub id: String,
@@ -39,11 +39,12 @@ pub(super) struct Joined {
     pub db: Option<usize>,
     /// The snapshot, in its wire format.
     pub reader: TransferReader,
-    /// The stream after the snapshot.
+    /// Cursor of the stream after the snapshot.
     pub cursor: Cursor,
-    /// The snapshot ends with a marker, so that the replica has to confirm when it is ready for more.
+    /// Whether the snapshot ends with a marker, so that the replica has to confirm that it has loaded the
+    /// snapshot.
     pub ends_with_mark: bool,
-    /// The version of the snapshot's format.
+    /// RDB version of the snapshot.
     pub version: u16,
 }
 
@@ -80,7 +81,7 @@ struct WaitingReplica {
     since_ms: u64,
 }
 
-/// A snapshot that others may still join: it goes to a file, and is not complete.
+/// A snapshot that further replicas may join: it goes to a file, and is not complete yet.
 struct Joinable {
     contents: Contents,
     transfer: Arc<SnapshotTransfer>,
@@ -120,7 +121,7 @@ impl Syncing {
 }
 
 impl Primary {
-    /// Adds a replica to the queue for a snapshot, or lets it join one.
+    /// Adds a replica to the queue for a snapshot, or lets it join a running snapshot.
     pub(super) fn queue(self: &Arc<Self>, peer: &Arc<ConnectedReplica>) -> Arc<SyncQueueEntry> {
         let place = Arc::<SyncQueueEntry>::default();
         let mut state = self.syncing.state.lock();
@@ -152,7 +153,8 @@ impl Primary {
         place
     }
 
-    /// Begins a snapshot for the waiting replicas, if it is time.
+    /// Begins a snapshot for the waiting replicas, if it is due (`repl-diskless-sync-delay`) and none is
+    /// running.
     pub(super) fn begin_if_due(self: &Arc<Self>) {
         let mut state = self.syncing.state.lock();
         state
@@ -206,7 +208,8 @@ impl Primary {
         }
         let transfer = Arc::<SnapshotTransfer>::default();
         let mark = is_diskless.then(random_id);
-        // Before the first byte is written: data that all readers have is dropped.
+        // Create the readers before the first byte is written, because data that all readers have read is
+        // dropped.
         let readers: Vec<TransferReader> = members.iter().map(|_| transfer.reader()).collect();
         let members = Arc::new(Mutex::new(Some((members, readers))));
         let purpose = Purpose::Replicas(contents);
@@ -248,7 +251,8 @@ impl Primary {
             "Background RDB transfer started by pid {}",
             std::process::id()
         );
-        // With save points, a file is useful even without replicas.
+        // With save points configured, the file is useful even if all replicas leave, so do not cancel the
+        // snapshot then.
         if is_diskless || self.service.config.load().save.is_empty() {
             transfer.set_running(Arc::clone(&running));
         }
@@ -295,7 +299,8 @@ impl Primary {
         state.waiting = members;
     }
 
-    /// Handles the marker of a cut: data after it is kept until each replica has it.
+    /// Handles the marker of a cut: gives each replica a cursor after it, which keeps the stream until the
+    /// replica has read it.
     fn begun(
         &self,
         (offset, version): (u64, u16),
@@ -308,7 +313,7 @@ impl Primary {
         let db = is_fed_by_link.then(|| self.stream.db());
         for (waiting, reader) in members {
             let Some(cursor) = self.stream.backlog.cursor(offset + 1) else {
-                // The stream was reset meanwhile: the replica gets the next snapshot.
+                // The stream was reset meanwhile: the replica waits for the next snapshot.
                 self.syncing.state.lock().waiting.push(waiting);
                 continue;
             };
@@ -349,7 +354,7 @@ impl Primary {
         }
     }
 
-    /// Stops replicas from joining the snapshot that goes to a file.
+    /// Stops further replicas from joining the snapshot that goes to a file.
     fn close_joinable(&self) {
         self.syncing.state.lock().joinable = None;
     }
@@ -422,7 +427,7 @@ impl Sink for ThroughFile {
             transfer,
             ..
         } = *self;
-        // While no other snapshot can replace it.
+        // Open the file while no other snapshot can replace it.
         let opened = primary.files.open(&path).and_then(|file| {
             let len = primary.files.len(&path)?.unwrap_or(0);
             Ok((file, len))

@@ -1,8 +1,9 @@
-//! A snapshot in transit to several replicas: the snapshot's threads write it, every waiting replica reads it at
-//! its own pace, and pieces are dropped when all have them.
+//! A snapshot in transit to several replicas: the snapshot's threads write it, every waiting replica reads it
+//! at its own pace, and pieces are dropped when all readers have read them.
 //!
-//! The writer waits while the slowest reader is more than [`WINDOW_BYTES`] behind, so a reader that takes nothing
-//! for too long has to be dropped by its own task. When no reader is left the snapshot is cancelled.
+//! The writer waits while the slowest reader is more than [`WINDOW_BYTES`] behind, so a reader that reads
+//! nothing for too long must be dropped by its replica's task. When no reader is left the snapshot is
+//! cancelled.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -19,7 +20,7 @@ use crate::persist::snapshot::Running;
 /// Maximum lead of the writer over the slowest reader.
 const WINDOW_BYTES: u64 = 16 << 20;
 
-/// Interval at which a waiting writer checks whether it is still wanted.
+/// Interval at which a waiting writer checks whether any reader is left.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Outcome of the transfer.
@@ -31,7 +32,7 @@ enum TransferOutcome {
 
 #[derive(Default)]
 struct TransferState {
-    /// Each with the position after it.
+    /// Pieces not yet read by all readers, each with the position after it.
     pieces: VecDeque<(u64, Bytes)>,
     written: u64,
     ended: Option<TransferOutcome>,
@@ -45,7 +46,7 @@ struct TransferState {
 #[derive(Default)]
 pub(super) struct SnapshotTransfer {
     inner: Mutex<TransferState>,
-    /// Opens when something was written, or the transfer ended.
+    /// Gate that opens when data was written, or the transfer ended.
     changed: Gate,
     room: Condvar,
 }
@@ -53,9 +54,9 @@ pub(super) struct SnapshotTransfer {
 /// Data available to a reader.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TransferData {
-    /// Nothing as yet.
+    /// No data is available yet.
     Nothing,
-    /// The next bytes.
+    /// The next bytes of the snapshot.
     Bytes(Bytes),
     /// The reader has everything.
     End,
@@ -64,7 +65,7 @@ pub(super) enum TransferData {
 }
 
 impl SnapshotTransfer {
-    /// Creates a reader from the beginning.
+    /// Creates a reader that starts at the beginning of the snapshot.
     pub(super) fn reader(self: &Arc<Self>) -> TransferReader {
         let mut inner = self.inner.lock();
         inner.last_reader += 1;
@@ -100,7 +101,8 @@ impl SnapshotTransfer {
         }
     }
 
-    /// Writes the next data, as soon as the slowest reader permits. Not for threads that serve connections.
+    /// Writes the next data; blocks while the slowest reader is too far behind, so threads that serve
+    /// connections must not call it.
     pub(super) fn write(&self, bytes: Bytes) -> io::Result<()> {
         let mut inner = self.inner.lock();
         while !inner.readers.is_empty() && inner.ended.is_none() {
@@ -141,7 +143,7 @@ pub(super) struct TransferReader {
 }
 
 impl TransferReader {
-    /// Returns the next data, which stays until [`TransferReader::advance`].
+    /// Returns the next data, which is kept until [`TransferReader::advance`].
     pub(super) fn peek(&self) -> TransferData {
         let inner = self.transfer.inner.lock();
         let at = inner.readers.get(&self.number).copied().unwrap_or(0);

@@ -1,8 +1,8 @@
 //! Runs the primary's commands as they arrive, in order and prefetched, and reports how much of the stream was run.
 //!
-//! Commands that were run are appended to this server's stream as received, so that offsets agree down a chain. A
-//! transaction counts once its EXEC has run: no replica is sent half of one, and a link that breaks within one
-//! restarts at its MULTI.
+//! Commands that were run are appended to this server's stream as received, so that offsets agree along a chain
+//! of replicas. A transaction counts once its EXEC has run: no replica is sent half of a transaction, and a
+//! link that breaks within a transaction resumes at its MULTI.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -43,11 +43,11 @@ pub(super) enum StreamApplyError {
     Foreign(String),
 }
 
-/// Outcome of a turn.
+/// Outcome of `Applier::turn`.
 pub(super) struct Applied {
     /// Bytes of the stream that were run.
     pub(super) bytes: Bytes,
-    /// Complete requests may be left.
+    /// Whether complete requests may be left in the input.
     pub(super) is_more: bool,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Applier {
     session: Session,
     batch: Batch,
     config: Arc<Config>,
-    /// Received part of a transaction that has not run yet.
+    /// Bytes of an open transaction, which has not run yet.
     held: Vec<u8>,
 }
 
@@ -66,7 +66,8 @@ impl Applier {
     pub(super) fn new(service: &'static Service, shared: Arc<Shared>, db: usize) -> Applier {
         let mut connection = Connection::new(shared, true);
         connection.db = db;
-        // Replicas of this server get the primary's bytes, and not the records these commands produce here.
+        // Replicas of this server get the primary's bytes, and not the log records that these commands produce
+        // on this server.
         connection.log_audience = Audience::FILE;
         service.pause.rest.set_link(connection.id());
         Applier {
@@ -88,12 +89,12 @@ impl Applier {
         self.session.connection.db
     }
 
-    /// Returns the number of bytes received and not run.
+    /// Returns the number of bytes received but not run yet.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.held.len() + self.batch.pending().len()
     }
 
-    /// Runs a turn's worth of the received data. Must be awaited to its end.
+    /// Runs a turn's worth of the received data. The future must be awaited to its end, not dropped midway.
     pub(super) async fn turn(&mut self) -> Result<Applied, StreamApplyError> {
         let limits = RequestLimits {
             bulk_len_max: u64::MAX,
@@ -145,7 +146,7 @@ impl Applier {
         })
     }
 
-    /// Returns where the transaction begins that is open at the end of the batch.
+    /// Returns where in the batch the transaction begins that is still open at the batch's end.
     fn begin_of_transaction(&self, was_open: bool) -> usize {
         let plans = self.batch.plans.iter();
         let begins = |plan: &Plan| {
@@ -163,7 +164,8 @@ impl Applier {
         }
     }
 
-    /// Returns the bytes run by now, including the held part of a transaction; holds what follows them.
+    /// Returns the bytes that count as run, including the held part of a transaction that has ended; holds the
+    /// bytes of an open transaction.
     fn take_run(&mut self, run: Range<usize>, consumed: usize) -> Bytes {
         let come = &self.batch.pending()[..consumed];
         let (done, open) = come.split_at(run.end);
@@ -220,7 +222,8 @@ impl Applier {
                 Step::Flush => {}
                 Step::Yield => tokio::task::yield_now().await,
                 Step::SleepUntil(_) | Step::Close | Step::Follow | Step::Shutdown => {
-                    // A waiting command is still the next one; one that ends the link has run.
+                    // A command that waits is still the next one of the batch, but a command that ends the link
+                    // has already run.
                     let has_run = !matches!(step, Step::SleepUntil(_));
                     let at = batch.next.saturating_sub(usize::from(has_run));
                     let name = batch.plans.get(at).map_or_else(String::new, |plan| {

@@ -1,5 +1,5 @@
-//! The second connection to a primary: it carries the snapshot, while the first one carries the stream, whose bytes
-//! are kept here until the snapshot is loaded.
+//! The second connection to a primary: it carries the snapshot, while the first one carries the stream, whose
+//! bytes are buffered on this server until the snapshot is loaded.
 //!
 //! ```text
 //!          first connection                             second connection
@@ -24,10 +24,10 @@ use basalt_commands::config::Config;
 use basalt_core::base::lossless;
 use basalt_core::resp::answer::Answer as Said;
 
-/// Interval between checks whether there is capacity again.
+/// Interval between checks whether the buffer has capacity again.
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(100);
 
-/// A snapshot that is about to arrive.
+/// A second connection over which a snapshot is about to arrive.
 pub(super) struct IncomingSnapshot {
     pub(super) wire: Wire,
     /// The stream's id and the offset of the snapshot in it.
@@ -37,7 +37,7 @@ pub(super) struct IncomingSnapshot {
     pub(super) db: Option<usize>,
 }
 
-/// The position of a snapshot, in Valkey's protocol.
+/// The stream position of a snapshot, as Valkey's protocol states it.
 #[derive(Debug, PartialEq, Eq)]
 struct EndOffset {
     id: String,
@@ -46,7 +46,7 @@ struct EndOffset {
     client: u64,
 }
 
-/// Opens the connection, and makes the stream come through the first one.
+/// Opens the second connection, and requests the stream over the first one, `main`.
 pub(super) async fn open(
     main: &mut Wire,
     target: &Target,

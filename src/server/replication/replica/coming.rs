@@ -7,7 +7,8 @@ use super::framing::SnapshotFraming;
 pub(super) enum Way {
     File,
     Straight,
-    /// Loaded beside the old data, which clients see meanwhile if `is_served`; otherwise they get LOADING.
+    /// Loaded into separate shards beside the old data. Meanwhile clients see the old data if `is_served`;
+    /// otherwise they get LOADING.
     Aside {
         is_served: bool,
     },

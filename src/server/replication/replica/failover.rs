@@ -1,4 +1,5 @@
-//! Graceful failover (FAILOVER): a replica that has everything becomes the primary, and this server follows it.
+//! Graceful failover (FAILOVER): a replica that has the whole stream becomes the primary, and this server
+//! follows it.
 //!
 //! ```text
 //! writes are paused ▸ a replica has the whole stream ▸ PSYNC … FAILOVER ▸ it is the primary, and sends the stream
@@ -25,7 +26,7 @@ enum FailoverPhase {
     /// No failover is running.
     #[default]
     Nothing,
-    /// Waiting for a replica to have everything.
+    /// Waiting for a replica to acknowledge the whole stream.
     Waits,
     /// The replica is being promoted.
     HandsOver,
@@ -35,7 +36,7 @@ enum FailoverPhase {
 #[derive(Default)]
 pub(super) struct FailoverState {
     phase: Mutex<FailoverPhase>,
-    /// Number of the running failover: an aborted one does not continue when the next one begins.
+    /// Number of the running failover: an aborted failover must not continue when the next one begins.
     number: AtomicU64,
 }
 
@@ -54,12 +55,12 @@ impl FailoverState {
         *self.phase.lock() != FailoverPhase::Nothing
     }
 
-    /// True if this failover is running, and no replica has everything yet.
+    /// True if this failover is running, and no replica has the whole stream yet.
     fn waits(&self, number: u64) -> bool {
         *self.phase.lock() == FailoverPhase::Waits && self.number.load(Relaxed) == number
     }
 
-    /// Enters the next phase, if this failover is still running; returns whether it is.
+    /// Enters the phase of the handover, if this failover is still running; returns whether it is.
     fn hand_over(&self, number: u64) -> bool {
         let mut phase = self.phase.lock();
         let waits = *phase == FailoverPhase::Waits && self.number.load(Relaxed) == number;
@@ -69,7 +70,7 @@ impl FailoverState {
         waits
     }
 
-    /// True if the future primary is to be promoted.
+    /// True if a replica is being promoted.
     pub(super) fn hands_over(&self) -> bool {
         *self.phase.lock() == FailoverPhase::HandsOver
     }
@@ -128,7 +129,7 @@ impl PrimaryFollower {
         Ok(())
     }
 
-    /// Waits until a replica has everything, and hands over to it.
+    /// Waits until a replica has the whole stream, and hands over to that replica.
     async fn await_replica(
         &'static self,
         number: u64,
@@ -139,7 +140,7 @@ impl PrimaryFollower {
         landed(self.service).await;
         let primary = self.service.server().primary();
         let looking = poll_fn(|cx| {
-            // Before the check: later acknowledgements wake this task.
+            // Register before the check, so that later acknowledgements wake this task.
             primary.wake_at_acknowledgement(cx.waker());
             self.look(number, target.as_ref())
         });
@@ -167,7 +168,7 @@ impl PrimaryFollower {
         }
     }
 
-    /// Looks for a replica that has everything; completes with `None` if the failover was aborted.
+    /// Completes with a replica that has the whole stream, or with `None` if the failover was aborted.
     fn look(&self, number: u64, target: Option<&Target>) -> Poll<Option<Target>> {
         if !self.failover.waits(number) {
             return Poll::Ready(None);
@@ -207,13 +208,13 @@ impl PrimaryFollower {
         self.failover_is_over();
     }
 
-    /// Ends the pause of writes: they continue here, or are redirected to the new primary.
+    /// Ends the pause of writes: they run on this server, or are redirected to the new primary.
     pub(super) fn failover_is_over(&self) {
         *self.failover.phase.lock() = FailoverPhase::Nothing;
         self.service.end_pause(Reason::Failover);
     }
 
-    /// Handles PSYNC … FAILOVER: the primary hands over to this server.
+    /// Handles PSYNC … FAILOVER: the primary hands over to this server, which is promoted.
     pub(super) fn succeed(&self, id: &[u8]) -> Result<(), CommandError> {
         let id = String::from_utf8_lossy(id);
         tracing::info!("Failover request received for replid {id}.");

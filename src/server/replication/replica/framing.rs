@@ -5,24 +5,24 @@
 //! $EOF:<40 characters>\r\n<bytes><mark>  a snapshot that is generated while it is sent
 //! ```
 //!
-//! Line ends may precede it: with them a primary shows that it is alive while it prepares the snapshot.
+//! Empty lines may precede the snapshot: a primary sends them as keepalives while it prepares the snapshot.
 
 use memchr::memmem;
 
 /// Length of a marker.
 pub(super) const MARK_LEN: usize = 40;
 
-/// End of a snapshot.
+/// How the end of a snapshot is determined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SnapshotFraming {
     /// After this many bytes.
     Length(u64),
-    /// At this marker, which is not part of it.
+    /// At this marker, which is not part of the snapshot.
     Mark([u8; MARK_LEN]),
 }
 
 impl SnapshotFraming {
-    /// Parses the line before a snapshot; returns `None` if it is no such line.
+    /// Parses the line before a snapshot; returns `None` for any other line.
     pub(super) fn of_line(line: &[u8]) -> Option<SnapshotFraming> {
         let said = line.strip_prefix(b"$")?;
         if let Some(mark) = said.strip_prefix(b"EOF:") {
@@ -48,14 +48,14 @@ pub(super) struct Framing {
     taken: u64,
 }
 
-/// Classification of received bytes.
+/// Classification of received bytes (`Framing::take`).
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SnapshotChunkSplit {
     /// Number of leading bytes that belong to the snapshot.
     pub(super) own: usize,
     /// Number of bytes of the end marker after them.
     pub(super) mark: usize,
-    /// The snapshot ends there.
+    /// Whether the snapshot ends after these bytes.
     pub(super) is_end: bool,
 }
 
@@ -64,8 +64,8 @@ impl Framing {
         Framing { extent, taken: 0 }
     }
 
-    /// Classifies bytes that were received and not taken yet. The caller has to take all that belongs to the
-    /// snapshot; a possible beginning of the marker stays where it is.
+    /// Classifies received bytes that were not taken yet. The caller must take the bytes that belong to the
+    /// snapshot and the marker; a possible beginning of the marker stays in the input.
     pub(super) fn take(&mut self, come: &[u8]) -> SnapshotChunkSplit {
         let taken = match &self.extent {
             SnapshotFraming::Length(length) => {
@@ -94,7 +94,7 @@ impl Framing {
         taken
     }
 
-    /// Returns the bytes of the snapshot so far.
+    /// Returns how many bytes of the snapshot were taken so far.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
@@ -131,7 +131,8 @@ mod tests {
         }
     }
 
-    /// Feeds bytes in pieces of a length; returns the snapshot, and the data after it, if it ended.
+    /// Feeds bytes in pieces of a length; returns the snapshot's bytes and, if the snapshot ended, the data
+    /// after it.
     fn feed(extent: &SnapshotFraming, bytes: &[u8], piece: usize) -> (Vec<u8>, Option<Vec<u8>>) {
         let mut framing = Framing::new(extent.clone());
         let (mut found, mut come, mut left) = (Vec::new(), Vec::new(), bytes);

@@ -1,5 +1,6 @@
-//! Full synchronization: the snapshot from a primary is written to a file and then loaded in place of all data, or
-//! loaded into the shards as it arrives, or loaded aside and swapped in at once (`repl-diskless-load`).
+//! Full synchronization: the snapshot from a primary is written to a file and then loaded in place of all data,
+//! or loaded into the shards as it arrives, or loaded into separate shards that then replace the old ones
+//! (`repl-diskless-load`).
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -29,13 +30,13 @@ use basalt_commands::command::host::scripts::TextBound;
 use basalt_commands::config::values::ClusterMode;
 use basalt_engine::Engine;
 
-/// Pieces queued for the receiving thread.
+/// Maximum number of pieces queued for the consuming thread.
 const WAITING_PIECES: usize = 8;
 
 /// Interval between keepalives to a primary while loading.
 pub(super) const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
-/// Expired keys are loaded too, as the primary sends their deletion.
+/// Expired keys are loaded, too, because the primary will send their deletion.
 const RULES: Rules = Rules {
     due: Due::Loaded,
     replaces: false,
@@ -70,7 +71,7 @@ impl<R: Send + 'static> Intake<R> {
         })
     }
 
-    /// Passes on the next piece; returns false if the consumer takes no more.
+    /// Passes the next piece to the consumer; returns false if the consumer accepts no more.
     async fn put(&self, piece: Vec<u8>) -> bool {
         self.pieces.send(piece).await.is_ok()
     }
@@ -84,10 +85,10 @@ impl<R: Send + 'static> Intake<R> {
     }
 }
 
-/// A snapshot as its consuming thread reads it: it ends where the input ends.
+/// Reader of a snapshot for its consuming thread, which ends when the input ends.
 struct FullSyncReader {
     coming: mpsc::Receiver<Vec<u8>>,
-    /// Set before the end of the input, if the snapshot is complete.
+    /// Set to true before the input ends, if the snapshot is complete.
     is_whole: Arc<AtomicBool>,
     piece: Vec<u8>,
     at: usize,
@@ -106,8 +107,8 @@ impl Read for FullSyncReader {
     }
 }
 
-/// Passes a snapshot from the wire to its consumer, unless stopped. Returns the consumer's result, and whether the
-/// snapshot arrived completely. `note` is called with the bytes received so far.
+/// Passes a snapshot from the wire to its consumer, unless stopped. Returns the consumer's result, and an error
+/// if the snapshot did not arrive completely. `note` is called with the bytes received so far.
 pub(super) async fn receive<R: Send + 'static>(
     wire: &mut Wire,
     extent: SnapshotFraming,
@@ -175,7 +176,7 @@ pub(super) fn to_shards(
     })
 }
 
-/// Data that no client sees yet.
+/// Separate shards with data that no client sees yet.
 pub(super) struct StagedDataset {
     shards: Arc<Shards>,
 }
@@ -199,7 +200,7 @@ impl StagedDataset {
         }
     }
 
-    /// Loads a snapshot there as it arrives. Clients see the old data meanwhile if `is_served`.
+    /// Loads a snapshot into these shards as it arrives. Clients see the old data meanwhile if `is_served`.
     pub(super) fn intake(
         &self,
         service: &'static Service,

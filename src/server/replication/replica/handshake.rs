@@ -28,14 +28,14 @@ pub(super) enum PsyncReply {
     Full { id: String, offset: u64 },
     /// The stream continues, under another id if one is given.
     Continue { id: Option<String> },
-    /// The snapshot is to be fetched over another connection, which in Redis's protocol names this one by a client
-    /// id.
+    /// The snapshot must be fetched over a second connection, which in Redis's protocol names this connection
+    /// by its client id.
     Channel(Words, Option<u64>),
-    /// The primary does not know PSYNC: a snapshot follows with the stream after it, without a known offset.
+    /// The primary does not know PSYNC: a snapshot and the stream after it follow, but their offset is unknown.
     Old,
 }
 
-/// Reason why there is no stream.
+/// Why the primary provides no stream.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeRefusal {
     /// The connection broke.
@@ -55,8 +55,8 @@ pub(super) enum HandshakeRefusal {
     Nonsense(String),
 }
 
-/// The Valkey version whose snapshots can be read here. A Valkey primary chooses its format by it, and refuses to
-/// send data that an older version's format cannot represent.
+/// The Valkey version whose snapshots can be read here. A Valkey primary chooses the format by the announced
+/// version, and refuses to send data that this version's format cannot represent.
 pub(super) const KNOWN_VALKEY: &str = "9.1.0";
 
 /// Introduces this server. `timeout` limits the wait for each reply.
@@ -91,7 +91,7 @@ pub(super) async fn introduce(
     if !address.is_empty() {
         said.push(("ip-address", vec![b"REPLCONF", b"ip-address", &address]));
     }
-    // Other servers ignore unknown capabilities.
+    // The capability `basalt` is harmless, because other servers ignore unknown capabilities.
     let mut can: Vec<&[u8]> = [
         "REPLCONF", "capa", "eof", "capa", "psync2", "capa", "basalt",
     ]
@@ -126,7 +126,7 @@ pub(super) fn announced_port(config: &Config) -> String {
     port.to_string()
 }
 
-/// Authenticates, if configured.
+/// Authenticates with the primary, if `masterauth` is configured.
 pub(super) async fn authenticate(
     wire: &mut Wire,
     config: &Config,
@@ -144,8 +144,8 @@ pub(super) async fn authenticate(
     Ok(())
 }
 
-/// Requests the stream from a position on, or all of it; with `hands_over`, the other server is to become the
-/// primary.
+/// Requests the stream from `position` on, or a full synchronization; with `hands_over`, tells the other server
+/// to become the primary.
 pub(super) async fn ask(
     wire: &mut Wire,
     position: Option<&PsyncPosition>,

@@ -7,8 +7,8 @@
 //!                               the stream is read ahead meanwhile
 //! ```
 //!
-//! It can be stopped at any moment, and stops between two turns of applying commands: commands that were run are
-//! counted, and none is run that is not in the stream.
+//! It can be stopped at any moment, and stops between two turns of applying commands: so exactly the commands
+//! that were run are part of this server's stream.
 
 use std::io;
 use std::sync::Arc;
@@ -69,10 +69,10 @@ pub(super) enum ReplicaLinkError {
     /// The snapshot cannot be loaded.
     #[error("Failed trying to load the MASTER synchronization DB from {0}, check server logs.")]
     Unloadable(String),
-    /// The stream ended.
+    /// The connection of the stream broke.
     #[error("Connection with master lost: {0}")]
     Lost(io::Error),
-    /// Nothing arrived for too long.
+    /// No data arrived for too long.
     #[error("MASTER timeout: no data nor PING received...")]
     Silent,
     /// The link was closed by CLIENT KILL.
@@ -88,23 +88,23 @@ pub(super) struct UpstreamLink<'l> {
     pub(super) follower: &'static PrimaryFollower,
     pub(super) target: &'l Target,
     pub(super) stopped: watch::Receiver<bool>,
-    /// The other server is to become the primary (PSYNC … FAILOVER).
+    /// Whether the other server is to become the primary (PSYNC … FAILOVER).
     pub(super) hands_over: bool,
-    /// The snapshot may come through a connection of its own, if so configured.
+    /// Whether the snapshot may come through a second connection, if so configured.
     pub(super) takes_channel: bool,
 }
 
-/// Result of everything done before the data is touched.
+/// Result of the link's steps before the data is changed.
 struct PreparedSync {
     /// The connection of the stream.
     wire: Wire,
-    /// The connection of the snapshot, if it has its own.
+    /// The second connection, for the snapshot, if one is used.
     rdb: Option<Wire>,
     coming: Option<Coming>,
 }
 
 impl UpstreamLink<'_> {
-    /// Runs the link; returns whether the stream was established, and the reason of its end.
+    /// Runs the link; returns whether the stream was established, and why the link ended.
     pub(super) async fn run(mut self) -> (bool, ReplicaLinkError) {
         let mut stopped = self.stopped.clone();
         let prepared = tokio::select! {
@@ -136,7 +136,8 @@ impl UpstreamLink<'_> {
         self.follower.service.config.load_full()
     }
 
-    /// Does everything up to the stream, or to a snapshot written to a file. May be dropped at any moment.
+    /// Connects, and does everything up to the stream, or up to a snapshot that was written to a file. The
+    /// future may be dropped at any moment.
     async fn prepare(&mut self) -> Result<PreparedSync, ReplicaLinkError> {
         let (follower, config) = (self.follower, self.config());
         let timeout = &move || follower.timeout();
@@ -182,7 +183,7 @@ impl UpstreamLink<'_> {
                 tracing::info!("Full resync from master over a second connection: {id}:{offset}");
                 let from = rdb.insert(opened.wire);
                 let begun = self.receive(from, (id, offset, opened.db), timeout, &config);
-                // The stream may end while the snapshot is written to a file.
+                // Also read the stream ahead: it may break while the snapshot is written to a file.
                 coming = Some(tokio::select! {
                     begun = begun => begun?,
                     error = channel::read_ahead(follower, &mut wire) => return Err(ReplicaLinkError::Lost(error)),
@@ -193,7 +194,8 @@ impl UpstreamLink<'_> {
         Ok(PreparedSync { wire, rdb, coming })
     }
 
-    /// Replaces all data over a connection of its own, while the stream is read ahead. Must not be dropped midway.
+    /// Replaces all data by the snapshot from the second connection, while the stream is read ahead. The future
+    /// must not be dropped midway.
     async fn renew_beside(
         &self,
         rdb: &mut Wire,
@@ -224,7 +226,7 @@ impl UpstreamLink<'_> {
         }
     }
 
-    /// Checks a reply and applies it to the stream of this server.
+    /// Checks the primary's reply to PSYNC and applies it to the stream of this server.
     fn check(
         &self,
         answer: PsyncReply,
@@ -370,7 +372,7 @@ impl UpstreamLink<'_> {
         }
     }
 
-    /// Tells the primary the applied offset, and the one synced to the append-only file, if there is one.
+    /// Sends the primary the applied offset and, with an append-only file, the offset that is synced to disk.
     fn acknowledge(&self, wire: &mut Wire, shared: &Shared, synced: &mut Synced) {
         let applied = self.follower.stream.backlog.end();
         let position = shared.log_position.load(Relaxed);
@@ -390,13 +392,14 @@ impl UpstreamLink<'_> {
 struct Synced {
     /// Offset up to which everything is on the disk.
     offset: Option<u64>,
-    /// An offset for which that is not known yet, and the log position after everything applied before it.
+    /// An offset that is not known to be on the disk yet, and the log position after everything applied before
+    /// it.
     pending: Option<(u64, u64)>,
 }
 
 impl Synced {
-    /// Returns the offset up to which everything is on the disk; `None` if unknown, or if there is no append-only
-    /// file.
+    /// Returns the offset up to which everything is on the disk; `None` if unknown, or if no append-only file
+    /// is used.
     fn look(
         &mut self,
         applied: u64,
@@ -416,7 +419,7 @@ impl Synced {
     }
 }
 
-/// Completes when the link is killed.
+/// Completes when the link is killed (CLIENT KILL).
 async fn killed(shared: &Shared) {
     std::future::poll_fn(|cx| {
         shared.waker.register(cx.waker());
@@ -437,7 +440,7 @@ mod tests {
         let mut synced = Synced::default();
         let until = |end: u64| move |position: u64| Some(position <= end);
         assert_eq!(synced.look(10, 5, until(4)), None);
-        // Data applied meanwhile counts from the next check on.
+        // Data applied meanwhile is only considered from the next check on.
         assert_eq!(synced.look(20, 9, until(5)), Some(10));
         assert_eq!(synced.look(20, 9, until(8)), Some(10));
         assert_eq!(synced.look(30, 12, until(9)), Some(20));

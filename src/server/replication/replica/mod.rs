@@ -82,7 +82,7 @@ struct FollowerState {
     target: Option<Target>,
     link: LinkState,
     transfer: SnapshotProgress,
-    /// Since when there is no stream, in Unix seconds; 0: there never was one.
+    /// Unix second since when the stream is down; 0 if it was never up.
     down_since_s: u64,
 }
 
@@ -97,11 +97,11 @@ pub struct PrimaryFollower {
     /// Bytes of the stream that wait for the snapshot to be loaded, and their maximum so far.
     ahead_bytes: AtomicU64,
     ahead_peak_bytes: AtomicU64,
-    /// The data correspond to the stream up to its end, so that it can be resumed there.
+    /// Whether the data corresponds exactly to the end of the stream, so that the stream can be resumed there.
     is_resumable: AtomicBool,
-    /// The primary has requested an acknowledgement.
+    /// Whether the primary has requested an acknowledgement (GETACK).
     is_asked: AtomicBool,
-    /// Bytes of the stream received and not run.
+    /// Bytes of the stream received but not run yet.
     waiting_bytes: AtomicU64,
     failover: FailoverState,
     runtime: Handle,
@@ -109,7 +109,8 @@ pub struct PrimaryFollower {
 }
 
 impl PrimaryFollower {
-    /// Creates the follower of a server without a primary. It lives as long as the process, as its links do.
+    /// Creates the follower of a server without a primary. The follower is leaked, because its links may live
+    /// as long as the process.
     pub fn new(
         service: &'static Service,
         stream: Arc<ReplicationStream>,
@@ -150,14 +151,14 @@ impl PrimaryFollower {
         }
     }
 
-    /// Begins as [`PrimaryFollower::begin`] does, with a primary that is not in the configuration.
+    /// Does the same as [`PrimaryFollower::begin`], with a primary that is not from the configuration.
     pub fn begin_with(&self, host: String, port: u16) {
         self.aim(Some(Target { host, port }));
         self.service.pause.rest.set_follows(true);
     }
 
-    /// Restores the stream position stored in the snapshot loaded at startup: this server continues that stream, as
-    /// a replica, or as its primary. For a thread that may wait.
+    /// Restores the stream position stored in the snapshot loaded at startup: this server continues that
+    /// stream, as a replica or as the primary. Blocks, so threads that serve connections must not call it.
     pub fn restored(&self, fields: &BTreeMap<&'static str, String>) {
         let number = |name| fields.get(name).and_then(|text| text.parse::<u64>().ok());
         let (Some(id), Some(offset)) = (fields.get("repl-id"), number("repl-offset")) else {
@@ -189,7 +190,7 @@ impl PrimaryFollower {
     /// Deletes keys that expired before the server started, so that their deletions are in the stream before a
     /// replica requests it: the stream's offset then decides whether that replica can resume.
     fn delete_due(&self) {
-        // A timer wheel fires entries already expired when they were armed from its next tick on.
+        // An entry that was already expired when it was armed fires only at the timer wheel's next tick.
         std::thread::sleep(Duration::from_millis(2 * TICK_MS));
         let is_more = Arc::new(AtomicBool::new(true));
         while is_more.swap(false, Relaxed) {
@@ -220,8 +221,8 @@ impl PrimaryFollower {
         })
     }
 
-    /// Returns whether the link to the primary is up, and for how many milliseconds nothing has arrived over it, or
-    /// it has been down; `None` on a primary. A link that was never up counts as infinitely old.
+    /// Returns whether the link to the primary is up, and the milliseconds since data last arrived or, if it is
+    /// down, since it went down; `None` on a primary. A link that was never up counts as infinitely old.
     pub fn silence(&self) -> Option<(bool, u64)> {
         let state = self.state.lock();
         state.target.as_ref()?;
@@ -236,11 +237,11 @@ impl PrimaryFollower {
     fn order(&self, target: Option<Target>, done: Done) {
         let order = RoleChange { target, done };
         self.stream.begin_change();
-        // The task lives as long as the process.
+        // Sending cannot fail: the task lives as long as the process.
         let _ = self.orders.send(order);
     }
 
-    /// Changes the role. The new primary is known at once, also to CONFIG REWRITE.
+    /// Changes the role. The new primary is visible at once, even to CONFIG REWRITE.
     fn go(&self, target: Option<Target>, done: Done) {
         self.service.change_config(|config| {
             config.replicaof = target.clone().map(|target| (target.host, target.port));
@@ -249,8 +250,8 @@ impl PrimaryFollower {
         self.order(target, done);
     }
 
-    /// Sets the primary to follow. Clients cannot write from now on; they can again only after the role has
-    /// changed.
+    /// Sets the primary to follow. Clients cannot write from now on; after a promotion they can write only when
+    /// the role has changed.
     fn aim(&self, target: Option<Target>) {
         let mut state = self.state.lock();
         if target.is_some() {
@@ -261,7 +262,7 @@ impl PrimaryFollower {
         self.figures().is_link_up.store(false, Relaxed);
     }
 
-    /// Returns how long a primary may be silent.
+    /// Returns how long a primary may be silent (`repl-timeout`).
     fn timeout(&self) -> Duration {
         Duration::from_secs(u64::from(self.service.config.load().repl_timeout))
     }
@@ -319,7 +320,7 @@ impl PrimaryFollower {
                 biased;
                 Some(order) = orders.recv() => {
                     let _ = stop.send(true);
-                    // The link stops where nothing is half done.
+                    // Wait for the link, which stops between two turns, so that no command is half done.
                     running.await;
                     self.disconnected();
                     return order;
@@ -328,7 +329,7 @@ impl PrimaryFollower {
             };
             self.disconnected();
             tracing::warn!("{end}");
-            // The network may not allow a second connection to the primary.
+            // If the second connection failed, do without it next time: the network may not allow it.
             takes_channel = !matches!(end, ReplicaLinkError::Channel(_));
             let pause = match was_up && !matches!(end, ReplicaLinkError::Broken(_)) {
                 true => {
@@ -376,7 +377,7 @@ impl PrimaryFollower {
         self.stream.backlog.keep(true);
     }
 
-    /// Turns a replica into a primary: the log feeds the stream, which gets a new id from here on.
+    /// Turns a replica into a primary: from here on, the log feeds the stream, which gets a new id.
     async fn become_primary(&'static self) {
         self.stream.branch();
         let stream = Arc::clone(&self.stream);
@@ -424,7 +425,7 @@ impl PrimaryFollower {
         self.state.lock().transfer.length = length;
     }
 
-    /// Notes how much of the snapshot has arrived.
+    /// Records how many bytes of the snapshot have arrived.
     fn note_received(&self, bytes: u64) {
         let before = std::mem::replace(&mut self.state.lock().transfer.received, bytes);
         self.note_input(bytes.saturating_sub(before) as usize);
@@ -451,7 +452,7 @@ impl PrimaryFollower {
     /// Continues the stream under another id.
     fn continue_as(&self, id: &str) {
         self.stream.continue_as(id);
-        // Replicas learn the id when they reconnect.
+        // Disconnect this server's replicas: they learn the new id when they reconnect.
         self.service.clients.kill_all(Peer::Replica);
     }
 
@@ -472,7 +473,7 @@ impl PrimaryFollower {
         self.figures().is_link_up.store(false, Relaxed);
     }
 
-    /// Notes the bytes of the stream that wait for the snapshot to be loaded, or are still to be applied then.
+    /// Records how many bytes of the stream were read ahead and are not applied yet.
     fn note_ahead(&self, bytes: usize) {
         let before = self.ahead_bytes.swap(bytes as u64, Relaxed);
         self.ahead_peak_bytes.fetch_max(bytes as u64, Relaxed);
@@ -492,7 +493,7 @@ impl PrimaryFollower {
         limit.unwrap_or(u64::MAX)
     }
 
-    /// Returns the position at which the stream can be resumed, if it can.
+    /// Returns the position at which the stream can be resumed; `None` if it cannot.
     fn position(&self) -> Option<PsyncPosition> {
         let facts = self.stream.facts();
         self.is_resumable.load(Relaxed).then(|| PsyncPosition {
@@ -501,7 +502,7 @@ impl PrimaryFollower {
         })
     }
 
-    /// Forgets the position, as the exact offset of the commands run is unknown.
+    /// Makes the stream not resumable, because the exact offset of the commands run is unknown.
     fn forget_position(&self) {
         self.is_resumable.store(false, Relaxed);
     }

@@ -1,4 +1,5 @@
-//! Replacing all data: how the snapshot is loaded, and what remains of the old data if it is incomplete.
+//! Replaces all data by a primary's snapshot, in one of three ways. They differ in what remains of the old data
+//! if the snapshot is incomplete.
 //!
 //! ```text
 //! by a file    received, checked ▸ old data removed ▸ loaded
@@ -37,7 +38,7 @@ impl UpstreamLink<'_> {
             dbs.all(|db| db.keys.get() == 0)
         };
         match config.repl_diskless_load {
-            // Old data of the same stream is merely outdated, not unrelated.
+            // Clients may see the old data meanwhile if it is of the same stream, so merely outdated.
             DisklessLoad::Swapdb => Way::Aside {
                 is_served: self.follower.stream.facts().id == id,
             },
@@ -47,7 +48,8 @@ impl UpstreamLink<'_> {
         }
     }
 
-    /// Waits for a snapshot to begin; if it goes to a file, until it is written. May be dropped at any moment.
+    /// Waits until a snapshot begins or, if it goes to a file, until it is written. The future may be dropped
+    /// at any moment.
     pub(super) async fn receive(
         &self,
         wire: &mut Wire,
@@ -114,7 +116,7 @@ impl UpstreamLink<'_> {
         })
     }
 
-    /// Replaces all data by a snapshot, unless stopped. Must not be dropped midway.
+    /// Replaces all data by a snapshot, unless stopped. The future must not be dropped midway.
     pub(super) async fn renew(
         &self,
         wire: &mut Wire,
@@ -146,7 +148,8 @@ impl UpstreamLink<'_> {
         }
     }
 
-    /// Detaches from the stream and turns the append-only file off: from here on the data match neither.
+    /// Detaches from the stream and turns the append-only file off: from here on, the data matches neither of
+    /// them.
     async fn leave_stream(&self, config: &Config) {
         self.follower.detach();
         if config.appendonly {
@@ -250,7 +253,7 @@ impl UpstreamLink<'_> {
             follower.note_received(bytes);
         });
         let (loaded, came) = received.await.map_err(full_sync::unreadable)?;
-        // A snapshot may seem complete before it is.
+        // Also check the transfer: a snapshot may load without an error although it did not arrive completely.
         loaded.and_then(|loaded| came.map(|()| loaded).map_err(full_sync::unreadable))
     }
 

@@ -1,4 +1,4 @@
-//! Changes with the role, made atomically for all shards.
+//! Changes that come with a new role, made atomically for all shards.
 
 use std::future::poll_fn;
 
@@ -18,12 +18,12 @@ pub(super) async fn on_all(
     poll_fn(|cx| ticket.poll(cx).map(drop)).await;
 }
 
-/// Waits until all previously admitted commands have taken effect: commands that are refused from now on are no
-/// longer in flight.
+/// Waits until all previously admitted commands have taken effect: after that, no command that would now be
+/// refused is in flight.
 pub(super) async fn landed(service: &'static Service) {
     let (say, over) = oneshot::channel();
     UnderWay::when_over(&service.under_way, || drop(say));
-    // The sender is dropped without sending.
+    // The sender is dropped without sending a value, which completes `over` with an error.
     let _: Result<(), _> = over.await;
 }
 

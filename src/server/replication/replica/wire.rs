@@ -37,7 +37,7 @@ pub(super) struct Wire {
     tls: Option<Arc<Contexts>>,
     /// Data received and not taken.
     pub(super) input: Vec<u8>,
-    /// Data received before `input`, until it is taken.
+    /// Data that was read ahead and precedes `input`.
     ahead: VecDeque<Vec<u8>>,
     ahead_bytes: usize,
     /// Data to send that the socket has not taken yet.
@@ -75,7 +75,7 @@ impl Wire {
         })
     }
 
-    /// Returns the addresses of the peer and of this end.
+    /// Returns the addresses of the primary's end and of this end.
     pub(super) fn addresses(&self) -> (SocketAddr, SocketAddr) {
         self.addresses
     }
@@ -90,13 +90,13 @@ impl Wire {
         self.stream.fd()
     }
 
-    /// Sends bytes.
+    /// Sends bytes, waiting for the socket up to `timeout`.
     pub(super) async fn send(&mut self, bytes: &[u8], timeout: Patience<'_>) -> io::Result<()> {
         within(timeout, self.stream.write_all(bytes)).await
     }
 
-    /// Sends a few bytes without waiting for the socket: bytes it does not take go with the next ones. Bytes beyond
-    /// the limit are dropped while the primary takes nothing. A broken connection is noticed by readers.
+    /// Sends a few bytes without waiting for the socket: bytes that the socket does not accept are sent with
+    /// later ones. Bytes beyond `OUTPUT_BYTES_MAX` are dropped. A broken connection is noticed when reading.
     pub(super) fn send_soon(&mut self, bytes: &[u8]) {
         if self.output.len() + bytes.len() <= OUTPUT_BYTES_MAX {
             self.output.extend_from_slice(bytes);
@@ -237,7 +237,7 @@ pub(super) async fn within<R>(
     }
 }
 
-/// Encodes a request.
+/// Encodes a request as a RESP array of bulk strings.
 pub(super) fn request(arguments: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::new();
     append(&mut bytes, arguments);

@@ -1,12 +1,12 @@
 //! Undeclared keys and shards that scripts used in earlier runs, so that the next run starts with what it will
 //! need.
 //!
-//! Knows keys and arguments, no shards. A well-behaved script is not stored here and costs one check of one word.
-//! For a script that used undeclared keys, was slow or had to run again, this stores how its undeclared keys are
-//! formed: a constant, or an argument with a prefix and a suffix. A wrong guess locks a shard too many, but never
-//! changes the result.
+//! This module knows keys and arguments, but no shards. A script that uses only declared keys is not stored
+//! here and costs one check of one word. For a script that used undeclared keys, was slow or had to run again,
+//! this stores how its undeclared keys are formed: as a constant, or from an argument with a prefix and a
+//! suffix. These templates are guesses: a wrong one locks an unneeded shard, but never changes the result.
 //!
-//! An entry no longer needed is marked by an even number in its slot.
+//! The tag of a script is odd. An even number in a slot marks an entry that is no longer needed.
 //!
 //! Invariants: at most one script per slot, so the memory is bounded; a script whose guesses are useless runs with
 //! all shards for a while, and is then tried with fewer again.
@@ -35,16 +35,16 @@ const KEY_BYTES_MAX: usize = 256;
 /// Number of runs after which the usefulness of the guesses is evaluated.
 const PERIOD: u32 = 32;
 
-/// Fraction (1/n) of a period's runs that may have had to run again.
+/// Guesses are given up if more than 1/n of a period's runs had to run again.
 const RERUN_PART: u32 = 4;
 
 /// Number of runs with all shards before fewer are tried again.
 const WIDE_RUNS: u32 = 256;
 
-/// Duration of a run above which the next one gets its own thread.
+/// Nanoseconds of a run above which the script's next run gets its own thread.
 const SLOW_NS: u64 = 5_000_000;
 
-/// Index of the first argument that keys may be formed from.
+/// Index of the first request argument (after the name and the number of keys) that keys may be formed from.
 const ARGUMENTS_FROM: usize = 3;
 
 /// The rule by which an undeclared key is formed.
@@ -106,23 +106,23 @@ struct Footprint {
     templates: Vec<Template>,
     next_replaced: usize,
     statistics: ScriptStatistics,
-    /// Number of runs in this period, and of those that had to run again.
+    /// Number of runs in this period, and (`reran`) of those that had to run again.
     runs: u32,
     reran: u32,
     wide_left: u32,
     is_slow: bool,
-    /// Number of consecutive runs that had all they needed from the start.
+    /// Number of consecutive runs that had all needed shards from the start.
     calm: u32,
 }
 
 /// Recommendations for running a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Advice {
-    /// Keys that it will use without declaring them.
+    /// Keys that the script will probably use without declaring them.
     pub keys: Vec<Vec<u8>>,
-    /// Run with all shards.
+    /// Whether to run the script with all shards.
     pub is_wide: bool,
-    /// Run on its own thread.
+    /// Whether to run the script on its own thread.
     pub is_slow: bool,
 }
 
@@ -131,15 +131,15 @@ pub struct Advice {
 pub struct Outcome {
     /// Undeclared keys of shards that were not locked at first.
     pub undeclared: Vec<Vec<u8>>,
-    /// Number of shards locked on the way.
+    /// Number of shards that were locked during the run.
     pub extended: u32,
-    /// Number of times it was rolled back and run again.
+    /// Number of times that the script was rolled back and run again.
     pub reruns: u32,
-    /// The script was rolled back because it took long.
+    /// Whether the script was rolled back because it took long.
     pub was_slow: bool,
-    /// The script had all shards.
+    /// Whether the script ran with all shards.
     pub is_wide: bool,
-    /// Duration of the last run.
+    /// Duration of the last run, in nanoseconds.
     pub duration_ns: u64,
 }
 
@@ -164,7 +164,7 @@ impl Default for Footprints {
     }
 }
 
-/// Returns the tag of the script that some arguments name; odd.
+/// Returns the tag of the script that the arguments of EVAL, EVALSHA or FCALL name; tags are odd.
 #[inline]
 pub fn tag_of(args: &Args<'_>) -> u64 {
     tag(args.get(1))
@@ -193,7 +193,7 @@ pub(super) fn tag(name: &[u8]) -> u64 {
             (0..len - 8).step_by(8).for_each(|start| mix(word(start)));
             mix(word(len - 8));
         }
-        // Parts of the beginning, of the middle and of the end.
+        // Hash parts of the beginning, the middle and the end of a long text.
         _ => {
             for start in [0, 8, 16, len / 2 - 8, len / 2, len - 24, len - 16, len - 8] {
                 mix(word(start));
@@ -273,8 +273,8 @@ impl Footprints {
         }
     }
 
-    /// Returns the statistics of scripts that used undeclared keys, were slow or ran again, those with the most reruns
-    /// first. With `name`, those of this script alone.
+    /// Returns the statistics of scripts that used undeclared keys, were slow or ran again, those with the most
+    /// reruns first. With `name`, returns only those of this script.
     pub fn statistics(&self, name: Option<&[u8]>) -> Vec<ScriptStatistics> {
         let known = self.known.lock();
         let is_asked_for = |footprint: &&Footprint| {
@@ -307,7 +307,7 @@ impl Footprint {
             self.templates.push(template);
             return;
         }
-        // No template is better than another: replace the oldest.
+        // All templates are equally good, so replace the oldest.
         self.templates[self.next_replaced] = template;
         self.next_replaced = (self.next_replaced + 1) % TEMPLATES_MAX;
     }
@@ -323,12 +323,12 @@ impl Footprint {
         self.calm >= PERIOD && self.templates.is_empty() && self.wide_left == 0
     }
 
-    /// Decides whether to continue with guesses, or with all shards.
+    /// Decides whether the next runs use guessed keys or all shards.
     fn judge(&mut self, outcome: &Outcome) {
         if self.wide_left > 0 {
             self.wide_left -= 1;
             if self.wide_left == 0 {
-                // Try again, with new guesses.
+                // The runs with all shards are over: try with fewer again, with new guesses.
                 self.templates.clear();
                 (self.runs, self.reran) = (0, 0);
             }

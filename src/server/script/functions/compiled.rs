@@ -1,4 +1,5 @@
-//! Libraries in one interpreter: their code is run once, and registers callbacks.
+//! Function libraries in one interpreter. Each library's code is run once, which registers its functions as
+//! callbacks.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -18,15 +19,15 @@ use crate::sys::lua::Pinned;
 const NAMES_MAX: usize = 4096;
 
 /// Memory of a function in an interpreter beyond the length of its dump: the closure, the prototype and the
-/// registry entry are larger than in the dump, while the header and the names of variables take no memory of their
+/// registry entry are larger than their dump, but the dump's header and variable names take no memory of their
 /// own.
 const FUNCTION_BYTES: usize = 100;
 
 /// Bytes of compiled libraries in all interpreters.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the bytes of compiled libraries in all interpreters, as of when their code was run. Remains of removed
-/// libraries are garbage, which an idle interpreter keeps for a while.
+/// Returns the bytes of compiled libraries in all interpreters, as measured when their code was run. Removed
+/// libraries are not counted, although an idle interpreter may keep them as garbage for a while.
 pub(in crate::script) fn bytes() -> usize {
     BYTES.load(Relaxed)
 }
@@ -72,7 +73,7 @@ thread_local! {
     static REGISTERED: RefCell<SoFar> = RefCell::default();
 }
 
-/// Clears the registrations of code that was run before.
+/// Clears the registrations left by code that this thread ran before.
 pub(super) fn forget_registered() {
     REGISTERED.take();
 }
@@ -80,8 +81,9 @@ pub(super) fn forget_registered() {
 /// Result of running a library's code in an interpreter.
 pub(super) struct LibraryLoadResult {
     functions: Vec<Registered>,
-    /// Approximate memory of the functions: compiling leaves more garbage than code, so the growth of the
-    /// interpreter does not reveal it. Captured values do not count.
+    /// Approximate memory of the functions, without the values that they capture. It is estimated from their
+    /// dumps, because compiling leaves more garbage than code, so the growth of the interpreter's memory says
+    /// little.
     bytes: usize,
 }
 
@@ -95,7 +97,7 @@ impl LibraryLoadResult {
         }
     }
 
-    /// Returns the declarations of the functions.
+    /// Returns the declarations (name and flags) of the registered functions.
     pub(super) fn declared(&self) -> impl Iterator<Item = &Declared> {
         self.functions.iter().map(|function| &function.declared)
     }
@@ -120,12 +122,12 @@ pub(in crate::script) struct Callable {
 #[derive(Default)]
 pub(in crate::script) struct Libraries {
     loaded: HashMap<u64, LoadedLibrary>,
-    /// Called names, as spelled, and the functions they resolved to at [`Libraries::version`].
+    /// Names as spelled by callers, and the functions to which they resolved at [`Libraries::version`].
     by_name: HashMap<Vec<u8>, Rc<Callable>>,
     version: u64,
-    /// Number of libraries lost when the thread last checked before waiting.
+    /// Value of the count of removed libraries when the thread last checked it before waiting.
     lost: u64,
-    /// The version at which entries of removed libraries were last dropped.
+    /// The libraries' version at which entries of removed libraries were last dropped.
     pruned: u64,
 }
 
@@ -144,13 +146,13 @@ impl Drop for LoadedLibrary {
 }
 
 impl Libraries {
-    /// Returns the function that a name resolved to when it was last called.
+    /// Returns the function to which a name resolved when it was last called, if it was.
     #[inline]
     pub(super) fn called(&self, name: &[u8]) -> Option<&Rc<Callable>> {
         self.by_name.get(name)
     }
 
-    /// True if the code of a library was run.
+    /// True if the code of a library was run in this interpreter.
     pub(super) fn has(&self, source: &FunctionLibrary) -> bool {
         self.loaded.contains_key(&source.id)
     }
@@ -190,8 +192,8 @@ impl Libraries {
         self.loaded.insert(source.id, loaded);
     }
 
-    /// Clears the resolved names if they may have changed. Once a good part of the libraries may be gone, also
-    /// drops the entries of removed ones; returns whether it did.
+    /// Clears the resolved names if libraries have changed. If a good part of the libraries may have been
+    /// removed, also drops the entries of removed libraries; returns whether it dropped entries.
     #[inline]
     pub(in crate::script) fn follow(&mut self, functions: &Functions) -> bool {
         let version = functions.version();
@@ -202,7 +204,8 @@ impl Libraries {
     fn catch_up(&mut self, version: u64) -> bool {
         self.version = version;
         self.by_name = HashMap::new();
-        // The cost of a check is proportional to the number of libraries.
+        // A check of all entries costs time proportional to the number of libraries, so do it only after as
+        // many changes.
         if version - self.pruned <= self.loaded.len() as u64 / 4 {
             return false;
         }
@@ -210,8 +213,9 @@ impl Libraries {
         self.prune()
     }
 
-    /// Drops the entries of removed libraries, if there may be many; for a thread that is about to wait. Returns
-    /// whether there were any.
+    /// Drops the entries of removed libraries, if many libraries may have been removed since the last call; for
+    /// a thread
+    /// that is about to wait. Returns whether it dropped entries.
     pub(in crate::script) fn rest(&mut self) -> bool {
         let lost = lost();
         if lost - self.lost <= self.loaded.len() as u64 / 4 {

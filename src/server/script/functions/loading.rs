@@ -1,5 +1,5 @@
-//! Runs the code of a library in this thread's interpreter: when it is loaded, and when one of its functions is
-//! first called here.
+//! Runs the code of a library in this thread's interpreter: when the library is loaded (FUNCTION LOAD), and
+//! when one of its functions is first called on this thread.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -52,8 +52,8 @@ impl EvaluatedLibrary {
         })
     }
 
-    /// Stores the registrations in this thread's interpreter, if that one ran the code: not if a script is running
-    /// in it, nor if it was discarded since.
+    /// Stores the registered functions in this thread's interpreter, if that interpreter ran the code. It did
+    /// not if a script was running in it (then a temporary one did), or if it was discarded since.
     pub(super) fn keep(all_made: impl IntoIterator<Item = EvaluatedLibrary>) {
         vm::with_own(|vm| {
             for made in all_made {
@@ -64,8 +64,8 @@ impl EvaluatedLibrary {
 }
 
 impl Vm {
-    /// Returns the function of a name, case-insensitively; runs its library's code if that has not been done here.
-    /// The caller must have applied loads and flushes by [`Vm::follow`].
+    /// Returns the function of a name, case-insensitively; runs the code of its library first, if this
+    /// interpreter has not run it. The caller must have applied loads and flushes by [`Vm::follow`].
     #[inline]
     pub(in crate::script) fn of_function(
         &mut self,

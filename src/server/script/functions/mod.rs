@@ -1,9 +1,9 @@
 //! Function libraries, managed by FUNCTION and called by FCALL.
 //!
 //! All interpreters share the sources; each runs a library's code when it first calls one of its functions
-//! ([`compiled`]), and caches the result for as long as [`Functions::version`] is unchanged. So the lock is taken
-//! for a first call, and for changes, whose duration depends only on what they change: code runs before the lock is
-//! taken.
+//! ([`compiled`]), and caches the result for as long as [`Functions::version`] is unchanged. So a thread takes
+//! the lock only for a first call, and for changes. A change keeps the lock only briefly, because a new
+//! library's code is run before the lock is taken.
 
 pub(super) mod compiled;
 mod loading;
@@ -28,20 +28,20 @@ use basalt_commands::command::host::scripts::{
 };
 use basalt_core::base::glob::{self, Case};
 
-/// One library.
+/// The source of one function library.
 pub(super) struct FunctionLibrary {
-    /// Unique among all libraries ever loaded.
+    /// Id of this source, unique among all libraries ever loaded.
     id: u64,
     name: String,
     code: Vec<u8>,
-    /// Start of the code after `#!lua name=…`.
+    /// Offset of the code after the line `#!lua name=…`.
     code_start: usize,
     functions: Vec<Declared>,
     compiled: LibraryMemory,
 }
 
 impl FunctionLibrary {
-    /// Returns the memory of the library.
+    /// Returns the memory of the library's source, in bytes.
     fn bytes(&self) -> usize {
         self.code.len()
             + size_of::<FunctionLibrary>()
@@ -94,9 +94,9 @@ impl LibraryFunction {
 #[derive(Default)]
 struct Known {
     libraries: BTreeMap<String, Arc<FunctionLibrary>>,
-    /// By lower-case name: the library and the index in it.
+    /// Functions by lower-case name: the library, and the function's index in it.
     functions: HashMap<Vec<u8>, (Arc<FunctionLibrary>, usize)>,
-    /// Memory of the libraries.
+    /// Total memory of the libraries' sources, in bytes.
     bytes: usize,
 }
 
@@ -104,18 +104,19 @@ struct Known {
 #[derive(Default)]
 pub struct Functions {
     known: RwLock<Known>,
-    /// Log position after all visible changes. Written under the lock of `known`.
+    /// Log position after the latest change of libraries that lookups can see. Written while `known` is locked.
     position: AtomicU64,
-    /// Number of libraries removed or replaced so far. Written under the lock of `known`.
+    /// Number of libraries removed or replaced so far. Written while `known` is locked.
     version: AtomicU64,
     flushed: AtomicU64,
-    /// Account of all texts, including these sources.
+    /// Account of the memory of all script texts, including the libraries' sources.
     texts: Arc<Texts>,
 }
 
 static IDS: AtomicU64 = AtomicU64::new(1);
 
-/// Number of libraries removed or replaced so far: threads about to wait check whether they hold any of them.
+/// Number of libraries removed or replaced so far: a thread that is about to wait compares this count to see
+/// whether its interpreter may still have removed libraries.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// Returns the number of libraries removed or replaced so far, on any server.
@@ -135,7 +136,7 @@ impl Functions {
         }
     }
 
-    /// Returns the bytes of sources that may still be loaded.
+    /// Returns how many bytes of sources may still be loaded.
     fn room(&self, bound: TextBound) -> usize {
         match bound {
             TextBound::Holds => self.texts.room(),
@@ -143,7 +144,7 @@ impl Functions {
         }
     }
 
-    /// Errs if there is no capacity for replacing `removed` bytes of sources by `added` ones.
+    /// Errs if the memory limit does not allow replacing `removed` bytes of sources by `added` bytes.
     fn check_room(
         &self,
         removed: usize,
@@ -176,21 +177,21 @@ impl Functions {
         self.version.load(Acquire)
     }
 
-    /// Returns the log position after all changes that earlier lookups have seen: a reply that depends on libraries
-    /// has to wait for it where replies wait for the disk.
+    /// Returns the log position after all changes that earlier lookups have seen: if replies wait for the disk,
+    /// a reply that depends on libraries must wait for this position.
     #[inline]
     pub fn position(&self) -> u64 {
         self.position.load(Acquire)
     }
 
-    /// Logs a change before it is visible. The caller holds the lock of `known`, with the change made.
+    /// Logs a change before lookups can see it. The caller has locked `known` and made the change.
     fn log(&self, log: LogChange<'_>) {
         if let Some(position) = log() {
             self.position.fetch_max(position, Release);
         }
     }
 
-    /// Counts libraries that may have been looked up and are gone. The caller holds the lock of `known`.
+    /// Counts removed libraries, which interpreters may still use. The caller has locked `known`.
     fn lose(&self, libraries: usize) {
         self.version.fetch_add(libraries as u64, Release);
         LOST.fetch_add(libraries as u64, Release);
@@ -205,7 +206,7 @@ impl Functions {
         log: LogChange<'_>,
     ) -> Result<String, CommandError> {
         let (name, code_start) = head(code)?;
-        // Checked before the code is run, as in Redis, and again under the lock.
+        // Check before the code is run, as in Redis; checked again when `known` is locked.
         self.known.read().check(&name, may_replace)?;
         let made = EvaluatedLibrary::new(self, name.clone(), code, code_start)?;
         let before = {
@@ -246,7 +247,7 @@ impl Functions {
         self.replace(Known::default(), log);
     }
 
-    /// Returns how many functions were deleted by flushes, plus one per flush for the compiled code.
+    /// Returns how many functions were deleted by flushes, plus one per flush for the interpreter, as in Redis.
     pub fn flushed(&self) -> u64 {
         self.flushed.load(Relaxed)
     }
@@ -258,14 +259,15 @@ impl Functions {
         self.lose(before.libraries.len());
         self.log(log);
         drop(known);
-        // Redis counts them where it frees them in the background, with the interpreter that had compiled them.
+        // Redis counts the functions, and one for the interpreter that had compiled them, as objects freed in
+        // the background.
         let functions = before.functions.len() as u64;
         if functions > 0 {
             self.flushed.fetch_add(functions + 1, Relaxed);
         }
     }
 
-    /// Returns the libraries whose names match.
+    /// Returns the libraries whose names match `pattern`, or all libraries without a pattern.
     pub(super) fn views(&self, pattern: Option<&[u8]>) -> Vec<LibraryView> {
         let known = self.known.read();
         let is_wanted = |name: &str| {
@@ -315,7 +317,7 @@ impl Functions {
         bound: TextBound,
         log: LogChange<'_>,
     ) -> Result<(), CommandError> {
-        // Replaced libraries free their memory, too.
+        // The memory of replaced libraries becomes available, too.
         let room = self.room(bound).saturating_add(self.bytes());
         let mut added = Known::default();
         let mut all_made = Vec::new();
@@ -394,7 +396,7 @@ impl Known {
         }
     }
 
-    /// Returns the bytes of the library of this name, 0 if there is none.
+    /// Returns the bytes of the library of this name, 0 if no such library exists.
     fn bytes_of(&self, name: &str) -> usize {
         let source = self.libraries.get(name);
         source.map_or(0, |source| source.bytes())
@@ -433,7 +435,8 @@ fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(is_fine)
 }
 
-/// Returns the name in the first line of a library, and the start of the code after it.
+/// Returns the library name in the first line of a library's source, and the offset of the code after that
+/// line.
 fn head(code: &[u8]) -> Result<(String, usize), CommandError> {
     let (words, code_start) = match flags::head(code) {
         None => return Err("ERR Missing library metadata".into()),

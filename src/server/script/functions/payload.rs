@@ -1,5 +1,5 @@
-//! The payload of FUNCTION DUMP and FUNCTION RESTORE: for each library a type byte and its source as a string of a
-//! snapshot, then the footer of DUMP.
+//! The payload of FUNCTION DUMP and FUNCTION RESTORE: for each library a type byte and its source as an RDB
+//! string, then the same footer as that of DUMP.
 
 use basalt_commands::command::error::CommandError;
 use basalt_engine::serial::frame;
@@ -13,7 +13,7 @@ const LIBRARY: u8 = 245;
 /// Type byte of a library in prereleases.
 const LIBRARY_OF_OLD: u8 = 246;
 
-/// Maximum length of a source.
+/// Maximum length of a source, in bytes.
 const SOURCE_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 pub(super) fn write<'a>(codes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
@@ -26,8 +26,8 @@ pub(super) fn write<'a>(codes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     frame::seal(bytes, V10)
 }
 
-/// Returns the sources of a payload, which together may take at most `room` bytes: they are compressed, and their
-/// claimed lengths are checked before memory is allocated.
+/// Returns the sources of a payload; errs if they take more than `room` bytes together. Sources may be
+/// compressed, so their claimed lengths are checked before memory is allocated.
 pub(super) fn read(payload: &[u8], room: usize) -> Result<Vec<Vec<u8>>, CommandError> {
     let (bytes, _) =
         frame::open(payload).ok_or("ERR DUMP payload version or checksum are wrong")?;

@@ -1,8 +1,8 @@
-//! The scripts known to the server, by the SHA-1 of their text: shared by all interpreters, each of which compiles
-//! what it needs.
+//! The scripts known to the server, by the SHA-1 of their text: shared by all interpreters, each of which
+//! compiles the scripts that it runs.
 //!
-//! Scripts of EVAL are kept while they are among the [`EVALUATED_MAX`] most recently used ones and fit the account
-//! of [`Texts`]; those of SCRIPT LOAD until SCRIPT FLUSH, and are refused if they do not fit.
+//! Scripts of EVAL are kept while they are among the [`EVALUATED_MAX`] most recently used ones and fit the
+//! account of [`Texts`]; those of SCRIPT LOAD are kept until SCRIPT FLUSH, and refused if they do not fit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -21,29 +21,30 @@ use basalt_core::alloc::account::size_class;
 use basalt_core::alloc::slabs::Mover;
 use basalt_core::base::hex;
 
-/// Number of SCRIPT FLUSH calls: threads about to wait check whether they hold older scripts.
+/// Number of SCRIPT FLUSH calls. A thread that is about to wait compares this count to see whether its
+/// interpreter still has older scripts.
 static FLUSHED: AtomicU64 = AtomicU64::new(0);
 
 /// Maximum number of EVAL scripts kept.
 pub const EVALUATED_MAX: usize = 500;
 
-/// One script.
+/// One script known to the server.
 pub struct Script {
     /// SHA-1 of the text, by which the script is called.
     pub sha: Sha,
     /// SHA-1 of the text in hexadecimal digits.
     pub hex: [u8; 40],
-    /// The script's text. It may be relocated while interpreters use it, and is freed as soon as no client can call
-    /// it any more, however long idle interpreters keep the script.
+    /// The script's text. Defragmentation may move it while interpreters use the script. It is freed as soon as
+    /// no client can call the script any more, even if idle interpreters still keep the script.
     body: ArcSwapOption<Box<[u8]>>,
     body_len: usize,
-    /// Start of the code after `#!lua …`.
+    /// Offset of the code after the line `#!lua …`.
     code_start: usize,
     /// Flags declared by the script.
     pub flags: ScriptFlags,
-    /// EVALSHA finds the script.
+    /// Whether EVALSHA finds the script.
     is_known: AtomicBool,
-    /// The script was added by SCRIPT LOAD, and is kept.
+    /// Whether the script was added by SCRIPT LOAD, so that it is kept until SCRIPT FLUSH.
     is_loaded: AtomicBool,
     used: AtomicU64,
 }
@@ -61,13 +62,13 @@ impl Script {
         self.body.load_full()
     }
 
-    /// Returns the code part of its text, without the `#!` line. The line end stays, so that Lua's line numbers
-    /// match the user's.
+    /// Returns the code in the script's text `body`, without the `#!` line. The end of that line is kept, so
+    /// that Lua's line numbers match the user's.
     pub fn code_of<'a>(&self, body: &'a [u8]) -> &'a [u8] {
         &body[self.code_start..]
     }
 
-    /// Moves its text out of sparse slabs of the allocator.
+    /// Moves the script's text out of sparse slabs of the allocator.
     fn relocate(&self, mover: &mut Mover) {
         let Some(body) = self.body() else {
             return;
@@ -76,10 +77,10 @@ impl Script {
         mover.add(body.as_ptr().addr());
         mover.add(Arc::as_ptr(&body).addr());
         mover.look();
-        // The `Arc` that holds the text is worth a move, too.
+        // The `Arc` with the text may also lie in a sparse slab.
         if mover.must_move_all(2, 1) {
             let moved = Some(Arc::new(Box::clone(&body)));
-            // Unless it was removed meanwhile.
+            // Only if the text was not removed meanwhile.
             self.body.compare_and_swap(&body, moved);
         }
     }
@@ -90,7 +91,7 @@ impl Script {
         self.body.store(None);
     }
 
-    /// True if EVALSHA finds this script, and not another one with the same text.
+    /// True if EVALSHA finds this very script, rather than another instance with the same text.
     pub fn is_known(&self) -> bool {
         self.is_known.load(Relaxed)
     }
@@ -109,7 +110,7 @@ pub struct Library {
     pub functions: Functions,
     /// Undeclared keys and shards used by scripts.
     pub footprints: super::footprint::Footprints,
-    /// Counters of unusual runs of scripts.
+    /// Counters of script runs that needed more shards, were repeated or slow.
     pub runs: super::running::Runs,
     /// Units that have been running for long.
     pub running: super::running::RunningUnits,
@@ -135,7 +136,7 @@ impl Default for Library {
 }
 
 impl Library {
-    /// Sets the bound for the texts of scripts and libraries according to `maxmemory`.
+    /// Sets the memory limit for the texts of scripts and libraries according to `maxmemory`, in bytes.
     pub fn limit_texts(&self, maxmemory: u64) {
         self.texts.limit(maxmemory);
         self.fit_evaluated();
@@ -163,7 +164,7 @@ impl Library {
         })
     }
 
-    /// Finds a script for EVALSHA, with digits of either case.
+    /// Finds a script by the hexadecimal digits of its SHA-1, in either case, for EVALSHA.
     pub fn find(&self, digits: &[u8]) -> Option<Arc<Script>> {
         let sha = hex::parse(digits)?;
         let script = self.by_sha.get(&sha)?;
@@ -171,7 +172,7 @@ impl Library {
         Some(Arc::clone(&script))
     }
 
-    /// Returns the script with this text.
+    /// Returns the known script with this text, if any.
     pub fn known(&self, text: &[u8]) -> Option<Arc<Script>> {
         let script = self.by_sha.get(&sha1(text))?;
         Some(Arc::clone(&script))
@@ -182,12 +183,12 @@ impl Library {
         hex::parse(digits).is_some_and(|sha| self.by_sha.contains_key(&sha))
     }
 
-    /// Returns the names of all scripts, to iterate over them in steps.
+    /// Returns the SHA-1 of all scripts, to iterate over them in steps.
     pub fn names(&self) -> Vec<Sha> {
         self.by_sha.iter().map(|script| *script.key()).collect()
     }
 
-    /// Moves the texts of some scripts out of sparse slabs of the allocator.
+    /// Moves the texts of the scripts `names` out of sparse slabs of the allocator.
     pub fn relocate(&self, names: &[Sha], mover: &mut Mover) {
         for name in names {
             if let Some(script) = self.by_sha.get(name) {
@@ -196,8 +197,9 @@ impl Library {
         }
     }
 
-    /// Notes that EVAL uses a script. The usual case, a known script, writes to no shared cache line but its own.
-    /// If another script with this text is known, it is returned, and is to be used from now on.
+    /// Records that EVAL uses a script, which keeps the script from being evicted. The usual case, a known
+    /// script, writes to no shared cache line but its own. If another instance with this text is known, returns
+    /// it; the caller must use that from now on.
     #[inline]
     pub fn note_evaluated(&self, script: &Arc<Script>, text: &[u8]) -> Option<Arc<Script>> {
         match script.is_known() {
@@ -235,7 +237,7 @@ impl Library {
         None
     }
 
-    /// Removes scripts of EVAL until all texts fit.
+    /// Removes scripts of EVAL until all texts fit in the memory limit.
     pub(super) fn fit_evaluated(&self) {
         self.forget_evaluated(&mut self.evaluated.lock());
     }
@@ -247,7 +249,7 @@ impl Library {
         }
     }
 
-    /// Removes the least recently used script of EVAL, unless it was loaded since.
+    /// Removes the least recently used script of EVAL, unless SCRIPT LOAD has loaded it since.
     fn forget_oldest(&self, evaluated: &mut Vec<Arc<Script>>) {
         let ages = evaluated.iter().enumerate();
         let oldest = ages.min_by_key(|(_, script)| script.used.load(Relaxed));
@@ -268,7 +270,7 @@ impl Library {
         text: &[u8],
         bound: TextBound,
     ) -> Result<(), CommandError> {
-        // While this is locked, known scripts stay known.
+        // While this list is locked, no known script is removed.
         let mut evaluated = self.evaluated.lock();
         let known = self.by_sha.get(&script.sha).map(|known| Arc::clone(&known));
         let is_loaded = known.is_some_and(|known| known.is_loaded.load(Relaxed));
@@ -288,16 +290,16 @@ impl Library {
         Ok(())
     }
 
-    /// Adds a script, unless one with this text is known, which is then returned.
+    /// Adds a script. If a script with this text is already known, returns that one instead.
     fn insert(&self, script: &Arc<Script>, text: &[u8]) -> Option<Arc<Script>> {
         match self.by_sha.entry(script.sha) {
             Entry::Occupied(known) => Some(Arc::clone(known.get())),
             Entry::Vacant(place) => {
-                // It may have been removed since it was looked up.
+                // The text may have been removed since the script was looked up.
                 if script.body.load().is_none() {
                     script.body.store(Some(Arc::new(text.into())));
                 }
-                // Before others can find it, and remove it again.
+                // Set the flag before other threads can find the script and remove it again.
                 script.is_known.store(true, Relaxed);
                 self.bytes.fetch_add(cost(script), Relaxed);
                 self.texts.change_evaluated(0, cost(script));
@@ -324,7 +326,7 @@ impl Library {
         }
     }
 
-    /// Removes all scripts.
+    /// Removes all scripts: SCRIPT FLUSH.
     pub fn flush(&self) {
         let mut evaluated = self.evaluated.lock();
         evaluated.clear();
@@ -338,7 +340,7 @@ impl Library {
         FLUSHED.fetch_add(1, Relaxed);
     }
 
-    /// Returns how many times all scripts were removed.
+    /// Returns how many times all scripts of this library were removed.
     #[inline]
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Relaxed)
@@ -370,9 +372,9 @@ pub(super) fn flushed() -> u64 {
     FLUSHED.load(Relaxed)
 }
 
-/// Returns the memory of a script, in the allocator's size classes.
+/// Returns the memory of a script in bytes, rounded up to the allocator's size classes.
 fn cost(script: &Script) -> usize {
-    /// Reference counts of a shared allocation.
+    /// Bytes of the reference counts of an `Arc`.
     const COUNTS: usize = 2 * size_of::<usize>();
     let text = size_class(script.body_len) + size_class(size_of::<Box<[u8]>>() + COUNTS);
     text + size_class(size_of::<Script>() + COUNTS) + size_of::<(Sha, Arc<Script>)>()

@@ -1,9 +1,9 @@
-//! Units that run on their own thread because they take long, for SCRIPT KILL, FUNCTION KILL, FUNCTION STATS and
-//! SCRIPT STATS.
+//! Registry of the units (scripts and transactions) that run on their own thread because they take long, for
+//! SCRIPT KILL, FUNCTION KILL, FUNCTION STATS and SCRIPT STATS.
 //!
-//! Knows no shards. A script that ends in time never gets here. Whether a script may be killed, was killed, or has
-//! changed data is one atomic word of its [`RunningUnit`]: if a kill and a first write race, one wins and the other one
-//! is notified.
+//! This module knows no shards. A script that ends in time is never registered. Whether a script may be killed,
+//! was killed, or has changed data is one atomic word of its [`RunningUnit`]: if a kill and a first write race, one of
+//! them wins and the other learns of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -31,15 +31,15 @@ const NOT_BUSY: &str = "NOTBUSY No scripts in execution right now.";
 const UNKILLABLE: &str = "UNKILLABLE Sorry the script already executed write commands against the dataset. You can \
      either wait the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.";
 
-/// Values of [`RunningUnit::standing`]: it changes from the first to one of the others, and stays there.
+/// Values of [`RunningUnit::standing`]: it changes from `UNWRITTEN` to one of the other values, and keeps that.
 const UNWRITTEN: u8 = 0;
 const WROTE: u8 = 1;
 const KILLED: u8 = 2;
 const ROLLED_BACK: u8 = 3;
 
-/// A script, or a transaction that runs no script at the moment, as seen by others.
+/// A script, or a transaction that runs no script at the moment, as seen by other threads.
 pub struct RunningUnit {
-    /// Kind of the unit.
+    /// Kind of the unit: script or function.
     pub kind: ExecutionKind,
     command: &'static Command,
     arguments: Vec<Vec<u8>>,
@@ -51,8 +51,8 @@ pub struct RunningUnit {
 }
 
 impl RunningUnit {
-    /// Must be called before each command that may change data; returns whether it may run. It may not after a
-    /// successful kill; after the first such command, the script can no longer be killed.
+    /// Must be called before each command that may change data; returns whether the command may run. It may not
+    /// run after a successful kill. After the first such command, the script can no longer be killed.
     #[must_use = "a script that was killed must not write"]
     #[inline]
     pub fn note_write(&self) -> bool {
@@ -70,8 +70,8 @@ impl RunningUnit {
         self.standing.load(Relaxed) == KILLED
     }
 
-    /// Must be called before the run is rolled back to restart; returns whether it may. After a successful kill it
-    /// may not, and the script ends; later kills do not find it.
+    /// Must be called before the unit is rolled back to run again; returns whether it may run again. After a
+    /// successful kill it may not, and the script ends. Later kills do not apply to this run.
     #[must_use = "a script that was killed must not begin anew"]
     pub fn note_rollback(&self) -> bool {
         let standing = &self.standing;
@@ -111,12 +111,12 @@ impl RunningUnit {
         }
     }
 
-    /// Kills the unit because it was killed in a run that was rolled back.
+    /// Kills the unit in a rerun, because it was killed in an earlier run that was rolled back.
     pub fn kill_again(&self) {
         self.standing.store(KILLED, Relaxed);
     }
 
-    /// Logs that the unit takes long, in the words that tools look for; once for each script.
+    /// Logs that the unit takes long, in the words that tools look for; only once for each script.
     fn log_slow(&self) {
         let stop = match self.kind {
             ExecutionKind::Script => "SCRIPT KILL",
@@ -165,21 +165,21 @@ impl RunningUnit {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Killed {
     Now,
-    /// Another kill was faster; the unit is about to end.
+    /// The unit was already killed before, and is about to end.
     Before,
     /// The unit has changed data and cannot be killed.
     No,
 }
 
-/// Counters of unusual script runs since the start. Incremented by any thread; the number of shards they used is
-/// counted per thread (`telemetry::counters`).
+/// Counters of script runs that needed more shards, were repeated or slow, since the start. Any thread
+/// increments them. Runs by the number of shards are counted per thread instead (`telemetry::counters`).
 #[derive(Debug, Default)]
 pub struct Runs {
-    /// Shards locked on the way.
+    /// Shards that scripts locked while running.
     pub extended: AtomicU64,
-    /// Rollbacks with another run.
+    /// Rollbacks after which the unit ran again.
     pub reruns: AtomicU64,
-    /// Reruns because of the time that the unit took.
+    /// Rollbacks because the unit took too long.
     pub slow: AtomicU64,
     /// Runs on their own thread.
     pub apart: AtomicU64,
@@ -214,7 +214,7 @@ impl RunningUnits {
         unit
     }
 
-    /// Notes that a unit exceeds its time; returns true for the first note.
+    /// Records that a unit exceeds its time limit; returns true if this was not recorded before.
     pub fn note_busy(&self, unit: &RunningUnit) -> bool {
         let is_new = !unit.is_busy.swap(true, Relaxed);
         if is_new {
@@ -232,13 +232,13 @@ impl RunningUnits {
         }
     }
 
-    /// True if any unit exceeds its time.
+    /// True if any unit exceeds its time limit.
     #[inline]
     pub fn is_busy(&self) -> bool {
         self.busy.load(Relaxed) > 0
     }
 
-    /// Returns the error for other clients about a unit that exceeds its time.
+    /// Returns the error for other clients if a unit exceeds its time limit; otherwise `None`.
     #[cold]
     pub fn busy_text(&self) -> Option<&'static str> {
         let units = self.units.lock();
@@ -250,7 +250,7 @@ impl RunningUnits {
         self.units.lock().clone()
     }
 
-    /// Kills all scripts, or all functions, that have changed nothing yet. Errs if there are none.
+    /// Kills all scripts, or all functions, that have not changed data yet. Errs if no such unit runs.
     pub fn kill(&self, what: ExecutionKind) -> Result<(), CommandError> {
         let mut units = self.all();
         units.retain(|unit| unit.standing.load(Relaxed) != ROLLED_BACK);
@@ -268,7 +268,7 @@ impl RunningUnits {
         if ends_any {
             return Ok(());
         }
-        // Redis first checks for writes, and then the kind.
+        // In the order of Redis's checks: first for writes, then for the kind.
         let is_killable = |unit: &&Arc<RunningUnit>| unit.view().standing != ScriptKillState::Wrote;
         match units.iter().find(is_killable) {
             Some(other) if other.kind != what => Err(other.busy_text().into()),

@@ -40,7 +40,7 @@ fn a_kill_ends_all_scripts_that_have_changed_nothing() {
     assert_eq!(text(running.kill(ExecutionKind::Script)), "OK");
     running.end(&scripts[0]);
     running.end(&scripts[2]);
-    // The one that is left has written; Redis would name the function then.
+    // The script that is left has written. (Redis would reply about the function here.)
     assert_eq!(text(running.kill(ExecutionKind::Script)), "BUSY");
     assert_eq!(text(running.kill(ExecutionKind::Function)), "OK");
     running.end(&function);
@@ -76,7 +76,7 @@ fn a_kill_holds_for_a_run_that_was_about_to_be_rolled_back() {
     assert!(unit.note_rollback());
     assert_eq!(text(running.kill(ExecutionKind::Script)), "NOTBUSY");
     assert!(!unit.is_killed());
-    // Earlier writes are rolled back with the rest.
+    // After a rollback, the unit's earlier writes no longer count, so it can be killed.
     let unit = begin(&running, &["eval", "x", "0"], 1);
     assert!(unit.note_write() && unit.note_rollback());
 }

@@ -1,9 +1,10 @@
-//! A fuzzer: generates programs from a grammar of Lua with everything available in the sandbox, and mutates scripts
-//! of other tests. All garbage is collected at every chance that Lua gives.
+//! A fuzzer: generates programs from a grammar of Lua with everything available in the sandbox, and mutates
+//! scripts of other tests. Lua collects all garbage at every opportunity.
 //!
-//! `.ci/lua-asan` builds this with Lua's own code under AddressSanitizer, which finds faults; without it they have
-//! to crash. `BASALT_FUZZ_SECONDS` sets how long it runs, `BASALT_FUZZ_SEED` repeats a run, and
-//! `BASALT_FUZZ_CORPUS` is a folder with more scripts to mutate. The running program is kept in `BASALT_FUZZ_LAST`.
+//! `.ci/lua-asan` builds this with Lua's own code under AddressSanitizer, which finds memory faults; without
+//! it, only faults that crash are found. `BASALT_FUZZ_SECONDS` sets how long it runs, `BASALT_FUZZ_SEED`
+//! repeats a run, and `BASALT_FUZZ_CORPUS` is a folder with more scripts to mutate. The running program is kept
+//! in `BASALT_FUZZ_LAST`.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -15,7 +16,8 @@ use crate::sys::lua::attention;
 use basalt_commands::command::declaration::ScriptVerb;
 use basalt_commands::command::host::scripts as commands;
 
-/// Maximum ticks of a program, which come after some hundred instructions, or milliseconds.
+/// Maximum number of host ticks of a program before it is killed. A tick comes after some hundred instructions
+/// or some milliseconds.
 const LOOKS_MAX: u32 = 60;
 
 /// Source of random choices.
@@ -120,7 +122,7 @@ const TEXTS: &[&str] = &[
     "'0x10'",
 ];
 
-/// Callable functions, with their number of arguments, which is varied.
+/// Functions that programs call, with their usual number of arguments, which is varied.
 const CALLS: &[(&str, usize)] = &[
     ("assert", 2),
     ("collectgarbage", 2),
@@ -228,7 +230,7 @@ const OPERATORS: &[&str] = &[
 struct Maker<'d> {
     draw: &'d mut Draw,
     text: String,
-    /// Remaining size budget.
+    /// Number of expressions and statements that the program may still get.
     left: usize,
 }
 
@@ -249,7 +251,8 @@ impl Maker<'_> {
         }
     }
 
-    /// Adds a statement. Most are caught, so that more than the first failing one is run.
+    /// Adds a statement. Most statements are wrapped in `pcall`, so that the program continues after the first
+    /// failure.
     fn statement(&mut self, depth: usize) {
         let is_caught = depth > 0 && !self.draw.one_in(4);
         if is_caught {
@@ -326,7 +329,7 @@ impl Maker<'_> {
             9 => self.coroutine(depth),
             10 => self.metatable(depth),
             11 => {
-                // More parameters than the stack can hold, perhaps.
+                // Possibly more parameters than Lua's stack can hold.
                 let count = 1 + self.draw.below(60);
                 let names: Vec<String> = (0..count).map(|at| format!("p{at}")).collect();
                 self.put(&format!("local function f({}, ...)", names.join(", ")));
@@ -522,7 +525,7 @@ impl Maker<'_> {
     }
 }
 
-/// Generates a program from the grammar. The names it uses exist.
+/// Generates a program from the grammar. All names that the program uses exist.
 fn made(draw: &mut Draw) -> String {
     let mut maker = Maker {
         draw,
@@ -559,7 +562,7 @@ fn mutated(draw: &mut Draw, corpus: &[String]) -> String {
     let other = &corpus[draw.below(corpus.len())];
     let (mut words, others) = (tokens(script), tokens(other));
     for word in &mut words {
-        // Full collections take their time.
+        // Replace large numbers: with a full collection at every step, long loops take too long.
         if word.len() > 3 && word.bytes().all(|byte| byte.is_ascii_digit()) {
             *word = "300";
         }
@@ -616,7 +619,8 @@ fn number_of(variable: &str) -> Option<u64> {
 }
 
 thread_local! {
-    /// One of our functions panicked, which would end a server, and which a script may have caught here.
+    /// Whether one of our callbacks panicked. That would end a server, but here a script's `pcall` may have
+    /// caught it.
     static HAS_PANICKED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -655,7 +659,7 @@ fn programs_that_nobody_wrote_leave_the_interpreter_whole() {
                 std::fs::write(path, text).expect("the file can be written");
             }
             bench.host.ticks_left = Some(LOOKS_MAX);
-            // Leftovers of other programs would have to be traversed as well.
+            // Remove other programs' leftovers, which each collection would have to traverse.
             commands::Scripts::flush(&bench.library);
             let collects = !draw.one_in(4);
             vm::with(|vm| vm.collect_always(collects));

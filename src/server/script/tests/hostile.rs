@@ -37,7 +37,7 @@ fn no_script_leaves_a_finalizer_behind() {
 
 #[test]
 fn patterns_find_the_same_in_either_way() {
-    // A long subject is searched by our functions, a short one by Lua's own.
+    // Our functions search a long text, Lua's own a short one.
     let pad = "local pad = string.rep('-', 20000) ";
     let mut bench = Bench::new();
     for (call, expected) in [
@@ -90,7 +90,7 @@ fn patterns_find_the_same_in_either_way() {
     ] {
         let show = "local t = {PLACE} for i = 1, #t do t[i] = tostring(t[i]) end return table.concat(t, '|')";
         bench.check(&show.replace("PLACE", call), &format!("{expected:?}"));
-        // The same by our functions, whatever the weight.
+        // Do the same with our functions, regardless of the pattern's weight.
         let forced = call
             .replace("string.match(", "slow.match(")
             .replace("string.gsub(", "slow.gsub(");
@@ -111,7 +111,7 @@ fn patterns_find_the_same_in_either_way() {
     );
 }
 
-/// Rewrites `('text'):find(…)` as `slow.find('text', …)`.
+/// Rewrites a call of `('text'):find(…)` as `slow.find('text', …)`, which calls our function.
 fn by_ours(call: &str) -> String {
     if !call.starts_with("('") || call.contains(", true)") {
         return call.to_owned();

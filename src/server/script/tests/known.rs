@@ -1,4 +1,4 @@
-//! Known faults of Lua 5.1 and of Redis's scripting, each tried with its published reproduction.
+//! Known faults of Lua 5.1 and of Redis's scripting, each tested with its published reproduction.
 
 use super::Bench;
 use basalt_commands::command::declaration::ScriptVerb;
@@ -279,7 +279,7 @@ fn what_a_script_answers_is_one_reply() {
     }
 }
 
-/// CVE-2022-24736 and texts that are not scripts: errors, and nothing else.
+/// CVE-2022-24736: texts that are not valid scripts must only cause errors.
 #[test]
 fn what_is_no_script_is_refused() {
     for script in [

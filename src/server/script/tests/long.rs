@@ -2,7 +2,7 @@
 
 use super::Bench;
 
-/// Scripts that return a list of only true values, if all is well.
+/// Scripts that return a list of true values only, if our functions agree with Lua's own.
 pub(super) const SAME: &[&str] = &[
     "local n = 300000 local s = ('aBc1'):rep(n)
      return {s:upper() == ('ABC1'):rep(n), s:lower() == ('abc1'):rep(n), #s:upper() == 4 * n}",

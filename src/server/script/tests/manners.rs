@@ -1,11 +1,12 @@
-//! Scripts that run directly on the globals, and whose lists are reused, get the same results as all others.
+//! Plain scripts, which run directly on the globals and whose KEYS and ARGV tables are reused, get the same
+//! results as all other scripts.
 
 use super::Bench;
 use basalt_commands::command::declaration::ScriptVerb;
 
-/// Each returns its lists, as a text.
+/// Scripts that return the contents of KEYS and ARGV as a text, in several ways.
 const WAYS: [&str; 4] = [
-    // Only reads.
+    // Only reads KEYS and ARGV.
     "local s = '' for i = 1, #KEYS do s = s .. KEYS[i] .. ' ' end s = s .. '/' \
      for i = 1, #ARGV do s = s .. ' ' .. ARGV[i] end \
      return s .. (KEYS[2] and '' or '.') .. tostring(ARGV[20])",

@@ -20,7 +20,7 @@ mod long;
 mod own;
 mod packages;
 
-/// A single-threaded server.
+/// A single-threaded test server.
 struct Bench {
     library: Library,
     host: Map,
@@ -32,9 +32,9 @@ struct Map {
     strings: HashMap<Vec<u8>, Vec<u8>>,
     config: Config,
     server: Box<dyn Server>,
-    /// Ticks until the script is killed.
+    /// Number of ticks until the script is killed, if it is to be killed.
     ticks_left: Option<u32>,
-    /// Calls until the unit is to be run again.
+    /// Number of calls until the unit is rolled back to run again, if it is to be.
     calls_left: Option<u32>,
     refused: Vec<String>,
     has_room: bool,
@@ -160,7 +160,7 @@ impl Bench {
         self.request(ScriptVerb::Eval, &arguments)
     }
 
-    /// Runs a script that finds our pattern functions in `redis_patterns`.
+    /// Runs a script that can call our pattern functions through the global `redis_patterns`.
     fn eval_with_patterns(&mut self, script: &str) -> String {
         super::vm::with(|vm| vm.show_patterns());
         self.eval(script)
@@ -537,7 +537,7 @@ fn without_memory_a_script_can_only_finish_what_it_began() {
         "#!lua\nreturn 1",
         "(error) OOM command not allowed when used memory > 'maxmemory'.",
     );
-    // Commands of a file or a primary were admitted when they ran.
+    // Replayed commands are not checked again: they were admitted when they first ran.
     bench.host.replays = true;
     bench.check("return redis.call('set', 'a', 1)", "OK");
     bench.check("#!lua\nreturn 1", "(integer) 1");

@@ -1,4 +1,4 @@
-//! Remaining functions and limits of Lua's own.
+//! Tests of the remaining functions of Lua's own libraries, and of their limits.
 
 use super::*;
 use crate::script::{memory, vm};
@@ -136,7 +136,8 @@ fn elements_that_are_moved_from_far_below_zero_hold_nobody_up() {
 }
 
 /// Brackets with more signs between them than an `int` can count would make Lua read beyond the text
-/// (CVE-2025-46819). An interpreter has no memory for that many: it holds them all, twice while its buffer grows.
+/// (CVE-2025-46819). An interpreter has no memory for that many signs: the compiler keeps them all in a buffer,
+/// twice while the buffer grows.
 #[test]
 fn a_bracket_longer_than_the_memory_of_an_interpreter_does_not_compile() {
     let counted = 1usize << 30;

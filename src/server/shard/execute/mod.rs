@@ -1,6 +1,7 @@
-//! Runs one command with its shards locked: the same code for immediate and for queued commands. Afterwards it serves
-//! those blocked on the changed keys, appends records to the log, and appends news for subscribers and tracking clients
-//! to their sequence.
+//! Runs one command with its shards locked; immediate and queued commands use the same code. Afterwards it
+//! serves requests blocked on the changed keys, appends records to the command log, and appends "news", that
+//! is, messages for subscribers and invalidations for clients with client-side caching, to the queue of such
+//! messages.
 
 use std::sync::Arc;
 
@@ -24,15 +25,16 @@ pub enum ExecutionOutcome {
         /// True if the reply is an error.
         failed: bool,
     },
-    /// The command was not run: the slot is not served here, or memory is exhausted.
+    /// The command was not run, because this node does not serve the slot or memory is exhausted; the error is
+    /// written.
     Refused,
     /// The command is blocked.
     Blocked(Arc<BlockedRequest>),
-    /// The command was not run: it takes too long for this thread.
+    /// The command was not run, because it takes too long for this thread.
     Offload,
 }
 
-/// Runs a command.
+/// Runs a command on its locked engines, and writes the reply to `out`.
 pub fn run(
     command: &'static Command,
     mut engines: Engines<'_>,
@@ -96,8 +98,8 @@ fn presence(engines: &mut Engines<'_>, args: &Args<'_>, at: (usize, Now)) -> Pre
     engines.with_all(|engines| permit::presence(engines, std::iter::once(*args), at))
 }
 
-/// Evicts keys for the data that a command adds to a database. The evictions are logged on their own, before the
-/// command.
+/// Evicts keys for the data that a command adds to a database. The evictions are logged separately, before the
+/// command's records.
 #[cold]
 #[inline(never)]
 fn make_room(engines: &mut Engines<'_>, db: usize, now: Now) -> Result<(), Full> {
@@ -109,7 +111,8 @@ fn make_room(engines: &mut Engines<'_>, db: usize, now: Now) -> Result<(), Full>
     })
 }
 
-/// Evicts other keys for the data that a command added. The evictions are logged on their own, after the command.
+/// Evicts other keys for the data that a command added. The evictions are logged separately, after the
+/// command's records.
 #[cold]
 #[inline(never)]
 fn pay(
@@ -121,23 +124,24 @@ fn pay(
     engines.with_all(|engines| {
         append_records(command, engines, client);
         engines.iter_mut().for_each(|engine| engine.pay(now, keys));
-        // A client that asks for the position of its last write means the command itself.
+        // Log the evictions separately, so that they do not change the client's log position (WAIT, WAITAOF):
+        // that is the position of its own command.
         append_alone(engines);
     });
 }
 
-/// Appends the records of evicted keys.
+/// Appends the records of evicted keys to the log.
 fn append_alone(engines: &mut [&mut Engine]) {
     record::append(engines, &mut Records::default(), false);
 }
 
-/// Discards the lookups of a command that did nothing: they are neither counted nor published.
+/// Discards the hit and miss counts of a command that was not run.
 #[cold]
 fn forget_reads(engines: &mut Engines<'_>) {
     engines.each(|engine| engine.forget_reads());
 }
 
-/// Runs a command that may block.
+/// Runs a command that may block; if it has to wait, registers its waiter.
 #[cold]
 #[inline(never)]
 fn run_blocking(
@@ -183,7 +187,7 @@ fn run_blocking(
     outcome
 }
 
-/// Runs one visit of a command that goes from shard to shard; an error ends it.
+/// Runs one visit of a command that visits shards one after the other. An error ends the command.
 pub fn run_part(
     command: &'static Command,
     engines: Engines<'_>,
@@ -201,7 +205,7 @@ pub fn run_part(
     result
 }
 
-/// Ends each command: serves those blocked on changed keys, and appends records and news.
+/// Finishes a command: serves requests blocked on changed keys, and appends log records and news.
 #[inline(always)]
 fn end(command: &'static Command, engines: &mut Engines<'_>, client: &mut ClientView, now: Now) {
     if engines.any(|engine| engine.waiters.has_ready() || engine.effects.is_due()) {
@@ -217,7 +221,8 @@ fn settle(command: &'static Command, engines: &mut Engines<'_>, client: &mut Cli
     client.log_position = client.log_position.max(position.unwrap_or(0));
 }
 
-/// Appends the news of these shards, including published messages, for delivery once the shards are released.
+/// Appends the news of these shards, including published messages, to the queue from which they are delivered
+/// after the shards are released.
 #[cold]
 fn append_news(engines: &mut [&mut Engine], publications: &mut Vec<Publication>) {
     if let Some(follower) = effect::append(engines, publications)
@@ -227,19 +232,20 @@ fn append_news(engines: &mut [&mut Engine], publications: &mut Vec<Publication>)
     }
 }
 
-/// Results of a unit outside its shards: messages, and shardless records.
+/// Results of a unit besides the changes of its shards: published messages, and log records of commands without
+/// keys.
 pub(super) struct Beside<'u> {
     /// Published messages.
     pub publications: &'u mut Vec<Publication>,
     /// Log records of the messages, and of commands without keys.
     pub records: &'u mut Records,
-    /// True if all of it takes effect atomically.
+    /// True if all records take effect atomically on a replica (as MULTI … EXEC).
     pub is_unit: bool,
 }
 
-/// Ends any change of shards, with messages published in between: appends its records to the log, serves those blocked
-/// on changed keys, and appends its news. Without a shard the messages stay. Returns the log position after its
-/// records, if there are any.
+/// Finishes any change of shards: appends its records to the log, serves requests blocked on changed keys, and
+/// appends its news and published messages. If no shard is locked, the messages stay in `beside`. Returns the
+/// log position after the records; `None` if there are no records.
 pub(super) fn end_of_several(
     engines: &mut [&mut Engine],
     now: Now,
@@ -260,7 +266,7 @@ pub(super) fn end_of_several(
     position
 }
 
-/// Ends a change that published nothing; returns the position as for [`end_of_several`].
+/// Finishes a change that published no messages; returns the same position as [`end_of_several`].
 pub(super) fn end_of_change(engines: &mut [&mut Engine], now: Now, is_unit: bool) -> Option<u64> {
     let mut beside = Beside {
         publications: &mut Vec::new(),
@@ -270,7 +276,7 @@ pub(super) fn end_of_change(engines: &mut [&mut Engine], now: Now, is_unit: bool
     end_of_several(engines, now, &mut beside)
 }
 
-/// Serves waiters as after a command, where a shard was changed by other means, by expiry above all.
+/// Serves waiters after a shard was changed by other means than a command, such as expiry.
 pub fn serve_waiters(engine: &mut Engine, now: Now) {
     end_of_change(&mut [engine], now, false);
 }

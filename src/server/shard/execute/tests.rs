@@ -1,4 +1,5 @@
-//! Tests of the records that a hold appends to the log, their grouping, and the positions that clients see.
+//! Tests of the records that a thread appends to the log while it has a shard locked, their grouping, and the
+//! log positions that clients see.
 
 use std::sync::Arc;
 
@@ -60,7 +61,8 @@ impl World {
         (client, outcome)
     }
 
-    /// Runs as [`World::run`] a command that was admitted in a cluster, and returns its reply too.
+    /// Does the same as [`World::run`] with a command that was admitted in a cluster, and also returns its
+    /// reply.
     fn run_admitted(
         &mut self,
         line: &str,

@@ -1,4 +1,4 @@
-//! One queued command, or one visit of a command that goes from shard to shard.
+//! A job for one queued command, or for one visit of a command that visits shards one after the other.
 
 use std::sync::Arc;
 
@@ -30,9 +30,9 @@ pub enum CommandJobOutcome {
     Refused,
     /// The command is blocked: there is no reply yet.
     Blocked(Arc<BlockedRequest>),
-    /// A visit is over, with the results gathered so far.
+    /// A visit is done, with the results gathered so far.
     Visited(Box<Gather>, CommandResult),
-    /// The server is to stop; there is no reply.
+    /// The command stops the server; there is no reply.
     Stop,
 }
 
@@ -46,11 +46,11 @@ pub struct CommandJob {
     config: Arc<Config>,
     /// The connection to block if the command has to wait.
     blocker: Option<Arc<Shared>>,
-    /// The permit, in a cluster.
+    /// In a cluster, the permit with which the command was admitted.
     permit: Option<Permit>,
-    /// Results of earlier visits; `None` for a command that runs with all its shards at once.
+    /// For a command that visits shards one after the other, the results of earlier visits; otherwise `None`.
     gather: Option<Gather>,
-    /// The client, with its stamp updated by the run.
+    /// The client's view, whose stamp and positions the run updates.
     pub client: ClientView,
     /// The reply.
     pub out: Out,
@@ -107,7 +107,7 @@ impl CommandJob {
         CommandJob { permit, ..self }
     }
 
-    /// Makes it a visit, with the results of earlier ones.
+    /// Makes the job a visit, with the results of earlier visits.
     #[must_use]
     pub fn visiting(self, gather: Gather) -> CommandJob {
         CommandJob {
@@ -116,7 +116,8 @@ impl CommandJob {
         }
     }
 
-    /// Returns whether its arguments have to be prepared before its shards are locked, where that takes long.
+    /// Returns whether the command's arguments must be prepared before its shards are locked, because that
+    /// takes long.
     pub(super) fn must_prepare(&self) -> bool {
         self.command.builds.is_some() && self.prepared.is_none()
     }

@@ -1,4 +1,4 @@
-//! Jobs queued at shards: work that owns all it needs, and returns with its reply.
+//! Jobs queued at shards. A job owns all the data that it needs, and is returned with its reply.
 //!
 //! ```text
 //! mod      a job: its route, its work, the action after a run, its ticket
@@ -68,11 +68,11 @@ pub struct Executor {
 /// The action after a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The job goes to the task that awaits it.
+    /// The job is done and goes to the task that awaits it.
     Answer,
     /// The job was rolled back, and is queued again.
     Again,
-    /// The job takes long, did nothing, and is queued again, to run on a separate thread.
+    /// The job would take long and did nothing; it is queued again, to run on a separate thread.
     Offload,
 }
 
@@ -80,7 +80,7 @@ pub enum Next {
 pub enum Work {
     /// A command.
     Command(Box<CommandJob>),
-    /// A unit.
+    /// A unit: a transaction or a script.
     Unit(Box<UnitJob>),
     /// Internal work, not requested by a client itself.
     Task(Task),
@@ -96,9 +96,10 @@ pub struct Job {
     /// True if the job runs on a separate thread.
     pub is_offloaded: bool,
     ticket: Option<Arc<Ticket>>,
-    /// The period in which the job began, until it has ended.
+    /// The grace period in which the job began, until it has ended: tasks that wait for the period's end wait
+    /// for this job.
     under_way: Option<Arc<UnderWay>>,
-    /// `None` for jobs that are never queued again.
+    /// The environment in which the job runs again; `None` for jobs that are never queued again.
     executor: Option<Executor>,
 }
 
@@ -174,7 +175,7 @@ impl Job {
         offload.run(prepare, false);
     }
 
-    /// Delivers a job to its ticket, also one that ran without shards or not at all.
+    /// Delivers a job to its ticket, even one that ran without shards or did not run at all.
     pub fn answer(mut queued: QueuedJob) {
         let _ended = queued.under_way.take();
         if let Some(ticket) = queued.ticket.take() {
@@ -183,8 +184,8 @@ impl Job {
         }
     }
 
-    /// Replies that a script is busy, for a unit that holds the shards for long; returns false if the job has to wait
-    /// instead, as no client awaits its reply.
+    /// Makes BUSY the reply of a job that waits for shards which a long-running unit keeps locked. Returns
+    /// false if the job must wait instead, because it is replayed, internal, or awaited by no client.
     pub(super) fn turn_away(&mut self, text: &'static str) -> bool {
         let insists = match &self.work {
             Work::Command(job) => job.client.origin.replays(),
@@ -219,7 +220,7 @@ impl Job {
         }
     }
 
-    /// Runs on a separate thread.
+    /// Runs the job on a separate thread, with its shards locked.
     fn run_offloaded(&mut self, held: &mut HeldShards<'_>) {
         match &self.work {
             Work::Unit(_) => self.run_unit(held),
@@ -229,7 +230,7 @@ impl Job {
 }
 
 thread_local! {
-    /// Deferred work of engines, for when this thread holds no shard any more.
+    /// Deferred work of engines, which this thread does after it has released all its shards.
     static DEFERRED: std::cell::RefCell<Deferred> = std::cell::RefCell::default();
 }
 

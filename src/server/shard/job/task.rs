@@ -12,13 +12,13 @@ use basalt_engine::{Engine, Now, waiting};
 /// The work of a task on its locked shards. It must not block.
 pub type Task = Box<dyn FnMut(&mut [&mut Engine], Now) + Send>;
 
-/// Creates a job that removes a waiter from the queues of one shard.
+/// Creates a job that removes a waiter from the queues of its keys in one shard.
 pub fn forget(waiter: &Arc<BlockedRequest>, shard: u16) -> QueuedJob {
     let waiter = Arc::clone(waiter);
     Job::task(&[shard], move |engines, _| waiter.leave(engines))
 }
 
-/// Creates a job that drops a connection's watches in one shard.
+/// Creates a job that removes a connection's watched keys (WATCH) from one shard.
 pub fn unwatch(watched: Vec<Watched>, shard: u16) -> QueuedJob {
     Job::task(&[shard], move |engines, _| {
         for engine in engines {

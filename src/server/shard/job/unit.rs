@@ -23,7 +23,7 @@ pub struct UnitJob {
     pub transaction: Transaction,
     /// The connection, which waits for the unit.
     pub connection: Connection,
-    /// The server's interface for steps.
+    /// The server's functions that commands of the unit may call.
     pub server: &'static dyn Server,
     /// Scripts and functions.
     pub scripts: &'static Library,
@@ -33,11 +33,11 @@ pub struct UnitJob {
     pub plan: UnitPlan,
     /// The reply.
     pub out: Out,
-    /// The work that remains after the run.
+    /// Results besides the reply, which the session processes after the run.
     pub outcome: UnitOutcome,
     /// Run time in nanoseconds, excluding the wait for shards.
     pub duration_ns: u64,
-    /// The time, if a simulation sets it.
+    /// The current time, if a simulation sets it.
     #[cfg(test)]
     pub now: Option<basalt_engine::Now>,
 }
@@ -82,7 +82,7 @@ impl UnitJob {
         }
     }
 
-    /// Replies that a script is busy.
+    /// Makes BUSY (`text`) the reply, because a script keeps the shards locked.
     pub(super) fn turn_away(&mut self, text: &'static str) {
         self.outcome.was_turned_away = true;
         self.outcome.was_refused = true;

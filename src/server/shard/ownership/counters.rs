@@ -1,6 +1,7 @@
 //! Counters of each shard's token, for telemetry.
 //!
-//! Relaxed and not on the word's cache line (except for the takes): the counters are informative and decide nothing.
+//! The counters are updated with relaxed ordering, on another cache line than the token's word (except for the
+//! takes): they are for information only.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,7 +22,8 @@ impl OwnershipCounters {
     /// Records a hold; returns whether it is the longest recent one.
     #[inline]
     pub(super) fn note_hold_ns(&self, hold_ns: u64) -> bool {
-        // The load avoids a write to the line in the usual case; the overall maximum is never below the recent one.
+        // Load first, to avoid a write to the cache line in the usual case. The overall maximum is never below
+        // the recent one.
         let is_longest = hold_ns > self.recent_hold_ns.load(Relaxed);
         if is_longest {
             self.recent_hold_ns.fetch_max(hold_ns, Relaxed);
@@ -57,9 +59,9 @@ pub struct Counters {
     pub takes_found_held: u64,
     /// Messages left in the queue because the token was held.
     pub queued: u64,
-    /// Runs over several shards of which this was the lowest, at once or as a message.
+    /// Runs over several shards of which this shard was the lowest, immediate runs and messages.
     pub multi_shard_runs: u64,
-    /// Steps of travelling messages that left this shard with its token.
+    /// Times that a travelling message took this shard's token along to its next shard.
     pub handed_over: u64,
     /// Times a holder reached its bound and handed the held token to the worker.
     pub worker_handovers: u64,

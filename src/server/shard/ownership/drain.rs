@@ -1,10 +1,11 @@
 //! The loop that runs queues, carries messages from shard to shard, and releases tokens.
 //!
-//! Independent of guards. One drain is one thread's worklist: running a message over several shards leaves several
-//! tokens to release, each with a queue, in which the next such message may wait. All of it is worked off here by
-//! iteration; the stack depth does not depend on the queues.
+//! This module does not depend on guards. A drain is one thread's worklist. After a message over several shards
+//! has run, several tokens must be released, each of which has a queue where further such messages may wait.
+//! The drain processes all of them by iteration; the stack depth does not depend on the queues.
 //!
-//! Invariant: every token that comes to a drain leaves it: released, with a message, or to the shard's worker.
+//! Invariant: every token that a drain receives leaves the drain: it is released, moves on with a message, or
+//! goes to the shard's worker.
 #![expect(unsafe_code, reason = "messages change engines as raw links")]
 
 use std::ptr::NonNull;
@@ -17,19 +18,19 @@ use super::sync::{InjectedFault, spin_loop, yield_now};
 use super::tokens::{HeldTokens, Offloaded};
 use super::{ShardList, ShardMessage, ShardSet, holds};
 
-/// Attempts on a held shard by a message that has waited without tokens and now tries for its other shards.
+/// Attempts to take a held token for a message that has waited without tokens and now needs its other shards.
 const SPINS: u32 = 256;
 
-/// Times that such a message yields to other threads before it gives up: a holder may have lost its core.
+/// Number of yields to other threads before such an attempt is given up: the holder may be waiting for a core.
 const YIELDS: u32 = if cfg!(loom) { 0 } else { 8 };
 
-/// One thread's worklist. Must be closed, inside a hold.
+/// One thread's worklist. Must be closed (`Drain::close`) while a `holds` section is open.
 pub(super) struct Drain<'s, E, M> {
     shards: &'s ShardSet<E, M>,
     messages: usize,
-    /// Tokens still to be released: of messages that have run, and of those that gave them up.
+    /// Tokens still to be released: those of messages that have run, and those that waiting messages gave up.
     loose: ShardList,
-    /// Workers that were handed a token and are to be woken at the end.
+    /// Shards whose workers received a token and must be woken at the end.
     sleepers: Vec<u16>,
 }
 
@@ -43,7 +44,8 @@ impl<'s, E: Send, M: ShardMessage<E>> Drain<'s, E, M> {
         }
     }
 
-    /// Wakes the workers, now that no token is left here. Returns the number of messages run or carried on.
+    /// Wakes the workers; call when the drain has no token left. Returns the number of messages run or carried
+    /// on.
     pub(super) fn close(self) -> usize {
         debug_assert!(self.loose.is_empty());
         for shard in self.sleepers {
@@ -55,9 +57,9 @@ impl<'s, E: Send, M: ShardMessage<E>> Drain<'s, E, M> {
     /// Carries a message as far as possible and releases the tokens that this leaves.
     ///
     /// # Safety
-    /// 1. The message is the caller's. 2. So is the token of `shard`, the first one on the message's route.
+    /// 1. The caller owns the message. 2. The caller has the token of `shard`, the first on the message's route.
     pub(super) unsafe fn carry_and_settle(&mut self, link: NonNull<IntrusiveLink>, shard: u16) {
-        // SAFETY: the caller's (1) and (2); `carry` says when the token is still ours.
+        // SAFETY: the caller guarantees (1) and (2); `carry` returns whether the token stays here.
         unsafe {
             if self.carry(link, shard) == TokenDisposition::Stays {
                 self.let_go(shard);
@@ -69,9 +71,9 @@ impl<'s, E: Send, M: ShardMessage<E>> Drain<'s, E, M> {
     /// Releases `shard` and all tokens that become loose by that.
     ///
     /// # Safety
-    /// The caller has the token of `shard`, and no longer afterwards.
+    /// The caller has the token of `shard`, and does not use it afterwards.
     pub(super) unsafe fn settle(&mut self, shard: u16) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees this function's contract.
         unsafe { self.let_go(shard) };
         self.settle_rest();
     }
@@ -79,22 +81,22 @@ impl<'s, E: Send, M: ShardMessage<E>> Drain<'s, E, M> {
     /// Finishes a message that has run, and releases its tokens and all that become loose by that.
     ///
     /// # Safety
-    /// The message is the caller's, with the tokens that it carries, and no longer afterwards.
+    /// The caller owns the message and the tokens that it carries, and does not use them afterwards.
     pub(super) unsafe fn settle_message(&mut self, link: NonNull<IntrusiveLink>) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees this function's contract.
         unsafe { self.ran(link) };
         self.settle_rest();
     }
 
-    /// Releases the loose tokens, and those that become loose by that.
+    /// Releases the loose tokens, and all tokens that become loose by running queued messages.
     pub(super) fn settle_rest(&mut self) {
         while !self.loose.is_empty() {
             let mut tokens = std::mem::take(&mut self.loose);
-            // First those that no message waits for, so that no shard waits for another one's queue.
-            // SAFETY: the tokens are ours, and those that were released leave the list.
+            // First release the tokens that no message waits for, so that no shard waits for another shard's
+            // queue. SAFETY: the tokens are ours, and those that were released leave the list.
             tokens.retain(|token| unsafe { !self.shards.try_release(*token) });
             for token in tokens {
-                // SAFETY: still ours: it could not be released above.
+                // SAFETY: this thread still has the token, which could not be released above.
                 unsafe { self.let_go(token) };
             }
         }
@@ -104,11 +106,11 @@ impl<'s, E: Send, M: ShardMessage<E>> Drain<'s, E, M> {
     /// or a message that has run leaves it loose, or the bound is reached and the worker gets it.
     ///
     /// # Safety
-    /// The caller has the token of `shard`, and no longer afterwards. `settle_rest` is to follow.
+    /// The caller has the token of `shard`, and does not use it afterwards. `settle_rest` is to follow.
     pub(super) unsafe fn let_go(&mut self, shard: u16) {
         let gate = &self.shards.gates[shard as usize];
         loop {
-            // SAFETY: our token; after `true` it is not used again.
+            // SAFETY: this thread has the token, and does not use it after `true`.
             if unsafe { self.shards.try_release(shard) } {
                 return;
             }
@@ -130,7 +132,7 @@ impl<'s, E: Send, M: ShardMessage<E>> Drain<'s, E, M> {
     /// shard.
     ///
     /// # Safety
-    /// 1. The message is the caller's. 2. So is the token of `shard`.
+    /// 1. The caller owns the message. 2. The caller has the token of `shard`.
     unsafe fn carry(&mut self, link: NonNull<IntrusiveLink>, shard: u16) -> TokenDisposition {
         // SAFETY: (1); the reference is not used after the message moves on.
         let queued = unsafe { QueuedMessage::<M>::borrow(link) };
@@ -139,11 +141,11 @@ impl<'s, E: Send, M: ShardMessage<E>> Drain<'s, E, M> {
             // SAFETY: (2), and the token is used by no other thread while this runs; one shard, in range.
             let mut engines = unsafe { self.shards.engines(slice::from_ref(&shard)) };
             holds::while_running(|| queued.message.run(&mut engines));
-            // SAFETY: ours, out of every list.
+            // SAFETY: this drain owns the message, which is in no list.
             unsafe { self.defer_finish(link) };
             return TokenDisposition::Stays;
         }
-        // SAFETY: the caller's (1) and (2).
+        // SAFETY: the caller guarantees (1) and (2).
         unsafe {
             match std::mem::take(&mut queued.waits_without_tokens) {
                 true => self.take_rest(link, shard),
@@ -156,7 +158,7 @@ impl<'s, E: Send, M: ShardMessage<E>> Drain<'s, E, M> {
     /// Carries a message from shard to shard, upward, until it runs or has to queue.
     ///
     /// # Safety
-    /// 1. The message is the caller's. 2. So is the token of `shard`, the next one on the message's route.
+    /// 1. The caller owns the message. 2. The caller has the token of `shard`, the next on the message's route.
     unsafe fn travel(&mut self, link: NonNull<IntrusiveLink>, mut shard: u16) {
         loop {
             // SAFETY: (1); borrowed anew, for the message may have been published and not left.
@@ -165,7 +167,8 @@ impl<'s, E: Send, M: ShardMessage<E>> Drain<'s, E, M> {
             let Some(&next) = queued.message.shards().get(queued.tokens.len()) else {
                 break;
             };
-            // A message that changes its shards would break the order that prevents deadlock.
+            // A message whose shards change between calls would break the ascending order that prevents
+            // deadlock.
             assert!(
                 next > shard,
                 "the shards of a message are ascending and stay the same"
@@ -176,27 +179,27 @@ impl<'s, E: Send, M: ShardMessage<E>> Drain<'s, E, M> {
             }
             self.shards.tally(shard).handed_over.fetch_add(1, Relaxed);
             let heeds_long = !queued.insists();
-            // SAFETY: (1) live and in no queue; (2) we leave at once if it was queued.
+            // SAFETY: (1) live and in no queue; (2) we return at once if it was queued.
             match unsafe { self.shards.gates[next as usize].take_or_push(link, heeds_long) } {
                 AcquireOutcome::Taken => shard = next,
                 AcquireOutcome::Queued => {
                     self.shards.tally(next).queued.fetch_add(1, Relaxed);
                     return;
                 }
-                // SAFETY: (1).
+                // SAFETY: the caller guarantees (1).
                 AcquireOutcome::HeldLong => return unsafe { self.wait_without_tokens(link, next) },
             }
         }
-        // SAFETY: (1), with all its tokens.
+        // SAFETY: (1); the message carries all its tokens.
         unsafe { self.run(link) };
     }
 
     /// Queues a message at a shard that is held for long, without the message's tokens.
     ///
     /// # Safety
-    /// The message is the caller's, with the tokens that it carries.
+    /// The caller owns the message and the tokens that it carries.
     unsafe fn wait_without_tokens(&mut self, link: NonNull<IntrusiveLink>, shard: u16) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees this function's contract.
         let queued = unsafe { QueuedMessage::<M>::borrow(link) };
         self.set_loose(&mut queued.tokens);
         queued.waits_without_tokens = true;
@@ -206,7 +209,7 @@ impl<'s, E: Send, M: ShardMessage<E>> Drain<'s, E, M> {
                 self.shards.tally(shard).queued.fetch_add(1, Relaxed);
             }
             AcquireOutcome::Taken | AcquireOutcome::HeldLong => {
-                // SAFETY: the message is ours still, and so is the token.
+                // SAFETY: this thread still owns the message, and has the token.
                 unsafe {
                     QueuedMessage::<M>::borrow(link).waits_without_tokens = false;
                     self.take_rest(link, shard);
@@ -219,9 +222,10 @@ impl<'s, E: Send, M: ShardMessage<E>> Drain<'s, E, M> {
     /// otherwise it starts over.
     ///
     /// # Safety
-    /// 1. The message is the caller's, and carries no tokens. 2. So is the token of `shard`, one on its route.
+    /// 1. The caller owns the message, which carries no tokens. 2. The caller has the token of `shard`, which is on
+    ///    the message's route.
     unsafe fn take_rest(&mut self, link: NonNull<IntrusiveLink>, shard: u16) {
-        // SAFETY: (1).
+        // SAFETY: the caller guarantees (1).
         let queued = unsafe { QueuedMessage::<M>::borrow(link) };
         for &other in queued.message.shards() {
             if other != shard && !self.take_patiently(other) {
@@ -234,18 +238,19 @@ impl<'s, E: Send, M: ShardMessage<E>> Drain<'s, E, M> {
                 // SAFETY: (1) live and in no queue; (2) we leave at once if it was queued.
                 return match unsafe { self.shards.gates[first as usize].take_or_push(link, false) }
                 {
-                    // SAFETY: the message is ours still, and so is the token.
+                    // SAFETY: this thread still owns the message, and has the token.
                     AcquireOutcome::Taken => unsafe { self.travel(link, first) },
                     AcquireOutcome::Queued | AcquireOutcome::HeldLong => {}
                 };
             }
             queued.tokens.push(other);
         }
-        // SAFETY: (1), with all its tokens.
+        // SAFETY: (1); the message carries all its tokens.
         unsafe { self.run(link) };
     }
 
-    /// Takes a token if it becomes free soon: a bounded wait, while holding a shard that was held for long anyway.
+    /// Tries for a token for a bounded time; returns whether it was taken. The caller already has the token of
+    /// a shard that was held for long, so the wait does not matter.
     fn take_patiently(&self, shard: u16) -> bool {
         let gate = &self.shards.gates[shard as usize];
         for round in 0..=YIELDS {
@@ -271,12 +276,12 @@ impl<'s, E: Send, M: ShardMessage<E>> Drain<'s, E, M> {
         tokens.clear();
     }
 
-    /// Runs a message that has all its tokens, or sends it to the thread where it runs.
+    /// Runs a message that has all its tokens, or offloads it to a separate thread.
     ///
     /// # Safety
-    /// The message is the caller's, with all its tokens.
+    /// The caller owns the message, which carries all its tokens.
     unsafe fn run(&mut self, link: NonNull<IntrusiveLink>) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees this function's contract.
         let QueuedMessage {
             tokens, message, ..
         } = unsafe { QueuedMessage::<M>::borrow(link) };
@@ -288,10 +293,11 @@ impl<'s, E: Send, M: ShardMessage<E>> Drain<'s, E, M> {
         }
         if message.is_offloaded() {
             for &token in &*tokens {
-                // SAFETY: the tokens are ours with the message.
+                // SAFETY: this thread owns the message and so its tokens.
                 unsafe { self.shards.hold_long(token, &mut self.loose) };
             }
-            // SAFETY: (1) the message is ours, and the tokens leave with it; (2) a message of `M`; (3) as ever.
+            // SAFETY: (1) this thread owns the message, and the tokens leave with it; (2) its type is `M`; (3) drains
+            // live inside holds.
             return unsafe { holds::defer(link, offload::<E, M>) };
         }
         if message.is_extendable() {
@@ -304,26 +310,27 @@ impl<'s, E: Send, M: ShardMessage<E>> Drain<'s, E, M> {
             let mut engines = unsafe { self.shards.engines(tokens) };
             holds::while_running(|| message.run(&mut engines));
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees this function's contract.
         unsafe { self.ran(link) };
     }
 
-    /// Ends the run of a message: it is owed its `finish`, before those that waited for its tokens.
+    /// Ends the run of a message: schedules its `finish`, before that of the messages that waited for its
+    /// tokens, and makes the tokens loose.
     ///
     /// # Safety
-    /// The message is the caller's, with the tokens that it carries, and no longer afterwards.
+    /// The caller owns the message and the tokens that it carries, and does not use them afterwards.
     unsafe fn ran(&mut self, link: NonNull<IntrusiveLink>) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees this function's contract.
         let queued = unsafe { QueuedMessage::<M>::borrow(link) };
         self.loose.append(&mut queued.tokens);
-        // SAFETY: ours, out of every list.
+        // SAFETY: this drain owns the message, which is in no list.
         unsafe { self.defer_finish(link) };
     }
 
     /// # Safety
-    /// The message is the caller's, and no longer afterwards.
+    /// The caller owns the message, and does not use it afterwards.
     unsafe fn defer_finish(&mut self, link: NonNull<IntrusiveLink>) {
-        // SAFETY: (1) the caller's; (2) a message of `M`; (3) drains live inside holds.
+        // SAFETY: (1) the caller owns the message; (2) its type is `M`; (3) drains live inside holds.
         unsafe { holds::defer(link, finish::<E, M>) };
     }
 }
@@ -337,14 +344,14 @@ enum TokenDisposition {
 /// # Safety
 /// As [`QueuedMessage::from_link`].
 unsafe fn finish<E, M: ShardMessage<E>>(link: NonNull<IntrusiveLink>) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees this function's contract.
     M::finish(unsafe { QueuedMessage::<M>::from_link(link) });
 }
 
 /// # Safety
 /// As [`QueuedMessage::from_link`].
 unsafe fn offload<E, M: ShardMessage<E>>(link: NonNull<IntrusiveLink>) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees this function's contract.
     M::offload(Offloaded::new(unsafe {
         QueuedMessage::<M>::from_link(link)
     }));

@@ -1,8 +1,8 @@
 //! The engines of the held tokens.
 //!
-//! Independent of messages and queues: however the tokens were obtained, the code that runs on the engines sees only
-//! this, so it is written once for one shard and for many, for immediate and for queued runs. A view is two slices and
-//! allocates nothing.
+//! This module does not depend on messages and queues. Code that runs on engines sees only `HeldEngines`,
+//! however the tokens were obtained, so it is written once for one shard and for many, for immediate and for
+//! queued runs. A view is two slices and allocates nothing.
 #![expect(
     unsafe_code,
     reason = "the tokens that the view stands for make its engines exclusive"
@@ -17,7 +17,7 @@ use super::gate::ShardGate;
 /// The engines of one or more shards whose tokens are all held, for as long as the view lives.
 pub struct HeldEngines<'a, E> {
     gates: &'a [CachePadded<ShardGate<E>>],
-    /// Ascending, without duplicates, all in range.
+    /// Indices of the held shards: ascending, without duplicates, all in range.
     shards: &'a [u16],
     engines: PhantomData<&'a mut E>,
 }
@@ -38,7 +38,7 @@ impl<'a, E> HeldEngines<'a, E> {
         }
     }
 
-    /// Returns the number of held shards; at least one.
+    /// Returns the number of held shards, which is at least one.
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "somebody holds a shard")]
     pub fn len(&self) -> usize {
@@ -51,7 +51,7 @@ impl<'a, E> HeldEngines<'a, E> {
         self.shards
     }
 
-    /// Returns the engine of `shard`, if that is held.
+    /// Returns the engine of `shard`, or `None` if its token is not held.
     #[inline]
     pub fn get(&mut self, shard: u16) -> Option<&mut E> {
         let in_hand = match self.shards {
@@ -62,7 +62,7 @@ impl<'a, E> HeldEngines<'a, E> {
         in_hand.then(|| unsafe { &mut *self.gates[shard as usize].engine() })
     }
 
-    /// Returns the engine of the lowest held shard: the only one if there is just one.
+    /// Returns the engine of the lowest held shard.
     #[inline]
     pub fn first(&mut self) -> &mut E {
         // SAFETY: held, and `&mut self` lets out one reference at a time.

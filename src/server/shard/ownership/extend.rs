@@ -33,7 +33,7 @@ impl<E: Send, M: ShardMessage<E>> ExtendableGuard<'_, E, M> {
         unsafe { self.shards.engines(&self.tokens) }
     }
 
-    /// Returns the view through which work is done and more shards are tried for.
+    /// Returns a view of the held tokens, which gives access to the engines and can take more tokens.
     pub fn tokens(&mut self) -> HeldTokens<'_, E, M> {
         // SAFETY: (1) our tokens, `&mut self` for the view's life; (2) checked when taken; (3) released by `drop`.
         unsafe { HeldTokens::new(self.shards, &mut self.tokens) }
@@ -52,8 +52,8 @@ impl<E: Send, M: ShardMessage<E>> Drop for ExtendableGuard<'_, E, M> {
 }
 
 impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
-    /// Takes some shards (ascending, no duplicates; possibly none) without waiting, or returns `None` if any is held;
-    /// more can be tried for.
+    /// Takes the tokens of `shards` (ascending, no duplicates; possibly none) without waiting, or returns
+    /// `None` if any of them is held. The guard can take more tokens later.
     pub fn try_take_all(&self, shards: &[u16]) -> Option<ExtendableGuard<'_, E, M>> {
         assert!(
             shards.is_empty() || is_route(shards, self.len()),
@@ -102,7 +102,7 @@ impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
             self.gates[usize::from(token)].set_long(false);
         }
         let mut drain = Drain::new(self);
-        // SAFETY: the message and its tokens are ours.
+        // SAFETY: this thread owns the message and its tokens.
         unsafe { drain.settle_message(queued.into_link()) };
         drain.close();
         drop(hold);

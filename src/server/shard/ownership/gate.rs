@@ -1,6 +1,7 @@
 //! One shard's word, its queue and its engine: the atomic steps of the protocol and nothing else.
 //!
-//! Independent of messages and workers. Invariant: `backlog` and `engine` are touched only by the holder of the token.
+//! This module does not depend on messages and workers. Invariant: `backlog` and `engine` are touched only by
+//! the holder of the token.
 #![expect(
     unsafe_code,
     reason = "the word is a tagged pointer; the token stands in for a lock"
@@ -25,18 +26,19 @@ const FLAGS: usize = HELD | LONG;
 /// The word of a held shard with nothing queued. An address without provenance: it is compared, never followed.
 const HELD_ALONE: *mut IntrusiveLink = ptr::without_provenance_mut(HELD);
 
-/// The word, the data that the token protects, and the one counter that every take raises, on one line pair.
+/// The word, the data that the token protects, and the counter that every take increments, on one pair of cache
+/// lines.
 ///
 /// The word is null (free, and then nothing is queued), or `newest queued link | HELD`, with `LONG` if the holder set
 /// it. Only the holder sets and clears `LONG`, and clears it before the release.
 #[repr(C)]
 pub(super) struct ShardGate<E> {
     word: AtomicPtr<IntrusiveLink>,
-    /// Oldest first: the part of a list taken from the word that has not run yet.
+    /// Messages taken from the word's list that have not run yet, oldest first.
     backlog: UnsafeCell<*mut IntrusiveLink>,
-    /// Raised under the token by a plain load and store; read by anyone.
+    /// Number of takes. The token's holder increments it by a plain load and store; any thread may read it.
     takes: AtomicU64,
-    /// std's cell also under loom: there the engines detect races themselves.
+    /// std's cell even under loom, where the models' engines detect races themselves.
     engine: std::cell::UnsafeCell<E>,
     #[cfg(loom)]
     fault: InjectedFault,
@@ -49,14 +51,14 @@ unsafe impl<E: Send> Send for ShardGate<E> {}
 // SAFETY: as above.
 unsafe impl<E: Send> Sync for ShardGate<E> {}
 
-/// Outcome of "take it or queue".
+/// Outcome of `ShardGate::take_or_push`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AcquireOutcome {
-    /// The token is the caller's, and so is the link still.
+    /// The caller has the token, and still owns the link.
     Taken,
-    /// The link belongs to the holder now.
+    /// The link was queued and belongs to the token's holder now.
     Queued,
-    /// The shard is held for long, and the caller respects that: nothing was done.
+    /// The shard is held for long, and the caller asked not to queue then: nothing was done.
     HeldLong,
 }
 
@@ -100,7 +102,8 @@ impl<E> ShardGate<E> {
         self.word.load(Relaxed).is_null()
     }
 
-    /// Takes the token if it is free. One CAS, without a prior load: the line is needed for writing anyway.
+    /// Takes the token if it is free. One CAS, without a prior load: the cache line is needed for writing
+    /// anyway.
     #[inline]
     pub(super) fn try_take(&self) -> bool {
         if self.has(InjectedFault::TakesInTwoSteps) {
@@ -153,7 +156,7 @@ impl<E> ShardGate<E> {
                     return AcquireOutcome::HeldLong;
                 }
                 let newest = word.map_addr(|address| address & !FLAGS);
-                // SAFETY: (1) live; not published yet, so it is ours.
+                // SAFETY: (1) the link is live; it is not published yet, so only this thread uses it.
                 unsafe { IntrusiveLink::set_next(link, newest) };
                 let pushed = link.as_ptr().map_addr(|address| address | flags);
                 // Release pairs with the Acquire swap of `pop`: the holder sees the link, the message, and whatever was
@@ -171,10 +174,10 @@ impl<E> ShardGate<E> {
         }
     }
 
-    /// Releases the token if nothing is pending; returns whether it did.
+    /// Releases the token if no message is pending; returns whether it was released.
     ///
     /// # Safety
-    /// The caller has the token, and after `true` no longer.
+    /// The caller has the token, and does not use it after `true` was returned.
     #[inline]
     pub(super) unsafe fn try_release(&self) -> bool {
         // SAFETY: the backlog belongs to the token.
@@ -196,7 +199,7 @@ impl<E> ShardGate<E> {
             .is_ok()
     }
 
-    /// Removes and returns the oldest pending link.
+    /// Removes and returns the oldest pending link of a message.
     ///
     /// # Safety
     /// 1. The caller has the token. 2. Something is pending: `try_release` has just returned false.
@@ -232,7 +235,8 @@ impl<E> ShardGate<E> {
         oldest
     }
 
-    /// Marks the shard as held for long, or no longer so; for the holder. Links that are queued already stay.
+    /// Sets or clears the mark that the shard is held for long. Only the holder may call this. Links already
+    /// queued stay queued.
     pub(super) fn set_long(&self, is_long: bool) {
         let mut word = self.word.load(Relaxed);
         loop {
@@ -251,7 +255,7 @@ impl<E> ShardGate<E> {
         }
     }
 
-    /// Returns whether something was queued since the list was last taken; for the holder.
+    /// Returns whether a link was queued since the list was last taken. Only the holder may call this.
     pub(super) fn has_new(&self) -> bool {
         self.word.load(Relaxed).addr() & !FLAGS != 0
     }
@@ -295,7 +299,7 @@ impl<E> ShardGate<E> {
         unsafe { self.backlog.with_mut(|backlog| *backlog = list) };
     }
 
-    /// Takes all links still queued, oldest first; for the end of the shard's life.
+    /// Takes all links still queued, oldest first; called when the shard is dropped.
     pub(super) fn take_pending(&mut self) -> Vec<NonNull<IntrusiveLink>> {
         let newest = self.word.load(Relaxed).map_addr(|address| address & !FLAGS);
         let mut links = Vec::new();
@@ -322,14 +326,14 @@ impl<E> ShardGate<E> {
     }
 }
 
-/// Reverses a list: pushes build it newest first, it runs oldest first.
+/// Reverses a list: pushing builds it newest first, but messages run oldest first.
 ///
 /// # Safety
-/// All links of the list are live and the caller's alone.
+/// All links of the list are live, and only the caller uses them.
 unsafe fn reversed(mut list: *mut IntrusiveLink) -> *mut IntrusiveLink {
     let mut turned = ptr::null_mut();
     while let Some(link) = NonNull::new(list) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this function's contract.
         unsafe {
             list = IntrusiveLink::next(link);
             IntrusiveLink::set_next(link, turned);

@@ -1,8 +1,8 @@
-//! Per-thread state: whether the thread holds tokens, and which messages it owes their `finish`.
+//! Per-thread state: whether the thread holds tokens, and for which messages it still has to call `finish`.
 //!
-//! Independent of shards and message types. Invariants: no `finish` runs while this thread holds a token, even one of
-//! another set of shards; no `finish` runs inside another, so a `finish` that submits cannot recurse; messages are
-//! finished in the order in which they ran.
+//! This module does not depend on shards and message types. Invariants: no `finish` runs while this thread
+//! holds a token, even one of another set of shards; no `finish` runs inside another, so a `finish` that
+//! submits cannot recurse; messages are finished in the order in which they ran.
 #![expect(unsafe_code, reason = "messages of any message type wait in one list")]
 
 use std::cell::Cell;
@@ -17,7 +17,7 @@ struct ThreadHolds {
     finishing: Cell<bool>,
     /// Only checked in debug builds: a message must not touch tokens while it runs.
     running: Cell<bool>,
-    /// Does the deferred work of engines.
+    /// Function that does the deferred work of engines, if there is any (`owe`).
     settle: Cell<Option<fn()>>,
     oldest: Cell<*mut IntrusiveLink>,
     newest: Cell<*mut IntrusiveLink>,
@@ -44,8 +44,8 @@ pub(super) fn enter() {
     });
 }
 
-/// Records that the tokens since the matching [`enter`] are gone; with the last of them, deferred work is done and
-/// messages that ran are finished.
+/// Records that the tokens taken since the matching [`enter`] are released. When the thread holds no token any
+/// more, deferred work is done and `finish` is called for the messages that ran.
 #[inline]
 pub(super) fn leave() {
     let owes = THREAD_HOLDS.with(|holds| {
@@ -60,7 +60,7 @@ pub(super) fn leave() {
     }
 }
 
-/// Schedules `settle` for the deferred work of engines, when this thread holds no token any more.
+/// Schedules `settle`, which does the deferred work of engines, for when this thread holds no token any more.
 #[cold]
 pub(super) fn owe(settle: fn()) {
     THREAD_HOLDS.with(|holds| holds.settle.set(Some(settle)));
@@ -72,8 +72,8 @@ pub(super) fn is_open() -> bool {
     THREAD_HOLDS.with(|holds| holds.depth.get() > 0)
 }
 
-/// Ends the process if this thread unwinds while holding a token: others would trust a half-changed engine. Returns
-/// whether it unwinds, for models, which continue.
+/// Ends the process if this thread unwinds while holding a token: other threads would trust a half-changed
+/// engine. Returns whether the thread unwinds, for loom models, which continue.
 #[inline]
 pub(super) fn unwinds() -> bool {
     let unwinds = std::thread::panicking();
@@ -83,7 +83,7 @@ pub(super) fn unwinds() -> bool {
     unwinds
 }
 
-/// A guard over a section in which tokens are held other than by a public guard.
+/// A guard for a section in which the thread holds tokens without a public guard.
 pub(super) struct TokenHoldGuard(());
 
 impl TokenHoldGuard {
@@ -101,7 +101,7 @@ impl Drop for TokenHoldGuard {
     }
 }
 
-/// Runs a message, which may not take, submit or release (checked in debug builds).
+/// Runs a message, which must not take or release tokens or submit messages (checked in debug builds).
 #[inline(always)]
 pub(super) fn while_running(run: impl FnOnce()) {
     if cfg!(debug_assertions) {
@@ -120,7 +120,7 @@ pub(super) fn while_running(run: impl FnOnce()) {
 pub(super) unsafe fn defer(link: NonNull<IntrusiveLink>, finish: FinishFn) {
     THREAD_HOLDS.with(|holds| {
         debug_assert!(holds.depth.get() > 0);
-        // SAFETY: (1).
+        // SAFETY: the caller guarantees (1).
         unsafe {
             IntrusiveLink::set_finish(link, finish);
             IntrusiveLink::set_next(link, ptr::null_mut());
@@ -147,7 +147,8 @@ fn finish_all() {
     THREAD_HOLDS.with(|holds| holds.finishing.set(true));
     let _finishing = Finishing;
     loop {
-        // Followers are notified of a message's effects before its client has the reply.
+        // Do the deferred work first, so that other clients are notified of a message's effects before its own
+        // client has the reply.
         if let Some(settle) = THREAD_HOLDS.with(|holds| holds.settle.take()) {
             settle();
             continue;

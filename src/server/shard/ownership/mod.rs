@@ -1,30 +1,33 @@
 //! Exclusive ownership of a shard's engine: the token, the queue behind it, and messages that travel with tokens.
 //!
-//! Independent of Redis, sockets, runtime and clock; of the worker task it uses only the waker. Generic over the engine
-//! `E` and the message `M`.
+//! This module does not depend on Redis, sockets, the runtime or a clock; of the shard's worker task it uses
+//! only the waker. It is generic over the engine `E` and the message `M`. "Held" means that a thread, a message
+//! or a worker has the shard's token, which acts as an exclusive lock.
 //!
 //! # The protocol
 //!
 //! Each shard has one word: null when free, otherwise a HELD bit and a list of messages, newest first.
 //!
 //! - **Take**: one CAS, null to HELD. A free word has nothing queued, so the taker has no pending messages to run.
-//! - **Submit**: "take it or queue" is one CAS on the one word: either the submitter gets the token and runs the
-//!   message immediately, or the message is in the list of a holder that cannot release the token without running it.
-//!   There is no flag beside a queue, so no fence, no second check, and no lost message.
+//! - **Submit**: "take it or queue" is one CAS on the one word: either the submitter gets the token and runs
+//!   the message immediately, or the message is in the list of a holder that cannot release the token without
+//!   running it. As one word contains both the flag and the queue, no fence and no second check are needed, and
+//!   no message is lost.
 //! - **Release**: one CAS, HELD to null, which fails exactly if something was queued. Then the whole list is taken,
 //!   reversed into the `backlog`, and run oldest first; the backlog always precedes newer pushes, so each shard is
 //!   first come, first served.
-//! - **Bound**: after 64 messages a holder passes the *held* token to the shard's worker and wakes it. No thread is
-//!   kept busy without limit, and a free shard with a queue does not exist.
+//! - **Bound**: after 64 messages a holder passes the *held* token to the shard's worker and wakes it. So no
+//!   thread is kept busy without limit, and no shard is ever free while messages are queued.
 //! - **Travel**: a message for several shards visits them in ascending order. Where a shard is free, the thread
 //!   carrying the message takes the token for it; where it is held, the message joins the queue *with its tokens*, and
 //!   the holder of that shard carries it on. The thread that gets the last token runs the message, then releases all
 //!   tokens.
-//! - **Held for long**: a slow message is offloaded with its tokens to a separate thread ([`extend`]). Its shards are
-//!   marked as such in their words, and no message waits there with tokens of other shards: it releases them and keeps
-//!   its position in that queue. At its turn it tries for the others without waiting; after some failures it travels
-//!   with tokens again and waits wherever it has to, so that it cannot starve.
-//! - **HeldTokens**: running code may try for more shards, never wait for them ([`extend`]).
+//! - **Held for long**: a slow message is offloaded with its tokens to a separate thread ([`extend`]). Its
+//!   shards are marked as held for long in their words. A message that queues there releases its tokens of
+//!   other shards and keeps its position in the queue. When it is dequeued, the thread tries to take the other
+//!   tokens without waiting; after some failures the message travels with tokens again and waits wherever it
+//!   has to, so that it cannot starve.
+//! - **HeldTokens**: running code may try to take more tokens, but never waits for them ([`extend`]).
 //! - **End of a hold**: each time before a token is released, the engine's deferred work moves to the thread
 //!   ([`ShardMessage::collect`]), and is done when the thread holds no token at all ([`ShardMessage::settle`]). There
 //!   is no other way to release a token.
@@ -37,9 +40,10 @@
 //!
 //! - *Exclusion*: a token is in one place, with a thread, a travelling message or a worker, and moves by release and
 //!   acquire on one of two words (the gate's word, the worker's `handed`).
-//! - *No deadlock*: threads never wait. Only messages wait while holding tokens, and only for higher shards; a holder
-//!   works off its queue in order without waiting, so the message with the highest held shard always progresses. A
-//!   message at a shard that was held for long tries for its other shards, and releases all if it does not get them.
+//! - *No deadlock*: threads never wait. Only messages wait while holding tokens, and only for higher shards; a
+//!   holder runs its queue in order without waiting, so the message with the highest held shard always
+//!   progresses. A message at a shard that was held for long tries for its other shards, and releases all if it
+//!   does not get them.
 //! - *Serialisable*: a message runs with all its tokens at once, and they were taken two-phase.
 //! - *No recursion*: carrying and releasing are one loop over a worklist ([`drain`]), regardless of what triggers what.
 //! - *Quiet*: `finish` (which wakes and frees) runs when this thread holds no token at all ([`holds`]).
@@ -96,47 +100,48 @@ pub const SHARDS_MAX: usize = 1 << 16;
 ///
 /// A message owns all it needs: its requester may be gone when it runs.
 pub trait ShardMessage<E>: Send + Sized + 'static {
-    /// Returns the shards it needs: ascending, without duplicates, at least one (except for an offloaded message), and
-    /// the same on each call.
+    /// Returns the shards that the message needs: ascending, without duplicates, at least one (except for an
+    /// offloaded message), and the same on each call.
     fn shards(&self) -> &[u16];
 
-    /// Does the work. All its shards are held. Must not take, submit, release, wake, block or free large data; a panic
-    /// ends the process.
+    /// Does the work. The tokens of all its shards are held. Must not take or release tokens, submit messages,
+    /// wake tasks, block or free large data; a panic ends the process.
     fn run(&mut self, engines: &mut HeldEngines<'_, E>);
 
-    /// Called once after `run`, with no token on this thread: wakes the waiting task, frees or recycles. May submit;
-    /// but a message that was turned away (see [`HeldTokens::turn_away`]) did not run, and may not submit.
+    /// Called once after `run`, with no token on this thread: wakes the waiting task, frees or recycles. May
+    /// submit messages, unless this message was turned away ([`HeldTokens::turn_away`]) and did not run.
     fn finish(queued: Box<QueuedMessage<Self>>);
 
-    /// Moves an engine's deferred work to this thread; returns whether there is any. Its token is held, and about to be
-    /// released.
+    /// Moves an engine's deferred work to this thread; returns whether there is any. The engine's token is
+    /// held, and about to be released.
     fn collect(engine: &mut E) -> bool {
         let _ = engine;
         false
     }
 
-    /// Does the deferred work collected on this thread, which holds no token. May submit.
+    /// Does the deferred work collected on this thread, which holds no token. May submit messages.
     fn settle() {}
 
-    /// Returns whether it may need more shards, and therefore runs by [`ShardMessage::run_extendable`]. The same on
-    /// each call.
+    /// Returns whether the message may need more shards, and therefore runs by [`ShardMessage::run_extendable`].
+    /// Must return the same on each call.
     fn is_extendable(&self) -> bool {
         false
     }
 
-    /// Runs as [`ShardMessage::run`], and may try for more shards.
+    /// Does the same as [`ShardMessage::run`], and may try to take more tokens.
     fn run_extendable(&mut self, held: &mut HeldTokens<'_, E, Self>) {
         let _ = held;
         unreachable!("a message that reaches says how");
     }
 
-    /// Returns whether it is offloaded, instead of running on the thread that gets its last token. The same on each
-    /// call.
+    /// Returns whether the message is offloaded, instead of running on the thread that gets its last token.
+    /// Must return the same on each call.
     fn is_offloaded(&self) -> bool {
         false
     }
 
-    /// Hands an offloaded message to a thread that will [`ShardSet::resume`] it. No token is on this thread.
+    /// Passes an offloaded message to a thread that will [`ShardSet::resume`] it. The calling thread holds no
+    /// token.
     fn offload(offloaded: Offloaded<Self>) {
         drop(offloaded);
         unreachable!("a message that is offloaded says how");
@@ -198,7 +203,7 @@ impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
         self.gates.len()
     }
 
-    /// Returns the addresses of the token's word and of the engine: to be prefetched, not dereferenced.
+    /// Returns the addresses of the token's word and of the engine, for prefetching only.
     #[inline(always)]
     pub fn addresses(&self, shard: u16) -> [*const u8; 2] {
         let gate = &*self.gates[shard as usize];
@@ -240,15 +245,15 @@ impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
 
     /// Runs the message: immediately if its shards are free, otherwise by their holders. Never waits.
     ///
-    /// `finish` follows when this thread holds no token, or on the thread that ran the message. A message in flight
-    /// when the set is dropped is dropped without a `finish`.
+    /// `finish` is called when this thread holds no token, or on the thread that ran the message. A message in
+    /// flight when the set is dropped is dropped without a `finish`.
     pub fn submit(&self, mut queued: Box<QueuedMessage<M>>) {
         queued.home = std::ptr::from_ref(self).addr();
         let route = queued.shards();
         if route.is_empty() && queued.is_offloaded() {
             return M::offload(Offloaded::new(queued));
         }
-        // Checked here and not under a token, where a panic would end the process.
+        // Check now: a panic while a token is held would end the process.
         assert!(
             is_route(route, self.len()),
             "ascending shards without duplicates, in range"
@@ -267,7 +272,7 @@ impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
             }
             AcquireOutcome::Taken => {
                 let mut drain = Drain::new(self);
-                // SAFETY: (1) and (2) the message and the token of its first shard are ours.
+                // SAFETY: (1) and (2): this thread owns the message and has the token of its first shard.
                 unsafe { drain.carry_and_settle(link, first) };
                 drain.close();
             }
@@ -275,9 +280,10 @@ impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
         drop(hold);
     }
 
-    /// Polls the worker of a shard: ready if a holder had handed the token over; then one bounded round of the queue
-    /// has been run and the token is released, or handed to this worker again. No token is held on return, so the
-    /// worker task can do other things or yield between rounds. For one task per shard.
+    /// Polls the worker of a shard: ready if a holder had handed the token to the worker. Then one bounded
+    /// round of the queue has been run, and the token is released, or handed to this worker again. No token is
+    /// held on return, so the worker task can do other things or yield between rounds. Only one task per shard
+    /// may call this.
     pub fn poll_worker(&self, shard: u16, waker: &Waker) -> Poll<Round> {
         let side = &self.sides[shard as usize];
         let late = self.gates[shard as usize].has(InjectedFault::RegistersTooLate);
@@ -339,11 +345,11 @@ impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
     }
 
     /// # Safety
-    /// 1. The tokens of `shards` are the caller's for `'a`, and it uses no other view of them meanwhile. 2. `shards` is
+    /// 1. The caller has the tokens of `shards` for `'a`, and uses no other view of them meanwhile. 2. `shards` is
     ///    ascending without duplicates and in range.
     #[inline(always)]
     unsafe fn engines<'a>(&'a self, shards: &'a [u16]) -> HeldEngines<'a, E> {
-        // SAFETY: the caller's (1) and (2).
+        // SAFETY: the caller guarantees (1) and (2).
         unsafe { HeldEngines::new(&self.gates, shards) }
     }
 
@@ -351,15 +357,15 @@ impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
     /// thread in any case. Every token is released here.
     ///
     /// # Safety
-    /// The token is the caller's, and after `true` no longer.
+    /// The caller has the token, and does not use it after `true` was returned.
     #[inline]
     unsafe fn try_release(&self, shard: u16) -> bool {
         let gate = &self.gates[shard as usize];
-        // SAFETY: the caller's token, and no view of the engine lives any more.
+        // SAFETY: the caller has the token, and no view of the engine lives any more.
         if M::collect(unsafe { &mut *gate.engine() }) {
             holds::owe(M::settle);
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees this function's contract.
         unsafe { gate.try_release() }
     }
 
@@ -367,7 +373,7 @@ impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
     /// which are added to `loose`.
     ///
     /// # Safety
-    /// The token is the caller's. So are those in `loose` afterwards.
+    /// The caller has the token, and afterwards also those in `loose`.
     unsafe fn hold_long(&self, shard: u16, loose: &mut ShardList) {
         let gate = &self.gates[shard as usize];
         gate.set_long(true);
@@ -388,7 +394,7 @@ impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
         }
     }
 
-    /// Hands a held token to the shard's worker, which the caller must wake afterwards.
+    /// Passes a held token to the shard's worker, which the caller must wake afterwards.
     fn hand_to_worker(&self, shard: u16) {
         self.tally(shard).worker_handovers.fetch_add(1, Relaxed);
         // Release pairs with the Acquire of `pick_up`: the token's state moves with the flag.
@@ -403,13 +409,13 @@ impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
         }
     }
 
-    /// Releases several tokens for good, running pending messages first.
+    /// Releases several tokens, after running the messages queued for them.
     ///
     /// # Safety
-    /// The tokens are the caller's, and no longer afterwards.
+    /// The caller has the tokens, and does not use them afterwards.
     unsafe fn let_go_all(&self, tokens: &[u16]) {
         // Tokens that no message waits for are released at once; the list of the rest is only allocated if needed.
-        // SAFETY: the tokens are the caller's, who does not use them afterwards.
+        // SAFETY: the caller has the tokens, and does not use them afterwards.
         let let_go = |&shard: &u16| unsafe { self.try_release(shard) };
         let wanted: ShardList = tokens
             .iter()
@@ -419,7 +425,7 @@ impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
         if !wanted.is_empty() {
             let mut drain = Drain::new(self);
             for shard in wanted {
-                // SAFETY: the caller's token, still: it could not be released above.
+                // SAFETY: the caller still has the token, which could not be released above.
                 unsafe { drain.let_go(shard) };
             }
             drain.settle_rest();
@@ -427,7 +433,7 @@ impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
         }
     }
 
-    /// Releases one token for good, running pending messages first.
+    /// Releases one token, after running the messages queued for it.
     #[cold]
     #[inline(never)]
     fn let_go_slowly(&self, shard: u16) {
@@ -439,7 +445,7 @@ impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
 }
 
 impl ShardSideState {
-    /// Returns whether a token was waiting; it is the caller's now.
+    /// Takes the token that a holder handed to this worker; returns whether there was one.
     fn pick_up(&self) -> bool {
         // Acquire pairs with the Release of `hand_to_worker`. A CAS and not a swap: an idle check writes nothing (and
         // loom, which does not model a swap's read and write as indivisible, would believe that a later swap can miss
@@ -464,7 +470,7 @@ impl<E, M> Drop for ShardSet<E, M> {
 /// Result of a worker's round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// Number of messages run or carried on.
+    /// Number of messages that were run or carried to their next shard.
     pub messages: usize,
 }
 
@@ -526,7 +532,7 @@ impl<E: Send, M: ShardMessage<E>> Drop for ShardGuard<'_, E, M> {
         if holds::unwinds() {
             return;
         }
-        // SAFETY: our token; after `true` it is not used again.
+        // SAFETY: this thread has the token, and does not use it after `true`.
         if !unsafe { self.shards.try_release(self.shard) } {
             self.shards.let_go_slowly(self.shard);
         }

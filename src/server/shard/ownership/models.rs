@@ -46,7 +46,7 @@ impl Marks {
     }
 }
 
-/// Slot for an offloaded job until the thread that runs it takes it.
+/// Slot in which an offloaded message waits for the thread that runs it.
 struct Offload {
     waiting: Mutex<Option<Offloaded<Job>>>,
     changed: Condvar,
@@ -56,7 +56,7 @@ struct Job {
     shards: Vec<u16>,
     mark: Mark,
     finished: Arc<AtomicUsize>,
-    /// Shard tried for during the run.
+    /// Shard whose token the message tries to take during its run.
     more: Option<u16>,
     offloads_to: Option<Arc<Offload>>,
 }
@@ -84,7 +84,8 @@ impl ShardMessage<Marks> for Job {
         if let Some(more) = self.more {
             let _ = tokens.try_extend(more, 1);
         }
-        // The requested shards are marked, the other one only if nothing is expected of it.
+        // Mark only the requested shards: whether the additional one could be taken depends on the other
+        // threads.
         let shards = self.shards.clone();
         let all = tokens.engines();
         mark_some(all, &shards, self.mark);
@@ -178,7 +179,7 @@ impl Setup {
         mark_some(tokens.engines(), &[shard], mark);
     }
 
-    /// Works as a session does: directly if the shard is free, otherwise by message.
+    /// Marks one shard as a session would: directly if the shard is free, otherwise by a message.
     fn work(&self, shard: u16, mark: Mark) {
         match self.shards.try_take(shard) {
             Some(mut held) => held.put(mark),
@@ -186,7 +187,7 @@ impl Setup {
         }
     }
 
-    /// Works on several shards as a session does: directly if all are free, otherwise by message.
+    /// Marks several shards as a session would: directly if all are free, otherwise by a message.
     fn work_all(&self, shards: &[u16], mark: Mark) {
         match self.shards.try_take_all(shards) {
             Some(mut held) => held.engines().iter().for_each(|(_, marks)| marks.put(mark)),
@@ -210,7 +211,7 @@ impl Setup {
         }
     }
 
-    /// Acts as all workers until none has work left.
+    /// Acts as all shards' workers until no worker has a token.
     fn settle(&self) {
         let count = self.shards.len() as u16;
         while (0..count).any(|s| self.shards.poll_worker(s, Waker::noop()).is_ready()) {}
@@ -237,10 +238,10 @@ struct Model {
     /// Final marks expected in each shard; one entry per shard.
     expected: &'static [&'static [Mark]],
     drain_max: usize,
-    /// `None`: exhaustive.
+    /// Bound on preemptions; `None` for an exhaustive search.
     preemptions: Option<usize>,
     fault: InjectedFault,
-    /// Shards taken by the first thread before the others start, and released after its body.
+    /// Shards whose tokens the first thread takes before the others start, and releases after its body.
     held: &'static [u16],
     threads: &'static [Body],
     /// The body of the first thread.
@@ -266,7 +267,8 @@ impl Model {
         }
     }
 
-    /// Returns the model in which a release runs one message only, and the worker the rest.
+    /// Returns the model with the bound that a holder runs only one queued message, and the worker runs the
+    /// rest.
     const fn running_one(self) -> Model {
         Model {
             drain_max: 1,
@@ -453,7 +455,8 @@ fn a_worker_that_carries_a_traveller_6() {
     explore(Model {
         preemptions: Some(6),
         expected: &[&[10, 11, 12], &[11, 20]],
-        // There is always a second round: the thread that runs the traveller has reached its bound then.
+        // The worker always has a second round, because the thread that runs the travelling message has then
+        // reached its bound.
         threads: &[
             |setup| {
                 setup.worker_round(0);
@@ -520,7 +523,7 @@ fn two_travellers_and_a_single_command_exhaustive() {
     });
 }
 
-/// The traveller must queue at both shards, so its token crosses to the thread that releases them.
+/// The travelling message must queue at both shards, so its token crosses to the thread that releases them.
 const QUEUED_TRAVELLER: Model = Model {
     expected: &[&[10, 20, 30], &[20, 31]],
     held: &[0, 1],

@@ -1,7 +1,8 @@
 //! A message with its queue link: one allocation per message that may have to queue.
 //!
-//! Independent of gates and engines. A message is always in exactly one place: with its requester, in one shard's
-//! queue, with one thread, or among a thread's messages to be finished. Only that place touches the link.
+//! This module does not depend on gates and engines. A message is always in exactly one place: with its
+//! requester, in one shard's queue, with one thread, or among a thread's messages to be finished. Only that
+//! place touches the link.
 #![expect(
     unsafe_code,
     reason = "intrusive list: links are raw pointers to boxes given up by their owners"
@@ -30,7 +31,7 @@ impl IntrusiveLink {
     /// 1. `link` points to a live message. 2. The caller is the only one who may touch its link now.
     #[inline]
     pub(super) unsafe fn next(link: NonNull<IntrusiveLink>) -> *mut IntrusiveLink {
-        // SAFETY: (1) and (2) are the caller's.
+        // SAFETY: the caller guarantees (1) and (2).
         unsafe { link.as_ref().next.with(|next| *next) }
     }
 
@@ -38,7 +39,7 @@ impl IntrusiveLink {
     /// 1. `link` points to a live message. 2. The caller is the only one who may touch its link now.
     #[inline]
     pub(super) unsafe fn set_next(link: NonNull<IntrusiveLink>, to: *mut IntrusiveLink) {
-        // SAFETY: (1) and (2) are the caller's.
+        // SAFETY: the caller guarantees (1) and (2).
         unsafe { link.as_ref().next.with_mut(|next| *next = to) }
     }
 
@@ -46,7 +47,7 @@ impl IntrusiveLink {
     /// 1. `link` points to a live message. 2. The caller is the only one who may touch its link now.
     #[inline]
     pub(super) unsafe fn finish(link: NonNull<IntrusiveLink>) -> Option<FinishFn> {
-        // SAFETY: (1) and (2) are the caller's.
+        // SAFETY: the caller guarantees (1) and (2).
         unsafe { link.as_ref().finish.with(|finish| *finish) }
     }
 
@@ -54,15 +55,16 @@ impl IntrusiveLink {
     /// 1. `link` points to a live message. 2. The caller is the only one who may touch its link now.
     #[inline]
     pub(super) unsafe fn set_finish(link: NonNull<IntrusiveLink>, to: FinishFn) {
-        // SAFETY: (1) and (2) are the caller's.
+        // SAFETY: the caller guarantees (1) and (2).
         unsafe { link.as_ref().finish.with_mut(|finish| *finish = Some(to)) }
     }
 }
 
-/// Maximum number of turns at which a message without tokens fails to get its other shards before it insists.
+/// Number of times that a message which waits without tokens may fail to get its other shards before it keeps
+/// its tokens while waiting (`QueuedMessage::insists`).
 const MISSES_MAX: u8 = 4;
 
-/// A message in its queueable form. Created once, recycled as often as `finish` likes.
+/// A message in its queueable form. The allocation may be reused by `finish`.
 #[repr(C)] // the link comes first: a pointer to the message is a pointer to its link
 pub struct QueuedMessage<M> {
     link: IntrusiveLink,
@@ -73,11 +75,11 @@ pub struct QueuedMessage<M> {
     /// True if the message waits in the queue of a shard that is, or was, held for long, and gave up the tokens of its
     /// other shards.
     pub(super) waits_without_tokens: bool,
-    /// Number of turns in a queue at which it did not get the tokens of its other shards.
+    /// Number of times that the message was dequeued but did not get the tokens of its other shards.
     pub(super) misses: u8,
-    /// The address of the shards that it was submitted to.
+    /// The address of the `Shards` that the message was submitted to.
     pub(super) home: usize,
-    /// The caller's message.
+    /// The message that was wrapped.
     pub(super) message: M,
 }
 
@@ -86,7 +88,7 @@ pub struct QueuedMessage<M> {
 unsafe impl<M: Send> Send for QueuedMessage<M> {}
 
 impl<M> QueuedMessage<M> {
-    /// Wraps a message; the only allocation that queueing needs, except for a list of several shards.
+    /// Wraps a message; This is the only allocation that queueing needs, except for a list of many shards.
     pub fn new(message: M) -> Box<QueuedMessage<M>> {
         Box::new(QueuedMessage {
             link: IntrusiveLink {
@@ -101,8 +103,8 @@ impl<M> QueuedMessage<M> {
         })
     }
 
-    /// Returns whether it keeps its tokens while it waits even at a shard that is held for long. Its other shards then
-    /// wait with it, so this is for messages that would starve otherwise.
+    /// Returns whether the message keeps its tokens even while it waits at a shard that is held for long. Its
+    /// other shards are then blocked, too, so this is only for messages that would otherwise starve.
     pub(super) fn insists(&self) -> bool {
         self.misses >= MISSES_MAX
     }

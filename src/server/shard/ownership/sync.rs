@@ -1,7 +1,8 @@
 //! The primitives of the shard token, from std or from loom, and the fault switches of the loom models.
 //!
-//! Independent of tokens. Under `cfg(loom)` each atomic and each cell below is watched by the model checker; the
-//! counters stay std's, because they decide nothing and would only multiply the states.
+//! This module does not depend on tokens. Under `cfg(loom)` the model checker watches each atomic and each cell
+//! below. The counters are always std's, because no decision depends on them and they would only multiply the
+//! states.
 
 #[cfg(not(loom))]
 pub(super) use self::plain::*;
@@ -41,7 +42,8 @@ mod plain {
     }
     pub(in super::super) use per_thread;
 
-    /// A panic while a token is held: the engine may be half changed and others will trust it, so the process ends.
+    /// Ends the process after a panic while a token is held: the engine may be half changed, and other threads
+    /// would trust it.
     #[cold]
     pub(in super::super) fn stop_unwinding() {
         std::process::abort();
@@ -86,7 +88,8 @@ mod watched {
     }
     pub(in super::super) use per_thread;
 
-    /// In a model a panic is a finding: it must reach the test that expects it, so the token is merely never released.
+    /// In a model, a panic is a result that must reach the test which expects it, so only leave the token
+    /// unreleased.
     pub(in super::super) fn stop_unwinding() {}
 }
 
@@ -117,7 +120,7 @@ pub(super) enum InjectedFault {
     ForgetsTokens,
     /// A shard taken by extension is not released with the others.
     ForgetsExtension,
-    /// The cleanup of a queue drops the messages that should stay in it.
+    /// Turning messages away drops those that should stay in the queue.
     DropsKept,
     /// A message that gives up its tokens does not release them.
     ForgetsLoose,

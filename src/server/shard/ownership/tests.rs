@@ -1,5 +1,5 @@
-//! Tests of the token with real threads: each rule by itself, then all at once under load. Orders that threads rarely
-//! produce are left to the models (`models.rs`).
+//! Tests of the token with real threads: each rule of the protocol by itself, then all at once under load.
+//! Orders that threads rarely produce are left to the models (`models.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -19,10 +19,10 @@ use basalt_core::base::random::Random;
 #[derive(Default)]
 struct Ledger {
     sum: u64,
-    /// Set while a thread works here.
+    /// True while a thread works on this engine.
     busy: bool,
     notes: Vec<u64>,
-    /// The last number per thread whose message had this shard as its first.
+    /// By thread, the last number of the thread's messages that had this shard as their first.
     last_of: Vec<u64>,
 }
 
@@ -302,7 +302,8 @@ fn many_travellers_that_set_each_other_free_do_not_grow_the_stack() {
     let count = if cfg!(miri) { 32 } else { 1024 };
     let shards = TestShards::new(ledgers(count.into()));
     let last = shards.try_take(count - 1).expect("free");
-    // Each waits for the next one's shard: releasing the last sets all in motion, one after the other.
+    // Each message waits for the shard of the next message: releasing the last shard sets all in motion, one
+    // after the other.
     for shard in (0..count - 1).rev() {
         shards.submit(note(&[shard, shard + 1], shard.into()));
     }
@@ -601,7 +602,8 @@ fn route_of(random: &mut Random, shards: u64, count_max: u64) -> Vec<u16> {
     route
 }
 
-/// All entry points at once. Each operation adds one to every shard that it names; submitted ones carry their order.
+/// Uses all entry points at once. Each operation adds one to every shard that it names; submitted messages
+/// carry a number that proves their order.
 fn stress(threads: usize, shard_count: u64, drain_max: usize, operations: u64, seed: u64) {
     let operations = scaled(operations);
     let shards = Arc::new(TestShards::with(
@@ -624,7 +626,7 @@ fn stress(threads: usize, shard_count: u64, drain_max: usize, operations: u64, s
                     if way < 2 {
                         let spins = if way == 0 { 0 } else { 4 };
                         if let Some(mut held) = shards.take_spinning(one, spins) {
-                            // All messages that this thread queued here before have run by now.
+                            // All messages that this thread queued at this shard before have run by now.
                             held.in_order(thread, number);
                             held.work(1);
                             added[one as usize] += 1;
@@ -675,7 +677,7 @@ fn stress(threads: usize, shard_count: u64, drain_max: usize, operations: u64, s
     }
 }
 
-/// Returns fewer operations where each is slow.
+/// Returns fewer operations under Miri, where each is slow.
 fn scaled(operations: u64) -> u64 {
     if cfg!(miri) {
         operations / 100

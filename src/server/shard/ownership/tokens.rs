@@ -1,13 +1,14 @@
-//! The view of held tokens for running code, which can take more, and messages that move with theirs to another thread.
+//! A view of held tokens through which running code can take more, and messages that move with their tokens to
+//! another thread.
 //!
-//! Most work knows its shards beforehand. A script may find out while it runs that it needs another one: it may *try*
-//! for it ([`HeldTokens::try_extend`]), in any order, as a caller that never waits cannot be part of a deadlock. If
-//! that fails, its caller undoes its changes and requests more shards at once.
+//! Most work knows its shards beforehand. A script may find out while it runs that it needs another shard. It
+//! may *try* to take the token ([`HeldTokens::try_extend`]), in any order, because a caller that never waits
+//! cannot be part of a deadlock. If that fails, its caller undoes its changes and requests more shards at once.
 //!
-//! A message may also take too long for the thread that happens to get its last token. Such a message *is offloaded*:
-//! it leaves with all its tokens as an [`Offloaded`], and some other thread runs and settles it ([`ShardSet::resume`]).
-//! Its shards are marked as held for long, so that messages wait there without tokens of other shards; those that have
-//! waited for too long can be turned away ([`HeldTokens::turn_away`]).
+//! A message may also take too long for the thread that happens to get its last token. Such a message *is
+//! offloaded*: it leaves with all its tokens as an [`Offloaded`], and some other thread runs and settles it
+//! ([`ShardSet::resume`]). Its shards are marked as held for long, so that messages wait there without tokens of
+//! other shards; messages that have waited for too long can be turned away ([`HeldTokens::turn_away`]).
 #![expect(
     unsafe_code,
     reason = "a view stands for tokens as guards do, and takes messages out of queues"
@@ -24,16 +25,16 @@ use super::{ShardList, ShardMessage, ShardSet};
 /// A view of held tokens, which can take more.
 pub struct HeldTokens<'a, E, M> {
     shards: &'a ShardSet<E, M>,
-    /// Ascending, all ours.
+    /// Shards whose tokens this view holds, ascending.
     tokens: &'a mut ShardList,
-    /// True if the tokens are held for long, on a separate thread.
+    /// True if the message was offloaded, so that the tokens are held for long.
     pub(super) holds_long: bool,
     not_send: PhantomData<*mut E>,
 }
 
 impl<'a, E: Send, M: ShardMessage<E>> HeldTokens<'a, E, M> {
     /// # Safety
-    /// 1. The tokens are the caller's for `'a`, who uses no other view of them meanwhile. 2. They are ascending,
+    /// 1. The caller has the tokens for `'a`, and uses no other view of them meanwhile. 2. They are ascending,
     ///    without duplicates, in range. 3. The caller releases all `tokens` afterwards.
     pub(super) unsafe fn new(
         shards: &'a ShardSet<E, M>,
@@ -67,8 +68,8 @@ impl<'a, E: Send, M: ShardMessage<E>> HeldTokens<'a, E, M> {
         }
     }
 
-    /// Tries for one more shard, up to `spins` more times while it is held; never waits. Returns true if it is held
-    /// now. It is released with the others.
+    /// Tries to take one more token, retrying up to `spins` times while another thread holds it; never waits.
+    /// Returns true if this view holds the token now. The token is released with the others.
     pub fn try_extend(&mut self, shard: u16, spins: u32) -> bool {
         let Err(at) = self.tokens.binary_search(&shard) else {
             return true;
@@ -99,11 +100,12 @@ impl<'a, E: Send, M: ShardMessage<E>> HeldTokens<'a, E, M> {
         true
     }
 
-    /// Passes to `refuse` the messages that wait for the held shards: those not seen before, or with `whole` all of
-    /// them. Messages that it turns away, with a reply, leave the queues and are finished. That wakes their tasks while
-    /// tokens are held: a microsecond of shards that are held for seconds.
+    /// Passes the messages that wait for the held shards to `refuse`: the newly queued ones, or all of them if
+    /// `whole`. A message for which `refuse` writes a reply and returns true leaves the queue and is finished.
+    /// This wakes its task while tokens are held, which takes a microsecond, for shards that are held for
+    /// seconds.
     ///
-    /// Does nothing unless the message was offloaded: others have no time to look after queues.
+    /// Does nothing unless the running message was offloaded: other messages are too short for this.
     pub fn turn_away(&mut self, whole: bool, mut refuse: impl FnMut(&mut M) -> bool) {
         if !self.holds_long {
             return;
@@ -114,23 +116,23 @@ impl<'a, E: Send, M: ShardMessage<E>> HeldTokens<'a, E, M> {
             if !gate.has_new() && !whole {
                 continue;
             }
-            // SAFETY: our token.
+            // SAFETY: this thread has the token.
             let mut list = unsafe { gate.take_queue() };
             let (mut oldest, mut newest): (*mut IntrusiveLink, Option<NonNull<IntrusiveLink>>) =
                 (ptr::null_mut(), None);
             while let Some(link) = NonNull::new(list) {
-                // SAFETY: what was in the queue is ours now, and of type `M`.
+                // SAFETY: the taken list belongs to this thread, and its messages are of type `M`.
                 let queued = unsafe {
                     list = IntrusiveLink::next(link);
                     QueuedMessage::<M>::borrow(link)
                 };
                 if refuse(&mut queued.message) {
                     self.shards.release_to_workers(&mut queued.tokens);
-                    // SAFETY: ours, and in no list any more.
+                    // SAFETY: this thread owns the message, which is in no list any more.
                     refused.push(unsafe { QueuedMessage::<M>::from_link(link) });
                     continue;
                 }
-                // SAFETY: all links of both lists are ours.
+                // SAFETY: all links of both lists belong to this thread.
                 unsafe {
                     IntrusiveLink::set_next(link, ptr::null_mut());
                     match newest {
@@ -169,8 +171,8 @@ impl<M> Offloaded<M> {
 }
 
 impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
-    /// Releases the tokens of a message that is to start over. Their queues are left to the workers: this thread has
-    /// other things to do.
+    /// Releases the tokens of a waiting message that must start over. If messages are queued for a token, it
+    /// goes to the shard's worker, because this thread is busy.
     fn release_to_workers(&self, tokens: &mut ShardList) {
         for shard in tokens.drain(..) {
             // SAFETY: the token came with the message and is not used after `true`.

@@ -1,4 +1,4 @@
-//! The context of a unit's steps, and the work that they leave.
+//! The context of a unit's steps (its commands), and the results that remain for the session after a run.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,7 +23,7 @@ use basalt_engine::record::Records;
 pub struct UnitContext<'a> {
     /// The connection, whose database a step may change.
     pub connection: &'a mut Connection,
-    /// The server's interface for steps.
+    /// The server's functions that steps may call.
     pub server: &'static dyn Server,
     /// Scripts and functions.
     pub scripts: &'static Library,
@@ -62,28 +62,29 @@ impl UnitContext<'_> {
 pub struct ScriptCall {
     /// Index of the script among the steps of the unit.
     pub step: usize,
-    /// The database.
+    /// Index of the database.
     pub db: usize,
     /// The command and its arguments.
     pub arguments: Vec<Vec<u8>>,
 }
 
-/// Results of a unit that few units have.
+/// Results that only few units have.
 #[derive(Default)]
 pub struct UnitNotes {
     /// The error replies of steps, for the statistics.
     pub errors: Vec<Vec<u8>>,
-    /// Failed steps with their error replies, if the unit has run before, here or on another server.
+    /// Failed steps with their error replies, if the unit is replayed, that is, had succeeded before, here or
+    /// on another server.
     pub failed: Vec<(usize, Vec<u8>)>,
-    /// Slow steps and calls for the slow log or the latency monitor.
+    /// Slow steps and slow calls of scripts, for the slow log and the latency monitor.
     pub slow: SlowNotes,
     /// Steps sampled for hot keys, with their nanoseconds and the bytes of their replies.
     pub sampled: Vec<(usize, u64, usize)>,
-    /// Calls of scripts, while there are monitors.
+    /// Commands that scripts called, while there are MONITOR clients.
     pub script_calls: Vec<ScriptCall>,
     /// Steps that run after the shards are released, with the positions of their replies.
     pub postponed: Vec<(usize, OpenAggregate)>,
-    /// Settings of the connection before a step that may have changed them.
+    /// Settings of the connection as before the first step that may have changed them, for a rollback.
     pub settings_before: Option<Settings>,
 }
 
@@ -92,10 +93,11 @@ pub struct UnitNotes {
 pub struct UnitOutcome {
     /// True if the commands were run: no watched key had changed.
     pub was_run: bool,
-    /// True if the unit was not run, for lack of memory, because a script is busy or because the slot is elsewhere; the
-    /// reply is the error.
+    /// True if the unit was not run, because memory is exhausted, a script is busy, or another node has the
+    /// slot; the reply is the error.
     pub was_refused: bool,
-    /// True if a script held its shards for too long. The watched keys are still watched.
+    /// True if the unit was not run because a script keeps the unit's shards locked for too long (BUSY). The
+    /// watched keys are still watched.
     pub was_turned_away: bool,
     /// The action that a step requests of the session.
     pub after: After,
@@ -103,34 +105,35 @@ pub struct UnitOutcome {
     pub publications: Vec<Publication>,
     /// Number of commands that ran, including those called by scripts.
     pub command_count: u64,
-    /// Log records of its commands without keys.
+    /// Log records of the unit's commands without keys.
     pub records: Records,
     /// True if the unit is a script outside a transaction.
     pub is_lone: bool,
-    /// The log position after its records, if they were appended before its end.
+    /// The log position after the unit's records, if these were appended before the unit's end.
     pub log_position: Option<u64>,
     /// Deferred counts of the unit's commands, and of those called by scripts.
     pub tally: Tally,
-    /// True while the unit may still be rolled back, so that nothing of it is counted.
+    /// True while the unit may still be rolled back, so that its commands must not be counted yet.
     pub is_open: bool,
     /// The database of the first command.
     pub db: usize,
-    /// Indices of commands that selected another database, and that database, which later commands use too.
+    /// Commands that selected another database: the index of the command, and the database, which later
+    /// commands also use.
     pub selections: Vec<(usize, usize)>,
-    /// Index of the running command.
+    /// Index of the running command in the unit.
     pub step: usize,
     /// True if a script outside a transaction replied with an error.
     pub failed: bool,
     /// True if the current command may ask to be offloaded as too slow, which rolls the unit back.
     pub may_offload: bool,
-    /// True if the current command has asked for that, and did nothing.
+    /// True if the current command has asked to be offloaded, and did nothing.
     pub offloads: bool,
-    /// Rarely needed results.
+    /// Results that only few units have.
     pub notes: Option<Box<UnitNotes>>,
 }
 
 impl UnitOutcome {
-    /// Returns the notes, created if there are none.
+    /// Returns the notes, creating them if they do not exist yet.
     #[cold]
     pub fn notes(&mut self) -> &mut UnitNotes {
         self.notes.get_or_insert_default()
@@ -178,7 +181,8 @@ impl UnitOutcome {
         }
     }
 
-    /// Counts a command that a script called, once the unit is done, and records its time as that of a step.
+    /// Counts a command that a script called (the count takes effect when the unit commits), and records the
+    /// command if it was slow.
     #[inline]
     pub fn note_call(
         &mut self,
@@ -196,13 +200,13 @@ impl UnitOutcome {
         }
     }
 
-    /// Returns whether a step runs, and counts, after the shards are released.
+    /// Returns whether a step is postponed until the shards are released; it is counted then, too.
     pub fn is_postponed(&self, step: usize) -> bool {
         let postponed = self.notes.iter().flat_map(|notes| &notes.postponed);
         postponed.last().is_some_and(|(last, _)| *last == step)
     }
 
-    /// Ends the unit: deferred counts are added.
+    /// Adds the deferred counts to the thread's counters, when the unit has ended.
     pub fn close(&mut self) {
         if std::mem::take(&mut self.is_open) {
             self.tally.count(counters::local());

@@ -10,17 +10,18 @@
 //! weight       estimate of transactions that may take too long for a connection's thread
 //! ```
 //!
-//! A unit is one EVAL, EVALSHA or FCALL, or an EXEC. It runs in place, with the shards of the keys that it names. When
-//! a command needs another shard, the unit tries to lock it. If that fails, the unit's changes are rolled back
-//! (`engine::undo`), and it runs again with all the shards that it is known to need by then; after some such runs, with
-//! all shards. A unit that takes longer than [`INLINE_NS`] is rolled back too, and runs again on a separate thread, so
-//! that a script occupies no connection thread for longer than that. Collections record what undoes their changes,
-//! however large they are. If undoing a change would still need a large copy, the unit runs again with all shards, so
-//! that nothing can intervene, and without an undo log. A transaction of commands that are known to be short, and
-//! declare all their keys, can never fail midway: no undo log is kept for it.
+//! A unit is one EVAL, EVALSHA or FCALL, or an EXEC. It changes the data directly, with the shards of its
+//! declared keys locked. When a command needs another shard, the unit tries to lock it. If that fails, the
+//! unit's changes are rolled back (`engine::undo`), and it runs again with all the shards that it is known to
+//! need by then; after a few such rollbacks, it runs with all shards. A unit that takes longer than
+//! [`INLINE_NS`] is rolled back too, and runs again on a separate thread, so that a script occupies no
+//! connection thread for longer than that. Collections record how to undo their changes, so even large
+//! collections need no copy. If undoing a change would still need a large copy, the unit runs again with all
+//! shards locked, so that it needs no rollback, and without an undo log. A transaction of commands that are
+//! known to be short, and declare all their keys, can never fail midway: no undo log is kept for it.
 //!
-//! Nothing of a unit is visible before it commits: effects, publications and replies wait. State that Lua keeps between
-//! runs (a function's upvalues) is not rolled back.
+//! Nothing of a unit is visible before it commits: log records, published messages and replies are sent only
+//! then. State that Lua keeps between runs (a function's upvalues) is not rolled back.
 //!
 //! Invariants: an engine is changed only with an active undo log, unless the unit is irrevocable; no undo log stays
 //! active when a unit ends.
@@ -64,7 +65,8 @@ use plan::{Abort, UnitPlan};
 /// Nanoseconds for which a script may occupy a connection's thread.
 pub const INLINE_NS: u64 = 10_000_000;
 
-/// Nanoseconds below which no expiry during a unit needs to be considered.
+/// A unit that takes less than this number of nanoseconds uses its starting time as its end time, too, for
+/// expiry.
 const BRIEF_NS: u64 = 500_000;
 
 /// Nanoseconds between two checks of the queues of the shards that a long script holds.
@@ -76,21 +78,22 @@ const SPINS: u32 = 64;
 /// Attempts on a locked shard by a unit on a separate thread, which delays no connections.
 const SPINS_OFFLOADED: u32 = 4_096;
 
-/// Maximum bytes of a collection that is copied for undo: the copy takes some tens of microseconds of one shard, and a
-/// run with all shards on a separate thread takes as much of all of them. (Tests have small collections.)
+/// Maximum bytes of a collection that is copied for undo: a copy keeps one shard locked for some tens of
+/// microseconds; the alternative, a run with all shards on a separate thread, keeps all of them locked for as
+/// long. (Tests have small collections.)
 const IMAGE_BYTES_MAX: usize = if cfg!(test) { 1024 } else { 32 * 1024 };
 
 /// Maximum bytes of a string that is copied for undo.
 const IMAGE_TEXT_BYTES_MAX: usize = 1024 * 1024;
 
-/// Published state of a unit on a separate thread.
+/// State of a unit on a separate thread that other threads see, for SCRIPT KILL and BUSY replies.
 struct PublishedUnit<'r> {
     running: &'r RunningUnits,
     /// The running script.
     script: Option<Arc<running::RunningUnit>>,
     /// The enclosing transaction, if any.
     transaction: Option<Arc<running::RunningUnit>>,
-    /// Time of the last check of the queues.
+    /// When the queues of the unit's shards were last checked.
     looked: Ticks,
 }
 
@@ -107,7 +110,7 @@ impl PublishedUnit<'_> {
     }
 }
 
-/// Read counts of shards at some moment; most units read from one.
+/// Saved read counts (hits and misses) by shard; most units read from one shard.
 type KeptReads = SmallVec<[(u16, Reads); 1]>;
 
 fn reads_of(kept: &KeptReads, shard: u16) -> Option<&Reads> {
@@ -121,28 +124,30 @@ pub struct ExecutionUnit<'r, 'a> {
     router: Router,
     /// True if the unit can no longer be rolled back, and keeps no undo log.
     is_irrevocable: bool,
-    /// `None` on a connection's thread.
+    /// State of a unit on a separate thread; `None` on a connection's thread.
     offloaded: Option<PublishedUnit<'r>>,
     since: Ticks,
     /// The last clock reading: before each command, after those of scripts, and every few thousand instructions of a
     /// script.
     latest: Ticks,
     abort: Option<Abort>,
-    /// Shards that the unit needed and could not lock.
+    /// Shards that the unit needed but could not lock.
     missing: Vec<u16>,
-    /// Number of shards locked during the run.
+    /// Number of shards that were locked during the run, beyond the initial ones.
     extended: u32,
     /// True if some shards may keep an undo log.
     has_undo_logs: bool,
-    /// Keys that were not declared at the start.
+    /// Keys that scripts accessed without having declared them.
     undeclared: Vec<Vec<u8>>,
-    /// Number of scripts started.
+    /// Number of scripts started in this run.
     scripts: usize,
-    /// Numbers of scripts killed, in this run or in one that was rolled back.
+    /// Indices of scripts that were killed (SCRIPT KILL), in this run or in an earlier one that was rolled
+    /// back.
     killed: Vec<usize>,
-    /// Read counts of shards before the unit's first read there, except where an undo log restores them.
+    /// Read counts of shards as before the unit's first read there, for a rollback; shards with an undo log are
+    /// excluded, as the log restores the counts.
     reads: KeptReads,
-    /// If set, time does not pass; the number of calls until a simulated timeout.
+    /// If set, the unit's clock stands still, and the unit times out after this number of calls.
     #[cfg(test)]
     timeless: Option<u64>,
 }
@@ -203,12 +208,12 @@ impl<'r, 'a> ExecutionUnit<'r, 'a> {
         self.is_irrevocable
     }
 
-    /// Returns whether the unit has to be rolled back.
+    /// Returns whether the unit was aborted and has to be rolled back.
     pub fn is_aborted(&self) -> bool {
         self.abort.is_some()
     }
 
-    /// Starts a script of the unit, for a client.
+    /// Starts a script of the unit; `client` is the id of its client.
     pub fn begin_script(&mut self, command: &'static Command, args: &Args<'_>, client: u64) {
         if let Some(site) = &mut self.offloaded {
             let begun = site.begin(command, args.to_vec(), (client, self.held.shards()));
@@ -238,7 +243,7 @@ impl<'r, 'a> ExecutionUnit<'r, 'a> {
         }
     }
 
-    /// Marks the unit as a transaction of a client.
+    /// Marks the unit as a transaction; `client` is the id of its client.
     pub fn begin_transaction(&mut self, client: u64) {
         if let Some(site) = &mut self.offloaded {
             let begun = site.begin(EXEC_ROW, Vec::new(), (client, self.held.shards()));
@@ -256,7 +261,7 @@ impl<'r, 'a> ExecutionUnit<'r, 'a> {
         }
     }
 
-    /// Returns the time at the end of a unit that began at `began`.
+    /// Returns the time at the end of a unit that began at `began`; a brief unit ends at `began`.
     fn now(&self, began: Now) -> Now {
         match self.latest.since_ns(self.since) {
             ..BRIEF_NS => began,
@@ -311,7 +316,7 @@ impl<'r, 'a> ExecutionUnit<'r, 'a> {
             return Err(Interrupted::Killed);
         }
         let threshold_ms = u64::try_from(config.busy_reply_threshold).unwrap_or(0);
-        // In Redis zero means "never".
+        // As in Redis, zero means "never".
         if threshold_ms > 0 && now.since_ns(self.since) / 1_000_000 >= threshold_ms {
             let is_news = site.running.note_busy(unit);
             let text = unit.busy_text();
@@ -348,7 +353,8 @@ impl<'r, 'a> ExecutionUnit<'r, 'a> {
         !self.is_irrevocable && self.abort.is_none() && self.offloaded.is_none()
     }
 
-    /// Aborts the unit, to be rolled back and offloaded, because a command takes too long here.
+    /// Aborts the unit because a command takes too long for this thread: the unit will be rolled back and run
+    /// on a separate thread.
     pub fn offload(&mut self) -> Interrupted {
         self.end(Abort::TooSlow)
     }
@@ -396,7 +402,7 @@ impl<'r, 'a> ExecutionUnit<'r, 'a> {
         Ok(())
     }
 
-    /// Returns whether the read counts for a reading command are saved already.
+    /// Returns whether the read counts of the shards of a reading command are already saved.
     #[inline]
     fn has_reads(&self, args: &Args<'_>, needs_all: bool) -> bool {
         let Some((first, _)) = self.reads.first() else {
@@ -443,7 +449,7 @@ impl<'r, 'a> ExecutionUnit<'r, 'a> {
                 }
             }
         }
-        // A command whose keys could not be found runs anywhere, to report so.
+        // A command whose keys could not be determined runs on any shard, to report the error.
         if keys.is_empty() && self.held.shards().is_empty() && !self.held.try_extend(0, spins) {
             self.missing.push(0);
         }
@@ -472,7 +478,7 @@ impl<'r, 'a> ExecutionUnit<'r, 'a> {
                 engine.begin_attempt();
             }
         });
-        // Commands that only overwrite or delete need nothing more.
+        // Commands that only overwrite or delete values need no copy.
         let edits = |spec: &KeySpec| spec.flags.has(KeyFlags::RW);
         if command.key_finder.is_none() && !command.keys.iter().any(edits) {
             return Ok(());
@@ -488,7 +494,7 @@ impl<'r, 'a> ExecutionUnit<'r, 'a> {
         if config.maxmemory == 0 && config.maxmemory_db.is_empty() {
             return Ok(());
         }
-        // Any shard knows the limit, and there may be none locked yet.
+        // Lock any shard if none is locked yet: every shard knows the memory limit.
         if self.held.shards().is_empty() && self.get_shards(&Args::none()).is_err() {
             return Ok(());
         }
@@ -506,8 +512,8 @@ impl<'r, 'a> ExecutionUnit<'r, 'a> {
         all_of(&mut self.held.engines()).with_all(work)
     }
 
-    /// Commits the unit: makes its changes final, serves those blocked on changed keys, and appends its news, including
-    /// published messages.
+    /// Commits the unit: makes its changes final, serves requests blocked on changed keys, and appends its
+    /// messages to other clients.
     pub fn commit(
         mut self,
         kind: UnitKind,
@@ -521,12 +527,14 @@ impl<'r, 'a> ExecutionUnit<'r, 'a> {
         let mut beside = Beside {
             publications: &mut outcome.publications,
             records: &mut outcome.records,
-            // After earlier appended records there are only evicted keys.
+            // If the unit's records were appended earlier, the remaining ones are of evicted keys, which need
+            // not be atomic.
             is_unit: log_position.is_none(),
         };
         let is_irrevocable = self.is_irrevocable;
         let mut position = 0;
-        // A called function, or the absence of one, may be as recent as the data read.
+        // A function that the unit called (or found missing) may have been loaded just now, so the reply
+        // reflects that log position, too.
         let mut seen = cx.scripts.functions.position();
         self.with_engines(|engines| {
             if !is_irrevocable {
@@ -538,13 +546,13 @@ impl<'r, 'a> ExecutionUnit<'r, 'a> {
             log_position = log_position.or(behind);
             let positions = engines.iter().map(|engine| engine.effects.position());
             position = positions.max().unwrap_or(0);
-            // The log positions of all data read or checked, such as watched keys.
+            // Include the log positions of all data read or checked, such as watched keys.
             let log_positions = engines.iter().map(|engine| engine.effects.log_position());
             seen = log_positions.fold(seen, u64::max);
         });
         cx.connection.shared.see_log(seen);
         if !beside.records.is_empty() {
-            // Without a locked shard, as below.
+            // The records remain if no shard was locked.
             log_position = cx.server.log_records(beside.records, true);
         }
         if let Some(log_position) = log_position {
@@ -554,7 +562,7 @@ impl<'r, 'a> ExecutionUnit<'r, 'a> {
         if !publications.is_empty() {
             let mut news = Box::<News>::default();
             news.publications.append(publications);
-            // Without a locked shard: nothing else triggers the delivery.
+            // The messages remain if no shard was locked; then nothing else triggers their delivery.
             position = cx.server.pubsub().append(news);
             cx.server.pubsub().deliver();
         }
@@ -571,7 +579,7 @@ impl<'r, 'a> ExecutionUnit<'r, 'a> {
         outcome.close();
     }
 
-    /// Counts unusual properties of the unit's runs.
+    /// Counts the unit in the script statistics: shards locked later, reruns, slow and offloaded runs.
     #[cold]
     fn count_run(&self, plan: &UnitPlan, runs: &Runs) {
         let count = |figure: &AtomicU64, by: u64| {
@@ -595,7 +603,7 @@ impl<'r, 'a> ExecutionUnit<'r, 'a> {
         }
     }
 
-    /// Rolls the unit back; the plan of the rerun is written to `plan`.
+    /// Rolls the unit back; and changes `plan` to that of the rerun.
     pub fn roll_back(mut self, plan: &mut UnitPlan) {
         self.end_all();
         let reads = std::mem::take(&mut self.reads);
@@ -613,7 +621,7 @@ impl<'r, 'a> ExecutionUnit<'r, 'a> {
     }
 }
 
-/// Calls `work` for the engines that a command names: those of its keys, or all.
+/// Calls `work` for the engines of a command's keys, or for all engines if the command needs all.
 fn for_each_named(
     engines: &mut HeldEngines<'_, Engine>,
     args: &Args<'_>,
@@ -648,8 +656,9 @@ fn needs_large_image(
         args.len(),
         |at| args.get(at),
         |at, flags| {
-            // Overwritten or deleted values are moved and not copied; values only read stay. Among the generic
-            // commands, those that read the value move it elsewhere, and others set a deadline.
+            // Overwritten or deleted values are moved into the undo log, not copied, and values that are only
+            // read need no copy. Among the generic commands, those flagged as accessing the value move it
+            // elsewhere; the others set a deadline.
             let is_generic = command.group == Group::Generic;
             let is_edited = flags.has(KeyFlags::RW) && (!is_generic || flags.has(KeyFlags::ACCESS));
             let routed = args.keys().iter().find(|key| key.argument as usize == at);

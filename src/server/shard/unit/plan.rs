@@ -7,7 +7,7 @@ use crate::shard::route;
 /// The reason for a unit's rollback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abort {
-    /// A shard that the unit needs is locked.
+    /// The unit needs a shard that another thread has locked.
     MissingShards,
     /// The unit calls a command that needs all shards.
     NeedsAllShards,
@@ -23,21 +23,21 @@ const RERUNS_MAX: u8 = 3;
 /// The plan of a unit; see the module.
 #[derive(Clone, Debug, Default)]
 pub struct UnitPlan {
-    /// The shards locked before the unit begins, ascending.
+    /// The shards to lock before the unit begins, ascending.
     pub shards: ShardList,
-    /// True if the unit can need no other shards.
+    /// True if the unit cannot need any other shards.
     pub is_complete: bool,
-    /// True if the unit has all shards, and keeps no undo log.
+    /// True if the unit runs with all shards locked, and keeps no undo log.
     pub is_irrevocable: bool,
     /// True if the unit runs on a separate thread.
     pub is_offloaded: bool,
     /// Number of rollbacks for lack of a shard.
     pub reruns: u8,
-    /// Numbers of its scripts that were killed: they end at once in a rerun.
+    /// Indices of the unit's scripts that were killed: in a rerun, they end at once.
     pub killed: Vec<usize>,
     /// Statistics of the runs so far.
     pub outcome: Outcome,
-    /// The tag of its script, if known already.
+    /// The hash tag that the script's keys share, if known from earlier runs.
     pub tag: Option<u64>,
 }
 
@@ -51,14 +51,15 @@ impl UnitPlan {
         }
     }
 
-    /// Makes it run on a separate thread, if `is_slow`.
+    /// Makes the unit run on a separate thread, if `is_slow`.
     #[must_use]
     pub fn offloaded_if(mut self, is_slow: bool) -> UnitPlan {
         self.is_offloaded = is_slow;
         self
     }
 
-    /// Creates a plan with all shards, on a separate thread, without rollback: for effects that cannot be undone.
+    /// Creates a plan with all shards, on a separate thread, without rollback, for a unit whose effects cannot
+    /// be undone.
     pub fn irrevocable(count: u16) -> UnitPlan {
         UnitPlan {
             shards: (0..count).collect(),

@@ -1,4 +1,4 @@
-//! One script of a unit: it runs on the locked shards and the requesting connection.
+//! One script of a unit: it runs with locked shards, on behalf of the requesting connection.
 //!
 //! Every command that a script calls gets the shards of its keys from the [`ExecutionUnit`] that runs the unit.
 
@@ -25,7 +25,8 @@ use basalt_core::resp::request::NOTHING_BESIDE;
 use basalt_engine::evict::Full;
 use basalt_engine::record::{self, Audience};
 
-/// Maximum number of declared keys that the keys of a call are compared with.
+/// If a script declares at most this number of keys, the keys of its calls are compared with them, to reuse
+/// their hashes.
 const DECLARED_MAX: usize = 4;
 
 /// Host of a script in a unit; see the module.
@@ -33,11 +34,11 @@ struct UnitHost<'a, 'r, 'h, 's> {
     unit: &'a mut ExecutionUnit<'r, 'h>,
     cx: &'a mut UnitContext<'s>,
     outcome: &'a mut UnitOutcome,
-    /// The script's arguments: its keys are routed already.
+    /// The script's arguments, with its declared keys already hashed.
     given: Args<'a>,
     /// Keys of the current call.
     keys: SmallVec<[RoutedKey; 4]>,
-    /// Number of keys to which calls may have added data.
+    /// Number of keys to which the script's calls may have added data.
     growing_calls: usize,
     is_monitored: bool,
     slots: Option<CallSlots>,
@@ -48,7 +49,7 @@ struct CallSlots {
     routes: Arc<Routes>,
     /// The slot of its declared keys.
     declared: SlotOf,
-    /// The slot that all its keys must be in, once one is known.
+    /// The slot that all the script's keys must be in, once the first key is known.
     own: SlotOf,
     /// The slot of the current call's keys.
     called: SlotOf,
@@ -57,7 +58,7 @@ struct CallSlots {
 }
 
 impl CallSlots {
-    /// Returns why this node refuses a call, if it does.
+    /// Returns the error if this node refuses a call because of the slots of its keys.
     #[cold]
     fn refusal(
         &mut self,
@@ -133,7 +134,8 @@ pub(super) fn run(
         let outcome = &mut *host.outcome;
         host.unit.with_engines(|engines| {
             if outcome.is_lone && engines.iter().any(|engine| engine.owes()) {
-                // Evictions for it are logged on their own, after it. Nothing can undo it any more.
+                // Append the script's records now, so that the evictions that follow are logged separately. A
+                // lone script cannot be rolled back at this point.
                 outcome.log_position = record::append(engines, &mut outcome.records, true);
             }
             engines
@@ -152,7 +154,7 @@ pub(super) fn run(
     ended.failed
 }
 
-/// Records a call for MONITOR.
+/// Records a command that the script called, for MONITOR clients.
 #[cold]
 fn show(outcome: &mut UnitOutcome, db: usize, args: &Args<'_>) {
     let step = outcome.step;
@@ -164,7 +166,8 @@ fn show(outcome: &mut UnitOutcome, db: usize, args: &Args<'_>) {
 }
 
 impl UnitHost<'_, '_, '_, '_> {
-    /// Finds the keys of a call, and for each the index of its shard among the shards of all of them.
+    /// Determines the keys of a call, and for each key the index of its shard among the shards of all these
+    /// keys.
     fn route(&mut self, call: &Call<'_>) {
         let (keys, router, given) = (&mut self.keys, self.unit.router(), &self.given);
         keys.clear();
@@ -261,7 +264,7 @@ impl Host for UnitHost<'_, '_, '_, '_> {
         if outcome.offloads {
             return Err(self.unit.offload());
         }
-        // A command that selects a database is shown in the selected one.
+        // MONITOR shows a command that selects a database in the selected database.
         if is_shown && let Some(shown) = self.outcome.notes().script_calls.last_mut() {
             shown.db = self.cx.connection.db;
         }
@@ -283,7 +286,7 @@ impl Host for UnitHost<'_, '_, '_, '_> {
     }
 
     fn make_room(&mut self) -> Result<(), Full> {
-        // As in Redis, the limits as of the start of the transaction count.
+        // As in Redis, the limits from the start of the transaction apply.
         let db = self.cx.connection.db;
         self.unit.make_room(db, self.cx.now, self.cx.config)
     }

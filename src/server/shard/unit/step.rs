@@ -32,7 +32,7 @@ pub(super) fn run(
             return false;
         }
         Run::Session(handler) => run_on_session((command, handler), args, cx, out, outcome),
-        // UNWATCH: EXEC has already dropped the watches.
+        // The command is UNWATCH: EXEC has already removed the watched keys.
         Run::Transaction(_) => {
             out.ok();
             Ok(())
@@ -92,14 +92,14 @@ fn run_on_session(
                 outcome.after = After::Configured;
             }
         }
-        // Nothing waits inside a transaction.
+        // Inside a transaction, a command does not block but replies as at its timeout.
         After::Block(block) => sit_out(&block, out),
         after => outcome.after = after,
     }
     result
 }
 
-/// Sleeps if the command itself sleeps, and replies as at the end of that time.
+/// Sleeps if the command's purpose is to sleep (DEBUG SLEEP), and writes the reply for the end of the wait.
 pub fn sit_out(block: &Block, out: &mut Out) {
     if let (true, Some(until_ms)) = (block.holds, block.until_ms) {
         let left_ms = until_ms.saturating_sub(clock::unix_ms());
@@ -108,7 +108,7 @@ pub fn sit_out(block: &Block, out: &mut Out) {
     (block.on_timeout)(out);
 }
 
-/// A command on shards.
+/// A command that runs on locked shards.
 struct ShardStep<'s, 'c> {
     command: &'static Command,
     args: &'s Args<'s>,
@@ -156,8 +156,8 @@ impl ShardStep<'_, '_> {
         }
     }
 
-    /// Returns the locked engines of the command's keys. A command whose keys could not be found runs anywhere, to
-    /// report so.
+    /// Returns the locked engines of the command's keys. A command whose keys could not be determined runs on
+    /// any engine, to report the error.
     #[inline]
     fn named<'e>(&self, engines: &'e mut HeldEngines<'_, Engine>) -> Engines<'e> {
         let is_wide = self.command.needs_all_shards(self.args);

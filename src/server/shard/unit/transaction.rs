@@ -57,7 +57,7 @@ impl Steps {
         });
     }
 
-    /// Returns the commands with their arguments.
+    /// Returns the queued commands with their arguments.
     fn commands(&self) -> impl Iterator<Item = (&'static Command, Args<'_>)> {
         let (mut span, mut key) = (0, 0);
         self.steps.iter().map(move |step| {
@@ -75,30 +75,30 @@ impl Steps {
 /// Queued commands and watched keys.
 #[derive(Default)]
 pub struct Transaction {
-    /// Earlier chunks of commands: the queue may exceed the limit of one argument buffer, and is never moved to a
-    /// larger one.
+    /// Full chunks of queued commands. The queue is kept in chunks because it may exceed the limit of one
+    /// argument buffer, and so that it is never copied to a larger buffer.
     full: Vec<Steps>,
     /// The last chunk of commands.
     last: Steps,
-    /// Number of commands in `full`, and their memory in bytes.
+    /// Number of commands in `full`, and (`full_bytes`) their memory in bytes.
     full_len: usize,
     full_bytes: usize,
-    /// True if a step has so many or such long arguments that it takes long.
+    /// True if a queued command has so many or such long arguments that it takes long.
     is_long: bool,
     /// Watched keys: one record per key, as of its first WATCH.
     pub watched: Vec<Watched>,
     /// Index of the record of a key, by its database and hash.
     watched_places: HashMap<(usize, u64), usize>,
-    /// True for a script outside MULTI, which replies by itself.
+    /// True for a single script outside MULTI, whose reply is not wrapped in an array.
     is_lone: bool,
-    /// Bytes of the names in `watched`, here and in their shards.
+    /// Bytes of the names of watched keys, in `watched` and in their shards.
     watched_names_bytes: usize,
     /// Indices of the commands sampled for hot keys, ascending.
     sampled: Vec<usize>,
-    /// The slot of all keys, in a cluster, and the manner of the commands.
+    /// In a cluster, the slot of all keys, and (`routing`) the commands' combined routing flags.
     slot: SlotOf,
     routing: RoutingFlags,
-    /// The permit, in a cluster.
+    /// In a cluster, the permit with which EXEC was admitted.
     pub permit: Option<Permit>,
 }
 
@@ -185,7 +185,7 @@ impl Transaction {
         }
     }
 
-    /// Returns the slot of all keys, in a cluster, and whether anything is written.
+    /// Returns the slot of all keys, in a cluster, and routing flags that tell whether any command writes.
     pub fn slot(&self) -> (SlotOf, RoutingFlags) {
         (self.slot, self.routing)
     }
@@ -293,7 +293,8 @@ impl Transaction {
         Candidate::together(flags)
     }
 
-    /// Returns the initial shards, out of `count`, in any order and possibly repeated.
+    /// Returns the shards to lock at the start, on a server with `count` shards, in any order and possibly
+    /// repeated.
     fn shards(&self, count: u16) -> ShardList {
         if self.is_wide() {
             return (0..count).collect();
@@ -301,7 +302,7 @@ impl Transaction {
         let keys = self.all().flat_map(|some| some.args.keys());
         let mut shards: ShardList = keys.map(|key| key.shard).collect();
         shards.extend(self.watched.iter().map(|watched| watched.shard));
-        // A command whose keys could not be found runs anywhere, to say so.
+        // A command whose keys could not be determined runs on any shard, to report the error.
         let is_lost = |step: &QueuedCommand| matches!(step.command.run, Run::Keys(_));
         if shards.is_empty() && self.steps().any(is_lost) {
             shards.push(0);
@@ -309,8 +310,8 @@ impl Transaction {
         shards
     }
 
-    /// Returns whether any queued command may take too long for a connection's thread, judging by the sizes of the
-    /// values before the first of them runs. The engines are those of its plan.
+    /// Returns whether any queued command may take too long for a connection's thread, judging by the sizes of
+    /// the values before the first of them runs. `engines` are those of the transaction's plan.
     fn may_be_heavy(&self, engines: &[&mut Engine], db: usize) -> bool {
         let takes_long = |step: &QueuedCommand| step.command.flags.has(Flags::TAKES_LONG);
         if !self.steps().any(takes_long) {
@@ -339,7 +340,9 @@ impl Transaction {
             .any(|step| step.command.flags.has(Flags::DENYOOM))
     }
 
-    /// Returns whether any of them may leave memory to be freed.
+    /// Returns whether any queued command may exceed the memory limit or a database's share of it, so that keys
+    /// must be
+    /// evicted afterwards.
     fn may_owe(&self) -> bool {
         self.steps()
             .any(|step| step.command.flags.any(Flags::DENYOOM.or(Flags::PAYS)))
@@ -371,7 +374,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Returns whether scripts are among the commands.
+    /// Returns whether any queued command is a script.
     fn has_scripts(&self) -> bool {
         self.steps()
             .any(|step| matches!(step.command.run, Run::Script(_)))
@@ -383,7 +386,8 @@ impl Transaction {
         for step in self.steps().rev() {
             match step.command.run {
                 Run::Script(_) => scripts_follow = true,
-                // Its effects on other clients are not rolled back, and a later script may need other shards.
+                // The command's effects on other clients cannot be rolled back, and a later script may need
+                // further shards, which could cause a rollback.
                 Run::Session(_) if scripts_follow && !step.command.flags.has(Flags::REPEATABLE) => {
                     return UnitPlan::irrevocable(count);
                 }
@@ -396,8 +400,8 @@ impl Transaction {
         }
     }
 
-    /// Runs everything, or nothing if a watched key changed or memory is insufficient. Returns `None` if the unit was
-    /// rolled back, and is to run again by the updated plan.
+    /// Runs all commands, or none if a watched key changed or memory is insufficient. Returns `None` if the
+    /// unit was rolled back, and is to run again by the updated plan.
     pub fn run(
         &self,
         mut unit: ExecutionUnit<'_, '_>,
@@ -416,7 +420,7 @@ impl Transaction {
         let may_fail = !plan.is_complete
             || unit.may_offload()
                 && unit.with_engines(|engines| self.may_be_heavy(engines, before.db));
-        // With all its shards, and if nothing in it can fail, no undo log is kept.
+        // If no command can fail or need further shards, keep no undo log.
         if !may_fail {
             unit.make_irrevocable();
         }
@@ -440,7 +444,7 @@ impl Transaction {
         Some(outcome)
     }
 
-    /// Runs everything or nothing; or only a part, if the unit has to be rolled back.
+    /// Runs all commands or none; or only some of them, if the unit then has to be rolled back.
     fn run_on(
         &self,
         unit: &mut ExecutionUnit<'_, '_>,
@@ -473,7 +477,8 @@ impl Transaction {
             && unit.engines().iter().any(|(_, engine)| engine.owes())
         {
             unit.with_engines(|engines| {
-                // Evictions for it are logged on their own, after it. Nothing can undo it any more.
+                // Append the transaction's records now, so that the evictions that follow are logged
+                // separately. The transaction cannot be rolled back at this point.
                 outcome.log_position = record::append(engines, &mut outcome.records, true);
                 for engine in engines {
                     engine.pay(now, self.len());
@@ -546,7 +551,7 @@ impl Transaction {
         any_changed
     }
 
-    /// Drops the watches.
+    /// Removes the transaction's watched keys from the shards.
     fn unwatch(&self, engines: &mut HeldEngines<'_, Engine>) {
         for watched in &self.watched {
             if let Some(engine) = engines.get(watched.shard) {
@@ -556,7 +561,8 @@ impl Transaction {
     }
 }
 
-/// Checks that a unit still runs on this node of a cluster, with the keys of all its commands.
+/// Checks that a unit still runs on this node of a cluster, checking which keys of all its commands this node
+/// has.
 fn still_valid<'a>(
     unit: &mut ExecutionUnit<'_, '_>,
     cx: &UnitContext<'_>,

@@ -9,13 +9,13 @@ use basalt_engine::Engine;
 use basalt_engine::db::Db;
 use basalt_engine::value::object::entry_bytes;
 
-/// Total bytes of a command's values up to which it is never too slow for a connection's thread.
+/// A command whose values have at most this total number of bytes is never too slow for a connection's thread.
 pub(super) const LARGE_BYTES_MIN: usize = 128 * 1024;
 
-/// Number of keys above which iterating over them is too slow there.
+/// Iterating over more keys than this is too slow for a connection's thread.
 pub(super) const KEYS_MANY: usize = 8 * 1024;
 
-/// Returns the database that a command selects for those after it, if any.
+/// Returns the database that a command selects for the commands after it, if any.
 pub(super) fn chosen_db(command: &Command, args: &Args<'_>) -> Option<usize> {
     if !command.flags.has(Flags::SELECTS_DB) || args.len() != 2 {
         return None;

@@ -1,4 +1,4 @@
-//! The one implementation of `command::host::Server` and its parts.
+//! The implementation of `command::host::Server` and its parts: the server's functions that commands may call.
 
 mod debugging;
 mod diagnostics;
@@ -36,14 +36,14 @@ use basalt_commands::command::host::{Awaited, DryRun, Server, Told};
 use basalt_commands::pubsub::PubSub;
 use basalt_engine::record::Records;
 
-/// The host of commands; see the module. Its locks are acquired in field order. No shard is locked or released
-/// under any of them: a thread that releases a shard runs the commands queued for it, which may be a transaction
-/// with CONFIG SET.
+/// The host of commands; see the module. Its locks are acquired in field order. While any of these locks is
+/// held, no shard may be locked or released: a thread that releases a shard runs the commands queued for it,
+/// and one of them may be a transaction with CONFIG SET.
 pub(super) struct ServerHost {
     service: Arc<Service>,
     aof: Arc<Aof>,
     replication: Arc<Replication>,
-    /// The configuration file.
+    /// Path of the configuration file, if any.
     pub(super) file: Option<PathBuf>,
     /// The open sockets.
     pub(super) listening: Listening,
@@ -52,14 +52,14 @@ pub(super) struct ServerHost {
     /// The shutdown that a signal requested, if any.
     pub(super) shutdown: Shutdown,
     pub(super) oom_score: OomScore,
-    /// Snapshots.
+    /// Snapshots requested by commands and by shutdown.
     pub(super) saving: Arc<SaveCoordinator>,
-    /// Locked while requesting from the system what a configuration change, or the rewrite of its file, needs;
-    /// never by a transaction.
+    /// Locked while a configuration change, or the rewrite of the configuration file, makes system calls; never
+    /// locked by a transaction.
     asking: Mutex<()>,
     /// Whether the memory limit has changed since it was last applied to the allocator and the background.
     limit_changed: AtomicBool,
-    /// Locked while the limit is applied.
+    /// Locked while the memory limit is applied.
     following: Mutex<()>,
     /// The cluster bus, if this server is a cluster node.
     bus: OnceLock<&'static Bus>,
@@ -103,7 +103,7 @@ impl ServerHost {
         }
     }
 
-    /// The interval between rounds of background work; none while it is paused.
+    /// Returns the interval between rounds of background work; `None` while the work is paused.
     pub(super) fn round(&self) -> Option<Duration> {
         let is_paused = self.service.cron_paused.load(Relaxed);
         let hz = self.service.config.load().hz;
@@ -189,7 +189,7 @@ impl Server for ServerHost {
         records: &mut Records,
         change: &mut dyn FnMut(&dyn Scripts, LogChange<'_>) -> Result<(), CommandError>,
     ) -> Result<Option<u64>, CommandError> {
-        // Changes are serialized, so that their records are in order.
+        // Serialize changes of function libraries, so that their log records are in order.
         let _one_by_one = self.service.changing_libraries.lock();
         let mut position = None;
         change(&self.service.scripts, &mut || {

@@ -56,7 +56,8 @@ impl HostSettings for ServerHost {
         let named: Vec<String> = named.collect();
         self.ask_system(&old, &new, &changed, &named)?;
         if let Err(error) = self.publish(pairs, peer) {
-            // Other parameters have changed meanwhile, but none that these are known to depend on.
+            // Undo the system changes. Other parameters may have changed meanwhile, but none on which the named
+            // ones depend.
             let _ = self.ask_system(&new, &old, &changed, &named);
             return Err(error);
         }
@@ -82,7 +83,7 @@ impl HostSettings for ServerHost {
         if let Some(bus) = self.bus.get() {
             bus.follow_config();
         }
-        // A different lag changes which replicas count.
+        // A different `min-replicas-max-lag` changes which replicas count.
         self.replication.primary.count_good();
         if CLIENT_MEMORY.is_over() {
             self.service.clients.evict();
@@ -102,13 +103,14 @@ impl HostSettings for ServerHost {
         let config = self.service.config.load();
         log::set_role(self.is_replica());
         memory_limit::set(&self.service, &config);
-        // The log has the error.
+        // Any error was already logged.
         let _ = self.oom_score.apply(&config, self.is_replica());
     }
 }
 
 impl ServerHost {
-    /// Gives the background a moment to evict for a lower limit, so that the client that set it sees some effect.
+    /// Waits a moment while the background evicts for a lowered memory limit, so that the client that lowered
+    /// it sees some effect.
     fn await_eviction(&self) {
         const LOOKS: usize = 10;
         const PAUSE: Duration = Duration::from_micros(300);
@@ -122,7 +124,8 @@ impl ServerHost {
         }
     }
 
-    /// Requests from the system what a change needs; a failure leaves the server as it was.
+    /// Makes the system calls that a configuration change needs, such as opening sockets; a failure leaves the
+    /// server as it was.
     fn ask_system(
         &self,
         old: &Config,
@@ -165,7 +168,7 @@ impl ServerHost {
         }
         let tls_before = self.service.tls.current();
         if let Some(name) = named.iter().find(|name| name.starts_with("tls-")) {
-            // Even if the names are unchanged: this is how the files are reloaded.
+            // Do this even if the file names are unchanged, because setting them reloads the files.
             self.service.tls.configure(new).map_err(|text| {
                 tracing::warn!("{text}");
                 let _ = std::env::set_current_dir(&old.dir);
@@ -181,7 +184,7 @@ impl ServerHost {
             self.listening.replace(old, new).map_err(|text| {
                 tracing::warn!("{text}");
                 self.service.tls.restore(tls_before);
-                // These settings worked before, so they work again.
+                // Restore the old settings, which worked before.
                 let _ = std::env::set_current_dir(&old.dir);
                 let _ = self.oom_score.apply(old, self.is_replica());
                 let ports = ["port", "tls-port"];
@@ -194,7 +197,8 @@ impl ServerHost {
         Ok(())
     }
 
-    /// Puts a change in force, in memory only. Concurrent changes are serialized in all their effects.
+    /// Puts a change of parameters in force, in memory only. Concurrent changes are serialized in all their
+    /// effects.
     fn publish(&self, pairs: &[(&[u8], &[u8])], peer: ClientLocality) -> Result<(), CommandError> {
         let service = &self.service;
         let _one_at_a_time = service.changing_config.lock();

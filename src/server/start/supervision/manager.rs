@@ -1,6 +1,7 @@
 //! Detects the service manager and communicates with it.
 //!
-//! The socket's name is a path, or a name in the abstract namespace after an `@`, which no crate for this supports.
+//! The name of systemd's socket is a path or, after an `@`, a name in the abstract namespace, which no crate
+//! for this protocol supports.
 
 use std::ffi::OsString;
 use std::io;
@@ -32,7 +33,8 @@ pub(super) struct Systemd {
 }
 
 impl Manager {
-    /// Finds the configured service manager through the environment. The text warns if it is missing.
+    /// Finds the configured service manager through the environment. The returned text is a warning if the
+    /// configured manager is missing.
     pub(super) fn find(
         wanted: Supervised,
         environment: &dyn Fn(&str) -> Option<OsString>,

@@ -34,7 +34,8 @@ pub(super) struct Supervision {
 }
 
 impl Supervision {
-    /// Finds the service manager configured by `supervised`. The text warns if it is missing.
+    /// Finds the service manager configured by `supervised`. The returned text is a warning if the configured
+    /// manager is missing.
     pub(super) fn find(
         config: &basalt_commands::config::Config,
     ) -> (Arc<Supervision>, Option<String>) {

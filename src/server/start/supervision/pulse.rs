@@ -19,7 +19,7 @@ pub(super) struct Pulse {
 /// A runtime, with its last observed state.
 struct Followed {
     handle: Handle,
-    /// Number of the last probe that one of its tasks completed.
+    /// Number of the last probe, a task spawned on the runtime, that was completed.
     answered: Arc<AtomicU64>,
     threads: Vec<WorkerPulse>,
 }
@@ -47,7 +47,7 @@ impl WorkerPulse {
 }
 
 impl Pulse {
-    /// Starts following runtimes.
+    /// Starts observing the progress of these runtimes.
     pub(super) fn of(runtimes: &[Handle]) -> Pulse {
         let follow = |handle: &Handle| {
             let threads = 0..handle.metrics().num_workers();
@@ -65,7 +65,7 @@ impl Pulse {
         }
     }
 
-    /// Returns what made no progress since the previous call, if anything.
+    /// Returns a description of the thread or runtime that made no progress since the previous call, if any.
     pub(super) fn stuck(&mut self) -> Option<String> {
         let mut stuck = None;
         for (index, runtime) in self.runtimes.iter_mut().enumerate() {
@@ -96,7 +96,7 @@ mod tests {
     use std::task::Poll;
     use std::time::Instant;
 
-    /// Checks until the result is as expected; false if that takes very long.
+    /// Checks repeatedly until the result is `is_stuck`; returns false if that takes very long.
     fn comes_to(pulse: &mut Pulse, is_stuck: bool) -> bool {
         let began = Instant::now();
         while began.elapsed() < Duration::from_secs(60) {

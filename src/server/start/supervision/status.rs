@@ -1,4 +1,4 @@
-//! One line on the server's state.
+//! A one-line text on the server's state, for the service manager.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,8 +1,8 @@
 //! Makes long-running scripts check the clock at their next instruction.
 //!
 //! An interpreter counts instructions, and checks every few thousand whether the script may continue. A single
-//! instruction may take as long as comparing texts of a hundred megabytes, so the count alone says nothing about
-//! time.
+//! instruction may take long, such as comparing texts of a hundred megabytes, so the count alone says nothing
+//! about time.
 //!
 //! ```text
 //! a thread that runs scripts                     the watching thread
@@ -14,8 +14,8 @@
 //! next step of one of our functions: is_due()
 //! ```
 //!
-//! SIGURG is ignored by default, so one from elsewhere, or one that is late, does no harm. A coroutine has its own
-//! hooks, so [`CURRENT`] is changed when one is resumed.
+//! SIGURG is ignored by default, so a signal from another process, or a late one, does no harm. A coroutine has
+//! its own hooks, so [`CURRENT`] is changed when one is resumed.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -38,17 +38,18 @@ pub const LOOK_MS: u32 = 25;
 /// State of a script thread that the watching thread sees.
 struct WatchedScriptThread {
     thread: i32,
-    /// Number of script entries and exits; odd while one runs. Written by `thread` alone.
+    /// Number of script entries and exits; odd while a script runs. Only `thread` writes it.
     changes: AtomicU64,
     /// The value at the watching thread's last check.
     seen: AtomicU64,
 }
 
-/// All threads that ever created an interpreter. Threads that run scripts are not created and destroyed repeatedly.
+/// All threads that ever created an interpreter. Entries are never removed, because threads that run scripts
+/// are not created again and again.
 static PLACES: Mutex<Vec<&'static WatchedScriptThread>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// The state running on this thread, null if none. Const-initialized, because a handler reads it.
+    /// The Lua state running on this thread, null if none. Const-initialized, because a handler reads it.
     static CURRENT: Cell<*mut mlua::lua_State> = const { Cell::new(null_mut()) };
     static PLACE: Cell<Option<&'static WatchedScriptThread>> = const { Cell::new(None) };
     /// Whether the running script was interrupted and has not checked the clock since.
@@ -114,7 +115,8 @@ extern "C" fn handle(_: c_int) {
     }
 }
 
-/// Whether the running script must check the clock now, for functions of ours that take long. Resets the request.
+/// Whether the running script must check the clock now, for our own functions that take long. Resets the
+/// request.
 #[inline]
 pub fn is_due() -> bool {
     IS_DUE.get() && IS_DUE.replace(false)
@@ -135,10 +137,10 @@ unsafe fn demand(state: *mut mlua::lua_State) {
     unsafe { ffi::lua_sethook(state, ffi::lua_gethook(state), LOOKS_NOW, 1) };
 }
 
-/// Marks a script as running on this thread until this is dropped.
+/// Guard that marks a script as running on this thread until it is dropped.
 pub(super) struct Entered {
     state: *mut mlua::lua_State,
-    /// The state that ran before: a script that loads another one.
+    /// The state that was running before, if this script was started by another script; null if none.
     before: *mut mlua::lua_State,
 }
 
@@ -162,13 +164,14 @@ impl Drop for Entered {
     }
 }
 
-/// Does work on behalf of a script that has ended, such as writing its reply, as part of the script.
+/// Runs `work` for a script that has ended, such as writing its reply, so that it counts as part of the
+/// script's run.
 pub fn running<R>(lua: &Lua, work: impl FnOnce() -> R) -> R {
     let _entered = Entered::new(lua.exec_raw_lua(RawLua::state));
     work()
 }
 
-/// Counts a change if it concerns the outermost script.
+/// Counts an entry or exit of a script, if it is the outermost script of this thread.
 #[inline]
 fn count(before: *mut mlua::lua_State) {
     if before.is_null()
@@ -195,7 +198,7 @@ pub(super) unsafe fn follow<R>(
     CURRENT.set(before);
     // A check that the coroutine was to make and did not passes to the resuming state: it may have been a single C
     // function.
-    // SAFETY: (1).
+    // SAFETY: the caller guarantees (1).
     unsafe {
         if ffi::lua_gethookmask(into) == LOOKS_NOW {
             demand(from);
@@ -204,7 +207,7 @@ pub(super) unsafe fn follow<R>(
     result
 }
 
-/// Called when the hook has run: from now on instructions are counted until it runs again.
+/// Makes the running state count instructions again until the next hook; called when a hook has run.
 pub fn settle() {
     IS_DUE.set(false);
     let state = CURRENT.get();
@@ -221,7 +224,7 @@ pub fn settle() {
 /// The state exists, and no other thread uses it.
 #[inline]
 unsafe fn settle_state(state: *mut mlua::lua_State) {
-    // SAFETY: the contract.
+    // SAFETY: the caller guarantees this function's contract.
     unsafe {
         if ffi::lua_gethookmask(state) == LOOKS_NOW {
             let hook = ffi::lua_gethook(state);

@@ -7,20 +7,21 @@ use mlua::{Function, Lua, ffi};
 
 use super::{Fatal, Lifted};
 
-/// Bytes passed to the compiler at once. A name in nested functions may take it microseconds.
+/// Bytes passed to the compiler at once. The compiler may take microseconds for a single name in nested
+/// functions.
 const PIECE_BYTES: usize = 4 * 1024;
 
-/// Bytes of its text used as the name of an unnamed chunk; more than errors show.
+/// Bytes of a chunk's text that are used as its name if it has none; errors show fewer.
 const NAME_BYTES: usize = 256;
 
-/// Checks between pieces whether the script may continue. It has no access to the interpreter, and a panic in it
-/// ends the process.
+/// Check between two pieces whether the script may continue. It has no access to the interpreter, and a panic
+/// in it ends the process.
 pub trait ScriptGate: 'static {
     /// Whether the script may continue.
     fn is_open() -> bool;
 }
 
-/// Makes the function; `refuse` raises the error that the script may not continue.
+/// Creates the `loadstring` function; it calls `refuse`, which raises an error, if the script may not continue.
 pub fn stepwise<G: ScriptGate>(lua: &Lua, refuse: &Function) -> mlua::Result<Function> {
     let _lifted = Lifted::of(lua);
     lua.exec_raw_lua(|raw| {

@@ -1,4 +1,4 @@
-//! The arguments of one of our functions, as passed by Lua.
+//! The arguments of a function of this server, as passed by Lua.
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
@@ -124,7 +124,7 @@ impl Given<'_> {
         (1..=count).map(length).max().unwrap_or(0)
     }
 
-    /// Returns the interpreter's memory, in KiB.
+    /// Returns the memory that the interpreter uses, in KiB.
     pub fn interpreter_kib(&self) -> usize {
         // SAFETY: as in `iter`; this only reads a figure.
         let kib = unsafe { ffi::lua_gc(self.state, ffi::LUA_GCCOUNT, 0) };

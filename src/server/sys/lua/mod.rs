@@ -1,9 +1,9 @@
 //! Direct access to Lua's stack.
 //!
-//! The safe interface of `mlua` keeps a reference of its own to every string and table that passes it, which costs
-//! a few hundred instructions per value. What every script does goes through this module instead: it is given lists
-//! of texts, and it calls functions of ours with texts and gets a text. The module does not know what the texts
-//! mean.
+//! The safe interface of `mlua` keeps a reference of its own to every string and table that passes it, which
+//! costs a few hundred instructions per value. The operations that every script needs go through this module
+//! instead: passing lists of texts to a script, calls of our functions with texts, and returning a text to the
+//! script. The module does not know what the texts mean.
 //!
 //! ```text
 //! into Lua    set_lists, list      texts as tables; Kept: a reusable table of texts
@@ -19,10 +19,11 @@
 //! ```
 //!
 //! Invariant: no Lua error passes one of our frames, except those of [`enter`] and of screened functions, which
-//! have nothing left to drop by then. Of the Lua functions called here, those that allocate can only fail for lack
-//! of memory, and never do: the interpreter's memory limit is lifted meanwhile ([`Lifted`]), and without a limit
-//! its allocator returns memory or ends the process. They may collect garbage, none of which has a finalizer that
-//! fails (scripts cannot create any). Long or numerous values go the safe way.
+//! have nothing left to drop by then. Of the Lua functions called here, those that allocate can only fail for
+//! lack of memory, and never do: the interpreter's memory limit is lifted meanwhile ([`Lifted`]), and without a
+//! limit its allocator returns memory or ends the process. They may collect garbage, but no garbage has a
+//! finalizer that fails (scripts cannot create finalizers). Long or numerous values are passed through the safe
+//! interface.
 
 #![expect(
     unsafe_code,
@@ -56,7 +57,8 @@ const FREE_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of texts of a list that is created directly.
 const TEXTS_MAX: usize = 4096;
 
-/// Lifts the interpreter's memory limit while this exists. The holder runs no code outside of this module.
+/// Guard that lifts the interpreter's memory limit while it exists. Its owner must run no code outside of this
+/// module.
 struct Lifted<'l> {
     lua: &'l Lua,
     bound: usize,
@@ -146,15 +148,14 @@ pub fn set_lists(lua: &Lua, table: &Table, lists: [(&LuaString, &[&[u8]]); 2]) -
     Ok(())
 }
 
-/// Maximum number of texts in a [`ReusableTextTable`] list.
+/// Maximum number of texts in a reusable [`ReusableTextTable`] list.
 const KEPT_TEXTS_MAX: usize = 16;
 
 /// Maximum bytes of each text.
 const KEPT_TEXT_BYTES_MAX: usize = 1024;
 
-/// A value of an interpreter that is kept for long, or pushed repeatedly. It is stored in the interpreter's
-/// registry, which grows as needed: `mlua`'s other references take a slot on the stack of one of Lua's threads, of
-/// which there are 8,000.
+/// A Lua value that is kept for long, or pushed repeatedly. It is stored in the interpreter's registry, which
+/// grows as needed; `mlua`'s own references take one of only 8,000 slots on the stack of a Lua thread.
 pub struct Pinned {
     place: RegistryKey,
     /// Identifies the interpreter of the value.
@@ -199,7 +200,7 @@ fn home_of(lua: &Lua) -> *const c_void {
 pub struct ReusableTextTable {
     table: Table,
     pinned: Pinned,
-    /// Number of slots that may be in use.
+    /// Number of the table's slots that may contain a text.
     used: Cell<usize>,
 }
 
@@ -348,8 +349,8 @@ impl IntoLuaMulti for ReturnValue {
     }
 }
 
-/// Returns the error of a text that does not compile, losslessly, because it may contain any bytes; `message` is
-/// the fallback. For texts that are known not to compile.
+/// Returns the error of a text that does not compile, losslessly, because it may contain any bytes. Call only
+/// for texts that are known not to compile; if the error cannot be read, returns `message`.
 #[cold]
 pub fn compile_failure(lua: &Lua, code: &[u8], name: &str, message: String) -> String {
     let (Some(_lifted), Ok(name)) = (Lifted::of(lua), std::ffi::CString::new(name)) else {
@@ -389,7 +390,7 @@ pub enum LuaArgument<'s> {
     Text(&'s [u8]),
     /// A number.
     Number(f64),
-    /// Anything else.
+    /// An argument of any other type.
     Other,
 }
 
@@ -399,7 +400,7 @@ pub trait Take: 'static {
     fn take(argument: LuaArgument<'_>);
 }
 
-/// The arguments of a function, after they were passed to `T`.
+/// Marker parameter of a function whose arguments were all passed to `T`.
 pub struct LuaCallArguments<T: Take>(PhantomData<T>);
 
 impl<T: Take> FromLuaMulti for LuaCallArguments<T> {
@@ -434,16 +435,16 @@ const CALL_ARGUMENTS_MAX: usize = 16;
 
 /// The outcome of a call.
 pub enum Called<R> {
-    /// A text, from which the caller made this.
+    /// The call returned a text, from which the caller made this value.
     Text(R),
-    /// Another value.
+    /// The call returned another value.
     Value(Value),
-    /// An error: the handler's result, or a text of Lua's own.
+    /// The call failed: the error handler's result, or an error text of Lua itself.
     Failed(Value),
 }
 
-/// Fills lists with texts that [fit](ReusableTextTable::fits), then calls a function with a handler that receives
-/// raised errors. Handler and lists must belong to this interpreter.
+/// Fills lists with texts that [fit](Kept::fits), then calls a function with a handler that receives raised errors.
+/// Handler and lists must belong to this interpreter.
 pub fn call_below<R>(
     lua: &Lua,
     handler: &Pinned,
@@ -569,20 +570,21 @@ impl Return {
         Return(Returned::Boolean(value))
     }
 
-    /// Delegates to the fallback function given along with this one, which is called without arguments.
+    /// Creates a result that makes Lua call the fallback function given to `direct`, without arguments.
     #[inline]
     pub fn otherwise() -> Return {
         Return(Returned::Otherwise)
     }
 }
 
-/// A function that Lua calls directly. It has no access to the interpreter, and a panic in it ends the process.
+/// A function that Lua calls directly. The function has no access to the interpreter, and a panic in it ends
+/// the process.
 pub trait Direct: 'static {
     /// Handles a call.
     fn call(given: &Given<'_>) -> Return;
 }
 
-/// Ends the process when a panic passes, which must not reach the interpreter's frames.
+/// Guard that ends the process on a panic, which must not unwind into the interpreter's frames.
 struct Fatal;
 
 impl Drop for Fatal {
@@ -622,9 +624,9 @@ unsafe fn with_given<R>(
     look: impl FnOnce(&Given<'_>) -> R,
 ) -> (c_int, R) {
     let fatal = Fatal;
-    // SAFETY: (1).
+    // SAFETY: the caller guarantees (1).
     let count = unsafe { ffi::lua_gettop(state) };
-    // SAFETY: (1) and (2).
+    // SAFETY: the caller guarantees (1) and (2).
     let given = unsafe { Given::new(state, count) };
     let result = look(&given);
     std::mem::forget(fatal);

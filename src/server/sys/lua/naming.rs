@@ -12,8 +12,8 @@ use basalt_core::base::random::Random;
 
 static SEED: OnceLock<HashSeed> = OnceLock::new();
 
-/// Returns a number that names the value at an address. Without the seed, which is private to this process, neither
-/// can be derived from the other.
+/// Returns a number that names the value at an address. Without the seed, which is private to this process, the
+/// address cannot be derived from the number, or vice versa.
 pub fn number_of(place: *const c_void) -> u64 {
     let seed = SEED.get_or_init(|| {
         let mut random = Random::from_system();
@@ -25,12 +25,12 @@ pub fn number_of(place: *const c_void) -> u64 {
     seed.hash(&place.addr().to_ne_bytes())
 }
 
-/// Makes `tostring` from Lua's own.
+/// Creates the `tostring` of scripts from Lua's own.
 pub fn tostring(lua: &Lua, own: &Function) -> mlua::Result<Function> {
     made(lua, enter, own, own)
 }
 
-/// Enough for the longest type name and a number.
+/// Bytes of a name: enough for the longest type name and a number.
 const NAME_BYTES_MAX: usize = 48;
 
 /// Entry point of `tostring`.
@@ -55,7 +55,7 @@ unsafe extern "C-unwind" fn enter(state: *mut mlua::lua_State) -> c_int {
         let mut len = 0;
         let start = ffi::lua_tolstring(state, -1, &raw mut len);
         let text = std::slice::from_raw_parts(start.cast::<u8>(), len);
-        // A metatable's answer is a different text.
+        // A text made by a metatable's `__tostring` differs and is kept.
         let mut buffer = [0; NAME_BYTES_MAX];
         let mut digits = &mut buffer[..];
         let _ = write!(digits, ": {place:p}");

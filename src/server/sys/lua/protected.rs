@@ -12,12 +12,13 @@ use mlua::{Function, Lua, ffi};
 use super::{Lifted, attention};
 
 unsafe extern "C-unwind" {
-    /// Continues the count of one state's nested calls in another one. Part of Lua's interface, but not declared by
-    /// mlua.
+    /// Copies the depth of nested C calls from one state to another. Part of Lua's interface, but not declared
+    /// by mlua.
     fn lua_setlevel(from: *mut mlua::lua_State, to: *mut mlua::lua_State);
 }
 
-/// Makes `coroutine.resume` from Lua's own, and a function that converts raised errors to what scripts see.
+/// Creates `coroutine.resume` from Lua's own function, and from `seen`, which converts raised errors to what
+/// scripts see.
 pub fn resume(lua: &Lua, own: &Function, seen: &Function) -> mlua::Result<Function> {
     made(lua, resume_entered, own, seen)
 }
@@ -65,7 +66,7 @@ pub(super) fn made(
     })
 }
 
-/// Returns why a coroutine cannot be resumed, if so.
+/// Returns why a coroutine cannot be resumed; `None` if it can.
 ///
 /// # Safety
 ///
@@ -159,13 +160,13 @@ unsafe extern "C-unwind" fn resume_entered(state: *mut mlua::lua_State) -> c_int
     }
 }
 
-/// Replaces the raised error on top by what scripts see of it.
+/// Replaces the raised error on top of the stack by its form for scripts.
 ///
 /// # Safety
 ///
 /// In a function made by [`made`], with room for one value.
 unsafe fn show(state: *mut mlua::lua_State) {
-    // SAFETY: the contract.
+    // SAFETY: the caller guarantees this function's contract.
     unsafe {
         ffi::lua_pushvalue(state, ffi::lua_upvalueindex(2));
         ffi::lua_insert(state, -2);
@@ -267,8 +268,8 @@ unsafe fn complain(state: *mut mlua::lua_State) -> c_int {
     }
 }
 
-/// Inserts whether a call succeeded before its results, which are all that is on the stack. Returns the resulting
-/// number of values.
+/// Inserts a boolean, whether a call succeeded, before the call's results, which are the only values on the
+/// stack. Returns the resulting number of values.
 ///
 /// # Safety
 ///

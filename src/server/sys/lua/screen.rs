@@ -1,8 +1,8 @@
 //! Functions of Lua's own libraries, guarded by a check of their arguments.
 //!
-//! A wrapper function in a script would be visible in errors: Lua names the line that called its function, and a
-//! tail call leaves no line of the wrapper. So Lua calls a single frame here, in which its own function runs as if
-//! called directly, unless the fallback is to answer.
+//! A wrapper function written in Lua would be visible in errors: Lua names the line that called its function,
+//! and a tail call leaves no line. So Lua calls a single C frame of this module, in which its own function runs
+//! as if called directly, unless the fallback is called.
 
 use std::ffi::c_int;
 
@@ -16,7 +16,7 @@ pub trait Screen: 'static {
     fn passes(given: &Given<'_>) -> bool;
 }
 
-/// A screen that lets everything pass.
+/// A screen that lets all calls pass.
 pub struct Open;
 
 impl Screen for Open {
@@ -25,8 +25,8 @@ impl Screen for Open {
     }
 }
 
-/// Returns a guarded library function. Calls that pass go to `function`; `otherwise` answers the others, and those
-/// whose first argument is a key of `refused`.
+/// Returns a guarded library function. Calls that pass the screen go to `function`; other calls, and those
+/// whose first argument is a key of the table `refused`, go to `otherwise`.
 pub fn screened<S: Screen>(
     lua: &Lua,
     function: &Function,
@@ -46,7 +46,7 @@ pub fn screened<S: Screen>(
             let top = ffi::lua_gettop(state);
             let pushed = raw.push(function).and_then(|()| raw.push(otherwise));
             let pushed = pushed.and_then(|()| raw.push(refused));
-            // A function with upvalues would look for them in the closure that is made here.
+            // Require a C function without upvalues: it would look for upvalues in the closure created here.
             let is_plain = pushed.is_ok()
                 && ffi::lua_tocfunction(state, top + 1).is_some()
                 && ffi::lua_getupvalue(state, top + 1, 1).is_null();
@@ -98,7 +98,7 @@ mod tests {
     use super::super::LuaArgument;
     use super::*;
 
-    /// Rejects texts of more than three bytes.
+    /// A screen that rejects texts of more than three bytes.
     struct Short;
 
     impl Screen for Short {

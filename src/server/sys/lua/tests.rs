@@ -121,7 +121,7 @@ fn many_lists_and_texts_are_garbage_that_is_collected() {
     assert!(lua.used_memory() < 4 << 20, "{}", lua.used_memory());
 }
 
-/// Returns what its first argument requests.
+/// A function that returns the kind of result that its first argument requests.
 struct Obliging;
 
 impl Direct for Obliging {

@@ -105,7 +105,7 @@ const GUARDS: [(HeaderName, &str); 6] = [
     (CACHE_CONTROL, "no-store"),
 ];
 
-/// Adds the security headers [`GUARDS`] to a response.
+/// Adds the security headers `GUARDS` to a response.
 pub(super) fn guarded(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     let headers = response.headers_mut();
     for (name, value) in GUARDS {

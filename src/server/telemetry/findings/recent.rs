@@ -29,7 +29,7 @@ pub struct Sums {
     pub waits_for_disk: u64,
     /// Times that write commands waited for a replica.
     pub waits_for_replica: u64,
-    /// Keys evicted.
+    /// Number of keys evicted because of the memory limit.
     pub evicted: u64,
 }
 
@@ -73,7 +73,7 @@ impl Sums {
     }
 }
 
-/// Recent events.
+/// Events of the last minutes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfLate {
     /// Growth of the sums in the last minutes.

@@ -74,15 +74,15 @@ impl SeriesUnit {
 /// How the seconds of a minute are combined into the minute's point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fold {
-    /// The mean.
+    /// A minute's value is the mean of its seconds.
     Mean,
-    /// The largest.
+    /// A minute's value is the largest of its seconds.
     Max,
 }
 
 /// How a row's value is computed from samples.
 pub(super) enum SeriesReader {
-    /// A figure, unchanged.
+    /// A figure, recorded unchanged.
     Gauge(fn(&SampleContext<'_>) -> f64),
     /// A field of INFO, unchanged.
     Field(&'static str),
@@ -104,7 +104,7 @@ pub struct Series {
     pub name: &'static str,
     /// The unit of its values.
     pub unit: SeriesUnit,
-    /// A short description.
+    /// Description of the row, as shown by the console's API.
     pub says: &'static str,
     /// How the seconds of a minute are combined.
     pub fold: Fold,

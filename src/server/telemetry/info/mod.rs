@@ -23,7 +23,7 @@ use basalt_engine::sizes::{BINS, Sizes, TYPES_COUNTED};
 /// The Redis version claimed towards clients.
 pub const REDIS_VERSION: &str = "7.4.0";
 
-/// Returns the Redis version reported to clients: [`REDIS_VERSION`], unless the configuration overrides it.
+/// Returns the Redis version reported to clients: `REDIS_VERSION`, unless the configuration overrides it.
 pub fn told_version(config: &Config) -> &str {
     match config.version_override.as_str() {
         "" => REDIS_VERSION,

@@ -155,7 +155,7 @@ impl Latency {
         before - events.len()
     }
 
-    /// Returns the samples as a graph, or `None` if there are none: LATENCY GRAPH.
+    /// Returns the samples as a graph, or `None` if the event has no samples: LATENCY GRAPH.
     pub fn graph(&self, event: &str, now_s: u64) -> Option<String> {
         let events = self.events.lock();
         let (name, series) = events.get_key_value(event)?;

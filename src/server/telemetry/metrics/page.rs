@@ -164,7 +164,7 @@ fn key(name: &'static str, labels: Vec<(&'static str, String)>) -> Key {
     Key::from_parts(name, labels)
 }
 
-/// Formats labels in braces; empty if there are none.
+/// Formats labels in braces; returns an empty text if there are no labels.
 pub(super) fn braces(labels: &[(&str, &str)], bound: Option<&str>) -> String {
     let mut text = String::new();
     for (label, value) in labels

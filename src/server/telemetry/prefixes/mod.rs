@@ -212,7 +212,7 @@ pub struct Report {
     pub drawn: u64,
     /// Effective milliseconds over which usage is averaged; past time is discounted.
     pub window_ms: u64,
-    /// One in this many commands is sampled; 0 for none.
+    /// One in `sample` commands is sampled; 0 for none.
     pub sample: u32,
     /// The most notable prefixes by memory and usage, in descending order.
     pub prefixes: Vec<Prefix>,

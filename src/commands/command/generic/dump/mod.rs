@@ -133,7 +133,7 @@ impl RestoreOptions {
         Ok(options)
     }
 
-    /// Returns the given access information, if the eviction policy uses it.
+    /// Returns the given access data (idle time or frequency), if the eviction policy uses it.
     fn access(&self, now_ms: u64, is_by_frequency: bool) -> Option<Access> {
         if is_by_frequency {
             return self.frequency.map(Access::Frequency);
@@ -157,7 +157,7 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     let at_ms = match ttl {
         0 => None,
         _ if options.is_absolute => Some(ttl),
-        // Redis adds in an i64, and a sum that wraps around is in the past.
+        // Redis adds in an i64; a sum that wraps around is a time in the past.
         _ => Some(now_ms.saturating_add(ttl))
             .map(|at_ms| if at_ms > i64::MAX as u64 { 0 } else { at_ms }),
     };
@@ -198,7 +198,7 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     Ok(())
 }
 
-/// Logs a request that has a relative time with an absolute one.
+/// Logs a RESTORE with a relative expiry time as one with an absolute time.
 fn log_absolute(cx: &mut ShardCx<'_>, args: &Args<'_>, at_ms: u64) {
     if cx.is_logged() {
         let mut digits = itoa::Buffer::new();

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Keys that BY and GET derive from elements can be on any shard, so a request with such a pattern runs with all
-//! shards locked, and sees one moment of them; all others need the shards of the keys that they name.
+//! shards locked, and sees all keys at one moment; other requests need only the shards of the keys that they name.
 
 mod pattern;
 #[cfg(test)]
@@ -62,7 +62,8 @@ const fn unknown(flags: KeyFlags, note: &'static str) -> KeySpec {
     spec
 }
 
-/// Maximum number of elements in a reply if GET multiplies them: more would be gibibytes for a few bytes of request.
+/// Maximum number of elements in a reply if GET multiplies them: more would be gigabytes of reply for a few bytes of
+/// request.
 const ANSWERS_MAX: usize = if cfg!(test) { 1 << 12 } else { 1 << 28 };
 
 const COST: &str =
@@ -112,7 +113,7 @@ pub(super) static SORT_RO: Command = Command::new("sort_ro", Group::Generic, -2)
     .reads_any_key_if(any_key_refusal);
 
 /// Returns the error for users who may not read all keys, if the request derives keys from patterns and data. The
-/// first of BY and GET is the one that the error names.
+/// error names BY or GET, whichever comes first.
 fn any_key_refusal(args: &Args<'_>) -> Option<&'static str> {
     const BY: &str = "ERR BY option of SORT denied due to insufficient ACL permissions.";
     const GET: &str = "ERR GET option of SORT denied due to insufficient ACL permissions.";
@@ -137,7 +138,7 @@ fn any_key_refusal(args: &Args<'_>) -> Option<&'static str> {
     refusal
 }
 
-/// Returns the position of the key after STORE; the last one counts.
+/// Returns the position of the key after STORE; if STORE is repeated, the last one counts.
 fn stored_key<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<(usize, KeyFlags)> {
     let is = |at: usize, word: &str| argument(at).eq_ignore_ascii_case(word.as_bytes());
     let (mut at, mut found) = (2, None);
@@ -169,7 +170,7 @@ enum SortStorePermission {
 
 struct SortOptions<'a> {
     by: Option<SortPattern<'a>>,
-    /// A constant BY: the elements keep their order.
+    /// BY has a constant pattern: the elements keep their order.
     unsorted: bool,
     gets: Vec<SortPattern<'a>>,
     start: i64,
@@ -214,7 +215,7 @@ impl<'a> SortOptions<'a> {
                 at += 1;
             } else if args.is(at, "by") && behind >= 1 {
                 let text = args.get(at + 1);
-                // The derived keys may be on other nodes.
+                // The derived keys may be on other nodes of the cluster.
                 if is_node && text.contains(&b'*') {
                     return Err("ERR BY option of SORT denied in Cluster mode.".into());
                 }
@@ -235,7 +236,7 @@ impl<'a> SortOptions<'a> {
         Ok(options)
     }
 
-    /// Returns the range of elements, once sorted, that is requested.
+    /// Returns the requested range of the sorted elements.
     fn range(&self, len: usize) -> Range<usize> {
         let clamp = |number: i64| usize::try_from(number).unwrap_or(usize::MAX).min(len);
         let start = clamp(self.start.max(0));
@@ -264,8 +265,8 @@ fn sort(
         None => None,
     };
     scales.weigh_bytes(source.map_or(0, |(place, _)| keyspace.memory_bytes(place)))?;
-    // The order of a set is arbitrary, so the elements of one are sorted by text at least if they are stored or a
-    // script sees them.
+    // The order of a set is arbitrary, so its elements are sorted by text at least if they are stored or a script
+    // sees them.
     if options.unsorted
         && (options.target.is_some() || is_in_script)
         && source.is_some_and(|(_, data_type)| data_type == DataType::Set)
@@ -362,7 +363,7 @@ fn elements(
     (texts, range)
 }
 
-/// Returns the order of the elements, correct at least up to the end of the range.
+/// Returns the elements' indexes in order, correct at least up to the end of the range.
 fn sorted(
     cx: &mut ShardCx<'_>,
     elements: &TextArena,
@@ -384,7 +385,7 @@ fn sorted(
                 None => Some(score(element)),
                 Some(by) => by.value(cx, element, score),
             };
-            // A missing key has weight 0.
+            // An element whose weight key is missing has weight 0.
             let score = score.unwrap_or(Some(0.0));
             scores.push(score.ok_or("ERR One or more scores can't be converted into double")?);
         }
@@ -411,14 +412,14 @@ fn sorted(
     }))
 }
 
-/// Returns the numbers up to `len` in an order that need not be correct after the range.
+/// Returns the numbers from 0 up to `len` in an order that need not be correct after the range.
 fn arrange(
     len: usize,
     range: &Range<usize>,
     compare: impl Fn(usize, usize) -> Ordering,
 ) -> Vec<usize> {
     let mut order: Vec<usize> = (0..len).collect();
-    // Selecting a few of many is faster than sorting all.
+    // Selecting a few of many elements is faster than sorting all.
     if range.end < len / 4 {
         order.select_nth_unstable_by(range.end, |one, two| compare(*one, *two));
         order.truncate(range.end);
@@ -434,7 +435,7 @@ fn score(text: &[u8]) -> Option<f64> {
     if text.is_empty() {
         return Some(0.0);
     }
-    // C reports a number too small for all digits as a range error, like one that is too large.
+    // Like C, treats a number too small for full precision as a range error, as one that is too large.
     number::parse_f64(text.trim_ascii_start()).filter(|score| !score.is_subnormal())
 }
 

@@ -15,9 +15,9 @@ use basalt_engine::value::hash::HashRef;
 /// A pattern of BY or GET, see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SortPattern<'a> {
-    /// `#`
+    /// `#`: the element itself.
     Element,
-    /// No star.
+    /// A pattern without a star, which refers to no value.
     Constant,
     /// A key made of the texts before and after the star, and a field of it.
     Key {

@@ -56,7 +56,7 @@ fn without_patterns_only_the_named_keys_need_be_in_hand() {
         ("SORT source GET # STORE target", "(integer) 3"),
         ("SORT source GET constant STORE target", "(integer) 3"),
         ("SORT source BY constant STORE target", "(integer) 3"),
-        // A word that only looks like a pattern's keyword.
+        // An argument that only looks like the keyword of a pattern.
         (
             "SORT source STORE get STORE by GET # STORE *",
             "(integer) 3",

@@ -1,7 +1,7 @@
 //! The interface of commands to the cluster that this server is a node of, and the slot map that routing uses.
 //!
-//! [`Cluster`] is the slow half: it may take locks. [`SlotMap`] is what each request looks at: one bit per slot says
-//! that this node serves it without further checks ([`Routes::is_plain`]); everything else is decided by
+//! [`Cluster`] is the slow half, whose calls may take locks. [`SlotMap`] is what each request reads: one bit per slot
+//! says that this node serves it without further checks ([`Routes::is_plain`]); everything else is decided by
 //! [`route::decide`].
 
 use std::sync::Arc;
@@ -27,84 +27,89 @@ use crate::config::values::EndpointType;
 
 /// The cluster, as the CLUSTER commands reach it; the composition root implements it.
 pub trait Cluster: Send + Sync {
-    /// Returns the map that requests are routed by.
+    /// Returns the cluster map that requests are routed by.
     fn map(&self) -> Arc<ClusterMap>;
     /// Like [`Cluster::map`], with the current times of pings and pongs, links, offsets and failures.
     fn view(&self) -> ClusterMap;
     /// Changes the cluster, on a thread that may wait for the disk. The result is the text of the reply, such as
     /// `OK`, or the whole text of an error, such as `ERR Slot 1 is already busy`. No shard may be locked.
     fn change(&self, change: ClusterChange) -> Awaited;
-    /// Sends a message that was published here to the other nodes, or only to those of this shard.
+    /// Sends a message that was published here to all other nodes, or (`is_shard`) only to those of this shard.
     fn publish(&self, channel: &[u8], payload: &[u8], is_shard: bool);
-    /// Returns the reason why the cluster's file cannot be written, if so.
+    /// Returns the reason why nodes.conf cannot be written, if so.
     fn unsaved(&self) -> Option<String>;
-    /// Reports that the bus is late ([`SlotMap::is_late`]): it checks whether this node was stopped, before anything
-    /// is decided by a map that may be out of date. No shard may be locked.
+    /// Reports that the bus is late ([`SlotMap::is_late`]): the cluster checks whether this process was stopped,
+    /// before anything is decided by a map that may be out of date. No shard may be locked.
     fn wake(&self);
     /// Returns the traffic over the bus so far.
     fn traffic(&self) -> Traffic;
     /// Returns the links to other nodes.
     fn links(&self) -> Vec<LinkView>;
-    /// DEBUG CLUSTERLINK KILL: closes links to a node; returns whether it is known.
+    /// DEBUG CLUSTERLINK KILL: closes links to a node. Returns whether the node is known.
     fn kill_links(&self, node: NodeId, which: LinkDirection) -> bool;
-    /// DEBUG DROP-CLUSTER-PACKET-FILTER: drops incoming packets of this type; none: no longer.
+    /// DEBUG DROP-CLUSTER-PACKET-FILTER: drops incoming packets of this type; None: drops no more packets.
     fn drop_packets(&self, kind: Option<u16>);
     /// DEBUG CLOSE-CLUSTER-LINK-ON-PACKET-DROP: whether a dropped packet closes the link that it came over.
     fn close_links_on_drop(&self, closes: bool);
-    /// CLUSTER MIGRATESLOTS: starts to move slots of this node to others; or returns the whole text of an error.
+    /// CLUSTER MIGRATESLOTS: starts to move slots of this node to other nodes. Errs with the whole text of the error
+    /// reply.
     fn move_slots(&self, moves: Vec<(SlotSet, NodeId)>) -> Result<(), String>;
-    /// CLUSTER CANCELSLOTMIGRATIONS: cancels all moves from here; returns whether there were any.
+    /// CLUSTER CANCELSLOTMIGRATIONS: cancels all moves of slots from this node. Returns whether there were any.
     fn cancel_moves(&self) -> bool;
-    /// Asks the owner of these slots to move them here; returns the name of the task, or the whole text of an error.
-    /// The move begins later.
+    /// Asks the owner of these slots to move them to this node. Returns the name of the task, or errs with the whole
+    /// text of the error reply. The move begins later.
     fn import_slots(&self, source: NodeId, slots: SlotSet) -> Result<NodeId, String>;
-    /// Cancels the move with this name in CLUSTER MIGRATION, or all of them, from and to here; returns how many.
+    /// Cancels the move of this name in CLUSTER MIGRATION, or all moves from and to this node. Returns the number of
+    /// cancelled moves.
     fn cancel_tasks(&self, id: Option<&[u8]>) -> usize;
-    /// Returns the moves as [`Cluster::moves`] does, by their names in CLUSTER MIGRATION, and those to here that were
-    /// requested and have not begun.
+    /// Returns the moves as [`Cluster::moves`] does, with their names in CLUSTER MIGRATION, and the moves to this
+    /// node that were requested and have not begun.
     fn slot_tasks(&self) -> Vec<SlotTask>;
-    /// Returns the moves under way, and the last ones that have ended, from and to here; the latest first.
+    /// Returns the moves from and to this node that are in progress, and the last ones that have ended, the latest
+    /// first.
     fn moves(&self) -> Vec<SlotMove>;
-    /// Returns the number of moves under way, and their buffers.
+    /// Returns the number of moves in progress, and the bytes of their buffers.
     fn moves_in_progress(&self) -> MovesInProgress;
-    /// CLUSTER SYNCSLOTS: handles a step of a node that moves slots here over a client's connection; or returns the
-    /// whole text of an error. No shard may be locked: the last step transfers the slots, which waits for the disk.
+    /// CLUSTER SYNCSLOTS: handles a step of a node that moves slots to this node over a client's connection. Errs
+    /// with the whole text of the error reply. No shard may be locked: the last step transfers the slots, which waits
+    /// for the disk.
     fn hear_move(&self, client: &Arc<Shared>, word: MoveWord) -> Result<MoveAnswer, String>;
-    /// Handles a note of the log or a primary that keys of slots are being moved to or from its writer: until a note
-    /// says that this is over, they are deleted once this server is a primary that does not own the slots.
+    /// Handles a note, from the log or a primary, that keys of slots are being moved to or from the server that wrote
+    /// the note. Unless a later note says that the move is over, these keys are deleted once this server is a primary
+    /// that does not own the slots.
     fn replay_note(&self, note: SlotNote);
-    /// Handles a note of the log or a primary that the move is over.
+    /// Handles a note, from the log or a primary, that the move of this name is over.
     fn replay_over(&self, name: NodeId);
-    /// Returns the notes that are still valid, for a snapshot. Locks no shard.
+    /// Returns the notes of moves that are not over, for a snapshot. Locks no shard.
     fn slot_notes(&self) -> Vec<SlotNote>;
-    /// Takes over the notes of a snapshot that was loaded in place of all data.
+    /// Replaces the notes by those of a snapshot that was loaded in place of all data.
     fn load_slot_notes(&self, notes: Vec<SlotNote>);
-    /// Handles a failed command of a node that moves slots here, with its error reply: its move ends.
+    /// Handles a failed command of a node that moves slots to this node, with its error reply: the move ends.
     fn import_failed(&self, client: &Shared, reply: &[u8]);
-    /// Handles the end of the connection of a node that moves slots here. Keys received for slots that are not this
-    /// node's are deleted.
+    /// Handles the end of the connection of a node that moves slots to this node. Keys received for slots that this
+    /// node does not own are deleted.
     fn import_ended(&self, client: &Shared);
 }
 
-/// A step of a node that moves slots here.
+/// A step (word of CLUSTER SYNCSLOTS) of a node that moves slots to this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MoveWord {
     /// A move begins over this connection.
     Establish {
-        /// The slots' owner.
+        /// The node that owns the slots.
         source: NodeId,
         /// Name of the move.
         name: NodeId,
-        /// The slots.
+        /// The slots to be moved.
         slots: SlotSet,
     },
-    /// The node is alive.
+    /// The other node is alive.
     Ack,
-    /// All keys have been sent; changes follow.
+    /// All keys have been sent; changes to them follow.
     SnapshotEnd,
     /// Writes are paused, and all changes have been sent.
     Paused,
-    /// The slots may be taken over.
+    /// The slots may be taken over by this node.
     Granted,
 }
 
@@ -126,9 +131,9 @@ impl MoveWord {
 pub enum MoveAnswer {
     /// `OK`.
     Agreed,
-    /// `CLUSTER SYNCSLOTS` with this word.
+    /// The reply is `CLUSTER SYNCSLOTS` with this word.
     Word(&'static str),
-    /// Nothing: the move has ended, and the connection is closed.
+    /// No reply: the move has ended, and the connection is closed.
     Done,
 }
 
@@ -139,11 +144,11 @@ pub struct SlotMove {
     pub name: NodeId,
     /// Whether the slots leave this node.
     pub is_export: bool,
-    /// The slots.
+    /// The slots to be moved.
     pub slots: SlotSet,
     /// The node that had the slots.
     pub source: NodeId,
-    /// The node that receives them.
+    /// The node that receives the slots.
     pub target: NodeId,
     /// When the move began.
     pub created_s: u64,
@@ -153,11 +158,11 @@ pub struct SlotMove {
     pub acked_s: u64,
     /// Progress of the move, in Valkey's words.
     pub state: &'static str,
-    /// The reason for its failure, if it failed.
+    /// The reason why the move failed; empty if it did not.
     pub message: String,
-    /// Bytes of changes still to be sent.
+    /// Bytes of changes not sent yet.
     pub waiting_bytes: u64,
-    /// Milliseconds for which writes were paused for the hand-over, if known.
+    /// Milliseconds for which writes were paused during the handover, 0 if not known.
     pub paused_ms: u64,
 }
 
@@ -173,9 +178,9 @@ pub struct SlotTask {
 /// Moves of slots that are under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MovesInProgress {
-    /// Moves from here, including those that wait for their turn.
+    /// Moves from this node, including those that wait for their turn.
     pub exports: u64,
-    /// Moves to here.
+    /// Moves to this node.
     pub imports: u64,
     /// Bytes buffered to be sent.
     pub export_buffer_bytes: u64,
@@ -191,11 +196,11 @@ pub const MESSAGE_KINDS: [&str; KINDS] = Kind::NAMES;
 pub struct Traffic {
     /// Messages sent, by [`MESSAGE_KINDS`].
     pub sent: [u64; MESSAGE_KINDS.len()],
-    /// Messages received.
+    /// Messages received, by [`MESSAGE_KINDS`].
     pub received: [u64; MESSAGE_KINDS.len()],
-    /// Bytes sent.
+    /// Bytes sent over the bus.
     pub bytes_sent: u64,
-    /// Bytes received.
+    /// Bytes received over the bus.
     pub bytes_received: u64,
     /// Links that were closed because their send queues were too long.
     pub links_over_limit: u64,
@@ -218,7 +223,7 @@ pub enum LinkDirection {
     To,
     /// Opened by the other node.
     From,
-    /// Either.
+    /// Opened by either node.
     Any,
 }
 
@@ -227,25 +232,26 @@ pub enum LinkDirection {
 pub struct LinkView {
     /// Direction: [`LinkDirection::To`] or [`LinkDirection::From`].
     pub direction: LinkDirection,
-    /// The other node.
+    /// ID of the node at the other end.
     pub node: NodeId,
     /// Time when it was opened, in Unix milliseconds.
     pub created: Millis,
-    /// Whether it is open for reading.
+    /// Whether the link is open for reading.
     pub reads: bool,
     /// Whether data are waiting to be sent.
     pub writes: bool,
     /// Capacity of the send buffer, in bytes.
     pub send_buffer_allocated: u64,
-    /// Bytes of it in use.
+    /// Bytes of the send buffer that are in use.
     pub send_buffer_used: u64,
 }
 
-/// A map, prepared for each request to look at.
+/// A cluster map, prepared for routing requests.
 pub struct Routes {
-    /// The map.
+    /// The cluster map.
     pub map: Arc<ClusterMap>,
-    /// Slots of this node that are not being moved, while the cluster is up.
+    /// Slots that this node serves without further checks: it owns them, they are not being moved, and the cluster is
+    /// up.
     plain: SlotSet,
     /// The version of the map; each one is larger than those before.
     pub version: u64,
@@ -267,7 +273,7 @@ impl Routes {
         }
     }
 
-    /// Whether a request that names keys of this slot only, or none, runs here without further checks.
+    /// Whether a request with keys of this slot only, or without keys, runs here without further checks.
     #[inline]
     pub fn is_plain(&self, slot: SlotOf) -> bool {
         slot.is_none() || self.plain.contains_at(slot.index())
@@ -278,7 +284,7 @@ impl Routes {
         route::decide(&self.map, slot, routing, when_down(config), None)
     }
 
-    /// Returns the error reply to a client that must go elsewhere, without the leading `-`.
+    /// Returns the error reply, without the leading `-`, to a client that must send its request to another node.
     #[must_use]
     pub fn refusal_text(&self, refusal: Refusal, routing: RoutingFlags, config: &Config) -> String {
         let endpoint_type = config.cluster_preferred_endpoint_type;
@@ -307,7 +313,7 @@ fn text_of(refusal: Refusal) -> &'static str {
     }
 }
 
-/// Returns what is served while the cluster is down.
+/// Returns which requests are served while the cluster is down.
 pub fn when_down(config: &Config) -> WhenDown {
     WhenDown {
         reads: config.cluster_allow_reads_when_down,
@@ -315,7 +321,8 @@ pub fn when_down(config: &Config) -> WhenDown {
     }
 }
 
-/// Returns the host that clients are given to connect to; none: the address that they already know.
+/// Returns the host of a node that clients are given to connect to; None: clients use the address that they already
+/// know.
 pub fn endpoint(node: &NodeView, wanted: EndpointType) -> Option<&str> {
     match wanted {
         EndpointType::Ip => Some(&node.ip),
@@ -327,18 +334,18 @@ pub fn endpoint(node: &NodeView, wanted: EndpointType) -> Option<&str> {
 
 /// The current map, for routing requests.
 ///
-/// A request is decided by one map and may run a little later. Under the shard's lock the version is checked again
-/// ([`SlotMap::version`], a relaxed load): a change of the map is followed by a pass through each shard, so that the
-/// hand-over of the shard's token makes the new version visible to everything that runs there from then on.
+/// A request is routed by one version of the map and may run a little later. Under the shard's lock the version is
+/// checked again ([`SlotMap::version`], a relaxed load): a change of the map is followed by a pass through each
+/// shard, so that every thread that locks the shard from then on sees the new version.
 pub struct SlotMap {
     routes: ArcSwap<Routes>,
     version: AtomicU64,
-    /// Unix milliseconds by which the bus will have checked the other nodes again, unless this node is stopped.
+    /// Unix milliseconds by which the bus will have checked the other nodes again, unless this process is stopped.
     looks_by_ms: AtomicU64,
 }
 
 impl SlotMap {
-    /// Creates it with the first map.
+    /// Creates a slot map with the first cluster map.
     pub fn new(map: Arc<ClusterMap>) -> SlotMap {
         SlotMap {
             routes: ArcSwap::from_pointee(Routes::new(map, 1)),
@@ -347,14 +354,14 @@ impl SlotMap {
         }
     }
 
-    /// Whether the bus has not checked the other nodes for longer than the node timeout: they may have replaced this
-    /// one meanwhile.
+    /// Whether the bus has not checked the other nodes for longer than the node timeout, so that they may have
+    /// promoted another node in place of this one.
     #[inline]
     pub fn is_late(&self, now_ms: u64) -> bool {
         now_ms > self.looks_by_ms.load(Relaxed)
     }
 
-    /// Records that the bus has checked, and will again before this time.
+    /// Records that the bus has checked the other nodes, and will check them again before this time.
     pub fn note_look(&self, next_by_ms: u64) {
         self.looks_by_ms.store(next_by_ms, Relaxed);
     }
@@ -380,7 +387,7 @@ impl SlotMap {
     pub fn store(&self, map: Arc<ClusterMap>) {
         let version = self.version() + 1;
         self.routes.store(Arc::new(Routes::new(map, version)));
-        // After the map: a reader of the new version finds this map, or a later one.
+        // Stored after the map: a reader of the new version finds this map, or a later one.
         self.version.store(version, Release);
     }
 }

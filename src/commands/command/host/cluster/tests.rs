@@ -4,7 +4,7 @@ use super::*;
 use crate::cluster::testing::{OTHER, THIRD, map};
 use crate::command::host::Told;
 
-/// A cluster that never changes.
+/// A cluster that never changes, for tests.
 pub(crate) struct Fixed(pub(crate) ClusterMap);
 
 impl Cluster for Fixed {

@@ -14,9 +14,10 @@ use basalt_core::base::text::split_arguments;
 use basalt_core::resp::reply::Protocol;
 use basalt_engine::note;
 
-/// Rows that log nothing themselves: commands that scripts call do, which is tested where transactions and scripts
-/// run (`shard::unit`), and the keys that have arrived elsewhere are deleted by a task (`shard::migration`). LFILL
-/// needs a random token (`lease::tests`). FENCE is in the log only (`lock::tests`).
+/// Rows that log nothing themselves: the commands that scripts call are logged, which is tested where transactions
+/// and scripts run (`shard::unit`), and MIGRATE's keys are deleted by a task once they have arrived on the other
+/// server (`shard::migration`). LFILL needs a random token (`lease::tests`). FENCE is in the log only
+/// (`lock::tests`).
 const TESTED_ELSEWHERE: &[&str] = &["eval", "evalsha", "fcall", "fence", "lfill", "migrate"];
 
 const SHARD_COUNTS: [usize; 2] = [1, 4];
@@ -47,7 +48,7 @@ fn substituted(cli: &mut Terminal, argument: Vec<u8>) -> Vec<u8> {
         .and_then(|rest| rest.split_once(':'))
     {
         let reply = cli.reply_bytes(&[command, key, "0"]);
-        // An array of the next position and the chunk.
+        // The reply is an array of the next position and the chunk.
         let ends: Vec<usize> = (0..reply.len()).filter(|at| reply[*at] == b'\n').collect();
         return reply[ends[2] + 1..reply.len() - 2].to_vec();
     }
@@ -61,7 +62,7 @@ fn substituted(cli: &mut Terminal, argument: Vec<u8>) -> Vec<u8> {
     }
 }
 
-/// Creates a server with data of all types, whose log begins before them.
+/// Creates a server with data of all types; the log contains the commands that created the data.
 fn seeded(shard_count: usize, with_newer: bool, now_ms: u64) -> Terminal {
     let mut cli = Terminal::with(shard_count, Protocol::Resp2);
     cli.now_ms = now_ms;
@@ -158,7 +159,7 @@ fn rows() -> Vec<&'static Command> {
 fn commands_younger_than_7_0_are_logged_as_older_ones() {
     let is_younger = |since: &str| {
         let major = since.split('.').next().and_then(|text| text.parse().ok());
-        // A command of our own has no version of Redis.
+        // A command that only this server has counts as newer.
         let major: u32 = major.unwrap_or(u32::MAX);
         major > 7 || since.starts_with("7.2") || since.starts_with("7.4")
     };
@@ -195,7 +196,7 @@ fn every_row_that_may_leave_records_has_a_case() {
     }
 }
 
-/// A client could have a note logged otherwise.
+/// A client could cause a note to be logged otherwise.
 #[test]
 fn nothing_of_the_name_that_notes_have_is_logged() {
     let head: Vec<String> = note::HEAD[..2]
@@ -387,7 +388,7 @@ fn what_is_undone_leaves_nothing() {
     let now = basalt_engine::Now {
         unix_ms: cli.now_ms,
     };
-    // Outside of the transaction: this change stays.
+    // The change was made outside of the transaction, so it stays.
     assert!(engine.keyspace(0, now).find_read(&key).is_none());
     engine.begin_attempt();
     let log = |cli: &Terminal| cli.engines[0].effects.records().len();

@@ -8,14 +8,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::{arguments, cases, commands, is_newer, seeded, shown};
 use crate::command::testing::Terminal;
 
-/// A redis-server, which is stopped when this is dropped.
+/// A running redis-server, which is stopped when this value is dropped.
 struct Oracle {
     child: Child,
     link: BufReader<TcpStream>,
 }
 
 impl Oracle {
-    /// Starts it; none if there is no redis-server, which is a failure with `BASALT_REQUIRE_ORACLE=1`.
+    /// Starts redis-server; None if it is not installed, which is a failure with `BASALT_REQUIRE_ORACLE=1`.
     fn start() -> Option<Oracle> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let port = listener.local_addr().expect("its address").port();
@@ -86,7 +86,7 @@ impl Drop for Oracle {
     }
 }
 
-/// The requests sent to both: the signature of all data, and the state of the stream's groups.
+/// The requests sent to both servers: the signature of all data, and the state of the stream's groups.
 const QUESTIONS: [&[&str]; 3] = [
     &["DEBUG", "DIGEST"],
     &["XINFO", "GROUPS", "x"],

@@ -1,4 +1,4 @@
-//! CMS.* and TOPK.*.
+//! Tests of CMS.* and TOPK.*.
 
 use super::{double, fact, integers, truths};
 use crate::command::testing::on_every_setup;

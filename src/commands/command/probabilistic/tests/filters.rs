@@ -1,4 +1,4 @@
-//! BF.* and CF.*.
+//! Tests of BF.* and CF.*.
 
 use super::{fact, integers, truth, truths};
 use crate::command::testing::{Terminal, on_every_setup};
@@ -305,7 +305,7 @@ fn a_cuckoo_filter_forgets_what_is_removed() {
 #[test]
 fn a_full_cuckoo_filter_says_so() {
     on_every_setup(|cli| {
-        // The two buckets of an element may be identical, so two or four times.
+        // The two buckets of an element may be identical, so the filter is full after two or four additions.
         let fill = |cli: &mut Terminal, key: &str, full: &str| {
             let line = format!("CF.ADD {key} same");
             let mut times = 0;

@@ -1,4 +1,5 @@
-//! From the documentation of Redis 8 and the tests of its modules: there is no reference server here to record from.
+//! Expected replies are from the documentation of Redis 8 and the tests of its modules: no reference server was
+//! available here to record them from.
 
 mod counters;
 mod filters;

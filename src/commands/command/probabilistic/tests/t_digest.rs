@@ -1,4 +1,4 @@
-//! TDIGEST.*.
+//! Tests of TDIGEST.*.
 
 use super::{double, doubles, fact, integers};
 use crate::command::testing::{Terminal, on_every_setup};

@@ -1,4 +1,4 @@
-//! Members that expire.
+//! Tests of members that expire.
 
 use super::{fill, members, set_of};
 use crate::command::testing::{Terminal, on_every_setup};
@@ -254,7 +254,8 @@ fn copies_dumps_and_renamed_sets_keep_the_deadlines_of_members() {
         for key in ["c", "r", "new"] {
             cli.check(&format!("SCARD {key}"), "(integer) 1");
         }
-        // Members that had expired at the time of the dump are not included; those that expired since are not seen.
+        // Members that had expired at the time of the dump are not included; members that have expired since are not
+        // visible.
         let restored = cli.reply_bytes(&[&b"RESTORE"[..], b"late", b"0", payload]);
         assert_eq!(restored, b"+OK\r\n");
         assert_eq!(members(cli, "SMEMBERS late"), set_of("b"));

@@ -485,7 +485,7 @@ fn the_memory_of_sets_comes_back_to_the_shard() {
                 .map(basalt_engine::Engine::used_bytes)
                 .sum()
         };
-        // Enough keys that the table of keys keeps its size.
+        // Create enough keys that the table of keys keeps its size.
         for number in 0..100 {
             cli.run(&format!("SET other{number} 1"));
         }

@@ -1,5 +1,5 @@
-//! Producers that send an entry again if they do not know whether it was added: XADD with IDMP and IDMPAUTO, and the
-//! rules by which a stream remembers their IDs.
+//! Deduplication of entries of producers that send an entry again if they do not know whether it was added: XADD with
+//! IDMP and IDMPAUTO, and the rules by which a stream remembers the producers' IDs.
 
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId};
 use super::{edit_stream, stream_at, strict_id, unnotified};
@@ -8,12 +8,12 @@ use crate::config::Config;
 use basalt_core::base::hash;
 use basalt_engine::value::stream::producers::ProducerLimits;
 
-/// The way in which a producer names its entry, and the index of the producer's name.
+/// How a producer identifies its entry; each variant has the index of the producer's name.
 #[derive(Clone, Copy)]
 pub(super) enum Naming {
-    /// The ID follows the producer.
+    /// The producer's ID of the entry follows its name.
     Given(usize),
-    /// The ID is computed from the entry's fields.
+    /// The ID is computed from the fields of the entry.
     Automatic(usize),
 }
 
@@ -24,7 +24,8 @@ pub(super) struct Named<'a> {
 }
 
 impl Naming {
-    /// Parses the option of XADD at `at`, if it is one of these; returns it, and the index of its last argument.
+    /// Parses the option of XADD at `at`, if it is IDMP or IDMPAUTO. Returns the option, and the index of its last
+    /// argument.
     pub(super) fn parse(
         args: &Args<'_>,
         at: usize,
@@ -66,8 +67,8 @@ impl Naming {
     }
 }
 
-/// Computes the ID of an entry from its fields, regardless of their order: as in Redis, so that the IDs in its files
-/// and replicas stay valid.
+/// Computes the ID of an entry from its fields, regardless of their order: by the algorithm of Redis, so that IDs in
+/// its files and replicas stay valid.
 fn automatic_id(args: &Args<'_>, first_field: usize) -> [u8; 16] {
     let halves = |both: u128| [both as u64, (both >> 64) as u64];
     let (mut sums, mut mixed) = ([0_u64; 2], [0_u64; 2]);

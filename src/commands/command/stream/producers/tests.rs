@@ -58,7 +58,7 @@ fn so_many_ids_of_a_producer_are_remembered_as_was_asked_for() {
         assert_eq!(cli.run("XADD s IDMP p 1 * a 1"), ids[1]);
         assert_eq!(cli.run("XADD s IDMP p 2 * a 1"), ids[2]);
         assert_ne!(cli.run("XADD s IDMP p 0 * a 1"), ids[0]);
-        // Setting the same rules forgets nothing, setting others forgets everything.
+        // Setting the same rules forgets no IDs, setting other rules forgets all.
         cli.check("XCFGSET s IDMP-MAXSIZE 2 IDMP-DURATION 100", "OK");
         assert_eq!(figures(cli), "100 2 1 2 4 2");
         cli.check("XCFGSET s IDMP-DURATION 5", "OK");

@@ -5,12 +5,12 @@ use crate::command::error::CommandError;
 use basalt_core::base::number;
 use basalt_engine::value::stream::node::StreamEntry;
 
-/// The remaining limits; none: unlimited.
+/// The limits that remain; None: unlimited.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReadBudget {
     pub(super) entries_left: Option<u64>,
     pub(super) bytes_left: Option<u64>,
-    /// The first entry is returned regardless of its size.
+    /// Whether an entry was returned already: the first one is returned regardless of its size.
     has_first: bool,
     is_reached: bool,
 }
@@ -21,7 +21,7 @@ impl ReadBudget {
         self.is_reached || self.entries_left == Some(0)
     }
 
-    /// Whether an entry is still within the limits; it is counted then.
+    /// Counts an entry if it is still within the limits. Returns whether it is.
     pub(super) fn admit(&mut self, item: &StreamEntry<'_>) -> bool {
         let texts = item.fields().flat_map(|(name, value)| [name, value]);
         let bytes: usize = match self.bytes_left {
@@ -54,7 +54,7 @@ impl ReadBudget {
     }
 }
 
-/// Bytes of an entry beside its fields: two arrays, and an ID of usual length.
+/// Bytes of an entry in a reply, without its fields: two arrays, and an ID of usual length.
 const ENTRY_BYTES: usize = 4 + 4 + 23;
 
 /// Returns the bytes of a text in a reply.
@@ -63,7 +63,7 @@ fn bulk_bytes(len: usize) -> usize {
     len + digits + 5
 }
 
-/// Parses a limit.
+/// Parses a limit, which must be positive.
 pub(super) fn positive(args: &Args<'_>, at: usize) -> Result<u64, CommandError> {
     let value = number::parse_i64(args.get(at)).ok_or(CommandError::NotInteger)?;
     let value = u64::try_from(value).ok().filter(|value| *value > 0);

@@ -12,18 +12,18 @@ use basalt_engine::value::stream::id::StreamId;
 use basalt_engine::value::stream::node::StreamEntry;
 use basalt_engine::value::stream::{StreamValue, stream_of};
 
-/// Pending entries that can be examined in the time of returning one.
+/// Pending entries that can be examined in the time that returning one takes.
 const LOOKED_AT_PER_ANSWERED: usize = 8;
 
 /// An entry that changes its owner.
 pub(super) struct ClaimedEntry {
     pub(super) id: StreamId,
     idle_ms: i64,
-    /// State of the entry while pending.
+    /// State of the entry before it is claimed.
     pub(super) pending: Pending,
 }
 
-/// Weighs the pending entries that must be examined to find those that can be claimed.
+/// Checks that examining the pending entries for those that can be claimed does not take too long on this thread.
 pub(super) fn weigh(
     cx: &ShardCx<'_>,
     args: &Args<'_>,

@@ -2,7 +2,7 @@
 //!
 //! The first pass over the streams checks everything and changes nothing, so that an error leaves all of them
 //! unchanged; the second writes the reply. If there is nothing to return, the request may wait: it runs again, from
-//! the start, when one of its streams changes. Then only some of the streams may be locked: those that changed. A
+//! the start, when one of its streams changes. In that run only the shards of streams that changed may be locked. A
 //! waiting request is not woken when entries have been pending long enough to be claimed.
 
 mod bounds;
@@ -77,8 +77,8 @@ fn xreadgroup(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     read(cx, args, ReadForm::Xreadgroup, out)
 }
 
-/// Returns the position of the word STREAMS that is not the name of a group or a consumer; none if it is not followed
-/// by one ID per key.
+/// Returns the position of the word STREAMS that is not the name of a group or a consumer; None if the word is not
+/// followed by one ID per key.
 fn streams_at<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<usize> {
     let mut at = 1;
     while at < count {
@@ -103,13 +103,13 @@ enum ReadForm {
     Xreadgroup,
 }
 
-/// The consumer that reads a group.
+/// The group and the consumer that a request of XREADGROUP reads for.
 #[derive(Clone, Copy)]
 struct GroupReader<'a> {
     group: &'a [u8],
     consumer: &'a [u8],
     acknowledges: bool,
-    /// Entries pending for at least this long are moved to this consumer.
+    /// Entries that have been pending for at least this many milliseconds are moved to this consumer.
     claims_from_ms: Option<i64>,
 }
 
@@ -126,11 +126,11 @@ impl<'a> GroupReader<'a> {
 /// The options before the streams.
 struct XreadOptions<'a> {
     reader: Option<GroupReader<'a>>,
-    /// Limit per stream; 0 for none.
+    /// Maximum entries per stream; 0 for no limit.
     count_max: u64,
-    /// Limits of all streams together.
+    /// Limits on all streams together.
     bounds: ReadBudget,
-    /// Whether to wait, and until when.
+    /// None: do not wait; otherwise until when to wait, with None for no end.
     until_ms: Option<Option<u64>>,
     streams_at: usize,
     stream_count: usize,
@@ -139,7 +139,7 @@ struct XreadOptions<'a> {
 /// The position from which to read one stream.
 #[derive(Clone, Copy)]
 enum StreamReadStart {
-    /// After this ID: of the stream, or of the consumer's pending entries.
+    /// Entries after this ID: of the stream, or of the consumer's pending entries.
     Behind(StreamId),
     /// Entries not yet delivered to the group.
     New,
@@ -271,7 +271,7 @@ fn targets_of<'a>(
         }
         let from = start(cx, args, routed, id_at, options.reader)?;
         if let (b"$", StreamReadStart::Behind(id)) = (args.get(id_at), from) {
-            // When the request runs again, entries added from now on must be new to it.
+            // When the request runs again, entries added from now on must count as new.
             rewritten.push((id_at, id.text().as_bytes().to_vec()));
         }
         targets.push((*routed, from));
@@ -282,7 +282,7 @@ fn targets_of<'a>(
 fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: ReadForm, out: &mut Out) -> CommandResult {
     let options = XreadOptions::parse(cx, args, of)?;
     let mut bounds = options.bounds;
-    // The effects on groups are logged for each stream.
+    // The effects on groups are logged separately for each stream.
     cx.log_nothing();
     let (targets, rewritten) = targets_of(cx, args, &options)?;
     claim::weigh(cx, args, &targets, options.reader)?;
@@ -341,7 +341,7 @@ fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: ReadForm, out: &mut Out) -> C
                     log_read(cx, &routed, &key, reader, &ids, created);
                 }
             }
-            // Refused by `start`.
+            // `start` has refused this combination.
             (None, StreamReadStart::New) => {}
         }
     }
@@ -475,8 +475,8 @@ fn answer_history(
     created
 }
 
-/// Logs what a group read: the entries that its consumer has, and the group's new position. A repeated delivery to a
-/// consumer is not logged, as in Redis.
+/// Logs what a group read: the entries that its consumer owns now, and the group's new position. A repeated delivery
+/// to a consumer is not logged, as in Redis.
 fn log_read(
     cx: &mut ShardCx<'_>,
     routed: &RoutedKey,
@@ -506,9 +506,9 @@ fn log_read(
     }
 }
 
-/// Replies with the entries not yet delivered to the group, after those that the consumer claims. From now on they
-/// are pending with the consumer, unless it needs no acknowledgement. Returns the IDs, and whether the consumer was
-/// created.
+/// Replies with the entries not yet delivered to the group, after those that the consumer claims. The new entries
+/// become pending with the consumer, unless it needs no acknowledgement. Returns the IDs, and whether the consumer
+/// was created.
 fn answer_new(
     keyspace: &mut Keyspace<'_>,
     key: &basalt_engine::Key<'_>,

@@ -1,5 +1,6 @@
-//! Splicing of an entry whose value is bytes, as a buffer that grows and shrinks anywhere: a small collection is
-//! then stored beside its key. A change within the allocator's size class moves only the bytes behind it.
+//! Splicing of an entry whose value is bytes, as a buffer that grows and shrinks anywhere: a small collection is thus
+//! stored in the same allocation as its key. A change within the allocator's size class moves only the bytes after
+//! it.
 
 #[cfg(test)]
 mod tests;
@@ -8,7 +9,7 @@ use crate::structures::entry::{Entry, EntryLayout, FORM, FORM_BYTES, Value};
 use crate::structures::splice::Splice;
 
 impl<O> Splice for Entry<O> {
-    /// Returns the value; nothing if it is not bytes.
+    /// Returns the value; empty if the value is not bytes.
     #[inline]
     fn bytes(&self) -> &[u8] {
         match self.view().value() {

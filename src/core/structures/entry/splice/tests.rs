@@ -6,7 +6,7 @@ use super::*;
 
 type Bytes = Entry<String>;
 
-/// Lengths around both important borders: the long length, and the size classes.
+/// Generates bytes with lengths around both important limits: lengths stored separately, and size classes.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         3 => prop::collection::vec(any::<u8>(), 0..12),
@@ -51,7 +51,7 @@ fn growing_within_the_size_class_does_not_reallocate() {
     let mut entry = Bytes::bytes(0, b"key", &[1; 300], None);
     let class = entry.view().memory_bytes();
     let address = entry.address;
-    // Everything but the value: a header of 4, the key, and a long length.
+    // What remains for the value: the class less a header of 4 bytes, the key, and a long length.
     let most = class - 4 - 3 - 4;
     while Splice::bytes(&entry).len() < most {
         Splice::splice(&mut entry, 0, 0, 1)[0] = 2;

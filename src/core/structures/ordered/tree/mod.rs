@@ -48,8 +48,8 @@ impl<T: OrderedItem> Tree<T> {
         }
     }
 
-    /// Prefetches the leaf at the end of the items that satisfy `before`, so that the way there and the leaf are
-    /// cached when needed.
+    /// Prefetches the leaf with the last item that satisfies `before`, so that the inner nodes and the leaf are in
+    /// the cache when needed.
     pub fn prefetch(&self, before: impl Fn(&T) -> bool) {
         match &self.root {
             Root::Empty => {}
@@ -225,7 +225,7 @@ impl<T: OrderedItem> Ordered<T> for Tree<T> {
 /// An iterator over some ranks of a tree.
 pub struct TreeItems<'a, T: OrderedItem> {
     tree: &'a Tree<T>,
-    /// Ranks not yet visited, some of which `leaf` holds at its front, or its end.
+    /// Ranks not visited yet; `leaf` contains the first, or the last, of them.
     from: usize,
     to: usize,
     leaf: &'a [T],

@@ -73,15 +73,16 @@ pub(super) struct Fork<C, T> {
 const _: () = assert!(size_of::<Leaf<[u64; 2]>>() <= 512);
 const _: () = assert!(size_of::<InnerNode<[u64; 2]>>() <= 768);
 
-/// The items to remove.
+/// Which items to remove.
 #[derive(Clone, Copy)]
 pub(super) enum RemovalTarget<T> {
-    /// One item.
+    /// The item that is equal to this one.
     Item(T),
-    /// At most `limit` from this rank on.
+    /// At most `limit` items, starting at this rank.
     Rank { rank: usize, limit: usize },
-    /// The first, unless the second belongs at the same position of its leaf: then it is overwritten, and nothing
-    /// is removed. Only positions between two others of one leaf are tried.
+    /// The first item, to be replaced by the second: if the second belongs at the same position of the same leaf, the
+    /// first is overwritten in place, otherwise it is removed. Only positions between two others of one leaf are
+    /// tried.
     Replaced(T, T),
 }
 
@@ -96,10 +97,10 @@ pub(super) trait TreeNode<T: OrderedItem>: Sized {
     /// Returns the least item.
     fn head(&self) -> T;
 
-    /// Returns the number of items below.
+    /// Returns the number of items in and below the node.
     fn count(&self) -> usize;
 
-    /// Adds an item. A full node returns its right part as a new one.
+    /// Adds an item. A full node splits and returns its right part as a new node.
     fn insert(&mut self, item: T, is_rightmost: bool) -> Option<Box<Self>>;
 
     /// Removes items from one leaf, which may leave the node empty.
@@ -108,23 +109,23 @@ pub(super) trait TreeNode<T: OrderedItem>: Sized {
     /// Moves everything from `at` on to a new node.
     fn split_off(&mut self, at: usize) -> Box<Self>;
 
-    /// Moves the first `count` elements of the right neighbor to the own end.
+    /// Moves the first `count` elements of the right neighbor to the end of this node.
     fn pull(&mut self, right: &mut Self, count: usize);
 
-    /// Moves the last `count` elements of the left neighbor to the own front.
+    /// Moves the last `count` elements of the left neighbor to the front of this node.
     fn pull_back(&mut self, left: &mut Self, count: usize);
 
     /// Returns the number of items that satisfy `before`.
     fn rank_by(&self, before: &impl Fn(&T) -> bool) -> usize;
 
-    /// Prefetches the leaf at the end of the items that satisfy `before`.
+    /// Prefetches the leaf with the last item that satisfies `before`.
     fn prefetch(&self, before: &impl Fn(&T) -> bool);
 
-    /// Returns the leaf around a rank, and the position of the rank in it.
+    /// Returns the leaf that contains a rank, and the position of the rank in that leaf.
     fn leaf_at(&self, rank: usize) -> Option<(&[T], usize)>;
 
-    /// Passes the items of the leaf around a rank, and the nodes below this one that begin there, to `movers`.
-    /// Returns how many items of the leaf are behind the rank.
+    /// Passes the items of the leaf that contains a rank, and the nodes below this one that begin there, to `movers`.
+    /// Returns the number of items of the leaf at and after the rank.
     fn relocate(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize;
 
     /// Checks the node and everything below. Returns its depth.
@@ -140,13 +141,13 @@ pub(super) trait TreeNode<T: OrderedItem>: Sized {
     }
 }
 
-/// Moves the first `count` of `right`'s elements behind the `left_len` of `left`.
+/// Moves the first `count` elements of `right` after the `left_len` elements of `left`.
 fn shift_left<X>(left: &mut [X], left_len: usize, right: &mut [X], right_len: usize, count: usize) {
     left[left_len..left_len + count].swap_with_slice(&mut right[..count]);
     right[..right_len].rotate_left(count);
 }
 
-/// Moves the last `count` of `left`'s elements in front of the `right_len` of `right`.
+/// Moves the last `count` elements of `left` before the `right_len` elements of `right`.
 fn shift_right<X>(
     left: &mut [X],
     left_len: usize,
@@ -185,7 +186,7 @@ impl<T: OrderedItem> Leaf<T> {
         self.len += 1;
     }
 
-    /// True if an item belongs at a position that another one leaves.
+    /// True if an item may be stored at a position in place of the item there, without breaking the order.
     fn may_overwrite(&self, at: usize, item: T) -> bool {
         at > 0
             && at + 1 < self.len as usize
@@ -202,7 +203,7 @@ impl<T: OrderedItem> Leaf<T> {
     }
 }
 
-/// Returns a node, moved to newly allocated memory if that is wanted.
+/// Returns a node, moved to newly allocated memory if `movers` wants that.
 pub(super) fn relocated<C, T>(node: Box<C>, movers: &mut impl Movers<T>) -> Box<C> {
     match movers.moves_node(std::ptr::from_ref::<C>(&node).addr()) {
         // The old memory is freed after the new one is allocated.
@@ -356,7 +357,8 @@ impl<C: TreeNode<T>, T: OrderedItem> Fork<C, T> {
         count_before(self.heads(), item, true).saturating_sub(1)
     }
 
-    /// Returns the child around a rank, and the rank within it; beyond the end, it is behind the last one's end.
+    /// Returns the child that contains a rank, and the rank within that child; for a rank beyond the end, the last
+    /// child and a rank beyond its end.
     fn child_at(&self, rank: usize) -> (usize, usize) {
         let mut left = rank;
         let last = self.len as usize - 1;
@@ -390,13 +392,14 @@ impl<C: TreeNode<T>, T: OrderedItem> Fork<C, T> {
         self.len -= 1;
     }
 
-    /// Updates the data about a child.
+    /// Updates the least item and the count of a child.
     fn note(&mut self, at: usize) {
         let child = self.child(at);
         (self.heads[at], self.counts[at]) = (child.head(), child.count() as u32);
     }
 
-    /// Handles a removal from a child: drops it if it is empty, and balances it with a neighbor if it is nearly so.
+    /// Handles a removal from a child: drops the child if it is empty, and balances it with a neighbor if it is
+    /// nearly empty.
     fn settle(&mut self, at: usize) {
         let width = self.child(at).width();
         if width == 0 {

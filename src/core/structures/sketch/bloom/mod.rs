@@ -1,8 +1,8 @@
 //! A scalable Bloom filter: layers, each with half the error rate of the one before.
 //!
-//! An element sets some bits of the newest layer; it counts as present if all its bits are set in any layer. A
-//! layer is full when it holds the elements that it was made for. The first layer has half of the stated error
-//! rate, the next a quarter and so on, so that the total stays below it however many there are:
+//! An element sets some bits of the newest layer; it counts as present if all its bits are set in any layer. A layer
+//! is full when it has as many elements as it was planned for. The first layer has half of the stated error rate, the
+//! next a quarter and so on, so that the total rate stays below the stated one, however many layers there are:
 //!
 //! ```text
 //! layer           0      1      2
@@ -25,7 +25,8 @@ use crate::structures::murmur::murmur64a;
 
 const SEED: u64 = 0xc6a4_a793_5bd1_e995;
 
-/// Each layer's fraction of the error rate of the one before, and the first one's of the whole.
+/// The error rate of each layer as a fraction of that of the layer before; of the first one as a fraction of the
+/// stated rate.
 const TIGHTENING: f64 = 0.5;
 
 /// Flags of a dump: bits are not rounded to a power of two; hashes have 64 bits; the filter does not grow.
@@ -97,8 +98,8 @@ pub struct BloomParams {
 }
 
 impl BloomParams {
-    /// Plans a filter for `capacity` elements; `growth` is the growth factor of the next layer, `None` for a single
-    /// one. Returns `None` if it would take too much memory.
+    /// Plans a filter for `capacity` elements; `growth` is the factor by which the next layer is larger, `None` for a
+    /// filter of one layer. Returns `None` if it would take too much memory.
     pub fn new(capacity: u64, error_rate: f64, growth: Option<u32>) -> Option<BloomParams> {
         let share = if growth.is_some() { TIGHTENING } else { 1.0 };
         let layer = LayerPlan::new(capacity, error_rate * share)?;
@@ -129,7 +130,8 @@ impl BloomParams {
                 return None;
             }
             let hashes_expected = (bits_per_element(error_rate) * LN_2).ceil() as u32;
-            // Logarithms of other libraries may differ in the last bit.
+            // Logarithms computed by other libraries may differ in the last bit, so the number of hashes may differ
+            // by one.
             if hashes == 0 || hashes.abs_diff(hashes_expected) > 1 {
                 return None;
             }
@@ -154,7 +156,7 @@ impl BloomParams {
         })
     }
 
-    /// Creates the filter.
+    /// Creates the empty filter that was planned.
     pub fn build(&self) -> Bloom {
         Bloom {
             layers: self.layers.iter().map(LayerPlan::build).collect(),
@@ -221,14 +223,14 @@ pub struct Bloom {
 }
 
 impl Bloom {
-    /// True if an element may have been added; when false it was not.
+    /// True if an element may have been added; if false, it certainly was not.
     pub fn has(&self, element: &[u8]) -> bool {
         let hashes = Hashes::of(element);
-        // The newest layer is the largest.
+        // The newest layer first: it is the largest.
         self.layers.iter().rev().any(|layer| layer.has(hashes))
     }
 
-    /// Adds an element. Returns false if it seems to exist already.
+    /// Adds an element. Returns false if the element seems to exist already.
     pub fn add(&mut self, element: &[u8]) -> Result<bool, NotAdded> {
         let hashes = Hashes::of(element);
         if self.layers.iter().rev().any(|layer| layer.has(hashes)) {
@@ -255,7 +257,7 @@ impl Bloom {
         Ok(true)
     }
 
-    /// Announces that bits of an element will be set in the newest layer.
+    /// Announces to a snapshot in progress that bits of an element will be set in the newest layer.
     #[inline]
     fn touch_newest(&mut self, hashes: Hashes) {
         if self.cut.is_open()
@@ -305,7 +307,7 @@ impl Bloom {
         })
     }
 
-    /// Returns the growth factor of the next layer; `None` if there will be none.
+    /// Returns the growth factor of the next layer; `None` if the filter does not grow.
     pub fn growth(&self) -> Option<u32> {
         self.scales.then_some(self.growth)
     }
@@ -317,7 +319,7 @@ impl Bloom {
             .sum()
     }
 
-    /// Returns its size in bytes, computed as in Redis's module.
+    /// Returns the filter's size in bytes, computed as in Redis's module.
     pub fn memory_bytes(&self) -> u64 {
         32 + 64 * self.layers.len() as u64 + self.bits_bytes()
     }
@@ -344,14 +346,14 @@ impl Bloom {
         header
     }
 
-    /// Returns the piece of the bits at a cursor, which counts from 1; `None` at the end.
+    /// Returns the piece of the bits at a cursor, which counts bytes from 1; `None` at the end.
     pub fn chunk(&self, cursor: u64) -> Option<&[u8]> {
         let (layer, at) = locate(self.layers.iter().map(|layer| layer.bits.len()), cursor)?;
         let rest = self.layers.get(layer)?.bits.get(at..)?;
         rest.get(..rest.len().min(CHUNK_BYTES_MAX))
     }
 
-    /// Restores a piece at its cursor. Returns false if it does not fit.
+    /// Restores a piece of a dump at its cursor. Returns false if the piece does not fit there.
     pub fn load_chunk(&mut self, cursor: u64, chunk: &[u8]) -> bool {
         let lengths = self.layers.iter().map(|layer| layer.bits.len());
         let Some((layer, at)) = locate(lengths, cursor) else {

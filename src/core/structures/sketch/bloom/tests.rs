@@ -63,7 +63,7 @@ fn a_filter_that_does_not_grow_is_full_when_it_is() {
     assert_eq!((filter.len(), filter.layers()), (3, 1));
 }
 
-/// From the tests of Redis's module.
+/// Expected sizes are from the tests of Redis's module.
 #[test]
 fn sizes_are_those_of_redis() {
     assert_eq!(make(100, 0.01, Some(2)).memory_bytes(), 240);

@@ -1,8 +1,8 @@
 //! A count-min sketch: counts of elements, never too low.
 //!
-//! `depth` rows of `width` counters. An element adds to one counter of each row; the lowest of them is the
-//! estimate. With a width of 2/e and a depth of log2(1/p) it is too high by more than e times the sum of all counts
-//! with a probability below p. Counters saturate. The counters of an element are the same as in Redis.
+//! `depth` rows of `width` counters. An element adds to one counter of each row; the lowest of these counters is the
+//! estimate. With a width of 2/e and a depth of log2(1/p), the probability that the estimate is too high by more than
+//! e times the sum of all counts is below p. Counters saturate. The counters of an element are the same as in Redis.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ impl CountMinParams {
             .then_some(CountMinParams { width, depth })
     }
 
-    /// Creates the sketch.
+    /// Creates the empty sketch that was planned.
     pub fn build(&self) -> CountMin {
         CountMin {
             width: self.width,
@@ -40,14 +40,14 @@ impl CountMinParams {
 /// Returns width and depth for an error rate and a probability, both between 0 and 1.
 pub fn dimensions(error_rate: f64, probability: f64) -> (u64, u64) {
     let width = (2.0 / error_rate).ceil();
-    // In single precision, as Redis computes it.
+    // Computed in single precision, as in Redis.
     let depth = ((probability as f32).log10() / 0.5_f32.log10()).ceil();
     (width as u64, depth as u64)
 }
 
 const COUNTER_BYTES: usize = size_of::<u32>();
 
-/// Returns the range of bytes of counters in serialized form.
+/// Returns the bytes that a range of counters takes in serialized form.
 fn bytes_of(counters: Range<usize>) -> Range<u64> {
     let at = |counter: usize| (counter * COUNTER_BYTES) as u64;
     at(counters.start)..at(counters.end)
@@ -72,7 +72,7 @@ impl CountMin {
         })
     }
 
-    /// Adds to an element's count. Returns the new estimate.
+    /// Adds `count` to an element's count. Returns the new estimate.
     pub fn add(&mut self, element: &[u8], count: u64) -> u32 {
         let mut lowest = u32::MAX;
         let step = u32::try_from(count).unwrap_or(u32::MAX);
@@ -87,7 +87,7 @@ impl CountMin {
         lowest
     }
 
-    /// Returns how often an element was added, or a higher number.
+    /// Returns an estimate of how often an element was added, which is never too low.
     pub fn estimate(&self, element: &[u8]) -> u32 {
         let counters = self
             .places(element)
@@ -110,8 +110,8 @@ impl CountMin {
         self.count
     }
 
-    /// Replaces the counters by the sum of other sketches of the same size. Returns false, without a change, if the
-    /// sum does not fit.
+    /// Replaces the counters by the sum of sketches of the same size. Returns false, without a change, if a counter
+    /// of the sum is out of range.
     pub fn replace(&mut self, sum: &Sum) -> bool {
         let fits = sum.counters.len() == self.counters.len()
             && sum

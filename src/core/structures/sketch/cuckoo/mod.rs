@@ -1,16 +1,16 @@
 //! A cuckoo filter: one byte for each element, in one of two buckets, so that elements can be removed again.
 //!
-//! An element's fingerprint, 1 to 255, may be in the bucket selected by its hash or in another, which follows from
-//! that bucket and the fingerprint alone; so a fingerprint can be moved without knowing its element:
+//! An element's fingerprint, 1 to 255, may be in the bucket selected by its hash or in a second one, which follows
+//! from the first bucket and the fingerprint alone; so a fingerprint can be moved without knowing its element:
 //!
 //! ```text
 //! other bucket = bucket ^ fingerprint * 0x5bd1e995        (both modulo the number of buckets, a power of two)
 //! ```
 //!
-//! When both are full some fingerprints are moved on, up to a limit, and when that finds no free slot the moves are
-//! reverted and a further layer of buckets is added. Removing many elements moves the fingerprints of the last
-//! layer back into earlier ones, and frees it when it is empty. Hash, buckets and the layout of dumps are those of
-//! Redis's filters.
+//! When both buckets are full, fingerprints are moved to their other buckets, up to a limit of moves; if that finds
+//! no free slot the moves are reverted and a further layer of buckets is added. Removing many elements moves the
+//! fingerprints of the last layer back into earlier ones, and frees it when it is empty. Hash, buckets and the layout
+//! of dumps are those of Redis's filters.
 
 use std::ops::Range;
 
@@ -23,9 +23,9 @@ use crate::structures::murmur::murmur64a;
 /// Maximum number of layers of a filter.
 const LAYERS_MAX: usize = u16::MAX as usize;
 
-/// Highest number of fingerprints in a bucket of a plan, which fits the field of a dump.
+/// Maximum number of fingerprints in a bucket, which fits the field of a dump.
 pub const BUCKET_SIZE_MAX: u16 = 255;
-/// Highest growth from one layer to the next in a plan, which fits the field of a dump.
+/// Maximum growth factor from one layer to the next, which fits the field of a dump.
 pub const EXPANSION_MAX: u16 = 32_768;
 
 const HEADER_BYTES: usize = 38;
@@ -37,7 +37,7 @@ pub struct CuckooParams {
     buckets: u64,
     bucket_size: u16,
     moves_max: u16,
-    /// Growth factor of each further layer: zero for none, or a power of two.
+    /// Growth factor of each further layer: a power of two, or zero if the filter does not grow.
     expansion: u16,
     layers: u16,
     len: u64,
@@ -112,7 +112,7 @@ impl CuckooParams {
         buckets.checked_mul(u64::from(self.bucket_size))
     }
 
-    /// Creates the filter.
+    /// Creates the empty filter that was planned.
     pub fn build(&self) -> Cuckoo {
         let layers = 0..usize::from(self.layers);
         let bytes = |layer| self.layer_bytes(layer).unwrap_or(0) as usize;
@@ -177,7 +177,7 @@ fn bucket_at(layer: &[u8], bucket_size: usize, bucket: u64) -> std::ops::Range<u
     from..from + bucket_size
 }
 
-/// Returns the position of a byte in the two buckets of an element.
+/// Returns the position of a byte (a fingerprint, or zero for a free slot) in the two buckets of an element.
 fn find(layer: &[u8], bucket_size: usize, element: CuckooElement, wanted: u8) -> Option<usize> {
     [element.hash, other(element.fingerprint, element.hash)]
         .into_iter()
@@ -196,7 +196,7 @@ impl Cuckoo {
         usize::from(self.plan.bucket_size)
     }
 
-    /// True if an element may be present; when false it is not.
+    /// True if an element may be present; if false, it certainly is not.
     pub fn has(&self, element: &[u8]) -> bool {
         self.has_fingerprint(CuckooElement::of(element))
     }
@@ -208,7 +208,7 @@ impl Cuckoo {
             .any(|layer| find(layer, bucket_size, element, element.fingerprint).is_some())
     }
 
-    /// Returns how often an element may have been added: at least as often as it was.
+    /// Returns how often an element may have been added, which is never too low.
     pub fn count(&self, element: &[u8]) -> u64 {
         let element = CuckooElement::of(element);
         let bucket_size = self.bucket_size();
@@ -274,7 +274,7 @@ impl Cuckoo {
     }
 
     /// Frees a slot in the newest layer by moving fingerprints to their other buckets. Returns false, and reverts
-    /// everything, if the last one moved finds no slot either.
+    /// everything, if the last fingerprint moved finds no slot either.
     fn displace(&mut self, element: CuckooElement) -> bool {
         let bucket_size = self.bucket_size();
         let moves_max = self.plan.moves_max;
@@ -320,8 +320,8 @@ impl Cuckoo {
         bytes.is_some()
     }
 
-    /// Removes an element once. Returns false if it does not exist. Removing an element that was never added may
-    /// remove another one.
+    /// Removes one occurrence of an element. Returns false if the element is not found. Removing an element that was
+    /// never added may remove another one.
     pub fn remove(&mut self, element: &[u8]) -> bool {
         let element = CuckooElement::of(element);
         let bucket_size = self.bucket_size();
@@ -341,12 +341,12 @@ impl Cuckoo {
         false
     }
 
-    /// Moves fingerprints of the last layers into earlier ones, as far as these layers become empty.
+    /// Moves fingerprints of the last layers into earlier ones, and frees layers that become empty.
     fn compact(&mut self) {
         let bucket_size = self.bucket_size();
         while self.layers.len() > 1 {
             let last = self.layers.len() - 1;
-            // The following takes longer than a copy.
+            // Announced at once for the whole layer, as moving takes longer than a copy.
             self.touch(self.first_byte(last)..self.data_bytes());
             let mut is_empty = true;
             for at in 0..self.layers[last].len() {
@@ -381,13 +381,13 @@ impl Cuckoo {
         self.removed = 0;
     }
 
-    /// Returns the bytes of all layers before this one.
+    /// Returns the bytes of all layers before this one, that is, its offset.
     fn first_byte(&self, layer: usize) -> u64 {
         let before = self.layers[..layer].iter();
         before.map(|layer| layer.len() as u64).sum()
     }
 
-    /// Announces a change of a slot in a layer.
+    /// Announces to a snapshot in progress that a slot in a layer will change.
     #[inline]
     fn touch_place(&mut self, layer: usize, at: usize) {
         if self.cut.is_open() {
@@ -406,7 +406,7 @@ impl Cuckoo {
         self.len == 0
     }
 
-    /// Returns the number of elements removed since it was last compacted.
+    /// Returns the number of elements removed since the filter was last compacted.
     pub fn removed(&self) -> u64 {
         self.removed
     }
@@ -421,8 +421,7 @@ impl Cuckoo {
         self.plan.buckets
     }
 
-    /// Returns the fingerprints per bucket, the moves until a filter counts as full, and the growth factor of
-    /// layers.
+    /// Returns the fingerprints per bucket, the maximum number of moves, and the growth factor of layers.
     pub fn settings(&self) -> (u16, u16, u16) {
         (
             self.plan.bucket_size,
@@ -431,7 +430,7 @@ impl Cuckoo {
         )
     }
 
-    /// Returns its size in bytes, computed as in Redis's module.
+    /// Returns the filter's size in bytes, computed as in Redis's module.
     pub fn memory_bytes(&self) -> u64 {
         let layers: u64 = self
             .layers
@@ -459,14 +458,14 @@ impl Cuckoo {
         header
     }
 
-    /// Returns the piece of the buckets at a cursor, which counts from 1; `None` at the end.
+    /// Returns the piece of the buckets at a cursor, which counts bytes from 1; `None` at the end.
     pub fn chunk(&self, cursor: u64) -> Option<&[u8]> {
         let (layer, at) = locate(self.layers.iter().map(Vec::len), cursor)?;
         let rest = self.layers.get(layer)?.get(at..)?;
         rest.get(..rest.len().min(CHUNK_BYTES_MAX))
     }
 
-    /// Restores a piece at its cursor. Returns false if it does not fit.
+    /// Restores a piece of a dump at its cursor. Returns false if the piece does not fit there.
     pub fn load_chunk(&mut self, cursor: u64, chunk: &[u8]) -> bool {
         let Some((layer, at)) = locate(self.layers.iter().map(Vec::len), cursor) else {
             return false;

@@ -1,8 +1,9 @@
-//! The state of a sketch at one moment, the cut, delivered page by page while it goes on counting.
+//! The state of a sketch at one moment, the cut, passed to the snapshot page by page while the sketch continues to
+//! change.
 //!
-//! The data of a sketch is a single row of bytes, whatever buffers it is in. Pages are shown in order; changes of
-//! bytes are announced ([`SketchCodec::touch`]), and pages that were not shown yet are kept as they were. Bytes behind
-//! the last one of the cut are not kept. Copies are charged to no account ([`account::apart`]).
+//! The data of a sketch counts as a single sequence of bytes, whatever buffers it is in. Pages are saved in order;
+//! changes of bytes are announced ([`SketchCodec::touch`]), and pages that have not been saved yet are kept as they
+//! were. Bytes that did not exist at the cut are not kept. Copies are charged to no account ([`account::apart`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,9 +18,9 @@ fn page_bytes() -> u64 {
 }
 
 struct SketchCutState {
-    /// Number of bytes in the row at the cut.
+    /// Number of bytes in the sequence at the cut.
     len: u64,
-    /// The first page that was not shown.
+    /// The first page that has not been saved.
     next: u64,
     /// The previous state of pages that have changed since.
     kept: BTreeMap<u64, Box<[u8]>>,
@@ -33,7 +34,7 @@ impl SketchCutState {
     }
 }
 
-/// A sketch's state of a cut, if there is one. A copy of a sketch has none.
+/// A sketch's progress in a cut, if there is one. A copy of a sketch has none.
 #[derive(Default)]
 pub struct SketchCut(Option<Box<SketchCutState>>);
 
@@ -52,7 +53,7 @@ impl Drop for SketchCut {
 }
 
 impl SketchCut {
-    /// True if a part of the cut is still to be shown.
+    /// True if a part of the cut is still to be saved.
     #[inline]
     pub(super) fn is_open(&self) -> bool {
         self.0.is_some()
@@ -99,7 +100,7 @@ pub(super) fn touch<S: SketchCodec>(sketch: &mut S, bytes: Range<u64>) {
     sketch.cut().0 = Some(state);
 }
 
-/// Shows pages, see [`SketchCodec::show_cut`].
+/// Passes pages to `show`, see [`SketchCodec::show_cut`].
 pub(super) fn show<S: SketchCodec>(
     sketch: &mut S,
     count: usize,
@@ -138,7 +139,7 @@ pub(super) fn forget<S: SketchCodec>(sketch: &mut S, budget: usize) -> bool {
     let cut = sketch.cut();
     account::apart(|| {
         if let Some(state) = &mut cut.0 {
-            // Nothing is kept any more.
+            // Nothing is kept for the cut any more.
             state.len = 0;
             for _ in 0..budget {
                 if state.kept.pop_first().is_none() {
@@ -151,7 +152,7 @@ pub(super) fn forget<S: SketchCodec>(sketch: &mut S, budget: usize) -> bool {
     cut.is_open()
 }
 
-/// Returns the bytes in a range of buffers that form one row.
+/// Returns the bytes in a range of several buffers that form one sequence.
 pub(super) fn part_of<'a>(
     buffers: impl Iterator<Item = &'a [u8]>,
     mut range: Range<u64>,

@@ -8,7 +8,7 @@ use super::super::top_k::{self, TopK};
 use super::*;
 use crate::base::random::Random;
 
-/// Changes a sketch in all ways that `change` provides.
+/// Changes a sketch at random, in all ways that `change` provides.
 fn goes_on<S: SketchCodec + Clone>(
     seed: u64,
     mut sketch: S,

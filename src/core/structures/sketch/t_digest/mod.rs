@@ -30,7 +30,7 @@ struct Centroid {
 #[derive(Clone)]
 pub struct TDigest {
     compression: u64,
-    /// First the merged ones, sorted; then numbers in order of addition.
+    /// The merged centroids, sorted; after them single numbers in order of addition.
     centroids: Vec<Centroid>,
     merged: usize,
     merged_weight: u64,
@@ -48,7 +48,7 @@ const CENTROID_BYTES: usize = 16;
 const WEIGHT_MAX: u64 = i64::MAX as u64;
 
 impl TDigest {
-    /// Creates an empty one; the compression is about the number of centroids, from 1 to [`COMPRESSION_MAX`].
+    /// Creates an empty digest; the compression is about the number of centroids, from 1 to [`COMPRESSION_MAX`].
     pub fn new(compression: u64) -> TDigest {
         TDigest {
             compression: compression.clamp(1, COMPRESSION_MAX),
@@ -68,7 +68,7 @@ impl TDigest {
         self.replace(&TDigest::new(self.compression));
     }
 
-    /// Replaces it by a copy of another one.
+    /// Replaces the digest by a copy of another one.
     pub fn replace(&mut self, other: &TDigest) {
         self.touch(0..self.data_bytes());
         let cut = std::mem::take(&mut self.cut);
@@ -78,12 +78,12 @@ impl TDigest {
         };
     }
 
-    /// Returns the compression, as given.
+    /// Returns the compression that the digest was created with.
     pub fn compression(&self) -> u64 {
         self.compression
     }
 
-    /// Returns the maximum number of centroids and numbers before it merges.
+    /// Returns the maximum number of centroids and buffered numbers before the digest merges them.
     pub fn capacity(&self) -> usize {
         6 * self.compression as usize + 10
     }
@@ -93,17 +93,17 @@ impl TDigest {
         (self.merged, self.centroids.len() - self.merged)
     }
 
-    /// Returns the weights of both.
+    /// Returns the total weights of the centroids and of the buffered numbers.
     pub fn weights(&self) -> (u64, u64) {
         (self.merged_weight, self.weight - self.merged_weight)
     }
 
-    /// Returns how often it merged.
+    /// Returns how often the digest has merged buffered numbers.
     pub fn merges(&self) -> u64 {
         self.merges
     }
 
-    /// Returns its size in bytes.
+    /// Returns the digest's size in bytes.
     pub fn memory_bytes(&self) -> usize {
         size_of::<TDigest>() + self.centroids.capacity() * size_of::<Centroid>()
     }
@@ -123,7 +123,7 @@ impl TDigest {
         if self.weight == 0 { f64::NAN } else { self.max }
     }
 
-    /// Adds a finite number; others are ignored.
+    /// Adds a finite number; NaN and infinities are ignored.
     pub fn add(&mut self, number: f64) -> Result<(), Overflow> {
         self.add_weighted(number, 1)
     }
@@ -146,7 +146,7 @@ impl TDigest {
         Ok(())
     }
 
-    /// Adds the contents of another digest. On an error some may be added.
+    /// Adds the contents of another digest. On an error, some of them may have been added.
     pub fn add_all(&mut self, other: &TDigest) -> Result<(), Overflow> {
         self.merge();
         let mut other = other.clone();
@@ -154,7 +154,8 @@ impl TDigest {
         for centroid in &other.centroids {
             self.add_weighted(centroid.mean, centroid.weight)?;
         }
-        // The extremes of the other are in centroids of their own, but a merged one's mean may have been rounded.
+        // The lowest and highest numbers of the other digest are in centroids of their own, but the mean of a merged
+        // centroid may have been rounded.
         if other.weight > 0 {
             self.min = self.min.min(other.min);
             self.max = self.max.max(other.max);
@@ -162,7 +163,7 @@ impl TDigest {
         Ok(())
     }
 
-    /// True if no numbers wait to be merged.
+    /// True if no buffered numbers wait to be merged.
     pub fn is_merged(&self) -> bool {
         self.merged == self.centroids.len()
     }
@@ -172,7 +173,7 @@ impl TDigest {
         if self.is_merged() {
             return;
         }
-        // The following takes longer than a copy.
+        // Announced at once for all data, as merging takes longer than a copy.
         self.touch(0..self.data_bytes());
         self.centroids
             .sort_unstable_by(|first, second| first.mean.total_cmp(&second.mean));
@@ -206,7 +207,7 @@ impl TDigest {
     }
 
     /// Returns the number below which a share of all numbers lies; NaN if there are none. Buffered numbers are
-    /// ignored: merge before.
+    /// ignored: call [`TDigest::merge`] before.
     pub fn quantile(&self, share: f64) -> f64 {
         let (Some(first), Some(last)) = (self.centroids.first(), self.centroids.last()) else {
             return f64::NAN;
@@ -221,7 +222,8 @@ impl TDigest {
             return self.min;
         }
         if first_weight > 1.0 && index < first_weight / 2.0 {
-            // One number is known to be the lowest; the rest of the half is spread between it and the mean.
+            // The first centroid includes the lowest number itself; the rest of its lower half is spread between that
+            // number and the mean.
             let share = (index - 1.0) / (first_weight / 2.0 - 1.0);
             return self.min + share * (first.mean - self.min);
         }
@@ -245,8 +247,8 @@ impl TDigest {
         weighted(last.mean, last_weight / 2.0 - behind, self.max, behind)
     }
 
-    /// Returns the share of all numbers at or below one, counting numbers equal to it half. Buffered numbers are
-    /// ignored: merge before.
+    /// Returns the share of all numbers that are below `number`, counting equal ones half. Buffered numbers are
+    /// ignored: call [`TDigest::merge`] before.
     pub fn share_below(&self, number: f64) -> f64 {
         let (Some(first), Some(last)) = (self.centroids.first(), self.centroids.last()) else {
             return f64::NAN;
@@ -303,8 +305,8 @@ impl TDigest {
         1.0 - 0.5 / total
     }
 
-    /// Returns the mean of the numbers between two shares; NaN if there are none. Buffered numbers are ignored:
-    /// merge before.
+    /// Returns the mean of the numbers between two shares; NaN if there are none. Buffered numbers are ignored: call
+    /// [`TDigest::merge`] before.
     pub fn trimmed_mean(&self, low: f64, high: f64) -> f64 {
         if let [only] = self.centroids[..] {
             return only.mean;
@@ -327,18 +329,19 @@ impl TDigest {
     }
 }
 
-/// Returns the mean of two centroids together, which lies between theirs.
+/// Returns the mean of two centroids together, which is never outside of their means.
 fn mean_of(first: Centroid, second: Centroid) -> f64 {
     let (weight, total) = (second.weight as f64, (first.weight + second.weight) as f64);
     let step = (second.mean - first.mean) * weight / total;
     if step.is_finite() {
         return first.mean + step;
     }
-    // Extremes of the range of doubles, whose distance overflows.
+    // The means are at the extremes of the range of doubles, so that their distance overflows.
     first.mean * (first.weight as f64 / total) + second.mean * (weight / total)
 }
 
-/// Returns a number between two centroids, `behind` the left and `before` the right one.
+/// Returns the number at a position between two centroids: with weight `behind` after the left one and `before`
+/// before the right one.
 fn between_centroids(left: Centroid, right: Centroid, behind: f64, before: f64) -> f64 {
     let mut spread = (behind, before);
     if left.weight == 1 {
@@ -371,7 +374,7 @@ fn part_below(left: Centroid, right: Centroid, number: f64) -> f64 {
     left.weight as f64 / 2.0 + left_alone + spread * ((number - left.mean) / width)
 }
 
-/// Returns the weighted mean of two numbers, between them whatever the weights are.
+/// Returns the weighted mean of two numbers, which is never outside of them, whatever the weights.
 fn weighted(first: f64, first_weight: f64, second: f64, second_weight: f64) -> f64 {
     let mean = (first * first_weight + second * second_weight) / (first_weight + second_weight);
     let (low, high) = (first.min(second), first.max(second));

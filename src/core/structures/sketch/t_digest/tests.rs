@@ -77,7 +77,7 @@ fn few_numbers_are_kept_exactly() {
     assert_eq!(digest.trimmed_mean(0.0, 1.0), 55.0 / 15.0);
 }
 
-/// From the tests of Redis's module: the same numbers give the same centroids.
+/// Expected values are from the tests of Redis's module: the same numbers give the same centroids.
 #[test]
 fn merging_goes_as_in_redis() {
     let mut digest = TDigest::new(100);

@@ -3,9 +3,10 @@
 //!
 //! `depth` rows of `width` counters, each with the fingerprint of the element that it counts. An element that meets
 //! another's counter lowers it with a probability of `decay` to the power of the count, so that rare elements fade
-//! and frequent ones stay; at zero the counter changes its owner. Beside the rows a heap, lowest count first, keeps
-//! the names of the `k` best. It has `k` slots from the start, those without a name at a count of zero, and names
-//! sink in it as in Redis's module, which removes the one in the root first among names with one count.
+//! and frequent ones stay; at zero the counter gets the new element's fingerprint. In addition to the rows, a heap,
+//! lowest count first, keeps the names of the `k` most frequent elements. The heap has `k` slots from the start,
+//! where slots without a name have a count of zero, and names sink in it as in Redis's module, so that among names
+//! with equal counts the same one is removed first.
 //!
 //! Instead of a random decision for each unit of an increment, the number of decisions until the next hit is
 //! sampled from its geometric distribution: a large count costs no more than the hits. The caller passes in
@@ -19,7 +20,7 @@ use super::{COUNTERS_BYTES_MAX, SketchCodec, SketchCut, SketchDecoder, is_availa
 use crate::base::random::Random;
 use crate::structures::murmur::murmur32;
 
-/// Seed of the fingerprints; rows use their number.
+/// Seed of the hash for fingerprints; the hashes of rows use the row's number as the seed.
 const FINGERPRINT_SEED: u32 = 1919;
 
 /// The parameters of a sketch.
@@ -32,8 +33,8 @@ pub struct TopKParams {
 }
 
 impl TopKParams {
-    /// Plans a sketch of the `k` best, with `depth` rows of `width` counters. Returns `None` if they would take too
-    /// much memory.
+    /// Plans a sketch of the `k` most frequent elements, with `depth` rows of `width` counters. Returns `None` if
+    /// they would take too much memory.
     pub fn new(k: u32, width: u32, depth: u32, decay: f64) -> Option<TopKParams> {
         const NAME_BYTES: u64 = 24;
         let counters = u64::from(width) * u64::from(depth);
@@ -49,7 +50,7 @@ impl TopKParams {
         })
     }
 
-    /// Creates the sketch.
+    /// Creates the empty sketch that was planned.
     pub fn build(&self) -> TopK {
         TopK {
             plan: *self,
@@ -67,12 +68,13 @@ impl TopKParams {
     }
 }
 
-/// Fingerprint of the owner, and count. Numbers only: the system provides zeroed memory without touching it.
+/// The fingerprint of the counted element, and the count. Plain numbers, so that the system provides zeroed memory
+/// without touching it.
 type TopKCounter = [u32; 2];
 const FINGERPRINT: usize = 0;
 const COUNT: usize = 1;
 
-/// A slot of the heap; an empty one has a count of zero.
+/// A slot of the heap; a slot without a name has a count of zero.
 #[derive(Clone)]
 struct Name {
     count: u32,
@@ -84,7 +86,7 @@ struct Name {
 pub struct TopK {
     plan: TopKParams,
     counters: Vec<TopKCounter>,
-    /// Fingerprints of the names, in their order; separate so that a search reads few bytes.
+    /// Fingerprints of the names, in the same order; separate so that a search reads few bytes.
     fingerprints: Vec<u32>,
     /// A heap: no name has a lower count than the one at half its position.
     names: Vec<Name>,
@@ -114,7 +116,7 @@ impl TopK {
         })
     }
 
-    /// Adds an element `times` times. Returns the name removed in its favor.
+    /// Adds an element `times` times. Returns the name that was removed to make room for it, if any.
     pub fn add(&mut self, element: &[u8], times: u32, random: &mut Random) -> Option<Box<[u8]>> {
         let fingerprint = fingerprint(element);
         let mut best = 0;
@@ -141,7 +143,7 @@ impl TopK {
         self.keep(element, fingerprint, best)
     }
 
-    /// Returns the count that a new name must reach.
+    /// Returns the count that a new name must reach to enter the heap.
     fn lowest(&self) -> u32 {
         self.names.first().map_or(0, |name| name.count)
     }
@@ -159,7 +161,7 @@ impl TopK {
 
     fn keep(&mut self, element: &[u8], fingerprint: u32, count: u32) -> Option<Box<[u8]>> {
         if let Some(at) = self.position(element, fingerprint) {
-            // Not the larger of both: the counters may have been lowered meanwhile.
+            // Not the maximum of both counts, because the counters may have been lowered meanwhile.
             self.names[at].count = count;
             self.sift_down(at);
             self.sift_up(at);
@@ -191,7 +193,7 @@ impl TopK {
         }
     }
 
-    /// Moves a name down behind those of lower counts, and initially behind one of its own count.
+    /// Moves a name down in the heap, after names with lower counts, and initially after one with an equal count.
     fn sift_down(&mut self, mut at: usize) {
         let mut is_first = true;
         loop {
@@ -208,7 +210,7 @@ impl TopK {
         }
     }
 
-    /// True if an element is among the best.
+    /// True if an element is among the most frequent ones.
     pub fn has(&self, element: &[u8]) -> bool {
         self.position(element, fingerprint(element)).is_some()
     }
@@ -223,7 +225,7 @@ impl TopK {
         own.map(|counter| counter[COUNT]).max().unwrap_or(0)
     }
 
-    /// Returns the best, highest count first, then in the order of the heap.
+    /// Returns the most frequent elements, highest count first; equal counts are in the order of the heap.
     pub fn list(&self) -> Vec<(&[u8], u32)> {
         let mut list: Vec<(&[u8], u32)> = self
             .names
@@ -244,8 +246,8 @@ impl TopK {
     }
 }
 
-/// Lets an element lower another's counter up to `times` times. Returns how many times are left when it reaches
-/// zero.
+/// Lets an element lower another element's counter up to `times` times. Returns how many of these times are left when
+/// the counter reaches zero; None if it does not.
 fn wear_down(
     counter: &mut TopKCounter,
     times: u32,
@@ -262,7 +264,7 @@ fn wear_down(
         left -= misses as u32;
         counter[COUNT] -= 1;
         if counter[COUNT] == 0 {
-            // The decision that brought it to zero counts for the new owner.
+            // The decision that brought the counter to zero counts for the new element.
             return Some(left);
         }
         left -= 1;
@@ -278,7 +280,7 @@ fn wear_down(
     None
 }
 
-/// Samples the number of misses before a hit that has this probability.
+/// Samples the number of misses before a hit, where each decision is a hit with probability `chance`.
 fn misses_before_hit(chance: f64, random: &mut Random) -> u64 {
     if chance >= 1.0 {
         return 0;
@@ -355,7 +357,7 @@ impl SketchCodec for TopK {
             return None;
         }
         for (at, (count, element)) in names.iter().enumerate().filter(|(_, name)| name.0 > 0) {
-            // A dump without empty slots is turned into a heap again.
+            // The names of a dump without empty slots are arranged as a heap again.
             let at = if is_whole { at } else { 0 };
             sketch.fingerprints[at] = fingerprint(element);
             sketch.names[at] = Name {

@@ -34,13 +34,13 @@ const HASH: u64 = !(0x3_ffff << 16);
 pub(in crate::value) struct DeadlineItem([u32; 3]);
 
 impl DeadlineItem {
-    /// Encodes the item as a number, see [`DeadlineItem::at`].
+    /// Encodes the item as a number, see `DeadlineItem::at`.
     fn position(self) -> u128 {
         let [high, middle, low] = self.0.map(u128::from);
         high << 64 | middle << 32 | low
     }
 
-    /// Decodes the number from [`DeadlineItem::position`].
+    /// Decodes the number from `DeadlineItem::position`.
     fn at(position: u128) -> DeadlineItem {
         DeadlineItem([64, 32, 0].map(|shift| (position >> shift) as u32))
     }

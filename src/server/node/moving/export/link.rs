@@ -1,4 +1,4 @@
-//! The connection for outgoing slots: sending, receiving, and checks whether the migration may go on.
+//! The connection of an export: sending, receiving, and checks whether the migration may continue.
 
 use std::io;
 use std::pin::pin;
@@ -17,10 +17,10 @@ use basalt_engine::serial::commands;
 /// Bytes sent between two checks for other events.
 const SENT_TOGETHER: usize = 1 << 20;
 
-/// Interval between checks whether a migration is still wanted while the target is silent or takes nothing.
+/// Interval between checks whether a migration was cancelled while the target is silent or reads nothing.
 pub(super) const SILENT_LOOK: Duration = Duration::from_millis(100);
 
-/// Maximum time a snapshot waits for a large key that the target does not take.
+/// Maximum time that a waiting snapshot is delayed by a large key that the target does not read.
 const SNAPSHOT_WAITS: Duration = Duration::from_secs(1);
 
 /// Interval between keepalives of the two nodes.
@@ -39,9 +39,9 @@ impl Export {
         self.send().await
     }
 
-    /// Sends queued data, reads the target's messages, and checks whether the migration may go on.
+    /// Sends queued data, reads the target's messages, and checks whether the migration may continue.
     pub(super) async fn exchange(&mut self) -> Result<(), ExportFailure> {
-        // Not within a large collection, as its parts may end within a command.
+        // Send no keepalive within a large collection, because its parts may end in the middle of a command.
         if self.between.is_none() && self.said.elapsed() > ACK_EVERY {
             self.write_word("ACK");
             self.said = Instant::now();
@@ -76,7 +76,7 @@ impl Export {
         }
     }
 
-    /// Sends queued data. Records of the log are taken in between, so that the log need not keep all of them.
+    /// Sends queued data. Takes log records in between, so that the log need not keep all of them.
     pub(super) async fn send(&mut self) -> Result<(), ExportFailure> {
         while let Some(part) = self.out.pop() {
             let is_large = self.between.is_some() || matches!(part, ToSend::Shared(_));
@@ -96,7 +96,7 @@ impl Export {
         Ok(())
     }
 
-    /// Sends some of these bytes; returns how many.
+    /// Sends some of `bytes`; returns how many.
     async fn write(&mut self, bytes: &[u8], is_large: bool) -> Result<usize, ExportFailure> {
         let began = Instant::now();
         loop {
@@ -106,7 +106,8 @@ impl Export {
                     let sent = sent?;
                     self.job.figures.bytes.fetch_add(sent as u64, Relaxed);
                     if is_large {
-                        // The target is silent until it has a whole command.
+                        // Do not count the target as silent: it sends nothing until it has received a whole
+                        // command.
                         self.heard_at = Instant::now();
                     }
                     return Ok(sent);
@@ -175,7 +176,7 @@ impl Export {
         }
     }
 
-    /// Follows the log until the target sends a word.
+    /// Sends log records until the target sends the message `word`.
     pub(super) async fn await_word(&mut self, word: &str) -> Result<(), ExportFailure> {
         loop {
             self.follow().await?;

@@ -6,13 +6,15 @@
 //!         ◀ REQUEST-FAILOVER ▸ FAILOVER-GRANTED ▸ wait until the target owns the slots
 //! ```
 //!
-//! Each slice is taken with its shard locked and leaves a marker in the log: [`super::filter`] explains why that
-//! suffices. A large collection begins with a slice, in its state at that time, and its parts follow in slices of their
-//! own; log records after the marker wait until they are sent. Snapshots encode collections by the same means, one at a
-//! time: they wait until the parts are sent, and a large collection waits until a snapshot is over.
+//! A slice, a few keys of a slot, is encoded with its shard locked and leaves a marker in the log;
+//! [`super::filter`] explains why that suffices. A large collection begins with a slice that captures its state
+//! at that time, and its parts are encoded in later slices; log records after the marker wait until the parts
+//! are sent. Snapshots encode large collections by the same mechanism, which only one user can have at a time:
+//! a snapshot waits until the parts are sent, and a large collection waits until a snapshot has ended.
 //!
-//! Until the slots are granted nothing is final: any failure ends the migration, and the slots stay here. From then on
-//! the target may take them at any time, so writes stay paused until it has, or it is certain that it does not.
+//! Until the slots are granted, any failure ends the migration and the slots stay with this node. After the
+//! grant, the target may take the slots at any time, so writes stay paused until the target has taken them, or
+//! certainly will not.
 
 mod link;
 
@@ -52,25 +54,26 @@ use basalt_engine::{Engine, Now};
 /// Approximate bytes of keys taken while a shard is locked: some 100 µs.
 const SLICE_BYTES: usize = 32 * 1024;
 
-/// Steps of a large collection taken while its shard is locked: some hundred elements each.
+/// Number of steps, of some hundred elements each, by which a large collection is encoded per lock of its
+/// shard.
 const STEPS: usize = 2;
 
 /// Delay before a large collection that waits for the end of a snapshot is tried again.
 const SNAPSHOT_LOOK: Duration = Duration::from_millis(20);
 
-/// Number of keys sent again together.
+/// Number of torn keys that are sent again together.
 const MENDED_TOGETHER: usize = 64;
 
-/// Maximum bytes of the names of keys that have to be sent again.
+/// Maximum bytes of the names of torn keys, which have to be sent again.
 const TORN_BYTES_MAX: usize = 64 << 20;
 
-/// Interval between checks whether there is something to send or to receive.
+/// Interval between checks for data to send or to receive.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Maximum pause of writes for a hand-over, in milliseconds: as for a manual failover.
 const PAUSE_MS: u64 = 5_000;
 
-/// Maximum time the target may continue to delete its old keys of the slots.
+/// Maximum time for which the target may delete its old keys of the slots before it accepts the migration.
 const DELETING: Duration = Duration::from_secs(60);
 
 /// First marker number of migrations; other markers have far lower numbers.
@@ -79,7 +82,7 @@ const FIRST_MARK: u64 = 1 << 63;
 const LOST: &str = "Connection lost to target. Check CLUSTER GETSLOTMIGRATIONS on the target node for more information.";
 const NOT_OWNED: &str = "Slots are no longer owned by myself.";
 
-/// Reason why a migration ended without success.
+/// Why an export ended without success.
 enum ExportFailure {
     Cancelled,
     Failed(String),
@@ -130,7 +133,7 @@ pub(super) fn carry(bus: &'static Bus, job: &Arc<SlotMigration>) {
         Err(ExportFailure::Cancelled) => job.end(MigrationState::Cancelled, ""),
         Err(ExportFailure::Failed(why)) => job.end(MigrationState::Failed, why),
     };
-    // A running deletion records its own end.
+    // If a deletion of the slots' keys is running, it records the end itself.
     if was_granted && !bus.moves.is_deleting(&job.slots) {
         bus.note_over(job.name, false);
     }
@@ -138,23 +141,23 @@ pub(super) fn carry(bus: &'static Bus, job: &Arc<SlotMigration>) {
     job.buffer_bytes.store(0, Relaxed);
 }
 
-/// A slice that was taken, and waits for its marker.
+/// An encoded slice that waits for its marker in the log.
 struct Slice {
     mark: u64,
     /// The database of its keys.
     db: usize,
     chunk: Chunk,
-    /// The shard of a large collection that begins with it.
+    /// The shard of a large collection that begins with this slice, if any.
     large: Option<u16>,
     kind: SliceKind,
 }
 
 enum SliceKind {
-    /// Keys of a slot, and where the walk continues, if it does.
+    /// Keys of a slot, and the position where the iteration over the slot continues; `None` at its end.
     Walked(u16, Option<Reached>),
-    /// Keys that are sent again.
+    /// Torn keys that are sent again.
     Mended(Vec<DatabaseKey>),
-    /// No keys: only the records before the marker are wanted.
+    /// No keys; the marker only ensures that all records before it have arrived.
     Nothing,
 }
 
@@ -163,22 +166,22 @@ struct Export {
     job: Arc<SlotMigration>,
     stream: ClientSocket,
     input: Vec<u8>,
-    /// Received words not processed yet.
+    /// Received messages that are not processed yet.
     heard: Vec<String>,
     log: Arc<OpLog>,
     reader: Arc<OpLogReader>,
     filter: MigrationLogFilter,
-    /// Data taken from the log since the last marker.
+    /// Log records taken since the last marker, not yet filtered.
     taken: Vec<u8>,
-    /// The slice whose marker has not arrived.
+    /// The slice whose marker has not arrived yet.
     awaited: Option<Slice>,
     out: MigrationSendQueue,
     /// Log records to be sent after the parts of a large collection.
     later: MigrationSendQueue,
-    /// The shard of that collection, from its marker to its end.
+    /// The shard of the large collection being sent, from the marker of its first slice to its end.
     between: Option<u16>,
     larges: Arc<LargeCollectionEncoder>,
-    /// Guard against snapshots, while a large collection is being sent or may begin with the current slice.
+    /// Guard against snapshots, while a large collection is being sent, or may begin with the current slice.
     held_off: Option<HeldOff<'static>>,
     open_shard: Option<u16>,
     next_mark: u64,
@@ -187,7 +190,7 @@ struct Export {
     heard_at: Instant,
     /// Since when writes are paused, if they are.
     holds_since: Option<Instant>,
-    /// End of that pause, in Unix milliseconds.
+    /// End of the pause of writes, in Unix milliseconds.
     held_until_ms: u64,
 }
 
@@ -220,7 +223,7 @@ impl Export {
             ExportFailure::Failed(format!("Can't start the replication log: {error}"))
         })?;
         let reader = log.add_reader(Audience::BOTH.or(Audience::MOVES));
-        // A slow target is dropped, and never makes clients wait.
+        // A slow target ends the migration instead of making clients' writes wait.
         reader.set_holding_back(false);
         let now = Instant::now();
         let mut export = Export {
@@ -289,7 +292,8 @@ impl Export {
         Ok(())
     }
 
-    /// Releases everything that affects others.
+    /// Ends the pause of writes, removes the log reader, and releases everything else that affects other
+    /// threads.
     async fn close(&mut self) {
         if let Some(shard) = self.open_shard.take() {
             self.larges.give_up();
@@ -308,7 +312,7 @@ impl Export {
 
     async fn run(&mut self) -> Result<(), ExportFailure> {
         self.say("ACK").await?;
-        // Before the first slice: the shard locked for one must know of it.
+        // Set this before the first slice: a shard must log for migrations when its first slice is taken.
         let interest = self.bus.service.pubsub.interest();
         interest.set_listening(Audience::MOVES, true);
         self.job
@@ -334,7 +338,7 @@ impl Export {
             .advance(&[MigrationState::Walking], MigrationState::Following);
         self.await_word("REQUEST-PAUSE").await?;
         self.await_calm().await?;
-        // Most of them before writes are paused.
+        // Delete most keys of invalidated tags before writes are paused.
         self.delete_invalidated().await;
         self.hold_writes().await?;
         self.say("PAUSED").await?;
@@ -348,7 +352,7 @@ impl Export {
         self.grant().await
     }
 
-    /// Follows the log until little is left to send.
+    /// Sends log records until little is left to send.
     async fn await_calm(&mut self) -> Result<(), ExportFailure> {
         loop {
             let limit = self
@@ -390,8 +394,9 @@ impl Export {
         Ok(())
     }
 
-    /// Deletes keys left of invalidated tags: each deletion is logged, and so reaches the target. The record of the
-    /// tags themselves is not sent, as keys of other slots there may have the same tags.
+    /// Deletes the keys of invalidated tags that still exist. Each deletion is logged, and so reaches the
+    /// target. The invalidation of the tags itself is not sent, because keys of other slots at the target may
+    /// have the same tags.
     async fn delete_invalidated(&self) {
         let router = self.bus.service.router;
         let shards: BTreeSet<u16> = self
@@ -416,7 +421,8 @@ impl Export {
         }
     }
 
-    /// Makes the target issue fencing tokens larger than all of this node's, including those of released locks.
+    /// Sends this node's last fencing token, so that the target only issues larger ones, also for locks that
+    /// were already released here.
     fn tell_last_fence(&mut self) {
         let last = self.bus.service.fence_source.last();
         if last > 0 {
@@ -432,8 +438,8 @@ impl Export {
         pause.hold_slots(&self.job.slots, self.held_until_ms, now_ms);
     }
 
-    /// Errs if the pause has ended: a write that waited may have run, and not been sent; then the target must not
-    /// get the slots.
+    /// Errs if the pause of writes has ended. Then a paused write may have run without being sent, so the
+    /// target must not get the slots.
     fn look_whether_held(&self, until_ms: u64) -> Result<(), ExportFailure> {
         match self.holds_since.is_some() && clock::unix_ms() >= until_ms {
             true => Err("Writes have been paused for too long".into()),
@@ -441,7 +447,8 @@ impl Export {
         }
     }
 
-    /// Grants the slots and waits until the target has taken them. If it has not after a while, it will not.
+    /// Grants the slots and waits until the target has taken them. A target that has not taken them after a
+    /// while cannot take them any more.
     async fn grant(&mut self) -> Result<(), ExportFailure> {
         // If this node ends before it deletes the keys of the granted slots, they are deleted when it restarts.
         self.bus.note(SlotNote {
@@ -453,7 +460,7 @@ impl Export {
             self.out.text(),
             &[b"CLUSTER", b"SYNCSLOTS", b"FAILOVER-GRANTED"],
         );
-        // The message may have left even if this fails.
+        // The target may have received the message even if this fails.
         let sent = self.send().await;
         let patience = (self.bus.node_timeout() * 2).max(Duration::from_millis(PAUSE_MS));
         let began = Instant::now();
@@ -480,7 +487,8 @@ impl Export {
         self.next_mark
     }
 
-    /// Takes the next keys of a slot; also returns whether a large collection after them has to wait.
+    /// Encodes the next keys of a slot as a slice; also returns whether the large collection after them has to
+    /// wait for a snapshot.
     async fn walk(&mut self, slot: u16, at: Reached) -> (Slice, bool) {
         let shard = self.bus.service.router.shard_of_slot(slot);
         let take = move |engine: &mut Engine,
@@ -498,7 +506,7 @@ impl Export {
                     next => Some((db, next)),
                 };
                 match behind {
-                    // Nothing was there: the next position may have something.
+                    // No keys were found: try the next position.
                     Some(next) if written.keys == 0 && !written.waits => (db, position) = next,
                     _ => return (written, (db, behind)),
                 }
@@ -516,7 +524,7 @@ impl Export {
         (slice, written.waits)
     }
 
-    /// Encodes data of a shard, and sets a marker in the log.
+    /// Encodes data of a shard while the shard is locked, and sets a marker in the log.
     async fn slice<T: Default + Send + 'static>(
         &mut self,
         shard: u16,
@@ -526,7 +534,7 @@ impl Export {
     ) -> (u64, Chunk, KeyWriteProgress, T) {
         let mark = self.mark();
         self.held_off = self.bus.replication.primary.snapshots().hold_off();
-        // While writes are paused, large collections do not wait for a snapshot.
+        // While writes are paused, do not make large collections wait for a snapshot.
         let (is_free, is_paused) = (self.held_off.is_some(), self.holds_since.is_some());
         let larges = Arc::clone(&self.larges);
         let outlet: Arc<dyn Outlet> = Arc::clone(&self.larges) as _;
@@ -559,7 +567,7 @@ impl Export {
         (mark, chunk, written, result)
     }
 
-    /// Sends torn keys again.
+    /// Sends torn keys ([`super::filter`]) again.
     async fn mend(&mut self) -> Result<(), ExportFailure> {
         loop {
             let mut torn = self.filter.torn(MENDED_TOGETHER);
@@ -589,7 +597,7 @@ impl Export {
         }
     }
 
-    /// Sends log records up to a slice's marker, and the slice; then everything else available.
+    /// Sends log records up to a slice's marker, then the slice, then all other available data.
     async fn follow_until(&mut self, slice: Slice) -> Result<(), ExportFailure> {
         self.awaited = Some(slice);
         loop {
@@ -598,7 +606,7 @@ impl Export {
             if self.awaited.is_none() {
                 break;
             }
-            // Another thread is still appending.
+            // The marker has not arrived because another thread is still appending before it.
             tokio::time::sleep(LOOK_AGAIN).await;
         }
         match self.between {

@@ -1,13 +1,16 @@
-//! Selects the log records for the node that gets slots: changes to keys that it has been sent.
+//! Selects the log records to send to the target of an export: those that change keys which were already sent
+//! to it.
 //!
-//! Keys are walked in slices, database after database of each slot, with a marker in the log after each, and each
-//! slice is sent at the position of its marker. So at any position of the log it is known which keys the target has
-//! in their state at that point: those up to where the walk was. There are three kinds of commands:
+//! The export iterates over the keys ("walks") in slices, database after database of each slot. Each slice
+//! leaves a marker in the log, and is sent at the marker's position. So for any position of the log it is known
+//! which keys the target has, in their state at that position: those before the position of the walk ("known"
+//! keys). There are three kinds of commands:
 //!
-//! - all its keys are known: it is sent, and runs there as here;
-//! - none is known: it is left out, as the walk will send the results;
-//! - some are known (SUNIONSTORE, RENAME, a transaction): it is left out, and the known keys are *torn*: they count
-//!   as unknown until they have been sent again in their current state, by a slice of their own.
+//! - all keys of the command are known: the command is sent, and runs at the target as it did here;
+//! - none of its keys is known: the command is left out, because the walk will send its results;
+//! - some of its keys are known (SUNIONSTORE, RENAME, a transaction): the command is left out, and its known
+//!   keys are *torn*: they count as unknown until they have been sent again in their current state, in a
+//!   separate slice.
 
 use std::collections::{HashMap, HashSet};
 
@@ -33,7 +36,7 @@ const ALL: Reached = (usize::MAX, 0);
 /// A key with its database.
 pub(super) type DatabaseKey = (usize, Vec<u8>);
 
-/// All data, or those of a database, were deleted: the data sent is void.
+/// Error: all data, or all data of a database, were deleted, so the data already sent is obsolete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flushed;
 
@@ -41,13 +44,13 @@ pub(super) struct Flushed;
 pub(super) struct MigrationLogFilter {
     router: Router,
     slots: SlotSet,
-    /// Progress of the walk over each slot; missing slots have not been begun.
+    /// Progress of the walk over each slot; slots that are missing have not been begun.
     walked: HashMap<u16, Reached>,
     torn: HashSet<DatabaseKey>,
     torn_bytes: usize,
-    /// Database selected in the log.
+    /// Database selected by the log records read so far.
     db: usize,
-    /// Database selected at the target.
+    /// Database selected by the data sent so far.
     sent_db: usize,
 }
 
@@ -58,7 +61,7 @@ struct LoggedRequest<'a> {
 }
 
 impl<'a> LoggedRequest<'a> {
-    /// Takes the first command; returns `None` if there is none, or only a part of one.
+    /// Takes the first command; returns `None` if the bytes contain no whole command.
     fn take(bytes: &mut &'a [u8]) -> Option<LoggedRequest<'a>> {
         let all = *bytes;
         let mut rest = all;
@@ -81,7 +84,8 @@ impl<'a> LoggedRequest<'a> {
     }
 }
 
-/// Returns the command of some words, or that inside a note, with its own words.
+/// Returns the command that `words` (a request's arguments) name, with its arguments. If they are a note,
+/// returns the command inside the note.
 fn command_of<'w, 'a>(words: &'w [&'a [u8]]) -> Option<(&'static Command, &'w [&'a [u8]])> {
     if note::is_note(words.len(), |at| words[at]) {
         let words = &words[note::HEAD.len()..];
@@ -100,7 +104,8 @@ fn length(bytes: &mut &[u8], sign: u8) -> Option<usize> {
     (*first == sign).then_some(number)
 }
 
-/// Takes a message sent by `CLUSTER SYNCSLOTS`, or an error reply; returns `None` if it is incomplete.
+/// Takes the target's next message (`CLUSTER SYNCSLOTS …`) or error reply from the input; returns `None` if it
+/// is incomplete.
 pub(super) fn word(input: &mut Vec<u8>) -> Result<Option<Result<String, String>>, MalformedReply> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(Answer::take(input)?.map(|answer| match answer {
@@ -126,12 +131,13 @@ impl MigrationLogFilter {
         }
     }
 
-    /// Notes that the keys of a slot before a position have been sent; `None`: all of them.
+    /// Notes that the keys of a slot before a position have been sent; `None` means that all its keys have been
+    /// sent.
     pub(super) fn note_walked(&mut self, slot: u16, next: Option<Reached>) {
         self.walked.insert(slot, next.unwrap_or(ALL));
     }
 
-    /// Returns keys that have to be sent again, of one shard and one database, at most `most`.
+    /// Returns at most `most` torn keys, all of the same shard and database.
     pub(super) fn torn(&self, most: usize) -> Vec<DatabaseKey> {
         let place = |(db, key): &DatabaseKey| (*db, self.router.route(key).1);
         let Some(first) = self.torn.iter().next() else {
@@ -142,12 +148,12 @@ impl MigrationLogFilter {
         same.take(most).cloned().collect()
     }
 
-    /// Returns the bytes of the names of those keys.
+    /// Returns the bytes of the names of all torn keys.
     pub(super) fn torn_bytes(&self) -> usize {
         self.torn_bytes
     }
 
-    /// Notes that keys have been sent again.
+    /// Records that torn keys have been sent again.
     pub(super) fn note_mended(&mut self, keys: &[DatabaseKey]) {
         for named in keys {
             if self.torn.remove(named) {
@@ -171,7 +177,7 @@ impl MigrationLogFilter {
         }
     }
 
-    /// Appends those of the given whole records that are to be sent.
+    /// Appends to `out` those of the records in `bytes` that must be sent; `bytes` consists of whole records.
     pub(super) fn pass(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Flushed> {
         while let Some(first) = LoggedRequest::take(&mut bytes) {
             if !first.is("multi") {
@@ -190,7 +196,8 @@ impl MigrationLogFilter {
         Ok(())
     }
 
-    /// Appends commands that take effect together, or notes whose keys they tear.
+    /// Appends commands that take effect together (one command, or a transaction), or leaves them out and
+    /// records the keys that this tears.
     fn pass_group(
         &mut self,
         group: &[LoggedRequest<'_>],

@@ -21,7 +21,7 @@ fn passed(filter: &mut MigrationLogFilter, lines: &[&str]) -> Vec<u8> {
     out
 }
 
-/// Returns two keys of tag `t` in walk order, and the position of the second.
+/// Returns two keys with the hash tag `t` in the order of the walk, and the position of the second key.
 fn two_keys() -> (String, String, u64) {
     let place = |number: u32| {
         let name = format!("{{t}}{number}");
@@ -85,7 +85,7 @@ fn each_database_is_walked_by_itself_and_named_where_it_changes() {
     ];
     let sent = [&set_late, "SELECT 1", &set_early, "SELECT 0", &set_early];
     assert_eq!(passed(&mut filter, &changes), stream(&sent));
-    // From walked to unwalked databases, and back; and among walked ones.
+    // Commands from sent to unsent databases, and back; and between sent databases.
     for other in [
         format!("MOVE {early} 2"),
         format!("COPY {early} {late} DB 1"),
@@ -119,7 +119,7 @@ fn notes_go_with_the_key_that_they_are_about() {
         &tags,
         &fence(&late),
         &fence("other"),
-        // The target has such records of its own.
+        // The target creates such records itself.
         &note("FENCE 5"),
         &note(&format!("TAG INVALIDATE {early}")),
         &note(&format!("NEW {early}")),

@@ -1,4 +1,5 @@
-//! Appends the stream to the file of commands, whole records or none. It has no threads; the parent module has.
+//! Appends log records to the file of commands, whole records or none. The threads that call it belong to the
+//! parent module. A stretch is a sequence of whole records that were taken from the log together.
 //!
 //! Unwritten records stay queued, and a partially written stretch is truncated, so that the file ends with whole
 //! records whenever possible. Records before a marker go to the file before it, which is synced before the next
@@ -17,12 +18,12 @@ use crate::persist::oplog::{OpLogItem, Stretch};
 /// Maximum number of slices per system call.
 const PIECES_MAX: usize = 512;
 
-/// An entry of the queue.
+/// An entry of the queue of unwritten data.
 enum Queued {
     Bytes(Bytes),
     /// End of a stretch: all records before this log position precede it.
     End(u64),
-    /// Start of the file with this marker number, at this log position.
+    /// Marker with this number, at this log position: later records go to the next file.
     Mark(u64, u64),
 }
 
@@ -44,33 +45,33 @@ impl AofFlushError {
     }
 }
 
-/// Writer of the stream to the file of commands, with a queue; see the module.
+/// Writer of log records to the file of commands, with a queue; see the module.
 #[derive(Default)]
 pub struct AofWriter {
     file: Option<Arc<dyn File>>,
     /// Identifies the current file among all used so far.
     generation: u64,
-    /// Length of the file up to the last whole stretch.
+    /// Length of the file, in bytes, up to the end of the last whole stretch.
     len: u64,
     queue: VecDeque<Queued>,
     queued_bytes: u64,
-    /// Written part of the stretch at the front: entries of the queue, and bytes of the next entry.
+    /// Written part of the first queued stretch: number of whole queue entries, and bytes of the next entry.
     cursor: (usize, usize),
     written: u64,
-    /// Marker number and file to switch to at that marker.
+    /// Number of the expected marker, and the file to switch to there.
     next: Option<(u64, Arc<dyn File>)>,
-    /// Last Unix second annotated in the file.
+    /// Unix second of the last timestamp annotation in the file.
     noted_s: u64,
-    /// Nothing is written; records stay queued.
+    /// Whether writing is on hold; records stay queued.
     is_held: bool,
-    /// Queued records were dropped, and no new file has begun since.
+    /// Whether queued records were dropped and no new file has begun since.
     has_gap: bool,
-    /// Duration of the sync before the last marker, until taken.
+    /// Duration of the sync at the last marker, until `AofWriter::take_sync_time` takes it.
     spent: Option<Duration>,
 }
 
 impl AofWriter {
-    /// Continues after the first `len` bytes of a file with records pushed from now on. Clears the queue.
+    /// Clears the queue, and appends records pushed from now on to `file`, after its first `len` bytes.
     pub fn open(&mut self, file: Arc<dyn File>, len: u64) {
         self.queue.clear();
         self.queued_bytes = 0;
@@ -81,7 +82,7 @@ impl AofWriter {
         self.has_gap = false;
     }
 
-    /// Stops writing. Clears the queue.
+    /// Clears the queue and releases the file.
     pub fn close(&mut self) {
         self.queue.clear();
         self.queued_bytes = 0;
@@ -98,13 +99,13 @@ impl AofWriter {
         self.generation += 1;
     }
 
-    /// Returns the file, its generation, and the position before which everything is written.
+    /// Returns the current file, its generation, and the log position before which everything is written.
     pub fn file(&self) -> Option<(Arc<dyn File>, u64, u64)> {
         let file = self.file.as_ref()?;
         Some((Arc::clone(file), self.generation, self.written))
     }
 
-    /// Returns the position before which everything is written.
+    /// Returns the log position before which everything is written.
     pub fn written(&self) -> u64 {
         self.written
     }
@@ -124,17 +125,17 @@ impl AofWriter {
         self.queue.is_empty()
     }
 
-    /// True if the marker of the next file is still to come.
+    /// True if the writer expects a marker that it has not reached yet.
     pub fn awaits_mark(&self) -> bool {
         self.next.is_some()
     }
 
-    /// Sets the file, which is empty, for the records after a marker.
+    /// Sets the empty file for the records after the marker `number`.
     pub fn expect_mark(&mut self, number: u64, file: Arc<dyn File>) {
         self.next = Some((number, file));
     }
 
-    /// Stops writing, as earlier writes may be lost: further records would follow a gap.
+    /// Puts writing on hold because earlier writes may be lost: further records would follow a gap.
     pub fn hold(&mut self) {
         self.is_held = true;
     }
@@ -144,7 +145,7 @@ impl AofWriter {
         self.is_held
     }
 
-    /// Queues a stretch, after a timestamp annotation if `now_s` is given.
+    /// Queues a stretch of records, preceded by a timestamp annotation if `now_s` is given.
     pub fn push(&mut self, stretch: Stretch, now_s: Option<u64>) {
         let mut is_noted = false;
         for item in stretch.items {
@@ -173,9 +174,9 @@ impl AofWriter {
         self.queue.push_back(Queued::Bytes(bytes));
     }
 
-    /// Drops everything queued before a marker and continues after it in the next file: a base that contains the
-    /// dropped records exists. The writer is on hold until that base counts ([`AofWriter::release`]). Returns false if
-    /// the marker has not arrived yet.
+    /// Drops everything queued before a marker and continues after it in the next file: the caller has a base
+    /// that contains the dropped records. The writer is on hold until that base counts ([`AofWriter::release`]).
+    /// Returns false if the marker has not arrived yet.
     pub fn skip_to_mark(&mut self, number: u64) -> bool {
         let found = self
             .queue
@@ -195,12 +196,13 @@ impl AofWriter {
         true
     }
 
-    /// Takes the time the last flush spent syncing a file before the next one, if it did.
+    /// Returns how long the last flush took to sync a file before switching to the next one; `None` if it did
+    /// not switch.
     pub fn take_sync_time(&mut self) -> Option<Duration> {
         self.spent.take()
     }
 
-    /// Resumes writing, unless that would follow a gap.
+    /// Resumes writing, unless the records would follow a gap.
     pub fn release(&mut self) {
         self.is_held = self.has_gap;
     }
@@ -212,13 +214,13 @@ impl AofWriter {
         }
     }
 
-    /// True if records were dropped that only a rewrite with a later cut makes up for.
+    /// True if records were dropped. Only a rewrite whose cut comes after them makes the file complete again.
     pub fn has_gap(&self) -> bool {
         self.has_gap
     }
 
-    /// Drops the queue, and writes nothing more until a rewrite that begins from now on has made up for it: the cut
-    /// of a running rewrite may precede the dropped records.
+    /// Drops the queue, and writes nothing more until a rewrite that begins after this call has succeeded. A
+    /// running rewrite does not suffice: its cut may precede the dropped records.
     pub fn forget(&mut self) {
         self.queue.retain(|queued| matches!(queued, Queued::End(_)));
         self.queued_bytes = 0;
@@ -228,12 +230,13 @@ impl AofWriter {
         self.has_gap = true;
     }
 
-    /// Writes the queue.
+    /// Writes all queued records to the file.
     pub fn flush(&mut self) -> Result<(), AofFlushError> {
         self.flush_telling(&mut |_| ())
     }
 
-    /// Flushes as [`AofWriter::flush`] does, and calls `tell` with the bytes still queued before each system call.
+    /// Does the same as [`AofWriter::flush`], and before each system call passes the number of bytes still queued
+    /// to `tell`.
     pub fn flush_telling(&mut self, tell: &mut dyn FnMut(u64)) -> Result<(), AofFlushError> {
         if self.is_held {
             return Ok(());
@@ -263,7 +266,7 @@ impl AofWriter {
         }
     }
 
-    /// Passes the stretch ends that the cursor has reached.
+    /// Removes the written stretches at the front of the queue and updates the written position.
     fn pass_ends(&mut self) {
         while let Some(Queued::End(position)) = self.queue.get(self.cursor.0) {
             self.written = *position;
@@ -280,7 +283,7 @@ impl AofWriter {
     /// Makes one system call, for records before the next marker.
     fn write_some(&mut self) -> Result<(), AofFlushError> {
         let Some(file) = self.file.clone() else {
-            // There is no file to write to: drop the records.
+            // No file is open: drop the records.
             self.cursor.0 = self.queue.len();
             self.queue
                 .retain(|queued| !matches!(queued, Queued::Bytes(_)));
@@ -323,7 +326,7 @@ impl AofWriter {
                 }
                 count -= left;
             } else {
-                // An end between stretches: everything before it is whole.
+                // The end of a stretch: everything before it is written.
                 self.cursor = (index, 0);
                 self.pass_ends();
                 (index, offset) = self.cursor;
@@ -335,8 +338,8 @@ impl AofWriter {
         self.cursor = (index, offset);
     }
 
-    /// Handles a failed write: truncates a partially written stretch if possible; otherwise writing continues from
-    /// there.
+    /// Handles a failed write: truncates the file to whole stretches. If that fails, too, the retry continues
+    /// after the bytes already written.
     fn cut(&mut self, file: &dyn File, error: io::Error) -> AofFlushError {
         if self.cursor != (0, 0) && file.truncate(self.len).is_ok() {
             self.cursor = (0, 0);

@@ -37,7 +37,8 @@ fn stretches_are_written_whole_and_again_after_a_failure() {
     let (files, mut writer) = opened();
     writer.push(stretch(&["one ", "two "], 10), None);
     writer.push(stretch(&["three "], 20), None);
-    // Half of it, then nothing: the first stretch is whole, the second is truncated.
+    // Half of the bytes are written, then the disk is full: the first stretch is whole, the second one is
+    // truncated.
     files.fail_at(1, Fault::Short);
     files.fail_at(2, Fault::Short);
     files.fail_at(3, Fault::Fails(ENOSPC));
@@ -75,7 +76,8 @@ fn what_was_forgotten_is_made_up_for_by_a_rewrite_whose_cut_lies_behind_it() {
     writer.push(stretch(&["old "], 10), None);
     writer.push(marked(7, "gone "), None);
     writer.forget();
-    // The rewrite whose cut was the marker is useless, even if it succeeds.
+    // The rewrite whose cut was this marker is useless, even if it succeeds: records after its cut were
+    // dropped.
     assert!(!writer.skip_to_mark(7) && writer.has_gap());
     writer.release();
     writer.push(stretch(&["held "], 40), None);
@@ -112,7 +114,7 @@ fn what_follows_a_mark_goes_to_the_next_file_once_the_first_is_synced() {
     writer.flush().expect("nothing is done");
     assert!(writer.take_sync_time().is_none());
     assert_eq!(text(&files, "2"), "");
-    // The base that contains the first file exists.
+    // The new base contains the records of the first file.
     assert!(writer.skip_to_mark(7) && !writer.awaits_mark() && writer.is_held());
     writer.release();
     writer.flush().expect("written");

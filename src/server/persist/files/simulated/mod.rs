@@ -1,10 +1,11 @@
 //! An in-memory file system for tests: a crash loses unsynced data, in part or whole, and calls fail on request.
 //!
-//! Three things are kept apart. The written data, which readers see until the crash. The durable data of each file:
-//! its bytes as of the last successful sync, and the changes since then, of which a crash keeps any prefix, the
-//! last one torn, or with zeros where the length reached the disk before the bytes. And the names: those of the
-//! last sync of the directory, with any prefix of the changes since then. A failed sync leaves the changes before
-//! it in doubt for ever, like a kernel that marks lost pages clean.
+//! Three states are kept apart. First, the written data, which readers see until the crash. Second, the durable
+//! data of each file: its bytes as of the last successful sync, and the changes since then. A crash keeps any
+//! prefix of these changes; the last kept one may be torn, or zeros where the file's length reached the disk
+//! before the bytes. Third, the names: those of the last sync of the directory, with any prefix of the changes
+//! since then. A failed sync leaves the changes before it in doubt for ever, like a kernel that marks lost
+//! pages clean.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -26,7 +27,7 @@ pub enum Fault {
     Crash,
     /// The call fails without effect. A failed sync leaves the data it should have synced in doubt.
     Fails(i32),
-    /// A write takes half of its bytes; other calls fail with EIO.
+    /// A write stores only half of its bytes; other calls fail with EIO.
     Short,
 }
 
@@ -48,13 +49,13 @@ struct Inode {
     bytes: Vec<u8>,
     /// Contents as of the last successful sync.
     synced: Vec<u8>,
-    /// Changes since then, in order.
+    /// Changes since the last successful sync, in order.
     changes: Vec<Change>,
-    /// Bytes that a failed sync left in doubt: a crash may zero them, whatever is synced later.
+    /// Bytes that a failed sync left in doubt: a crash may zero them, even if they are synced again later.
     doubtful: Vec<Range<usize>>,
 }
 
-/// A change of names.
+/// A change of the names in a directory.
 #[derive(Clone, Debug)]
 enum Naming {
     Make(PathBuf, usize),
@@ -95,7 +96,7 @@ struct State {
     directories: Vec<PathBuf>,
     /// Number of modifying calls so far.
     steps: u64,
-    /// Faults to come, by step number.
+    /// Faults to inject, by the number of the modifying call.
     faults: BTreeMap<u64, Fault>,
     has_crashed: bool,
     /// Number of crashes: files opened before a crash are closed.
@@ -121,7 +122,8 @@ fn missing() -> io::Error {
 }
 
 impl State {
-    /// Counts a modifying call; returns the fault it meets, if any.
+    /// Counts a modifying call. Returns the fault to inject, if any; errs if the call fails or the machine has
+    /// crashed.
     fn step(&mut self) -> io::Result<Option<Fault>> {
         if self.has_crashed {
             return Err(error(EIO));
@@ -136,7 +138,7 @@ impl State {
         }
     }
 
-    /// Steps as [`State::step`] does, for calls that succeed or fail as a whole.
+    /// Does the same as [`State::step`], for calls that succeed or fail as a whole.
     fn step_whole(&mut self) -> io::Result<()> {
         match self.step()? {
             None => Ok(()),
@@ -167,14 +169,14 @@ impl Simulated {
         system
     }
 
-    /// Makes the n-th modifying call from now on, counted from 1, meet a fault.
+    /// Injects a fault into the n-th modifying call from now on, counted from 1.
     pub fn fail_at(&self, n: u64, fault: Fault) {
         let mut state = self.0.lock();
         let at = state.steps + n;
         state.faults.insert(at, fault);
     }
 
-    /// Cancels all faults to come.
+    /// Cancels all faults that have not occurred yet.
     pub fn heal(&self) {
         self.0.lock().faults.clear();
     }
@@ -189,7 +191,7 @@ impl Simulated {
         self.0.lock().has_crashed
     }
 
-    /// Restarts after a power cut; the seed determines what is left.
+    /// Restarts after a power cut; the seed determines which unsynced data survives.
     pub fn restart(&self, seed: u64) {
         let mut random = SmallRng::seed_from_u64(seed);
         let state = &mut *self.0.lock();
@@ -242,7 +244,7 @@ impl Inode {
     fn change(&mut self, change: Change) {
         apply(&change, &mut self.bytes);
         if let Change::Truncate(len) = change {
-            // Data written there again reaches the disk again.
+            // Bytes beyond the new length are no longer in doubt: later writes there reach the disk.
             for range in &mut self.doubtful {
                 range.end = range.end.min(len as usize);
                 range.start = range.start.min(range.end);
@@ -251,7 +253,7 @@ impl Inode {
         self.changes.push(change);
     }
 
-    /// Replaces the contents by what a crash leaves.
+    /// Replaces the contents by a random outcome of a crash.
     fn settle(&mut self, random: &mut SmallRng) {
         let kept = random.random_range(0..=self.changes.len());
         let mut bytes = std::mem::take(&mut self.synced);
@@ -317,7 +319,7 @@ impl Files for Simulated {
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         let state = &mut *self.0.lock();
         state.step_whole()?;
-        // Durable at once: only the names within directories are simulated.
+        // A new directory is durable at once: only lost names within directories are simulated.
         if !state.directories.iter().any(|directory| directory == path) {
             state.directories.push(path.to_owned());
         }
@@ -399,7 +401,7 @@ impl File for Opened {
             let from = inode.synced.len().min(inode.bytes.len());
             inode.doubtful.push(from..inode.bytes.len());
         }
-        // Whether it succeeded or not: a repeated sync does not write the data again.
+        // Even if the sync failed: a repeated sync would not write the data again.
         inode.synced = inode.bytes.clone();
         inode.changes.clear();
         step

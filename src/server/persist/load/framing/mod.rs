@@ -10,13 +10,13 @@ use std::ops::Range;
 
 use basalt_core::resp::request::Span;
 
-/// Bytes read at a time.
+/// Bytes read from the file at a time.
 const READ_BYTES: usize = 256 * 1024;
 
 /// Maximum length of an annotation line.
 const LINE_BYTES_MAX: usize = 1024;
 
-/// Maximum number of arguments of a command, and maximum value of a number.
+/// Maximum number of arguments of a command, and of bytes of an argument.
 const COUNT_MAX: u64 = i32::MAX as u64;
 
 /// Maximum length of a command, and of the commands that can be run together.
@@ -30,7 +30,8 @@ pub(super) const COMMAND_BYTES_MAX: usize = match cfg!(test) {
 pub(super) enum CommandFramingError {
     /// Reading the file failed.
     Read(io::Error),
-    /// The file ends within a command, or with zeros there or after the last one, as after a power loss.
+    /// The file ends within a command, or with zeros in place of the rest of a command or after the last
+    /// command, as after a power loss.
     Short,
     /// The next bytes are not a command, or too long for one.
     Format,
@@ -39,13 +40,14 @@ pub(super) enum CommandFramingError {
 /// A file being read.
 pub(super) struct CommandFileReader<'s> {
     from: &'s mut dyn Read,
-    /// Data read, up to `end`, of which `at` bytes were handed out. The rest is free space.
+    /// Buffer: the data read, up to `end`, of which the first `at` bytes were returned as commands; then free
+    /// space.
     bytes: Vec<u8>,
     at: usize,
     end: usize,
-    /// The arguments of the last command, by their position in it.
+    /// The positions of the last command's arguments within the command.
     spans: Vec<Span>,
-    /// Bytes of the file before `bytes`.
+    /// Offset in the file of the first byte of `bytes`.
     before: u64,
     has_ended: bool,
 }
@@ -59,12 +61,12 @@ enum AofFrameKind {
     Line(usize),
     /// An incomplete command or line of at least this many bytes.
     Part(usize),
-    /// Bytes that begin neither a command nor an annotation line, or an overlong line.
+    /// Bytes that begin neither a command nor an annotation line, or a line longer than `LINE_BYTES_MAX`.
     Neither,
 }
 
 impl<'s> CommandFileReader<'s> {
-    /// Continues after `begun`, which lies at `before` in the file.
+    /// Reads commands from `begun`, whose first byte is at offset `before` of the file, and then from `from`.
     pub(super) fn new(
         from: &'s mut dyn Read,
         begun: Vec<u8>,
@@ -86,12 +88,12 @@ impl<'s> CommandFileReader<'s> {
         self.before + self.at as u64
     }
 
-    /// Returns the bytes of a command handed out by the last call of [`CommandFileReader::next`].
+    /// Returns the bytes of a command returned by the last call of [`CommandFileReader::next`].
     pub(super) fn bytes(&self, place: Range<usize>) -> &[u8] {
         &self.bytes[place]
     }
 
-    /// Returns the arguments of the last command, by their position in it.
+    /// Returns the positions of the last command's arguments within the command.
     pub(super) fn spans(&self) -> &[Span] {
         &self.spans
     }
@@ -128,7 +130,8 @@ impl<'s> CommandFileReader<'s> {
         }
     }
 
-    /// Reads more data and discards what was handed out.
+    /// Discards the commands already returned, and reads until at least `needed` bytes are there or the file
+    /// ends.
     fn read(&mut self, needed: usize) -> io::Result<()> {
         self.bytes.copy_within(self.at..self.end, 0);
         self.before += self.at as u64;
@@ -155,8 +158,8 @@ impl<'s> CommandFileReader<'s> {
         Ok(())
     }
 
-    /// Returns whether only zeros follow a partial command or line, or the last one. Nothing can be read after
-    /// that.
+    /// Returns whether the rest of the file, from a partial command or after the last command, consists of
+    /// zeros. Reads the file to its end, so nothing can be read afterwards.
     fn ends_in_zeros(&mut self) -> Result<bool, CommandFramingError> {
         let offset = self.offset();
         let rest = &self.bytes[self.at..self.end];
@@ -219,7 +222,8 @@ fn see_command(bytes: &[u8], spans: &mut Vec<Span>) -> AofFrameKind {
     AofFrameKind::Command(at)
 }
 
-/// Returns the number after a type byte, and the start of the next line; `None` if incomplete.
+/// Returns the number after the type byte at `mark_at`, and the start of the next line; `None` if the line is
+/// incomplete.
 fn number(bytes: &[u8], mark_at: usize) -> Result<Option<(u64, usize)>, ()> {
     let digits = bytes.get(mark_at + 1..).unwrap_or_default();
     let (mut number, mut count) = (0, 0);

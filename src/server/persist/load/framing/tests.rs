@@ -18,10 +18,10 @@ impl Read for Drip<'_> {
     }
 }
 
-/// Commands: their arguments, bytes, and end offsets.
+/// Commands, each with its arguments, bytes, and end offset.
 type Found = Vec<(Vec<Vec<u8>>, Vec<u8>, u64)>;
 
-/// Returns the commands of a file, and how the file itself ends.
+/// Returns the commands of a file that is read `piece` bytes at a time, and whether the file ends properly.
 fn all(bytes: &[u8], piece: usize) -> (Found, Result<(), CommandFramingError>) {
     let mut from = Drip(bytes, piece);
     let mut commands = CommandFileReader::new(&mut from, Vec::new(), 0);

@@ -1,20 +1,22 @@
-//! Capacity in tables for the keys to be loaded: tables that grow meanwhile cost a quarter of the time.
+//! Reserves capacity in hash tables for the keys to be loaded: growing the tables during loading would take a
+//! quarter of the time.
 //!
-//! A snapshot states its number of keys. The number is trusted as far as its length permits. An append-only file does
-//! not state it:
+//! A snapshot states its number of keys. The number is trusted unless the snapshot's length makes it
+//! impossible. An append-only file does not state it:
 //!
 //! ```text
 //! file  ├─ first half ─┼─ second half ─┼──────────── the rest ────────────┤
 //!       keys are counted here,     and here: as many new ones? then reserve for as many more per byte
 //! ```
 //!
-//! The first part of the commands is run as it comes. If its second half has added as many new keys per byte as its
-//! first one, the rest is expected to do the same, and tables are resized for it: for no more keys than a file of that
-//! length can have, and for a few times the present number. Many files fill and then update, and memory must not be a
-//! multiple of what they leave.
+//! The first part of the commands is run without reserving. If the second half of this part has added as many
+//! new keys per byte as the first half, the rest of the file is expected to do the same, and tables are resized
+//! accordingly: for no more keys than a file of that length can have, and for at most a few times the present
+//! number of keys. Many files first insert keys and then only update them, and memory use must not be a
+//! multiple of what is needed in the end.
 //!
-//! Where fewer keys come than expected, or most of a snapshot's have expired, tables are resized in the end for what is
-//! there.
+//! If fewer keys arrive than expected, or most keys of a snapshot have expired, tables are shrunk at the end to
+//! fit the actual number of keys.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +30,7 @@ use basalt_engine::{Engine, Now};
 /// Fraction of a file (1/n) from which the rest is extrapolated.
 const SAMPLED_PART: u64 = 16;
 
-/// Minimum bytes of a file for which this pays.
+/// Minimum bytes of a file for which reserving is worthwhile.
 const BYTES_MIN: u64 = if cfg!(test) { 64 * 1024 } else { 1024 * 1024 };
 
 /// Minimum bytes of a key in a file, with its length and that of its value.
@@ -47,14 +49,14 @@ pub(super) enum SamplePoint {
     Begin,
     /// In the middle of the sampled part.
     Middle {
-        /// Bytes of commands handed out so far.
+        /// Bytes of commands read so far.
         read: u64,
     },
-    /// At its end, with the bytes before and after it.
+    /// At the end of the sampled part.
     End {
-        /// Bytes of commands handed out so far.
+        /// Bytes of commands read so far.
         read: u64,
-        /// Bytes left.
+        /// Bytes of commands that follow.
         left: u64,
     },
 }
@@ -64,7 +66,7 @@ pub(super) struct Schedule {
     start_offset: u64,
     len: u64,
     next: Option<SamplePoint>,
-    /// Bytes before the last sample.
+    /// Bytes of commands read before the last sample.
     sampled: u64,
 }
 
@@ -79,13 +81,13 @@ impl Schedule {
         }
     }
 
-    /// Returns the sample that is due after commands up to `offset` were handed out.
+    /// Returns the sample that is due after the commands up to `offset` were read.
     pub(super) fn due(&mut self, offset: u64) -> Option<SamplePoint> {
         let read = offset.saturating_sub(self.start_offset);
         let part = self.len / SAMPLED_PART;
         let (due, next) = match self.next? {
             SamplePoint::Begin => (SamplePoint::Begin, Some(SamplePoint::Middle { read })),
-            // Nothing was run since: the bytes read belong to a transaction.
+            // No command was run since the last sample: the bytes read since then belong to one transaction.
             _ if read == self.sampled => return None,
             SamplePoint::Middle { .. } if read >= part / 2 => {
                 let end = SamplePoint::End { read: 0, left: 0 };
@@ -123,7 +125,7 @@ pub(super) struct TableReservation {
 }
 
 impl TableReservation {
-    /// Creates an empty record for these shards.
+    /// Creates an empty record of reserved capacity for these shards.
     pub(super) fn new(shards: Arc<Shards>) -> TableReservation {
         TableReservation {
             shards,
@@ -148,7 +150,7 @@ impl TableReservation {
         *made = keys.max(*made);
     }
 
-    /// Finishes after the last key: tables with much excess capacity are shrunk.
+    /// Shrinks tables with much excess capacity; call after the last key.
     pub(super) fn end(self) {
         let mut refitted = None;
         for ((shard, db), keys) in self.made {
@@ -160,7 +162,7 @@ impl TableReservation {
             if there(&engine, db) >= keys - keys / 4 {
                 continue;
             }
-            // SWAPDB may have moved the capacity to another database.
+            // Check all databases: SWAPDB may have moved the tables with reserved capacity.
             for db in 0..engine.database_count() {
                 let keys = there(&engine, db);
                 engine.refit(db, keys);
@@ -176,10 +178,11 @@ pub(super) struct CapacityEstimator {
     /// Number of this thread, and of all threads.
     number: usize,
     threads: usize,
-    /// Keys of each of its shards and their databases, at the first two samples.
+    /// Number of keys by shard of this thread and by database, at the first sample and (`middle`) the second
+    /// one.
     begin: Vec<Vec<usize>>,
     middle: Vec<Vec<usize>>,
-    /// Bytes before the second sample.
+    /// Bytes of commands before the second sample.
     middle_read: u64,
     room: TableReservation,
 }
@@ -211,7 +214,7 @@ impl CapacityEstimator {
         }
     }
 
-    /// Finishes after the last command.
+    /// Shrinks tables with much excess capacity; call after the last command.
     pub(super) fn end(self) {
         self.room.end();
     }

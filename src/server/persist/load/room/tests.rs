@@ -17,7 +17,7 @@ fn sets(keys: impl Iterator<Item = usize>) -> Vec<u8> {
         .collect()
 }
 
-/// Runs the commands of a file of unknown length, for which no capacity is reserved.
+/// Loads commands from a file of unknown length, for which no capacity is reserved.
 fn run(service: &'static Service, file: &[u8]) {
     let go_on = || false;
     let mut progress = Progress::begin(service, 0, &go_on);
@@ -32,8 +32,8 @@ fn grown(keys: usize) -> i64 {
     used(service)
 }
 
-/// Returns a server after two samples of the given sizes, and its memory use before capacity for the rest was
-/// reserved.
+/// Returns a server whose commands were loaded up to the end of the sampled part, and its memory use just
+/// before capacity for the rest was reserved.
 fn sampled(
     first: usize,
     second: usize,
@@ -117,7 +117,8 @@ fn a_file_takes_the_memory_of_what_it_leaves_whatever_it_began_with() {
     }
 }
 
-/// Returns a snapshot that claims `said` keys, all but `left` of which expired long ago.
+/// Returns a snapshot that claims `said` keys and has `expired` keys that expired long ago and `left` other
+/// keys.
 fn mostly_expired(said: u64, expired: usize, left: usize) -> Vec<u8> {
     let mut front = Vec::new();
     encode::resize_db(&mut front, said, 0);

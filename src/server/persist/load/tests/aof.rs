@@ -1,5 +1,5 @@
-//! Append-only files: the resulting data, whatever the number of shards and of threads, where they end, and what is
-//! refused.
+//! Loading of append-only files: the resulting data for several numbers of shards and threads, where a
+//! truncated file's valid part ends, and which files are refused.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -84,7 +84,8 @@ fn what_redis_and_valkey_trim_nearly_is_trimmed_exactly() {
 
 #[test]
 fn deadlines_that_are_too_late_to_be_kept_are_cut_off_where_a_server_has_taken_them() {
-    // As Valkey 9 writes them; the latest deadline of elements is 2^46 - 1.
+    // Deadlines of hash fields as Valkey 9 writes them. This server's latest deadline of a hash field is
+    // 2^46 - 1 ms.
     let far = [70_368_744_177_664, 9_223_372_036_854_775_807_i64];
     let [taken, latest] = [far, [70_368_744_177_663; 2]].map(|[one, two]| {
         let lines = [
@@ -100,7 +101,7 @@ fn deadlines_that_are_too_late_to_be_kept_are_cut_off_where_a_server_has_taken_t
         state(service)
     });
     assert_eq!(taken, latest);
-    // For keys it is 2^48 - 1.
+    // The latest deadline of a key is 2^48 - 1 ms.
     let [taken, latest] = [i64::MAX, (1 << 48) - 1].map(|at_ms| {
         let lines = [
             format!("SET k v PXAT {at_ms}"),
@@ -302,7 +303,7 @@ fn keys_whose_time_has_come_meanwhile_are_there_while_loading() {
     });
 }
 
-/// Returns a transaction of `count` commands, for keys of its own, without its EXEC.
+/// Returns a transaction of `count` commands without its EXEC, on keys that no other command uses.
 fn begun(count: usize) -> Vec<u8> {
     let value = "x".repeat(1_000);
     let sets = (0..count).flat_map(|number| command(&format!("SET long:{number} {value}")));
@@ -374,7 +375,7 @@ fn a_command_that_is_too_long_is_refused_at_its_place() {
         assert!(matches!(error.fault, AofFault::Format), "{error}");
         assert_eq!(error.offset, front.len() as u64);
         assert_eq!(state(service).len(), 2);
-        // Too long to be run together with the others, but not on its own.
+        // A command that does not fit in a window together with the others, but fits in one alone.
         let long = command(&format!("SET c {}", &value[100..]));
         let file = [&front[..], &long, &command("SET d 1")].concat();
         replay(self::service(4), &file, threads).expect("all of it");

@@ -1,5 +1,5 @@
-//! Loads snapshots and append-only files into shards, at several numbers of shards and of threads: their contents
-//! are there afterwards, errors are reported at their offset, and nothing ever panics.
+//! Loads snapshots and append-only files into shards, with several numbers of shards and threads. Checks that
+//! all data is there afterwards, that errors are reported with their offset, and that no input causes a panic.
 
 mod aof;
 mod newer;
@@ -32,7 +32,7 @@ pub(super) fn service(shards: usize) -> &'static Service {
     service_with(Config::default(), shards)
 }
 
-/// Returns a server that counts failing commands and goes on.
+/// Returns a server that only counts commands that fail during loading (`propagation-error-behavior ignore`).
 pub(super) fn lenient_service(shards: usize) -> &'static Service {
     let config = Config {
         aof_load_errors: LoadErrors::Continue,
@@ -51,7 +51,7 @@ fn service_with(config: Config, shards: usize) -> &'static Service {
 /// Every key with its value, serialized without loss, and its deadline.
 type State = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Option<u64>)>;
 
-/// Calls `visit` with every entry.
+/// Calls the closure with every entry of every shard.
 fn each_entry(
     service: &Service,
     mut visit: impl FnMut(
@@ -81,7 +81,8 @@ fn state(service: &Service) -> State {
         let mut writer = Writer::new(Form::Whole, false);
         basalt_engine::serial::write(entry, 0, &mut writer);
         let mut value = writer.bytes().to_vec();
-        // The order of large sets and hashes is that of their tables, which differ.
+        // Sort the bytes: large sets and hashes are serialized in the order of their hash tables, which differs
+        // between servers.
         if matches!(value.first(), Some(2 | 4 | 24)) {
             value.sort_unstable();
         }
@@ -122,7 +123,8 @@ fn saved(service: &Service, version: u16) -> Vec<u8> {
     ended(file)
 }
 
-/// Returns a snapshot of raw values, one key each: what precedes the type, and the type with the value.
+/// Returns a snapshot of raw values, one key each. Each value consists of the bytes before the type, and the
+/// type with the value's bytes.
 pub(super) fn made(values: &[(&[u8], &[u8])], version: u16) -> Vec<u8> {
     let mut file = format!("REDIS{version:04}").into_bytes();
     for (number, (front, value)) in values.iter().enumerate() {
@@ -230,7 +232,7 @@ fn every_type_in_every_form_is_loaded_and_saved_again_in_every_version() {
     let first = service(4);
     let loaded = load(first, &made(&parts, 9)).expect("all forms are known");
     assert_eq!(loaded.keys, values.len() as u64);
-    // Types that only this server has.
+    // Types of values that only this server has.
     let more = [
         "BF.RESERVE bloom 0.01 20",
         "BF.MADD bloom a b c",
@@ -255,7 +257,7 @@ fn every_type_in_every_form_is_loaded_and_saved_again_in_every_version() {
         assert_eq!(loaded.keys, expected.len() as u64);
         assert_eq!(loaded.fields["redis-ver"], "7.4.0");
         let found = state(second);
-        // The oldest version does not record when consumers were active.
+        // RDB version 10 does not record when stream consumers were last active.
         let is_kept = |value: &[u8]| version > 10 || value[0] != 21;
         for (key, (value, deadline)) in &expected {
             let (there, at_ms) = &found[key];
@@ -371,7 +373,7 @@ fn what_is_wrong_is_said_with_its_place() {
     assert!(matches!(fault(&ended(function)).fault, Fault::Function(_)));
     let function = [b"REDIS0010", &[opcode::FUNCTION_PRE_GA, 1, b'x'][..]].concat();
     assert!(matches!(fault(&ended(function)).fault, Fault::Function(_)));
-    // Claimed lengths take no memory.
+    // A claimed length must not allocate memory before the bytes arrive.
     for head in [
         &[
             0, 1, b'k', 0x81, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
@@ -457,14 +459,14 @@ fn files_of_many_stretches_are_loaded_on_any_number_of_threads() {
         replay(third, &lines, threads).expect("commands");
         assert!(state(third) == expected, "commands on {threads} threads");
     }
-    // An error in the middle is found, whichever thread meets it.
+    // An error in the middle is reported, whichever thread decodes it.
     let mut broken = file.clone();
     let middle = broken.len() / 2;
     broken[middle..middle + 400].fill(0x81);
     assert!(load_with(service(4), &broken, KEEP, 3).is_err());
 }
 
-/// Returns the files to be damaged: of all types and encodings, plain and compressed.
+/// Returns the snapshots to be damaged: with values of all types and encodings, plain and compressed.
 fn corpus() -> Vec<Vec<u8>> {
     let values = [recorded_values(), other_values()].concat();
     let later = [&[opcode::DEADLINE_MS][..], &FAR_MS.to_le_bytes()].concat();
@@ -480,7 +482,7 @@ fn corpus() -> Vec<Vec<u8>> {
     files
 }
 
-/// Checks a file as `check-rdb` does: it is valid or it is not, and nothing else happens.
+/// Checks a file as `check-rdb` does. Returns whether the file is valid, and must not panic.
 fn is_good(file: &[u8]) -> bool {
     let mut told = Vec::new();
     let now = Now { unix_ms: 1 };
@@ -502,7 +504,7 @@ fn every_cut_of_a_snapshot_is_refused() {
                 len if len <= CUTS => cut,
                 len => random.next_u64() as usize % len,
             };
-            // Only the checksum is missing, and even that is noticed.
+            // A file without its last bytes, the checksum, is invalid, too.
             assert!(!is_good(&file[..len]), "cut at {len}");
         }
     }
@@ -524,7 +526,7 @@ fn flipped_bits_are_refused_or_make_other_values() {
                 !is_good(&broken) || broken == file,
                 "the checksum covers all"
             );
-            // Without a checksum the values themselves are checked.
+            // A stored checksum of 0 disables the check, so that the values themselves are checked.
             let end = broken.len() - 8;
             broken[end..].fill(0);
             match is_good(&broken) {

@@ -1,8 +1,9 @@
-//! Data that Redis 8 and Valkey 9 write and this server does not: forms of values, and records beside them.
+//! Snapshots with data that Redis 8 and Valkey 9 write and this server does not: encodings of values, and other
+//! records.
 
 use super::*;
 
-/// Returns a file of these parts, after its first nine bytes.
+/// Returns a snapshot that consists of its first nine bytes (`magic`) and these parts.
 fn file_of(magic: &[u8; 9], parts: &[&[u8]]) -> Vec<u8> {
     let mut file = magic.to_vec();
     parts.iter().for_each(|part| file.extend_from_slice(part));
@@ -76,7 +77,8 @@ fn hashes_of_redis_8_10_have_their_fields_from_templates() {
     let mut report = Vec::new();
     assert!(check::check(&mut &file[..], Now::default(), &mut report).expect("a report"));
 
-    // A reference without its template, one with other counts, two templates of one number.
+    // Errors: a reference to a missing template, a reference with another number of fields, two templates with
+    // the same number.
     let error = |parts: &[&[u8]]| {
         let file = file_of(b"REDIS0016", parts);
         load(service(2), &file).expect_err("broken").fault
@@ -92,7 +94,7 @@ fn hashes_of_redis_8_10_have_their_fields_from_templates() {
         let other = [&[30, 1, b'b'][..], &pack(values)].concat();
         assert!(matches!(error(&[&template, &other]), Fault::Value { .. }));
     }
-    // Names of a template that claims more than there is take no memory.
+    // A template that claims more field names than the file has must not allocate memory for them.
     let liar = [opcode::TEMPLATE, 5, 0x80, 0xff, 0xff, 0xff, 0xff];
     assert!(matches!(
         load(service(2), &[b"REDIS0016", &liar[..]].concat())
@@ -122,7 +124,7 @@ fn hashes_of_valkey_9_keep_the_deadlines_of_their_fields() {
         assert_eq!(found[&b"a"[..]], (b"1".to_vec(), Some(FAR_MS)));
         assert_eq!(found[&b"b"[..]], (b"2".to_vec(), None));
     }
-    // The number has another meaning in a file of Redis.
+    // The same type number has another meaning in a snapshot of Redis.
     assert!(load(service(2), &file_of(b"REDIS0012", &[&value])).is_err());
     let early = [&value[..value.len() - 8], &(-2_i64).to_le_bytes()].concat();
     let error = load(service(2), &file_of(b"VALKEY080", &[&early])).expect_err("before all time");
@@ -146,8 +148,9 @@ fn streams_of_redis_8_load_with_what_they_remember_of_producers() {
         });
         writer.bytes().to_vec()
     };
-    // Type, nodes, counters and zero groups; then how many seconds ids are remembered and how many are kept, the
-    // producers with their ids and the entries of those ids, the number of ids received and of duplicates.
+    // Type, nodes, counters and zero groups; then for how many seconds producers' ids are remembered and how
+    // many ids are kept, the producers with their ids and the entries of these ids, and the numbers of ids
+    // received and of duplicates.
     let old = written(source);
     assert_eq!(old[0], 21);
     let one = [1, 1, b'p', 2, 1, b'i', 3, 4, 2, b'i', b'j', 5, 6, 9, 1];
@@ -223,8 +226,8 @@ fn what_does_not_exist_here_is_refused_by_its_type_and_key() {
     let key = [0, 1, b'k', 1, b'v'];
     let file = file_of(b"VALKEY080", &[&coming(one, last), &key]);
     assert!(load(service(2), &file).is_ok());
-    assert!(refused(b"VALKEY080", &coming(last, one)).contains("Slots"));
-    // Without any it has no effect.
+    assert!(refused(b"VALKEY080", &coming(last, one)).contains("slot migration"));
+    // Metadata without any content has no effect.
     let empty = [&[opcode::KEY_METADATA, 0][..], &[0, 1, b'k', 1, b'v']].concat();
     let service = service(2);
     assert!(load(service, &file_of(b"REDIS0013", &[&empty])).is_ok());

@@ -1,4 +1,4 @@
-//! Large collections in pieces, as commands, for migrating slots.
+//! Encodes large collections piece by piece as commands that recreate them, for slot migrations.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -12,13 +12,13 @@ use basalt_engine::serial::pieces::CollectionShape;
 use basalt_engine::snapshot::{Begun, Chunk, Outlet};
 use basalt_engine::value::{CollectionPiece, Object};
 
-/// Encoder of large collections in pieces, as commands, with a queue of the parts.
+/// Encoder of large collections in pieces, as commands, with a queue of encoded parts.
 #[derive(Default)]
 pub struct LargeCollectionEncoder {
     given: Mutex<ChunkQueue>,
     streams: AtomicU64,
     now_ms: AtomicU64,
-    /// Bytes copied because the collection was about to change.
+    /// Bytes of parts that were encoded early because a command was about to change the collection.
     copied_bytes: AtomicU64,
     is_over: AtomicBool,
     broken: Mutex<Option<&'static str>>,
@@ -27,17 +27,19 @@ pub struct LargeCollectionEncoder {
 #[derive(Default)]
 struct ChunkQueue {
     chunks: VecDeque<Chunk>,
-    /// The collection of which parts were taken, but not the last one.
+    /// The collection of which some parts were taken, but not the last one, if any.
     open: Option<u64>,
 }
 
 impl LargeCollectionEncoder {
-    /// Sets the time as of which collections are encoded that begin from now on.
+    /// Sets the time, in Unix milliseconds, as of which collections begun from now on are encoded: it decides
+    /// which elements have expired.
     pub fn set_now(&self, now_ms: u64) {
         self.now_ms.store(now_ms, Relaxed);
     }
 
-    /// Takes the next part. All parts of a collection come before the first of another one.
+    /// Takes the next part from the queue. All parts of a collection come before the first part of another
+    /// collection.
     pub fn take(&self) -> Option<Chunk> {
         let ChunkQueue { chunks, open } = &mut *self.given.lock();
         let is_next = |chunk: &Chunk| {
@@ -53,7 +55,7 @@ impl LargeCollectionEncoder {
         Some(chunk)
     }
 
-    /// Returns the bytes that wait here.
+    /// Returns the memory of the queued parts and of the parts encoded early, in bytes.
     pub fn held_bytes(&self) -> u64 {
         let given = self.given.lock();
         let waiting = given
@@ -63,17 +65,17 @@ impl LargeCollectionEncoder {
         waiting.sum::<u64>() + self.copied_bytes.load(Relaxed)
     }
 
-    /// Notes that a collection has been sent and its copies were freed.
+    /// Resets the copied bytes: the collection has been sent and its copies were freed.
     pub fn note_end(&self) {
         self.copied_bytes.store(0, Relaxed);
     }
 
-    /// Ends encoding; the rest is not needed.
+    /// Stops encoding, because the remaining parts are not needed.
     pub fn give_up(&self) {
         self.is_over.store(true, Relaxed);
     }
 
-    /// Returns why the parts are unusable, if they are.
+    /// Returns why the encoded parts are unusable; `None` if they are usable.
     pub fn broken(&self) -> Option<&'static str> {
         *self.broken.lock()
     }

@@ -12,7 +12,7 @@ use basalt_engine::snapshot::alone;
 
 const ELEMENTS: u64 = 6_000;
 
-/// Small keys besides the large ones.
+/// Number of small keys besides the large collections.
 const SMALL: u64 = 30;
 
 /// Maximum number of elements encoded together: those of a table segment, which is encoded as a whole.
@@ -72,7 +72,7 @@ impl Outlet for Counting {
 fn filled() -> Terminal {
     let mut cli = Terminal::with(1, Protocol::Resp2);
     cli.be_cluster();
-    // A node of a list or a stream is encoded at once.
+    // Use small nodes, because each node of a list or stream is encoded as a whole.
     cli.configure(|config| {
         config.list_max_listpack_size = 8;
         config.stream_node_max_entries = 5;
@@ -179,7 +179,8 @@ fn large_collections_are_shown_some_elements_at_a_time_as_they_were_when_they_be
         begun += u32::from(is_more);
         let mut turn = 0;
         while is_more {
-            // The collection just begun changes at once, and its parts show its previous state.
+            // Change the collection that was just begun; its remaining parts must still show its previous
+            // state.
             turn += 1;
             let key = counting.key.lock().clone();
             for line in changes(&key, turn) {

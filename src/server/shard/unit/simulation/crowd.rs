@@ -1,7 +1,8 @@
-//! Many units at once: units queue while a script holds some shards for long, until it is killed; clients disconnect
-//! before their units ran; requests block on keys that units fill. The seed decides the data and the held shards, the
-//! threads the order. Each unit increments one counter, which gives its rank, and all results must equal those of a
-//! serial execution in that order. Units turned away must have had no effect, and waiters must miss nothing.
+//! Many units at once: units queue while a script holds some shards for long, until it is killed; clients
+//! disconnect before their units ran; requests block on keys that units fill. The seed determines the data and
+//! the locked shards; thread scheduling determines the order. Each unit increments one counter, which gives its
+//! rank, and all results must equal those of a serial execution in that order. Units that got a BUSY reply must
+//! have had no effect, and no waiter may miss an element.
 
 use std::time::{Duration, Instant};
 
@@ -16,14 +17,14 @@ use basalt_commands::client::shared::{Unblocked, WaitState};
 use basalt_commands::command::context::{ClientView, ShardPlace};
 use basalt_commands::command::host::scripts::ExecutionKind;
 
-/// Only a lost unit or waiter takes longer.
+/// Timeout: only a unit or waiter that was lost takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const SPIN: &str = "EVAL redis.call('exists',KEYS[1])while(true)do--[[]]end 1";
 
 const QUEUES: u64 = 3;
 
-/// Counts of events.
+/// Counts of the simulated events.
 #[derive(Debug, Default)]
 pub(super) struct Crowds {
     units: usize,
@@ -47,11 +48,11 @@ impl Crowds {
 
 struct Sent {
     lines: Vec<String>,
-    /// `None` if no connection awaits the reply.
+    /// The ticket of the reply; `None` if no connection awaits the reply.
     ticket: Option<Arc<Ticket>>,
 }
 
-/// A unit that ran: its rank, its lines, and its reply if known.
+/// A unit that ran: its rank in the serial order, its commands, and its reply if known.
 type Ranked = (u64, Vec<String>, Option<Vec<u8>>);
 
 /// Returns the unit of a job.
@@ -168,7 +169,7 @@ impl World {
     fn send(&mut self, is_gone: bool) -> Sent {
         let count = self.draw(4) + 1;
         let mut lines: Vec<String> = (0..count).map(|_| self.line()).collect();
-        // Elements that a waiter took remain keys of the model for a while.
+        // Exclude DBSIZE: elements that a waiter took remain in the model for a while.
         lines.retain(|line| line != "DBSIZE");
         if self.draw(2) == 0 {
             let (queue, member) = (self.draw(QUEUES), self.random.next_u64());
@@ -186,7 +187,8 @@ impl World {
         }
     }
 
-    /// Returns the units that ran, in the order of their ranks. At most one is sent without an awaiting connection.
+    /// Returns the units that ran, in the order of their ranks. At most one of the units has no connection that
+    /// awaits its reply.
     fn ranked(&mut self, sent: Vec<Sent>, crowds: &mut Crowds) -> Vec<Ranked> {
         let (mut ranked, mut unknown): (Vec<Ranked>, _) = (Vec::new(), None);
         for Sent { lines, ticket } in sent {
@@ -214,7 +216,7 @@ impl World {
         let last = number_in(&reply);
         ranked.push((last, order, Some(reply)));
         ranked.sort_by_key(|(rank, ..)| *rank);
-        // That unit has the missing rank, if it was not turned away.
+        // The unit without a connection has the missing rank, unless it got a BUSY reply.
         let before = number_in(&self.model.reply_bytes(&["INCRBY", "order", "0"]));
         let missing: Vec<u64> = (before + 1..=last)
             .filter(|rank| ranked.iter().all(|(other, ..)| other != rank))
@@ -231,7 +233,8 @@ impl World {
         ranked
     }
 
-    /// Checks that waiters received the new elements, each once; all others wait for empty queues.
+    /// Checks that waiters received the new elements, each element once, and that all other waiters still wait
+    /// because their queues are empty.
     fn settle_waiters(&mut self, waiters: &[Arc<BlockedRequest>], crowds: &mut Crowds) {
         let mut elements = 0;
         for queue in 0..QUEUES {
@@ -265,7 +268,7 @@ impl World {
         });
     }
 
-    /// Removes from the model an element received by a waiter: it must have been there.
+    /// Removes from the model an element that a waiter received, and checks that the model had it.
     fn take_from_model(&mut self, reply: &[u8]) {
         let text = String::from_utf8_lossy(reply).into_owned();
         let lines: Vec<&str> = text.lines().collect();
@@ -295,7 +298,7 @@ impl World {
         let sent: Vec<Sent> = (0..count).map(|number| self.send(number == gone)).collect();
         self.let_go(held);
         if let Some(ticket) = spinning {
-            // So that some waiting clients may get the busy error.
+            // Sleep, so that some waiting clients may get the BUSY error.
             std::thread::sleep(Duration::from_millis(self.draw(6)));
             let running = &self.library.running;
             self.wait_until("it is killed", || {
@@ -328,7 +331,7 @@ fn units_of_many_that_meet_are_as_if_they_ran_one_after_the_other() {
     let seed = told("BASALT_SIMULATION_SEED").unwrap_or(0);
     let mut world = World::new(seed);
     let mut crowds = Crowds::default();
-    // Threads decide how often each event happens, so more rounds follow while some event is rare.
+    // Thread scheduling determines how often each event happens, so add rounds while some event is too rare.
     for round in 0..10 * rounds {
         if round >= rounds && crowds.has_all() {
             break;

@@ -1,6 +1,7 @@
-//! Units on many shards, simulated on one thread from a seed: others hold shards at random, units begin with some of
-//! their shards, need others, miss them, are interrupted, rolled back and run again, directly or as messages. The
-//! results must equal those of the same commands run serially on a server without any of that.
+//! Units on many shards, simulated on one thread from a seed: random shards are locked by others; units start
+//! with some of their shards, need others, cannot lock them, are interrupted, rolled back and run again,
+//! directly or as messages. The results must equal those of the same commands run serially on a model server
+//! without locks and rollbacks.
 //!
 //! `BASALT_SIMULATION_STEPS=800000` runs that many units instead of a few thousand, from seeds starting at
 //! `BASALT_SIMULATION_SEED`.
@@ -40,13 +41,13 @@ const SHARDS: u16 = 8;
 
 const KEYS: u64 = 40;
 
-/// Too long for a small collection.
+/// A value too long for the compact encoding of small collections.
 const LONG: &str = "this-is-a-member-or-a-value-that-is-too-long-to-lie-in-a-small-collection";
 
 /// Appends many elements to one list.
 const MANY: &str = "RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:#";
 
-/// Separated by semicolons; `$` is a key, `#` a small number.
+/// Templates of commands, separated by semicolons; `$` stands for a key, `#` for a small number.
 const TEMPLATES: &str = "\
     SET $ #; INCR $; APPEND $ x#; GET $; DEL $ $; MSET $ # $ #; MGET $ $ $; RENAME $ $; \
     COPY $ $ REPLACE; RPUSH $ # # #; LPOP $; LMOVE $ $ LEFT RIGHT; LRANGE $ 0 3; LTRIM $ 1 -1; \
@@ -151,7 +152,7 @@ impl World {
             .join(" ")
     }
 
-    /// Returns some shards, each with a probability of `1 / one_in`.
+    /// Returns random shards, each with a probability of `1 / one_in`.
     fn some_shards(&mut self, one_in: u64) -> Vec<u16> {
         (0..SHARDS).filter(|_| self.draw(one_in) == 0).collect()
     }
@@ -212,7 +213,7 @@ impl World {
             true => ExecutionUnit::offloaded(held, router, plan, &self.library.running),
             false => ExecutionUnit::inline(held, router),
         };
-        // The thread may be slow; only the seed decides here.
+        // Stop the unit's clock, so that only the seed determines the outcome, not the speed of the thread.
         unit.let_no_time_pass();
         if is_interrupted {
             unit.stop_after(self.random.below(4));
@@ -235,13 +236,13 @@ impl World {
         self.counts.interrupted += usize::from(done.is_none() && is_interrupted);
         self.counts.bare += usize::from(done.is_some() && plan.is_irrevocable);
         if !plan.is_irrevocable {
-            // There are no other threads here.
+            // The simulation has no other threads to offload to.
             plan.is_offloaded = false;
         }
         done.is_some()
     }
 
-    /// Runs a unit once with the shards of its plan; returns whether it is done, and its reply.
+    /// Runs a unit once with the shards of its plan; returns whether the unit is done, and its reply.
     fn once(&mut self, transaction: &Transaction, plan: &mut UnitPlan) -> (bool, Vec<u8>) {
         let shards = self.executor.shards;
         let mut guard = shards.try_take_all(&plan.shards).expect("free");
@@ -250,14 +251,14 @@ impl World {
         (done, testing::wire(&out))
     }
 
-    /// Locks random shards on behalf of others.
+    /// Locks random shards, as if other threads had locked them.
     fn hold_some(&mut self) -> Vec<Guard> {
         let (shards, wanted) = (self.executor.shards, self.some_shards(2));
         let guards = wanted.iter().filter_map(|&shard| shards.try_take(shard));
         guards.collect()
     }
 
-    /// Releases the shards locked by others, one after the other.
+    /// Releases the shards locked by `World::hold_some`, one after the other.
     fn let_go(&mut self, mut held: Vec<Guard>) {
         while !held.is_empty() {
             let at = self.draw(held.len() as u64) as usize;
@@ -265,7 +266,7 @@ impl World {
         }
     }
 
-    /// Sends a unit as a message while others hold shards.
+    /// Sends a unit as a message while random shards are locked.
     fn by_message(&mut self, transaction: Transaction, plan: UnitPlan) -> Vec<u8> {
         let held = self.hold_some();
         let ticket = self.send_unit(transaction, plan);

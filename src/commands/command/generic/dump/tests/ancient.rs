@@ -22,7 +22,7 @@ fn string(text: &[u8], into: &mut Vec<u8>) {
     into.extend_from_slice(text);
 }
 
-/// Returns a type, a count, and strings.
+/// Returns a payload of a type byte, a count, and strings.
 fn strings(form: u8, count: usize, texts: &[&[u8]]) -> Vec<u8> {
     let mut value = vec![form];
     length(count, &mut value);
@@ -30,7 +30,7 @@ fn strings(form: u8, count: usize, texts: &[&[u8]]) -> Vec<u8> {
     value
 }
 
-/// Returns a type and one string.
+/// Returns a payload of a type byte and one string.
 fn one_string(form: u8, text: &[u8]) -> Vec<u8> {
     let mut value = vec![form];
     string(text, &mut value);
@@ -46,7 +46,7 @@ const FIELDS: &[&[u8]] = &[b"f1", b"v1", b"2", b"-7", b"", b"e"];
 /// The deadline of the first field that expires.
 const EARLIEST_MS: u64 = 1_900_000_000_000;
 
-/// Returns a hash with deadlines: 0 for none, otherwise 1 more than the distance to the earliest.
+/// Returns a hash with deadlines, given as numbers: 0 for none, otherwise 1 more than the distance to the earliest.
 fn with_deadlines(form: u8, behind: &[u64]) -> Vec<u8> {
     let mut value = vec![form];
     if form == 24 {
@@ -94,11 +94,11 @@ fn text_scores(members: &[(&[u8], &[u8])]) -> Vec<u8> {
     value
 }
 
-/// -1, 3 and 70000, stored with a width that only a larger number would need.
+/// An intset of -1, 3 and 70000, stored with a width that only a larger number would need.
 const INTSET: &[u8] = b"\x08\0\0\0\x03\0\0\0\
     \xff\xff\xff\xff\xff\xff\xff\xff\x03\0\0\0\0\0\0\0\x70\x11\x01\0\0\0\0\0";
 
-/// Returns a listpack as all servers make it.
+/// Returns a listpack as all servers write it.
 fn pack(texts: &[&[u8]]) -> Vec<u8> {
     let mut bytes = listpack::EMPTY.to_vec();
     let mut pack = ListpackMut::new(&mut bytes);
@@ -121,7 +121,7 @@ fn text_pack(texts: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the payloads, each with the commands that make the same value here.
+/// Returns the payloads, each with the commands that create the same value here.
 pub(super) fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
     let list = "RPUSH k a 12 -5 \"\" 99999999999 300";
     let zset = "ZADD k 3 b 2.5 a inf c -inf 7";

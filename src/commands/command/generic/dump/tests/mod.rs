@@ -13,7 +13,7 @@ use crate::config::values::MaxmemoryPolicy;
 use basalt_core::resp::reply::Protocol;
 use basalt_engine::serial::frame;
 
-/// Runs `RESTORE key 0 payload` with further words.
+/// Runs `RESTORE key 0 payload` with further options.
 fn restore(cli: &mut Terminal, key: &str, payload: &[u8], options: &str) -> String {
     let mut words: Vec<&[u8]> = vec![b"restore", key.as_bytes(), b"0", payload];
     words.extend(options.split_whitespace().map(str::as_bytes));
@@ -200,7 +200,7 @@ fn long_strings_are_compressed_if_the_configuration_says_so() {
 #[test]
 fn restored_values_are_charged_to_the_byte_and_leave_nothing_behind() {
     let mut cli = Terminal::new();
-    // The memory that the tables keep is allocated before.
+    // Allocate beforehand the memory that the tables keep.
     cli.run("DEBUG POPULATE 200");
     cli.run("FLUSHALL SYNC");
     cli.run("SET first key");
@@ -217,7 +217,7 @@ fn restored_values_are_charged_to_the_byte_and_leave_nothing_behind() {
             Some(number) => number.parse().expect("a number"),
             None => unreachable!("an integer"),
         };
-        // The table's share of a key is counted once more in MEMORY USAGE.
+        // MEMORY USAGE includes the key's share of the table.
         assert!(
             (taken - own).abs() <= 64,
             "{name}: {taken} taken, {own} said"

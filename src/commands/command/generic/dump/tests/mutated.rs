@@ -1,4 +1,4 @@
-//! Corrupted payloads: each is refused, or is a value that every command can work on.
+//! Tests of corrupted payloads: each is refused, or is a value on which every command works.
 //!
 //! `MUTATIONS=20000 MUTATED_SEED=7` makes a longer run with another seed.
 
@@ -10,7 +10,7 @@ use crate::command::testing::payloads;
 use basalt_core::base::random::Random;
 use basalt_engine::serial::frame;
 
-/// Corrupted payloads made from each valid one, unless set in the environment.
+/// Number of corrupted payloads made from each valid one, unless set in the environment.
 const MUTATIONS: u64 = 400;
 
 /// Commands that read every part of a value of a type, then commands that change it; `k` is the key.
@@ -200,12 +200,12 @@ fn tampered_payloads_are_refused_or_are_values() {
         }
     }
     assert!(tried >= wholes.len() * mutations);
-    // The test would be meaningless if either were rare.
+    // The test would be meaningless if accepted or refused payloads were rare.
     assert!(accepted * 100 > tried, "{accepted} of {tried} accepted");
     assert!(accepted * 2 < tried, "{accepted} of {tried} accepted");
 }
 
-/// Returns values of types that servers before ours lack.
+/// Returns dumped values of types that only this server has.
 fn made(cli: &mut Terminal) -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
     for (key, lines) in MAKERS {
@@ -222,7 +222,8 @@ fn made(cli: &mut Terminal) -> Vec<Vec<u8>> {
     payloads
 }
 
-/// Whether a value is accepted; if it is, every command must work on it, and it must be restored to the same value.
+/// Whether a value is accepted; if it is, asserts that every command works on it, and that it is dumped and restored
+/// to the same value.
 fn is_sound(cli: &mut Terminal, value: &[u8]) -> bool {
     let about = || value.escape_ascii().to_string();
     let payload = frame::seal(value.to_vec(), 10);
@@ -247,7 +248,7 @@ fn is_sound(cli: &mut Terminal, value: &[u8]) -> bool {
     true
 }
 
-/// Returns a value with one to three changes.
+/// Returns a value with one to three random changes.
 fn tampered(whole: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
     let mut value = whole.to_vec();
     for _ in 0..1 + random.index(3) {

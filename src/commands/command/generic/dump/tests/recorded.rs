@@ -1,4 +1,4 @@
-//! The payloads of redis-server 7.0.15 (`command/testing/payloads.rs`) are read and written as there.
+//! The payloads of redis-server 7.0.15 (`command/testing/payloads.rs`) can be read, and are written in the same form.
 
 use super::{dump, restore};
 use crate::command::testing::on_every_setup;

@@ -89,7 +89,7 @@ fn sketches_that_counted_nothing_come_back_too() {
     });
 }
 
-/// MBbloom-- in the version of Redis's module, and a name that no filter has.
+/// A value with the module name MBbloom-- in the version of Redis's module, and one with a name that no filter has.
 #[test]
 fn values_of_foreign_modules_are_refused() {
     on_every_setup(|cli| {

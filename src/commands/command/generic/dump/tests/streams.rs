@@ -40,8 +40,8 @@ fn node(live: i64, deleted: i64, entries: &[(i64, i64, i64, &str)]) -> Vec<u8> {
     bytes
 }
 
-/// The parts of a stream that may be wrong: entries 5-1, 5-2 (deleted) and 6-0, and a group whose consumer alice has
-/// 5-1.
+/// The parts of a stream payload that a test may make wrong: entries 5-1, 5-2 (deleted) and 6-0, and a group whose
+/// consumer alice owns 5-1.
 struct Parts {
     form: u8,
     master: [u8; 16],
@@ -91,7 +91,7 @@ impl Parts {
         value.push(self.length);
         value.extend(self.last);
         if self.form > 15 {
-            // First ID, greatest deleted ID, number added.
+            // The first ID, the greatest deleted ID, and the number of added entries.
             value.extend([5, 1, 5, 2, self.added]);
         }
         value.push(self.groups.len() as u8);
@@ -262,7 +262,7 @@ fn a_stream_whose_parts_do_not_fit_is_refused() {
     });
 }
 
-/// Recorded from a server: entries 1-1 and 2-1, but a count of three.
+/// Recorded from a server: entries 1-1 and 2-1, but a stored count of three.
 const COUNTED_OTHERWISE: &[u8] = b"\x13\x01\x10\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x01\x28\x28\0\0\0\x0f\0\x02\x01\0\x01\x01\x01\x81a\
     \x02\0\x01\x02\x01\0\x01\0\x01\x81b\x02\x04\x01\x02\x01\x01\x01\0\x01\x81b\x02\x04\x01\xff\x03\x02\x01\x01\x01\0\0\x02\0\
     \x0a\0\xae\xa1\xa1\xe9\x57\x8f\xf5\xea";
@@ -285,7 +285,7 @@ fn a_stream_keeps_the_length_that_it_came_with() {
             cli.check("DEBUG REENCODE", "OK");
             cli.check("XLEN k", "(integer) 1");
         }
-        // A count of none, but one entry.
+        // A stored count of zero, but one entry.
         let parts = Parts {
             length: 0,
             added: 1,

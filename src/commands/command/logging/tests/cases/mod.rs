@@ -59,14 +59,14 @@ pub(super) const NEWER_SEED: &[&str] = &[
     "TDIGEST.ADD td 1 2 3",
 ];
 
-/// Prefixes of the names of these keys: a case that names one is not sent to redis-server 7.0.
+/// Prefixes of the names of keys in `NEWER_SEED`: a case that names such a key is not sent to redis-server 7.0.
 pub(super) const NEWER_KEYS: &[&str] = &["newer:", "hx", "bf", "cf", "cms", "tk", "td"];
 
 /// Nothing is logged.
 pub(super) const NOTHING: &str = "";
 /// The request itself is logged.
 pub(super) const ITSELF: &str = "=";
-/// Something random is logged; it must have the same effect.
+/// A random record is logged; replaying it must have the same effect.
 pub(super) const SOMETHING: &str = "*";
 
 /// A command, by its full name, and requests with the records that each must log, joined by ` | `.
