@@ -1,9 +1,9 @@
 //! The pre-images of one database: the state of its keys before an attempt changed them.
 //!
 //! Independent of the engine and of accounts; images are charged to no account. For a collection in nodes or tables
-//! no copy is kept, only a journal that undoes its changes ([`Before::Changed`]); that is no full image, as a later
-//! image may hold the collection itself, once it is deleted or overwritten. Invariants: the first full image of a key
-//! is kept, later ones change nothing; applying the images from the newest to the oldest restores the state at the
+//! no copy is kept, only a journal that undoes its changes ([`KeyBeforeImage::Changed`]); that is no full image, as a
+//! later image may hold the collection itself, once it is deleted or overwritten. Invariants: the first full image of a
+//! key is kept, later ones change nothing; applying the images from the newest to the oldest restores the state at the
 //! start of the attempt.
 
 use std::cell::Cell;

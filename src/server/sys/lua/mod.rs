@@ -443,8 +443,8 @@ pub enum Called<R> {
     Failed(Value),
 }
 
-/// Fills lists with texts that [fit](Kept::fits), then calls a function with a handler that receives raised errors.
-/// Handler and lists must belong to this interpreter.
+/// Fills lists with texts that [fit](ReusableTextTable::fits), then calls a function with a handler that receives
+/// raised errors. Handler and lists must belong to this interpreter.
 pub fn call_below<R>(
     lua: &Lua,
     handler: &Pinned,
