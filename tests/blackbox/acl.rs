@@ -360,7 +360,7 @@ fn random_users_may_do_what_they_may_with_redis_server() {
             }
             let stores = words.windows(2).any(|pair| pair == ["STORE", "STORE"]);
             if name == "sort" && stores {
-                // Of two consecutive option words redis-server takes the second to be the option again,
+                // If two option words follow each other, redis-server takes the second to be the option again,
                 // whatever it stands for, so that a user may store under a name that is forbidden to the
                 // user.
                 continue;

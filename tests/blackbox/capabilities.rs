@@ -162,7 +162,7 @@ fn found(server: &Server) -> Vec<String> {
             }
         };
         let killed = asking
-            // Of two names the last one counts.
+            // If two names are given, the last one counts.
             .call(&format!("CLIENT KILL {filter} NAME nobody"))
             .show();
         all.push(format!("{template}: {shown}; {killed}"));

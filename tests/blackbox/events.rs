@@ -178,7 +178,7 @@ fn fields_that_change_are_told_in_the_channels_that_are_asked_for() {
                 "__subkeyspaceevent@0__:hset|k 1:f,2:gg",
             ]
         );
-        // With h alone no channel is open, and without h there are no such events.
+        // The flag h alone opens no channel, and without h no hash events are sent.
         for classes in ["h", "STIV", "$KS"] {
             raw.call(&format!("CONFIG SET notify-keyspace-events {classes}"));
             let none: Vec<String> = Vec::new();

@@ -179,7 +179,7 @@ fn epochs(mine: u8, other: u8, shares_shard: bool, offsets: (u64, u64)) -> Vec<u
 #[test]
 fn a_collision_ends_next_to_a_server_that_goes_by_the_names() {
     let (kept, next) = (EPOCH, EPOCH + 1);
-    // Of different shards, or with equal offsets: decided by the names.
+    // Nodes of different shards, or with equal offsets, are ordered by their IDs.
     for (shares_shard, offsets) in [(false, (9, 1)), (false, (1, 9)), (true, (9, 9))] {
         assert_eq!(epochs(1, 2, shares_shard, offsets), [next; 3]);
         assert_eq!(epochs(2, 1, shares_shard, offsets), [kept; 3]);

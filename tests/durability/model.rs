@@ -18,7 +18,7 @@ pub(crate) enum Content {
     Set(BTreeSet<Text>),
     /// Scores are whole numbers.
     SortedSet(BTreeMap<Text, i64>),
-    /// With the deadlines of fields; -1: none.
+    /// Fields with their deadlines; -1 for none.
     Hash(BTreeMap<Text, (Text, i64)>),
     Stream {
         entries: BTreeMap<Id, Text>,

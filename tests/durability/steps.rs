@@ -19,7 +19,7 @@ pub(crate) fn library() -> String {
     format!("#!lua name=kills\nredis.register_function('run', function(KEYS, ARGV) {RUN} end)")
 }
 
-/// How the commands of a step are sent.
+/// The way the commands of a step are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     Plain,

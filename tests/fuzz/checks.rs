@@ -20,7 +20,7 @@ use basalt_engine::serial::{self, Form};
 use basalt_engine::value;
 use basalt_server::persist::rdb::check;
 
-/// What came out of a stream of requests.
+/// The outcome of parsing a stream of requests.
 pub(crate) type Outcome = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
 /// Feeds `bytes` to a parser in pieces that end at the ascending `cuts`. Arguments of `block_len_min` bytes and more
@@ -102,7 +102,7 @@ pub(crate) fn request(
     }
 }
 
-/// What a line was split into can be quoted, and then splits into the same again.
+/// Quoting the parts of a split line and splitting the result gives the same parts.
 pub(crate) fn text(data: &[u8]) {
     let split = |line: &[u8]| {
         let (mut bytes, mut ranges) = (Vec::new(), Vec::new());
@@ -289,7 +289,7 @@ pub(crate) fn rules(data: &[u8]) {
     );
 }
 
-/// What came out of a stream of the cluster bus.
+/// The outcome of parsing a stream of the cluster bus.
 type BusOutcome = (Vec<Result<Packet, Refused>>, Result<(), PacketStreamError>);
 
 fn read_bus(bytes: &[u8], piece: usize) -> BusOutcome {

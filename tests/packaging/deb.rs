@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::stand_ins::StandIns;
 use crate::{check_config, read, root, server};
 
-/// What a command prints; it has to succeed.
+/// Returns the output of a command, which must succeed.
 fn output(command: &mut Command) -> String {
     let done = command.output().expect("the program starts");
     assert!(

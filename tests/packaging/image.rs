@@ -55,7 +55,7 @@ fn what_the_dockerfile_copies_is_there_and_its_bases_have_versions() {
     );
 }
 
-/// What the entrypoint ends up running, a word a line, as a user with this number.
+/// Returns the command that the entrypoint executes, one word per line, as the user with this ID.
 struct Entrypoint {
     stand_ins: StandIns,
 }
@@ -83,7 +83,7 @@ impl Entrypoint {
     }
 }
 
-/// What the image adds to the arguments of the server.
+/// Returns the arguments that the image adds to those of the server.
 const OWN: [&str; 7] = [
     "--bind",
     "*",

@@ -12,7 +12,7 @@ fn run(command: &mut Command) -> Output {
     command.output().expect("the program starts")
 }
 
-/// What a command prints, without spaces at its ends; it has to succeed.
+/// Returns the trimmed output of a command, which must succeed.
 fn output(command: &mut Command) -> String {
     let done = run(command);
     let errors = String::from_utf8_lossy(&done.stderr).into_owned();

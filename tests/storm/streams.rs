@@ -50,7 +50,7 @@ pub(crate) fn workers(storm: &Storm) -> Vec<Worker> {
 
 fn writes(at: &mut At<'_>, writer: usize) {
     let mut client = at.client();
-    // Of each stream.
+    // For each stream.
     let mut serials = [0_u64; STREAMS];
     let mut written = 0;
     while at.goes_on() {

@@ -142,7 +142,7 @@ fn folders(graph: &Graph) -> Graph {
     folders
 }
 
-/// What can be reached from a module.
+/// Returns the modules that can be reached from a module.
 fn reached(graph: &Graph, from: &Module) -> BTreeSet<Module> {
     let mut reached = BTreeSet::new();
     let mut left = vec![from];

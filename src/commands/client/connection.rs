@@ -10,7 +10,7 @@ use crate::cluster::route::RoutingFlags;
 use basalt_core::resp::reply::Protocol;
 use basalt_engine::record::Audience;
 
-/// Where a connection's commands come from.
+/// The origin of a connection's commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// A client sends the commands over the connection.

@@ -549,7 +549,7 @@ pub enum Statement {
     Itself,
     /// The command itself, whether it changed anything or not.
     ItselfAnyway,
-    /// What the handler logged in its place, which may be nothing.
+    /// The records that the handler logged in its place; may be empty.
     Said,
 }
 
@@ -590,7 +590,7 @@ impl Gather {
     }
 }
 
-/// What the session does after a session handler returns.
+/// The action of the session after a session handler returns.
 #[derive(Clone, Debug, Default)]
 pub enum After {
     /// Continue with the next request.
@@ -664,7 +664,7 @@ pub struct SessionCx<'a> {
     pub now: Now,
     /// The declaration of the command that is running.
     pub command: &'static Command,
-    /// What the session does next.
+    /// The next action of the session.
     pub after: After,
     /// Destination of messages to other connections.
     pub outbox: Outbox<'a>,

@@ -17,7 +17,7 @@
 //!    head. Lookup, routing, admission, COMMAND, ACL categories, statistics and metrics derive from it.
 //! 3. **Handler.** `args.key(1)`, `args.integer(3)?`, `args.is(4, "word")` read arguments; `cx.at(&key)` is the
 //!    keyspace of the key's shard, with the calls of [`engine::keyspace`](basalt_engine::keyspace); `out` takes the
-//!    reply; arrays in it begin with their length. A [`Place`](basalt_core::structures::table::EntrySlot) is valid
+//!    reply; arrays in it begin with their length. An [`EntrySlot`](basalt_core::structures::table::EntrySlot) is valid
 //!    until something else is looked up or changed, as a lookup may delete an expired key: look up again then. One
 //!    `Keyspace::wrote` per changed key feeds events, blocked clients, WATCH, tracking and snapshots. Memory is
 //!    charged by the keyspace's own calls (`put_…`, `edit_…`).

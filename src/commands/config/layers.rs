@@ -34,7 +34,7 @@ pub struct Startup {
     pub file: Option<PathBuf>,
     /// Warnings about the configuration, to be logged once there is a log.
     pub warnings: Vec<String>,
-    /// What the command line requests.
+    /// The action that the command line requests.
     pub action: Action,
 }
 

@@ -16,7 +16,7 @@ use basalt_core::base::lossless;
 /// The error for a parameter that is fixed at the start.
 const IMMUTABLE: &str = "can't set immutable config";
 
-/// Where the client that sets a parameter connects from.
+/// The location of the client that sets a parameter: this machine or another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientLocality {
     /// From this host: over the loopback address or the unix socket.

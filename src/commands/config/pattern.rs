@@ -4,7 +4,7 @@
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut from) = (0, 0);
-    // Where to continue if the part after the last star does not match: with the star matching one byte more.
+    // The position to retry from if the part after the last star does not match: the star then matches one byte more.
     let mut retry: Option<(usize, usize)> = None;
     while from < text.len() {
         if pattern.get(at) == Some(&b'*') {

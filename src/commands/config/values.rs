@@ -101,7 +101,7 @@ choices! {
     Appendfsync { Everysec = "everysec", Always = "always", No = "no" }
 }
 choices! {
-    /// How a replica loads a snapshot that it receives over the network.
+    /// The way a replica loads a snapshot that it receives over the network.
     DisklessLoad {
         Disabled = "disabled", OnEmptyDb = "on-empty-db", Swapdb = "swapdb", FlushBeforeLoad = "flush-before-load"
     }

@@ -154,7 +154,7 @@ impl NewKeyQueue {
                 None if is_sifting => (self.pop_unsifted()?, false),
                 None => (self.words.pop()?, false),
             };
-            // Of equal words, the oldest belongs to the key that departed first.
+            // If words are equal, the oldest belongs to the key that departed first.
             let has_departed = !is_sifted && self.departed.remove(word)
                 || is_sifting && self.departed_since.remove(word);
             self.end_sifting();

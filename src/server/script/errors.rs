@@ -10,7 +10,7 @@ use mlua::{Error, Lua, Table, Value};
 
 use basalt_core::base::lossless;
 
-/// What a callback raises instead of returning normally.
+/// The value that a callback raises instead of returning normally.
 #[derive(Clone, Debug)]
 pub(super) enum Raised {
     /// A text with its position, as raised by `error("…")`.

@@ -411,9 +411,7 @@ impl Session {
         if request.plan.route == Route::Session || self.pending.is_some() {
             return self.judge::<false>(turn, request);
         }
-        let mut world = self.world::<false>(turn.config);
-        world.routed = self.routed(turn, request);
-        world.may_redirect = true;
+        let mut world = self.routed_world::<false>(turn, request);
         admission::judge(&mut world, request.command, Stage::REQUEST)
     }
 
@@ -436,16 +434,25 @@ impl Session {
             Some(flags) => candidate.declaring(flags),
             None => candidate,
         };
-        let mut world = self.world::<CHECKED>(turn.config);
+        let mut world = self.routed_world::<CHECKED>(turn, request);
         world.request = Some((request.command, args));
-        world.routed = self.routed(turn, request);
-        world.may_redirect = true;
         admission::judge(&mut world, candidate, stage)
     }
 
-    fn routed<'r>(&self, turn: &'r Turn<'_>, request: Request<'_>) -> Option<(&'r Routes, Permit)> {
-        let permit = self.permit(turn, request)?;
-        Some((&turn.routes.as_ref()?.then, permit))
+    /// Returns what the rules see of a request that may be redirected, in a cluster or to the primary.
+    fn routed_world<'s, const CHECKED: bool>(
+        &'s self,
+        turn: &'s Turn<'_>,
+        request: Request<'_>,
+    ) -> SessionWorld<'s, CHECKED> {
+        let routes = turn.routes.as_ref().map(|routes| &*routes.then);
+        SessionWorld {
+            routed: routes
+                .zip(self.permit(turn, request))
+                .map(|(routes, permit)| (&**routes, permit)),
+            may_redirect: true,
+            ..self.world(turn.config)
+        }
     }
 
     /// Decides whether the command inside a note (a message of a slot migration) that arrived over a client's

@@ -26,7 +26,7 @@ use super::environment;
 const TRIES: usize = 5_000;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Tells the caller of `fork` which process it is in.
+/// The process in which a call of `fork` returns.
 #[derive(Debug)]
 pub enum Side {
     /// The process that was started, which must wait and exit.

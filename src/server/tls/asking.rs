@@ -23,7 +23,7 @@ use super::files;
 /// An encrypted stream to a server. Reads and writes block, like those of its socket.
 pub type TlsClientStream = StreamOwned<ClientConnection, TcpStream>;
 
-/// Where systems keep their trusted CAs.
+/// Paths at which systems keep their trusted CAs.
 const AUTHORITIES: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",

@@ -84,7 +84,7 @@ fn a_script_that_was_killed_has_written_nothing() {
     // of the kills come after the first write.
     let mut pauses_us = [3_000_i64; 2];
     for round in 0..ROUNDS {
-        // With all keys on one shard, and on two.
+        // Once with all keys on one shard, once with keys on two.
         let second = match round % 4 {
             0 | 1 => second.clone(),
             _ => format!("{}second", tag(1)),

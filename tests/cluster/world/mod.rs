@@ -263,7 +263,7 @@ impl World {
         self.carry_out(at);
     }
 
-    /// Has a server announce its shutdown; returns whether a replica is to be promoted.
+    /// Makes a server announce its shutdown; returns whether a replica will be promoted.
     pub(crate) fn leave(&mut self, at: usize) -> bool {
         let (now, around) = (self.clock(at), self.around(at));
         let machine = self.servers[at].machine.as_mut();

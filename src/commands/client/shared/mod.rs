@@ -44,7 +44,7 @@ pub struct Labels {
     pub lib_name: Vec<u8>,
     /// The library version set by CLIENT SETINFO LIB-VER.
     pub lib_ver: Vec<u8>,
-    /// What a replica announced by REPLCONF.
+    /// The address and capabilities that a replica announced by REPLCONF.
     pub announced: Option<Box<Announced>>,
 }
 

@@ -111,7 +111,7 @@ impl Machine {
                 && let Some(link) = self.links.get_mut(&id)
             {
                 link.node = Some(known);
-                // Of two links from the same node, the older one is the broken one.
+                // If a node has two links to here, the older one is broken.
                 if let Some(older) = self.nodes.get_mut(known).inbound.replace(id) {
                     self.links.remove(&older);
                     self.outputs.push(Output::Close(older));

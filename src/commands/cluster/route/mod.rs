@@ -131,7 +131,7 @@ pub struct WhenDown {
     pub channels: bool,
 }
 
-/// How many of a request's keys exist on this node.
+/// Counts of a request's keys that exist on this node and that are missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Presence {
     /// Keys that do not exist here.

@@ -66,7 +66,7 @@ impl Default for ClusterPacketReader {
     }
 }
 
-/// How a packet is treated, as far as its first bytes tell.
+/// The treatment of a packet, as far as its first bytes determine it.
 enum PacketTreatment {
     /// More bytes are needed, up to this many of the packet.
     Unknown(usize),

@@ -448,7 +448,7 @@ fn every_row_that_writes_keys_is_drawn() {
 
 #[test]
 fn an_undone_attempt_leaves_no_trace_and_a_committed_one_is_as_if_there_were_none() {
-    // What is allocated once per process, or once per thread, is allocated now.
+    // Allocations made once per process or thread happen now, before memory is measured.
     let (mut cli, mut random) = (server(1), Random::new(0));
     for template in TEMPLATES.iter().chain(TEMPLATES) {
         cli.run(&fill(&mut random, template));

@@ -251,7 +251,7 @@ fn undo_some(cli: &mut Terminal, random: &mut Random, what: &str) {
 
 #[test]
 fn changes_of_large_collections_are_undone_to_the_byte() {
-    // What is allocated once per process, or once per thread, is allocated now.
+    // Allocations made once per process or thread happen now, before memory is measured.
     drop(server(&mut Random::new(0), 1));
     let seeds: u64 = if cfg!(debug_assertions) { 8 } else { 150 };
     for seed in 0..seeds {

@@ -39,7 +39,7 @@ enum SortedSetOperation {
     Difference,
 }
 
-/// How the scores of a member in several sets are combined.
+/// The function that combines the scores of a member in several sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aggregate {
     Sum,

@@ -16,7 +16,7 @@ use basalt_engine::value::sorted_set::SortedSet;
 
 const COST: &str = "O(log(N)+M) in a set of N members, for M that are answered.";
 
-/// What the bounds of a range are: ranks, scores or members.
+/// The kind of the bounds of a range: ranks, scores or members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Rank,

@@ -78,7 +78,7 @@ pub struct Terminal {
     pub now_ms: u64,
     /// The connection: database, protocol, name.
     pub connection: Connection,
-    /// What the last session command asked the session to do.
+    /// The action that the last session command left for the session.
     pub after: After,
     server: NoServer,
     log: Option<Arc<KeptLog>>,

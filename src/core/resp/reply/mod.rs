@@ -84,7 +84,7 @@ pub struct Out {
 #[must_use = "the reply is broken until the aggregate is closed"]
 pub struct OpenAggregate(Position);
 
-/// What replaces the start of an aggregate.
+/// The reply that replaces the start of an aggregate.
 #[derive(Debug)]
 pub enum Filling {
     /// A number, written as an integer.

@@ -41,7 +41,7 @@ impl Server {
 fn a_database_over_its_share_loses_keys_and_the_others_none() {
     for policy in EVICTING {
         for shards in [1, 16] {
-            // With a limit for all, and without any.
+            // Once with a limit for all databases, and once without.
             for limit in [64 << 20, 0] {
                 let mut server = server(shards, limit, policy);
                 let mut most = 0;

@@ -16,7 +16,7 @@ pub(super) struct DashboardFigure {
     pub(super) how: How,
 }
 
-/// How a figure's value is formatted.
+/// The format of a figure's value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum How {
     /// A number with its unit.

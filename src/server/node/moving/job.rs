@@ -108,7 +108,7 @@ pub(in super::super) struct SlotMigration {
     pub(in super::super) target: NodeId,
     /// Connection of an import; `None` for an export.
     pub(in super::super) client: Option<Arc<Shared>>,
-    /// How many times databases of this server had been emptied when the import began.
+    /// Number of times that databases of this server had been emptied when the import began.
     pub(in super::super) emptied: u64,
     /// Bytes of changes still to be sent.
     pub(in super::super) waiting_bytes: AtomicU64,

@@ -1,6 +1,6 @@
 //! Decides whether to delay a sync briefly so that it covers more of the waiting clients.
 //!
-//! Where a sync takes long, clients fall into two halves: while the writes of one half are being synced, the
+//! If a sync takes long, clients fall into two halves: while the writes of one half are being synced, the
 //! other half writes and then has to wait for the whole next sync. Each sync then serves only half of the
 //! clients. So before a sync begins, the clients whose replies the last sync released get a moment to write
 //! again, unless a sync takes no longer than that moment.

@@ -74,7 +74,7 @@ impl Bounds {
     }
 }
 
-/// What write commands wait for when the log is crowded.
+/// Wakes write commands that wait because the log is crowded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackpressureSource {
     /// The sequencer, because the ring is nearly full.

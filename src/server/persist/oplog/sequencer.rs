@@ -27,7 +27,7 @@ const BLOCK_OVERHEAD_BYTES: u64 = 48;
 /// Maximum bytes taken from the ring in one pass.
 const TAKEN_BYTES_MAX: u64 = 1 << 20;
 
-/// How long the sequencer waits to gather records if no reply waits for them.
+/// Time for which the sequencer waits to gather records if no reply waits for them.
 const GATHERING: Duration = Duration::from_millis(1);
 
 /// Number of checks of an empty ring before sleeping, while replies wait.

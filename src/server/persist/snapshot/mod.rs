@@ -220,7 +220,7 @@ pub struct Running {
     /// Purpose of the snapshot.
     pub purpose: Purpose,
     outgoing: Arc<SnapshotChunkQueue>,
-    /// How many times all data had been deleted up to the cut.
+    /// Number of times that all data had been deleted before the cut.
     flushes_at_cut: AtomicU64,
     state: Mutex<SnapshotState>,
     ended: Condvar,

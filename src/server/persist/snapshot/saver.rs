@@ -77,7 +77,7 @@ pub struct Saver {
     tried_s: AtomicU64,
     /// Number of consecutive failed background saves.
     failures: AtomicU64,
-    /// How many deletions of all data (FLUSHALL) were handled by `Saver::note_flushes`.
+    /// Number of deletions of all data (FLUSHALL) handled by `Saver::note_flushes`.
     flushes_seen: AtomicU64,
     /// If write commands wait for a snapshot: how many bytes the sink had taken at its last progress, and when
     /// that was seen.

@@ -29,7 +29,7 @@ use crate::telemetry::clock;
 /// Bytes of a file read at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What a replica gets in a full synchronization.
+/// The data that a replica receives in a full synchronization.
 pub(super) struct Joined {
     /// The id of the stream.
     pub id: String,

@@ -12,7 +12,7 @@ use memchr::memmem;
 /// Length of a marker.
 pub(super) const MARK_LEN: usize = 40;
 
-/// How the end of a snapshot is determined.
+/// The rule that determines the end of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SnapshotFraming {
     /// After this many bytes.

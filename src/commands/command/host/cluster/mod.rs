@@ -2,7 +2,7 @@
 //!
 //! [`Cluster`] is the slow half, whose calls may take locks. [`SlotMap`] is what each request reads: one bit per slot
 //! says that this node serves it without further checks ([`Routes::is_plain`]); everything else is decided by
-//! [`route::decide`].
+//! [`route::decide`](crate::cluster::route::decide).
 
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -18,9 +18,9 @@ use crate::cluster::change::ClusterChange;
 use crate::cluster::kind::{KINDS, Kind};
 use crate::cluster::map::{ClusterMap, NodeView};
 use crate::cluster::node_id::NodeId;
-use crate::cluster::route::{Refusal, RoutingFlags, SlotOf, Verdict, WhenDown};
+use crate::cluster::route::{Refusal, RoutingFlags, SlotOf, WhenDown};
 use crate::cluster::slot_note::SlotNote;
-use crate::cluster::{route, slot_set::SlotSet};
+use crate::cluster::slot_set::SlotSet;
 use crate::command::host::Awaited;
 use crate::config::Config;
 use crate::config::values::EndpointType;
@@ -277,11 +277,6 @@ impl Routes {
     #[inline]
     pub fn is_plain(&self, slot: SlotOf) -> bool {
         slot.is_none() || self.plain.contains_at(slot.index())
-    }
-
-    /// Decides on a request before its keys are looked up.
-    pub fn decide(&self, slot: SlotOf, routing: RoutingFlags, config: &Config) -> Verdict {
-        route::decide(&self.map, slot, routing, when_down(config), None)
     }
 
     /// Returns the error reply, without the leading `-`, to a client that must send its request to another node.
