@@ -102,6 +102,13 @@ impl Watched {
         }
     }
 
+    /// Sends batches whose loads and stores are not followed, which is much faster.
+    pub(crate) fn prepare(&mut self, workload: &Workload, pipeline: usize, batches: usize) {
+        self.shared.follows.store(false, SeqCst);
+        self.driven.drive(workload, pipeline, batches);
+        self.shared.follows.store(true, SeqCst);
+    }
+
     /// Returns the transfers of one batch, by location.
     pub(crate) fn batch(&mut self, workload: &Workload, pipeline: usize, batches: usize) -> Moves {
         self.driven.drive(workload, pipeline, WARM_BATCHES);

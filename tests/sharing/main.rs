@@ -106,6 +106,44 @@ fn a_batch_of_get_or_set_stays_within_its_budget_of_read_modify_writes() {
     }
 }
 
+/// Cache lines that move from thread to thread in a batch of 16.
+const LINE_BUDGETS: &[(&workloads::Workload, f64)] = &[
+    (&workloads::NEW_KEYS, 1.0),
+    (&workloads::WITH_DEADLINE, 1.0),
+    (&workloads::DELETES, 1.0),
+];
+
+#[test]
+fn writes_at_the_memory_limit_stay_within_their_budget_of_moving_lines() {
+    const LIMIT_BYTES: usize = 24 << 20;
+    if !can_run() {
+        return;
+    }
+    let limit = LIMIT_BYTES.to_string();
+    let directives = [("maxmemory", &*limit), ("maxmemory-policy", "allkeys-lru")];
+    let mut watched = lines::Watched::start(4, &directives);
+    let batches = LIMIT_BYTES / workloads::NEW_VALUE_BYTES / 100 / watched.driven.clients.len() + 1;
+    watched.prepare(&workloads::NEW_KEYS, 100, batches);
+    let mut raw = watched.driven.server.raw();
+    let evicted = support::info_number(&mut raw, "stats", "evicted_keys");
+    assert!(evicted > 0.0, "the cache is not full");
+    for (workload, budget) in LINE_BUDGETS {
+        let moves = watched.batch(workload, PIPELINE, 25);
+        let found: f64 = moves.values().map(|(count, _)| count).sum();
+        let shown = table::moves_of(workload.name, &moves);
+        eprintln!("{shown}");
+        assert!(
+            found <= *budget,
+            "{}: {found:.1} where {budget:.1} may be\n{shown}",
+            workload.name
+        );
+    }
+    assert!(
+        support::info_number(&mut raw, "stats", "evicted_keys") > evicted,
+        "nothing was evicted"
+    );
+}
+
 #[test]
 fn a_write_more_for_each_command_is_noticed() {
     let counts = |token: f64, own: f64| {

@@ -176,7 +176,7 @@ pub(crate) fn of_lines() -> String {
     text
 }
 
-fn moves_of(title: &str, moves: &Moves) -> String {
+pub(crate) fn moves_of(title: &str, moves: &Moves) -> String {
     let mut rows: Vec<_> = moves.iter().collect();
     rows.sort_by(|one, other| other.1.0.total_cmp(&one.1.0));
     let all: f64 = moves.values().map(|(count, _)| count).sum();

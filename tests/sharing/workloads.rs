@@ -1,4 +1,6 @@
-//! The commands whose shared writes are counted. Each command uses another of a thousand keys.
+//! The commands whose shared writes are counted. Each command uses another of a thousand keys, or a new one.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Requests of one command. The number differs with each command of a connection.
 pub(crate) struct Workload {
@@ -11,6 +13,30 @@ const VALUE: &str = "vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv
 
 /// The channel of PUBLISH's subscriber.
 pub(crate) const CHANNEL: &str = "news";
+
+/// Bytes of a value of `NEW_KEYS`.
+pub(crate) const NEW_VALUE_BYTES: usize = 1000;
+
+/// A key that was never used, with a value of [`NEW_VALUE_BYTES`].
+pub(crate) const NEW_KEYS: Workload = Workload {
+    name: "SET of new keys",
+    requests: |_, _| one(&["SET", &new_key(), &"v".repeat(NEW_VALUE_BYTES)]),
+};
+
+/// Commands of which only the lines that move are counted.
+pub(crate) const WITH_DEADLINE: Workload = Workload {
+    name: "SET EX",
+    requests: |at, number| one(&["SET", &key("key", at, number), VALUE, "EX", "100"]),
+};
+/// See [`WITH_DEADLINE`]. A batch of 16 deletes 16 keys, and sets them, too.
+pub(crate) const DELETES: Workload = Workload {
+    name: "SET and DEL",
+    requests: |_, _| {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let key = new_key();
+        vec![words(&["SET", &key, VALUE]), words(&["DEL", &key])]
+    },
+};
 
 pub(crate) const ALL: &[Workload] = &[
     Workload {
@@ -92,4 +118,10 @@ fn one(words: &[&str]) -> Vec<Vec<String>> {
 /// A key of a thousand that spread over all shards.
 fn key(kind: &str, connection: usize, number: usize) -> String {
     format!("{kind}:{:012}", (number * 7919 + connection * 331) % 1000)
+}
+
+/// Returns a key that no other call returns.
+fn new_key() -> String {
+    static USED: AtomicU64 = AtomicU64::new(0);
+    format!("new:{:012}", USED.fetch_add(1, Relaxed))
 }

@@ -175,7 +175,7 @@ impl Engine {
         }
         self.draw(Some(db), 1);
         let is_full = match self.budget.policy().evicts() {
-            true => self.budget.is_full(Some(db)),
+            true => self.is_full(Some(db)),
             false => true,
         };
         match is_full && self.lacks_share(db) {
@@ -219,7 +219,7 @@ impl Engine {
         if self.debt(whose) < 0 {
             // Memory that is free because a client buffer was just freed is needed for the next buffer: while the
             // data alone exceeds the limit and nothing can be evicted, such memory does not count.
-            return !self.budget.policy().evicts() || !self.budget.is_full(whose);
+            return !self.budget.policy().evicts() || !self.is_full(whose);
         }
         if whose.is_none() && self.budget.is_freeing() {
             // If the spread debts are still too large, the next commands wait.
@@ -235,7 +235,14 @@ impl Engine {
             self.evict_some(whose, now, 1);
         }
         // A shard without debt must still add nothing if no shard can evict anything for the debts of others.
-        self.debt(whose) < 0 || !self.budget.is_full(whose)
+        self.debt(whose) < 0 || !self.is_full(whose)
+    }
+
+    /// True if the data uses all of the memory and no shard can evict anything. Other shards are only read if this one
+    /// has nothing to evict: their usage changes with every write there.
+    fn is_full(&self, whose: Whose) -> bool {
+        let volatile_only = self.budget.policy().is_volatile_only();
+        self.published.evictable(whose, volatile_only) == 0 && self.budget.is_full(whose)
     }
 
     /// Starts recording the order in which keys arrive once memory is scarce, or stops recording it.

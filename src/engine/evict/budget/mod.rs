@@ -462,8 +462,11 @@ impl Budget {
     pub(super) fn spread(&self, pool: &MemoryPool, published: &Published) {
         let debt = pool.account(published).debt_bytes();
         if is_beyond_trades(debt, pool.trade_bytes()) {
-            self.overdraw(pool, published, debt);
-            self.note_debts();
+            pool.overdraw(published, debt);
+            if pool.is_assessment_due(debt) {
+                self.assess();
+                self.note_debts();
+            }
         }
     }
 
@@ -544,7 +547,7 @@ impl Budget {
             None => self.is_out_of_memory(0),
             Some(db) => {
                 let share = &self.shares[db];
-                share.used_bytes() > share.limit_bytes() && !share.is_any_evictable(self.policy())
+                !share.is_any_evictable(self.policy()) && share.used_bytes() > share.limit_bytes()
             }
         }
     }
@@ -552,11 +555,12 @@ impl Budget {
     /// True if the data alone, with the server itself and `coming` bytes of new data, exceeds the limit.
     pub fn is_out_of_memory(&self, coming: usize) -> bool {
         let limit = self.limit_bytes();
-        if limit == 0 || self.is_freeing() {
+        if limit == 0 || self.is_freeing() || self.pool.has_ample_room(coming as i64) {
             return false;
         }
-        let taken = self.base.load(Relaxed) + self.used_bytes() + coming as i64;
-        taken > limit && !self.is_any_evictable()
+        // Whether any shard can evict is mostly known from the first one, while the usage is a sum over all shards.
+        !self.is_any_evictable()
+            && self.base.load(Relaxed) + self.used_bytes() + coming as i64 > limit
     }
 
     /// True if `bytes` more bytes of data fit the limit without any eviction.

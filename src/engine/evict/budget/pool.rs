@@ -52,6 +52,9 @@ const DEBT_TRADES_MAX: i64 = 4;
 /// While all shards together owe more than this fraction of the limit, commands that may allocate evict keys first.
 const BEHIND_PARTS: i64 = 64;
 
+/// The debts of large values are asked of all shards once they add up to this fraction of the limit.
+const UNASSESSED_PARTS: i64 = 1024;
+
 /// The golden ratio as a fraction of 2^64: its multiples are evenly distributed, however many there are.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -80,6 +83,8 @@ pub(in crate::evict) struct MemoryPool {
     is_behind: AtomicBool,
     /// Determines the shard that is asked first in the next shortage.
     asked_first: AtomicU64,
+    /// Bytes overdrawn for large values since all shards were last read because of them.
+    unassessed: PaddedCounter,
 }
 
 impl MemoryPool {
@@ -187,6 +192,22 @@ impl MemoryPool {
         self.free.0.fetch_sub(needed, Relaxed);
         let granted = self.account(published).granted();
         granted.fetch_add(needed, Relaxed);
+    }
+
+    /// True if enough was overdrawn, with these bytes, that the shortage should be asked of all shards now. As all shards
+    /// are read for that, smaller amounts wait for more, or for the background.
+    pub(super) fn is_assessment_due(&self, overdrawn: i64) -> bool {
+        let unassessed = self.unassessed.0.fetch_add(overdrawn, Relaxed) + overdrawn;
+        let is_due = self.is_exact() || unassessed >= self.limit_bytes() / UNASSESSED_PARTS;
+        if is_due {
+            self.unassessed.0.store(0, Relaxed);
+        }
+        is_due
+    }
+
+    /// True if the free bytes exceed this need by so much that the usage of the shards need not be summed up.
+    pub(super) fn has_ample_room(&self, needed: i64) -> bool {
+        self.free_bytes().saturating_sub(needed) >= self.limit_bytes() / SCARCE_PARTS
     }
 
     /// Takes back what a shard has freed far beyond its debt: shards in debt draw these bytes before they evict.
