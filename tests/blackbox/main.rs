@@ -25,6 +25,7 @@ mod debug;
 mod due_queues;
 mod dump;
 mod emulated_cluster;
+mod event_loops;
 mod events;
 mod eviction;
 mod expiry;

@@ -174,8 +174,8 @@ parameters! {
         "Shards of the keyspace, rounded up to a power of two; 0: eight per core, at least 64.";
     threads: number(u32, 0, 0, 1024), "threads", IMMUTABLE.since("basalt"),
         "Threads that serve connections; 0: one per core.";
-    runtime: choice(Runtime, Runtime::Shared), "runtime", IMMUTABLE.since("basalt"),
-        "One runtime for all cores, or one runtime per core.";
+    runtime: choice(Runtime, Runtime::Auto), "runtime", IMMUTABLE.since("basalt"),
+        "One runtime for all threads (shared), or one each (per-core); auto: per-core from four threads on.";
     io_threads: number(u32, 1, 1, 128), "io-threads",
         IMMUTABLE.warned("every thread does its own input and output: use `threads`"),
         "Number of I/O threads of Redis.";

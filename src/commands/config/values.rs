@@ -148,7 +148,7 @@ choices! {
 }
 choices! {
     /// How connections are distributed over threads.
-    Runtime { Shared = "shared", PerCore = "per-core" }
+    Runtime { Auto = "auto", Shared = "shared", PerCore = "per-core" }
 }
 choices! {
     /// The ordered index of large sorted sets.

@@ -1,7 +1,8 @@
-//! Sockets: listeners, connections, buffers and their limits.
+//! Sockets: listeners, connections, event loops, buffers and their limits.
 
 pub mod buffer_budget;
 pub mod connection;
+pub mod event_loops;
 mod input;
 pub mod listener;
 pub mod pool;

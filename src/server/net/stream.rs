@@ -1,7 +1,7 @@
 //! A socket of any kind.
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
@@ -26,6 +26,23 @@ pub enum ClientSocket {
 }
 
 impl ClientSocket {
+    /// Registers the socket with the runtime whose context the caller has entered, instead of its runtime so far. Data
+    /// that arrives meanwhile waits in the socket. If that fails, the socket stays registered as it was.
+    pub fn register_anew(&mut self) -> io::Result<()> {
+        match self {
+            ClientSocket::Tcp(stream) => *stream = duplicate(stream)?,
+            ClientSocket::Unix(stream) => {
+                let same = stream.as_fd().try_clone_to_owned()?;
+                *stream = UnixStream::from_std(same.into())?;
+            }
+            ClientSocket::Tls(channel) => {
+                let same = duplicate(channel.socket())?;
+                channel.replace_socket(same);
+            }
+        }
+        Ok(())
+    }
+
     /// Ready when data may be available to read.
     pub fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
@@ -104,6 +121,12 @@ impl ClientSocket {
             ClientSocket::Tls(channel) => channel.fd(),
         }
     }
+}
+
+/// Returns the same socket, registered with the runtime whose context the caller has entered.
+fn duplicate(stream: &TcpStream) -> io::Result<TcpStream> {
+    let same = stream.as_fd().try_clone_to_owned()?;
+    TcpStream::from_std(same.into())
 }
 
 impl AsyncRead for ClientSocket {

@@ -10,7 +10,8 @@ use tokio::sync::watch;
 use super::handshaking::Handshaking;
 use super::runtime::Spawner;
 use crate::console::Console;
-use crate::net::connection::{Handed, Owner};
+use crate::net::connection::{Handed, Owner, TurnState};
+use crate::net::event_loops::EventLoop;
 use crate::net::stream::ClientSocket;
 use crate::net::{connection, listener};
 use crate::replication::primary::Primary;
@@ -211,6 +212,18 @@ impl Owner for Owning {
     fn stop(&self) {
         let _ = self.stop.send(true);
     }
+
+    fn serve_in(
+        &'static self,
+        event_loop: &'static EventLoop,
+        stream: ClientSocket,
+        session: Session,
+        kept: TurnState,
+    ) {
+        event_loop.add_connection();
+        let serving = connection::serve(stream, session, kept, self);
+        event_loop.runtime().spawn(serving);
+    }
 }
 
 /// Accepts connections until the server stops.
@@ -398,8 +411,8 @@ fn begin(
     holder: Option<Names>,
     open: impl FnOnce() -> io::Result<ClientSocket>,
 ) {
-    let handle = spawner.handle();
-    let entered = handle.enter();
+    let event_loop = spawner.place();
+    let entered = event_loop.runtime().enter();
     let Ok(stream) = open() else {
         return;
     };
@@ -423,7 +436,7 @@ fn begin(
         sign_in_holder(service, &mut connection, names);
     }
     let session = Session::new(connection, service);
-    handle.spawn(connection::serve(stream, session, owner));
+    owner.serve_in(event_loop, stream, session, TurnState::default());
 }
 
 /// Authenticates a client as the user named by its certificate, if the configuration says which name to use and the

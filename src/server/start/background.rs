@@ -134,7 +134,7 @@ pub(super) fn start_delivery(service: &Arc<Service>, runtimes: &Runtimes) {
 pub(super) fn start_relays(aof: &Arc<Aof>, runtimes: &Runtimes) {
     let handles = runtimes.handles();
     aof.set_relays(handles.len());
-    for (number, handle) in handles.iter().enumerate() {
+    for (number, handle) in handles.into_iter().enumerate() {
         handle.spawn(Arc::clone(aof).relay(number));
     }
 }
@@ -172,6 +172,7 @@ async fn run(
     let mut expiry = Pass::default();
     let mut defragging = Defragging::default();
     let (mut ticked_ms, mut looked_ms, mut measured_ms) = (0, 0, 0);
+    let mut balancer = spawner.loops().balancer();
     let mut lacks_huge_pages = !service.config.load().disable_thp;
     loop {
         let wait = if is_behind {
@@ -206,6 +207,9 @@ async fn run(
             service.telemetry.tick(now_ms);
             service.telemetry.look_back(&*service, now_ms / 1_000);
             saving.tick();
+            if let Some(balancer) = &mut balancer {
+                balancer.tick();
+            }
             if lacks_huge_pages && memory::used_bytes() >= HUGE_PAGES_FROM_BYTES {
                 lacks_huge_pages = false;
                 if !huge_pages::allow(true) {

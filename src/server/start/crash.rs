@@ -191,7 +191,7 @@ pub(super) fn client_line(client: &Shared, now_ms: u64) -> String {
         client.id,
         client.address,
         client.local_address,
-        client.fd,
+        client.fd(),
         log::quoted(&client.labels().name),
         seconds(client.created_ms),
         seconds(client.active_ms.load(Relaxed)),

@@ -7,6 +7,7 @@ use tokio::runtime::Handle;
 
 use super::accept::{self, Listener, OpenListener, Owning};
 use super::runtime::Spawner;
+use crate::net::event_loops::EventLoops;
 use crate::state::Service;
 use basalt_commands::config::Config;
 
@@ -58,6 +59,11 @@ impl Listening {
         *self.sockets.lock() = self.open(config)?;
         self.accept_all(accept::open_unix(config)?);
         Ok(())
+    }
+
+    /// Returns the event loops that serve the accepted connections.
+    pub(super) fn loops(&self) -> EventLoops {
+        self.spawner.loops()
     }
 
     /// Stops accepting over TCP at once.

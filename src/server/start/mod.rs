@@ -157,7 +157,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
     crash::watch(Arc::clone(&service));
     watchdog::watch(Arc::clone(&service));
     let runtimes = Runtimes::new(config.runtime, thread_count);
-    service.telemetry.rounds.follow(runtimes.handles());
+    service.telemetry.rounds.follow(&runtimes.handles());
     let assembled = Assembled::new(service, runtimes, log, startup.file, title, supervision);
     assembled.serve(&config, word)
 }
@@ -297,7 +297,7 @@ impl Assembled {
         );
         announce::initialized();
         // Begin supervision before clients can be served.
-        self.supervision.begin(service, runtimes.handles());
+        self.supervision.begin(service, &runtimes.handles());
         let failed = opened.start.begin(word);
         let round = || host.round();
         let stopped = self.stopped.clone();

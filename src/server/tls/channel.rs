@@ -59,6 +59,11 @@ impl Channel {
         }
     }
 
+    /// Replaces the socket, by the same one with another registration.
+    pub fn replace_socket(&mut self, socket: TcpStream) {
+        self.socket = socket;
+    }
+
     /// Returns the underlying socket.
     pub fn socket(&self) -> &TcpStream {
         &self.socket

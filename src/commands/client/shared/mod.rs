@@ -148,7 +148,7 @@ pub struct Shared {
     /// The server's own address of the connection, as `ip:port`.
     pub local_address: Box<str>,
     /// File descriptor, as CLIENT LIST shows it.
-    pub fd: i32,
+    fd: AtomicI32,
     /// Unix time of the connect, in milliseconds.
     pub created_ms: u64,
     /// Unix time of the last request, in milliseconds.
@@ -237,6 +237,16 @@ impl Shared {
         }
     }
 
+    /// Returns the file descriptor of the socket.
+    pub fn fd(&self) -> i32 {
+        self.fd.load(Relaxed)
+    }
+
+    /// Records that the socket has another file descriptor.
+    pub fn set_fd(&self, fd: i32) {
+        self.fd.store(fd, Relaxed);
+    }
+
     /// Creates the state of a new connection.
     pub fn new(
         id: u64,
@@ -250,7 +260,7 @@ impl Shared {
             id,
             address: address.into_boxed_str(),
             local_address: local_address.into_boxed_str(),
-            fd,
+            fd: AtomicI32::new(fd),
             created_ms: now_ms,
             active_ms: AtomicU64::new(now_ms),
             db: AtomicU32::new(0),

@@ -168,7 +168,7 @@ fn write_line(client: &Shared, asking: Option<&CallingClient>, now_ms: u64, text
         client.id,
         client.address,
         client.local_address,
-        client.fd,
+        client.fd(),
         String::from_utf8_lossy(&labels.name),
         seconds(client.created_ms),
         if is_self {

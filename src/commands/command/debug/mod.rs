@@ -93,6 +93,11 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             cx.server.pause_cron(leading_integer(args.get(2)) != 0);
             out.ok();
         }
+        (b"move-connections", 3) => {
+            cx.server
+                .move_connections(leading_integer(args.get(2)) != 0);
+            out.ok();
+        }
         (b"aof-flush-sleep", 3) => {
             let us = leading_integer(args.get(2));
             cx.server.set_aof_flush_sleep(us.max(0).unsigned_abs());
@@ -236,6 +241,9 @@ fn help(out: &mut Out) {
         "MALLCTL-STR <name> [VOID]",
         "    Return the string setting with this name; thread.tcache.flush with VOID empties",
         "    the cache of the thread.",
+        "MOVE-CONNECTIONS <0|1>",
+        "    Set whether each connection moves to the next thread after each batch of requests,",
+        "    if each thread has an event loop of its own.",
         "OBJECT <key>",
         "    Return how a value is encoded.",
         "PAUSE-CRON <0|1>",

@@ -8,6 +8,8 @@ pub trait Debugging {
     fn set_active_expire(&self, on: bool);
     /// Pauses the periodic work that makes idle clients release their buffers.
     fn pause_cron(&self, paused: bool);
+    /// Sets whether each connection moves to another event loop after each turn.
+    fn move_connections(&self, on: bool);
     /// Reads an unmapped address, to test the crash report.
     fn segfault(&self);
     /// Writes a line to the log.

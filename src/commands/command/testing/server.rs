@@ -252,6 +252,7 @@ impl Debugging for NoServer {
     fn set_aof_flush_sleep(&self, _: u64) {}
     fn set_active_expire(&self, _: bool) {}
     fn pause_cron(&self, _: bool) {}
+    fn move_connections(&self, _: bool) {}
     fn segfault(&self) {}
     fn log(&self, _: &str) {}
     fn set_allows_every_command_in_scripts(&self, _: bool) {}

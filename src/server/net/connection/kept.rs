@@ -12,7 +12,7 @@ use basalt_commands::client::memory::CLIENT_MEMORY;
 
 /// State kept between two turns.
 #[derive(Default)]
-pub(super) struct TurnState {
+pub struct TurnState {
     pub(super) batch: Option<Box<Batch>>,
     pub(super) reservation: Reservation,
 }

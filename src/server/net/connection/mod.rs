@@ -11,16 +11,19 @@ mod wait;
 
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use super::event_loops::{self, EventLoop};
 use super::pool;
 use super::stream::{ClientSocket, READ_BYTES_MAX};
 use crate::session::Session;
 use crate::session::batch::Batch;
 use basalt_commands::client::connection::Origin;
 use basalt_commands::config::Config;
-use kept::{TurnState, note_memory};
+pub use kept::TurnState;
+use kept::note_memory;
 use output::{deliver, flush_counting, held_max};
 use receive::read;
 use run::{refresh, run_turn};
@@ -46,6 +49,14 @@ pub trait Owner: Send + Sync + 'static {
     fn own(&self, handed: Handed);
     /// Handles a client's request to stop the server.
     fn stop(&self);
+    /// Goes on serving a connection in another event loop.
+    fn serve_in(
+        &'static self,
+        event_loop: &'static EventLoop,
+        stream: ClientSocket,
+        session: Session,
+        kept: TurnState,
+    );
 }
 
 /// Why a connection leaves request processing.
@@ -58,6 +69,8 @@ enum ConnectionExit {
     Shutdown,
     /// The connection continues as a replica's.
     Followed,
+    /// The connection continues in another event loop.
+    Moved(&'static EventLoop),
 }
 
 /// Unprocessed input after a turn.
@@ -76,27 +89,41 @@ impl From<io::Error> for ConnectionExit {
     }
 }
 
-/// Serves a connection until it ends. If the client requested a shutdown, the owner is notified and the connection
-/// stays open: the client sees it close only when no other client can connect any more.
+/// Serves a connection until it ends, or moves to another event loop. If the client requested a shutdown, the owner is
+/// notified and the connection stays open: the client sees it close only when no other client can connect any more.
 ///
 /// Not an `async fn`, because its arguments would be stored twice in the task, which is most of the memory of
 /// an idle connection.
 pub fn serve(
     mut stream: ClientSocket,
     mut session: Session,
+    mut kept: TurnState,
     owner: &'static impl Owner,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let mut kept = TurnState::default();
     let mut config = session.service().config.load_full();
     async move {
-        let end = loop {
-            match turn(&mut stream, &mut session, &mut kept, &mut config).await {
-                Ok(()) => {}
-                Err(end) => break end,
-            }
+        let client = session.connection.id();
+        let end = {
+            let mut serving = pin!(async {
+                loop {
+                    if let Err(end) = turn(&mut stream, &mut session, &mut kept, &mut config).await
+                    {
+                        break end;
+                    }
+                    if let Some(event_loop) = event_loops::destination(client) {
+                        break ConnectionExit::Moved(event_loop);
+                    }
+                }
+            });
+            poll_fn(|cx| event_loops::timed(client, || serving.as_mut().poll(cx))).await
         };
-        if matches!(end, ConnectionExit::Followed) {
-            return hand_over(owner, stream, session, &mut kept);
+        event_loops::ended();
+        match end {
+            ConnectionExit::Followed => return hand_over(owner, stream, session, &mut kept),
+            ConnectionExit::Moved(event_loop) => {
+                return move_to(owner, event_loop, stream, session, kept);
+            }
+            _ => {}
         }
         kept.let_go();
         leave(&mut session);
@@ -105,6 +132,26 @@ pub fn serve(
             std::future::pending::<()>().await;
         }
     }
+}
+
+/// Hands a connection over to another event loop. If its socket cannot be registered there, the connection stays.
+#[cold]
+fn move_to(
+    owner: &'static impl Owner,
+    event_loop: &'static EventLoop,
+    mut stream: ClientSocket,
+    session: Session,
+    kept: TurnState,
+) {
+    let entered = event_loop.runtime().enter();
+    let registered = stream.register_anew();
+    drop(entered);
+    session.connection.shared.set_fd(stream.fd());
+    let event_loop = match (registered, event_loops::current()) {
+        (Err(_), Some(current)) => current,
+        _ => event_loop,
+    };
+    owner.serve_in(event_loop, stream, session, kept);
 }
 
 /// Hands a connection over to its owner.
@@ -276,8 +323,16 @@ mod tests {
         impl Owner for Nobody {
             fn own(&self, _: Handed) {}
             fn stop(&self) {}
+            fn serve_in(
+                &'static self,
+                _: &'static EventLoop,
+                _: ClientSocket,
+                _: Session,
+                _: TurnState,
+            ) {
+            }
         }
-        let bytes = size(|stream, session| serve(stream, session, &Nobody));
+        let bytes = size(|stream, session| serve(stream, session, TurnState::default(), &Nobody));
         assert!(bytes <= 648, "it takes {bytes} bytes");
     }
 }

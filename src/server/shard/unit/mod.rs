@@ -62,8 +62,19 @@ use basalt_engine::{Engine, Key, Now, Reads};
 use context::{UnitContext, UnitOutcome};
 use plan::{Abort, UnitPlan};
 
-/// Nanoseconds for which a script may occupy a connection's thread.
-pub const INLINE_NS: u64 = 10_000_000;
+/// Nanoseconds for which a script may occupy a connection's thread, where other threads take its connections meanwhile.
+const INLINE_NS: u64 = 10_000_000;
+
+/// The same where all connections of the thread wait for it.
+const INLINE_AT_HOME_NS: u64 = 1_000_000;
+
+/// The time limit in force.
+static INLINE_NS_MAX: AtomicU64 = AtomicU64::new(INLINE_NS);
+
+/// Sets that connections wait for the units on their own thread, as no other thread serves them.
+pub fn serve_connections_at_home() {
+    INLINE_NS_MAX.store(INLINE_AT_HOME_NS, Relaxed);
+}
 
 /// A unit that takes less than this number of nanoseconds uses its starting time as its end time, too, for
 /// expiry.
@@ -293,7 +304,7 @@ impl<'r, 'a> ExecutionUnit<'r, 'a> {
         if self.offloaded.is_some() {
             return self.tick_offloaded(now, config);
         }
-        match now.since_ns(self.since) > INLINE_NS && !self.is_irrevocable {
+        match now.since_ns(self.since) > INLINE_NS_MAX.load(Relaxed) && !self.is_irrevocable {
             true => Err(self.end(Abort::TooSlow)),
             false => Ok(()),
         }

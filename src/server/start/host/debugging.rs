@@ -22,6 +22,10 @@ impl Debugging for ServerHost {
             .store(paused, std::sync::atomic::Ordering::Relaxed);
     }
 
+    fn move_connections(&self, on: bool) {
+        self.listening.loops().set_all_move(on);
+    }
+
     fn segfault(&self) {
         crate::sys::crash::segfault();
     }
