@@ -1,6 +1,7 @@
 //! Sockets: listeners, connections, event loops, buffers and their limits.
 
 pub mod buffer_budget;
+pub mod client;
 pub mod connection;
 pub mod event_loops;
 mod input;

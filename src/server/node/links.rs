@@ -24,14 +24,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf, ReadHalf, WriteHalf};
-use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Notify;
 
 use super::Bus;
+use crate::net::client::{self, Client};
 use crate::net::listener;
 use crate::net::stream::ClientSocket;
 use crate::telemetry::log;
-use crate::tls::handshake;
 use basalt_commands::cluster::node_id::NodeId;
 use basalt_commands::cluster::output::LinkId;
 use basalt_commands::cluster::packet::Packet;
@@ -268,13 +267,17 @@ pub(super) async fn connect(
     queue: Arc<ClusterLinkQueue>,
 ) {
     let patience = bus.node_timeout().max(CONNECT_TIME_MIN);
+    let opening = async {
+        let client = open(bus, &ip, port).await?;
+        Ok::<_, io::Error>((client.addresses()?, client.socket))
+    };
     let opened = tokio::select! {
-        opened = tokio::time::timeout(patience, open(bus, &ip, port)) => opened,
+        opened = tokio::time::timeout(patience, opening) => opened,
         () = queue.until_closed() => return,
     };
     let opened = opened.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
     match opened {
-        Ok((stream, peer, local)) => {
+        Ok(((peer, local), stream)) => {
             bus.opened(id, &ip_of(peer), &ip_of(local));
             serve(bus, id, stream, queue, (peer, ClusterLinkPeer::Proven)).await;
         }
@@ -285,44 +288,26 @@ pub(super) async fn connect(
     }
 }
 
-pub(super) async fn open(
-    bus: &Bus,
-    ip: &str,
-    port: u16,
-) -> io::Result<(ClientSocket, SocketAddr, SocketAddr)> {
+/// Connects to a node.
+pub(super) async fn open(bus: &Bus, ip: &str, port: u16) -> io::Result<Client> {
     let config = bus.service.config.load_full();
     let from = config.bind_source_addr.parse::<IpAddr>().ok();
-    let socket = match ip.parse::<IpAddr>() {
-        Ok(ip) => connect_to((ip, port).into(), from).await?,
+    let address = match ip.parse::<IpAddr>() {
+        Ok(ip) => (ip, port).into(),
         // An announced address may be a host name.
         Err(_) => {
             let mut found = tokio::net::lookup_host((ip, port)).await?;
-            let address = found.next().ok_or(ErrorKind::NotFound)?;
-            connect_to(address, from).await?
+            found.next().ok_or(ErrorKind::NotFound)?
         }
     };
-    let (peer, local) = (socket.peer_addr()?, socket.local_addr()?);
+    let from = from.filter(|from| from.is_ipv4() == address.is_ipv4());
+    let socket = client::connect_to(address, from).await?;
     let _ = listener::prepare(&socket, bus.keepalive_s());
-    let stream = match config.tls_cluster {
-        false => ClientSocket::Tcp(socket),
-        true => {
-            let contexts = bus.service.tls.current().ok_or(ErrorKind::NotConnected)?;
-            let shaken = handshake::connect(socket, ip, &contexts).await;
-            ClientSocket::Tls(Box::new(shaken.map_err(io::Error::other)?))
-        }
+    let tls = match config.tls_cluster {
+        false => None,
+        true => Some(bus.service.tls.current().ok_or(ErrorKind::NotConnected)?),
     };
-    Ok((stream, peer, local))
-}
-
-async fn connect_to(address: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
-    };
-    if let Some(from) = from.filter(|from| from.is_ipv4() == address.is_ipv4()) {
-        socket.bind((from, 0).into())?;
-    }
-    socket.connect(address).await
+    Client::over(socket, ip, tls.as_deref()).await
 }
 
 /// Returns the IP address of a socket address as text, as announced to other nodes.

@@ -11,18 +11,16 @@
 //! A key is deleted only if the other server acknowledged its current state.
 
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
-use crate::net::stream::ClientSocket;
+use crate::net::client::{Client, Timeout};
 use crate::shard::QueuedJob;
 use crate::shard::job::command::CommandJobOutcome;
 use crate::shard::job::task;
@@ -30,7 +28,6 @@ use crate::shard::job::{Job, Work};
 use crate::state::Service;
 use crate::state::migration::Migrator;
 use crate::tls::contexts::Contexts;
-use crate::tls::handshake;
 use basalt_commands::command::host::migration::Migration;
 use basalt_core::resp::answer::Answer;
 use basalt_core::resp::request::append;
@@ -250,7 +247,7 @@ async fn send(
             append(&mut asked_before, &[b"SELECT".as_slice(), db.as_bytes()]);
             before += 1;
         }
-        let timeout = Duration::from_millis(migration.timeout_ms);
+        let timeout = &|| Duration::from_millis(migration.timeout_ms);
         let talk = link.talk(&asked_before, before, timeout, transfer).await;
         let broken = match talk {
             Ok(()) => {
@@ -303,8 +300,7 @@ impl MigrateIoError {
 
 /// A connection to another server.
 struct MigrateConnection {
-    stream: ClientSocket,
-    input: Vec<u8>,
+    client: Client,
     /// The database selected at the other server, if known.
     db: Option<i64>,
     used: Instant,
@@ -319,24 +315,10 @@ impl MigrateConnection {
             .port
             .parse()
             .map_err(|_| MigrateError::Connecting)?;
-        let timeout = Duration::from_millis(migration.timeout_ms);
-        let stream = within(timeout, TcpStream::connect((migration.host.as_str(), port)))
-            .await
-            .map_err(|_| MigrateError::Connecting)?;
-        // Requests are sent whole, so waiting for more data would only delay them.
-        let _ = stream.set_nodelay(true);
-        let stream = match tls {
-            None => ClientSocket::Tcp(stream),
-            Some(contexts) => {
-                let shaken = handshake::connect(stream, &migration.host, contexts);
-                let shaken = async { shaken.await.map_err(io::Error::other) };
-                let shaken = within(timeout, shaken).await;
-                ClientSocket::Tls(Box::new(shaken.map_err(|_| MigrateError::Connecting)?))
-            }
-        };
+        let timeout = &|| Duration::from_millis(migration.timeout_ms);
+        let client = Client::connect(&migration.host, port, None, tls, timeout).await;
         Ok(MigrateConnection {
-            stream,
-            input: Vec::new(),
+            client: client.map_err(|_| MigrateError::Connecting)?,
             db: None,
             used: Instant::now(),
         })
@@ -347,23 +329,21 @@ impl MigrateConnection {
         &mut self,
         asked_before: &[u8],
         before: usize,
-        timeout: Duration,
+        timeout: Timeout<'_>,
         transfer: &mut Transfer,
     ) -> Result<(), Talk> {
         for chunk in asked_before
             .chunks(CHUNK_BYTES)
             .chain(transfer.requests.chunks(CHUNK_BYTES))
         {
-            within(timeout, self.stream.write_all(chunk))
-                .await
-                .map_err(|error| Talk::Broken(MigrateIoError::new(&error, true)))?;
+            let sent = self.client.send(chunk, timeout).await;
+            sent.map_err(|error| Talk::Broken(MigrateIoError::new(&error, true)))?;
         }
         let mut refused = None;
         for _ in 0..before {
-            let answer = self
-                .answer(timeout)
-                .await
-                .map_err(|error| Talk::Broken(MigrateIoError::new(&error, false)))?;
+            let answer = self.client.read_reply(timeout).await;
+            let answer =
+                answer.map_err(|error| Talk::Broken(MigrateIoError::new(&error, false)))?;
             refused = refused.or(refusal(answer));
         }
         // If authentication or SELECT failed, the keys were not stored in the right database.
@@ -372,7 +352,7 @@ impl MigrateConnection {
             if key.state != State::Dumped {
                 continue;
             }
-            let answer = match self.answer(timeout).await {
+            let answer = match self.client.read_reply(timeout).await {
                 Ok(answer) => answer,
                 Err(error) => {
                     return Err(match refused {
@@ -391,20 +371,6 @@ impl MigrateConnection {
             None => Ok(()),
         }
     }
-
-    async fn answer(&mut self, timeout: Duration) -> io::Result<Answer> {
-        loop {
-            let taken = Answer::take(&mut self.input);
-            if let Some(answer) =
-                taken.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?
-            {
-                return Ok(answer);
-            }
-            if within(timeout, self.stream.read_buf(&mut self.input)).await? == 0 {
-                return Err(ErrorKind::UnexpectedEof.into());
-            }
-        }
-    }
 }
 
 /// Returns the text of an error reply; `None` for any other reply.
@@ -412,13 +378,6 @@ fn refusal(answer: Answer) -> Option<Vec<u8>> {
     match answer {
         Answer::Error(text) => Some(text),
         _ => None,
-    }
-}
-
-async fn within<R>(timeout: Duration, work: impl Future<Output = io::Result<R>>) -> io::Result<R> {
-    match tokio::time::timeout(timeout, work).await {
-        Ok(result) => result,
-        Err(_) => Err(ErrorKind::TimedOut.into()),
     }
 }
 

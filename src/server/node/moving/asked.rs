@@ -3,15 +3,16 @@
 //! This node sends `CLUSTER MIGRATESLOTS` to the owner of the slots, as a client would. The owner then starts a
 //! regular migration, which begins here when the owner connects and names these slots.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::super::{Bus, links};
 use super::job::{MigrationState, SlotMigration};
 use super::{UNDER_WAY_MAX, fail, has_all, meet};
+use crate::net::client::is_malformed;
 use crate::telemetry::clock;
 use basalt_commands::cluster::node_id::NodeId;
 use basalt_commands::cluster::slot_set::SlotSet;
@@ -147,7 +148,12 @@ impl Bus {
 
     /// Asks the owner of the slots to migrate them here.
     async fn ask(&self, asked: &ImportRequest) -> Result<(), String> {
-        const LOST: &str = "Connection lost to source";
+        let lost = |error: io::Error| match is_malformed(&error) {
+            true => error.to_string(),
+            false => "Connection lost to source".to_owned(),
+        };
+        // The caller limits the time of the whole request.
+        let timeout = &|| Duration::MAX;
         let config = self.service.config.load_full();
         let map = self.map();
         let Some(node) = map.find(asked.source.as_bytes()) else {
@@ -155,27 +161,20 @@ impl Bus {
         };
         let port = node.client_port(config.tls_cluster);
         let opened = links::open(self, &node.ip, port).await;
-        let (mut stream, ..) = opened.map_err(|_| "Unable to connect to source node")?;
-        let (mut out, mut input) = (Vec::new(), Vec::new());
+        let mut client = opened.map_err(|_| "Unable to connect to source node")?;
+        let mut out = Vec::new();
         let signs_in = config.sign_in(|words| commands::command(&mut out, words));
-        let mut answers_left = 1 + usize::from(signs_in.is_some());
+        let answers = 1 + usize::from(signs_in.is_some());
         commands::command(
             &mut out,
             &words(asked).iter().map(Vec::as_slice).collect::<Vec<_>>(),
         );
-        stream.write_all(&out).await.map_err(|_| LOST)?;
-        stream.flush().await.map_err(|_| LOST)?;
-        while answers_left > 0 {
-            match Answer::take(&mut input).map_err(|error| error.to_string())? {
-                None => match stream.read_buf(&mut input).await {
-                    Ok(count) if count > 0 => {}
-                    _ => return Err(LOST.to_owned()),
-                },
-                Some(Answer::Error(text)) => {
-                    let text = lossless::text_of(&text);
-                    return Err(format!("Source node replied with error: {text}"));
-                }
-                Some(_) => answers_left -= 1,
+        client.send(&out, timeout).await.map_err(lost)?;
+        for _ in 0..answers {
+            let answer = client.read_reply(timeout).await.map_err(lost)?;
+            if let Answer::Error(text) = answer {
+                let text = lossless::text_of(&text);
+                return Err(format!("Source node replied with error: {text}"));
             }
         }
         Ok(())

@@ -17,8 +17,9 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::full_sync::SIGN_OF_LIFE;
 use super::handshake::{self, HandshakeRefusal, PsyncPosition, PsyncReply, shown};
-use super::wire::{Patience, Wire, request, within};
+use super::wire::Wire;
 use super::{PrimaryFollower, Target};
+use crate::net::client::{Client, Timeout, request, within};
 use basalt_commands::command::host::primary::Words;
 use basalt_commands::config::Config;
 use basalt_core::base::lossless;
@@ -52,18 +53,17 @@ pub(super) async fn open(
     target: &Target,
     (words, main_client): (Words, Option<u64>),
     config: &Config,
-    timeout: Patience<'_>,
+    timeout: Timeout<'_>,
 ) -> Result<IncomingSnapshot, HandshakeRefusal> {
     let from = config.bind_source_addr.parse().ok();
     let mut wire = Wire::open(&target.host, target.port, from, main.tls(), timeout).await?;
-    handshake::authenticate(&mut wire, config, timeout).await?;
+    handshake::authenticate(&mut wire.client, config, timeout).await?;
     let main_client = main_client.map(|client| client.to_string());
-    introduce(&mut wire, main_client.as_deref(), config, timeout).await?;
+    introduce(&mut wire.client, main_client.as_deref(), config, timeout).await?;
     match words {
         Words::Redis => {
-            wire.send(&request(&[b"PSYNC", b"?", b"-1"]), timeout)
-                .await?;
-            let reply = wire.answer(timeout).await?;
+            let words: [&[u8]; 3] = [b"PSYNC", b"?", b"-1"];
+            let reply = wire.client.call(&words, timeout).await?;
             match handshake::answer_of(&reply)? {
                 PsyncReply::Full { id, offset } => Ok(IncomingSnapshot {
                     wire,
@@ -75,10 +75,10 @@ pub(super) async fn open(
             }
         }
         Words::Valkey => {
-            wire.send(&request(&[b"SYNC"]), timeout).await?;
-            let line = wire.reply(timeout).await?;
+            wire.client.send(&request(&[b"SYNC"]), timeout).await?;
+            let line = wire.line(timeout).await?;
             let told = end_offset(&line).ok_or_else(|| HandshakeRefusal::Denied(shown(&line)))?;
-            follow(main, &told, timeout).await?;
+            follow(&mut main.client, &told, timeout).await?;
             let EndOffset { id, offset, db, .. } = told;
             Ok(IncomingSnapshot {
                 wire,
@@ -92,10 +92,10 @@ pub(super) async fn open(
 
 /// Requests the snapshot alone, without the stream after it.
 async fn introduce(
-    wire: &mut Wire,
+    client: &mut Client,
     main_client: Option<&str>,
     config: &Config,
-    timeout: Patience<'_>,
+    timeout: Timeout<'_>,
 ) -> Result<(), HandshakeRefusal> {
     let (port, address) = (
         handshake::announced_port(config),
@@ -114,8 +114,7 @@ async fn introduce(
     if !address.is_empty() {
         said.extend([&b"ip-address"[..], &address]);
     }
-    wire.send(&request(&said), timeout).await?;
-    match wire.answer(timeout).await? {
+    match client.call(&said, timeout).await? {
         Said::Status(_) => Ok(()),
         other => Err(refusal(&other)),
     }
@@ -123,14 +122,13 @@ async fn introduce(
 
 /// Requests the stream after the snapshot.
 async fn follow(
-    main: &mut Wire,
+    main: &mut Client,
     told: &EndOffset,
-    timeout: Patience<'_>,
+    timeout: Timeout<'_>,
 ) -> Result<(), HandshakeRefusal> {
     let client = told.client.to_string();
-    let named = request(&[b"REPLCONF", b"set-rdb-client-id", client.as_bytes()]);
-    main.send(&named, timeout).await?;
-    let reply = main.answer(timeout).await?;
+    let named = [&b"REPLCONF"[..], b"set-rdb-client-id", client.as_bytes()];
+    let reply = main.call(&named, timeout).await?;
     let Said::Status(_) = reply else {
         return Err(refusal(&reply));
     };

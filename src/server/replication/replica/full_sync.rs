@@ -13,7 +13,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::framing::{Framing, SnapshotFraming};
 use super::role::on_all;
-use super::wire::{Patience, Wire, within};
+use super::wire::Wire;
+use crate::net::client::{Timeout, within};
 use crate::persist::files::disk::Disk;
 use crate::persist::load::progress::Progress;
 use crate::persist::load::{Due, LoadError, Loaded, Loader, Rules};
@@ -113,16 +114,16 @@ pub(super) async fn receive<R: Send + 'static>(
     wire: &mut Wire,
     extent: SnapshotFraming,
     (intake, mut stopped): (Intake<R>, watch::Receiver<bool>),
-    timeout: Patience<'_>,
+    timeout: Timeout<'_>,
     mut note: impl FnMut(u64),
 ) -> io::Result<(R, io::Result<()>)> {
     let mut framing = Framing::new(extent);
     let came = loop {
-        let taken = framing.take(&wire.input);
+        let taken = framing.take(&wire.client.input);
         if taken.own > 0 {
-            let piece = match taken.own == wire.input.len() {
-                true => std::mem::take(&mut wire.input),
-                false => wire.input.drain(..taken.own).collect(),
+            let piece = match taken.own == wire.client.input.len() {
+                true => std::mem::take(&mut wire.client.input),
+                false => wire.client.input.drain(..taken.own).collect(),
             };
             if !intake.put(piece).await {
                 break Err(io::Error::other("the snapshot is no longer wanted"));
@@ -130,7 +131,7 @@ pub(super) async fn receive<R: Send + 'static>(
         }
         note(framing.taken());
         if taken.is_end {
-            wire.input.drain(..taken.mark);
+            wire.client.input.drain(..taken.mark);
             break Ok(());
         }
         let filled = tokio::select! {

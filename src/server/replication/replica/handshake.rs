@@ -7,7 +7,7 @@
 
 use std::io;
 
-use super::wire::{Patience, Wire, request};
+use crate::net::client::{Client, Timeout, request};
 use crate::replication::history::ID_LEN;
 use basalt_commands::command::host::primary::Words;
 use basalt_commands::config::Config;
@@ -61,13 +61,12 @@ pub(super) const KNOWN_VALKEY: &str = "9.1.0";
 
 /// Introduces this server. `timeout` limits the wait for each reply.
 pub(super) async fn introduce(
-    wire: &mut Wire,
+    client: &mut Client,
     config: &Config,
     takes_channel: bool,
-    timeout: Patience<'_>,
+    timeout: Timeout<'_>,
 ) -> Result<(), HandshakeRefusal> {
-    wire.send(&request(&[b"PING"]), timeout).await?;
-    let reply = wire.answer(timeout).await?;
+    let reply = client.call(&[b"PING"], timeout).await?;
     let wants_more: [&[u8]; 3] = [b"NOAUTH", b"NOPERM", b"ERR operation not permitted"];
     let goes_on = match &reply {
         Said::Status(_) => true,
@@ -80,7 +79,7 @@ pub(super) async fn introduce(
         )));
     }
     tracing::info!("Master replied to PING, replication can continue...");
-    authenticate(wire, config, timeout).await?;
+    authenticate(client, config, timeout).await?;
     let port = announced_port(config);
     let address = lossless::bytes_of(&config.replica_announce_ip);
     let version = KNOWN_VALKEY;
@@ -106,9 +105,9 @@ pub(super) async fn introduce(
     said.push(("capa", can));
     said.push(("VERSION", vec![b"REPLCONF", b"version", version.as_bytes()]));
     let all: Vec<u8> = said.iter().flat_map(|(_, words)| request(words)).collect();
-    wire.send(&all, timeout).await?;
+    client.send(&all, timeout).await?;
     for (name, _) in &said {
-        let reply = wire.answer(timeout).await?;
+        let reply = client.read_reply(timeout).await?;
         if let Said::Error(_) = reply {
             tracing::info!("(Non critical) Master does not understand REPLCONF {name}: {reply}");
         }
@@ -128,13 +127,13 @@ pub(super) fn announced_port(config: &Config) -> String {
 
 /// Authenticates with the primary, if `masterauth` is configured.
 pub(super) async fn authenticate(
-    wire: &mut Wire,
+    client: &mut Client,
     config: &Config,
-    timeout: Patience<'_>,
+    timeout: Timeout<'_>,
 ) -> Result<(), HandshakeRefusal> {
     if let Some(asked) = config.sign_in(request) {
-        wire.send(&asked, timeout).await?;
-        let reply = wire.answer(timeout).await?;
+        client.send(&asked, timeout).await?;
+        let reply = client.read_reply(timeout).await?;
         if let Said::Error(_) = reply {
             return Err(HandshakeRefusal::Denied(format!(
                 "Unable to AUTH to MASTER: {reply}"
@@ -147,10 +146,10 @@ pub(super) async fn authenticate(
 /// Requests the stream from `position` on, or a full synchronization; with `hands_over`, tells the other server
 /// to become the primary.
 pub(super) async fn ask(
-    wire: &mut Wire,
+    client: &mut Client,
     position: Option<&PsyncPosition>,
     hands_over: bool,
-    timeout: Patience<'_>,
+    timeout: Timeout<'_>,
 ) -> Result<PsyncReply, HandshakeRefusal> {
     let next = position.map(|position| position.next.to_string());
     let mut words: Vec<&[u8]> = vec![b"PSYNC"];
@@ -170,8 +169,7 @@ pub(super) async fn ask(
     if hands_over {
         words.push(b"FAILOVER");
     }
-    wire.send(&request(&words), timeout).await?;
-    let reply = wire.answer(timeout).await?;
+    let reply = client.call(&words, timeout).await?;
     let answer = answer_of(&reply)?;
     if answer == PsyncReply::Old && hands_over {
         return Err(HandshakeRefusal::Denied(format!(
@@ -181,7 +179,7 @@ pub(super) async fn ask(
     if answer == PsyncReply::Old {
         tracing::warn!("Master does not support PSYNC or is in error state (reply: {reply})");
         tracing::info!("Retrying with SYNC...");
-        wire.send(&request(&[b"SYNC"]), timeout).await?;
+        client.send(&request(&[b"SYNC"]), timeout).await?;
     }
     Ok(answer)
 }

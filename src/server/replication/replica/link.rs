@@ -23,8 +23,9 @@ use super::apply::{Applier, StreamApplyError};
 use super::channel;
 use super::coming::Coming;
 use super::handshake::{self, HandshakeRefusal, PsyncPosition, PsyncReply};
-use super::wire::{Wire, request};
+use super::wire::Wire;
 use super::{PrimaryFollower, Target};
+use crate::net::client::request;
 use crate::telemetry::clock;
 use basalt_commands::client::shared::{Peer, Shared};
 use basalt_commands::command::host::primary::Words;
@@ -154,10 +155,16 @@ impl UpstreamLink<'_> {
             .await
             .map_err(ReplicaLinkError::Unreachable)?;
         follower.set_state(LinkState::Handshake);
-        handshake::introduce(&mut wire, &config, self.takes_channel, timeout).await?;
+        handshake::introduce(&mut wire.client, &config, self.takes_channel, timeout).await?;
         follower.awake().await;
         let position = follower.position();
-        let answer = handshake::ask(&mut wire, position.as_ref(), self.hands_over, timeout).await;
+        let answer = handshake::ask(
+            &mut wire.client,
+            position.as_ref(),
+            self.hands_over,
+            timeout,
+        )
+        .await;
         if self.hands_over {
             match &answer {
                 Ok(_) => follower.failover_is_over(),

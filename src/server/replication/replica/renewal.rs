@@ -19,7 +19,8 @@ use super::framing::SnapshotFraming;
 use super::full_sync::{self, SIGN_OF_LIFE, StagedDataset};
 use super::link::{ReplicaLinkError, UpstreamLink};
 use super::role;
-use super::wire::{Patience, Wire};
+use super::wire::Wire;
+use crate::net::client::Timeout;
 use crate::persist::load::{LoadError, Loaded};
 use crate::telemetry::progress::Meter;
 use basalt_commands::config::Config;
@@ -54,13 +55,13 @@ impl UpstreamLink<'_> {
         &self,
         wire: &mut Wire,
         (id, offset, db): (String, u64, Option<usize>),
-        timeout: Patience<'_>,
+        timeout: Timeout<'_>,
         config: &Config,
     ) -> Result<Coming, ReplicaLinkError> {
         let follower = self.follower;
         follower.begin_transfer();
         let line = wire
-            .reply(timeout)
+            .line(timeout)
             .await
             .map_err(ReplicaLinkError::Transfer)?;
         follower.note_input(line.len());

@@ -1,21 +1,16 @@
 //! The socket to a primary, and received data not taken yet.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use tokio::io::AsyncReadExt;
 
+use crate::net::client::{Client, Timeout, within};
 use crate::net::stream::ClientSocket;
 use crate::tls::contexts::Contexts;
-use crate::tls::handshake;
-use basalt_core::resp::answer::Answer;
-use basalt_core::resp::request::append;
 
 /// Maximum length of a line from a primary.
 const LINE_BYTES_MAX: usize = 16 * 1024;
@@ -26,18 +21,14 @@ const OUTPUT_BYTES_MAX: usize = 16 * 1024;
 /// Buffer capacity for a read.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Timeout of a reply. Evaluated again during the wait, as the configuration may change meanwhile.
-pub(super) type Patience<'p> = &'p (dyn Fn() -> Duration + Send + Sync);
-
 /// A connection to a primary, with received data not taken yet.
 pub(super) struct Wire {
-    stream: ClientSocket,
+    /// The connection, and data received and not taken.
+    pub(super) client: Client,
     addresses: (SocketAddr, SocketAddr),
     /// TLS contexts, if the connection is encrypted.
     tls: Option<Arc<Contexts>>,
-    /// Data received and not taken.
-    pub(super) input: Vec<u8>,
-    /// Data that was read ahead and precedes `input`.
+    /// Data that was read ahead and precedes the client's input.
     ahead: VecDeque<Vec<u8>>,
     ahead_bytes: usize,
     /// Data to send that the socket has not taken yet.
@@ -51,24 +42,14 @@ impl Wire {
         port: u16,
         from: Option<IpAddr>,
         tls: Option<Arc<Contexts>>,
-        timeout: Patience<'_>,
+        timeout: Timeout<'_>,
     ) -> io::Result<Wire> {
-        let socket = within(timeout, connect(host, port, from)).await?;
-        let _ = socket.set_nodelay(true);
-        let addresses = (socket.peer_addr()?, socket.local_addr()?);
-        let stream = match &tls {
-            None => ClientSocket::Tcp(socket),
-            Some(contexts) => {
-                let shaken = handshake::connect(socket, host, contexts);
-                let shaken = async { shaken.await.map_err(io::Error::other) };
-                ClientSocket::Tls(Box::new(within(timeout, shaken).await?))
-            }
-        };
+        let mut client = Client::connect(host, port, from, tls.as_deref(), timeout).await?;
+        client.skips_empty_lines = true;
         Ok(Wire {
-            stream,
-            addresses,
+            addresses: client.addresses()?,
+            client,
             tls,
-            input: Vec::new(),
             ahead: VecDeque::new(),
             ahead_bytes: 0,
             output: Vec::new(),
@@ -87,12 +68,7 @@ impl Wire {
 
     /// Returns the file descriptor, for CLIENT LIST.
     pub(super) fn fd(&self) -> RawFd {
-        self.stream.fd()
-    }
-
-    /// Sends bytes, waiting for the socket up to `timeout`.
-    pub(super) async fn send(&mut self, bytes: &[u8], timeout: Patience<'_>) -> io::Result<()> {
-        within(timeout, self.stream.write_all(bytes)).await
+        self.client.socket.fd()
     }
 
     /// Sends a few bytes without waiting for the socket: bytes that the socket does not accept are sent with
@@ -101,28 +77,28 @@ impl Wire {
         if self.output.len() + bytes.len() <= OUTPUT_BYTES_MAX {
             self.output.extend_from_slice(bytes);
         }
-        if let Ok(count) = self.stream.try_write(&[IoSlice::new(&self.output)]) {
+        if let Ok(count) = self.client.socket.try_write(&[IoSlice::new(&self.output)]) {
             self.output.drain(..count);
         }
     }
 
     /// Waits for more input; errs at the end of the stream. Cancel-safe: no data is lost.
     pub(super) async fn fill(&mut self) -> io::Result<usize> {
-        read(&mut self.stream, &mut self.input).await
+        read(&mut self.client.socket, &mut self.client.input).await
     }
 
     /// Waits for more input, and keeps it until it is taken. Cancel-safe: no data is lost.
     pub(super) async fn read_ahead(&mut self) -> io::Result<usize> {
-        if self.input.len() >= READ_BYTES / 4 * 3 {
-            self.ahead_bytes += self.input.len();
-            self.ahead.push_back(std::mem::take(&mut self.input));
+        if self.client.input.len() >= READ_BYTES / 4 * 3 {
+            self.ahead_bytes += self.client.input.len();
+            self.ahead.push_back(std::mem::take(&mut self.client.input));
         }
         self.fill().await
     }
 
     /// Returns the number of bytes received and not taken.
     pub(super) fn kept_bytes(&self) -> usize {
-        self.ahead_bytes + self.input.len()
+        self.ahead_bytes + self.client.input.len()
     }
 
     /// Moves kept data into another buffer, or waits for more input to it.
@@ -132,53 +108,32 @@ impl Wire {
                 self.ahead_bytes -= piece.len();
                 piece
             }
-            None => std::mem::take(&mut self.input),
+            None => std::mem::take(&mut self.client.input),
         };
         if !kept.is_empty() {
             buffer.extend_from_slice(&kept);
             return Ok(kept.len());
         }
-        read(&mut self.stream, buffer).await
+        read(&mut self.client.socket, buffer).await
     }
 
-    /// Returns one line without its terminator.
-    pub(super) async fn line(&mut self, timeout: Patience<'_>) -> io::Result<Vec<u8>> {
+    /// Returns the next nonempty line, without its terminator: the start of a snapshot, or Valkey's end offset.
+    pub(super) async fn line(&mut self, timeout: Timeout<'_>) -> io::Result<Vec<u8>> {
         loop {
-            if let Some(end) = memchr::memchr(b'\n', &self.input) {
-                let mut line: Vec<u8> = self.input.drain(..=end).collect();
+            let input = &mut self.client.input;
+            if let Some(end) = memchr::memchr(b'\n', input) {
+                let mut line: Vec<u8> = input.drain(..=end).collect();
                 line.pop();
                 line.pop_if(|last| *last == b'\r');
-                return Ok(line);
+                if !line.is_empty() {
+                    return Ok(line);
+                }
+                continue;
             }
-            if self.input.len() > LINE_BYTES_MAX {
+            if input.len() > LINE_BYTES_MAX {
                 return Err(io::Error::new(ErrorKind::InvalidData, "a line is too long"));
             }
             within(timeout, self.fill()).await?;
-        }
-    }
-
-    /// Returns a reply. Empty lines before it are keepalives of the primary.
-    pub(super) async fn answer(&mut self, timeout: Patience<'_>) -> io::Result<Answer> {
-        loop {
-            let blank = |byte: &u8| matches!(byte, b'\r' | b'\n');
-            let begin = self.input.iter().position(|byte| !blank(byte));
-            self.input.drain(..begin.unwrap_or(self.input.len()));
-            let taken = Answer::take(&mut self.input);
-            let taken = taken.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
-            if let Some(answer) = taken {
-                return Ok(answer);
-            }
-            within(timeout, self.fill()).await?;
-        }
-    }
-
-    /// Returns a nonempty line: the start of a snapshot, or Valkey's end offset.
-    pub(super) async fn reply(&mut self, timeout: Patience<'_>) -> io::Result<Vec<u8>> {
-        loop {
-            let line = self.line(timeout).await?;
-            if !line.is_empty() {
-                return Ok(line);
-            }
         }
     }
 }
@@ -191,55 +146,4 @@ async fn read(stream: &mut ClientSocket, buffer: &mut Vec<u8>) -> io::Result<usi
         0 => Err(ErrorKind::UnexpectedEof.into()),
         count => Ok(count),
     }
-}
-
-async fn connect(host: &str, port: u16, from: Option<IpAddr>) -> io::Result<TcpStream> {
-    let Some(from) = from else {
-        return TcpStream::connect((host, port)).await;
-    };
-    let mut last = None;
-    for address in lookup_host((host, port)).await? {
-        let socket = match address {
-            SocketAddr::V4(_) => TcpSocket::new_v4()?,
-            SocketAddr::V6(_) => TcpSocket::new_v6()?,
-        };
-        let connected = match socket.bind(SocketAddr::new(from, 0)) {
-            Ok(()) => socket.connect(address).await,
-            Err(error) => Err(error),
-        };
-        match connected {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(last.unwrap_or_else(|| io::Error::new(ErrorKind::NotFound, "the host name has no address")))
-}
-
-/// Returns the result of `work`, or a timeout error.
-pub(super) async fn within<R>(
-    timeout: Patience<'_>,
-    work: impl Future<Output = io::Result<R>>,
-) -> io::Result<R> {
-    const LOOK_AGAIN: Duration = Duration::from_secs(1);
-    let (mut work, began) = (std::pin::pin!(work), Instant::now());
-    loop {
-        let left = timeout().saturating_sub(began.elapsed());
-        match tokio::time::timeout(left.min(LOOK_AGAIN), &mut work).await {
-            Ok(result) => return result,
-            Err(_) if began.elapsed() >= timeout() => {
-                return Err(io::Error::new(
-                    ErrorKind::TimedOut,
-                    "timed out waiting for a reply",
-                ));
-            }
-            Err(_) => {}
-        }
-    }
-}
-
-/// Encodes a request as a RESP array of bulk strings.
-pub(super) fn request(arguments: &[&[u8]]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    append(&mut bytes, arguments);
-    bytes
 }

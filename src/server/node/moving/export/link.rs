@@ -1,13 +1,15 @@
 //! The connection of an export: sending, receiving, and checks whether the migration may continue.
 
+use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
+use super::super::job::SlotMigration;
 use super::super::pieces::ToSend;
 use super::super::{filter, has_all};
 use super::{Export, ExportFailure, LOOK_AGAIN, LOST, NOT_OWNED};
@@ -18,13 +20,32 @@ use basalt_engine::serial::commands;
 const SENT_TOGETHER: usize = 1 << 20;
 
 /// Interval between checks whether a migration was cancelled while the target is silent or reads nothing.
-pub(super) const SILENT_LOOK: Duration = Duration::from_millis(100);
+const SILENT_LOOK: Duration = Duration::from_millis(100);
 
 /// Maximum time that a waiting snapshot is delayed by a large key that the target does not read.
 const SNAPSHOT_WAITS: Duration = Duration::from_secs(1);
 
 /// Interval between keepalives of the two nodes.
 const ACK_EVERY: Duration = Duration::from_secs(1);
+
+/// Returns the result of `work`, or a timeout error; errs if the migration is cancelled meanwhile.
+pub(super) async fn unless_cancelled<R>(
+    job: &SlotMigration,
+    patience: Duration,
+    work: impl Future<Output = io::Result<R>>,
+) -> Result<io::Result<R>, ExportFailure> {
+    let (mut work, began) = (pin!(work), Instant::now());
+    loop {
+        match timeout(SILENT_LOOK, &mut work).await {
+            Ok(done) => return Ok(done),
+            Err(_) if job.is_cancelled() => return Err(ExportFailure::Cancelled),
+            Err(_) if began.elapsed() >= patience => {
+                return Ok(Err(io::ErrorKind::TimedOut.into()));
+            }
+            Err(_) => {}
+        }
+    }
+}
 
 impl Export {
     fn write_word(&mut self, word: &str) {
@@ -65,7 +86,7 @@ impl Export {
         }
         let waiting = self.reader.waiting_bytes() + self.later.held_bytes();
         self.job.waiting_bytes.store(waiting, Relaxed);
-        let texts = (self.taken.capacity() + self.input.capacity()) as u64;
+        let texts = (self.taken.capacity() + self.client.input.capacity()) as u64;
         let own = texts + self.out.held_bytes() + self.larges.held_bytes();
         self.job.buffer_bytes.store(waiting + own, Relaxed);
         let config = self.bus.service.config.load();
@@ -91,8 +112,6 @@ impl Export {
                 }
             }
         }
-        let flushed = timeout(self.patience, self.stream.flush()).await;
-        flushed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
         Ok(())
     }
 
@@ -100,7 +119,7 @@ impl Export {
     async fn write(&mut self, bytes: &[u8], is_large: bool) -> Result<usize, ExportFailure> {
         let began = Instant::now();
         loop {
-            match timeout(SILENT_LOOK, self.stream.write(bytes)).await {
+            match timeout(SILENT_LOOK, self.client.socket.write(bytes)).await {
                 Ok(Ok(0)) => return Err(LOST.into()),
                 Ok(sent) => {
                     let sent = sent?;
@@ -132,17 +151,17 @@ impl Export {
     /// Reads the target's messages, without waiting.
     fn hear(&mut self) -> Result<(), ExportFailure> {
         loop {
-            match self.stream.try_read(&mut self.input) {
+            match self.client.socket.try_read(&mut self.client.input) {
                 Ok(0) => return Err(LOST.into()),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error.into()),
             }
         }
-        while let Some(word) = filter::word(&mut self.input)? {
+        while let Some(answer) = self.client.take_reply()? {
             self.heard_at = Instant::now();
             self.job.note_heard();
-            match word {
+            match filter::word(answer) {
                 Ok(word) if word == "ACK" => {}
                 Ok(word) => self.heard.push(word),
                 Err(text) => {
@@ -157,23 +176,12 @@ impl Export {
 
     /// Waits for the reply to the first command sent.
     pub(super) async fn reply(&mut self) -> Result<Result<String, String>, ExportFailure> {
-        let began = Instant::now();
-        loop {
-            if let Some(word) = filter::word(&mut self.input)? {
-                self.heard_at = Instant::now();
-                return Ok(word);
-            }
-            let reading = pin!(self.stream.read_buf(&mut self.input));
-            match timeout(SILENT_LOOK, reading).await {
-                Err(_) if self.job.is_cancelled() => return Err(ExportFailure::Cancelled),
-                Err(_) if began.elapsed() >= self.patience => {
-                    return Err(io::Error::from(io::ErrorKind::TimedOut).into());
-                }
-                Err(_) => {}
-                Ok(Ok(0)) => return Err(LOST.into()),
-                Ok(read) => read.map(drop)?,
-            }
-        }
+        let patience = self.patience;
+        let timeout = &|| patience;
+        let reading = self.client.read_reply(timeout);
+        let answer = unless_cancelled(&self.job, patience, reading).await??;
+        self.heard_at = Instant::now();
+        Ok(filter::word(answer))
     }
 
     /// Sends log records until the target sends the message `word`.

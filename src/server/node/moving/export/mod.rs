@@ -21,21 +21,19 @@ mod link;
 use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::runtime::Builder;
-use tokio::time::timeout;
 
 use super::super::{Bus, links};
 use super::filter::{self, DatabaseKey, MigrationLogFilter, Reached};
 use super::has_all;
 use super::job::{MigrationState, SlotMigration};
 use super::pieces::MigrationSendQueue;
-use crate::net::stream::ClientSocket;
+use crate::net::client::{Client, is_malformed};
 use crate::persist::oplog::{OpLog, OpLogItem, OpLogReader};
 use crate::persist::snapshot::HeldOff;
 use crate::persist::snapshot::by_piece::LargeCollectionEncoder;
@@ -44,7 +42,6 @@ use crate::state::pause::Reason;
 use crate::telemetry::clock;
 use basalt_commands::cluster::slot_note::SlotNote;
 use basalt_commands::config::Config;
-use basalt_core::resp::answer::MalformedReply;
 use basalt_engine::record::{self, Audience, Records};
 use basalt_engine::serial::commands;
 use basalt_engine::snapshot::alone::{self, KeyWriteProgress};
@@ -94,16 +91,11 @@ impl From<&str> for ExportFailure {
     }
 }
 
-impl From<MalformedReply> for ExportFailure {
-    fn from(why: MalformedReply) -> ExportFailure {
-        ExportFailure::Failed(why.to_string())
-    }
-}
-
 impl From<io::Error> for ExportFailure {
     fn from(error: io::Error) -> ExportFailure {
         match error.kind() {
             io::ErrorKind::TimedOut => "Timed out after too long with no interaction".into(),
+            _ if is_malformed(&error) => ExportFailure::Failed(error.to_string()),
             _ => LOST.into(),
         }
     }
@@ -164,8 +156,7 @@ enum SliceKind {
 struct Export {
     bus: &'static Bus,
     job: Arc<SlotMigration>,
-    stream: ClientSocket,
-    input: Vec<u8>,
+    client: Client,
     /// Received messages that are not processed yet.
     heard: Vec<String>,
     log: Arc<OpLog>,
@@ -205,19 +196,9 @@ impl Export {
         };
         let port = node.client_port(config.tls_cluster);
         let patience = Duration::from_secs(u64::from(config.repl_timeout));
-        let mut connecting = pin!(links::open(bus, &node.ip, port));
-        let began = Instant::now();
-        let connected = loop {
-            match timeout(link::SILENT_LOOK, &mut connecting).await {
-                Ok(connected) => break connected.ok(),
-                Err(_) if job.is_cancelled() => return Err(ExportFailure::Cancelled),
-                Err(_) if began.elapsed() >= patience => break None,
-                Err(_) => {}
-            }
-        };
-        let Some((stream, ..)) = connected else {
-            return Err("Unable to connect to target node".into());
-        };
+        let connecting = links::open(bus, &node.ip, port);
+        let connected = link::unless_cancelled(job, patience, connecting).await?;
+        let client = connected.map_err(|_| "Unable to connect to target node")?;
         let log = Arc::clone(&bus.replication.log);
         log.start().map_err(|error| {
             ExportFailure::Failed(format!("Can't start the replication log: {error}"))
@@ -229,8 +210,7 @@ impl Export {
         let mut export = Export {
             bus,
             job: Arc::clone(job),
-            stream,
-            input: Vec::new(),
+            client,
             heard: Vec::new(),
             log,
             reader,

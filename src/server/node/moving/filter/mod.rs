@@ -22,7 +22,7 @@ use basalt_commands::command::keys;
 use basalt_commands::command::notes;
 use basalt_commands::command::registry::{registry, resolve};
 use basalt_core::base::{hash, number};
-use basalt_core::resp::answer::{Answer, MalformedReply};
+use basalt_core::resp::answer::Answer;
 use basalt_engine::note;
 use basalt_engine::serial::commands;
 use basalt_engine::slots::walk_position;
@@ -104,18 +104,17 @@ fn length(bytes: &mut &[u8], sign: u8) -> Option<usize> {
     (*first == sign).then_some(number)
 }
 
-/// Takes the target's next message (`CLUSTER SYNCSLOTS …`) or error reply from the input; returns `None` if it
-/// is incomplete.
-pub(super) fn word(input: &mut Vec<u8>) -> Result<Option<Result<String, String>>, MalformedReply> {
+/// Returns the message (`CLUSTER SYNCSLOTS …`) that the target has sent, or the text of its error reply.
+pub(super) fn word(answer: Answer) -> Result<String, String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok(Answer::take(input)?.map(|answer| match answer {
+    match answer {
         Answer::Status(said) => Ok(text(&said)),
         Answer::Error(why) => Err(text(&why)),
         Answer::Words(words) => {
             Ok(text(words.last().map_or(b"", Vec::as_slice)).to_ascii_uppercase())
         }
         Answer::Other => Ok(String::new()),
-    }))
+    }
 }
 
 impl MigrationLogFilter {

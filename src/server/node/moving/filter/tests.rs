@@ -148,9 +148,9 @@ fn words_are_taken_as_they_come_whole() {
     let mut input =
         b"+OK\r\n-ERR why\r\n*3\r\n$7\r\nCLUSTER\r\n$9\r\nSYNCSLOTS\r\n$3\r\nack\r\n*3\r\n$7\r"
             .to_vec();
-    assert_eq!(word(&mut input), Ok(Some(Ok("OK".to_owned()))));
-    assert_eq!(word(&mut input), Ok(Some(Err("ERR why".to_owned()))));
-    assert_eq!(word(&mut input), Ok(Some(Ok("ACK".to_owned()))));
-    assert_eq!(word(&mut input), Ok(None));
-    assert_eq!(word(&mut b"HTTP/1.1\r\n".to_vec()), Err(MalformedReply));
+    let mut word = || Answer::take(&mut input).map(|answer| answer.map(super::word));
+    assert_eq!(word(), Ok(Some(Ok("OK".to_owned()))));
+    assert_eq!(word(), Ok(Some(Err("ERR why".to_owned()))));
+    assert_eq!(word(), Ok(Some(Ok("ACK".to_owned()))));
+    assert_eq!(word(), Ok(None));
 }
