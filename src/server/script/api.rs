@@ -206,30 +206,12 @@ fn handle(lua: &Lua, value: Value) -> mlua::Result<Value> {
             errors::table(lua, &text, false)?
         }
     };
-    // Find the nearest stack frame that belongs to the script.
-    for level in 1..FRAMES_MAX {
-        let place = lua.inspect_stack(level, |frame| {
-            let source = frame.source();
-            let is_ours = source.what == "C" || source.source.as_deref() == Some("=basalt");
-            let line = frame.current_line();
-            let name = source.source.map(std::borrow::Cow::into_owned);
-            (!is_ours).then_some(name.zip(line)).flatten()
-        });
-        match place {
-            None => break,
-            Some(None) => {}
-            Some(Some((source, line))) => {
-                table.raw_set("source", source)?;
-                table.raw_set("line", line)?;
-                break;
-            }
-        }
+    if let Some((source, line)) = errors::script_frame(lua, 1, |source| source.source) {
+        table.raw_set("source", source)?;
+        table.raw_set("line", line)?;
     }
     Ok(Value::Table(table))
 }
-
-/// Maximum number of frames the handler inspects.
-const FRAMES_MAX: usize = 10;
 
 /// Formats a value as `tostring` does.
 fn described(value: &Value) -> String {

@@ -4,8 +4,10 @@
 //! can see it (their `pcall`, `xpcall` and `coroutine.resume`, and the handler below every script), it is converted
 //! to what Redis would give: a string, or a table with `err`. An interruption is not converted but raised again.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use mlua::debug::DebugSource;
 use mlua::{Error, Lua, Table, Value};
 
 use basalt_core::base::lossless;
@@ -77,7 +79,7 @@ pub(super) fn complain_in_place(lua: &Lua, text: &str) -> Error {
 pub(super) fn bad_argument(lua: &Lua, number: usize, function: &str, why: &str) -> Error {
     let called = lua.inspect_stack(0, |frame| {
         let names = frame.names();
-        let name = names.name.map(std::borrow::Cow::into_owned);
+        let name = names.name.map(Cow::into_owned);
         (name, names.name_what == Some("method"))
     });
     let is_ours = lua.inspect_stack(1, |frame| frame.source().source.as_deref() == Some(PRELUDE));
@@ -141,23 +143,32 @@ const PRELUDE: &str = "=basalt";
 /// Maximum number of stack frames inspected.
 const FRAMES_MAX: usize = 10;
 
-/// Returns `source:line: ` of the nearest frame that belongs to the script.
-fn user_place(lua: &Lua) -> Vec<u8> {
-    for level in 0..FRAMES_MAX {
-        let place = lua.inspect_stack(level, |frame| {
+/// Returns the nearest frame, from `first` on, that belongs to the script: what `name` reads of its source, and the
+/// line.
+pub(super) fn script_frame(
+    lua: &Lua,
+    first: usize,
+    name: fn(DebugSource<'_>) -> Option<Cow<'_, str>>,
+) -> Option<(String, usize)> {
+    // `inspect_stack` returns `None` beyond the last frame.
+    let frames = (first..FRAMES_MAX).map_while(|level| {
+        lua.inspect_stack(level, |frame| {
             let source = frame.source();
             let is_ours = source.what == "C" || source.source.as_deref() == Some(PRELUDE);
             let line = frame.current_line();
-            let name = source.short_src.map(std::borrow::Cow::into_owned);
+            let name = name(source).map(Cow::into_owned);
             (!is_ours).then_some(name.zip(line)).flatten()
-        });
-        match place {
-            None => break,
-            Some(None) => {}
-            Some(Some((source, line))) => return format!("{source}:{line}: ").into_bytes(),
-        }
-    }
-    Vec::new()
+        })
+    });
+    frames.flatten().next()
+}
+
+/// Returns `source:line: ` of the nearest frame that belongs to the script.
+fn user_place(lua: &Lua) -> Vec<u8> {
+    let place = script_frame(lua, 0, |source| source.short_src);
+    place.map_or(Vec::new(), |(source, line)| {
+        format!("{source}:{line}: ").into_bytes()
+    })
 }
 
 /// Returns the [`Raised`] inside an error of the interpreter.

@@ -73,15 +73,29 @@ fn library(lua: &Lua) -> mlua::Result<Table> {
         let settings = Rc::clone(&settings);
         lua.create_function(move |lua, arguments: MultiValue| work(lua, &settings, arguments))
     };
+    let number = |name: &'static str, most, option: fn(&mut JsonOptions) -> &mut i32| {
+        let settings = Rc::clone(&settings);
+        let set = lua.create_function(move |lua, given: MultiValue| {
+            set_number(lua, &given, name, most, option(&mut settings.borrow_mut()))
+        });
+        json.raw_set(name, set?)
+    };
+    let switch = |name: &'static str, option: fn(&mut JsonOptions) -> &mut bool| {
+        let settings = Rc::clone(&settings);
+        let set = lua.create_function(move |lua, given: MultiValue| {
+            set_switch(lua, &given, name, option(&mut settings.borrow_mut()))
+        });
+        json.raw_set(name, set?)
+    };
     json.raw_set("encode", with(encode)?)?;
     json.raw_set("decode", with(decode)?)?;
     json.raw_set("encode_sparse_array", with(set_sparse)?)?;
-    json.raw_set("encode_max_depth", with(set_encode_depth)?)?;
-    json.raw_set("decode_max_depth", with(set_decode_depth)?)?;
-    json.raw_set("encode_number_precision", with(set_precision)?)?;
-    json.raw_set("encode_keep_buffer", with(set_keep_buffer)?)?;
+    number("encode_max_depth", i32::MAX, |all| &mut all.encode_depth)?;
+    number("decode_max_depth", i32::MAX, |all| &mut all.decode_depth)?;
+    number("encode_number_precision", 14, |all| &mut all.precision)?;
+    switch("encode_keep_buffer", |all| &mut all.keep_buffer)?;
     json.raw_set("encode_invalid_numbers", with(set_encode_invalid)?)?;
-    json.raw_set("decode_invalid_numbers", with(set_decode_invalid)?)?;
+    switch("decode_invalid_numbers", |all| &mut all.decode_invalid)?;
     json.raw_set(
         "new",
         lua.create_function(|lua, _: MultiValue| library(lua))?,
@@ -179,52 +193,29 @@ fn set_sparse(lua: &Lua, settings: &JsonSettings, given: MultiValue) -> mlua::Re
     ]))
 }
 
-fn set_encode_depth(
+/// Sets a numeric option to the argument, if there is one, and returns its value.
+fn set_number(
     lua: &Lua,
-    settings: &JsonSettings,
-    given: MultiValue,
+    given: &MultiValue,
+    function: &str,
+    most: i32,
+    option: &mut i32,
 ) -> mlua::Result<MultiValue> {
-    at_most(lua, &given, 1, "encode_max_depth")?;
-    let depth = whole(lua, &given, 0, "encode_max_depth", 1, i32::MAX)?;
-    let mut settings = settings.borrow_mut();
-    settings.encode_depth = depth.unwrap_or(settings.encode_depth);
-    Ok(one(Value::Integer(settings.encode_depth.into())))
+    at_most(lua, given, 1, function)?;
+    *option = whole(lua, given, 0, function, 1, most)?.unwrap_or(*option);
+    Ok(one(Value::Integer((*option).into())))
 }
 
-fn set_decode_depth(
+/// Sets a boolean option to the argument, if there is one, and returns its value.
+fn set_switch(
     lua: &Lua,
-    settings: &JsonSettings,
-    given: MultiValue,
+    given: &MultiValue,
+    function: &str,
+    option: &mut bool,
 ) -> mlua::Result<MultiValue> {
-    at_most(lua, &given, 1, "decode_max_depth")?;
-    let depth = whole(lua, &given, 0, "decode_max_depth", 1, i32::MAX)?;
-    let mut settings = settings.borrow_mut();
-    settings.decode_depth = depth.unwrap_or(settings.decode_depth);
-    Ok(one(Value::Integer(settings.decode_depth.into())))
-}
-
-fn set_precision(
-    lua: &Lua,
-    settings: &JsonSettings,
-    given: MultiValue,
-) -> mlua::Result<MultiValue> {
-    at_most(lua, &given, 1, "encode_number_precision")?;
-    let precision = whole(lua, &given, 0, "encode_number_precision", 1, 14)?;
-    let mut settings = settings.borrow_mut();
-    settings.precision = precision.unwrap_or(settings.precision);
-    Ok(one(Value::Integer(settings.precision.into())))
-}
-
-fn set_keep_buffer(
-    lua: &Lua,
-    settings: &JsonSettings,
-    given: MultiValue,
-) -> mlua::Result<MultiValue> {
-    at_most(lua, &given, 1, "encode_keep_buffer")?;
-    let keep = choice(lua, &given, 0, "encode_keep_buffer", SWITCH)?;
-    let mut settings = settings.borrow_mut();
-    settings.keep_buffer = keep.map_or(settings.keep_buffer, |keep| keep == 1);
-    Ok(one(Value::Boolean(settings.keep_buffer)))
+    at_most(lua, given, 1, function)?;
+    *option = choice(lua, given, 0, function, SWITCH)?.map_or(*option, |choice| choice == 1);
+    Ok(one(Value::Boolean(*option)))
 }
 
 fn set_encode_invalid(
@@ -244,18 +235,6 @@ fn set_encode_invalid(
         Invalid::Write => Value::Boolean(true),
         Invalid::Null => string(lua, b"null")?,
     }))
-}
-
-fn set_decode_invalid(
-    lua: &Lua,
-    settings: &JsonSettings,
-    given: MultiValue,
-) -> mlua::Result<MultiValue> {
-    at_most(lua, &given, 1, "decode_invalid_numbers")?;
-    let choice = choice(lua, &given, 0, "decode_invalid_numbers", SWITCH)?;
-    let mut settings = settings.borrow_mut();
-    settings.decode_invalid = choice.map_or(settings.decode_invalid, |choice| choice == 1);
-    Ok(one(Value::Boolean(settings.decode_invalid)))
 }
 
 // Values to text -------------------------------------------------------------------------------------------------

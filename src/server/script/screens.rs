@@ -181,14 +181,20 @@ struct Removing;
 
 impl Screen for Removing {
     fn passes(given: &Given<'_>) -> bool {
-        let (2.., Sort::Table, Some(len)) = (given.count(), given.sort(0), given.len_of(0)) else {
-            return true;
-        };
-        let Some(place) = number(given.iter().nth(1), len as f64) else {
-            return false;
-        };
-        (len as i64).saturating_sub(i64::from(place as i64 as i32)) <= FEW_ELEMENTS
+        match (given.count(), given.sort(0), given.len_of(0)) {
+            (2.., Sort::Table, Some(len)) => moves_few(given, len),
+            _ => true,
+        }
     }
+}
+
+/// Whether few elements follow the position that the second argument names in a table of this length.
+fn moves_few(given: &Given<'_>, len: usize) -> bool {
+    let Some(place) = number(given.iter().nth(1), len as f64) else {
+        return false;
+    };
+    // Convert the position to a C `int`, as Lua does.
+    (len as i64).saturating_sub(i64::from(place as i64 as i32)) <= FEW_ELEMENTS
 }
 
 /// Screen of sorting. A comparison function given by the script can be interrupted; without it, Lua compares
@@ -270,14 +276,10 @@ struct Inserting;
 
 impl Screen for Inserting {
     fn passes(given: &Given<'_>) -> bool {
-        let (3, Some(len)) = (given.count(), given.len_of(0)) else {
-            return true;
-        };
-        let Some(place) = number(given.iter().nth(1), len as f64) else {
-            return false;
-        };
-        // Convert the position to a C `int`, as Lua does.
-        (len as i64).saturating_sub(i64::from(place as i64 as i32)) <= FEW_ELEMENTS
+        match (given.count(), given.len_of(0)) {
+            (3, Some(len)) => moves_few(given, len),
+            _ => true,
+        }
     }
 }
 

@@ -82,37 +82,26 @@ impl StartupLoader {
         if is_there && !is_loaded {
             put_aside(service, &file);
         }
-        if config.appendonly && !is_loaded {
-            let is_open = aof.start_fresh();
-            if !is_open {
-                // Clients get LOADING errors until commands are appended to the append-only file, so that it
-                // misses no command.
-                service.telemetry.persistence.loading.announce();
-            }
-            return StartupLoader {
-                is_open,
-                service,
-                config,
-                stopped,
-                aof,
-                supervision,
-                follower,
-                file: None,
-                word: Arc::default(),
-            };
-        }
-        if is_there {
+        let starts_fresh = config.appendonly && !is_loaded;
+        let is_open = starts_fresh && aof.start_fresh();
+        // An append-only file that could not be started misses no command, because clients get LOADING errors until
+        // commands are appended to it.
+        let must_wait = match starts_fresh {
+            true => !is_open,
+            false => is_there,
+        };
+        if must_wait {
             service.telemetry.persistence.loading.announce();
         }
         StartupLoader {
-            is_open: false,
             service,
             config,
             stopped,
             aof,
             supervision,
             follower,
-            file: is_there.then_some(file),
+            is_open,
+            file: (is_there && !starts_fresh).then_some(file),
             word: Arc::default(),
         }
     }

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use mlua::{Function, Lua, ffi};
 
-use super::{Fatal, Lifted};
+use super::{Fatal, closure};
 
 /// Bytes passed to the compiler at once. The compiler may take microseconds for a single name in nested
 /// functions.
@@ -23,20 +23,7 @@ pub trait ScriptGate: 'static {
 
 /// Creates the `loadstring` function; it calls `refuse`, which raises an error, if the script may not continue.
 pub fn stepwise<G: ScriptGate>(lua: &Lua, refuse: &Function) -> mlua::Result<Function> {
-    let _lifted = Lifted::of(lua);
-    lua.exec_raw_lua(|raw| {
-        let state = raw.state();
-        // SAFETY: room is made for the value and for what `pop` needs; the memory limit is lifted. Pushing mlua's
-        // references takes no memory.
-        unsafe {
-            if ffi::lua_checkstack(state, 4) == 0 {
-                return Err(mlua::Error::StackError);
-            }
-            raw.push(refuse)?;
-            ffi::lua_pushcclosure(state, enter::<G>, 1);
-            raw.pop()
-        }
-    })
+    closure(lua, enter::<G>, refuse)
 }
 
 /// The rest of a text.

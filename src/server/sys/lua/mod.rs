@@ -595,17 +595,22 @@ impl Drop for Fatal {
 
 /// Makes a Lua function from a [`Direct`] one, with a fallback for calls that it delegates.
 pub fn direct<D: Direct>(lua: &Lua, otherwise: &Function) -> mlua::Result<Function> {
+    closure(lua, enter::<D>, otherwise)
+}
+
+/// Makes a function from its entry point, with another function as its upvalue.
+fn closure(lua: &Lua, entry: ffi::lua_CFunction, upvalue: &Function) -> mlua::Result<Function> {
     let _lifted = Lifted::of(lua);
     lua.exec_raw_lua(|raw| {
         let state = raw.state();
         // SAFETY: room is made for the two values, one after the other, and for what `pop` needs; the memory limit
-        // is lifted.
+        // is lifted. Pushing mlua's references takes no memory.
         unsafe {
             if ffi::lua_checkstack(state, 4) == 0 {
                 return Err(mlua::Error::StackError);
             }
-            raw.push(otherwise)?;
-            ffi::lua_pushcclosure(state, enter::<D>, 1);
+            raw.push(upvalue)?;
+            ffi::lua_pushcclosure(state, entry, 1);
             raw.pop()
         }
     })
