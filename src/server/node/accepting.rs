@@ -126,6 +126,6 @@ fn admit(bus: &'static Bus, socket: TcpStream, peer: SocketAddr) {
         };
         let (peer_ip, local_ip) = (links::ip_of(peer), links::ip_of(local));
         let (id, queue) = bus.accepted(&peer_ip, &local_ip);
-        links::serve(bus, id, stream, queue, (peer, proof)).await;
+        links::serve(bus, id, stream, queue, peer, proof).await;
     });
 }

@@ -263,7 +263,8 @@ impl Links {
 pub(super) async fn connect(
     bus: &'static Bus,
     id: LinkId,
-    (ip, port): (String, u16),
+    ip: String,
+    port: u16,
     queue: Arc<ClusterLinkQueue>,
 ) {
     let patience = bus.node_timeout().max(CONNECT_TIME_MIN);
@@ -279,7 +280,7 @@ pub(super) async fn connect(
     match opened {
         Ok(((peer, local), stream)) => {
             bus.opened(id, &ip_of(peer), &ip_of(local));
-            serve(bus, id, stream, queue, (peer, ClusterLinkPeer::Proven)).await;
+            serve(bus, id, stream, queue, peer, ClusterLinkPeer::Proven).await;
         }
         Err(error) => {
             tracing::debug!("Unable to connect to Cluster Node [{ip}]:{port}: {error}");
@@ -321,7 +322,8 @@ pub(super) async fn serve(
     id: LinkId,
     stream: ClientSocket,
     queue: Arc<ClusterLinkQueue>,
-    (peer, proof): (SocketAddr, ClusterLinkPeer),
+    peer: SocketAddr,
+    proof: ClusterLinkPeer,
 ) {
     let (reading, writing) = tokio::io::split(stream);
     let counted = Counted {

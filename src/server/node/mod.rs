@@ -278,8 +278,8 @@ impl Bus {
             match output {
                 Output::Connect { link, ip, bus_port } => {
                     let queue = core.links.add(link, false);
-                    let place = (ip, bus_port);
-                    self.runtime.spawn(links::connect(self, link, place, queue));
+                    self.runtime
+                        .spawn(links::connect(self, link, ip, bus_port, queue));
                 }
                 Output::Close(link) => core.links.close(link),
                 Output::Send(link, packet) => self.send(core, link, packet),

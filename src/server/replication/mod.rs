@@ -48,7 +48,8 @@ impl Replication {
         service: &'static Service,
         log: Arc<OpLog>,
         snapshots: Arc<Snapshots>,
-        (aof, files): (Arc<Aof>, Arc<dyn Files>),
+        aof: Arc<Aof>,
+        files: Arc<dyn Files>,
         runtime: &Handle,
     ) -> Arc<Replication> {
         let stream = ReplicationStream::new(

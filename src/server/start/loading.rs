@@ -65,7 +65,8 @@ impl StartupLoader {
     /// Determines which file to load. If there is one, clients get LOADING errors from now on.
     pub(super) fn new(
         service: &'static Service,
-        (aof, supervision): (Arc<Aof>, Arc<Supervision>),
+        aof: Arc<Aof>,
+        supervision: Arc<Supervision>,
         follower: &'static PrimaryFollower,
         config: Arc<Config>,
         stopped: watch::Receiver<bool>,

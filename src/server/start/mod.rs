@@ -209,7 +209,8 @@ impl Assembled {
             service,
             log,
             Arc::clone(&snapshots),
-            (Arc::clone(&aof), Arc::new(Disk)),
+            Arc::clone(&aof),
+            Arc::new(Disk),
             runtimes.main(),
         );
         let listening = Listening::new(
@@ -231,7 +232,8 @@ impl Assembled {
         let saving = SaveCoordinator::new(service, snapshots, saver, Arc::clone(&aof));
         let host = Arc::new(ServerHost::new(
             Arc::clone(service),
-            (Arc::clone(&aof), Arc::clone(&replication)),
+            Arc::clone(&aof),
+            Arc::clone(&replication),
             file,
             listening,
             title,
@@ -359,7 +361,8 @@ impl Assembled {
         };
         let start = StartupLoader::new(
             service,
-            (Arc::clone(&self.aof), Arc::clone(&self.supervision)),
+            Arc::clone(&self.aof),
+            Arc::clone(&self.supervision),
             self.replication.replica,
             Arc::clone(config),
             self.stopped.clone(),

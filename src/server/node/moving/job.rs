@@ -130,7 +130,8 @@ impl SlotMigration {
     pub(in super::super) fn new(
         name: NodeId,
         slots: SlotSet,
-        (source, target): (NodeId, NodeId),
+        source: NodeId,
+        target: NodeId,
         client: Option<(Arc<Shared>, u64)>,
         figures: &'static SlotMoves,
     ) -> Arc<SlotMigration> {

@@ -267,7 +267,7 @@ impl Bus {
         let figures = &self.service.telemetry.slot_moves;
         for (slots, target) in moves {
             let name = NodeId::from_random(rand::random());
-            let job = SlotMigration::new(name, slots, (me, target), None, figures);
+            let job = SlotMigration::new(name, slots, me, target, None, figures);
             self.moves.add(&job)?;
             tracing::info!(
                 "Slot migration {name} of slots {} to node {target} started",
@@ -504,7 +504,8 @@ impl Bus {
         let job = SlotMigration::new(
             name,
             slots,
-            (source, map.me().id),
+            source,
+            map.me().id,
             Some((Arc::clone(client), self.emptied())),
             &self.service.telemetry.slot_moves,
         );

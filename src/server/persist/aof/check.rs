@@ -193,7 +193,7 @@ impl CheckTerminal<'_> {
             return Ok(false);
         };
         if let Some(second) = wish.until_s {
-            return self.cut_late(path, (name, kind), is_last, second, &good);
+            return self.cut_late(path, name, kind, is_last, second, &good);
         }
         if let Some((offset, what)) = &good.wrong {
             writeln!(self.out, "0x{offset:16x}: {what}")?;
@@ -246,7 +246,8 @@ impl CheckTerminal<'_> {
     fn cut_late(
         &mut self,
         path: &Path,
-        (name, kind): (&str, &str),
+        name: &str,
+        kind: &str,
         is_last: bool,
         second: u64,
         good: &Good,

@@ -258,7 +258,7 @@ impl Runners {
             runners.threads.clear();
             runners.meeting = Arc::new(Meeting::new(1));
             let meeting = Arc::clone(&runners.meeting);
-            runners.own = Some(Box::new(Runner::new(service, meeting, (0, 1))));
+            runners.own = Some(Box::new(Runner::new(service, meeting, 0, 1)));
         }
         runners
     }
@@ -270,7 +270,7 @@ impl Runners {
             let (service, meeting) = (self.service, Arc::clone(&self.meeting));
             let done = self.done.0.clone();
             let made = stack::spawn(format!("basalt-load-{number}"), move || {
-                let runner = Runner::new(service, meeting, (number, count));
+                let runner = Runner::new(service, meeting, number, count);
                 work(runner, &receiver, &done)
             });
             let Ok(thread) = made else { return false };

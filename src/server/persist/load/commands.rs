@@ -170,7 +170,8 @@ impl Runner {
     pub(super) fn new(
         service: &'static Service,
         meeting: Arc<Meeting>,
-        (number, count): (usize, usize),
+        number: usize,
+        count: usize,
     ) -> Runner {
         const NOWHERE: &str = "aof";
         let shared = Shared::new(
@@ -187,7 +188,7 @@ impl Runner {
             session: Session::replaying(connection, service),
             config: service.config.load_full(),
             meeting,
-            counted: CapacityEstimator::new(service, (number, count)),
+            counted: CapacityEstimator::new(service, number, count),
         }
     }
 

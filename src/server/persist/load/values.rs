@@ -112,7 +112,7 @@ impl Workers {
         // exceeds.
         let most = each + 3 * each.isqrt();
         for shard in 0..shards.len() {
-            self.room.reserve((shard as u16, db), most, *now);
+            self.room.reserve(shard as u16, db, most, *now);
         }
     }
 

@@ -45,7 +45,7 @@ pub fn path(config: &Config) -> PathBuf {
 }
 
 /// Records that a snapshot has been written to the file.
-pub fn note_saved(service: &Service, files: &dyn Files, (path, cut): (&Path, &Cut)) {
+pub fn note_saved(service: &Service, files: &dyn Files, path: &Path, cut: &Cut) {
     let figures = &service.telemetry.persistence.rdb;
     figures.dirty_at_save.store(cut.dirty, Relaxed);
     figures.last_save_s.store(clock::unix_ms() / 1_000, Relaxed);
@@ -147,7 +147,7 @@ impl Saver {
         let now_s = clock::unix_ms() / 1_000;
         let is_background = purpose == Purpose::BackgroundSave;
         if let Ok(cut) = ended {
-            note_saved(self.service, &*self.files, (&self.path(), cut));
+            note_saved(self.service, &*self.files, &self.path(), cut);
             self.failures.store(0, Relaxed);
         }
         if !is_background {

@@ -136,7 +136,7 @@ impl SnapshotWalk {
                 Some(mut engine) => {
                     refusals = 0;
                     let began = Ticks::now();
-                    let more = slice(&mut engine, &self.outgoing, (began, core.slice_ns()));
+                    let more = slice(&mut engine, &self.outgoing, began, core.slice_ns());
                     let spent_ns = Ticks::now().since_ns(began);
                     self.service.note_hold(shard, spent_ns);
                     more
@@ -172,8 +172,8 @@ impl SnapshotWalk {
         let (outgoing, result) = (Arc::clone(&self.outgoing), Arc::clone(&more));
         let ticket = task::send(&self.service.shards, &[shard], move |engines, _| {
             for engine in engines {
-                let time = (Ticks::now(), slice_ns);
-                result.store(slice(engine, &outgoing, time), Relaxed);
+                let more = slice(engine, &outgoing, Ticks::now(), slice_ns);
+                result.store(more, Relaxed);
             }
         });
         await_end(&ticket);
@@ -201,11 +201,7 @@ impl SnapshotWalk {
 }
 
 /// Saves part of a shard within a time slice; returns true while something is left.
-fn slice(
-    engine: &mut Engine,
-    outgoing: &SnapshotChunkQueue,
-    (began, slice_ns): (Ticks, u64),
-) -> bool {
+fn slice(engine: &mut Engine, outgoing: &SnapshotChunkQueue, began: Ticks, slice_ns: u64) -> bool {
     let is_delayed = outgoing.delay_us() != 0;
     engine.save_slice(&mut || !is_delayed && Ticks::now().since_ns(began) < slice_ns)
 }

@@ -225,7 +225,7 @@ impl Primary {
                 stream.cut(Box::new(move |offset| {
                     let joinable = (!is_diskless).then_some((contents, transfer));
                     let members = members.into_iter().zip(readers);
-                    primary.begun((offset, version), members, joinable);
+                    primary.begun(offset, version, members, joinable);
                 }));
             })
         };
@@ -276,7 +276,7 @@ impl Primary {
         match ended {
             Ok(cut) => {
                 if let Some(path) = file {
-                    saver::note_saved(self.service, &*self.files, (path, cut));
+                    saver::note_saved(self.service, &*self.files, path, cut);
                 }
                 tracing::info!("Background RDB transfer terminated with success");
             }
@@ -303,7 +303,8 @@ impl Primary {
     /// replica has read it.
     fn begun(
         &self,
-        (offset, version): (u64, u16),
+        offset: u64,
+        version: u16,
         members: impl Iterator<Item = (WaitingReplica, TransferReader)>,
         joinable: Option<(Contents, Arc<SnapshotTransfer>)>,
     ) {

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::coming::SnapshotPosition;
 use super::full_sync::SIGN_OF_LIFE;
 use super::handshake::{self, HandshakeRefusal, PsyncPosition, PsyncReply, shown};
 use super::wire::Wire;
@@ -31,19 +32,13 @@ const LOOK_FOR_ROOM: Duration = Duration::from_millis(100);
 /// A second connection over which a snapshot is about to arrive.
 pub(super) struct IncomingSnapshot {
     pub(super) wire: Wire,
-    /// The stream's id and the offset of the snapshot in it.
-    pub(super) id: String,
-    pub(super) offset: u64,
-    /// The database selected in the stream at that offset, if the primary states it.
-    pub(super) db: Option<usize>,
+    pub(super) position: SnapshotPosition,
 }
 
-/// The stream position of a snapshot, as Valkey's protocol states it.
+/// The stream position of a snapshot and the client id of its connection, as Valkey's protocol states them.
 #[derive(Debug, PartialEq, Eq)]
 struct EndOffset {
-    id: String,
-    offset: u64,
-    db: Option<usize>,
+    position: SnapshotPosition,
     client: u64,
 }
 
@@ -51,7 +46,8 @@ struct EndOffset {
 pub(super) async fn open(
     main: &mut Wire,
     target: &Target,
-    (words, main_client): (Words, Option<u64>),
+    words: Words,
+    main_client: Option<u64>,
     config: &Config,
     timeout: Timeout<'_>,
 ) -> Result<IncomingSnapshot, HandshakeRefusal> {
@@ -65,12 +61,11 @@ pub(super) async fn open(
             let words: [&[u8]; 3] = [b"PSYNC", b"?", b"-1"];
             let reply = wire.client.call(&words, timeout).await?;
             match handshake::answer_of(&reply)? {
-                PsyncReply::Full { id, offset } => Ok(IncomingSnapshot {
-                    wire,
-                    id,
-                    offset,
-                    db: None,
-                }),
+                PsyncReply::Full { id, offset } => {
+                    let db = None;
+                    let position = SnapshotPosition { id, offset, db };
+                    Ok(IncomingSnapshot { wire, position })
+                }
                 _ => Err(refusal(&reply)),
             }
         }
@@ -79,13 +74,8 @@ pub(super) async fn open(
             let line = wire.line(timeout).await?;
             let told = end_offset(&line).ok_or_else(|| HandshakeRefusal::Denied(shown(&line)))?;
             follow(&mut main.client, &told, timeout).await?;
-            let EndOffset { id, offset, db, .. } = told;
-            Ok(IncomingSnapshot {
-                wire,
-                id,
-                offset,
-                db,
-            })
+            let position = told.position;
+            Ok(IncomingSnapshot { wire, position })
         }
     }
 }
@@ -133,11 +123,11 @@ async fn follow(
         return Err(refusal(&reply));
     };
     let position = PsyncPosition {
-        id: told.id.clone(),
-        next: told.offset + 1,
+        id: told.position.id.clone(),
+        next: told.position.offset + 1,
     };
     match handshake::ask(main, Some(&position), false, timeout).await? {
-        PsyncReply::Continue { id } if id.is_none() || id.as_ref() == Some(&told.id) => Ok(()),
+        PsyncReply::Continue { id } if id.is_none() || id.as_ref() == Some(&position.id) => Ok(()),
         answer => Err(HandshakeRefusal::Nonsense(format!(
             "the replication stream does not continue the snapshot: {answer:?}"
         ))),
@@ -154,9 +144,11 @@ fn end_offset(line: &[u8]) -> Option<EndOffset> {
     let (offset, db): (i64, i64) = (offset.parse().ok()?, db.parse().ok()?);
     handshake::is_id(id).then_some(())?;
     Some(EndOffset {
-        id: id.to_owned(),
-        offset: u64::try_from(offset).ok()?,
-        db: usize::try_from(db).ok(),
+        position: SnapshotPosition {
+            id: id.to_owned(),
+            offset: u64::try_from(offset).ok()?,
+            db: usize::try_from(db).ok(),
+        },
         client: client.parse().ok()?,
     })
 }
@@ -213,12 +205,10 @@ mod tests {
         let id = "0123456789abcdef0123456789abcdef01234567";
         let read = |text: String| end_offset(text.as_bytes());
         let told = |db| {
-            Some(EndOffset {
-                id: id.to_owned(),
-                offset: 12,
-                db,
-                client: 7,
-            })
+            let (id, offset) = (id.to_owned(), 12);
+            let position = SnapshotPosition { id, offset, db };
+            let client = 7;
+            Some(EndOffset { position, client })
         };
         assert_eq!(read(format!("$ENDOFF:12 {id} -1 7")), told(None));
         assert_eq!(read(format!("$ENDOFF:12 {id} 3 7")), told(Some(3)));

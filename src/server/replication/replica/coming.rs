@@ -14,12 +14,19 @@ pub(super) enum Way {
     },
 }
 
-/// A snapshot that is arriving, or has been written to a file.
-pub(super) struct Coming {
+/// Position of a snapshot in the replication stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SnapshotPosition {
+    /// The stream's id.
     pub(super) id: String,
     pub(super) offset: u64,
-    /// The database selected in the stream at that offset, if the primary stated it.
+    /// The database selected in the stream at that offset, if the primary states it.
     pub(super) db: Option<usize>,
+}
+
+/// A snapshot that is arriving, or has been written to a file.
+pub(super) struct Coming {
+    pub(super) position: SnapshotPosition,
     pub(super) extent: SnapshotFraming,
     pub(super) way: Way,
 }

@@ -113,7 +113,8 @@ impl Read for FullSyncReader {
 pub(super) async fn receive<R: Send + 'static>(
     wire: &mut Wire,
     extent: SnapshotFraming,
-    (intake, mut stopped): (Intake<R>, watch::Receiver<bool>),
+    intake: Intake<R>,
+    mut stopped: watch::Receiver<bool>,
     timeout: Timeout<'_>,
     mut note: impl FnMut(u64),
 ) -> io::Result<(R, io::Result<()>)> {

@@ -21,7 +21,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::apply::{Applier, StreamApplyError};
 use super::channel;
-use super::coming::Coming;
+use super::coming::{Coming, SnapshotPosition};
 use super::handshake::{self, HandshakeRefusal, PsyncPosition, PsyncReply};
 use super::wire::Wire;
 use super::{PrimaryFollower, Target};
@@ -179,17 +179,22 @@ impl UpstreamLink<'_> {
         match self.check(answer, position.as_ref())? {
             PsyncReply::Full { id, offset } => {
                 tracing::info!("Full resync from master: {id}:{offset}");
-                let begun = self.receive(&mut wire, (id, offset, None), timeout, &config);
+                let db = None;
+                let at = SnapshotPosition { id, offset, db };
+                let begun = self.receive(&mut wire, at, timeout, &config);
                 coming = Some(begun.await?);
             }
             PsyncReply::Channel(words, client) => {
-                let told = (words, client);
-                let opened = channel::open(&mut wire, self.target, told, &config, timeout);
+                let opened = channel::open(&mut wire, self.target, words, client, &config, timeout);
                 let opened = opened.await.map_err(ReplicaLinkError::Channel)?;
-                let (id, offset) = (opened.id, opened.offset);
-                tracing::info!("Full resync from master over a second connection: {id}:{offset}");
+                let at = opened.position;
+                tracing::info!(
+                    "Full resync from master over a second connection: {}:{}",
+                    at.id,
+                    at.offset
+                );
                 let from = rdb.insert(opened.wire);
-                let begun = self.receive(from, (id, offset, opened.db), timeout, &config);
+                let begun = self.receive(from, at, timeout, &config);
                 // Also read the stream ahead: it may break while the snapshot is written to a file.
                 coming = Some(tokio::select! {
                     begun = begun => begun?,

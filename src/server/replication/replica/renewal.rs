@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::interval;
 
-use super::coming::{Coming, Way};
+use super::coming::{Coming, SnapshotPosition, Way};
 use super::framing::SnapshotFraming;
 use super::full_sync::{self, SIGN_OF_LIFE, StagedDataset};
 use super::link::{ReplicaLinkError, UpstreamLink};
@@ -26,9 +26,6 @@ use crate::telemetry::progress::Meter;
 use basalt_commands::config::Config;
 use basalt_commands::config::values::DisklessLoad;
 use basalt_core::base::lossless;
-
-/// Connection of a snapshot, and the signal to stop.
-type SnapshotConnection<'w> = (&'w mut Wire, watch::Receiver<bool>);
 
 impl UpstreamLink<'_> {
     fn way(&self, config: &Config, id: &str) -> Way {
@@ -54,7 +51,7 @@ impl UpstreamLink<'_> {
     pub(super) async fn receive(
         &self,
         wire: &mut Wire,
-        (id, offset, db): (String, u64, Option<usize>),
+        position: SnapshotPosition,
         timeout: Timeout<'_>,
         config: &Config,
     ) -> Result<Coming, ReplicaLinkError> {
@@ -74,7 +71,7 @@ impl UpstreamLink<'_> {
                 lossless::text_of(&line).into_owned(),
             ));
         };
-        let way = self.way(config, &id);
+        let way = self.way(config, &position.id);
         let to = match way {
             Way::File => "disk",
             _ => "parser",
@@ -96,7 +93,7 @@ impl UpstreamLink<'_> {
             let what = "MASTER <-> REPLICA sync, receiving";
             let mut meter = Meter::in_log(what, extent.length().unwrap_or(0));
             let (written, came) =
-                full_sync::receive(wire, extent, (intake, stopped), timeout, |bytes| {
+                full_sync::receive(wire, extent, intake, stopped, timeout, |bytes| {
                     follower.note_received(bytes);
                     meter.reached(bytes);
                 })
@@ -109,9 +106,7 @@ impl UpstreamLink<'_> {
             checked.map_err(|error| unloadable(&error, "disk"))?;
         }
         Ok(Coming {
-            id,
-            offset,
-            db,
+            position,
             extent,
             way,
         })
@@ -125,21 +120,25 @@ impl UpstreamLink<'_> {
         stopped: watch::Receiver<bool>,
     ) -> Result<(), ReplicaLinkError> {
         let config = self.config();
-        let source = (wire, stopped);
-        let renewed = match coming.way {
-            Way::File => self.renew_from_file(source, &config).await,
-            Way::Straight => self.renew_straight(source, coming.extent, &config).await,
+        let Coming {
+            position,
+            extent,
+            way,
+        } = coming;
+        let renewed = match way {
+            Way::File => self.renew_from_file(wire, stopped, &config).await,
+            Way::Straight => self.renew_straight(wire, stopped, extent, &config).await,
             Way::Aside { is_served } => {
-                self.renew_aside(source, (coming.extent, is_served), &config)
+                self.renew_aside(wire, stopped, extent, is_served, &config)
                     .await
             }
         };
         if let Ok(loaded) = &renewed {
             let said = loaded.fields.get("repl-stream-db");
             let said = said.and_then(|db| db.parse::<usize>().ok());
-            let db = coming.db.or(said);
+            let db = position.db.or(said);
             let db = db.filter(|db| *db < config.databases as usize);
-            self.follower.adopt(&coming.id, coming.offset, db);
+            self.follower.adopt(&position.id, position.offset, db);
             tracing::info!("MASTER <-> REPLICA sync: Finished with success");
         }
         self.file_again(&config).await;
@@ -177,7 +176,8 @@ impl UpstreamLink<'_> {
 
     async fn renew_from_file(
         &self,
-        (wire, stopped): SnapshotConnection<'_>,
+        wire: &mut Wire,
+        stopped: watch::Receiver<bool>,
         config: &Config,
     ) -> Result<Loaded, ReplicaLinkError> {
         let service = self.follower.service;
@@ -202,29 +202,32 @@ impl UpstreamLink<'_> {
 
     async fn renew_straight(
         &self,
-        source: SnapshotConnection<'_>,
+        wire: &mut Wire,
+        stopped: watch::Receiver<bool>,
         extent: SnapshotFraming,
         config: &Config,
     ) -> Result<Loaded, ReplicaLinkError> {
         self.leave_stream(config).await;
         self.flush().await;
-        let (service, stopped) = (self.follower.service, source.1.clone());
-        let intake = full_sync::to_shards(service, extent.length(), stopped);
-        let loaded = self.take_in(source, extent, intake).await;
+        let service = self.follower.service;
+        let intake = full_sync::to_shards(service, extent.length(), stopped.clone());
+        let loaded = self.take_in(wire, stopped, extent, intake).await;
         self.or_nothing(loaded, "socket").await
     }
 
     async fn renew_aside(
         &self,
-        source: SnapshotConnection<'_>,
-        (extent, is_served): (SnapshotFraming, bool),
+        wire: &mut Wire,
+        stopped: watch::Receiver<bool>,
+        extent: SnapshotFraming,
+        is_served: bool,
         config: &Config,
     ) -> Result<Loaded, ReplicaLinkError> {
-        let (service, stopped) = (self.follower.service, source.1.clone());
+        let service = self.follower.service;
         tracing::info!("MASTER <-> REPLICA sync: Loading DB in memory");
         let aside = StagedDataset::new(service);
-        let intake = aside.intake(service, extent.length(), stopped, is_served);
-        let mut loaded = match self.take_in(source, extent, intake).await {
+        let intake = aside.intake(service, extent.length(), stopped.clone(), is_served);
+        let mut loaded = match self.take_in(wire, stopped, extent, intake).await {
             Ok(loaded) => loaded,
             Err(error) => {
                 tracing::info!("MASTER <-> REPLICA sync: Discarding temporary DB in background");
@@ -242,15 +245,15 @@ impl UpstreamLink<'_> {
     /// Loads a snapshot as it arrives.
     async fn take_in(
         &self,
-        (wire, stopped): SnapshotConnection<'_>,
+        wire: &mut Wire,
+        stopped: watch::Receiver<bool>,
         extent: SnapshotFraming,
         intake: io::Result<full_sync::Intake<Result<Loaded, LoadError>>>,
     ) -> Result<Loaded, LoadError> {
         let follower = self.follower;
         let timeout = &move || follower.timeout();
         let intake = intake.map_err(full_sync::unreadable)?;
-        let taken = (intake, stopped);
-        let received = full_sync::receive(wire, extent, taken, timeout, |bytes| {
+        let received = full_sync::receive(wire, extent, intake, stopped, timeout, |bytes| {
             follower.note_received(bytes);
         });
         let (loaded, came) = received.await.map_err(full_sync::unreadable)?;

@@ -68,7 +68,8 @@ pub(super) struct ServerHost {
 impl ServerHost {
     pub(super) fn new(
         service: Arc<Service>,
-        (aof, replication): (Arc<Aof>, Arc<Replication>),
+        aof: Arc<Aof>,
+        replication: Arc<Replication>,
         file: Option<PathBuf>,
         listening: Listening,
         title: Title,

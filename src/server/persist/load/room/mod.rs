@@ -134,19 +134,19 @@ impl TableReservation {
     }
 
     /// Reserves capacity for `keys` keys in an empty database of a shard.
-    pub(super) fn reserve(&mut self, (shard, db): (u16, usize), keys: usize, now: Now) {
+    pub(super) fn reserve(&mut self, shard: u16, db: usize, keys: usize, now: Now) {
         take(&self.shards, shard).reserve(db, keys, now);
-        self.note((shard, db), keys);
+        self.note(shard, db, keys);
     }
 
     /// Resizes a database of a shard to hold `keys` keys, including those already there.
-    pub(super) fn refit(&mut self, (shard, db): (u16, usize), keys: usize) {
+    pub(super) fn refit(&mut self, shard: u16, db: usize, keys: usize) {
         take(&self.shards, shard).refit(db, keys);
-        self.note((shard, db), keys);
+        self.note(shard, db, keys);
     }
 
-    fn note(&mut self, place: (u16, usize), keys: usize) {
-        let made = self.made.entry(place).or_default();
+    fn note(&mut self, shard: u16, db: usize, keys: usize) {
+        let made = self.made.entry((shard, db)).or_default();
         *made = keys.max(*made);
     }
 
@@ -190,7 +190,8 @@ pub(super) struct CapacityEstimator {
 impl CapacityEstimator {
     pub(super) fn new(
         service: &'static Service,
-        (number, threads): (usize, usize),
+        number: usize,
+        threads: usize,
     ) -> CapacityEstimator {
         CapacityEstimator {
             service,
@@ -262,7 +263,7 @@ impl CapacityEstimator {
                 }
                 most -= more;
                 let keys = keys.min(now * ROOM_FACTOR_MAX);
-                self.room.refit((shard, db), keys);
+                self.room.refit(shard, db, keys);
             }
         }
     }

@@ -41,7 +41,7 @@ fn sampled(
     left: u64,
 ) -> (&'static Service, CapacityEstimator, i64) {
     let service = service(4);
-    let mut counted = CapacityEstimator::new(service, (0, 1));
+    let mut counted = CapacityEstimator::new(service, 0, 1);
     counted.sample(SamplePoint::Begin);
     run(service, &sets(0..first));
     counted.sample(SamplePoint::Middle { read: read / 2 });
