@@ -212,7 +212,7 @@ impl CommandCounters {
 }
 
 /// One thread's counters.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ThreadCounters {
     commands: Box<[CommandCounters]>,
     /// Commands before the next one that is sampled for hot keys.
@@ -247,13 +247,7 @@ impl ThreadCounters {
                 .map(|_| CommandCounters::default())
                 .collect(),
             until_sample,
-            hot: Mutex::new(None),
-            bytes_in: Counter::new(),
-            bytes_out: Counter::new(),
-            reads: Counter::new(),
-            writes: Counter::new(),
-            most_commands: Counter::new(),
-            units: Default::default(),
+            ..ThreadCounters::default()
         }
     }
 

@@ -150,8 +150,8 @@ pub fn report(
     clients: ClientFigures,
     used: MemoryUsage,
 ) -> MemoryReport {
-    // The allocator's statistics date from the latest epoch; without statistics the figures stay zero.
-    let _ = epoch::advance();
+    // Without statistics the figures stay zero.
+    let allocator = allocator_figures().unwrap_or_default();
     let databases = service
         .all_published()
         .first()
@@ -182,9 +182,9 @@ pub fn report(
         backlog: service.replication().stream.held_bytes,
         dataset: dataset.max(0).unsigned_abs(),
         dbs,
-        allocator_allocated: stats::allocated::read().unwrap_or(0) as u64,
-        allocator_active: stats::active::read().unwrap_or(0) as u64,
-        allocator_resident: stats::resident::read().unwrap_or(0) as u64,
+        allocator_allocated: allocator.allocated,
+        allocator_active: allocator.active,
+        allocator_resident: allocator.resident,
         rss: process::rss_bytes(),
         largest: largest(service),
     }
@@ -216,7 +216,7 @@ pub struct AllocatorFigures {
     pub resident: u64,
 }
 
-/// Reads the allocator's figures.
+/// Reads the allocator's figures, as of this moment.
 pub fn allocator_figures() -> Option<AllocatorFigures> {
     epoch::advance().ok()?;
     Some(AllocatorFigures {

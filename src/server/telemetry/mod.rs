@@ -22,7 +22,8 @@
 //! observed snapshot          what telemetry reads from a server; all its figures at one moment, summed
 //! holds                      how long shards were locked, and how much of that the scheduler caused
 //! findings                   diagnoses and their fixes
-//! info metrics               the snapshot as text: for INFO, for Prometheus
+//! figures                    the table of figures: what INFO and Prometheus call each one, and how it is read
+//! info metrics               the figures as text: for INFO, for Prometheus
 //! exporter log               the HTTP endpoint; lines for people
 //! ```
 
@@ -31,6 +32,7 @@ pub mod counters;
 pub mod errors;
 pub mod event_loop;
 pub mod exporter;
+mod figures;
 pub mod findings;
 pub mod handshakes;
 pub mod histogram;
@@ -80,7 +82,7 @@ use sampler::{Sampler, SamplerTotals};
 use scrapes::Scrapes;
 use slot_moves::SlotMoves;
 use slowlog::Slowlog;
-use snapshot::Baseline;
+use snapshot::ResettableSums;
 
 /// A server's telemetry about itself, for clients that query it.
 #[derive(Debug)]
@@ -138,7 +140,7 @@ pub struct Telemetry {
     pub defrag: DefragFigures,
     /// Connections to other servers that MIGRATE keeps open for its next use.
     pub migrate_links: AtomicU64,
-    baseline: Mutex<Baseline>,
+    baseline: Mutex<ResettableSums>,
     ready: AtomicBool,
 }
 
@@ -207,7 +209,7 @@ impl Telemetry {
             evict_ns: AtomicU64::new(0),
             defrag: DefragFigures::default(),
             migrate_links: AtomicU64::new(0),
-            baseline: Mutex::new(Baseline::default()),
+            baseline: Mutex::new(ResettableSums::default()),
             ready: AtomicBool::new(false),
         }
     }
@@ -304,7 +306,7 @@ impl Telemetry {
         self.slot_moves.reset();
         self.expire_ns.store(0, Relaxed);
         self.evict_ns.store(0, Relaxed);
-        *self.baseline.lock() = Baseline::of(service);
+        *self.baseline.lock() = ResettableSums::of(service);
     }
 
     /// Whether clients are accepted, as reported by `/ready`.

@@ -50,7 +50,7 @@ pub struct WriterWaits {
 }
 
 /// Figures of snapshots.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RdbFigures {
     /// The change counter (`dirty`) at the moment that the last successful snapshot captured.
     pub dirty_at_save: AtomicU64,
@@ -85,7 +85,7 @@ pub struct RdbFigures {
 }
 
 /// Figures of the append-only file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct AofFigures {
     /// Whether writes are appended.
     pub enabled: AtomicBool,
@@ -195,40 +195,16 @@ impl Persistence {
     pub fn new(started_s: u64) -> Persistence {
         Persistence {
             rdb: RdbFigures {
-                dirty_at_save: AtomicU64::new(0),
-                in_progress: AtomicBool::new(false),
                 last_save_s: AtomicU64::new(started_s),
                 last_ok: AtomicBool::new(true),
                 last_duration_s: AtomicI64::new(-1),
-                began_s: AtomicU64::new(0),
-                saves: AtomicU64::new(0),
-                keys_processed: AtomicU64::new(0),
-                keys_total: AtomicU64::new(0),
-                waiting_bytes: AtomicU64::new(0),
-                copied_bytes: AtomicU64::new(0),
-                last_copied_bytes: AtomicU64::new(0),
-                cuts: AtomicU64::new(0),
-                last_keys_per_s: AtomicU64::new(0),
-                last_bytes: AtomicU64::new(0),
+                ..RdbFigures::default()
             },
             aof: AofFigures {
-                enabled: AtomicBool::new(false),
-                rewrite_in_progress: AtomicBool::new(false),
-                rewrite_scheduled: AtomicBool::new(false),
                 last_rewrite_s: AtomicI64::new(-1),
-                rewrite_began_s: AtomicU64::new(0),
                 last_rewrite_ok: AtomicBool::new(true),
-                last_copied_bytes: AtomicU64::new(0),
-                rewrites: AtomicU64::new(0),
-                rewrite_failures: AtomicU64::new(0),
                 last_write_ok: AtomicBool::new(true),
-                current_bytes: AtomicU64::new(0),
-                base_bytes: AtomicU64::new(0),
-                buffer_bytes: AtomicU64::new(0),
-                pending_fsync: AtomicU64::new(0),
-                delayed_fsync: AtomicU64::new(0),
-                last_errno: AtomicI32::new(0),
-                fsync: Durations::default(),
+                ..AofFigures::default()
             },
             loading: LoadingFigures::default(),
             log: CommandLogFigures::default(),

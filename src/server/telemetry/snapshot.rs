@@ -21,7 +21,7 @@ use basalt_commands::client::shared::mailbox;
 use basalt_commands::command::host::MemoryReport;
 use basalt_commands::command::registry::registry;
 use basalt_commands::pubsub;
-use basalt_engine::published::{DbCounts, LAG_BOUNDS_MS, PublishedLeases, PublishedTags};
+use basalt_engine::published::{DbCounts, LAG_BOUNDS_MS};
 
 /// Buckets of the expiry lag, including the unbounded one.
 pub const LAG_BUCKETS: usize = LAG_BOUNDS_MS.len() + 1;
@@ -100,64 +100,30 @@ impl DatabaseFigures {
     }
 }
 
-/// Values at the last CONFIG RESETSTAT, which are subtracted from later figures: shards' figures and registries
-/// are written by others and cannot be reset.
+/// Sums since the start, or since CONFIG RESETSTAT, which subtracts those of its moment from later ones: shards and
+/// registries keep these sums, so that they cannot be reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Baseline {
+pub struct ResettableSums {
     /// Counts by database.
-    dbs: Vec<DbCounts>,
-    expired_fields: u64,
-    lazyfreed: u64,
-    evicted_clients: u64,
-    accepted: u64,
-    rejected: u64,
-    overfed: u64,
-    clients_cut: u64,
-    evicted_scripts: u64,
-    rounds: RoundFigures,
-}
-
-/// Figures of leases and tags since the start, summed over all shards.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LeaseFigures {
-    /// Number of leases granted.
-    pub given: u64,
-    /// Leases currently in force.
-    pub in_force: u64,
-    /// Clients waiting for a key to be loaded.
-    pub waiting: u64,
-    /// Leases completed with a value.
-    pub filled: u64,
-    /// Leases abandoned by their holder.
-    pub dropped: u64,
-    /// Number of leases that expired.
-    pub void_by_time: u64,
-    /// Leases voided by a change of their key.
-    pub void_by_change: u64,
-    /// Values that LFILL did not store.
-    pub fills_refused: u64,
-    /// Stale values returned past their fresh time.
-    pub stale_served: u64,
-    /// Tag invalidations, counted in each shard with tagged keys.
-    pub tags_invalidated: u64,
-    /// Keys deleted by tag invalidations.
-    pub tags_keys_invalidated: u64,
-}
-
-impl LeaseFigures {
-    fn add(&mut self, of_shard: &PublishedLeases, tags: &PublishedTags) {
-        self.tags_invalidated += tags.invalidated.get();
-        self.tags_keys_invalidated += tags.keys_invalidated.get();
-        self.given += of_shard.given.get();
-        self.in_force += of_shard.in_force.get();
-        self.waiting += of_shard.waiting.get();
-        self.filled += of_shard.filled.get();
-        self.dropped += of_shard.dropped.get();
-        self.void_by_time += of_shard.void_by_time.get();
-        self.void_by_change += of_shard.void_by_change.get();
-        self.fills_refused += of_shard.fills_refused.get();
-        self.stale_served += of_shard.stale_served.get();
-    }
+    pub dbs: Vec<DbCounts>,
+    /// Hash fields deleted because they expired.
+    pub expired_fields: u64,
+    /// Collections freed after their shard was released.
+    pub lazyfreed: u64,
+    /// Clients closed to free memory.
+    pub evicted_clients: u64,
+    /// Number of accepted connections.
+    pub accepted: u64,
+    /// Number of rejected connections.
+    pub rejected: u64,
+    /// Connections closed because one request or transaction was too large.
+    pub overfed: u64,
+    /// Connections closed because they did not read their output.
+    pub clients_cut: u64,
+    /// EVAL scripts evicted in favor of newer ones.
+    pub evicted_scripts: u64,
+    /// Event-loop iterations other than the reads of connections.
+    pub rounds: RoundFigures,
 }
 
 /// All figures at one moment; see the module.
@@ -181,36 +147,18 @@ pub struct Snapshot {
     pub writes: u64,
     /// Most commands that a connection ran between two reads.
     pub most_commands: u64,
-    /// Event-loop iterations other than the reads of connections.
-    pub rounds: RoundFigures,
     /// Rates per second over the last second and a half (INFO's `instantaneous_*`).
     pub rates: Rates,
+    /// Sums since the statistics were reset.
+    pub since_reset: ResettableSums,
     /// Figures by shard.
     pub shards: Vec<ShardFigures>,
     /// Counters of all databases together.
     pub counts: DbCounts,
-    /// Hash fields deleted because they expired.
-    pub expired_fields: u64,
-    /// Collections freed after their shard was released.
-    pub lazyfreed: u64,
     /// Figures of eviction: how keys were chosen, and whether new keys were promoted.
     pub eviction: Eviction,
-    /// Clients closed to free memory.
-    pub evicted_clients: u64,
     /// Nanoseconds spent on background expiry.
     pub expire_ns: u64,
-    /// Changes of the data since the start.
-    pub dirty: u64,
-    /// Keys that clients are blocked on.
-    pub waited_keys: u64,
-    /// Figures of leases and tags.
-    pub leases: LeaseFigures,
-    /// Keys watched for transactions.
-    pub watched_keys: u64,
-    /// Keys that clients are blocked on that must also be woken when the key is deleted.
-    pub waited_keys_when_gone: u64,
-    /// Figures of locks, rate limits and queues of due work.
-    pub locks: Locks,
     /// Expired keys by how late they were deleted.
     pub lag: [u64; LAG_BUCKETS],
     /// Sum of the lags.
@@ -219,14 +167,6 @@ pub struct Snapshot {
     pub lag_max_ms: u64,
     /// Number of current client connections.
     pub clients: u64,
-    /// Number of connections accepted since the start.
-    pub accepted: u64,
-    /// Number of connections refused since the start.
-    pub rejected: u64,
-    /// Connections closed because they did not read their output.
-    pub clients_cut: u64,
-    /// Connections closed because one request or transaction was too large.
-    pub overfed: u64,
     /// Replication figures, as a primary and as a replica.
     pub replication: ReplicationFacts,
     /// Figures of subscriptions.
@@ -247,42 +187,6 @@ pub struct Snapshot {
     pub errors: Vec<(Box<str>, u64)>,
     /// Number of all error replies.
     pub error_count: u64,
-}
-
-/// Figures of locks, rate limits and queues of due work.
-#[derive(Clone, Debug, Default)]
-pub struct Locks {
-    /// Number of locks acquired.
-    pub taken: u64,
-    /// Locks acquired after waiting.
-    pub handed_over: u64,
-    /// Acquisitions of a lock by its current owner.
-    pub retaken: u64,
-    /// Locks released by their owner.
-    pub released: u64,
-    /// Requests that CL.THROTTLE allowed.
-    pub let_through: u64,
-    /// Requests that CL.THROTTLE limited.
-    pub limited: u64,
-    /// Members removed from queues because they were due.
-    pub due_taken: u64,
-}
-
-impl Locks {
-    fn of(service: &dyn Observed) -> Locks {
-        let mut sum = Locks::default();
-        for published in service.all_published() {
-            let (locks, rates) = (&published.locks, &published.rates);
-            sum.taken += locks.taken.get();
-            sum.handed_over += locks.handed_over.get();
-            sum.retaken += locks.retaken.get();
-            sum.released += locks.released.get();
-            sum.let_through += rates.let_through.get();
-            sum.limited += rates.limited.get();
-            sum.due_taken += rates.due_taken.get();
-        }
-        sum
-    }
 }
 
 /// Eviction since the start, and memory use relative to its limit.
@@ -341,47 +245,47 @@ impl Eviction {
     }
 }
 
-impl Baseline {
+impl ResettableSums {
     /// Returns the current figures.
-    pub fn of(service: &dyn Observed) -> Baseline {
-        let mut baseline = Baseline {
+    pub fn of(service: &dyn Observed) -> ResettableSums {
+        let scripts = service.scripts();
+        let mut sums = ResettableSums {
             accepted: service.clients().accepted.load(Relaxed),
             rejected: service.clients().rejected.load(Relaxed),
             overfed: service.clients().overfed.load(Relaxed),
             clients_cut: mailbox::CUT.load(Relaxed),
             evicted_clients: CLIENT_MEMORY.evicted.load(Relaxed),
             rounds: service.telemetry().rounds.figures(),
-            lazyfreed: service.scripts().flushed_functions,
-            evicted_scripts: service.scripts().evicted,
-            ..Baseline::default()
+            lazyfreed: scripts.flushed_functions,
+            evicted_scripts: scripts.evicted,
+            ..ResettableSums::default()
         };
         for published in service.all_published() {
             let counts = (0..published.dbs.len()).map(|db| published.counts(db));
-            baseline
-                .dbs
-                .resize(published.dbs.len(), DbCounts::default());
-            for (sum, of_shard) in baseline.dbs.iter_mut().zip(counts) {
+            sums.dbs.resize(published.dbs.len(), DbCounts::default());
+            for (sum, of_shard) in sums.dbs.iter_mut().zip(counts) {
                 *sum = sum.plus(of_shard);
             }
-            baseline.expired_fields += published.expired_fields.get();
-            baseline.lazyfreed += published.lazyfreed.get();
+            sums.expired_fields += published.expired_fields.get();
+            sums.lazyfreed += published.lazyfreed.get();
         }
-        baseline
+        sums
     }
 
-    fn since(&self, earlier: &Baseline) -> Baseline {
+    fn since(&self, earlier: &ResettableSums) -> ResettableSums {
         let before = |db: usize| earlier.dbs.get(db).copied().unwrap_or_default();
         let dbs = self.dbs.iter().enumerate();
-        Baseline {
+        let more = u64::saturating_sub;
+        ResettableSums {
             dbs: dbs.map(|(db, counts)| counts.since(before(db))).collect(),
-            expired_fields: self.expired_fields.saturating_sub(earlier.expired_fields),
-            lazyfreed: self.lazyfreed.saturating_sub(earlier.lazyfreed),
-            evicted_clients: self.evicted_clients.saturating_sub(earlier.evicted_clients),
-            accepted: self.accepted.saturating_sub(earlier.accepted),
-            rejected: self.rejected.saturating_sub(earlier.rejected),
-            overfed: self.overfed.saturating_sub(earlier.overfed),
-            clients_cut: self.clients_cut.saturating_sub(earlier.clients_cut),
-            evicted_scripts: self.evicted_scripts.saturating_sub(earlier.evicted_scripts),
+            expired_fields: more(self.expired_fields, earlier.expired_fields),
+            lazyfreed: more(self.lazyfreed, earlier.lazyfreed),
+            evicted_clients: more(self.evicted_clients, earlier.evicted_clients),
+            accepted: more(self.accepted, earlier.accepted),
+            rejected: more(self.rejected, earlier.rejected),
+            overfed: more(self.overfed, earlier.overfed),
+            clients_cut: more(self.clients_cut, earlier.clients_cut),
+            evicted_scripts: more(self.evicted_scripts, earlier.evicted_scripts),
             rounds: self.rounds.since(&earlier.rounds),
         }
     }
@@ -392,7 +296,7 @@ impl Snapshot {
     pub fn gather(service: &dyn Observed) -> Snapshot {
         let used = memory::MemoryUsage::now(service.telemetry());
         let telemetry: &Telemetry = service.telemetry();
-        let since_reset = Baseline::of(service).since(&telemetry.baseline.lock());
+        let since_reset = ResettableSums::of(service).since(&telemetry.baseline.lock());
         let commands = commands();
         let client_figures = memory::client_figures(service);
         let unix_us = clock::unix_us();
@@ -407,21 +311,11 @@ impl Snapshot {
             reads: 0,
             writes: 0,
             most_commands: 0,
-            rounds: since_reset.rounds,
             rates: telemetry.sampler.rates(),
             shards: shards(service),
             counts: (since_reset.dbs.iter()).fold(DbCounts::default(), |sum, db| sum.plus(*db)),
-            expired_fields: since_reset.expired_fields,
-            lazyfreed: since_reset.lazyfreed,
             eviction: Eviction::of(service, unix_us / 1_000),
-            evicted_clients: since_reset.evicted_clients,
             expire_ns: telemetry.expire_ns.load(Relaxed),
-            dirty: 0,
-            waited_keys: 0,
-            leases: LeaseFigures::default(),
-            watched_keys: 0,
-            waited_keys_when_gone: 0,
-            locks: Locks::of(service),
             lag: [0; LAG_BUCKETS],
             lag_sum_ms: 0,
             lag_max_ms: 0,
@@ -430,16 +324,9 @@ impl Snapshot {
                 .clients()
                 .count()
                 .saturating_sub(replication.replicas.len()) as u64,
-            accepted: since_reset.accepted,
-            rejected: since_reset.rejected,
-            clients_cut: since_reset.clients_cut,
-            overfed: since_reset.overfed,
             replication,
             pubsub: service.pubsub(),
-            scripts: ScriptFigures {
-                evicted: since_reset.evicted_scripts,
-                ..service.scripts()
-            },
+            scripts: service.scripts(),
             client_figures,
             curve: CurveFigures::gather(service.all_published()),
             databases: (since_reset.dbs.iter().enumerate())
@@ -448,6 +335,7 @@ impl Snapshot {
                 })
                 .collect(),
             memory: memory::report(service, telemetry, client_figures, used),
+            since_reset,
             cpu: process::cpu(),
             errors: errors::counts(),
             error_count: errors::total(),
@@ -469,11 +357,6 @@ impl Snapshot {
 
     fn add_shards(&mut self, service: &dyn Observed) {
         for published in service.all_published() {
-            self.dirty += published.dirty.get();
-            self.waited_keys += published.waited_keys.get();
-            self.leases.add(&published.leases, &published.tags);
-            self.watched_keys += published.watched_keys.get();
-            self.waited_keys_when_gone += published.waited_keys_when_gone.get();
             self.lag_sum_ms += published.expiry_lag_sum_ms.get();
             self.lag_max_ms = self.lag_max_ms.max(published.expiry_lag_max_ms.get());
             for (sum, count) in self.lag.iter_mut().zip(&published.expiry_lag) {
@@ -590,7 +473,7 @@ mod tests {
 
     #[test]
     fn a_baseline_is_subtracted_without_going_below_zero() {
-        let with = |hits, expired, expired_fields| Baseline {
+        let with = |hits, expired, expired_fields| ResettableSums {
             dbs: vec![
                 DbCounts::default(),
                 DbCounts {
@@ -600,7 +483,7 @@ mod tests {
                 },
             ],
             expired_fields,
-            ..Baseline::default()
+            ..ResettableSums::default()
         };
         assert_eq!(with(7, 3, 6).since(&with(5, 9, 4)), with(2, 0, 2));
     }

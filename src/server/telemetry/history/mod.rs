@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 
 use super::clock::Ticks;
 use super::counters::BUCKETS;
+use super::figures::FigureContext;
 use super::histogram::{Buckets, upper_ns};
 use super::observed::Observed;
 use series::{Fold, READ_EACH, SERIES, SeriesReader};
@@ -107,7 +108,7 @@ impl Reading {
     /// Samples the current figures.
     fn of(service: &dyn Observed) -> Reading {
         let resets = service.telemetry().resets.load(Relaxed);
-        let source = series::SampleContext::gather(service);
+        let source = FigureContext::gather(service);
         let mut buckets = [0; BUCKETS];
         for command in &source.snapshot.commands {
             for (sum, count) in buckets.iter_mut().zip(command.buckets) {

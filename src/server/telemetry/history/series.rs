@@ -1,41 +1,13 @@
 //! The rows of the history: a stable name, a unit, a description, and how the value is read from published figures.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::telemetry::figures::FigureContext;
 use crate::telemetry::histogram::{self, Buckets};
-use crate::telemetry::info;
-use crate::telemetry::observed::Observed;
-use crate::telemetry::snapshot::Snapshot;
 use basalt_commands::command::host::primary::ReplicaFacts;
-use basalt_commands::config::Config;
 
 /// Maximum number of figures sampled per row.
 pub const READ_EACH: usize = 2;
-
-/// The source of a sample.
-pub struct SampleContext<'a> {
-    service: &'a dyn Observed,
-    config: Arc<Config>,
-    /// All current figures.
-    pub snapshot: Snapshot,
-}
-
-impl SampleContext<'_> {
-    /// Gathers the current figures.
-    pub fn gather(service: &dyn Observed) -> SampleContext<'_> {
-        SampleContext {
-            service,
-            config: service.config(),
-            snapshot: Snapshot::gather(service),
-        }
-    }
-
-    fn field(&self, name: &str) -> f64 {
-        let number = info::number(self.service, &self.config, &self.snapshot, name);
-        number.unwrap_or(f64::NAN)
-    }
-}
 
 /// The unit of a row's values, as shown by the console's API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,17 +55,17 @@ pub enum Fold {
 /// How a row's value is computed from samples.
 pub(super) enum SeriesReader {
     /// A figure, recorded unchanged.
-    Gauge(fn(&SampleContext<'_>) -> f64),
+    Gauge(fn(&FigureContext<'_>) -> f64),
     /// A field of INFO, unchanged.
     Field(&'static str),
     /// A monotonic sum, recorded as its growth per second.
-    Rate(fn(&SampleContext<'_>) -> f64),
+    Rate(fn(&FigureContext<'_>) -> f64),
     /// A field of INFO that only grows, recorded as its growth per second.
     FieldRate(&'static str),
     /// The growth of the first field of INFO, in percent of the growth of both.
     Share([&'static str; READ_EACH]),
     /// The growth of the first sum, divided by that of the second.
-    Mean(fn(&SampleContext<'_>) -> [f64; READ_EACH]),
+    Mean(fn(&FigureContext<'_>) -> [f64; READ_EACH]),
     /// A latency percentile of all commands.
     Percentile(f64),
 }
@@ -134,11 +106,22 @@ impl Series {
         Series { fold, ..self }
     }
 
-    pub(super) fn figures(&self, source: &SampleContext<'_>) -> [f64; READ_EACH] {
+    /// Returns the fields of INFO that are read.
+    #[cfg(test)]
+    pub(crate) fn fields(&self) -> Vec<&'static str> {
+        match self.read {
+            SeriesReader::Field(name) | SeriesReader::FieldRate(name) => vec![name],
+            SeriesReader::Share(names) => names.to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    pub(super) fn figures(&self, source: &FigureContext<'_>) -> [f64; READ_EACH] {
+        let field = |name| source.number(name).unwrap_or(f64::NAN);
         match self.read {
             SeriesReader::Gauge(read) | SeriesReader::Rate(read) => [read(source), 0.0],
-            SeriesReader::Field(name) | SeriesReader::FieldRate(name) => [source.field(name), 0.0],
-            SeriesReader::Share(names) => names.map(|name| source.field(name)),
+            SeriesReader::Field(name) | SeriesReader::FieldRate(name) => [field(name), 0.0],
+            SeriesReader::Share(names) => names.map(field),
             SeriesReader::Mean(read) => read(source),
             SeriesReader::Percentile(_) => [0.0; READ_EACH],
         }
@@ -187,7 +170,7 @@ const fn percentile(name: &'static str, says: &'static str, percent: f64) -> Ser
 }
 
 /// Returns the largest value of `figure` among all replicas.
-fn worst_replica(source: &SampleContext<'_>, figure: fn(&ReplicaFacts) -> u64) -> f64 {
+fn worst_replica(source: &FigureContext<'_>, figure: fn(&ReplicaFacts) -> u64) -> f64 {
     let replicas = source.snapshot.replication.replicas.iter();
     replicas.map(figure).max().unwrap_or(0) as f64
 }
@@ -237,13 +220,13 @@ pub static SERIES: [Series; 50] = [
         "slow_commands",
         SeriesUnit::PerSecond,
         "Commands recorded in the slow log",
-        SeriesReader::Rate(|s| s.service.telemetry().slowlog.totals().0 as f64),
+        SeriesReader::Rate(|s| s.telemetry.slowlog.totals().0 as f64),
     ),
-    Series::new(
+    rate(
         "queued_commands",
         SeriesUnit::PerSecond,
         "Commands queued because their shard was busy",
-        SeriesReader::Rate(|s| s.snapshot.tokens().queued as f64),
+        "commands_queued",
     ),
     field(
         "memory_used",
@@ -293,11 +276,11 @@ pub static SERIES: [Series; 50] = [
         "Evicted keys",
         "evicted_keys",
     ),
-    Series::new(
+    field(
         "eviction_debt",
         SeriesUnit::Bytes,
         "Bytes over the limit, still to be evicted",
-        SeriesReader::Gauge(|s| s.snapshot.eviction.debt_bytes as f64),
+        "eviction_debt_bytes",
     )
     .worst(),
     rate(
@@ -354,11 +337,11 @@ pub static SERIES: [Series; 50] = [
         "Sent to replicas",
         "total_net_repl_output_bytes",
     ),
-    Series::new(
+    field(
         "replicas",
         SeriesUnit::Count,
         "Connected replicas",
-        SeriesReader::Gauge(|s| s.snapshot.replication.replicas.len() as f64),
+        "connected_slaves",
     ),
     Series::new(
         "replication_lag",
@@ -387,37 +370,34 @@ pub static SERIES: [Series; 50] = [
         "rdb_bgsave_in_progress",
     )
     .worst(),
-    Series::new(
+    field(
         "aof_size",
         SeriesUnit::Bytes,
         "Size of the append-only file",
-        SeriesReader::Gauge(|s| s.aof_bytes()),
+        "aof_current_size",
     ),
-    Series::new(
+    rate(
         "aof_growth",
         SeriesUnit::BytesPerSecond,
         "Growth of the append-only file",
-        SeriesReader::Rate(|s| s.aof_bytes()),
+        "aof_current_size",
     ),
     Series::new(
         "sync_time",
         SeriesUnit::Microseconds,
         "Mean latency of fsync of the append-only file",
         SeriesReader::Mean(|s| {
-            let syncs = &s.service.telemetry().persistence.aof.fsync;
+            let syncs = &s.telemetry.persistence.aof.fsync;
             let count: u64 = syncs.counts.iter().map(|count| count.load(Relaxed)).sum();
             [syncs.total_us.load(Relaxed) as f64, count as f64]
         }),
     )
     .worst(),
-    Series::new(
+    rate(
         "syncs_delayed",
         SeriesUnit::PerSecond,
         "Writes made while the previous fsync was still running",
-        SeriesReader::Rate(|s| {
-            let aof = &s.service.telemetry().persistence.aof;
-            aof.delayed_fsync.load(Relaxed) as f64
-        }),
+        "aof_delayed_fsync",
     ),
     Series::new(
         "cpu_user",
@@ -441,14 +421,11 @@ pub static SERIES: [Series; 50] = [
         }),
     )
     .worst(),
-    Series::new(
+    rate(
         "writer_waits",
         SeriesUnit::PerSecond,
         "Times a write waited for the disk, a replica or a snapshot",
-        SeriesReader::Rate(|s| {
-            let waits = &s.service.telemetry().persistence.writer_waits;
-            waits.all.load(Relaxed) as f64
-        }),
+        "writer_waits",
     ),
     rate(
         "leases",
@@ -494,10 +471,3 @@ pub static SERIES: [Series; 50] = [
         "throttle_limited",
     ),
 ];
-
-impl SampleContext<'_> {
-    fn aof_bytes(&self) -> f64 {
-        let aof = &self.service.telemetry().persistence.aof;
-        aof.current_bytes.load(Relaxed) as f64
-    }
-}

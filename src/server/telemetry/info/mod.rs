@@ -2,48 +2,31 @@
 //! our own.
 //!
 //! Features that this server lacks are reported as in an idle Redis (no snapshot in progress, no replicas). No
-//! figure is invented. Fields are written in Redis's order, so that texts can be compared line by line.
-
-mod fields;
+//! figure is invented. Fields are written in Redis's order, so that texts can be compared line by line. Most are
+//! rows of the table of figures ([`super::figures`]).
 
 use std::fmt::{Display, Write};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
-use super::Telemetry;
+pub use super::figures::server::REDIS_VERSION;
+use super::figures::{
+    Figure, FigureContext, FigureReader, cluster, memory, persistence, ratio, replication, server,
+    shards, stats,
+};
 use super::histogram;
 use super::memory::human;
 use super::miss_ratio::PERCENT;
 use super::observed::Observed;
 use super::prefixes::{self, SampledEstimate};
-use super::snapshot::{CommandFigures, Snapshot};
-use basalt_commands::config::Config;
+use super::snapshot::CommandFigures;
+use basalt_commands::command::host::primary::{ReplicaChannel, ReplicaFacts};
+use basalt_core::base::text::visible;
 use basalt_engine::published::DbCounts;
 use basalt_engine::sizes::{BINS, Sizes, TYPES_COUNTED};
 
-/// The Redis version claimed towards clients.
-pub const REDIS_VERSION: &str = "7.4.0";
-
-/// Returns the Redis version reported to clients: `REDIS_VERSION`, unless the configuration overrides it.
-pub fn told_version(config: &Config) -> &str {
-    match config.version_override.as_str() {
-        "" => REDIS_VERSION,
-        version => version,
-    }
-}
-
 /// Maximum number of prefixes in INFO.
 const PREFIXES_MAX: usize = 20;
-
-/// Runs of the cron per second.
-const CRON_HZ: u32 = 10;
-
-/// The source of a section.
-struct InfoContext<'a> {
-    service: &'a dyn Observed,
-    telemetry: &'a Telemetry,
-    config: &'a Config,
-    snapshot: &'a Snapshot,
-}
 
 /// A section of INFO.
 struct Section {
@@ -51,20 +34,48 @@ struct Section {
     title: &'static str,
     /// Whether INFO without arguments shows it.
     by_default: bool,
-    write: fn(&InfoContext<'_>, &mut Lines),
+    /// The section's first rows.
+    rows: &'static [Figure],
+    /// Writes what follows them.
+    rest: fn(&FigureContext<'_>, &mut Lines),
+}
+
+/// A section that consists of rows.
+const fn table(name: &'static str, title: &'static str, rows: &'static [Figure]) -> Section {
+    section(name, title, rows, |_, _| {})
 }
 
 const fn section(
     name: &'static str,
     title: &'static str,
-    by_default: bool,
-    write: fn(&InfoContext<'_>, &mut Lines),
+    rows: &'static [Figure],
+    rest: fn(&FigureContext<'_>, &mut Lines),
 ) -> Section {
     Section {
         name,
         title,
-        by_default,
-        write,
+        by_default: true,
+        rows,
+        rest,
+    }
+}
+
+/// A section without rows.
+const fn list(
+    name: &'static str,
+    title: &'static str,
+    write: fn(&FigureContext<'_>, &mut Lines),
+) -> Section {
+    section(name, title, &[], write)
+}
+
+impl Section {
+    /// Shows the section only if it is asked for.
+    const fn on_request(self) -> Section {
+        Section {
+            by_default: false,
+            ..self
+        }
     }
 }
 
@@ -72,56 +83,31 @@ const fn section(
 const ON_DEMAND: [&str; 2] = ["prefixes", "debug"];
 
 static SECTIONS: [Section; 21] = [
-    section("server", "Server", true, |source, lines| {
-        fields::write(fields::server::SERVER, source, lines);
-    }),
-    section("clients", "Clients", true, |source, lines| {
-        fields::write(fields::CLIENTS, source, lines);
-    }),
-    section("memory", "Memory", true, |source, lines| {
-        fields::write(fields::memory::MEMORY, source, lines);
-    }),
-    section(
-        "persistence",
-        "Persistence",
-        true,
-        fields::persistence::section,
-    ),
-    section("stats", "Stats", true, |source, lines| {
-        fields::write(fields::STATS, source, lines);
-    }),
-    section(
-        "replication",
-        "Replication",
-        true,
-        fields::replication::section,
-    ),
-    section("cpu", "CPU", true, cpu),
-    section("modules", "Modules", true, |_, _| {}),
-    section("commandstats", "Commandstats", false, command_stats),
-    section("errorstats", "Errorstats", true, error_stats),
-    section("latencystats", "Latencystats", false, latency_stats),
-    section("cluster", "Cluster", true, |source, lines| {
-        fields::write(fields::CLUSTER, source, lines);
+    table("server", "Server", server::SERVER),
+    table("clients", "Clients", stats::CLIENTS),
+    table("memory", "Memory", memory::MEMORY),
+    section("persistence", "Persistence", persistence::ALWAYS, saving),
+    table("stats", "Stats", stats::STATS),
+    section("replication", "Replication", replication::ROLE, replicas),
+    table("cpu", "CPU", server::CPU),
+    table("modules", "Modules", &[]),
+    list("commandstats", "Commandstats", command_stats).on_request(),
+    list("errorstats", "Errorstats", error_stats),
+    list("latencystats", "Latencystats", latency_stats).on_request(),
+    section("cluster", "Cluster", cluster::CLUSTER, |source, lines| {
         if source.service.cluster().is_some() {
-            fields::write(fields::SLOT_MOVES, source, lines);
+            lines.rows(cluster::SLOT_MOVES, source);
         }
     }),
-    section("basalt", "Basalt", true, basalt),
-    section("leases", "Leases", true, |source, lines| {
-        fields::write(fields::LEASES, source, lines);
-    }),
-    section("locks", "Locks", true, |source, lines| {
-        fields::write(fields::LOCKS, source, lines);
-    }),
-    section("databases", "Databases", true, databases),
-    section("missratio", "Missratio", true, miss_ratio),
-    section("keyspace", "Keyspace", true, keyspace),
-    section("keysizes", "Keysizes", false, key_sizes),
-    section("prefixes", "Prefixes", false, prefixes),
-    section("debug", "Debug", false, |source, lines| {
-        fields::write(fields::DEBUG, source, lines);
-    }),
+    table("basalt", "Basalt", shards::SHARDS),
+    table("leases", "Leases", shards::LEASES),
+    table("locks", "Locks", shards::LOCKS),
+    list("databases", "Databases", databases),
+    section("missratio", "Missratio", shards::CURVE, miss_ratio),
+    list("keyspace", "Keyspace", keyspace),
+    list("keysizes", "Keysizes", key_sizes).on_request(),
+    list("prefixes", "Prefixes", prefixes).on_request(),
+    table("debug", "Debug", server::DEBUG).on_request(),
 ];
 
 /// Returns the text of INFO for these sections, given in lower case; the default ones if empty.
@@ -135,38 +121,14 @@ pub fn text(service: &dyn Observed, sections: &[String]) -> String {
                 name => name == section.name,
             })
     };
-    let snapshot = Snapshot::gather(service);
-    let config = service.config();
-    let source = InfoContext {
-        service,
-        telemetry: service.telemetry(),
-        config: &config,
-        snapshot: &snapshot,
-    };
+    let source = FigureContext::gather(service);
     let mut lines = Lines::default();
     for section in SECTIONS.iter().filter(|section| wanted(section)) {
         lines.title(section.title);
-        (section.write)(&source, &mut lines);
+        lines.rows(section.rows, &source);
+        (section.rest)(&source, &mut lines);
     }
     lines.text
-}
-
-/// Returns the unrounded number of a field, so that the metrics agree with INFO; `None` if the field is a text or
-/// does not exist.
-pub(super) fn number(
-    service: &dyn Observed,
-    config: &Config,
-    snapshot: &Snapshot,
-    field: &str,
-) -> Option<f64> {
-    let telemetry = service.telemetry();
-    let source = InfoContext {
-        service,
-        telemetry,
-        config,
-        snapshot,
-    };
-    fields::number(&source, field)
 }
 
 /// The text being built. Writing to a `String` cannot fail.
@@ -192,41 +154,92 @@ impl Lines {
         let _ = write!(self.text, "{name}:{value:.2}\r\n");
     }
 
-    /// Writes bytes, and a second field for people.
-    fn bytes(&mut self, name: &str, bytes: u64) {
-        self.field(name, bytes);
-        let _ = write!(self.text, "{name}_human:{}\r\n", human(bytes));
+    /// Writes rows in order.
+    fn rows(&mut self, figures: &[Figure], source: &FigureContext<'_>) {
+        for figure in figures {
+            self.row(figure, source);
+        }
+    }
+
+    fn row(&mut self, figure: &Figure, source: &FigureContext<'_>) {
+        let name = figure.field;
+        match figure.read {
+            FigureReader::Signed(read) => self.field(name, read(source)),
+            FigureReader::Bytes(read) => {
+                let bytes = read(source);
+                self.field(name, bytes);
+                let _ = write!(self.text, "{name}_human:{}\r\n", human(bytes));
+            }
+            FigureReader::Decimal(read) => self.decimal(name, read(source)),
+            FigureReader::Seconds(read) => self.field(name, format_args!("{:.6}", read(source))),
+            FigureReader::Percent(_) => {
+                let percent = figure.number(source).unwrap_or_default();
+                self.field(name, format_args!("{percent:.2}%"));
+            }
+            FigureReader::Status(read) => {
+                let is_good = read(source.telemetry).load(Relaxed);
+                self.field(name, if is_good { "ok" } else { "err" });
+            }
+            FigureReader::Text(read) => {
+                if let Some(text) = read(source) {
+                    self.field(name, text);
+                }
+            }
+            FigureReader::Constant(value) => self.field(name, value),
+            FigureReader::Count(_)
+            | FigureReader::Stored(_)
+            | FigureReader::ShardSum(_)
+            | FigureReader::Flag(_)
+            | FigureReader::Zero => self.field(name, figure.whole(source).unwrap_or_default()),
+        }
     }
 }
 
-/// Returns `part` divided by `whole`, or zero if `whole` is zero.
-pub(super) fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        part as f64 / whole as f64
+/// Writes the rows of the append-only file and of loading while they apply.
+fn saving(source: &FigureContext<'_>, lines: &mut Lines) {
+    let figures = &source.telemetry.persistence;
+    if figures.aof.enabled.load(Relaxed) {
+        lines.rows(persistence::APPENDING, source);
+    }
+    if figures.loading.is_loading.load(Relaxed) {
+        lines.rows(persistence::LOADING, source);
     }
 }
 
-fn cpu(source: &InfoContext<'_>, lines: &mut Lines) {
-    let cpu = &source.snapshot.cpu;
-    for (suffix, seconds) in [
-        ("", cpu.own),
-        ("_children", cpu.children),
-        ("_main_thread", cpu.main_thread),
-    ] {
-        lines.field(
-            &format!("used_cpu_sys{suffix}"),
-            format_args!("{:.6}", seconds.system),
-        );
-        lines.field(
-            &format!("used_cpu_user{suffix}"),
-            format_args!("{:.6}", seconds.user),
-        );
+/// Writes the link to the primary (if any), one line for each replica, and the stream.
+fn replicas(source: &FigureContext<'_>, lines: &mut Lines) {
+    let facts = &source.snapshot.replication;
+    for (name, value) in facts.upstream.iter().flat_map(|upstream| &upstream.info) {
+        lines.field(name, value);
     }
+    lines.rows(replication::REPLICAS, source);
+    for (number, replica) in facts.replicas.iter().enumerate() {
+        lines.field(&format!("slave{number}"), line_of(replica));
+    }
+    lines.rows(replication::STREAM, source);
 }
 
-fn command_stats(source: &InfoContext<'_>, lines: &mut Lines) {
+fn line_of(replica: &ReplicaFacts) -> String {
+    let ReplicaFacts {
+        ip,
+        port,
+        channel,
+        state,
+        offset,
+        lag_s,
+        ..
+    } = replica;
+    // A replica may announce any text, including line ends.
+    let (ip, state) = (visible(ip.as_bytes()), state.name());
+    let kind = match channel {
+        Some(ReplicaChannel::Main(_)) => ",type=main-channel",
+        Some(ReplicaChannel::Rdb(_)) => ",type=rdb-channel",
+        None => "",
+    };
+    format!("ip={ip},port={port},state={state},offset={offset},lag={lag_s}{kind}")
+}
+
+fn command_stats(source: &FigureContext<'_>, lines: &mut Lines) {
     for command in &source.snapshot.commands {
         let CommandFigures {
             name,
@@ -247,14 +260,14 @@ fn command_stats(source: &InfoContext<'_>, lines: &mut Lines) {
     }
 }
 
-fn error_stats(source: &InfoContext<'_>, lines: &mut Lines) {
+fn error_stats(source: &FigureContext<'_>, lines: &mut Lines) {
     for (code, count) in &source.snapshot.errors {
         lines.field(&format!("errorstat_{code}"), format_args!("count={count}"));
     }
 }
 
-fn latency_stats(source: &InfoContext<'_>, lines: &mut Lines) {
-    let InfoContext {
+fn latency_stats(source: &FigureContext<'_>, lines: &mut Lines) {
+    let FigureContext {
         config, snapshot, ..
     } = source;
     if !config.latency_tracking {
@@ -276,55 +289,9 @@ fn latency_stats(source: &InfoContext<'_>, lines: &mut Lines) {
     }
 }
 
-fn basalt(source: &InfoContext<'_>, lines: &mut Lines) {
-    let InfoContext {
-        service,
-        telemetry,
-        snapshot,
-        ..
-    } = source;
-    let token = snapshot.tokens();
-    lines.field("shards", service.all_published().len());
-    lines.field("threads", telemetry.thread_count);
-    lines.field("takes", token.takes);
-    lines.field("takes_found_held", token.takes_found_held);
-    let tries = token.takes + token.takes_found_held;
-    lines.field(
-        "takes_found_held_perc",
-        format_args!("{:.4}%", 100.0 * ratio(token.takes_found_held, tries)),
-    );
-    lines.field("commands_queued", token.queued);
-    lines.field("multi_shard_operations", token.multi_shard_runs);
-    lines.field("handovers", token.handed_over);
-    lines.field("worker_handovers", token.worker_handovers);
-    lines.field(
-        "longest_hold_usec",
-        format_args!("{:.3}", token.longest_hold_ns as f64 / 1_000.0),
-    );
-    let eviction = &snapshot.eviction;
-    for (name, count) in [
-        ("evicted_from_small_queue", eviction.from_small),
-        ("evicted_from_main", eviction.from_main),
-        ("evicted_otherwise", eviction.otherwise),
-        ("eviction_promotions", eviction.promoted),
-        ("eviction_ghost_hits", eviction.ghost_hits),
-        ("eviction_debt_bytes", eviction.debt_bytes),
-    ] {
-        lines.field(name, count);
-    }
-    lines.decimal("expiry_lag_p50_ms", snapshot.lag_percentile_ms(50.0));
-    lines.decimal("expiry_lag_p99_ms", snapshot.lag_percentile_ms(99.0));
-    lines.field("expiry_lag_max_ms", snapshot.lag_max_ms);
-}
-
 /// Writes hit ratios in percent, for memory sizes in percent of what the data currently takes.
-fn miss_ratio(source: &InfoContext<'_>, lines: &mut Lines) {
+fn miss_ratio(source: &FigureContext<'_>, lines: &mut Lines) {
     let curve = &source.snapshot.curve;
-    lines.field("miss_ratio_curve", u8::from(curve.is_kept));
-    lines.field("curve_memory", curve.memory_bytes);
-    lines.field("curve_reads", curve.reads);
-    lines.field("curve_samples", curve.samples);
-    lines.field("curve_keys_estimated", curve.stands_for);
     let is_known = curve.corrected.is_some() || curve.lru.is_some();
     lines.field(
         "curve_status",
@@ -351,7 +318,7 @@ fn miss_ratio(source: &InfoContext<'_>, lines: &mut Lines) {
 }
 
 /// Writes the prefixes. Names are escaped, so that no line or field is cut short.
-fn prefixes(source: &InfoContext<'_>, lines: &mut Lines) {
+fn prefixes(source: &FigureContext<'_>, lines: &mut Lines) {
     let report = prefixes::report(source.service, PREFIXES_MAX);
     lines.field("prefix_delimiter", report.rule.delimiter.escape_ascii());
     lines.field("prefix_depth", report.rule.depth);
@@ -380,7 +347,7 @@ fn prefixes(source: &InfoContext<'_>, lines: &mut Lines) {
     }
 }
 
-fn keyspace(source: &InfoContext<'_>, lines: &mut Lines) {
+fn keyspace(source: &FigureContext<'_>, lines: &mut Lines) {
     for (index, (keys, volatile)) in source.snapshot.memory.dbs.iter().enumerate() {
         if *keys > 0
             && let Some(db) = source.snapshot.databases.get(index)
@@ -396,7 +363,7 @@ fn keyspace(source: &InfoContext<'_>, lines: &mut Lines) {
 }
 
 /// Writes histograms of value sizes in powers of two, by type: first by number of items, then by bytes.
-fn key_sizes(source: &InfoContext<'_>, lines: &mut Lines) {
+fn key_sizes(source: &FigureContext<'_>, lines: &mut Lines) {
     const TYPES: [(&str, &str); TYPES_COUNTED] = [
         ("strings", "sizes"),
         ("lists", "items"),
@@ -455,7 +422,7 @@ fn least_of_bin(bin: usize) -> String {
 }
 
 /// Writes the per-database figures that Redis does not report.
-fn databases(source: &InfoContext<'_>, lines: &mut Lines) {
+fn databases(source: &FigureContext<'_>, lines: &mut Lines) {
     for (index, db) in source.snapshot.databases.iter().enumerate() {
         let (bytes, share) = (db.bytes, db.share_bytes);
         let DbCounts {

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::state::Service;
-use crate::telemetry::COUNTING;
+use crate::telemetry::snapshot::Snapshot;
+use crate::telemetry::{COUNTING, Telemetry};
+use basalt_commands::config::Config;
 
 fn service(config: Config) -> Service {
     crate::start::build(Arc::new(config), 4, Telemetry::new(None, 2))
@@ -156,14 +158,22 @@ fn a_reset_takes_connections_and_look_ups_back_to_zero() {
     service.all_published[3].look_ups(1).misses.add(2);
     let before = Snapshot::gather(&service);
     assert_eq!(
-        (before.accepted, before.counts.hits, before.counts.misses),
+        (
+            before.since_reset.accepted,
+            before.counts.hits,
+            before.counts.misses
+        ),
         (3, 5, 2)
     );
     service.telemetry.reset_statistics(&service);
     service.all_published[0].look_ups(0).hits.add(1);
     let after = Snapshot::gather(&service);
     assert_eq!(
-        (after.accepted, after.counts.hits, after.counts.misses),
+        (
+            after.since_reset.accepted,
+            after.counts.hits,
+            after.counts.misses
+        ),
         (0, 1, 0)
     );
 }

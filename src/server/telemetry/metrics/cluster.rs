@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::page::MetricsPage;
-use super::rows::MetricsContext;
+use crate::telemetry::figures::FigureContext;
 use crate::telemetry::slot_moves::SlotMoves;
 use basalt_commands::command::cluster::{figures, figures_of_one};
 use basalt_commands::command::host::cluster::{MESSAGE_KINDS, MovesInProgress, Traffic};
@@ -54,14 +54,14 @@ static CLUSTER: [(&str, &str, &str); 8] = [
 ];
 
 /// Writes all cluster metrics, if there is a cluster.
-pub(super) fn write(page: &mut MetricsPage, source: &MetricsContext<'_>) {
+pub(super) fn write(page: &mut MetricsPage, source: &FigureContext<'_>) {
     if let Some(cluster) = source.service.cluster() {
         let map = cluster.view();
         write_figures(page, &figures(&map), map.is_up);
         let traffic = cluster.traffic();
         write_messages(page, &traffic);
         write_bus(page, &traffic, cluster.links().len());
-        let moved = &source.service.telemetry().slot_moves;
+        let moved = &source.telemetry.slot_moves;
         write_moves(page, &cluster.moves_in_progress(), moved);
     } else if source.config.cluster_enabled == ClusterMode::Emulated {
         let facts = &source.snapshot.replication;

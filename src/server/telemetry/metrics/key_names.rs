@@ -4,7 +4,7 @@
 //! labels distinguish series.
 
 use super::page::MetricsPage;
-use crate::telemetry::info::ratio;
+use crate::telemetry::figures::ratio;
 use crate::telemetry::observed::{BigKey, Observed};
 use crate::telemetry::prefixes;
 

@@ -1,4 +1,6 @@
-//! `/metrics`: the snapshot in Prometheus's text format, under the names used by redis_exporter's dashboards.
+//! `/metrics`: figures in Prometheus's text format, under the names used by redis_exporter's dashboards.
+//!
+//! Plain numbers are rows of the table of figures ([`super::figures`]) or of [`rows`]; this module writes the rest.
 
 mod cluster;
 mod compatible;
@@ -11,17 +13,16 @@ mod saving;
 use std::sync::atomic::Ordering::Relaxed;
 
 use page::{HistogramSeries, MetricsPage};
-use rows::MetricsContext;
 
 use super::clock::Ticks;
 use super::counters::Extents;
+use super::figures::server::told_version;
+use super::figures::{self, FigureContext, ratio};
 use super::histogram::upper_ns;
-use super::info::{ratio, told_version};
 use super::miss_ratio::PERCENT;
 use super::observed::Observed;
 use super::process;
-use super::snapshot::{ShardFigures, Snapshot};
-use basalt_commands::config::Config;
+use super::snapshot::{CommandFigures, ShardFigures, Snapshot};
 use basalt_engine::published::{DbCounts, LAG_BOUNDS_MS};
 
 /// The content type of the page.
@@ -33,41 +34,42 @@ const BOUNDED_BUCKETS: usize = 23;
 /// Returns the page for one scrape.
 pub fn render(service: &dyn Observed) -> String {
     let began = Ticks::now();
-    let snapshot = Snapshot::gather(service);
-    let config = service.config();
+    let source = FigureContext::gather(service);
+    let snapshot = &source.snapshot;
     let mut page = MetricsPage::new();
-    server(&mut page, service, &config, &snapshot);
-    saving::persistence(&mut page, service, &config, &snapshot);
-    let source = MetricsContext {
-        service,
-        config: &config,
-        snapshot: &snapshot,
-    };
-    replication::write(&mut page, &source);
+    server(&mut page, &source);
+    page.figures(figures::all(), &source);
+    saving::write(&mut page, &source);
+    replication::write(&mut page, snapshot);
     traffic(&mut page, &source);
     handshakes(&mut page, service);
     certificates(&mut page, service);
-    rows::write(rows::MEMORY, &source, &mut page);
-    keyspace(&mut page, &source);
-    write_script_and_transaction_metrics(&mut page, &source);
-    miss_ratio(&mut page, &snapshot);
+    page.figures(rows::ROWS, &source);
+    keyspace(&mut page, snapshot);
+    scripts_and_transactions(&mut page, snapshot);
+    miss_ratio(&mut page, snapshot);
     hot_keys(&mut page, service);
-    if config.metrics_key_names {
+    if source.config.metrics_key_names {
         key_names::write(&mut page, service);
     }
-    commands(&mut page, &snapshot);
-    shards(&mut page, service, &snapshot);
-    let scrapes = &service.telemetry().scrapes;
+    commands(&mut page, snapshot);
+    shards(&mut page, snapshot);
+    let scrapes = &source.telemetry.scrapes;
     scrapes.note(Ticks::now().since_ns(began));
     compatible::write(&mut page, &source);
     cluster::write(&mut page, &source);
     page.finish()
 }
 
-fn server(page: &mut MetricsPage, service: &dyn Observed, config: &Config, snapshot: &Snapshot) {
-    let telemetry = service.telemetry();
+/// Writes facts about the server as labels.
+fn server(page: &mut MetricsPage, source: &FigureContext<'_>) {
+    let FigureContext {
+        telemetry,
+        config,
+        snapshot,
+        ..
+    } = source;
     let text = |value: &dyn ToString| value.to_string();
-    page.gauge("redis_up", "1 if the server is up.", 1.0);
     page.labelled_gauge(
         "redis_instance_info",
         "Information about the server as labels.",
@@ -91,90 +93,10 @@ fn server(page: &mut MetricsPage, service: &dyn Observed, config: &Config, snaps
         vec![("version", text(&env!("CARGO_PKG_VERSION")))],
         1.0,
     );
-    let started_s = telemetry.started_ms / 1_000;
-    page.gauge(
-        "redis_start_time_seconds",
-        "Start time in Unix seconds.",
-        started_s as f64,
-    );
-    page.gauge(
-        "redis_uptime_in_seconds",
-        "Uptime in seconds.",
-        snapshot.uptime_s as f64,
-    );
-    page.gauge(
-        "redis_process_id",
-        "Process ID.",
-        f64::from(std::process::id()),
-    );
-    page.gauge(
-        "redis_config_maxclients",
-        "Maximum number of clients (maxclients).",
-        f64::from(config.maxclients),
-    );
-    page.gauge(
-        "redis_config_maxmemory",
-        "Memory limit in bytes (maxmemory).",
-        config.maxmemory as f64,
-    );
-    subscribers(page, snapshot);
-    cpu(page, snapshot);
-}
-
-fn subscribers(page: &mut MetricsPage, snapshot: &Snapshot) {
-    let pubsub = snapshot.pubsub;
-    for (name, help, count) in [
-        (
-            "redis_pubsub_channels",
-            "Number of channels with subscribers.",
-            pubsub.channels,
-        ),
-        (
-            "redis_pubsub_patterns",
-            "Number of subscribed patterns.",
-            pubsub.patterns,
-        ),
-        (
-            "redis_pubsubshard_channels",
-            "Number of shard channels with subscribers.",
-            pubsub.shard_channels,
-        ),
-    ] {
-        page.gauge(name, help, count as f64);
-    }
-}
-
-fn cpu(page: &mut MetricsPage, snapshot: &Snapshot) {
-    let cpu = &snapshot.cpu;
-    for (system, user, seconds) in [
-        (
-            "redis_cpu_sys_seconds_total",
-            "redis_cpu_user_seconds_total",
-            cpu.own,
-        ),
-        (
-            "redis_cpu_sys_children_seconds_total",
-            "redis_cpu_user_children_seconds_total",
-            cpu.children,
-        ),
-        (
-            "redis_cpu_sys_main_thread_seconds_total",
-            "redis_cpu_user_main_thread_seconds_total",
-            cpu.main_thread,
-        ),
-    ] {
-        page.seconds_total(
-            system,
-            "System CPU time in seconds.",
-            &[(&[], seconds.system)],
-        );
-        page.seconds_total(user, "User CPU time in seconds.", &[(&[], seconds.user)]);
-    }
 }
 
 /// Writes error replies by kind, and the latest spikes.
-fn traffic(page: &mut MetricsPage, source: &MetricsContext<'_>) {
-    rows::write(rows::TRAFFIC, source, page);
+fn traffic(page: &mut MetricsPage, source: &FigureContext<'_>) {
     for (code, count) in &source.snapshot.errors {
         let labels = vec![("err", code.to_string())];
         page.labelled_counter(
@@ -184,7 +106,7 @@ fn traffic(page: &mut MetricsPage, source: &MetricsContext<'_>) {
             *count,
         );
     }
-    for event in source.service.telemetry().latency.latest() {
+    for event in source.telemetry.latency.latest() {
         let labels = || vec![("event_name", event.name.clone())];
         page.labelled_gauge(
             "redis_latency_spike_last",
@@ -201,11 +123,7 @@ fn traffic(page: &mut MetricsPage, source: &MetricsContext<'_>) {
     }
 }
 
-fn keyspace(page: &mut MetricsPage, source: &MetricsContext<'_>) {
-    let snapshot = source.snapshot;
-    rows::write(rows::KEYSPACE, source, page);
-    rows::write(rows::LEASES, source, page);
-    rows::write(rows::LOCKS, source, page);
+fn keyspace(page: &mut MetricsPage, snapshot: &Snapshot) {
     for (name, bytes) in &snapshot.memory.largest {
         page.labelled_gauge(
             "basalt_largest_value_bytes",
@@ -299,8 +217,8 @@ fn expiry_lag(page: &mut MetricsPage, snapshot: &Snapshot) {
     page.histogram(
         "basalt_expiry_lag_seconds",
         "Delay between the expiry of keys and their deletion in seconds.",
-        &[HistogramSeries {
-            labels: &[],
+        [HistogramSeries {
+            labels: Vec::new(),
             buckets: bounds
                 .map(|(bucket, ms)| (*ms as f64 / 1e3, below(bucket)))
                 .collect(),
@@ -358,9 +276,8 @@ fn certificates(page: &mut MetricsPage, service: &dyn Observed) {
 }
 
 /// Writes the figures of scripts and transactions, by the shards that they locked.
-fn write_script_and_transaction_metrics(page: &mut MetricsPage, source: &MetricsContext<'_>) {
-    rows::write(rows::SCRIPTS, source, page);
-    let scripts = source.snapshot.scripts;
+fn scripts_and_transactions(page: &mut MetricsPage, snapshot: &Snapshot) {
+    let scripts = snapshot.scripts;
     for (name, help, extents) in [
         (
             "basalt_script_runs_total",
@@ -408,16 +325,6 @@ fn hot_keys(page: &mut MetricsPage, service: &dyn Observed) {
 
 fn miss_ratio(page: &mut MetricsPage, snapshot: &Snapshot) {
     let curve = &snapshot.curve;
-    page.gauge(
-        "basalt_curve_reads",
-        "Lookups used for the miss-ratio curve; older ones count for less.",
-        curve.reads as f64,
-    );
-    page.gauge(
-        "basalt_curve_samples",
-        "Keys sampled for the miss-ratio curve.",
-        curve.samples as f64,
-    );
     // Omit unknown figures: a zero would be wrong.
     if let Some(measured) = curve.measured {
         page.gauge(
@@ -453,6 +360,7 @@ fn miss_ratio(page: &mut MetricsPage, snapshot: &Snapshot) {
 }
 
 fn commands(page: &mut MetricsPage, snapshot: &Snapshot) {
+    let labels = |command: &CommandFigures| vec![("cmd", command.name.to_owned())];
     for command in &snapshot.commands {
         for (name, help, count) in [
             ("redis_commands_total", "Calls of a command.", command.calls),
@@ -467,47 +375,34 @@ fn commands(page: &mut MetricsPage, snapshot: &Snapshot) {
                 command.failed,
             ),
         ] {
-            page.labelled_counter(name, help, vec![("cmd", command.name.to_owned())], count);
+            page.labelled_counter(name, help, labels(command), count);
         }
     }
-    let labels: Vec<[(&str, &str); 1]> = snapshot
-        .commands
-        .iter()
-        .map(|command| [("cmd", command.name)])
-        .collect();
-    let durations: Vec<(&[(&str, &str)], f64)> = labels
-        .iter()
-        .zip(&snapshot.commands)
-        .map(|(labels, command)| (labels.as_slice(), command.duration_ns as f64 / 1e9))
-        .collect();
+    let commands = snapshot.commands.iter();
     page.seconds_total(
         "redis_commands_duration_seconds_total",
         "Total time of all calls of a command in seconds.",
-        &durations,
+        commands.map(|command| (labels(command), command.duration_ns as f64 / 1e9)),
     );
-    let series: Vec<HistogramSeries<'_>> = labels
-        .iter()
-        .zip(&snapshot.commands)
-        .map(|(labels, command)| {
-            let mut below = 0;
-            let buckets = (0..BOUNDED_BUCKETS).map(|bucket| {
-                below += command.buckets[bucket];
-                (upper_ns(bucket) as f64 / 1e3, below)
-            });
-            HistogramSeries {
-                labels,
-                buckets: buckets.collect(),
-                // Sum the buckets instead of reading `calls`, so that the count agrees with them even while
-                // commands run.
-                count: command.buckets.iter().sum(),
-                sum: command.duration_ns as f64 / 1e3,
-            }
-        })
-        .collect();
+    let latencies = snapshot.commands.iter().map(|command| {
+        let mut below = 0;
+        let buckets = (0..BOUNDED_BUCKETS).map(|bucket| {
+            below += command.buckets[bucket];
+            (upper_ns(bucket) as f64 / 1e3, below)
+        });
+        HistogramSeries {
+            labels: labels(command),
+            buckets: buckets.collect(),
+            // Sum the buckets instead of reading `calls`, so that the count agrees with them even while
+            // commands run.
+            count: command.buckets.iter().sum(),
+            sum: command.duration_ns as f64 / 1e3,
+        }
+    });
     page.histogram(
         "redis_commands_latencies_usec",
         "Latency histogram of a command in microseconds.",
-        &series,
+        latencies,
     );
 }
 
@@ -563,17 +458,7 @@ static SHARD_COUNTERS: [ShardRow; 7] = [
     ),
 ];
 
-fn shards(page: &mut MetricsPage, service: &dyn Observed, snapshot: &Snapshot) {
-    page.gauge(
-        "basalt_shards",
-        "Number of shards.",
-        snapshot.shards.len() as f64,
-    );
-    page.gauge(
-        "basalt_threads",
-        "Threads that serve connections.",
-        service.telemetry().thread_count as f64,
-    );
+fn shards(page: &mut MetricsPage, snapshot: &Snapshot) {
     for (index, shard) in snapshot.shards.iter().enumerate() {
         let labels = || vec![("shard", index.to_string())];
         for (name, help, read) in &SHARD_GAUGES {

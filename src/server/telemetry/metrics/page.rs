@@ -2,20 +2,28 @@
 //!
 //! Whole numbers go through the `metrics` facade into a registry of `metrics-exporter-prometheus` that lives
 //! for one scrape, so nothing is global and nothing can go stale. Metrics that the registry cannot hold are
-//! written by this module, in the same format: counters of seconds (its counters are integers) and histograms
-//! whose buckets are already counted.
+//! written with that package's helpers: counters of seconds (its counters are integers), and histograms and
+//! summaries whose values are already counted.
 
-use std::fmt::Write;
+use std::fmt::Display;
 
 use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, SharedString};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
+use metrics_exporter_prometheus::formatting::{
+    write_help_line, write_metric_line, write_type_line,
+};
+use metrics_exporter_prometheus::{LabelSet, PrometheusBuilder, PrometheusRecorder};
+
+use crate::telemetry::figures::{Figure, FigureContext, Metric, MetricKind};
 
 static METADATA: Metadata<'static> =
     Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
 
+/// The labels of a series.
+pub(super) type Labels = Vec<(&'static str, String)>;
+
 /// One labelled histogram.
-pub(super) struct HistogramSeries<'a> {
-    pub(super) labels: &'a [(&'a str, &'a str)],
+pub(super) struct HistogramSeries {
+    pub(super) labels: Labels,
     /// Upper bounds with cumulative counts, without the infinite one.
     pub(super) buckets: Vec<(f64, u64)>,
     pub(super) count: u64,
@@ -23,8 +31,8 @@ pub(super) struct HistogramSeries<'a> {
 }
 
 /// One labelled summary.
-pub(super) struct Quantiles<'a> {
-    pub(super) labels: &'a [(&'a str, &'a str)],
+pub(super) struct Quantiles {
+    pub(super) labels: Labels,
     /// Pairs of a value of the label `quantile` and the figure at that quantile.
     pub(super) quantiles: Vec<(String, f64)>,
     pub(super) count: u64,
@@ -52,6 +60,33 @@ impl MetricsPage {
         page
     }
 
+    /// Writes those of the figures that are metrics.
+    pub(super) fn figures<'f>(
+        &mut self,
+        figures: impl IntoIterator<Item = &'f Figure>,
+        source: &FigureContext<'_>,
+    ) {
+        for figure in figures {
+            let Some(Metric { name, help, kind }) = &figure.metric else {
+                continue;
+            };
+            match kind {
+                MetricKind::Gauge => {
+                    if let Some(number) = figure.number(source) {
+                        self.gauge(name, help, number);
+                    }
+                }
+                MetricKind::Counter => match figure.whole(source) {
+                    Some(count) => self.counter(name, help, count),
+                    None => {
+                        let seconds = figure.number(source).unwrap_or_default();
+                        self.seconds_total(name, help, [(Vec::new(), seconds)]);
+                    }
+                },
+            }
+        }
+    }
+
     pub(super) fn gauge(&mut self, name: &'static str, help: &'static str, value: f64) {
         self.labelled_gauge(name, help, Vec::new(), value);
     }
@@ -60,7 +95,7 @@ impl MetricsPage {
         &mut self,
         name: &'static str,
         help: &'static str,
-        labels: Vec<(&'static str, String)>,
+        labels: Labels,
         value: f64,
     ) {
         self.registry.describe_gauge(
@@ -81,7 +116,7 @@ impl MetricsPage {
         &mut self,
         name: &'static str,
         help: &'static str,
-        labels: Vec<(&'static str, String)>,
+        labels: Labels,
         count: u64,
     ) {
         self.registry.describe_counter(
@@ -95,92 +130,78 @@ impl MetricsPage {
     }
 
     fn head(&mut self, name: &str, help: &str, kind: &str) {
-        // Writing to a `String` cannot fail.
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        write_help_line(&mut self.text, name, None, None, help);
+        write_type_line(&mut self.text, name, None, None, kind);
     }
 
     /// Writes a counter with a fractional value.
     pub(super) fn seconds_total(
         &mut self,
-        name: &str,
+        name: &'static str,
         help: &str,
-        series: &[(&[(&str, &str)], f64)],
+        series: impl IntoIterator<Item = (Labels, f64)>,
     ) {
         self.head(name, help, "counter");
         for (labels, seconds) in series {
-            let _ = writeln!(self.text, "{name}{} {seconds}", braces(labels, None));
+            self.line(name, None, &label_set(labels), None, seconds);
         }
     }
 
     /// Writes quantiles under the label `quantile`, with the sum and count of the underlying values.
-    pub(super) fn summary(&mut self, name: &str, help: &str, series: &[Quantiles<'_>]) {
+    pub(super) fn summary(
+        &mut self,
+        name: &'static str,
+        help: &str,
+        series: impl IntoIterator<Item = Quantiles>,
+    ) {
         self.head(name, help, "summary");
-        for Quantiles {
-            labels,
-            quantiles,
-            count,
-            sum,
-        } in series
-        {
-            for (quantile, value) in quantiles {
-                let quantile = [("quantile", quantile.as_str())];
-                let labels: Vec<(&str, &str)> = labels.iter().copied().chain(quantile).collect();
-                let _ = writeln!(self.text, "{name}{} {value}", braces(&labels, None));
+        for each in series {
+            let labels = label_set(each.labels);
+            for (quantile, value) in &each.quantiles {
+                self.line(name, None, &labels, Some(("quantile", quantile)), value);
             }
-            let _ = writeln!(self.text, "{name}_sum{} {sum}", braces(labels, None));
-            let _ = writeln!(self.text, "{name}_count{} {count}", braces(labels, None));
+            self.line(name, Some("sum"), &labels, None, each.sum);
+            self.line(name, Some("count"), &labels, None, each.count);
         }
     }
 
-    pub(super) fn histogram(&mut self, name: &str, help: &str, series: &[HistogramSeries<'_>]) {
+    pub(super) fn histogram(
+        &mut self,
+        name: &'static str,
+        help: &str,
+        series: impl IntoIterator<Item = HistogramSeries>,
+    ) {
         self.head(name, help, "histogram");
-        for HistogramSeries {
-            labels,
-            buckets,
-            count,
-            sum,
-        } in series
-        {
-            for (bound, below) in buckets {
-                let braces = braces(labels, Some(&bound.to_string()));
-                let _ = writeln!(self.text, "{name}_bucket{braces} {below}");
+        let bucket = Some("bucket");
+        for each in series {
+            let labels = label_set(each.labels);
+            for (bound, below) in &each.buckets {
+                self.line(name, bucket, &labels, Some(("le", bound)), below);
             }
-            let _ = writeln!(
-                self.text,
-                "{name}_bucket{} {count}",
-                braces(labels, Some("+Inf"))
-            );
-            let _ = writeln!(self.text, "{name}_sum{} {sum}", braces(labels, None));
-            let _ = writeln!(self.text, "{name}_count{} {count}", braces(labels, None));
+            self.line(name, bucket, &labels, Some(("le", &"+Inf")), each.count);
+            self.line(name, Some("sum"), &labels, None, each.sum);
+            self.line(name, Some("count"), &labels, None, each.count);
         }
     }
+
+    fn line(
+        &mut self,
+        name: &str,
+        suffix: Option<&'static str>,
+        labels: &LabelSet,
+        one_more: Option<(&'static str, &dyn Display)>,
+        value: impl Display,
+    ) {
+        write_metric_line(&mut self.text, name, suffix, labels, one_more, value, None);
+    }
 }
 
-fn key(name: &'static str, labels: Vec<(&'static str, String)>) -> Key {
-    let labels: Vec<Label> = labels
-        .into_iter()
-        .map(|(label, value)| Label::new(label, value))
-        .collect();
-    Key::from_parts(name, labels)
+fn key(name: &'static str, labels: Labels) -> Key {
+    let labels = labels.into_iter();
+    let labels = labels.map(|(label, value)| Label::new(label, value));
+    Key::from_parts(name, labels.collect::<Vec<Label>>())
 }
 
-/// Formats labels in braces; returns an empty text if there are no labels.
-pub(super) fn braces(labels: &[(&str, &str)], bound: Option<&str>) -> String {
-    let mut text = String::new();
-    for (label, value) in labels
-        .iter()
-        .copied()
-        .chain(bound.map(|bound| ("le", bound)))
-    {
-        text.push(if text.is_empty() { '{' } else { ',' });
-        let value = value
-            .replace('\\', r"\\")
-            .replace('"', "\\\"")
-            .replace('\n', "\\n");
-        let _ = write!(text, "{label}=\"{value}\"");
-    }
-    if !text.is_empty() {
-        text.push('}');
-    }
-    text
+fn label_set(labels: Labels) -> LabelSet {
+    LabelSet::from_key_and_global(&key("", labels), &Default::default())
 }

@@ -1,93 +1,13 @@
-//! Replication metrics.
-
-use std::sync::atomic::Ordering::Relaxed;
+//! Metrics of replicas and of the link to the primary.
 
 use super::page::MetricsPage;
-use super::rows::{self, MetricRow, MetricsContext, counter, gauge};
-use crate::telemetry::replication::ReplicationMetrics;
 use crate::telemetry::snapshot::Snapshot;
-use basalt_commands::command::host::primary::StreamFacts;
 use basalt_commands::command::host::replica::{LinkState, Upstream};
 
-fn stream<'a>(source: &MetricsContext<'a>) -> &'a StreamFacts {
-    &source.snapshot.replication.stream
-}
-
-fn figures<'a>(source: &MetricsContext<'a>) -> &'a ReplicationMetrics {
-    &source.service.telemetry().replication
-}
-
-static ROWS: &[MetricRow] = &[
-    gauge(
-        "redis_connected_slaves",
-        "Number of connected replicas.",
-        |s| s.snapshot.replication.replicas.len() as f64,
-    ),
-    gauge("redis_master_repl_offset", "Replication offset.", |s| {
-        stream(s).offset as f64
-    }),
-    gauge(
-        "redis_second_repl_offset",
-        "Offset up to which the second replication ID is valid.",
-        |s| {
-            stream(s)
-                .previous
-                .as_ref()
-                .map_or(-1.0, |(_, until)| *until as f64)
-        },
-    ),
-    gauge(
-        "redis_repl_backlog_is_active",
-        "1 if the replication backlog is active, else 0.",
-        |s| f64::from(u8::from(stream(s).is_kept)),
-    ),
-    gauge(
-        "redis_replication_backlog_bytes",
-        "Size of the replication backlog in bytes.",
-        |s| s.config.repl_backlog_size as f64,
-    ),
-    gauge(
-        "redis_repl_backlog_first_byte_offset",
-        "Offset of the first byte in the replication backlog.",
-        |s| stream(s).first as f64,
-    ),
-    gauge(
-        "redis_repl_backlog_history_bytes",
-        "Bytes in the replication backlog.",
-        |s| stream(s).held_bytes as f64,
-    ),
-    gauge(
-        "redis_replica_resyncs_full",
-        "Full resynchronizations with replicas.",
-        |s| figures(s).full_syncs.load(Relaxed) as f64,
-    ),
-    gauge(
-        "redis_replica_partial_resync_accepted",
-        "Accepted partial resynchronizations.",
-        |s| figures(s).partial_syncs.load(Relaxed) as f64,
-    ),
-    gauge(
-        "redis_replica_partial_resync_denied",
-        "Refused partial resynchronizations.",
-        |s| figures(s).partial_syncs_refused.load(Relaxed) as f64,
-    ),
-    counter(
-        "basalt_replication_sent_bytes_total",
-        "Replication bytes sent to replicas.",
-        |s| figures(s).sent_bytes.load(Relaxed),
-    ),
-    counter(
-        "basalt_replication_received_bytes_total",
-        "Replication bytes received from the primary and from replicas.",
-        |s| figures(s).input_bytes.load(Relaxed),
-    ),
-];
-
-/// Writes all replication metrics.
-pub(super) fn write(page: &mut MetricsPage, source: &MetricsContext<'_>) {
-    rows::write(ROWS, source, page);
-    replicas(page, source.snapshot);
-    if let Some(upstream) = &source.snapshot.replication.upstream {
+/// Writes these metrics.
+pub(super) fn write(page: &mut MetricsPage, snapshot: &Snapshot) {
+    replicas(page, snapshot);
+    if let Some(upstream) = &snapshot.replication.upstream {
         link(page, upstream);
     }
 }

@@ -5,10 +5,10 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use super::page::braces;
-use super::rows::MetricsContext;
 use super::*;
+use crate::telemetry::history::series::{SERIES, Series};
 use crate::telemetry::{COUNTING, Telemetry, counters, errors};
+use basalt_commands::config::Config;
 
 /// All documented names, with their types.
 const NAMES: &str = include_str!("names.txt");
@@ -231,17 +231,15 @@ fn persistence_shows_what_was_noted_of_it() {
 #[test]
 fn figures_of_info_are_numbers_of_fields_that_there_are() {
     let service = crate::start::build(Arc::new(Config::default()), 1, Telemetry::new(None, 2));
-    let (config, snapshot) = (Config::default(), Snapshot::gather(&service));
-    let source = MetricsContext {
-        service: &service,
-        config: &config,
-        snapshot: &snapshot,
-    };
-    for field in compatible::fields() {
-        assert!(source.info(field).is_some(), "{field}");
+    let source = FigureContext::gather(&service);
+    for figure in figures::all().filter(|figure| figure.metric.is_some()) {
+        assert!(figure.number(&source).is_some(), "{}", figure.field);
     }
-    assert_eq!(source.info("total_system_memory_bytes"), None);
-    assert_eq!(source.info("redis_version"), None, "a text");
+    for field in SERIES.iter().flat_map(Series::fields) {
+        assert!(source.number(field).is_some(), "{field}");
+    }
+    assert_eq!(source.number("total_system_memory_bytes"), None);
+    assert_eq!(source.number("redis_version"), None, "a text");
 }
 
 #[test]
@@ -259,7 +257,8 @@ fn promtool_finds_fault_only_with_names_that_redis_exporter_chose() {
     let output = child.wait_with_output().expect("promtool ends");
     let complaints = [output.stdout, output.stderr].concat();
     let complaints = String::from_utf8(complaints).expect("text");
-    let theirs: HashSet<&str> = compatible::names().collect();
+    let names = NAMES.lines().filter_map(|line| line.split(' ').next());
+    let theirs: HashSet<&str> = names.filter(|name| !name.starts_with("basalt_")).collect();
     for complaint in complaints.lines() {
         let name = complaint.split(' ').next().unwrap_or_default();
         assert!(theirs.contains(name), "{complaint}");
@@ -268,7 +267,12 @@ fn promtool_finds_fault_only_with_names_that_redis_exporter_chose() {
 
 #[test]
 fn label_values_are_escaped() {
-    assert_eq!(braces(&[("a", "x\"y\\z\n")], None), r#"{a="x\"y\\z\n"}"#);
-    assert_eq!(braces(&[], Some("1")), r#"{le="1"}"#);
-    assert_eq!(braces(&[], None), "");
+    let mut page = MetricsPage::new();
+    let labels = vec![("a", "x\"y\\z\n".to_owned())];
+    page.labelled_gauge("g", "Help.", labels.clone(), 1.0);
+    page.seconds_total("s", "Help.", [(labels, 0.5), (Vec::new(), 1.0)]);
+    let text = page.finish();
+    for line in [r#"g{a="x\"y\\z\n"} 1"#, r#"s{a="x\"y\\z\n"} 0.5"#, "s 1"] {
+        assert!(text.lines().any(|each| each == line), "{text}");
+    }
 }

@@ -1,44 +1,29 @@
-//! The section `replication`, which Sentinel and client libraries read to find the primary.
+//! The primary, the replicas, and the stream, which Sentinel and client libraries read to find the primary.
 
-use super::{InfoField, count, shown, text, write};
-use crate::telemetry::info::{InfoContext, Lines};
-use basalt_commands::command::host::primary::{ReplicaChannel, ReplicaFacts, ReplicaState};
+use super::{Figure, FigureContext, count, shown, signed, text};
+use basalt_commands::command::host::primary::{ReplicaFacts, ReplicaState};
 use basalt_commands::command::host::replica::Upstream;
-use basalt_core::base::text::visible;
-
-/// Writes the section: the role, the link to the primary (if any), one line for each replica, and the stream.
-pub(in crate::telemetry::info) fn section(source: &InfoContext<'_>, lines: &mut Lines) {
-    let facts = &source.snapshot.replication;
-    write(ROLE, source, lines);
-    for (name, value) in facts.upstream.iter().flat_map(|upstream| &upstream.info) {
-        lines.field(name, value);
-    }
-    write(REPLICAS, source, lines);
-    for (number, replica) in facts.replicas.iter().enumerate() {
-        lines.field(&format!("slave{number}"), line_of(replica));
-    }
-    write(STREAM, source, lines);
-}
 
 /// The role, and the primary being followed.
-static ROLE: &[InfoField] = &[
+pub(in crate::telemetry) static ROLE: &[Figure] = &[
     text("role", |s| shown(s.snapshot.replication.role())),
     text("master_host", |s| shown(&upstream(s)?.host)),
     text("master_port", |s| shown(upstream(s)?.port)),
 ];
 
 /// The number of replicas.
-static REPLICAS: &[InfoField] = &[
+pub(in crate::telemetry) static REPLICAS: &[Figure] = &[
     count("connected_slaves", |s| {
         s.snapshot.replication.replicas.len() as u64
-    }),
+    })
+    .gauge("redis_connected_slaves", "Number of connected replicas."),
     text("min_slaves_good_slaves", |s| {
         s.config.wants_replicas().then(|| good(s).to_string())
     }),
 ];
 
 /// The stream, and which replicas may resume it.
-static STREAM: &[InfoField] = &[
+pub(in crate::telemetry) static STREAM: &[Figure] = &[
     text("replicas_waiting_psync", |s| {
         let awaited = s.snapshot.replication.awaited;
         let is_dual = s.config.dual_channel_replication_enabled;
@@ -56,15 +41,26 @@ static STREAM: &[InfoField] = &[
     }),
     count("master_repl_offset", |s| {
         s.snapshot.replication.stream.offset
-    }),
-    text("second_repl_offset", |s| match previous(s) {
-        Some((_, until)) => shown(until.cast_signed()),
-        None => shown(-1),
-    }),
+    })
+    .gauge("redis_master_repl_offset", "Replication offset."),
+    signed("second_repl_offset", |s| {
+        previous(s).map_or(-1, |(_, until)| until.cast_signed())
+    })
+    .gauge(
+        "redis_second_repl_offset",
+        "Offset up to which the second replication ID is valid.",
+    ),
     count("repl_backlog_active", |s| {
         u64::from(s.snapshot.replication.stream.is_kept)
-    }),
-    text("repl_backlog_size", |s| shown(s.config.repl_backlog_size)),
+    })
+    .gauge(
+        "redis_repl_backlog_is_active",
+        "1 if the replication backlog is active, else 0.",
+    ),
+    count("repl_backlog_size", |s| s.config.repl_backlog_size).gauge(
+        "redis_replication_backlog_bytes",
+        "Size of the replication backlog in bytes.",
+    ),
     count("repl_backlog_first_byte_offset", |s| {
         kept(s, s.snapshot.replication.stream.first)
     }),
@@ -73,17 +69,17 @@ static STREAM: &[InfoField] = &[
     }),
 ];
 
-fn upstream<'s>(source: &'s InfoContext<'_>) -> Option<&'s Upstream> {
+fn upstream<'s>(source: &'s FigureContext<'_>) -> Option<&'s Upstream> {
     source.snapshot.replication.upstream.as_ref()
 }
 
 /// Returns the id of the previous stream, and the offset where it ended.
-fn previous<'s>(source: &'s InfoContext<'_>) -> Option<&'s (String, u64)> {
+fn previous<'s>(source: &'s FigureContext<'_>) -> Option<&'s (String, u64)> {
     source.snapshot.replication.stream.previous.as_ref()
 }
 
 /// Returns a figure of the backlog, zero if it is disabled.
-fn kept(source: &InfoContext<'_>, figure: u64) -> u64 {
+fn kept(source: &FigureContext<'_>, figure: u64) -> u64 {
     match source.snapshot.replication.stream.is_kept {
         true => figure,
         false => 0,
@@ -91,30 +87,10 @@ fn kept(source: &InfoContext<'_>, figure: u64) -> u64 {
 }
 
 /// Returns the number of replicas that count for `min-replicas-to-write`.
-fn good(source: &InfoContext<'_>) -> usize {
+fn good(source: &FigureContext<'_>) -> usize {
     let max_s = u64::from(source.config.min_replicas_max_lag);
     let is_good =
         |replica: &&ReplicaFacts| replica.state == ReplicaState::Online && replica.lag_s <= max_s;
     let replicas = source.snapshot.replication.replicas.iter();
     replicas.filter(is_good).count()
-}
-
-fn line_of(replica: &ReplicaFacts) -> String {
-    let ReplicaFacts {
-        ip,
-        port,
-        channel,
-        state,
-        offset,
-        lag_s,
-        ..
-    } = replica;
-    // A replica may announce any text, including line ends.
-    let (ip, state) = (visible(ip.as_bytes()), state.name());
-    let kind = match channel {
-        Some(ReplicaChannel::Main(_)) => ",type=main-channel",
-        Some(ReplicaChannel::Rdb(_)) => ",type=rdb-channel",
-        None => "",
-    };
-    format!("ip={ip},port={port},state={state},offset={offset},lag={lag_s}{kind}")
 }
