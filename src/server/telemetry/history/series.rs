@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::telemetry::figures::FigureContext;
 use crate::telemetry::histogram::{self, Buckets};
+use SeriesUnit::{Bytes, BytesPerSecond, Count, Microseconds, PerSecond, Percent, Seconds};
 use basalt_commands::command::host::primary::ReplicaFacts;
 
 /// Maximum number of figures sampled per row.
@@ -84,20 +85,19 @@ pub struct Series {
 }
 
 impl Series {
-    const fn new(
-        name: &'static str,
-        unit: SeriesUnit,
-        says: &'static str,
-        read: SeriesReader,
-    ) -> Series {
-        let fold = Fold::Mean;
+    const fn new(name: &'static str, read: SeriesReader) -> Series {
         Series {
             name,
-            unit,
-            says,
-            fold,
+            unit: Count,
+            says: "",
+            fold: Fold::Mean,
             read,
         }
+    }
+
+    /// Sets the unit and the description.
+    const fn of(self, unit: SeriesUnit, says: &'static str) -> Series {
+        Series { unit, says, ..self }
     }
 
     /// Makes a minute keep its worst second.
@@ -141,32 +141,16 @@ pub(super) fn percentile_us(ran: &Buckets, percent: f64) -> f64 {
     }
 }
 
-const fn field(
-    name: &'static str,
-    unit: SeriesUnit,
-    says: &'static str,
-    field: &'static str,
-) -> Series {
-    Series::new(name, unit, says, SeriesReader::Field(field))
+const fn field(name: &'static str, field: &'static str) -> Series {
+    Series::new(name, SeriesReader::Field(field))
 }
 
-const fn rate(
-    name: &'static str,
-    unit: SeriesUnit,
-    says: &'static str,
-    field: &'static str,
-) -> Series {
-    Series::new(name, unit, says, SeriesReader::FieldRate(field))
+const fn rate(name: &'static str, field: &'static str) -> Series {
+    Series::new(name, SeriesReader::FieldRate(field))
 }
 
-const fn percentile(name: &'static str, says: &'static str, percent: f64) -> Series {
-    Series::new(
-        name,
-        SeriesUnit::Microseconds,
-        says,
-        SeriesReader::Percentile(percent),
-    )
-    .worst()
+const fn percentile(name: &'static str, percent: f64) -> Series {
+    Series::new(name, SeriesReader::Percentile(percent)).worst()
 }
 
 /// Returns the largest value of `figure` among all replicas.
@@ -177,297 +161,133 @@ fn worst_replica(source: &FigureContext<'_>, figure: fn(&ReplicaFacts) -> u64) -
 
 /// The rows, in display order.
 pub static SERIES: [Series; 50] = [
-    rate(
-        "ops",
-        SeriesUnit::PerSecond,
-        "Commands run",
-        "total_commands_processed",
-    ),
-    rate(
-        "hits",
-        SeriesUnit::PerSecond,
-        "Key lookups that found a key",
-        "keyspace_hits",
-    ),
-    rate(
-        "misses",
-        SeriesUnit::PerSecond,
-        "Key lookups that found no key",
-        "keyspace_misses",
-    ),
+    rate("ops", "total_commands_processed").of(PerSecond, "Commands run"),
+    rate("hits", "keyspace_hits").of(PerSecond, "Key lookups that found a key"),
+    rate("misses", "keyspace_misses").of(PerSecond, "Key lookups that found no key"),
     Series::new(
         "hit_ratio",
-        SeriesUnit::Percent,
-        "Key lookups that found a key, in percent of all",
         SeriesReader::Share(["keyspace_hits", "keyspace_misses"]),
-    ),
-    rate(
-        "errors",
-        SeriesUnit::PerSecond,
-        "Error replies",
-        "total_error_replies",
-    ),
-    percentile("latency_p50", "Half of all commands took less", 50.0),
-    percentile("latency_p90", "90 % of all commands took less", 90.0),
-    percentile("latency_p99", "99 % of all commands took less", 99.0),
-    percentile("latency_p999", "99.9 % of all commands took less", 99.9),
-    percentile(
-        "latency_max",
-        "Upper bound of the latency of all commands",
-        100.0,
-    ),
+    )
+    .of(Percent, "Key lookups that found a key, in percent of all"),
+    rate("errors", "total_error_replies").of(PerSecond, "Error replies"),
+    percentile("latency_p50", 50.0).of(Microseconds, "Half of all commands took less"),
+    percentile("latency_p90", 90.0).of(Microseconds, "90 % of all commands took less"),
+    percentile("latency_p99", 99.0).of(Microseconds, "99 % of all commands took less"),
+    percentile("latency_p999", 99.9).of(Microseconds, "99.9 % of all commands took less"),
+    percentile("latency_max", 100.0).of(Microseconds, "Upper bound of the latency of all commands"),
     Series::new(
         "slow_commands",
-        SeriesUnit::PerSecond,
-        "Commands recorded in the slow log",
         SeriesReader::Rate(|s| s.telemetry.slowlog.totals().0 as f64),
-    ),
-    rate(
-        "queued_commands",
-        SeriesUnit::PerSecond,
-        "Commands queued because their shard was busy",
-        "commands_queued",
-    ),
-    field(
-        "memory_used",
-        SeriesUnit::Bytes,
-        "Used memory",
-        "used_memory",
-    ),
-    field(
-        "memory_dataset",
-        SeriesUnit::Bytes,
-        "Memory of keys and values",
-        "used_memory_dataset",
-    ),
-    field(
-        "memory_rss",
-        SeriesUnit::Bytes,
-        "Resident set of the process",
-        "used_memory_rss",
-    ),
-    field(
-        "memory_limit",
-        SeriesUnit::Bytes,
-        "maxmemory; 0: no limit",
-        "maxmemory",
-    ),
-    field(
-        "memory_clients",
-        SeriesUnit::Bytes,
-        "Memory of client connections",
-        "mem_clients_normal",
-    ),
+    )
+    .of(PerSecond, "Commands recorded in the slow log"),
+    rate("queued_commands", "commands_queued")
+        .of(PerSecond, "Commands queued because their shard was busy"),
+    field("memory_used", "used_memory").of(Bytes, "Used memory"),
+    field("memory_dataset", "used_memory_dataset").of(Bytes, "Memory of keys and values"),
+    field("memory_rss", "used_memory_rss").of(Bytes, "Resident set of the process"),
+    field("memory_limit", "maxmemory").of(Bytes, "maxmemory; 0: no limit"),
+    field("memory_clients", "mem_clients_normal").of(Bytes, "Memory of client connections"),
     Series::new(
         "keys",
-        SeriesUnit::Count,
-        "Keys",
         SeriesReader::Gauge(|s| s.snapshot.memory.dbs.iter().map(|db| db.0).sum::<u64>() as f64),
-    ),
+    )
+    .of(Count, "Keys"),
     Series::new(
         "keys_expiring",
-        SeriesUnit::Count,
-        "Keys with a TTL",
         SeriesReader::Gauge(|s| s.snapshot.memory.dbs.iter().map(|db| db.1).sum::<u64>() as f64),
-    ),
-    rate(
-        "evictions",
-        SeriesUnit::PerSecond,
-        "Evicted keys",
-        "evicted_keys",
-    ),
-    field(
-        "eviction_debt",
-        SeriesUnit::Bytes,
-        "Bytes over the limit, still to be evicted",
-        "eviction_debt_bytes",
     )
-    .worst(),
-    rate(
-        "expirations",
-        SeriesUnit::PerSecond,
-        "Expired keys",
-        "expired_keys",
-    ),
-    field(
-        "clients",
-        SeriesUnit::Count,
-        "Connected clients",
-        "connected_clients",
-    ),
-    field(
-        "clients_blocked",
-        SeriesUnit::Count,
-        "Clients blocked waiting for data",
-        "blocked_clients",
-    ),
-    rate(
-        "connections",
-        SeriesUnit::PerSecond,
-        "Accepted client connections",
-        "total_connections_received",
-    ),
-    rate(
-        "connections_refused",
-        SeriesUnit::PerSecond,
-        "Rejected client connections",
-        "rejected_connections",
-    ),
-    rate(
-        "net_in",
-        SeriesUnit::BytesPerSecond,
-        "Received from clients",
-        "total_net_input_bytes",
-    ),
-    rate(
-        "net_out",
-        SeriesUnit::BytesPerSecond,
-        "Sent to clients",
-        "total_net_output_bytes",
-    ),
-    rate(
-        "replication_in",
-        SeriesUnit::BytesPerSecond,
-        "Received from the primary",
-        "total_net_repl_input_bytes",
-    ),
-    rate(
-        "replication_out",
-        SeriesUnit::BytesPerSecond,
-        "Sent to replicas",
-        "total_net_repl_output_bytes",
-    ),
-    field(
-        "replicas",
-        SeriesUnit::Count,
-        "Connected replicas",
-        "connected_slaves",
-    ),
+    .of(Count, "Keys with a TTL"),
+    rate("evictions", "evicted_keys").of(PerSecond, "Evicted keys"),
+    field("eviction_debt", "eviction_debt_bytes")
+        .of(Bytes, "Bytes over the limit, still to be evicted")
+        .worst(),
+    rate("expirations", "expired_keys").of(PerSecond, "Expired keys"),
+    field("clients", "connected_clients").of(Count, "Connected clients"),
+    field("clients_blocked", "blocked_clients").of(Count, "Clients blocked waiting for data"),
+    rate("connections", "total_connections_received").of(PerSecond, "Accepted client connections"),
+    rate("connections_refused", "rejected_connections")
+        .of(PerSecond, "Rejected client connections"),
+    rate("net_in", "total_net_input_bytes").of(BytesPerSecond, "Received from clients"),
+    rate("net_out", "total_net_output_bytes").of(BytesPerSecond, "Sent to clients"),
+    rate("replication_in", "total_net_repl_input_bytes")
+        .of(BytesPerSecond, "Received from the primary"),
+    rate("replication_out", "total_net_repl_output_bytes").of(BytesPerSecond, "Sent to replicas"),
+    field("replicas", "connected_slaves").of(Count, "Connected replicas"),
     Series::new(
         "replication_lag",
-        SeriesUnit::Seconds,
-        "Time since the last acknowledgement from the slowest replica",
         SeriesReader::Gauge(|s| worst_replica(s, |replica| replica.lag_s)),
+    )
+    .of(
+        Seconds,
+        "Time since the last acknowledgement from the slowest replica",
     )
     .worst(),
     Series::new(
         "replication_behind",
-        SeriesUnit::Bytes,
-        "Bytes not yet sent to the slowest replica",
         SeriesReader::Gauge(|s| worst_replica(s, |replica| replica.behind_bytes)),
     )
+    .of(Bytes, "Bytes not yet sent to the slowest replica")
     .worst(),
-    field(
-        "unsaved_changes",
-        SeriesUnit::Count,
-        "Changes since the last snapshot",
-        "rdb_changes_since_last_save",
-    ),
-    field(
-        "saving",
-        SeriesUnit::Count,
-        "1 while a snapshot is being written, else 0",
-        "rdb_bgsave_in_progress",
-    )
-    .worst(),
-    field(
-        "aof_size",
-        SeriesUnit::Bytes,
-        "Size of the append-only file",
-        "aof_current_size",
-    ),
-    rate(
-        "aof_growth",
-        SeriesUnit::BytesPerSecond,
-        "Growth of the append-only file",
-        "aof_current_size",
-    ),
+    field("unsaved_changes", "rdb_changes_since_last_save")
+        .of(Count, "Changes since the last snapshot"),
+    field("saving", "rdb_bgsave_in_progress")
+        .of(Count, "1 while a snapshot is being written, else 0")
+        .worst(),
+    field("aof_size", "aof_current_size").of(Bytes, "Size of the append-only file"),
+    rate("aof_growth", "aof_current_size").of(BytesPerSecond, "Growth of the append-only file"),
     Series::new(
         "sync_time",
-        SeriesUnit::Microseconds,
-        "Mean latency of fsync of the append-only file",
         SeriesReader::Mean(|s| {
             let syncs = &s.telemetry.persistence.aof.fsync;
             let count: u64 = syncs.counts.iter().map(|count| count.load(Relaxed)).sum();
             [syncs.total_us.load(Relaxed) as f64, count as f64]
         }),
     )
+    .of(
+        Microseconds,
+        "Mean latency of fsync of the append-only file",
+    )
     .worst(),
-    rate(
-        "syncs_delayed",
-        SeriesUnit::PerSecond,
+    rate("syncs_delayed", "aof_delayed_fsync").of(
+        PerSecond,
         "Writes made while the previous fsync was still running",
-        "aof_delayed_fsync",
     ),
     Series::new(
         "cpu_user",
-        SeriesUnit::Percent,
-        "User CPU time, in percent of one core",
         SeriesReader::Rate(|s| s.snapshot.cpu.own.user * 100.0),
-    ),
+    )
+    .of(Percent, "User CPU time, in percent of one core"),
     Series::new(
         "cpu_system",
-        SeriesUnit::Percent,
-        "System CPU time, in percent of one core",
         SeriesReader::Rate(|s| s.snapshot.cpu.own.system * 100.0),
-    ),
+    )
+    .of(Percent, "System CPU time, in percent of one core"),
     Series::new(
         "expiry_lag",
-        SeriesUnit::Microseconds,
-        "Mean delay between the expiry of a key and its deletion",
         SeriesReader::Mean(|s| {
             let count: u64 = s.snapshot.lag.iter().sum();
             [s.snapshot.lag_sum_ms as f64 * 1e3, count as f64]
         }),
     )
-    .worst(),
-    rate(
-        "writer_waits",
-        SeriesUnit::PerSecond,
-        "Times a write waited for the disk, a replica or a snapshot",
-        "writer_waits",
-    ),
-    rate(
-        "leases",
-        SeriesUnit::PerSecond,
-        "Leases granted",
-        "leases_given",
-    ),
-    field(
-        "leases_waiting",
-        SeriesUnit::Count,
-        "Clients waiting for a value that another client loads",
-        "leases_waiting",
+    .of(
+        Microseconds,
+        "Mean delay between the expiry of a key and its deletion",
     )
     .worst(),
-    rate(
-        "stale_served",
-        SeriesUnit::PerSecond,
-        "Stale values served",
-        "leases_stale_served",
+    rate("writer_waits", "writer_waits").of(
+        PerSecond,
+        "Times a write waited for the disk, a replica or a snapshot",
     ),
-    rate(
-        "tags_keys",
-        SeriesUnit::PerSecond,
-        "Keys deleted by tag",
-        "tags_keys_invalidated",
-    ),
-    rate(
-        "locks",
-        SeriesUnit::PerSecond,
-        "Locks acquired",
-        "locks_taken",
-    ),
-    rate(
-        "let_through",
-        SeriesUnit::PerSecond,
-        "Requests allowed by CL.THROTTLE",
-        "throttle_let_through",
-    ),
-    rate(
-        "limited",
-        SeriesUnit::PerSecond,
-        "Requests limited by CL.THROTTLE",
-        "throttle_limited",
-    ),
+    rate("leases", "leases_given").of(PerSecond, "Leases granted"),
+    field("leases_waiting", "leases_waiting")
+        .of(
+            Count,
+            "Clients waiting for a value that another client loads",
+        )
+        .worst(),
+    rate("stale_served", "leases_stale_served").of(PerSecond, "Stale values served"),
+    rate("tags_keys", "tags_keys_invalidated").of(PerSecond, "Keys deleted by tag"),
+    rate("locks", "locks_taken").of(PerSecond, "Locks acquired"),
+    rate("let_through", "throttle_let_through").of(PerSecond, "Requests allowed by CL.THROTTLE"),
+    rate("limited", "throttle_limited").of(PerSecond, "Requests limited by CL.THROTTLE"),
 ];
