@@ -62,6 +62,24 @@ pub(crate) struct Chart {
     pub(crate) is_logarithmic: bool,
 }
 
+/// A chart with a linear scale.
+pub(crate) const fn over(
+    says: &'static str,
+    unit: SeriesUnit,
+    lines: &'static [ChartSeries],
+) -> Chart {
+    Chart {
+        says,
+        unit,
+        lines,
+        is_logarithmic: false,
+    }
+}
+
+pub(crate) const fn line(series: &'static str, label: &'static str) -> ChartSeries {
+    ChartSeries { series, label }
+}
+
 /// A line's points: column from 0 to [`COLUMNS`], and value.
 type Points = Vec<(usize, f64)>;
 

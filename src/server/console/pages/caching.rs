@@ -3,10 +3,10 @@
 
 use maud::{Markup, html};
 
-use super::super::chart::lines::{Chart, ChartSeries};
+use super::super::chart::lines::{Chart, line, over};
 use super::super::chart::{bytes, number};
 use super::super::facts::databases::{Database, databases};
-use super::figures::{DashboardFigure, How, figure, list, over_time};
+use super::figures::{COUNT, DashboardFigure, figure, list, over_time};
 use super::overview::bar;
 use super::{Panel, View, panel};
 use crate::telemetry::history::series::SeriesUnit;
@@ -31,29 +31,12 @@ pub(super) static PANELS: &[Panel] = &[
     }),
 ];
 
-const COUNT: How = How::Number(SeriesUnit::Count);
-
-const fn over(says: &'static str, unit: SeriesUnit, lines: &'static [ChartSeries]) -> Chart {
-    Chart {
-        says,
-        unit,
-        lines,
-        is_logarithmic: false,
-    }
-}
-
 static LEASES_CHART: Chart = over(
     "Leases granted and stale values served per second",
     SeriesUnit::PerSecond,
     &[
-        ChartSeries {
-            series: "leases",
-            label: "Granted",
-        },
-        ChartSeries {
-            series: "stale_served",
-            label: "Stale values served",
-        },
+        line("leases", "Granted"),
+        line("stale_served", "Stale values served"),
     ],
 );
 
@@ -76,10 +59,7 @@ static LEASES: &[DashboardFigure] = &[
 static TAGS_CHART: Chart = over(
     "Keys deleted by tag per second",
     SeriesUnit::PerSecond,
-    &[ChartSeries {
-        series: "tags_keys",
-        label: "Keys",
-    }],
+    &[line("tags_keys", "Keys")],
 );
 
 static TAGS: &[DashboardFigure] = &[
@@ -90,10 +70,7 @@ static TAGS: &[DashboardFigure] = &[
 static LOCKS_CHART: Chart = over(
     "Locks acquired per second",
     SeriesUnit::PerSecond,
-    &[ChartSeries {
-        series: "locks",
-        label: "Acquired",
-    }],
+    &[line("locks", "Acquired")],
 );
 
 static LOCKS: &[DashboardFigure] = &[
@@ -106,16 +83,7 @@ static LOCKS: &[DashboardFigure] = &[
 static RATES_CHART: Chart = over(
     "Requests checked by CL.THROTTLE per second",
     SeriesUnit::PerSecond,
-    &[
-        ChartSeries {
-            series: "let_through",
-            label: "Allowed",
-        },
-        ChartSeries {
-            series: "limited",
-            label: "Limited",
-        },
-    ],
+    &[line("let_through", "Allowed"), line("limited", "Limited")],
 );
 
 static RATES: &[DashboardFigure] = &[

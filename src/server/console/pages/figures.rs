@@ -31,6 +31,12 @@ pub(super) enum How {
     Text,
 }
 
+/// The format of a count.
+pub(super) const COUNT: How = How::Number(SeriesUnit::Count);
+
+/// The format of bytes.
+pub(super) const BYTES: How = How::Number(SeriesUnit::Bytes);
+
 pub(super) const fn figure(title: &'static str, field: &'static str, how: How) -> DashboardFigure {
     DashboardFigure { title, field, how }
 }

@@ -2,11 +2,11 @@
 
 use maud::{Markup, html};
 
-use super::super::chart::lines::{Chart, ChartSeries};
+use super::super::chart::lines::{Chart, line, over};
 use super::super::chart::{self, bytes, curve, heat, number};
 use super::super::facts::contents;
 use super::super::facts::prefixes::{PrefixRow, prefixes};
-use super::figures::{DashboardFigure, How, figure, list, over_time, value};
+use super::figures::{BYTES, COUNT, DashboardFigure, How, figure, list, over_time, value};
 use super::{Panel, View, panel};
 use crate::telemetry::history::HistoryResolution;
 use crate::telemetry::history::series::{self, SeriesUnit};
@@ -45,19 +45,6 @@ pub(super) static PANELS: &[Panel] = &[
     panel("cpu", "CPU", 2, |view| over_time(view, &CPU)),
     panel("commands", "Time by command", 5, commands),
 ];
-
-const fn line(series: &'static str, label: &'static str) -> ChartSeries {
-    ChartSeries { series, label }
-}
-
-const fn over(says: &'static str, unit: SeriesUnit, lines: &'static [ChartSeries]) -> Chart {
-    Chart {
-        says,
-        unit,
-        lines,
-        is_logarithmic: false,
-    }
-}
 
 static RATES: Chart = over(
     "Commands, hits and misses per second",
@@ -107,20 +94,12 @@ static GONE: Chart = over(
 );
 
 static GONE_FIGURES: &[DashboardFigure] = &[
-    figure(
-        "Evicted since start",
-        "evicted_keys",
-        How::Number(SeriesUnit::Count),
-    ),
-    figure(
-        "Expired since start",
-        "expired_keys",
-        How::Number(SeriesUnit::Count),
-    ),
+    figure("Evicted since start", "evicted_keys", COUNT),
+    figure("Expired since start", "expired_keys", COUNT),
     figure(
         "Over the limit, still to be evicted",
         "eviction_debt_bytes",
-        How::Number(SeriesUnit::Bytes),
+        BYTES,
     ),
 ];
 
@@ -134,17 +113,13 @@ static CLIENTS: Chart = over(
 );
 
 static CLIENT_FIGURES: &[DashboardFigure] = &[
-    figure("Blocked", "blocked_clients", How::Number(SeriesUnit::Count)),
+    figure("Blocked", "blocked_clients", COUNT),
     figure(
         "Connections accepted since start",
         "total_connections_received",
-        How::Number(SeriesUnit::Count),
+        COUNT,
     ),
-    figure(
-        "Rejected since start",
-        "rejected_connections",
-        How::Number(SeriesUnit::Count),
-    ),
+    figure("Rejected since start", "rejected_connections", COUNT),
 ];
 
 static NETWORK: Chart = over(
@@ -165,38 +140,14 @@ static CPU: Chart = over(
 );
 
 static MEMORY_FIGURES: &[DashboardFigure] = &[
-    figure("Used memory", "used_memory", How::Number(SeriesUnit::Bytes)),
-    figure(
-        "Limit (maxmemory)",
-        "maxmemory",
-        How::Number(SeriesUnit::Bytes),
-    ),
+    figure("Used memory", "used_memory", BYTES),
+    figure("Limit (maxmemory)", "maxmemory", BYTES),
     figure("Eviction policy", "maxmemory_policy", How::Text),
-    figure(
-        "Keys and values",
-        "used_memory_dataset",
-        How::Number(SeriesUnit::Bytes),
-    ),
-    figure(
-        "Resident (RSS)",
-        "used_memory_rss",
-        How::Number(SeriesUnit::Bytes),
-    ),
-    figure(
-        "Peak used memory",
-        "used_memory_peak",
-        How::Number(SeriesUnit::Bytes),
-    ),
-    figure(
-        "Fragmentation ratio",
-        "mem_fragmentation_ratio",
-        How::Number(SeriesUnit::Count),
-    ),
-    figure(
-        "Client buffers",
-        "mem_clients_normal",
-        How::Number(SeriesUnit::Bytes),
-    ),
+    figure("Keys and values", "used_memory_dataset", BYTES),
+    figure("Resident (RSS)", "used_memory_rss", BYTES),
+    figure("Peak used memory", "used_memory_peak", BYTES),
+    figure("Fragmentation ratio", "mem_fragmentation_ratio", COUNT),
+    figure("Client buffers", "mem_clients_normal", BYTES),
 ];
 
 fn findings(view: &View<'_>) -> Markup {
@@ -225,21 +176,20 @@ fn summary(view: &View<'_>) -> Markup {
         html! { div class="tile" { dt { (title) } dd { (figure) @if !beside.is_empty() { small { (beside) } } } } }
     };
     let of = |title, field, how| value(view, &figure(title, field, how));
-    let count = How::Number(SeriesUnit::Count);
     html! {
         dl class="tiles" {
-            (tile("Commands per second", of("", "instantaneous_ops_per_sec", count), String::new()))
+            (tile("Commands per second", of("", "instantaneous_ops_per_sec", COUNT), String::new()))
             (tile("Hit ratio", latest(view, "hit_ratio"), "in the last second".to_owned()))
             (tile("Latency (p99)", latest(view, "latency_p99"), "in the last second".to_owned()))
-            (tile("Used memory", of("", "used_memory", How::Number(SeriesUnit::Bytes)), match limit > 0.0 {
+            (tile("Used memory", of("", "used_memory", BYTES), match limit > 0.0 {
                 true => format!("{:.0} % of {}", 100.0 * counted / limit, bytes(limit)),
                 false => "no limit".to_owned(),
             }))
             (tile("Keys", html! { data value=(keys) data-field="keys" { (number(keys as f64)) } }, String::new()))
-            (tile("Clients", of("", "connected_clients", count), format!("of {}", view.config.maxclients)))
-            (tile("Evicted keys", of("", "evicted_keys", count), String::new()))
-            (tile("Hits", of("", "keyspace_hits", count), String::new()))
-            (tile("Misses", of("", "keyspace_misses", count), String::new()))
+            (tile("Clients", of("", "connected_clients", COUNT), format!("of {}", view.config.maxclients)))
+            (tile("Evicted keys", of("", "evicted_keys", COUNT), String::new()))
+            (tile("Hits", of("", "keyspace_hits", COUNT), String::new()))
+            (tile("Misses", of("", "keyspace_misses", COUNT), String::new()))
             (tile("Uptime", of("", "uptime_in_seconds", How::Duration), String::new()))
         }
     }

@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::super::chart::lines::{Chart, ChartSeries};
+use super::super::chart::lines::{Chart, line, over};
 use super::super::chart::{number, time_us};
-use super::figures::{DashboardFigure, How, figure, list, over_time};
+use super::figures::{BYTES, COUNT, DashboardFigure, How, figure, list, over_time};
 use super::overview::bar;
 use super::{Panel, View, panel};
 use crate::telemetry::history::series::SeriesUnit;
@@ -51,13 +51,9 @@ static SNAPSHOTS: &[DashboardFigure] = &[
     figure(
         "Changes since the last snapshot",
         "rdb_changes_since_last_save",
-        How::Number(SeriesUnit::Count),
+        COUNT,
     ),
-    figure(
-        "Snapshots since start",
-        "rdb_saves",
-        How::Number(SeriesUnit::Count),
-    ),
+    figure("Snapshots since start", "rdb_saves", COUNT),
 ];
 
 static APPENDING: &[DashboardFigure] = &[
@@ -67,28 +63,16 @@ static APPENDING: &[DashboardFigure] = &[
         "aof_last_write_status",
         How::Text,
     ),
-    figure("Size", "aof_current_size", How::Number(SeriesUnit::Bytes)),
-    figure(
-        "Size after the last rewrite",
-        "aof_base_size",
-        How::Number(SeriesUnit::Bytes),
-    ),
+    figure("Size", "aof_current_size", BYTES),
+    figure("Size after the last rewrite", "aof_base_size", BYTES),
     figure("Rewrite in progress", "aof_rewrite_in_progress", How::Flag),
     figure(
         "Status of the last rewrite",
         "aof_last_bgrewrite_status",
         How::Text,
     ),
-    figure(
-        "Not yet written",
-        "aof_buffer_length",
-        How::Number(SeriesUnit::Bytes),
-    ),
-    figure(
-        "Delayed fsyncs",
-        "aof_delayed_fsync",
-        How::Number(SeriesUnit::Count),
-    ),
+    figure("Not yet written", "aof_buffer_length", BYTES),
+    figure("Delayed fsyncs", "aof_delayed_fsync", COUNT),
 ];
 
 fn snapshots(view: &View<'_>) -> Markup {
@@ -102,49 +86,28 @@ fn snapshots(view: &View<'_>) -> Markup {
     }
 }
 
-const fn one(says: &'static str, unit: SeriesUnit, lines: &'static [ChartSeries]) -> Chart {
-    Chart {
-        says,
-        unit,
-        lines,
-        is_logarithmic: false,
-    }
-}
-
-static UNSAVED: Chart = one(
+static UNSAVED: Chart = over(
     "Changes since the last snapshot",
     SeriesUnit::Count,
-    &[ChartSeries {
-        series: "unsaved_changes",
-        label: "Changes",
-    }],
+    &[line("unsaved_changes", "Changes")],
 );
 
-static GROWTH: Chart = one(
+static GROWTH: Chart = over(
     "Growth of the append-only file in bytes per second",
     SeriesUnit::BytesPerSecond,
-    &[ChartSeries {
-        series: "aof_growth",
-        label: "Growth",
-    }],
+    &[line("aof_growth", "Growth")],
 );
 
-static SIZE: Chart = one(
+static SIZE: Chart = over(
     "Size of the append-only file",
     SeriesUnit::Bytes,
-    &[ChartSeries {
-        series: "aof_size",
-        label: "Size",
-    }],
+    &[line("aof_size", "Size")],
 );
 
-static SYNCS: Chart = one(
+static SYNCS: Chart = over(
     "Latency of fsync of the append-only file",
     SeriesUnit::Microseconds,
-    &[ChartSeries {
-        series: "sync_time",
-        label: "Mean per second",
-    }],
+    &[line("sync_time", "Mean per second")],
 );
 
 fn syncs(view: &View<'_>) -> Markup {

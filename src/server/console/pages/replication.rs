@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 
 use super::super::chart::bytes;
-use super::super::chart::lines::{Chart, ChartSeries};
+use super::super::chart::lines::{Chart, line, over};
 use super::super::facts::replication::{ReplicaSummary, picture};
-use super::figures::{DashboardFigure, How, figure, list, over_time, value};
+use super::figures::{BYTES, COUNT, DashboardFigure, How, figure, list, over_time, value};
 use super::{Panel, View, panel};
 use crate::telemetry::history::series::SeriesUnit;
 
@@ -26,48 +26,29 @@ pub(super) static PANELS: &[Panel] = &[
     }),
 ];
 
-static BEHIND: Chart = Chart {
-    says: "Bytes not yet sent to the slowest replica",
-    unit: SeriesUnit::Bytes,
-    lines: &[ChartSeries {
-        series: "replication_behind",
-        label: "Not yet sent",
-    }],
-    is_logarithmic: false,
-};
+static BEHIND: Chart = over(
+    "Bytes not yet sent to the slowest replica",
+    SeriesUnit::Bytes,
+    &[line("replication_behind", "Not yet sent")],
+);
 
-static LAG: Chart = Chart {
-    says: "Seconds since the last acknowledgement from the slowest replica",
-    unit: SeriesUnit::Seconds,
-    lines: &[ChartSeries {
-        series: "replication_lag",
-        label: "Lag",
-    }],
-    is_logarithmic: false,
-};
+static LAG: Chart = over(
+    "Seconds since the last acknowledgement from the slowest replica",
+    SeriesUnit::Seconds,
+    &[line("replication_lag", "Lag")],
+);
 
-static TRAFFIC: Chart = Chart {
-    says: "Replication traffic in bytes per second",
-    unit: SeriesUnit::BytesPerSecond,
-    lines: &[
-        ChartSeries {
-            series: "replication_out",
-            label: "To replicas",
-        },
-        ChartSeries {
-            series: "replication_in",
-            label: "From the primary",
-        },
+static TRAFFIC: Chart = over(
+    "Replication traffic in bytes per second",
+    SeriesUnit::BytesPerSecond,
+    &[
+        line("replication_out", "To replicas"),
+        line("replication_in", "From the primary"),
     ],
-    is_logarithmic: false,
-};
+);
 
 static STREAM: &[DashboardFigure] = &[
-    figure(
-        "Replicas",
-        "connected_slaves",
-        How::Number(SeriesUnit::Count),
-    ),
+    figure("Replicas", "connected_slaves", COUNT),
     figure("Offset", "master_repl_offset", How::Text),
     figure("Link to the primary", "master_link_status", How::Text),
     figure(
@@ -75,30 +56,18 @@ static STREAM: &[DashboardFigure] = &[
         "master_last_io_seconds_ago",
         How::Duration,
     ),
-    figure(
-        "Backlog used",
-        "repl_backlog_histlen",
-        How::Number(SeriesUnit::Bytes),
-    ),
+    figure("Backlog used", "repl_backlog_histlen", BYTES),
     figure(
         "Backlog size (repl-backlog-size)",
         "repl_backlog_size",
-        How::Number(SeriesUnit::Bytes),
+        BYTES,
     ),
-    figure(
-        "Full resynchronizations",
-        "sync_full",
-        How::Number(SeriesUnit::Count),
-    ),
-    figure(
-        "Partial resynchronizations",
-        "sync_partial_ok",
-        How::Number(SeriesUnit::Count),
-    ),
+    figure("Full resynchronizations", "sync_full", COUNT),
+    figure("Partial resynchronizations", "sync_partial_ok", COUNT),
     figure(
         "Partial resynchronizations refused",
         "sync_partial_err",
-        How::Number(SeriesUnit::Count),
+        COUNT,
     ),
 ];
 
