@@ -15,6 +15,7 @@ use basalt_commands::client::registry::Registry;
 use basalt_commands::command::host::cluster::Cluster;
 use basalt_commands::config::Config;
 use basalt_commands::pubsub;
+use basalt_engine::Engine;
 use basalt_engine::evict::budget::Budget;
 use basalt_engine::largest::LARGE_BYTES_MIN;
 use basalt_engine::published::Published;
@@ -72,17 +73,7 @@ impl Observed for Service {
                 continue;
             };
             for db in 0..engine.database_count() {
-                for (kind, type_name) in DataType::ALL {
-                    let Some(keys) = engine.db(db) else { continue };
-                    keys.each_large(kind, |key, bytes| {
-                        found.push(BigKey {
-                            bytes,
-                            type_name,
-                            db,
-                            key: key.to_vec(),
-                        });
-                    });
-                }
+                add_large(&engine, db, &mut found);
             }
         }
         found
@@ -101,17 +92,7 @@ impl Observed for Service {
                 keys,
                 ..Drawn::default()
             };
-            for (kind, type_name) in DataType::ALL {
-                let Some(keys) = engine.db(db) else { continue };
-                keys.each_large(kind, |key, bytes| {
-                    found.large.push(BigKey {
-                        bytes,
-                        type_name,
-                        db,
-                        key: key.to_vec(),
-                    });
-                });
-            }
+            add_large(&engine, db, &mut found.large);
             let Drawn {
                 drawn,
                 draws: count,
@@ -196,6 +177,21 @@ impl Observed for Service {
 
     fn telemetry(&self) -> &Telemetry {
         &self.telemetry
+    }
+}
+
+/// Adds the large values that a shard tracks in a database.
+fn add_large(engine: &Engine, db: usize, found: &mut Vec<BigKey>) {
+    let Some(keys) = engine.db(db) else { return };
+    for (kind, type_name) in DataType::ALL {
+        keys.each_large(kind, |key, bytes| {
+            found.push(BigKey {
+                bytes,
+                type_name,
+                db,
+                key: key.to_vec(),
+            });
+        });
     }
 }
 
