@@ -12,13 +12,13 @@
 
 use super::Form;
 use super::frame;
+use super::hash;
 use super::pieces::{self, CollectionShape};
 use super::set;
 use super::writer::Writer;
 use crate::fences::Fence;
 use crate::marks::Marks;
 use crate::note;
-use crate::value::hash::HashRef;
 use crate::value::list::ListRef;
 use crate::value::sorted_set::SortedSet;
 use crate::value::stream::consumer::Pending;
@@ -344,11 +344,7 @@ fn member_deadline(out: &mut Vec<u8>, key: &[u8], name: &[u8], at_ms: u64) {
 
 fn hash(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
     let key = entry.key();
-    let live = HashRef::of(entry, now_ms).filter(|hash| !hash.is_empty());
-    // A hash with only expired fields is about to be deleted, but exists until then.
-    let Some(hash) = live.or_else(|| HashRef::of(entry, 0)) else {
-        unreachable!("a hash is one");
-    };
+    let hash = hash::live(entry, now_ms);
     let mut run = CommandSplitter::new(b"HSET", key, 2, hash.len() as u64);
     hash.for_each(|field| {
         run.next(out);

@@ -32,6 +32,14 @@ use basalt_core::structures::item::Item;
 use basalt_core::structures::listpack::{self, Element, Listpack, ListpackMut};
 use basalt_core::structures::zipmap::Zipmap;
 
+/// Returns a hash at a time; including its expired fields if all have expired, because the hash exists until it is
+/// deleted.
+pub(super) fn live(entry: EntryRef<'_, Object>, now_ms: u64) -> HashRef<'_> {
+    let live = HashRef::of(entry, now_ms).filter(|hash| !hash.is_empty());
+    live.or_else(|| HashRef::of(entry, 0))
+        .expect("the type was checked")
+}
+
 /// Writes a hash after its type byte, without expired fields.
 pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
     if let Value::Bytes(pairs) = entry.value()
@@ -40,11 +48,7 @@ pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Write
         writer.kind(types::HASH_LISTPACK);
         return writer.string(pairs);
     }
-    let live = HashRef::of(entry, now_ms).filter(|hash| !hash.is_empty());
-    // A hash with only expired fields is about to be deleted, but exists until then.
-    let Some(hash) = live.or_else(|| HashRef::of(entry, 0)) else {
-        unreachable!("a hash is one");
-    };
+    let hash = live(entry, now_ms);
     let mut earliest: Option<u64> = None;
     hash.for_each(|field| {
         let both = earliest.into_iter().chain(field.deadline);
@@ -322,7 +326,8 @@ impl HashBuilder {
             ..*rules
         };
         let entry = if count > rules.fields_max {
-            let table = HashTable::with_room(rules.seed, count);
+            let mut table = HashTable::new(rules.seed);
+            table.reserve(count);
             Entry::object(
                 HASHTABLE.0,
                 key,

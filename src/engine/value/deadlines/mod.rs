@@ -1,13 +1,14 @@
 //! Elements with their own deadlines: the fields of hashes and the members of sets.
 //!
-//! A large collection is a table whose records may have deadlines, with an index of the deadlines, soonest first
-//! (`ElementDeadlines`); small collections keep them in their own way. An element whose deadline has passed is
+//! A large collection is a table whose records may have deadlines ([`table`]), with an index of the deadlines, soonest
+//! first (`ElementDeadlines`); small collections keep them in their own way. An element whose deadline has passed is
 //! invisible to readers; the engine deletes it a little later, see [`lapse`](super::lapse).
 //!
 //! Invariant: the index contains exactly the records that have deadlines. Two records with the same deadline and
 //! nearly equal hashes share one item of the index, see [`pages`].
 
 pub(super) mod pages;
+pub mod table;
 
 use basalt_core::alloc::slabs::Mover;
 use basalt_core::structures::entry::{Entry, EntryRef};

@@ -19,15 +19,16 @@ mod tests;
 pub use large::{FieldDeadline, HashTable};
 
 use super::deadlines::ELEMENT_DEADLINE_MAX;
+use super::deadlines::table::ElementValue;
 use super::kind::{DataType, ObjectKind, ValueEncoding};
 use super::object::{Collection, Object};
 use basalt_core::base::hash::HashSeed;
 use basalt_core::base::random::Random;
-use basalt_core::structures::block::Content;
+use basalt_core::structures::block::{Content, Kept};
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 use basalt_core::structures::item::Item;
 use basalt_core::structures::listpack::{At, EMPTY, Element, Listpack, ListpackMut, encoded_len};
-use large::{HashFieldRecordRef, record_value};
+use large::HashFieldRecordRef;
 use small::FieldStride;
 
 /// A small hash without deadlines.
@@ -76,7 +77,7 @@ impl<'a> Field<'a> {
     fn of_record(record: HashFieldRecordRef<'a>) -> Field<'a> {
         Field {
             name: Element::Bytes(record.key()),
-            value: record_value(record),
+            value: Kept::of(record),
             deadline: record.deadline(),
         }
     }
@@ -270,7 +271,7 @@ impl<'a> HashRef<'a> {
             }
             Layout::Large(table) => {
                 for _ in 0..count {
-                    let Some(record) = self.draw_record(table, random) else {
+                    let Some(record) = table.random(random, self.now_ms) else {
                         return;
                     };
                     if !visit(Field::of_record(record)) {
@@ -297,7 +298,7 @@ impl<'a> HashRef<'a> {
         {
             let mut seen = std::collections::HashSet::with_capacity(count);
             while seen.len() < count
-                && let Some(record) = self.draw_record(table, random)
+                && let Some(record) = table.random(random, self.now_ms)
             {
                 // A record does not move while the table is borrowed.
                 if seen.insert(record.key().as_ptr() as usize) {
@@ -316,23 +317,6 @@ impl<'a> HashRef<'a> {
             }
             left = left.saturating_sub(1).max(1);
         });
-    }
-
-    /// Samples until an unexpired field is found; None if there is none.
-    fn draw_record(
-        self,
-        table: &'a HashTable,
-        random: &mut Random,
-    ) -> Option<HashFieldRecordRef<'a>> {
-        const TRIES_MAX: usize = 1000;
-        for _ in 0..TRIES_MAX {
-            let record = table.random(&mut || random.next_u64())?;
-            let deadline = record.deadline();
-            if deadline.is_none_or(|deadline_ms| deadline_ms > self.now_ms) {
-                return Some(record);
-            }
-        }
-        None
     }
 }
 

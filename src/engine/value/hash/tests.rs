@@ -427,7 +427,7 @@ fn a_large_hash_whose_changes_are_undone_has_its_fields_values_and_deadlines_aga
         let all = |table: &HashTable| {
             let mut all = Model::new();
             table.for_each(0, |record| {
-                let value = record_value(record).to_vec();
+                let value = Kept::of(record).to_vec();
                 all.insert(record.key().to_vec(), (value, record.deadline()));
             });
             all

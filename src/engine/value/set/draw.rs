@@ -35,7 +35,10 @@ pub fn random_member<'a>(set: SetRef<'a>, random: &mut Random) -> Option<Element
             let at = pack.nth(random.index(pack.len()) as isize)?;
             Some(pack.get(at))
         }
-        SetRef::Table(members, now_ms) => members.random(random, now_ms).map(Element::Bytes),
+        SetRef::Table(members, now_ms) => {
+            let member = members.random(random, now_ms)?;
+            Some(Element::Bytes(member.key()))
+        }
     }
 }
 
@@ -80,9 +83,9 @@ pub fn sample(set: SetRef<'_>, count: usize, random: &mut Random, mut f: impl Fn
         let mut drawn = HashSet::with_capacity(count);
         while drawn.len() < count {
             if let Some(member) = members.random(random, now_ms)
-                && drawn.insert(member)
+                && drawn.insert(member.key())
             {
-                f(Element::Bytes(member));
+                f(Element::Bytes(member.key()));
             }
         }
         return;
@@ -180,7 +183,7 @@ pub fn take_many(
             let mut chosen = Vec::with_capacity(count);
             members.for_each(now_ms, |member| {
                 if choice.takes(random) {
-                    chosen.push(member.to_vec());
+                    chosen.push(member.key().to_vec());
                 }
             });
             for member in &chosen {

@@ -146,7 +146,7 @@ impl<'a> SetRef<'a> {
     /// Returns the optional deadline of a member; the outer None if there is no such member.
     pub fn deadline(self, member: &[u8]) -> Option<Option<u64>> {
         match self {
-            SetRef::Table(members, now_ms) => members.deadline(member, now_ms),
+            SetRef::Table(members, now_ms) => Some(members.get(member, now_ms)?.deadline()),
             small => small.contains(member).then_some(None),
         }
     }
@@ -154,10 +154,9 @@ impl<'a> SetRef<'a> {
     /// Calls `f` with every member and its deadline.
     pub fn for_each_with_deadline(self, mut f: impl FnMut(Element<'_>, Option<u64>)) {
         match self {
-            SetRef::Table(members, now_ms) => members
-                .for_each_with_deadline(now_ms, |member, deadline| {
-                    f(Element::Bytes(member), deadline)
-                }),
+            SetRef::Table(members, now_ms) => members.for_each(now_ms, |member| {
+                f(Element::Bytes(member.key()), member.deadline());
+            }),
             small => small.for_each(|member| f(member, None)),
         }
     }
@@ -180,7 +179,7 @@ impl<'a> SetRef<'a> {
             }
             SetRef::Listpack(pack) => pack.iter().for_each(f),
             SetRef::Table(members, now_ms) => {
-                members.for_each(now_ms, |member| f(Element::Bytes(member)));
+                members.for_each(now_ms, |member| f(Element::Bytes(member.key())));
             }
         }
     }
@@ -199,7 +198,7 @@ impl<'a> SetRef<'a> {
                 let (mut cursor, mut goes_on) = (0, true);
                 while goes_on {
                     cursor = members.scan(cursor, SLICE, now_ms, |member| {
-                        goes_on = goes_on && f(Element::Bytes(member));
+                        goes_on = goes_on && f(Element::Bytes(member.key()));
                     });
                     goes_on = goes_on && cursor != 0;
                 }
@@ -211,9 +210,9 @@ impl<'a> SetRef<'a> {
     /// next cursor, 0 at the end.
     pub fn scan(self, cursor: u64, budget: usize, mut f: impl FnMut(Element<'_>)) -> u64 {
         match self {
-            SetRef::Table(members, now_ms) => {
-                members.scan(cursor, budget, now_ms, |member| f(Element::Bytes(member)))
-            }
+            SetRef::Table(members, now_ms) => members.scan(cursor, budget, now_ms, |member| {
+                f(Element::Bytes(member.key()));
+            }),
             small => {
                 small.for_each(f);
                 0
