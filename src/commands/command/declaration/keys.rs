@@ -168,6 +168,10 @@ impl KeySpec {
     pub const FIRST_READ: &'static [KeySpec] =
         &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
 
+    /// The first argument is a key that is updated.
+    pub const FIRST_UPDATED: &'static [KeySpec] =
+        &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))];
+
     /// Specifies one key at this argument.
     pub const fn one(index: i32, flags: KeyFlags) -> KeySpec {
         KeySpec::range(index, 0, 1, flags)

@@ -1,20 +1,20 @@
 //! Deadlines of keys: setting, reading and removing them.
 
 use crate::command::context::ShardCx;
-use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::declaration::{Command, CommandResult, Flags, Group, KeySpec};
 use crate::command::error::{CommandError, shown};
+use crate::command::options::TimeForm;
 use crate::command::{Args, Out};
 use basalt_core::structures::block::Content;
 use basalt_core::structures::entry::DEADLINE_MAX;
 use basalt_engine::effect::Event;
 
-const UPDATED: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))];
 const HISTORY: &[(&str, &str)] = &[("7.0.0", "Added the conditions `NX`, `XX`, `GT` and `LT`.")];
 const TTL_HISTORY: &[(&str, &str)] = &[("2.8.0", "Returns -2 when there is no such key.")];
 
 /// `EXPIRE key seconds [NX | XX | GT | LT]`
 pub(super) static EXPIRE: Command = Command::new("expire", Group::Generic, -3)
-    .writes(UPDATED)
+    .writes(KeySpec::FIRST_UPDATED)
     .flags(Flags::FAST)
     .doc(
         "1.0.0",
@@ -22,11 +22,11 @@ pub(super) static EXPIRE: Command = Command::new("expire", Group::Generic, -3)
         "Sets the time to live of a key in seconds.",
     )
     .history(HISTORY)
-    .on_keys(|cx, args, out| expire(cx, args, out, ExpiryUnit::Seconds, ExpiryOrigin::Now));
+    .on_keys(|cx, args, out| expire(cx, args, out, TimeForm::Seconds));
 
 /// `PEXPIRE key milliseconds [NX | XX | GT | LT]`
 pub(super) static PEXPIRE: Command = Command::new("pexpire", Group::Generic, -3)
-    .writes(UPDATED)
+    .writes(KeySpec::FIRST_UPDATED)
     .flags(Flags::FAST)
     .doc(
         "2.6.0",
@@ -34,11 +34,11 @@ pub(super) static PEXPIRE: Command = Command::new("pexpire", Group::Generic, -3)
         "Sets the time to live of a key in milliseconds.",
     )
     .history(HISTORY)
-    .on_keys(|cx, args, out| expire(cx, args, out, ExpiryUnit::Millis, ExpiryOrigin::Now));
+    .on_keys(|cx, args, out| expire(cx, args, out, TimeForm::Millis));
 
 /// `EXPIREAT key unix-time-seconds [NX | XX | GT | LT]`
 pub(super) static EXPIREAT: Command = Command::new("expireat", Group::Generic, -3)
-    .writes(UPDATED)
+    .writes(KeySpec::FIRST_UPDATED)
     .flags(Flags::FAST)
     .doc(
         "1.2.0",
@@ -46,11 +46,11 @@ pub(super) static EXPIREAT: Command = Command::new("expireat", Group::Generic, -
         "Sets the expiration of a key to a Unix time in seconds.",
     )
     .history(HISTORY)
-    .on_keys(|cx, args, out| expire(cx, args, out, ExpiryUnit::Seconds, ExpiryOrigin::Epoch));
+    .on_keys(|cx, args, out| expire(cx, args, out, TimeForm::UnixSeconds));
 
 /// `PEXPIREAT key unix-time-milliseconds [NX | XX | GT | LT]`
 pub(super) static PEXPIREAT: Command = Command::new("pexpireat", Group::Generic, -3)
-    .writes(UPDATED)
+    .writes(KeySpec::FIRST_UPDATED)
     .flags(Flags::FAST)
     .doc(
         "2.6.0",
@@ -58,20 +58,7 @@ pub(super) static PEXPIREAT: Command = Command::new("pexpireat", Group::Generic,
         "Sets the expiration of a key to a Unix time in milliseconds.",
     )
     .history(HISTORY)
-    .on_keys(|cx, args, out| expire(cx, args, out, ExpiryUnit::Millis, ExpiryOrigin::Epoch));
-
-#[derive(Clone, Copy)]
-enum ExpiryUnit {
-    Seconds,
-    Millis,
-}
-
-/// The time that an argument is relative to: the time of the command, or the Unix epoch.
-#[derive(Clone, Copy)]
-enum ExpiryOrigin {
-    Now,
-    Epoch,
-}
+    .on_keys(|cx, args, out| expire(cx, args, out, TimeForm::UnixMillis));
 
 /// The condition on the previous deadline for setting the new one (NX, XX, GT, LT).
 #[derive(Clone, Copy, Default)]
@@ -119,25 +106,17 @@ impl ExpireCondition {
     }
 }
 
-fn expire(
-    cx: &mut ShardCx<'_>,
-    args: &Args<'_>,
-    out: &mut Out,
-    unit: ExpiryUnit,
-    start: ExpiryOrigin,
-) -> CommandResult {
+fn expire(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm) -> CommandResult {
     let condition = ExpireCondition::read(args)?;
     let time = args.integer(2)?;
     let now_ms = cx.now.unix_ms as i64;
     let invalid = CommandError::InvalidExpire(cx.command.name);
-    let at_ms = match unit {
-        ExpiryUnit::Seconds => time.checked_mul(1000),
-        ExpiryUnit::Millis => Some(time),
+    let at_ms = match form {
+        TimeForm::Seconds | TimeForm::UnixSeconds => time.checked_mul(1000),
+        TimeForm::Millis | TimeForm::UnixMillis => Some(time),
     };
-    let at_ms = match start {
-        ExpiryOrigin::Now => at_ms.and_then(|at_ms| at_ms.checked_add(now_ms)),
-        ExpiryOrigin::Epoch => at_ms,
-    };
+    let start_ms = if form.is_relative() { now_ms } else { 0 };
+    let at_ms = at_ms.and_then(|at_ms| at_ms.checked_add(start_ms));
     // The engine stores no later deadline than this; without the limit, such a deadline would count as later again
     // each time.
     let at_ms = at_ms.ok_or(invalid)?.min(DEADLINE_MAX as i64);
@@ -158,7 +137,7 @@ fn expire(
     } else {
         keyspace.set_deadline(&key, place, Some(u64::try_from(at_ms).unwrap_or(0)));
         keyspace.wrote(key.bytes, Event::generic("expire"));
-        if !matches!((unit, start), (ExpiryUnit::Millis, ExpiryOrigin::Epoch)) {
+        if form != TimeForm::UnixMillis {
             log(cx, args, at_ms);
         }
     }
@@ -182,7 +161,7 @@ fn log(cx: &mut ShardCx<'_>, args: &Args<'_>, at_ms: i64) {
 
 /// `PERSIST key`
 pub(super) static PERSIST: Command = Command::new("persist", Group::Generic, 2)
-    .writes(UPDATED)
+    .writes(KeySpec::FIRST_UPDATED)
     .flags(Flags::FAST)
     .doc("2.2.0", "key", "Removes the expiration of a key.")
     .on_keys(persist);
@@ -212,7 +191,7 @@ pub(super) static TTL: Command = Command::new("ttl", Group::Generic, 2)
     )
     .history(TTL_HISTORY)
     .tips(&["nondeterministic_output"])
-    .on_keys(|cx, args, out| time_left(cx, args, out, ExpiryUnit::Seconds, ExpiryOrigin::Now));
+    .on_keys(|cx, args, out| time_left(cx, args, out, TimeForm::Seconds));
 
 /// `PTTL key`
 pub(super) static PTTL: Command = Command::new("pttl", Group::Generic, 2)
@@ -225,7 +204,7 @@ pub(super) static PTTL: Command = Command::new("pttl", Group::Generic, 2)
     )
     .history(TTL_HISTORY)
     .tips(&["nondeterministic_output"])
-    .on_keys(|cx, args, out| time_left(cx, args, out, ExpiryUnit::Millis, ExpiryOrigin::Now));
+    .on_keys(|cx, args, out| time_left(cx, args, out, TimeForm::Millis));
 
 /// `EXPIRETIME key`
 pub(super) static EXPIRETIME: Command = Command::new("expiretime", Group::Generic, 2)
@@ -236,7 +215,7 @@ pub(super) static EXPIRETIME: Command = Command::new("expiretime", Group::Generi
         "key",
         "Returns the Unix time in seconds at which a key expires.",
     )
-    .on_keys(|cx, args, out| time_left(cx, args, out, ExpiryUnit::Seconds, ExpiryOrigin::Epoch));
+    .on_keys(|cx, args, out| time_left(cx, args, out, TimeForm::UnixSeconds));
 
 /// `PEXPIRETIME key`
 pub(super) static PEXPIRETIME: Command = Command::new("pexpiretime", Group::Generic, 2)
@@ -247,7 +226,7 @@ pub(super) static PEXPIRETIME: Command = Command::new("pexpiretime", Group::Gene
         "key",
         "Returns the Unix time in milliseconds at which a key expires.",
     )
-    .on_keys(|cx, args, out| time_left(cx, args, out, ExpiryUnit::Millis, ExpiryOrigin::Epoch));
+    .on_keys(|cx, args, out| time_left(cx, args, out, TimeForm::UnixMillis));
 
 /// Replies with the remaining time; -2: no such key; -1: no deadline; seconds are rounded to the nearest, as in
 /// Redis.
@@ -255,8 +234,7 @@ fn time_left(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     out: &mut Out,
-    unit: ExpiryUnit,
-    start: ExpiryOrigin,
+    form: TimeForm,
 ) -> CommandResult {
     let key = args.key(1);
     let now_ms = cx.now.unix_ms;
@@ -269,13 +247,13 @@ fn time_left(
         out.integer(-1);
         return Ok(());
     };
-    let ms = match start {
-        ExpiryOrigin::Now => at_ms.saturating_sub(now_ms),
-        ExpiryOrigin::Epoch => at_ms,
+    let ms = match form.is_relative() {
+        true => at_ms.saturating_sub(now_ms),
+        false => at_ms,
     };
-    out.integer(match unit {
-        ExpiryUnit::Seconds => (ms + 500) / 1000,
-        ExpiryUnit::Millis => ms,
+    out.integer(match form {
+        TimeForm::Seconds | TimeForm::UnixSeconds => (ms + 500) / 1000,
+        TimeForm::Millis | TimeForm::UnixMillis => ms,
     } as i64);
     Ok(())
 }

@@ -4,14 +4,14 @@ use super::{point, point_of_member, point_of_score, reply_distance, reply_point,
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
-use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::declaration::{Command, CommandResult, Flags, Group, KeySpec};
 use crate::command::error::CommandError;
 use crate::command::sorted_set::add::{ZaddOptions, add};
 use crate::command::sorted_set::{answer_each, read};
 
 /// `GEOADD key [NX | XX] [CH] longitude latitude member [longitude latitude member ...]`
 pub(super) static GEOADD: Command = Command::new("geoadd", Group::Geo, -5)
-    .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))])
+    .writes(KeySpec::FIRST_UPDATED)
     .flags(Flags::DENYOOM)
     .doc(
         "3.2.0",

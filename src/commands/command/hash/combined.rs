@@ -1,22 +1,23 @@
 //! Commands that read or set fields and in the same step change their deadlines or delete them.
 
-use super::expire::{COMPLEXITY, HexpireCounts, log_given, take_deadline};
-use super::{
-    BAD_COUNT, FIELDS, HDEL_EVENT, HEXPIRE_EVENT, HPERSIST_EVENT, HSET_EVENT, UPDATED, at,
-    delete_if_empty, edit, field_at, rules,
-};
+use super::{HSET_EVENT, at, edit, field_at, rules};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::element::reply_item;
-use crate::command::element_deadline::{self, Giver, log_names};
+use crate::command::element_deadline::{
+    self, CountedNames, ElementRules, Giver, NewDeadline, log_given, log_names,
+};
 use crate::command::error::{CommandError, shown};
 use crate::command::options::TimeForm;
 use basalt_core::base::number::parse_i64;
 use basalt_core::structures::block::Content;
 use basalt_engine::value::DataType;
-use basalt_engine::value::hash::{FieldDeadline, new_hash};
+use basalt_engine::value::hash::{FieldDeadline, HashRules, new_hash};
+
+const NAMES: CountedNames = HashRules::NAMES;
+const COMPLEXITY: &str = HashRules::COMPLEXITY;
 
 /// `HGETDEL key FIELDS numfields field [field ...]`
 pub(super) static HGETDEL: Command = Command::new("hgetdel", Group::Hash, -5)
@@ -38,7 +39,7 @@ fn hgetdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_typed(&key, DataType::Hash)?;
-    let names = FIELDS.read(args, 2, BAD_COUNT)?;
+    let names = NAMES.read(args, 2, NAMES.bad_count)?;
     out.array(names.len());
     let mut deleted = false;
     let mut gone = Vec::new();
@@ -54,10 +55,9 @@ fn hgetdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         }
     }
     if let Some(place) = found.filter(|_| deleted) {
-        keyspace.wrote_fields(key.bytes, HDEL_EVENT, gone.iter().copied());
-        delete_if_empty(&mut keyspace, &key, place);
+        HashRules::removed(&mut keyspace, &key, place, &gone);
         if is_logged {
-            log_names(cx, &[b"HDEL", key.bytes], &gone);
+            log_names(cx, &[HashRules::REMOVE, key.bytes], &gone);
         }
     }
     Ok(())
@@ -82,11 +82,10 @@ pub(super) static HGETEX: Command = Command::new("hgetex", Group::Hash, -5)
     .on_keys(hgetex);
 
 /// The change that HGETEX makes to the fields' deadlines.
-#[derive(Clone, Copy)]
-enum HgetexExpiry {
+enum HgetexExpiry<'a> {
     Nothing,
     Persist,
-    Give(u64),
+    Give(NewDeadline<'a, HashRules>),
 }
 
 fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -94,60 +93,57 @@ fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let (key, giver) = (args.key(1), Giver::of(cx));
     let is_logged = cx.is_logged();
     let mut keyspace = cx.at(&key);
-    let is_told = is_logged || keyspace.wants_fields();
+    let wants_names = is_logged || keyspace.wants_fields();
     let found = keyspace.find_typed(&key, DataType::Hash)?;
-    let (change, word_at) = match TimeForm::of(args.get(2)) {
+    let (mut change, word_at) = match TimeForm::of(args.get(2)) {
         Some(form) => {
             let at_ms = element_deadline::given(args, 3, form, rules.now_ms, giver)?;
-            (HgetexExpiry::Give(at_ms), 4)
+            let new = NewDeadline::new(rules, at_ms, wants_names);
+            (HgetexExpiry::Give(new), 4)
         }
         None if args.is(2, "persist") => (HgetexExpiry::Persist, 3),
         None => (HgetexExpiry::Nothing, 2),
     };
-    let names = FIELDS.read(args, word_at, BAD_COUNT)?;
+    let names = NAMES.read(args, word_at, NAMES.bad_count)?;
     out.array(names.len());
-    let (mut tally, mut persisted) = (HexpireCounts::default(), false);
-    let mut touched = Vec::new();
+    let (mut changed, mut persisted) = (false, Vec::new());
     for name in names {
         let Some((place, field)) = field_at(&keyspace, found, name) else {
             out.null();
             continue;
         };
         reply_item(field.value, out);
-        if is_told && (matches!(change, HgetexExpiry::Give(_)) || field.deadline.is_some()) {
-            touched.push(name);
-        }
-        match change {
-            HgetexExpiry::Nothing => {}
-            HgetexExpiry::Persist if field.deadline.is_none() => {}
-            HgetexExpiry::Persist => {
-                persisted |= take_deadline(&mut keyspace, place, &rules, name);
+        match &mut change {
+            HgetexExpiry::Persist if field.deadline.is_some() => {
+                changed |= edit(&mut keyspace, place, &rules, |hash| {
+                    hash.set_deadline(name, None)
+                });
+                if wants_names {
+                    persisted.push(name);
+                }
             }
-            HgetexExpiry::Give(at_ms) => {
-                tally.give(&mut keyspace, place, &rules, name, at_ms);
-            }
+            HgetexExpiry::Nothing | HgetexExpiry::Persist => {}
+            HgetexExpiry::Give(new) => new.give(&mut keyspace, place, name),
         }
-    }
-    if persisted {
-        keyspace.wrote_fields(key.bytes, HPERSIST_EVENT, touched.iter().copied());
-    }
-    if tally.updated > 0 {
-        keyspace.wrote_fields(key.bytes, HEXPIRE_EVENT, touched.iter().copied());
-    }
-    if let Some(place) = found.filter(|_| tally.deleted > 0) {
-        keyspace.wrote_fields(key.bytes, HDEL_EVENT, touched.iter().copied());
-        delete_if_empty(&mut keyspace, &key, place);
     }
     match change {
-        _ if !is_logged => {}
-        HgetexExpiry::Persist if persisted => {
-            let mut count = itoa::Buffer::new();
-            let count = count.format(touched.len()).as_bytes();
-            let head: [&[u8]; 4] = [b"HPERSIST", key.bytes, b"FIELDS", count];
-            log_names(cx, &head, &touched);
+        HgetexExpiry::Persist if changed => {
+            let event = HashRules::PERSIST_EVENT;
+            HashRules::wrote(&mut keyspace, key.bytes, event, &persisted);
+            if is_logged {
+                let mut count = itoa::Buffer::new();
+                let count = count.format(persisted.len()).as_bytes();
+                let head: [&[u8]; 4] = [b"HPERSIST", key.bytes, b"FIELDS", count];
+                log_names(cx, &head, &persisted);
+            }
         }
-        HgetexExpiry::Give(at_ms) => log_given(cx, key.bytes, at_ms, None, &touched),
-        _ => {}
+        HgetexExpiry::Nothing | HgetexExpiry::Persist => {}
+        HgetexExpiry::Give(new) => {
+            if let Some(place) = found {
+                new.record(&mut keyspace, &key, place);
+            }
+            new.log(cx, key.bytes, None);
+        }
     }
     Ok(())
 }
@@ -155,7 +151,7 @@ fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 /// `HSETEX key [FNX | FXX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds |
 /// KEEPTTL] FIELDS numfields field value [field value ...]`
 pub(super) static HSETEX: Command = Command::new("hsetex", Group::Hash, -6)
-    .writes(UPDATED)
+    .writes(KeySpec::FIRST_UPDATED)
     .flags(Flags::DENYOOM.or(Flags::FAST))
     .keeps_blocks(5, 1)
     .doc(
@@ -326,32 +322,25 @@ fn hsetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     };
     let names = pairs.clone().map(|(name, _)| name);
     keyspace.wrote_fields(key.bytes, HSET_EVENT, names.clone());
-    if let Some(at_ms) = request.at_ms {
-        let mut tally = HexpireCounts::default();
-        for (name, _) in pairs {
-            tally.give(&mut keyspace, place, &rules, name, at_ms);
-        }
-        tally.record(&mut keyspace, &key, place, names);
-    }
+    let wants_names = is_logged || keyspace.wants_fields();
+    let new = request.at_ms.map(|at_ms| {
+        let mut new = NewDeadline::new(rules, at_ms, wants_names);
+        names.for_each(|name| new.give(&mut keyspace, place, name));
+        new.record(&mut keyspace, &key, place);
+        new
+    });
     if is_logged {
-        log_set(cx, args, &request, &kept);
+        // Logs commands that older servers know: the values, and then the deadlines, whether given or kept.
+        let mut set: Vec<Content<'_>> = vec![b"HSET".into(), key.bytes.into()];
+        set.extend(args.contents(request.first));
+        cx.log_instead(set);
+        if let Some(new) = new {
+            new.log(cx, key.bytes, None);
+        }
+        for (name, at_ms) in kept {
+            log_given::<HashRules>(cx, key.bytes, at_ms, None, &[name]);
+        }
     }
     out.integer(1);
     Ok(())
-}
-
-/// Logs the effect of HSETEX as commands that older servers know: the values, and then the deadlines, whether given
-/// or kept.
-fn log_set(cx: &mut ShardCx<'_>, args: &Args<'_>, request: &SetEx, kept: &[(&[u8], u64)]) {
-    let key = args.get(1);
-    let mut set: Vec<Content<'_>> = vec![b"HSET".into(), key.into()];
-    set.extend(args.contents(request.first));
-    cx.log_instead(set);
-    if let Some(at_ms) = request.at_ms {
-        let names: Vec<&[u8]> = request.pairs(args).map(|(name, _)| name).collect();
-        log_given(cx, key, at_ms, None, &names);
-    }
-    for &(name, at_ms) in kept {
-        log_given(cx, key, at_ms, None, &[name]);
-    }
 }

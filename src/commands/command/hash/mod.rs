@@ -27,7 +27,6 @@ mod whole;
 
 use super::context::ShardCx;
 use super::declaration::{Command, KeyFlags, KeySpec};
-use super::element_deadline::CountedNames;
 use crate::config::Config;
 use basalt_core::base::hash::HashSeed;
 use basalt_core::structures::table::EntrySlot;
@@ -71,7 +70,6 @@ pub(super) static TABLE: &[&Command] = &[
 ];
 
 const LOOKED_AT: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO)];
-const UPDATED: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))];
 const ACCESSED_AND_UPDATED: &[KeySpec] = &[KeySpec::one(
     1,
     KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE),
@@ -79,11 +77,9 @@ const ACCESSED_AND_UPDATED: &[KeySpec] = &[KeySpec::one(
 
 const HSET_EVENT: Event = Event::new(b'h', "hset");
 const HDEL_EVENT: Event = Event::new(b'h', "hdel");
-const HEXPIRE_EVENT: Event = Event::new(b'h', "hexpire");
-const HPERSIST_EVENT: Event = Event::new(b'h', "hpersist");
 
 /// Returns the parameters for changes of hashes.
-pub(in crate::command) fn rules(cx: &mut ShardCx<'_>) -> HashRules {
+pub(in crate::command) fn rules(cx: &ShardCx<'_>) -> HashRules {
     // No field expires while data are loaded: a later record may remove its deadline.
     let now = match cx.is_loading() {
         true => Now::default(),
@@ -148,12 +144,3 @@ fn delete_if_empty(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: EntrySlot)
         keyspace.wrote(key.bytes, Event::DEL);
     }
 }
-
-/// The keyword and the errors for lists of field names.
-const FIELDS: CountedNames = CountedNames {
-    word: "fields",
-    missing: "ERR Mandatory argument FIELDS is missing or not at the right position",
-    mismatch: "ERR The `numfields` parameter must match the number of arguments",
-};
-
-const BAD_COUNT: &str = "ERR Number of fields must be a positive integer";

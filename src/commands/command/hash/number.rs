@@ -1,17 +1,17 @@
 //! Fields as numbers: HINCRBY and HINCRBYFLOAT.
 
-use super::expire::log_given;
 use super::{ACCESSED_AND_UPDATED, at, edit, rules};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group};
+use crate::command::element_deadline::log_given;
 use crate::command::error::CommandError;
 use basalt_core::base::extended::Extended;
 use basalt_core::structures::item::Item;
 use basalt_engine::effect::Event;
 use basalt_engine::value::DataType;
-use basalt_engine::value::hash::{FieldDeadline, new_hash};
+use basalt_engine::value::hash::{FieldDeadline, HashRules, new_hash};
 
 const FLAGS: Flags = Flags::DENYOOM.or(Flags::FAST);
 
@@ -79,7 +79,7 @@ fn hincrbyfloat(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Command
     cx.log_instead([b"HSET".into(), key.into(), name.into(), (&text).into()]);
     if let Some(at_ms) = deadline.filter(|_| cx.is_logged()) {
         // Logs the deadline again, because the HSET logged before removes it.
-        log_given(cx, key, at_ms, None, &[name]);
+        log_given::<HashRules>(cx, key, at_ms, None, &[name]);
     }
     out.bulk(&text);
     Ok(())

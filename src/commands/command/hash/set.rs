@@ -1,6 +1,6 @@
 //! Commands that set and delete fields.
 
-use super::{HDEL_EVENT, HSET_EVENT, UPDATED, at, delete_if_empty, edit, rules};
+use super::{HDEL_EVENT, HSET_EVENT, at, delete_if_empty, edit, rules};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
@@ -13,7 +13,7 @@ const SET_FLAGS: Flags = Flags::DENYOOM.or(Flags::FAST);
 
 /// `HSET key field value [field value ...]`
 pub(super) static HSET: Command = Command::new("hset", Group::Hash, -4)
-    .writes(UPDATED)
+    .writes(KeySpec::FIRST_UPDATED)
     .flags(SET_FLAGS)
     .keeps_blocks(3, 2)
     .doc(
@@ -32,7 +32,7 @@ pub(super) static HSET: Command = Command::new("hset", Group::Hash, -4)
 
 /// `HMSET key field value [field value ...]`
 pub(super) static HMSET: Command = Command::new("hmset", Group::Hash, -4)
-    .writes(UPDATED)
+    .writes(KeySpec::FIRST_UPDATED)
     .flags(SET_FLAGS)
     .keeps_blocks(3, 2)
     .doc(

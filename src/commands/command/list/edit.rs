@@ -60,7 +60,7 @@ fn linsert(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 
 /// `LSET key index element`
 pub(super) static LSET: Command = Command::new("lset", Group::List, 4)
-    .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))])
+    .writes(KeySpec::FIRST_UPDATED)
     .flags(Flags::DENYOOM)
     .keeps_block(3)
     .doc(

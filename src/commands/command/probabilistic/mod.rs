@@ -88,7 +88,7 @@ const READ_KEY: &[KeySpec] = KeySpec::FIRST_READ;
 /// The key of commands that create a sketch, or add to it, without returning its content.
 const INSERTED_KEY: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::INSERT))];
 /// The key of commands that change a sketch's content without returning it.
-const UPDATED_KEY: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))];
+const UPDATED_KEY: &[KeySpec] = KeySpec::FIRST_UPDATED;
 /// The key of commands that add to a sketch and return its previous content.
 const ANSWERED_KEY: &[KeySpec] = &[KeySpec::one(
     1,

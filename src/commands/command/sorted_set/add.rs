@@ -107,7 +107,7 @@ pub(in crate::command) fn add<'a>(
 
 /// `ZADD key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]`
 pub(super) static ZADD: Command = Command::new("zadd", Group::SortedSet, -4)
-    .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))])
+    .writes(KeySpec::FIRST_UPDATED)
     .flags(Flags::DENYOOM.or(Flags::FAST))
     .doc(
         "1.2.0",

@@ -17,7 +17,7 @@ use basalt_engine::value::stream::{StreamValue, stream_of};
 /// `XCLAIM key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-milliseconds] [RETRYCOUNT count]
 /// [FORCE] [JUSTID] [LASTID id]`
 pub(super) static XCLAIM: Command = Command::new("xclaim", Group::Stream, -6)
-    .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))])
+    .writes(KeySpec::FIRST_UPDATED)
     .flags(Flags::FAST)
     .doc(
         "5.0.0",

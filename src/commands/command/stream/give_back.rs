@@ -2,7 +2,7 @@
 
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId};
 use super::{edit_stream, no_group, stream_at, strict_id, unnotified};
-use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
+use crate::command::declaration::{Flags, Group, KeySpec};
 use crate::command::error::shown;
 use basalt_core::base::number;
 use basalt_core::structures::block::Content;
@@ -11,7 +11,7 @@ use basalt_engine::value::stream::consumer::DELIVERIES_MAX;
 
 /// `XNACK key group <SILENT | FAIL | FATAL> IDS numids id [id ...] [RETRYCOUNT count] [FORCE]`
 pub(super) static XNACK: Command = Command::new("xnack", Group::Stream, -7)
-    .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))])
+    .writes(KeySpec::FIRST_UPDATED)
     .flags(Flags::FAST)
     .doc(
         "8.8.0",

@@ -207,7 +207,7 @@ fn xlen(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
 
 /// `XSETID key last-id [ENTRIESADDED entries_added] [MAXDELETEDID max_deleted_entry_id]`
 static XSETID: Command = Command::new("xsetid", Group::Stream, -3)
-    .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))])
+    .writes(KeySpec::FIRST_UPDATED)
     .flags(Flags::DENYOOM.or(Flags::FAST).or(Flags::ENTRIES_ONLY))
     .doc(
         "5.0.0",

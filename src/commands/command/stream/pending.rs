@@ -3,13 +3,13 @@
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId};
 use super::{edit_stream, ids_from, interval_end, interval_start, no_group, now_ms, reply_id};
 use super::{stream_at, unnotified};
-use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
+use crate::command::declaration::{Flags, Group, KeySpec};
 use basalt_engine::value::stream::consumer::Pending;
 use basalt_engine::value::stream::group::ConsumerGroup;
 
 /// `XACK key group id [id ...]`
 pub(super) static XACK: Command = Command::new("xack", Group::Stream, -4)
-    .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))])
+    .writes(KeySpec::FIRST_UPDATED)
     .flags(Flags::FAST)
     .doc(
         "5.0.0",

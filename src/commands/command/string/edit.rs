@@ -51,7 +51,7 @@ fn append(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 
 /// `SETRANGE key offset value`
 pub(super) static SETRANGE: Command = Command::new("setrange", Group::String, 4)
-    .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))])
+    .writes(KeySpec::FIRST_UPDATED)
     .flags(Flags::DENYOOM)
     .doc(
         "2.2.0",

@@ -3,7 +3,7 @@
 
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId};
 use super::{edit_stream, stream_at, strict_id, unnotified};
-use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
+use crate::command::declaration::{Flags, Group, KeySpec};
 use crate::config::Config;
 use basalt_core::base::hash;
 use basalt_engine::value::stream::producers::ProducerLimits;
@@ -96,7 +96,7 @@ pub(super) fn usual_rules(config: &Config) -> ProducerLimits {
 
 /// `XCFGSET key [IDMP-DURATION idmp-duration] [IDMP-MAXSIZE idmp-maxsize]`
 pub(super) static XCFGSET: Command = Command::new("xcfgset", Group::Stream, -2)
-    .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))])
+    .writes(KeySpec::FIRST_UPDATED)
     .flags(Flags::FAST.or(Flags::ENTRIES_ONLY))
     .doc(
         "8.6.0",
@@ -168,7 +168,7 @@ fn xcfgset(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 
 /// `XIDMPRECORD key pid iid stream-id`
 pub(super) static XIDMPRECORD: Command = Command::new("xidmprecord", Group::Stream, 5)
-    .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))])
+    .writes(KeySpec::FIRST_UPDATED)
     .flags(Flags::DENYOOM.or(Flags::FAST).or(Flags::ENTRIES_ONLY))
     .doc(
         "8.8.0",
