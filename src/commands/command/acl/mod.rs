@@ -12,7 +12,6 @@ use std::sync::Arc;
 use super::context::{After, SessionCx};
 use super::declaration::{Categories, Command, CommandResult, Flags, Group};
 use super::error::{CommandError, shown};
-use super::help::reply_help;
 use super::host::DryRun;
 use super::{Args, Out};
 use crate::acl::selector::Selector;
@@ -467,39 +466,30 @@ fn follow_all(cx: &SessionCx<'_>) {
 
 /// `ACL HELP`
 static HELP: Command = Command::sub("acl|help", "help", GROUP, 2)
-    .flags(Flags::LOADING.or(Flags::STALE))
     .doc("6.0.0", "", "Explains the subcommands of ACL.")
-    .repeatable()
-    .on_session(|_, _, out| {
-        reply_help(
-            "ACL",
-            &[
-                "CAT [<category>]",
-                "    List all categories of commands, or all commands of one.",
-                "DELUSER <username> [<username> ...]",
-                "    Delete users.",
-                "DRYRUN <username> <command> [<arg> ...]",
-                "    Check whether a user may run a command, without running it.",
-                "GETUSER <username>",
-                "    Return the rules of a user.",
-                "GENPASS [<bits>]",
-                "    Generate a random password of 256 or <bits> bits, in hexadecimal digits.",
-                "LIST",
-                "    List all users as the ACL rules that define them.",
-                "LOAD",
-                "    Reload the users from the ACL file.",
-                "LOG [<count> | RESET]",
-                "    List or clear the log of denied commands and logins, newest first.",
-                "SAVE",
-                "    Save all users to the ACL file.",
-                "SETUSER <username> <rule> [<rule> ...]",
-                "    Create a user, or change its rules.",
-                "USERS",
-                "    List the names of all users.",
-                "WHOAMI",
-                "    Return the user of this connection.",
-            ],
-            out,
-        );
-        Ok(())
-    });
+    .on_help(&[
+        "CAT [<category>]",
+        "    List all categories of commands, or all commands of one.",
+        "DELUSER <username> [<username> ...]",
+        "    Delete users.",
+        "DRYRUN <username> <command> [<arg> ...]",
+        "    Check whether a user may run a command, without running it.",
+        "GETUSER <username>",
+        "    Return the rules of a user.",
+        "GENPASS [<bits>]",
+        "    Generate a random password of 256 or <bits> bits, in hexadecimal digits.",
+        "LIST",
+        "    List all users as the ACL rules that define them.",
+        "LOAD",
+        "    Reload the users from the ACL file.",
+        "LOG [<count> | RESET]",
+        "    List or clear the log of denied commands and logins, newest first.",
+        "SAVE",
+        "    Save all users to the ACL file.",
+        "SETUSER <username> <rule> [<rule> ...]",
+        "    Create a user, or change its rules.",
+        "USERS",
+        "    List the names of all users.",
+        "WHOAMI",
+        "    Return the user of this connection.",
+    ]);

@@ -25,7 +25,6 @@ pub(super) use list::describe;
 use super::context::SessionCx;
 use super::declaration::{Command, CommandResult, Flags, Group};
 use super::error::{CommandError, shown};
-use super::help::reply_help;
 use super::{Args, Out};
 use crate::client::connection::ReplyMode;
 use crate::cluster::route::RoutingFlags;
@@ -266,11 +265,7 @@ fn switch(args: &Args<'_>) -> Result<bool, CommandError> {
 static HELP: Command = Command::sub("client|help", "help", GROUP, 2)
     .flags(Flags::LOADING.or(Flags::STALE).or(Flags::KEEPS_CACHING))
     .doc("5.0.0", "", "Explains the subcommands.")
-    .repeatable()
-    .on_session(|_, _, out| {
-        reply_help("CLIENT", HELP_LINES, out);
-        Ok(())
-    });
+    .on_help(HELP_LINES);
 
 const HELP_LINES: &[&str] = &[
     "CACHING (YES|NO)",

@@ -17,6 +17,7 @@ pub use reach::{Channels, Databases, KeyFlagsOf, PositionsFinder, ReadArgument};
 
 use super::context::{Gather, SessionCx, ShardCx};
 use super::error::{CommandError, ErrorText};
+use super::help::help;
 use super::prepared::Builder;
 use super::{Args, Out};
 use crate::acl::selector::Used;
@@ -217,6 +218,8 @@ pub struct Command {
     pub tips: &'static [&'static str],
     /// The version since which the command is deprecated, and its replacement.
     pub deprecated: Option<(&'static str, &'static str)>,
+    /// The lines of a `… HELP` subcommand.
+    pub help: &'static [&'static str],
     /// How the command uses the shards.
     pub run: Run,
     /// Finds a key that the specifications in `keys` cannot express.
@@ -296,6 +299,7 @@ impl Command {
             history: &[],
             tips: &[],
             deprecated: None,
+            help: &[],
             run: Run::Session(not_declared),
             key_finder: None,
             keyword_finder: None,
@@ -592,6 +596,14 @@ impl Command {
     pub const fn on_session(mut self, handler: SessionHandler) -> Command {
         self.run = Run::Session(handler);
         self
+    }
+
+    /// Makes the command a `… HELP` subcommand, which replies with these lines.
+    pub const fn on_help(mut self, lines: &'static [&'static str]) -> Command {
+        self.help = lines;
+        self.flags(Flags::LOADING.or(Flags::STALE))
+            .repeatable()
+            .on_session(help)
     }
 
     /// Makes the command a container of subcommands.

@@ -1,9 +1,8 @@
 //! OBJECT: properties of a value other than its content.
 
 use crate::command::context::ShardCx;
-use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::declaration::{Command, CommandResult, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
-use crate::command::help::reply_help;
 use crate::command::{Args, Out};
 use crate::config::values::MaxmemoryPolicy;
 use basalt_core::structures::table::EntrySlot;
@@ -142,23 +141,17 @@ fn reference_count(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Comm
 
 /// `OBJECT HELP`
 static HELP: Command = Command::sub("object|help", "help", Group::Generic, 2)
-    .flags(Flags::LOADING.or(Flags::STALE))
     .doc("6.2.0", "", "Explains the subcommands.")
-    .repeatable()
-    .on_session(|_, _, out| {
-        let lines = [
-            "ENCODING <key>",
-            "    Return the encoding of the value.",
-            "FREQ <key>",
-            "    Return the access frequency of the key (LFU policies only).",
-            "IDLETIME <key>",
-            "    Return the seconds since the last access to the key.",
-            "REFCOUNT <key>",
-            "    Return the reference count of the value.",
-        ];
-        reply_help("OBJECT", &lines, out);
-        Ok(())
-    });
+    .on_help(&[
+        "ENCODING <key>",
+        "    Return the encoding of the value.",
+        "FREQ <key>",
+        "    Return the access frequency of the key (LFU policies only).",
+        "IDLETIME <key>",
+        "    Return the seconds since the last access to the key.",
+        "REFCOUNT <key>",
+        "    Return the reference count of the value.",
+    ]);
 
 /// Calls `answer` with the entry of a key, or replies null; nothing is counted or touched.
 fn about(

@@ -11,7 +11,6 @@ mod tests;
 
 use super::context::SessionCx;
 use super::declaration::{Categories, Command, CommandResult, Flags, Group};
-use super::help::reply_help;
 use super::registry::{registry, resolve};
 use super::{Args, Out};
 use crate::command::error::shown_name;
@@ -138,27 +137,22 @@ static HELP: Command = Command::sub("command|help", "help", GROUP, 2)
     .flags(FLAGS)
     .categories(Categories::CONNECTION)
     .doc("5.0.0", "", "Explains the subcommands of COMMAND.")
-    .repeatable()
-    .on_session(|_, _, out| {
-        let lines = [
-            "(no subcommand)",
-            "    Describe every command.",
-            "COUNT",
-            "    Answer how many commands there are.",
-            "LIST [FILTERBY <MODULE <name>|ACLCAT <category>|PATTERN <pattern>>]",
-            "    Name the commands, all or those that a filter lets through.",
-            "INFO [<command-name> ...]",
-            "    Describe these commands, or all.",
-            "DOCS [<command-name> ...]",
-            "    Document these commands, or all.",
-            "GETKEYS <full-command>",
-            "    Find the keys in a whole command.",
-            "GETKEYSANDFLAGS <full-command>",
-            "    Find the keys in a whole command, with what is done to each.",
-        ];
-        reply_help("COMMAND", &lines, out);
-        Ok(())
-    });
+    .on_help(&[
+        "(no subcommand)",
+        "    Describe every command.",
+        "COUNT",
+        "    Answer how many commands there are.",
+        "LIST [FILTERBY <MODULE <name>|ACLCAT <category>|PATTERN <pattern>>]",
+        "    Name the commands, all or those that a filter lets through.",
+        "INFO [<command-name> ...]",
+        "    Describe these commands, or all.",
+        "DOCS [<command-name> ...]",
+        "    Document these commands, or all.",
+        "GETKEYS <full-command>",
+        "    Find the keys in a whole command.",
+        "GETKEYSANDFLAGS <full-command>",
+        "    Find the keys in a whole command, with what is done to each.",
+    ]);
 
 /// Returns the subcommands that clients may see.
 fn listed_children(command: &Command) -> impl Iterator<Item = &'static Command> {

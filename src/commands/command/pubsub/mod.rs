@@ -20,7 +20,6 @@ pub(super) use connect::take_messages;
 
 use super::context::{Outbox, SessionCx};
 use super::declaration::{Channels, Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
-use super::help::reply_help;
 use super::{Args, Out};
 use crate::client::shared::mailbox::Topic;
 use crate::command::error::shown_name;
@@ -223,13 +222,8 @@ static NUMPAT: Command = Command::sub("pubsub|numpat", "numpat", GROUP, 2)
 
 /// `PUBSUB HELP`
 static HELP: Command = Command::sub("pubsub|help", "help", GROUP, 2)
-    .flags(Flags::LOADING.or(Flags::STALE))
     .doc("6.2.0", "", "Explains the subcommands.")
-    .repeatable()
-    .on_session(|_, _, out| {
-        reply_help("PUBSUB", HELP_LINES, out);
-        Ok(())
-    });
+    .on_help(HELP_LINES);
 
 const HELP_LINES: &[&str] = &[
     "CHANNELS [<pattern>]",

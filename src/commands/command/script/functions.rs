@@ -2,7 +2,6 @@
 
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags, always};
-use super::super::help::reply_help;
 use super::super::{Args, Out};
 use super::GROUP;
 use crate::command::error::{CommandError, shown, shown_name};
@@ -84,37 +83,26 @@ fn syntax_error(args: &Args<'_>) -> CommandError {
 
 /// `FUNCTION HELP`
 static HELP: Command = Command::sub("function|help", "help", GROUP, 2)
-    .flags(Flags::LOADING.or(Flags::STALE))
     .doc("7.0.0", "", "Explains the subcommands of FUNCTION.")
-    .repeatable()
-    .on_session(help);
-
-fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    reply_help(
-        "FUNCTION",
-        &[
-            "DELETE <LIBRARY NAME>",
-            "    Delete a library.",
-            "DUMP",
-            "    Return all libraries as one payload, for FUNCTION RESTORE.",
-            "FLUSH [ASYNC|SYNC]",
-            "    Delete all libraries.",
-            "KILL",
-            "    Stop running functions that have not written yet.",
-            "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
-            "    List all libraries, or those whose names match, optionally with their code.",
-            "LOAD [REPLACE] <FUNCTION CODE>",
-            "    Create a library, or replace the library with the same name.",
-            "RESTORE <PAYLOAD> [FLUSH|APPEND|REPLACE]",
-            "    Restore libraries from a payload. Existing libraries are deleted first (FLUSH), must have other names",
-            "    (APPEND, the default), or are replaced by those of the same name (REPLACE).",
-            "STATS",
-            "    Return the running function and statistics of each engine.",
-        ],
-        out,
-    );
-    Ok(())
-}
+    .on_help(&[
+        "DELETE <LIBRARY NAME>",
+        "    Delete a library.",
+        "DUMP",
+        "    Return all libraries as one payload, for FUNCTION RESTORE.",
+        "FLUSH [ASYNC|SYNC]",
+        "    Delete all libraries.",
+        "KILL",
+        "    Stop running functions that have not written yet.",
+        "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
+        "    List all libraries, or those whose names match, optionally with their code.",
+        "LOAD [REPLACE] <FUNCTION CODE>",
+        "    Create a library, or replace the library with the same name.",
+        "RESTORE <PAYLOAD> [FLUSH|APPEND|REPLACE]",
+        "    Restore libraries from a payload. Existing libraries are deleted first (FLUSH), must have other names",
+        "    (APPEND, the default), or are replaced by those of the same name (REPLACE).",
+        "STATS",
+        "    Return the running function and statistics of each engine.",
+    ]);
 
 /// `FUNCTION KILL`
 static KILL: Command = Command::sub("function|kill", "kill", GROUP, 2)

@@ -3,7 +3,6 @@
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags, always};
 use super::super::error::CommandError;
-use super::super::help::reply_help;
 use super::super::{Args, Out};
 use super::GROUP;
 use crate::command::host::scripts::{ExecutionKind, RunView};
@@ -93,35 +92,24 @@ fn flush(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 
 /// `SCRIPT HELP`
 static HELP: Command = Command::sub("script|help", "help", GROUP, 2)
-    .flags(Flags::LOADING.or(Flags::STALE))
     .doc("5.0.0", "", "Explains the subcommands of SCRIPT.")
-    .repeatable()
-    .on_session(help);
-
-fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    reply_help(
-        "SCRIPT",
-        &[
-            "DEBUG (YES|SYNC|NO)",
-            "    Set whether scripts run in a debugger; only NO is supported.",
-            "EXISTS <sha1> [<sha1> ...]",
-            "    Return for each SHA-1 whether the script is cached.",
-            "FLUSH [ASYNC|SYNC]",
-            "    Remove all scripts from the cache.",
-            "KILL",
-            "    Stop running scripts that have not written yet.",
-            "LOAD <script>",
-            "    Cache a script without running it and return its SHA-1.",
-            "SHOW <sha1>",
-            "    Return the source of a script.",
-            "STATS [<name>]",
-            "    Return which scripts run for long, and which needed more shards or time than",
-            "    declared.",
-        ],
-        out,
-    );
-    Ok(())
-}
+    .on_help(&[
+        "DEBUG (YES|SYNC|NO)",
+        "    Set whether scripts run in a debugger; only NO is supported.",
+        "EXISTS <sha1> [<sha1> ...]",
+        "    Return for each SHA-1 whether the script is cached.",
+        "FLUSH [ASYNC|SYNC]",
+        "    Remove all scripts from the cache.",
+        "KILL",
+        "    Stop running scripts that have not written yet.",
+        "LOAD <script>",
+        "    Cache a script without running it and return its SHA-1.",
+        "SHOW <sha1>",
+        "    Return the source of a script.",
+        "STATS [<name>]",
+        "    Return which scripts run for long, and which needed more shards or time than",
+        "    declared.",
+    ]);
 
 /// `SCRIPT SHOW sha1`: from Valkey 8.
 static SHOW: Command = Command::sub("script|show", "show", GROUP, 3)

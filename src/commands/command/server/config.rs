@@ -4,7 +4,6 @@ use super::super::context::{After, SessionCx};
 use super::super::declaration::{Command, CommandResult, Flags, Group, always};
 use super::super::error::CommandError;
 use super::super::{Args, Out};
-use crate::command::help::reply_help;
 use crate::config::live;
 use crate::config::rewrite::Adding;
 use basalt_core::base::lossless;
@@ -124,25 +123,14 @@ fn resetstat(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResu
 
 /// `CONFIG HELP`
 static HELP: Command = Command::sub("config|help", "help", GROUP, 2)
-    .flags(Flags::LOADING.or(Flags::STALE))
     .doc("5.0.0", "", "Explains the subcommands of CONFIG.")
-    .repeatable()
-    .on_session(help);
-
-fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    reply_help(
-        "CONFIG",
-        &[
-            "GET <pattern>",
-            "    Return the parameters whose names match the pattern, and their values.",
-            "SET <directive> <value>",
-            "    Change parameters, all of them or none.",
-            "RESETSTAT",
-            "    Reset the statistics that INFO shows.",
-            "REWRITE",
-            "    Write the changes to the configuration file.",
-        ],
-        out,
-    );
-    Ok(())
-}
+    .on_help(&[
+        "GET <pattern>",
+        "    Return the parameters whose names match the pattern, and their values.",
+        "SET <directive> <value>",
+        "    Change parameters, all of them or none.",
+        "RESETSTAT",
+        "    Reset the statistics that INFO shows.",
+        "REWRITE",
+        "    Write the changes to the configuration file.",
+    ]);

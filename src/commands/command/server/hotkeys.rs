@@ -5,7 +5,6 @@ use super::super::declaration::{Command, CommandResult, Databases, Flags, Group}
 use super::super::error::CommandError;
 use super::super::host::HotKeysRequest;
 use super::super::{Args, Out};
-use crate::command::help::reply_help;
 
 const GROUP: Group = Group::Server;
 const FLAGS: Flags = Flags::ADMIN.or(Flags::NOSCRIPT);
@@ -250,31 +249,20 @@ fn top(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
 
 /// `HOTKEYS HELP`
 static HELP: Command = Command::sub("hotkeys|help", "help", GROUP, 2)
-    .flags(Flags::LOADING.or(Flags::STALE))
     .doc("8.6.0", "", "Explains the subcommands of HOTKEYS.")
-    .repeatable()
-    .on_session(help);
-
-fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    reply_help(
-        "HOTKEYS",
-        &[
-            "GET",
-            "    Return the results of tracking hot keys so far.",
-            "RESET",
-            "    Discard the results.",
-            "START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <seconds>] [SAMPLE <ratio>]",
-            "    Start to track the <k> keys that use the most CPU time (CPU) or traffic (NET),",
-            "    sampling one in <ratio> commands.",
-            "STOP",
-            "    Stop tracking and keep the results.",
-            "TOP [COUNT <count>]",
-            "    Return the hottest keys of the last minutes; they are always tracked (hot-keys-sample).",
-        ],
-        out,
-    );
-    Ok(())
-}
+    .on_help(&[
+        "GET",
+        "    Return the results of tracking hot keys so far.",
+        "RESET",
+        "    Discard the results.",
+        "START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <seconds>] [SAMPLE <ratio>]",
+        "    Start to track the <k> keys that use the most CPU time (CPU) or traffic (NET),",
+        "    sampling one in <ratio> commands.",
+        "STOP",
+        "    Stop tracking and keep the results.",
+        "TOP [COUNT <count>]",
+        "    Return the hottest keys of the last minutes; they are always tracked (hot-keys-sample).",
+    ]);
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ use super::super::declaration::{Command, CommandResult, Flags, Group};
 use super::super::error::shown;
 use super::super::registry::registry;
 use super::super::{Args, Out};
-use crate::command::help::{reply_help, text};
+use crate::command::help::text;
 
 const GROUP: Group = Group::Server;
 const FLAGS: Flags = Flags::ADMIN
@@ -191,29 +191,18 @@ fn reset(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 
 /// `LATENCY HELP`
 static HELP: Command = Command::sub("latency|help", "help", GROUP, 2)
-    .flags(Flags::LOADING.or(Flags::STALE))
     .doc("2.8.13", "", "Explains the subcommands of LATENCY.")
-    .repeatable()
-    .on_session(help);
-
-fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    reply_help(
-        "LATENCY",
-        &[
-            "DOCTOR",
-            "    Return a readable report about latency.",
-            "GRAPH <event>",
-            "    Return a graph of the samples of an event.",
-            "HISTORY <event>",
-            "    Return the times and latencies of an event.",
-            "HISTOGRAM [COMMAND ...]",
-            "    Return latency histograms of commands, as cumulative counts.",
-            "LATEST",
-            "    Return the latest latency of every event.",
-            "RESET [<event> ...]",
-            "    Reset the latency data of events, or of all of them.",
-        ],
-        out,
-    );
-    Ok(())
-}
+    .on_help(&[
+        "DOCTOR",
+        "    Return a readable report about latency.",
+        "GRAPH <event>",
+        "    Return a graph of the samples of an event.",
+        "HISTORY <event>",
+        "    Return the times and latencies of an event.",
+        "HISTOGRAM [COMMAND ...]",
+        "    Return latency histograms of commands, as cumulative counts.",
+        "LATEST",
+        "    Return the latest latency of every event.",
+        "RESET [<event> ...]",
+        "    Reset the latency data of events, or of all of them.",
+    ]);

@@ -7,7 +7,6 @@ use super::super::declaration::{
 use super::super::error::CommandError;
 use super::super::host::MemoryReport;
 use super::super::{Args, Out};
-use crate::command::help::reply_help;
 use basalt_engine::value::DataType;
 
 const GROUP: Group = Group::Server;
@@ -364,32 +363,21 @@ fn purge(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
 
 /// `MEMORY HELP`
 static HELP: Command = Command::sub("memory|help", "help", GROUP, 2)
-    .flags(Flags::LOADING.or(Flags::STALE))
     .doc("4.0.0", "", "Explains the subcommands of MEMORY.")
-    .repeatable()
-    .on_session(help);
-
-fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    reply_help(
-        "MEMORY",
-        &[
-            "BIGKEYS [COUNT <count>] [TYPE <type>]",
-            "    Return the largest values of each type: those of 16 KiB and more, the largest first.",
-            "DOCTOR",
-            "    Return a readable report about memory.",
-            "MALLOC-STATS",
-            "    Return the allocator's own statistics.",
-            "PURGE",
-            "    Return unused memory of the allocator to the system.",
-            "STATS",
-            "    Return detailed memory usage statistics.",
-            "USAGE <key> [SAMPLES <count>]",
-            "    Return the memory usage of a key in bytes.",
-        ],
-        out,
-    );
-    Ok(())
-}
+    .on_help(&[
+        "BIGKEYS [COUNT <count>] [TYPE <type>]",
+        "    Return the largest values of each type: those of 16 KiB and more, the largest first.",
+        "DOCTOR",
+        "    Return a readable report about memory.",
+        "MALLOC-STATS",
+        "    Return the allocator's own statistics.",
+        "PURGE",
+        "    Return unused memory of the allocator to the system.",
+        "STATS",
+        "    Return detailed memory usage statistics.",
+        "USAGE <key> [SAMPLES <count>]",
+        "    Return the memory usage of a key in bytes.",
+    ]);
 
 #[cfg(test)]
 mod tests {

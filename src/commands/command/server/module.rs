@@ -7,7 +7,6 @@
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags, Group};
 use super::super::{Args, Out};
-use crate::command::help::reply_help;
 use basalt_core::base::text;
 
 const GROUP: Group = Group::Server;
@@ -86,13 +85,8 @@ fn unload(_: &mut SessionCx<'_>, _: &Args<'_>, _: &mut Out) -> CommandResult {
 
 /// `MODULE HELP`
 static HELP: Command = Command::sub("module|help", "help", GROUP, 2)
-    .flags(Flags::LOADING.or(Flags::STALE))
     .doc("5.0.0", "", "Explains the subcommands of MODULE.")
-    .repeatable()
-    .on_session(help);
-
-fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    let lines = [
+    .on_help(&[
         "LIST",
         "    Return an empty list: modules are not supported.",
         "LOAD <path> [<arg> ...]",
@@ -101,7 +95,4 @@ fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
         "    Return an error: modules are not supported.",
         "UNLOAD <name>",
         "    Return an error: modules are not supported.",
-    ];
-    reply_help("MODULE", &lines, out);
-    Ok(())
-}
+    ]);

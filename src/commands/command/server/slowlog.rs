@@ -5,7 +5,6 @@ use super::super::declaration::{Command, CommandResult, Flags, Group};
 use super::super::error::CommandError;
 use super::super::host::{CommandLog, SlowlogEntry};
 use super::super::{Args, Out};
-use crate::command::help::reply_help;
 
 const GROUP: Group = Group::Server;
 const FLAGS: Flags = Flags::ADMIN.or(Flags::LOADING).or(Flags::STALE);
@@ -108,28 +107,17 @@ fn reset(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
 
 /// `SLOWLOG HELP`
 static HELP: Command = Command::sub("slowlog|help", "help", GROUP, 2)
-    .flags(Flags::LOADING.or(Flags::STALE))
     .doc("6.2.0", "", "Explains the subcommands of SLOWLOG.")
-    .repeatable()
-    .on_session(help);
-
-fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    reply_help(
-        "SLOWLOG",
-        &[
-            "GET [<count>]",
-            "    Return entries, the newest first (default: 10; -1 for all).",
-            "    An entry has an id, a time, a duration in microseconds, the arguments,",
-            "    and the address and name of the client.",
-            "LEN",
-            "    Return the number of entries.",
-            "RESET",
-            "    Remove all entries.",
-        ],
-        out,
-    );
-    Ok(())
-}
+    .on_help(&[
+        "GET [<count>]",
+        "    Return entries, the newest first (default: 10; -1 for all).",
+        "    An entry has an id, a time, a duration in microseconds, the arguments,",
+        "    and the address and name of the client.",
+        "LEN",
+        "    Return the number of entries.",
+        "RESET",
+        "    Remove all entries.",
+    ]);
 
 /// `COMMANDLOG subcommand`
 pub(super) static COMMANDLOG: Command = Command::new("commandlog", GROUP, -2)
@@ -213,25 +201,14 @@ fn log_reset(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
 
 /// `COMMANDLOG HELP`
 static LOG_HELP: Command = Command::sub("commandlog|help", "help", GROUP, 2)
-    .flags(Flags::LOADING.or(Flags::STALE))
     .doc("8.1.0", "", "Explains the subcommands of COMMANDLOG.")
-    .repeatable()
-    .on_session(log_help);
-
-fn log_help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    reply_help(
-        "COMMANDLOG",
-        &[
-            "GET <count> <type>",
-            "    Return entries of a log, the newest first (-1 for all). The types are slow, large-request, large-reply.",
-            "    An entry has an id, a time, the microseconds or bytes that exceeded the threshold, the arguments,",
-            "    and the address and name of the client.",
-            "LEN <type>",
-            "    Return the number of entries.",
-            "RESET <type>",
-            "    Remove all entries.",
-        ],
-        out,
-    );
-    Ok(())
-}
+    .on_help(&[
+        "GET <count> <type>",
+        "    Return entries of a log, the newest first (-1 for all). The types are slow, large-request, large-reply.",
+        "    An entry has an id, a time, the microseconds or bytes that exceeded the threshold, the arguments,",
+        "    and the address and name of the client.",
+        "LEN <type>",
+        "    Return the number of entries.",
+        "RESET <type>",
+        "    Remove all entries.",
+    ]);

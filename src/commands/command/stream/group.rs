@@ -6,7 +6,6 @@ use super::{
 use super::{any_id, edit_stream, event, stream_at, strict_id};
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::{shown, shown_name};
-use crate::command::help::reply_help;
 use basalt_engine::Key;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::stream::group::{ConsumerGroup, UNKNOWN_READ};
@@ -279,29 +278,20 @@ fn delete_consumer(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Comm
 
 /// `XGROUP HELP`
 static HELP: Command = Command::sub("xgroup|help", "help", Group::Stream, 2)
-    .flags(Flags::LOADING.or(Flags::STALE))
     .doc("5.0.0", "", "Lists the subcommands.")
-    .repeatable()
-    .on_session(|_, _, out| {
-        reply_help(
-            "XGROUP",
-            &[
-                "CREATE <key> <groupname> <id|$> [option]",
-                "    Create a consumer group. Options are:",
-                "    * MKSTREAM",
-                "      Create an empty stream if it does not exist.",
-                "    * ENTRIESREAD entries_read",
-                "      Set the number of entries that the group has read (for replication).",
-                "CREATECONSUMER <key> <groupname> <consumer>",
-                "    Create a consumer in a group.",
-                "DELCONSUMER <key> <groupname> <consumer>",
-                "    Delete a consumer.",
-                "DESTROY <key> <groupname>",
-                "    Delete a group.",
-                "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
-                "    Set the last-delivered ID of a group.",
-            ],
-            out,
-        );
-        Ok(())
-    });
+    .on_help(&[
+        "CREATE <key> <groupname> <id|$> [option]",
+        "    Create a consumer group. Options are:",
+        "    * MKSTREAM",
+        "      Create an empty stream if it does not exist.",
+        "    * ENTRIESREAD entries_read",
+        "      Set the number of entries that the group has read (for replication).",
+        "CREATECONSUMER <key> <groupname> <consumer>",
+        "    Create a consumer in a group.",
+        "DELCONSUMER <key> <groupname> <consumer>",
+        "    Delete a consumer.",
+        "DESTROY <key> <groupname>",
+        "    Delete a group.",
+        "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
+        "    Set the last-delivered ID of a group.",
+    ]);

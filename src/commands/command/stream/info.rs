@@ -4,9 +4,8 @@ use super::group::no_group_of;
 use super::producers::usual_rules;
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId};
 use super::{now_ms, reply_entries, reply_entry, reply_id, stream_at};
-use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
+use crate::command::declaration::{Group, KeyFlags, KeySpec};
 use crate::command::error::shown_name;
-use crate::command::help::reply_help;
 use basalt_engine::value::stream::StreamValue;
 use basalt_engine::value::stream::consumer::{NEVER, StreamConsumer};
 use basalt_engine::value::stream::group::{ConsumerGroup, UNKNOWN_READ};
@@ -314,21 +313,12 @@ fn shown(count: usize, count_max: u64) -> usize {
 
 /// `XINFO HELP`
 static HELP: Command = Command::sub("xinfo|help", "help", Group::Stream, 2)
-    .flags(Flags::LOADING.or(Flags::STALE))
     .doc("5.0.0", "", "Lists the subcommands.")
-    .repeatable()
-    .on_session(|_, _, out| {
-        reply_help(
-            "XINFO",
-            &[
-                "CONSUMERS <key> <groupname>",
-                "    Describe the consumers of a group.",
-                "GROUPS <key>",
-                "    Describe the groups of a stream.",
-                "STREAM <key> [FULL [COUNT <count>]",
-                "    Describe a stream.",
-            ],
-            out,
-        );
-        Ok(())
-    });
+    .on_help(&[
+        "CONSUMERS <key> <groupname>",
+        "    Describe the consumers of a group.",
+        "GROUPS <key>",
+        "    Describe the groups of a stream.",
+        "STREAM <key> [FULL [COUNT <count>]",
+        "    Describe a stream.",
+    ]);

@@ -14,7 +14,6 @@ mod tests;
 use super::context::{Gather, ShardCx};
 use super::declaration::{Categories, Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use super::error::CommandError;
-use super::help::reply_help;
 use super::marks::{check_lengths, check_tags, too_many_tags};
 use super::{Args, Out, scan};
 use basalt_engine::effect::Event;
@@ -211,24 +210,18 @@ fn invalidate(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
 
 /// `TAG HELP`
 static HELP: Command = Command::sub("tag|help", "help", Group::Generic, 2)
-    .flags(Flags::LOADING.or(Flags::STALE))
     .doc(Command::OWN, "", "Explains the subcommands.")
-    .repeatable()
-    .on_session(|_, _, out| {
-        let lines = [
-            "ADD <key> <tag> [<tag> ...]",
-            "    Add tags to a key.",
-            "COUNT <tag>",
-            "    Return the number of keys with a tag.",
-            "INVALIDATE <tag> [<tag> ...]",
-            "    Delete all keys with any of these tags.",
-            "KEYS <tag> <cursor> [COUNT <count>]",
-            "    Iterate over the keys with a tag.",
-            "OF <key>",
-            "    Return the tags of a key.",
-            "REM <key> <tag> [<tag> ...]",
-            "    Remove tags from a key.",
-        ];
-        reply_help("TAG", &lines, out);
-        Ok(())
-    });
+    .on_help(&[
+        "ADD <key> <tag> [<tag> ...]",
+        "    Add tags to a key.",
+        "COUNT <tag>",
+        "    Return the number of keys with a tag.",
+        "INVALIDATE <tag> [<tag> ...]",
+        "    Delete all keys with any of these tags.",
+        "KEYS <tag> <cursor> [COUNT <count>]",
+        "    Iterate over the keys with a tag.",
+        "OF <key>",
+        "    Return the tags of a key.",
+        "REM <key> <tag> [<tag> ...]",
+        "    Remove tags from a key.",
+    ]);
