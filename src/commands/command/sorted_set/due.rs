@@ -1,21 +1,19 @@
 //! Queues of members that become due: their scores are Unix times in seconds, with fractions.
 
-use super::{event, limits, took_out};
+use super::limits;
+use super::pop::{Pop, PopEnd, ZpopReplyFormat};
 use crate::command::context::{ShardCx, Wait};
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
-use crate::command::element::reply_element;
 use crate::command::error::CommandError;
 use crate::command::options;
 use crate::command::{Args, Out};
-use basalt_core::structures::ordered::Direction;
 use basalt_core::structures::table::EntrySlot;
 use basalt_engine::keyspace::Keyspace;
 use basalt_engine::value::DataType;
-use basalt_engine::value::sorted_set::{SortedSet, SortedSetMut};
+use basalt_engine::value::sorted_set::SortedSet;
 use basalt_engine::{Key, Now};
 
 const TAKEN: KeyFlags = KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE);
-const POPDUE_EVENT: &str = "zpopmin";
 
 /// `ZPOPDUE key [COUNT count]`
 pub(super) static ZPOPDUE: Command = Command::new("zpopdue", Group::SortedSet, -2)
@@ -75,48 +73,22 @@ fn due_count(keyspace: &Keyspace<'_>, place: EntrySlot, most: usize) -> usize {
     set.rank_by_score(|score| is_due(score, now)).min(most)
 }
 
-/// The format of members in the reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Style {
-    /// Members and scores in one array, as with ZPOPMIN in RESP2.
-    Flat,
-    /// A pair for each member, as with BZMPOP.
-    Pairs,
-}
-
-impl Style {
-    /// Begins the array of `count` members.
-    fn begin(self, count: usize, out: &mut Out) {
-        match self {
-            Style::Flat => out.array(count * 2),
-            Style::Pairs => out.array(count),
-        }
-    }
-}
-
 /// Removes the first members and replies with them and their scores.
 fn take(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,
     (place, count): (EntrySlot, usize),
-    style: Style,
+    style: ZpopReplyFormat,
     out: &mut Out,
 ) {
-    style.begin(count, out);
-    let limits = limits(cx);
+    let pop = Pop {
+        end: PopEnd::Min,
+        count,
+        style,
+        limits: limits(cx),
+    };
     let mut keyspace = cx.at(key);
-    let set = SortedSet::of(keyspace.entry(place));
-    for (member, score) in set.range(0, count, Direction::Ascending) {
-        if style == Style::Pairs {
-            out.array(2);
-        }
-        reply_element(member, out);
-        out.double(score);
-    }
-    keyspace.edit(place, |entry| {
-        SortedSetMut::new(entry, limits).remove_range(0, count);
-    });
-    took_out(&mut keyspace, key, place, event(POPDUE_EVENT));
+    pop.run(&mut keyspace, key, place, out);
     let figures = &keyspace.engine().published().rates;
     figures.due_taken.add(count as u64);
     // The due members come first on every server with the same set, so ZPOPMIN removes them.
@@ -134,8 +106,8 @@ fn popdue(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let found = keyspace.find_typed(&key, DataType::SortedSet)?;
     let count = found.map_or(0, |place| due_count(&keyspace, place, most));
     let style = match out.is_resp3() {
-        true => Style::Pairs,
-        false => Style::Flat,
+        true => ZpopReplyFormat::Pairs,
+        false => ZpopReplyFormat::Flat,
     };
     match found.filter(|_| count > 0) {
         Some(place) => take(cx, &key, (place, count), style, out),
@@ -164,9 +136,8 @@ fn bpopdue(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         };
         let count = due_count(&keyspace, place, most);
         if count > 0 {
-            out.array(2);
-            out.bulk(key.bytes);
-            take(cx, &key, (place, count), Style::Pairs, out);
+            let style = ZpopReplyFormat::KeyAndPairs;
+            take(cx, &key, (place, count), style, out);
             return Ok(());
         }
         let first = SortedSet::of(keyspace.entry(place)).get(0);

@@ -20,14 +20,14 @@ const TAKEN: KeyFlags = KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE);
 
 /// The end from which members are removed: the lowest or the highest scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PopEnd {
+pub(super) enum PopEnd {
     Min,
     Max,
 }
 
 /// The format of the members in the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ZpopReplyFormat {
+pub(super) enum ZpopReplyFormat {
     /// Members and scores in one array.
     Flat,
     /// A pair for each member.
@@ -40,16 +40,22 @@ enum ZpopReplyFormat {
 
 /// The parameters of a removal: the end, the count and the format of the reply.
 #[derive(Clone, Copy)]
-struct Pop {
-    end: PopEnd,
-    count: usize,
-    style: ZpopReplyFormat,
-    limits: SortedSetLimits,
+pub(super) struct Pop {
+    pub(super) end: PopEnd,
+    pub(super) count: usize,
+    pub(super) style: ZpopReplyFormat,
+    pub(super) limits: SortedSetLimits,
 }
 
 impl Pop {
     /// Removes members from a set and replies with them.
-    fn run(self, keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: EntrySlot, out: &mut Out) {
+    pub(super) fn run(
+        self,
+        keyspace: &mut Keyspace<'_>,
+        key: &Key<'_>,
+        place: EntrySlot,
+        out: &mut Out,
+    ) {
         let set = SortedSet::of(keyspace.entry(place));
         let len = set.len();
         let count = self.count.min(len);
