@@ -81,15 +81,7 @@ pub(super) static SINTERSTORE: Command = Command::new("sinterstore", Group::Set,
     )
     .complexity(INTERSECTION_COST)
     .takes_long()
-    .on_keys(|cx, args, out| {
-        store(
-            cx,
-            args,
-            out,
-            SetOperation::Intersection,
-            event("sinterstore"),
-        )
-    });
+    .on_keys(|cx, args, out| store(cx, args, out, SetOperation::Intersection));
 
 /// `SUNIONSTORE destination key [key ...]`
 pub(super) static SUNIONSTORE: Command = Command::new("sunionstore", Group::Set, -3)
@@ -102,7 +94,7 @@ pub(super) static SUNIONSTORE: Command = Command::new("sunionstore", Group::Set,
     )
     .complexity(SUM_COST)
     .takes_long()
-    .on_keys(|cx, args, out| store(cx, args, out, SetOperation::Union, event("sunionstore")));
+    .on_keys(|cx, args, out| store(cx, args, out, SetOperation::Union));
 
 /// `SDIFFSTORE destination key [key ...]`
 pub(super) static SDIFFSTORE: Command = Command::new("sdiffstore", Group::Set, -3)
@@ -115,7 +107,7 @@ pub(super) static SDIFFSTORE: Command = Command::new("sdiffstore", Group::Set, -
     )
     .complexity(SUM_COST)
     .takes_long()
-    .on_keys(|cx, args, out| store(cx, args, out, SetOperation::Difference, event("sdiffstore")));
+    .on_keys(|cx, args, out| store(cx, args, out, SetOperation::Difference));
 
 /// `SINTERCARD numkeys key [key ...] [LIMIT limit]`
 pub(super) static SINTERCARD: Command = Command::new("sintercard", Group::Set, -3)
@@ -188,9 +180,8 @@ fn store(
     args: &Args<'_>,
     out: &mut Out,
     operation: SetOperation,
-    event: Event,
 ) -> CommandResult {
-    let limits = limits(cx);
+    let (limits, event) = (limits(cx), event(cx.command.name));
     let target = args.key(1);
     let keys = &args.keys()[1..];
     look_up(cx, args, keys)?;

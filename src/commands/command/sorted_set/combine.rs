@@ -13,7 +13,6 @@ use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
 use basalt_core::structures::listpack::Element;
-use basalt_engine::effect::Event;
 use basalt_engine::value::set::SetRef;
 use basalt_engine::value::sorted_set::{ScoredMembers, SortedSet};
 use basalt_engine::value::{DataType, ObjectKind};
@@ -391,12 +390,12 @@ fn store_result(
     args: &Args<'_>,
     out: &mut Out,
     operation: SortedSetOperation,
-    event: Event,
 ) -> CommandResult {
     let (members, request) = combine(cx, args, 2, operation, ZsetCombineForm::Store)?;
     if request.aggregate == Aggregate::Count {
         log_members(cx, &args.key(1), &members);
     }
+    let event = event(cx.command.name);
     store(cx, &args.key(1), members, event, out);
     Ok(())
 }
@@ -457,15 +456,7 @@ pub(super) static ZUNIONSTORE: Command = Command::new("zunionstore", Group::Sort
     .complexity(UNION_COST)
     .history(COUNTS)
     .takes_long()
-    .on_keys(|cx, args, out| {
-        store_result(
-            cx,
-            args,
-            out,
-            SortedSetOperation::Union,
-            event("zunionstore"),
-        )
-    });
+    .on_keys(|cx, args, out| store_result(cx, args, out, SortedSetOperation::Union));
 
 /// `ZINTERSTORE destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>]`
 pub(super) static ZINTERSTORE: Command = Command::new("zinterstore", Group::SortedSet, -4)
@@ -480,15 +471,7 @@ pub(super) static ZINTERSTORE: Command = Command::new("zinterstore", Group::Sort
     .complexity(INTERSECTION_COST)
     .history(COUNTS)
     .takes_long()
-    .on_keys(|cx, args, out| {
-        store_result(
-            cx,
-            args,
-            out,
-            SortedSetOperation::Intersection,
-            event("zinterstore"),
-        )
-    });
+    .on_keys(|cx, args, out| store_result(cx, args, out, SortedSetOperation::Intersection));
 
 /// `ZDIFFSTORE destination numkeys key [key ...]`
 pub(super) static ZDIFFSTORE: Command = Command::new("zdiffstore", Group::SortedSet, -4)
@@ -501,15 +484,7 @@ pub(super) static ZDIFFSTORE: Command = Command::new("zdiffstore", Group::Sorted
     )
     .complexity(DIFFERENCE_COST)
     .takes_long()
-    .on_keys(|cx, args, out| {
-        store_result(
-            cx,
-            args,
-            out,
-            SortedSetOperation::Difference,
-            event("zdiffstore"),
-        )
-    });
+    .on_keys(|cx, args, out| store_result(cx, args, out, SortedSetOperation::Difference));
 
 /// `ZINTERCARD numkeys key [key ...] [LIMIT limit]`
 pub(super) static ZINTERCARD: Command = Command::new("zintercard", Group::SortedSet, -3)

@@ -34,17 +34,6 @@ struct ImpliedParameters {
     takes_scores: bool,
 }
 
-impl ImpliedParameters {
-    const fn new(by: By, direction: Direction) -> ImpliedParameters {
-        ImpliedParameters {
-            key_at: 1,
-            by: Some(by),
-            direction: Some(direction),
-            takes_scores: true,
-        }
-    }
-}
-
 /// A parsed request of ZRANGE or one of its relatives.
 struct ZrangeRequest<'a> {
     bounds: SortedSetRange<'a>,
@@ -175,6 +164,23 @@ pub(super) static ZRANGE: Command = Command::new("zrange", Group::SortedSet, -4)
         reply(cx, args, out, given)
     });
 
+/// Runs a command whose name implies the kind of the bounds and the direction.
+fn reply_implied(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+    by: By,
+    direction: Direction,
+) -> CommandResult {
+    let given = ImpliedParameters {
+        key_at: 1,
+        by: Some(by),
+        direction: Some(direction),
+        takes_scores: true,
+    };
+    reply(cx, args, out, given)
+}
+
 /// `ZREVRANGE key start stop [WITHSCORES]`
 pub(super) static ZREVRANGE: Command = Command::new("zrevrange", Group::SortedSet, -4)
     .reads(KeySpec::FIRST_READ)
@@ -186,14 +192,7 @@ pub(super) static ZREVRANGE: Command = Command::new("zrevrange", Group::SortedSe
     .complexity(COST)
     .deprecated("6.2.0", "`ZRANGE` with the `REV` argument")
     .takes_long()
-    .on_keys(|cx, args, out| {
-        reply(
-            cx,
-            args,
-            out,
-            ImpliedParameters::new(By::Rank, Direction::Descending),
-        )
-    });
+    .on_keys(|cx, args, out| reply_implied(cx, args, out, By::Rank, Direction::Descending));
 
 /// `ZRANGEBYSCORE key min max [WITHSCORES] [LIMIT offset count]`
 pub(super) static ZRANGEBYSCORE: Command = Command::new("zrangebyscore", Group::SortedSet, -4)
@@ -207,14 +206,7 @@ pub(super) static ZRANGEBYSCORE: Command = Command::new("zrangebyscore", Group::
     .history(&[("2.0.0", "New option: `WITHSCORES`.")])
     .deprecated("6.2.0", "`ZRANGE` with the `BYSCORE` argument")
     .takes_long()
-    .on_keys(|cx, args, out| {
-        reply(
-            cx,
-            args,
-            out,
-            ImpliedParameters::new(By::Score, Direction::Ascending),
-        )
-    });
+    .on_keys(|cx, args, out| reply_implied(cx, args, out, By::Score, Direction::Ascending));
 
 /// `ZREVRANGEBYSCORE key max min [WITHSCORES] [LIMIT offset count]`
 pub(super) static ZREVRANGEBYSCORE: Command =
@@ -229,14 +221,7 @@ pub(super) static ZREVRANGEBYSCORE: Command =
         .history(&[("2.1.6", "The bounds may be exclusive.")])
         .deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments")
         .takes_long()
-        .on_keys(|cx, args, out| {
-            reply(
-                cx,
-                args,
-                out,
-                ImpliedParameters::new(By::Score, Direction::Descending),
-            )
-        });
+        .on_keys(|cx, args, out| reply_implied(cx, args, out, By::Score, Direction::Descending));
 
 /// `ZRANGEBYLEX key min max [LIMIT offset count]`
 pub(super) static ZRANGEBYLEX: Command = Command::new("zrangebylex", Group::SortedSet, -4)
@@ -249,14 +234,7 @@ pub(super) static ZRANGEBYLEX: Command = Command::new("zrangebylex", Group::Sort
     .complexity(COST)
     .deprecated("6.2.0", "`ZRANGE` with the `BYLEX` argument")
     .takes_long()
-    .on_keys(|cx, args, out| {
-        reply(
-            cx,
-            args,
-            out,
-            ImpliedParameters::new(By::Lex, Direction::Ascending),
-        )
-    });
+    .on_keys(|cx, args, out| reply_implied(cx, args, out, By::Lex, Direction::Ascending));
 
 /// `ZREVRANGEBYLEX key max min [LIMIT offset count]`
 pub(super) static ZREVRANGEBYLEX: Command = Command::new("zrevrangebylex", Group::SortedSet, -4)
@@ -269,14 +247,7 @@ pub(super) static ZREVRANGEBYLEX: Command = Command::new("zrevrangebylex", Group
     .complexity(COST)
     .deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYLEX` arguments")
     .takes_long()
-    .on_keys(|cx, args, out| {
-        reply(
-            cx,
-            args,
-            out,
-            ImpliedParameters::new(By::Lex, Direction::Descending),
-        )
-    });
+    .on_keys(|cx, args, out| reply_implied(cx, args, out, By::Lex, Direction::Descending));
 
 /// `ZRANGESTORE dst src min max [BYSCORE | BYLEX] [REV] [LIMIT offset count]`
 pub(super) static ZRANGESTORE: Command = Command::new("zrangestore", Group::SortedSet, -5)
