@@ -11,8 +11,11 @@ use crate::command::declaration::{
 };
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
+use basalt_core::structures::entry::Entry;
+use basalt_engine::Key;
 use basalt_engine::effect::Event;
-use basalt_engine::value::ObjectKind;
+use basalt_engine::keyspace::Keyspace;
+use basalt_engine::value::{Object, ObjectKind};
 
 const SAME_OBJECT: &str = "ERR source and destination objects are the same";
 
@@ -82,16 +85,23 @@ fn rename(cx: &mut ShardCx<'_>, args: &Args<'_>) {
     let tags = from.tags(place);
     let entry = from.take(place);
     from.wrote(source.bytes, Event::generic("rename_from"));
-    let mut to = cx.at(&target);
-    let replaced = to.find_write(&target);
-    to.replaces(
-        &target,
-        replaced,
-        ObjectKind(entry.view().kind()).data_type(),
-    );
-    to.adopt(&target, replaced, entry);
-    to.restore_tags(&target, &tags);
-    to.wrote(target.bytes, Event::generic("rename_to"));
+    put(cx.at(&target), &target, entry, &tags, "rename_to");
+}
+
+/// Stores an entry with its tags under a key, in place of the key's present value, if any.
+fn put(
+    mut to: Keyspace<'_>,
+    key: &Key<'_>,
+    entry: Entry<Object>,
+    tags: &[Box<[u8]>],
+    event: &'static str,
+) {
+    let replaced = to.find_write(key);
+    let data_type = ObjectKind(entry.view().kind()).data_type();
+    to.replaces(key, replaced, data_type);
+    to.adopt(key, replaced, entry);
+    to.restore_tags(key, tags);
+    to.wrote(key.bytes, Event::generic(event));
 }
 
 /// `COPY source destination [DB destination-db] [REPLACE]`
@@ -164,16 +174,8 @@ fn copy(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         .find_write(&source)
         .expect("found above, at the same moment");
     let (entry, tags) = (from.duplicate(place), from.tags(place));
-    let mut to = cx.at_db(&target, target_db);
-    let replaced = to.find_write(&target);
-    to.replaces(
-        &target,
-        replaced,
-        ObjectKind(entry.view().kind()).data_type(),
-    );
-    to.adopt(&target, replaced, entry);
-    to.restore_tags(&target, &tags);
-    to.wrote(target.bytes, Event::generic("copy_to"));
+    let to = cx.at_db(&target, target_db);
+    put(to, &target, entry, &tags, "copy_to");
     out.integer(1);
     Ok(())
 }
@@ -211,10 +213,7 @@ fn move_to_db(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     let tags = from.tags(place);
     let entry = from.take(place);
     from.wrote(key.bytes, Event::generic("move_from"));
-    let mut to = cx.at_db(&key, target_db);
-    to.adopt(&key, None, entry);
-    to.restore_tags(&key, &tags);
-    to.wrote(key.bytes, Event::generic("move_to"));
+    put(cx.at_db(&key, target_db), &key, entry, &tags, "move_to");
     out.integer(1);
     Ok(())
 }

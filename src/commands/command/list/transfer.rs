@@ -17,6 +17,7 @@ use basalt_core::base::number;
 use basalt_core::structures::block::{Content, SharedBlock};
 use basalt_core::structures::item::Item;
 use basalt_core::structures::quicklist::End;
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::value::{DataType, list};
 
@@ -71,40 +72,47 @@ fn move_element(
     to: End,
     out: &mut Out,
 ) -> Result<bool, CommandError> {
-    let (source, target) = (args.key(1), args.key(2));
-    if cx
-        .at(&source)
-        .find_typed(&source, DataType::List)?
-        .is_none()
-    {
+    let (source, target, limits) = (args.key(1), args.key(2), limits(cx));
+    let Some(place) = find(cx, &source, &target)? else {
         return Ok(false);
-    }
-    cx.at(&target).find_typed(&target, DataType::List)?;
-    let limits = limits(cx);
-    // Looked up again: if the target had expired and was just deleted, the source's place may have changed.
-    let mut keyspace = cx.at(&source);
-    let place = keyspace
-        .find_write(&source)
-        .expect("found above, at the same moment");
-    let popped = keyspace.edit(place, |entry| {
+    };
+    let popped = cx.at(&source).edit(place, |entry| {
         list::pop(entry, from, &limits, |element| {
             account::apart(|| MovedElement::of(element))
         })
     });
     let (element, left) = popped.expect("a list is never empty");
-    let is_same = source.bytes == target.bytes;
     push_all(cx, &target, to, std::slice::from_ref(&element));
-    let mut keyspace = cx.at(&source);
-    if is_same {
+    record(cx, &source, &target, from, left);
+    reply_item(element.as_item(), out);
+    Ok(true)
+}
+
+/// Looks up both lists, and returns the place of the source if it exists.
+fn find(
+    cx: &mut ShardCx<'_>,
+    source: &Key<'_>,
+    target: &Key<'_>,
+) -> Result<Option<EntrySlot>, CommandError> {
+    if cx.at(source).find_typed(source, DataType::List)?.is_none() {
+        return Ok(None);
+    }
+    cx.at(target).find_typed(target, DataType::List)?;
+    // Looked up again: if the target had expired and was just deleted, the source's place may have changed.
+    Ok(cx.at(source).find_write(source))
+}
+
+/// Records that elements were moved from this end of the source, in which `left` are left.
+fn record(cx: &mut ShardCx<'_>, source: &Key<'_>, target: &Key<'_>, from: End, left: usize) {
+    let mut keyspace = cx.at(source);
+    if source.bytes == target.bytes {
         keyspace.wrote(source.bytes, popped_event(from));
     } else {
         let place = keyspace
-            .find_write(&source)
+            .find_write(source)
             .expect("emptied, but not deleted yet");
-        took(&mut keyspace, &source, place, popped_event(from), left);
+        took(&mut keyspace, source, place, popped_event(from), left);
     }
-    reply_item(element.as_item(), out);
-    Ok(true)
 }
 
 /// An element on its way from one list to the other.
@@ -312,20 +320,10 @@ impl LmovemOptions {
         out: &mut Out,
     ) -> Result<bool, CommandError> {
         let (source, target, limits) = (args.key(1), args.key(2), limits(cx));
-        if cx
-            .at(&source)
-            .find_typed(&source, DataType::List)?
-            .is_none()
-        {
+        let Some(place) = find(cx, &source, &target)? else {
             return Ok(false);
-        }
-        cx.at(&target).find_typed(&target, DataType::List)?;
-        let scales = cx.scales();
-        // Looked up again: if the target had expired and was just deleted, the source's place may have changed.
-        let mut keyspace = cx.at(&source);
-        let place = keyspace
-            .find_write(&source)
-            .expect("found above, at the same moment");
+        };
+        let (scales, mut keyspace) = (cx.scales(), cx.at(&source));
         let len = at(&keyspace, place).len();
         if self.needs_all && len < self.count {
             return Ok(false);
@@ -369,15 +367,7 @@ impl LmovemOptions {
         }
         push_all(cx, &target, self.to, &moved);
         let left = len - count;
-        let mut keyspace = cx.at(&source);
-        if is_same {
-            keyspace.wrote(source.bytes, popped_event(self.from));
-        } else {
-            let place = keyspace
-                .find_write(&source)
-                .expect("emptied, but not deleted yet");
-            took(&mut keyspace, &source, place, popped_event(self.from), left);
-        }
+        record(cx, &source, &target, self.from, left);
         self.log(cx, &source, &target, &moved, left);
         Ok(true)
     }
