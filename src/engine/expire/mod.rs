@@ -159,14 +159,7 @@ impl Engine {
         if let Some(alarm_ms) = self.waiters.go_off(now.unix_ms) {
             next_ms = next_ms.min(alarm_ms);
         }
-        let (more_leases, lease_end_ms) = self.end_leases(now);
-        next_ms = next_ms.min(lease_end_ms);
-        let more_invalidated = self.free_invalidated();
-        if more_invalidated {
-            next_ms = 0;
-        }
-        self.published.next_deadline_ms.set(next_ms);
-        more || more_leases || more_invalidated
+        self.end_slice(now, more, next_ms)
     }
 
     /// Expires keys on a replica: only deadlines that clients set on this replica count.
@@ -205,12 +198,17 @@ impl Engine {
                 db.charged(|db| db.own_deadlines = (!own.is_empty()).then_some(own));
             }
         }
+        self.end_slice(now, more, next_ms)
+    }
+
+    /// Ends due leases, frees invalidated keys, and publishes when the next slice is due. Returns true if more is due.
+    fn end_slice(&mut self, now: Now, more: bool, next_ms: u64) -> bool {
         let (more_leases, lease_end_ms) = self.end_leases(now);
-        next_ms = next_ms.min(lease_end_ms);
         let more_invalidated = self.free_invalidated();
-        if more_invalidated {
-            next_ms = 0;
-        }
+        let next_ms = match more_invalidated {
+            true => 0,
+            false => next_ms.min(lease_end_ms),
+        };
         self.published.next_deadline_ms.set(next_ms);
         more || more_leases || more_invalidated
     }
