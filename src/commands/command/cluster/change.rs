@@ -176,11 +176,7 @@ pub(super) static BUMPEPOCH: Command = Command::sub("cluster|bumpepoch", "bumpep
     )
     .tips(TIPS)
     .postponed_if(|_| true)
-    .on_session(bump_epoch);
-
-fn bump_epoch(cx: &mut SessionCx<'_>, _: &Args<'_>, _: &mut Out) -> CommandResult {
-    apply(cx, ClusterChange::BumpEpoch)
-}
+    .on_session(|cx, _, _| apply(cx, ClusterChange::BumpEpoch));
 
 /// `CLUSTER DELSLOTS slot [slot ...]`
 pub(super) static DELSLOTS: Command = Command::sub("cluster|delslots", "delslots", GROUP, -3)
@@ -245,11 +241,7 @@ pub(super) static FLUSHSLOTS: Command = Command::sub("cluster|flushslots", "flus
     .flags(CHANGES)
     .doc("3.0.0", "", "Removes all hash slots from this node.")
     .postponed_if(|_| true)
-    .on_session(flush_slots);
-
-fn flush_slots(cx: &mut SessionCx<'_>, _: &Args<'_>, _: &mut Out) -> CommandResult {
-    apply(cx, ClusterChange::FlushSlots)
-}
+    .on_session(|cx, _, _| apply(cx, ClusterChange::FlushSlots));
 
 /// `CLUSTER FORGET node-id`
 pub(super) static FORGET: Command = Command::sub("cluster|forget", "forget", GROUP, 3)
@@ -348,11 +340,7 @@ pub(super) static SAVECONFIG: Command = Command::sub("cluster|saveconfig", "save
     .flags(CHANGES)
     .doc("3.0.0", "", "Writes nodes.conf to disk.")
     .postponed_if(|_| true)
-    .on_session(save_config);
-
-fn save_config(cx: &mut SessionCx<'_>, _: &Args<'_>, _: &mut Out) -> CommandResult {
-    apply(cx, ClusterChange::SaveConfig)
-}
+    .on_session(|cx, _, _| apply(cx, ClusterChange::SaveConfig));
 
 /// `CLUSTER SET-CONFIG-EPOCH config-epoch`
 pub(super) static SET_CONFIG_EPOCH: Command =

@@ -181,11 +181,7 @@ pub(super) static CF_INSERT: Command = Command::new("cf.insert", Group::Cuckoo, 
         "Adds elements to a cuckoo filter, created with the given options if necessary.",
     )
     .complexity(INSERT_COMPLEXITY)
-    .on_keys(insert_many);
-
-fn insert_many(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    insert_with_options(cx, args, CuckooAddMode::Many, "cf.insert", out)
-}
+    .on_keys(|cx, args, out| insert_with_options(cx, args, CuckooAddMode::Many, out));
 
 /// `CF.INSERTNX key [CAPACITY capacity] [NOCREATE] ITEMS item [item ...]`
 pub(super) static CF_INSERTNX: Command = Command::new("cf.insertnx", Group::Cuckoo, -4)
@@ -197,20 +193,16 @@ pub(super) static CF_INSERTNX: Command = Command::new("cf.insertnx", Group::Cuck
         "Adds elements to a cuckoo filter that do not seem to be in it.",
     )
     .complexity(INSERT_COMPLEXITY)
-    .on_keys(insert_many_new);
-
-fn insert_many_new(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    insert_with_options(cx, args, CuckooAddMode::ManyNew, "cf.insertnx", out)
-}
+    .on_keys(|cx, args, out| insert_with_options(cx, args, CuckooAddMode::ManyNew, out));
 
 fn insert_with_options(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     mode: CuckooAddMode,
-    name: &'static str,
     out: &mut Out,
 ) -> CommandResult {
     const CAPACITY_MIN: i64 = 4;
+    let name = cx.command.name;
     let mut options = CuckooOptions::defaults(cx.config);
     let mut at = 2;
     while at < args.len() && !args.is(at, "items") {

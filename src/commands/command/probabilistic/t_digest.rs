@@ -308,11 +308,7 @@ pub(super) static TDIGEST_RANK: Command = Command::new("tdigest.rank", Group::TD
         "Returns how many numbers are lower than the given ones.",
     )
     .complexity("O(N), N being the count of values.")
-    .on_keys(rank);
-
-fn rank(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    ranks(cx, args, From::Lowest, out)
-}
+    .on_keys(|cx, args, out| ranks(cx, args, From::Lowest, out));
 
 /// `TDIGEST.REVRANK key value [value ...]`
 pub(super) static TDIGEST_REVRANK: Command = Command::new("tdigest.revrank", Group::TDigest, -3)
@@ -323,11 +319,7 @@ pub(super) static TDIGEST_REVRANK: Command = Command::new("tdigest.revrank", Gro
         "Returns how many numbers are higher than the given ones.",
     )
     .complexity("O(N), N being the count of values.")
-    .on_keys(revrank);
-
-fn revrank(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    ranks(cx, args, From::Highest, out)
-}
+    .on_keys(|cx, args, out| ranks(cx, args, From::Highest, out));
 
 fn ranks(cx: &mut ShardCx<'_>, args: &Args<'_>, from: From, out: &mut Out) -> CommandResult {
     check_found(cx, args)?;
@@ -373,11 +365,7 @@ pub(super) static TDIGEST_BYRANK: Command = Command::new("tdigest.byrank", Group
         "Returns the numbers of the given ranks, counted from the lowest.",
     )
     .complexity("O(N), N being the count of ranks.")
-    .on_keys(byrank);
-
-fn byrank(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    by_ranks(cx, args, From::Lowest, out)
-}
+    .on_keys(|cx, args, out| by_ranks(cx, args, From::Lowest, out));
 
 /// `TDIGEST.BYREVRANK key reverse_rank [reverse_rank ...]`
 pub(super) static TDIGEST_BYREVRANK: Command =
@@ -389,11 +377,7 @@ pub(super) static TDIGEST_BYREVRANK: Command =
             "Returns the numbers of the given ranks, counted from the highest.",
         )
         .complexity("O(N), N being the count of ranks.")
-        .on_keys(byrevrank);
-
-fn byrevrank(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    by_ranks(cx, args, From::Highest, out)
-}
+        .on_keys(|cx, args, out| by_ranks(cx, args, From::Highest, out));
 
 fn by_ranks(cx: &mut ShardCx<'_>, args: &Args<'_>, from: From, out: &mut Out) -> CommandResult {
     check_found(cx, args)?;

@@ -18,11 +18,7 @@ pub(super) static XRANGE: Command = Command::new("xrange", Group::Stream, -4)
     .complexity(COMPLEXITY)
     .history(HISTORY)
     .takes_long()
-    .on_keys(xrange);
-
-fn xrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    range(cx, args, StreamDirection::Forwards, out)
-}
+    .on_keys(|cx, args, out| range(cx, args, StreamDirection::Forwards, out));
 
 /// `XREVRANGE key end start [COUNT count]`
 pub(super) static XREVRANGE: Command = Command::new("xrevrange", Group::Stream, -4)
@@ -35,11 +31,7 @@ pub(super) static XREVRANGE: Command = Command::new("xrevrange", Group::Stream, 
     .complexity(COMPLEXITY)
     .history(HISTORY)
     .takes_long()
-    .on_keys(xrevrange);
-
-fn xrevrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    range(cx, args, StreamDirection::Backwards, out)
-}
+    .on_keys(|cx, args, out| range(cx, args, StreamDirection::Backwards, out));
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StreamDirection {

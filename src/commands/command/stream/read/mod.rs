@@ -46,11 +46,7 @@ pub(super) static XREAD: Command = Command::new("xread", Group::Stream, -4)
     .history(&[("8.10.0", "New options: `MAXCOUNT` and `MAXSIZE`.")])
     .finds_keyword(streams_at)
     .takes_long()
-    .on_keys(xread);
-
-fn xread(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    read(cx, args, ReadForm::Xread, out)
-}
+    .on_keys(|cx, args, out| read(cx, args, ReadForm::Xread, out));
 
 /// `XREADGROUP GROUP group consumer [COUNT count] … [CLAIM min-idle-time] [NOACK] STREAMS key [key ...] id [id ...]`
 pub(super) static XREADGROUP: Command = Command::new("xreadgroup", Group::Stream, -7)
@@ -71,11 +67,7 @@ pub(super) static XREADGROUP: Command = Command::new("xreadgroup", Group::Stream
     ])
     .finds_keyword(streams_at)
     .takes_long()
-    .on_keys(xreadgroup);
-
-fn xreadgroup(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    read(cx, args, ReadForm::Xreadgroup, out)
-}
+    .on_keys(|cx, args, out| read(cx, args, ReadForm::Xreadgroup, out));
 
 /// Returns the position of the word STREAMS that is not the name of a group or a consumer; None if the word is not
 /// followed by one ID per key.
