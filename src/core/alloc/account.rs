@@ -2,20 +2,23 @@
 //! allocator](super::counting) reports them.
 //!
 //! Each thread owns one padded cell of a fixed table and is the only one to write it, so counting is a plain load
-//! and store; readers sum the cells at any time. A cell is never released: a thread that ends leaves its sum
-//! behind, because its allocations may well live on. When the cells run out (threads come and go in a pool), later
-//! threads share the last one through atomic additions.
+//! and store; readers sum the cells at any time. A thread that ends leaves its sum behind, because its allocations
+//! may well live on, and the next thread that takes the cell counts on from there. The table has room for far more
+//! threads than the server makes; the system provides its pages when cells in them are first taken, the lowest free
+//! one first. What a thread allocates and frees after it has given its cell back, in its last destructors, is added to
+//! one more cell by atomic additions, and so are threads beyond the table.
 //!
-//! Invariants: nothing here allocates, nothing needs initialization, and no thread-local has a destructor, so that
-//! allocations before `main` and during the last moments of a thread are counted like all others. Foreign code's
-//! direct use of `malloc` is not counted.
+//! Invariants: nothing here allocates, and nothing needs initialization, so that allocations before `main` and during
+//! the last moments of a thread are counted like all others. The one thread-local with a destructor is registered
+//! without the global allocator (std promises that), and only after the thread has its cell. Foreign code's direct use
+//! of `malloc` is not counted.
 
 use std::alloc::Layout;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-/// Number of cells with one owner each; one more cell is shared by all later threads.
-const OWNED_CELLS: usize = 255;
+/// Number of cells with one owner each; one more cell is shared by threads that have none.
+const OWNED_CELLS: usize = 4096;
 const SHARED_CELL: usize = OWNED_CELLS;
 
 /// A cell that fills two cache lines, as processors fetch lines in pairs.
@@ -23,16 +26,31 @@ const SHARED_CELL: usize = OWNED_CELLS;
 struct Padded(AtomicI64);
 
 static CELLS: [Padded; OWNED_CELLS + 1] = [const { Padded(AtomicI64::new(0)) }; OWNED_CELLS + 1];
-static CELLS_TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+/// A bit for each owned cell, set while a thread has the cell.
+static TAKEN: [AtomicU64; OWNED_CELLS / 64] = [const { AtomicU64::new(0) }; OWNED_CELLS / 64];
+
+/// Number of owned cells that were ever taken: all cells from there on are 0.
+static CELLS_USED: AtomicUsize = AtomicUsize::new(0);
 
 const UNSET: usize = usize::MAX;
 
 thread_local! {
     static CELL: Cell<usize> = const { Cell::new(UNSET) };
-    /// The part of the shared cell that belongs to this thread.
+    /// What [`thread_bytes`] returns for a thread without a cell of its own.
     static SHARED_PART: Cell<i64> = const { Cell::new(0) };
+    /// Gives the cell back when the thread ends.
+    static GIVES_BACK: GivesBack = const { GivesBack };
     /// Bytes allocated inside [`apart`] so far.
     static APART: Cell<i64> = const { Cell::new(0) };
+}
+
+struct GivesBack;
+
+impl Drop for GivesBack {
+    fn drop(&mut self) {
+        give_back();
+    }
 }
 
 /// Returns the bytes that jemalloc reserves for a request of `size` bytes at its usual alignment.
@@ -60,13 +78,17 @@ pub(super) const fn layout_class(layout: Layout) -> i64 {
     size_class((layout.size() + align) & !align) as i64
 }
 
-/// Returns the bytes allocated less the bytes freed by the calling thread, which may be negative.
+/// Returns the bytes allocated less the bytes freed by the calling thread, since some time in the past; may be
+/// negative.
 ///
 /// The difference of two readings is what the code between them has added.
 #[must_use]
 pub fn thread_bytes() -> i64 {
     match CELL.get() {
-        UNSET => 0,
+        UNSET => {
+            take_cell();
+            thread_bytes()
+        }
         SHARED_CELL => SHARED_PART.get(),
         cell => CELLS[cell].0.load(Ordering::Relaxed),
     }
@@ -95,11 +117,9 @@ pub fn apart<R>(run: impl FnOnce() -> R) -> R {
 /// Exact if no thread allocates meanwhile, otherwise off by what other threads allocate and free during the sum.
 #[must_use]
 pub fn total_bytes() -> i64 {
-    let taken = CELLS_TAKEN.load(Ordering::Relaxed).min(CELLS.len());
-    CELLS[..taken]
-        .iter()
-        .map(|cell| cell.0.load(Ordering::Relaxed))
-        .sum()
+    let used = &CELLS[..CELLS_USED.load(Ordering::Relaxed)];
+    let cells = used.iter().chain([&CELLS[SHARED_CELL]]);
+    cells.map(|cell| cell.0.load(Ordering::Relaxed)).sum()
 }
 
 /// Removes an allocation from the current account, as other code will free it.
@@ -144,23 +164,57 @@ pub(super) fn count(bytes: i64) {
 #[inline(never)]
 fn count_without_owned_cell(bytes: i64) {
     if CELL.get() == UNSET {
-        // Saturation keeps the counter from wrapping around to cells that have owners already.
-        let taken = CELLS_TAKEN
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
-                (taken < CELLS.len()).then_some(taken + 1)
-            })
-            .unwrap_or(SHARED_CELL);
-        CELL.set(taken.min(SHARED_CELL));
+        take_cell();
         return count(bytes);
     }
     SHARED_PART.set(SHARED_PART.get().wrapping_add(bytes));
     CELLS[SHARED_CELL].0.fetch_add(bytes, Ordering::Relaxed);
 }
 
+/// Gives the calling thread the lowest free cell until it ends, or a part of the shared cell if none is free.
+#[cold]
+fn take_cell() {
+    CELL.set(free_cell().unwrap_or(SHARED_CELL));
+    // Registers the destructor, now that the thread has its cell. No thread takes one after that has run.
+    let _ = GIVES_BACK.try_with(|_| ());
+}
+
+fn free_cell() -> Option<usize> {
+    for (word, index) in TAKEN.iter().zip(0..) {
+        let mut taken = word.load(Ordering::Relaxed);
+        while taken != u64::MAX {
+            let bit = taken.trailing_ones();
+            // Acquire: the last owner's sum is seen.
+            let before = word.fetch_or(1 << bit, Ordering::Acquire);
+            if before & 1 << bit == 0 {
+                let cell = 64 * index + bit as usize;
+                CELLS_USED.fetch_max(cell + 1, Ordering::Relaxed);
+                return Some(cell);
+            }
+            taken = before;
+        }
+    }
+    None
+}
+
+/// Gives the calling thread's cell to later threads; from now on this thread counts in the shared cell.
+fn give_back() {
+    let cell = CELL.replace(SHARED_CELL);
+    if cell < OWNED_CELLS {
+        // Readings of this thread go on from where they are.
+        SHARED_PART.set(CELLS[cell].0.load(Ordering::Relaxed));
+        // Release: the next owner sees the sum.
+        TAKEN[cell / 64].fetch_and(!(1 << (cell % 64)), Ordering::Release);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
     use std::hint::black_box;
+    use std::sync::Barrier;
+    use std::thread;
 
     #[test]
     fn a_thread_sees_what_it_allocates_and_frees() {
@@ -176,19 +230,75 @@ mod tests {
         assert_eq!(thread_bytes() - before, 0);
     }
 
+    /// Checks that the calling thread's bytes are counted exactly.
+    fn check_counts() {
+        let before = thread_bytes();
+        let buffer = black_box(vec![0_u8; 2000]);
+        assert_eq!(thread_bytes() - before, 2048);
+        drop(buffer);
+        assert_eq!(thread_bytes(), before);
+    }
+
     #[test]
-    fn threads_beyond_the_cells_still_count_their_own_bytes() {
-        for _ in 0..OWNED_CELLS + 20 {
-            std::thread::spawn(|| {
-                let before = thread_bytes();
-                let buffer = black_box(vec![0_u8; 2000]);
-                assert_eq!(thread_bytes() - before, 2048);
-                drop(buffer);
-                assert_eq!(thread_bytes(), before);
+    fn each_of_many_threads_has_a_cell_of_its_own() {
+        let count = if cfg!(miri) { 20 } else { 400 };
+        let all_there = Barrier::new(count);
+        let cells: BTreeSet<usize> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..count)
+                .map(|_| {
+                    scope.spawn(|| {
+                        check_counts();
+                        all_there.wait();
+                        CELL.get()
+                    })
+                })
+                .collect();
+            let cells = threads.into_iter().map(|thread| thread.join());
+            cells.map(|cell| cell.expect("it counts")).collect()
+        });
+        assert_eq!(cells.len(), count, "no two have the same");
+        assert!(!cells.contains(&SHARED_CELL));
+    }
+
+    #[test]
+    fn the_cells_of_ended_threads_are_taken_again() {
+        let count = if cfg!(miri) { 20 } else { 1_000 };
+        let cells: BTreeSet<usize> = (0..count)
+            .map(|_| {
+                let one = thread::spawn(|| {
+                    check_counts();
+                    CELL.get()
+                });
+                one.join().expect("it counts")
             })
-            .join()
-            .expect("the thread's assertions hold");
-        }
+            .collect();
+        assert!(!cells.contains(&SHARED_CELL));
+        // Other tests of this process have threads meanwhile.
+        assert!(cells.len() < count / 2, "{} cells", cells.len());
+    }
+
+    #[test]
+    fn a_thread_without_a_cell_counts_in_the_shared_one() {
+        let one = thread::spawn(|| {
+            let kept = black_box(vec![0_u8; 3000]);
+            let before = thread_bytes();
+            give_back();
+            assert_eq!(thread_bytes(), before, "readings go on");
+            drop(kept);
+            assert_eq!(thread_bytes() - before, -3072);
+            check_counts();
+        });
+        one.join().expect("it counts");
+    }
+
+    #[test]
+    fn a_reading_before_the_first_allocation_is_as_good_as_any() {
+        let one = thread::spawn(|| {
+            give_back();
+            CELL.set(UNSET);
+            check_counts();
+        });
+        one.join().expect("it counts");
     }
 
     #[cfg(not(any(miri, feature = "system-allocator")))]
@@ -218,7 +328,7 @@ mod tests {
         let mut kept = Vec::new();
         let mut state = 1_u64;
         for _ in 0..4 {
-            let part = std::thread::spawn(move || {
+            let part = thread::spawn(move || {
                 let mut part: Vec<Vec<u8>> = Vec::new();
                 for _ in 0..40_000 {
                     state = state
