@@ -9,14 +9,24 @@ use basalt_core::structures::table::EntrySlot;
 /// Keys of a tag deleted in one slice.
 const FREED_PER_SLICE: usize = 64;
 
-/// Number of a tag's keys that each shard deletes at once when the tag is invalidated, while all shards are locked:
-/// enough to finish a small tag.
+/// Number of keys that an invalidation deletes at once in each shard, while all shards are locked.
 const FREED_AT_ONCE: usize = 16;
+
+/// Number of keys that a command deletes at once in all shards together, whatever their number: enough to finish a small
+/// tag, and some 0.1 ms of work.
+pub const FREED_AT_ONCE_IN_ALL: usize = 256;
 
 impl Engine {
     /// Invalidates a tag: its keys become invisible. Some of them are deleted here, the others by the background.
     /// Returns the number of keys that had the tag.
-    pub fn invalidate_tag(&mut self, index: usize, name: &[u8]) -> usize {
+    ///
+    /// `deletions_left` is how many keys the command may still delete, see [`FREED_AT_ONCE_IN_ALL`].
+    pub fn invalidate_tag(
+        &mut self,
+        index: usize,
+        name: &[u8],
+        deletions_left: &mut usize,
+    ) -> usize {
         self.waiters.note_invalidated(index, name);
         let db = self.dbs[index].as_deref_mut();
         let Some((id, count)) = db.and_then(|db| db.invalidate_tag(name)) else {
@@ -26,9 +36,12 @@ impl Engine {
             attempt.note(DbChange::TagInvalidated(index, id));
         }
         self.published.tags.invalidated.add(1);
-        if self.free_invalidated_of(index, FREED_AT_ONCE) {
+        let here = FREED_AT_ONCE.min(*deletions_left);
+        let mut left = here;
+        if here == 0 || self.free_invalidated_of(index, &mut left) {
             self.published.next_deadline_ms.set(0);
         }
+        *deletions_left -= here - left;
         count
     }
 
@@ -37,7 +50,7 @@ impl Engine {
     pub fn free_invalidated(&mut self) -> bool {
         let mut more = false;
         for index in 0..self.dbs_end {
-            more |= self.free_invalidated_of(index, FREED_PER_SLICE);
+            more |= self.free_invalidated_of(index, &mut { FREED_PER_SLICE });
             if let Some(db) = self.dbs[index].as_deref_mut() {
                 db.charged(Db::sweep_tags);
             }
@@ -45,17 +58,18 @@ impl Engine {
         more
     }
 
-    fn free_invalidated_of(&mut self, index: usize, count: usize) -> bool {
-        let mut left = count;
+    /// Deletes at most `left` keys of invalidated tags of one database, and counts `left` down. Returns true while
+    /// there are more to delete.
+    fn free_invalidated_of(&mut self, index: usize, left: &mut usize) -> bool {
         loop {
             let db = self.dbs[index].as_deref_mut();
-            let Some(void) = db.and_then(|db| db.charged(|db| db.void_keys(left.max(1)))) else {
+            let Some(void) = db.and_then(|db| db.charged(|db| db.void_keys((*left).max(1)))) else {
                 return false;
             };
-            if left == 0 {
+            if *left == 0 {
                 return true;
             }
-            left = left.saturating_sub(void.shorts.len());
+            *left = left.saturating_sub(void.shorts.len());
             for short in void.shorts {
                 let db = self.dbs[index].as_deref_mut();
                 let place = db.as_ref().and_then(|db| db.find_tagged(short, void.id));

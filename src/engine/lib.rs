@@ -15,7 +15,7 @@ pub mod expire;
 pub mod fences;
 pub mod holders;
 pub mod hot_counts;
-mod invalidation;
+pub mod invalidation;
 pub mod keyspace;
 mod large_values;
 pub mod largest;

@@ -17,6 +17,7 @@ use super::error::CommandError;
 use super::marks::{check_lengths, check_tags, too_many_tags};
 use super::{Args, Out, scan};
 use basalt_engine::effect::Event;
+use basalt_engine::invalidation::FREED_AT_ONCE_IN_ALL;
 
 pub(super) static TABLE: &[&Command] = &[&TAG];
 
@@ -187,11 +188,13 @@ fn invalidate(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     check_lengths(args.from(2))?;
     let db = cx.client.db;
     let mut gone = 0;
+    let mut deletions_left = FREED_AT_ONCE_IN_ALL;
     let mut invalidated: Vec<&[u8]> = Vec::new();
     for tag in args.from(2) {
         let before = gone;
         for index in 0..cx.engine_count() {
-            gone += cx.engine(index).invalidate_tag(db, tag);
+            let engine = cx.engine(index);
+            gone += engine.invalidate_tag(db, tag, &mut deletions_left);
         }
         if gone > before {
             invalidated.push(tag);

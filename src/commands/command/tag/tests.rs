@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::command::testing::{Terminal, on_every_setup, state};
 use basalt_core::base::random::Random;
+use basalt_core::resp::reply::Protocol;
 use basalt_engine::Now;
 
 fn items(reply: &str) -> BTreeSet<String> {
@@ -151,6 +152,44 @@ fn no_command_sees_an_invalidated_key_long_before_it_is_deleted() {
         free_all(cli);
         cli.check("DBSIZE", "(integer) 2");
     });
+}
+
+#[test]
+fn an_invalidation_itself_deletes_few_keys_on_however_many_shards() {
+    const AT_ONCE_MAX: usize = 256;
+    for shard_count in [1, 64, 256] {
+        let mut cli = Terminal::with(shard_count, Protocol::Resp2);
+        let keys = 20 * shard_count;
+        for number in 0..keys {
+            cli.run(&format!("SET key:{number} v TAGS 1 t{}", number % 3));
+        }
+        for number in 0..100 {
+            cli.run(&format!("SET few:{number} v TAGS 1 few"));
+        }
+        let size = |cli: &mut Terminal| -> usize {
+            let reply = cli.run("DBSIZE");
+            let number = reply.strip_prefix("(integer) ").expect("a number");
+            number.parse().expect("a number")
+        };
+        cli.check("TAG INVALIDATE few", "(integer) 100");
+        if shard_count > 16 {
+            assert_eq!(size(&mut cli), keys, "a small tag is done with at once");
+        }
+        free_all(&mut cli);
+        let counted = format!("(integer) {keys}");
+        cli.check("TAG INVALIDATE t0 t1 t2", &counted);
+        let deleted = keys - size(&mut cli);
+        assert!(
+            (1..=AT_ONCE_MAX).contains(&deleted),
+            "{deleted} on {shard_count} shards"
+        );
+        cli.check("KEYS *", "(empty array)");
+        for number in [0, keys / 2, keys - 1] {
+            cli.check(&format!("GET key:{number}"), "(nil)");
+        }
+        free_all(&mut cli);
+        assert_eq!(size(&mut cli), 0);
+    }
 }
 
 #[test]
