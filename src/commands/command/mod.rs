@@ -51,6 +51,7 @@
 pub mod acl;
 pub mod admission;
 pub mod args;
+pub mod aside;
 mod bitmap;
 pub mod catalogue;
 pub mod client;

@@ -8,7 +8,7 @@ use super::own_deadlines::OwnDeadlines;
 use super::value::{DataType, Object, ObjectKind, Trash, lapse};
 use super::{Engine, Leaving, Now};
 use basalt_core::alloc::account;
-use basalt_core::structures::entry::EntryRef;
+use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::table::EntrySlot;
 use basalt_core::structures::wheel;
 
@@ -432,6 +432,13 @@ impl Engine {
             self.published
                 .lazyfreed
                 .add(u64::from(trash.is_collection()));
+            self.keep_trash(trash);
+        }
+    }
+
+    /// Frees a value that was built for no key after all, and is charged to no shard: a large one later.
+    pub fn free_unused(&mut self, entry: Entry<Object>) {
+        if let Some(trash) = Trash::from_entry(entry) {
             self.keep_trash(trash);
         }
     }

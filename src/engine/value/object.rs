@@ -257,6 +257,14 @@ pub fn detached(make: impl FnOnce() -> Entry<Object>) -> Entry<Object> {
     entry
 }
 
+/// Changes an entry outside of any shard's account, as [`detached`] makes one.
+pub fn change_detached(entry: &mut Entry<Object>, change: impl FnOnce(&mut Entry<Object>)) {
+    let bytes = entry_bytes(entry.view()) as i64;
+    let before = account::charged_bytes();
+    change(entry);
+    note_entry_bytes(entry, bytes + account::charged_bytes() - before);
+}
+
 /// Returns the bytes allocated for an entry and all that it owns.
 pub fn entry_bytes(entry: EntryRef<'_, Object>) -> usize {
     let beyond = match entry.value() {

@@ -15,6 +15,7 @@ use keys::are_ruled;
 pub use keys::{BeginSearch, FindKeys, KeySpec, LoneKey};
 pub use reach::{Channels, Databases, KeyFlagsOf, PositionsFinder, ReadArgument};
 
+use super::aside::BeginAside;
 use super::context::{Gather, SessionCx, ShardCx};
 use super::error::{CommandError, ErrorText};
 use super::help::help;
@@ -243,6 +244,8 @@ pub struct Command {
     kept: Every,
     /// Builds the value that the command stores before its shard is locked, see [`Command::builds`].
     pub builds: Option<Builder>,
+    /// Begins to build the value that the command stores from other keys, see [`Command::builds_aside`].
+    pub builds_aside: Option<BeginAside>,
     /// The part of the key's collection that the command reads.
     pub ahead: Ahead,
     subcommands: &'static [&'static Command],
@@ -313,6 +316,7 @@ impl Command {
             postponed: None,
             kept: Every::NONE,
             builds: None,
+            builds_aside: None,
             ahead: Ahead::Nothing,
             subcommands: &[],
             tells_usage: false,
@@ -473,6 +477,13 @@ impl Command {
     /// shard is locked if that takes long.
     pub const fn builds(mut self, build: Builder) -> Command {
         self.builds = Some(build);
+        self
+    }
+
+    /// Declares that the command stores a value that depends on other keys, and that is built while its shards are
+    /// released, slice by slice, if that takes long.
+    pub const fn builds_aside(mut self, begin: BeginAside) -> Command {
+        self.builds_aside = Some(begin);
         self
     }
 

@@ -4,7 +4,7 @@
 //! an error whatever the others hold; then they are read side by side, on any number of shards. The result is written
 //! to the reply as it is found, or to a new set that replaces the target in the end.
 
-use super::{event, limits};
+use super::{aside, event, limits};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::args::RoutedKey;
@@ -12,6 +12,7 @@ use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::element::reply_element;
 use crate::command::error::CommandError;
+use crate::command::prepared::Prepared;
 use basalt_core::structures::hyperloglog::Registers;
 use basalt_core::structures::listpack::Element;
 use basalt_engine::effect::Event;
@@ -21,7 +22,7 @@ use basalt_engine::value::set::{self, Members, SetRef};
 
 /// The set operation of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SetOperation {
+pub(super) enum SetOperation {
     Intersection,
     Union,
     /// The members of the first set that none of the others has.
@@ -81,6 +82,7 @@ pub(super) static SINTERSTORE: Command = Command::new("sinterstore", Group::Set,
     )
     .complexity(INTERSECTION_COST)
     .takes_long()
+    .builds_aside(|args, cx| aside::begin(args, cx, SetOperation::Intersection))
     .on_keys(|cx, args, out| store(cx, args, out, SetOperation::Intersection));
 
 /// `SUNIONSTORE destination key [key ...]`
@@ -94,6 +96,7 @@ pub(super) static SUNIONSTORE: Command = Command::new("sunionstore", Group::Set,
     )
     .complexity(SUM_COST)
     .takes_long()
+    .builds_aside(|args, cx| aside::begin(args, cx, SetOperation::Union))
     .on_keys(|cx, args, out| store(cx, args, out, SetOperation::Union));
 
 /// `SDIFFSTORE destination key [key ...]`
@@ -107,6 +110,7 @@ pub(super) static SDIFFSTORE: Command = Command::new("sdiffstore", Group::Set, -
     )
     .complexity(SUM_COST)
     .takes_long()
+    .builds_aside(|args, cx| aside::begin(args, cx, SetOperation::Difference))
     .on_keys(|cx, args, out| store(cx, args, out, SetOperation::Difference));
 
 /// `SINTERCARD numkeys key [key ...] [LIMIT limit]`
@@ -185,15 +189,20 @@ fn store(
     let target = args.key(1);
     let keys = &args.keys()[1..];
     look_up(cx, args, keys)?;
-    let sources = sources(cx, args, keys);
-    cx.scales().weigh(visited(operation, &sources))?;
-    let entry = detached(|| {
-        let mut entry = set::empty_intset(target.bytes);
-        combine(operation, &sources, cx, |member| {
-            member.with_bytes(|member| set::add(&mut entry, member, &limits));
-        });
-        entry
-    });
+    let entry = match args.prepared().and_then(Prepared::take) {
+        Some(built) => built?,
+        None => {
+            let sources = sources(cx, args, keys);
+            cx.scales().weigh(visited(operation, &sources))?;
+            detached(|| {
+                let mut entry = set::empty_intset(target.bytes);
+                combine(operation, &sources, cx, |member| {
+                    member.with_bytes(|member| set::add(&mut entry, member, &limits));
+                });
+                entry
+            })
+        }
+    };
     let count = SetRef::of(entry.view(), limits.now_ms).len();
     let mut keyspace = cx.at(&target);
     let found = keyspace.find_write(&target);
@@ -370,12 +379,18 @@ fn intersect(sources: &[SetOperand<'_>], mut f: impl FnMut(Element<'_>) -> bool)
     }
 }
 
+/// Returns whether a difference of sets of these lengths is found sooner by searching each of the first set's members in
+/// the others, which takes N steps for each of them, than by removing all others' members from a copy of the first set,
+/// which takes as many steps as all sets have members together. As a member may be found in one of the first sets, the
+/// first way is estimated to take half of its maximum.
+pub(super) fn is_searched(lens: &[usize]) -> bool {
+    let searching = lens
+        .first()
+        .map_or(0, |first| first.saturating_mul(lens.len()) / 2);
+    searching <= lens.iter().sum()
+}
+
 /// Calls `f` with the members of the first set that no other set has, as long as it returns true.
-///
-/// Either each of the first set's members is searched in the others, which takes N steps for each of them; or the
-/// first set is copied and all others' members are removed from the copy, which takes as many steps as all sets have
-/// members together. As a member may be found in one of the first sets, the first way is estimated to take half of
-/// its maximum.
 fn subtract(sources: &[SetOperand<'_>], cx: &ShardCx<'_>, mut f: impl FnMut(Element<'_>) -> bool) {
     let Some((first, others)) = sources.split_first() else {
         return;
@@ -387,9 +402,10 @@ fn subtract(sources: &[SetOperand<'_>], cx: &ShardCx<'_>, mut f: impl FnMut(Elem
         return;
     }
     let mut others: Vec<SetRef<'_>> = others.iter().filter_map(|other| other.set).collect();
-    let searching = first.len().saturating_mul(others.len() + 1) / 2;
-    let removing: usize = first.len() + others.iter().map(|other| other.len()).sum::<usize>();
-    if searching <= removing {
+    let lens: Vec<usize> = std::iter::once(first.len())
+        .chain(others.iter().map(|other| other.len()))
+        .collect();
+    if is_searched(&lens) {
         // Members to exclude are found soonest in the largest set.
         others.sort_by_key(|other| std::cmp::Reverse(other.len()));
         set.while_each(|member| others.iter().any(|other| other.has(member)) || f(member));

@@ -6,8 +6,10 @@
 //! draw       SPOP SRANDMEMBER
 //! expire     SEXPIRE SPEXPIRE SEXPIREAT SPEXPIREAT SPERSIST STTL SPTTL SEXPIRETIME SPEXPIRETIME
 //! combine    SINTER SUNION SDIFF, their STORE forms, and SINTERCARD SUNIONCARD SDIFFCARD
+//! aside      the STORE forms of large sets, built with the shards released
 //! ```
 
+mod aside;
 mod combine;
 mod draw;
 mod expire;

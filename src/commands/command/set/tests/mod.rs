@@ -1,5 +1,6 @@
 //! Cases that the transcript cannot show: unordered replies, encodings as in Redis 7.2, randomness, events, memory.
 
+mod aside;
 mod expire;
 
 use std::collections::{BTreeMap, BTreeSet};
