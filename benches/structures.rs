@@ -1,14 +1,16 @@
 //! The table at sizes that fit the cache and sizes that do not: lookups one by one and in batches, inserts, removals;
-//! the wheel; rankings with either index; the keys of one slot of a cluster among others; and the worst pause of an
-//! insert while a table grows.
+//! the wheel; rankings with either index; the keys of one slot of a cluster among others; the worst pause of an
+//! insert while a table grows; how long TAG INVALIDATE works with all shards locked; and what the count of allocations
+//! takes when many threads have one.
 //!
 //! Dimensions: keys of 16 bytes, values of 32; 1 000 keys (all in cache), 1 000 000 (few in cache). `cargo bench
-//! --bench structures -- growth_pause` prints the pauses only. Under `cargo test --benches` everything runs once,
+//! --bench structures -- pauses` prints the last three only. Under `cargo test --benches` everything runs once,
 //! small.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its findings")]
 
 use std::hint::black_box;
+use std::sync::Barrier;
 
 use basalt_core::base::hash::{HashSeed, SLOTS, slot};
 use basalt_core::structures::entry::Entry;
@@ -16,6 +18,7 @@ use basalt_core::structures::ordered::ranking::Ranking;
 use basalt_core::structures::ordered::{Direction, OrderedIndexType};
 use basalt_core::structures::table::Table;
 use basalt_core::structures::wheel::Wheel;
+use basalt_engine::invalidation::FREED_AT_ONCE_IN_ALL;
 use basalt_engine::keyspace::Deadline;
 use basalt_engine::{Engine, Key, Now};
 use criterion::{BatchSize, Criterion, Throughput};
@@ -31,7 +34,7 @@ const BATCH: usize = 32;
 fn main() {
     let given = |wanted: &str| std::env::args().any(|argument| argument == wanted);
     let small = given("--test") || !given("--bench");
-    if !given("growth_pause") {
+    if !given("pauses") {
         let mut criterion = Criterion::default().configure_from_args();
         for count in [1000, if small { 10_000 } else { 1_000_000 }] {
             lookups(&mut criterion, count);
@@ -45,6 +48,8 @@ fn main() {
         criterion.final_summary();
     }
     growth_pause(if small { 20_000 } else { 5_000_000 });
+    invalidation_pause(if small { &[4] } else { &[64, 256, 1024] });
+    allocations(if small { 100_000 } else { 10_000_000 });
 }
 
 /// Returns a key; keys look alike, as real ones do.
@@ -328,6 +333,76 @@ fn growth_pause(count: usize) {
         at(0.9999),
         at(1.0),
     );
+}
+
+/// Prints how long an invalidation works on all shards, each of which has 40 keys of the tag: the minimum of some runs,
+/// each on engines that other work has put out of the cache.
+fn invalidation_pause(shard_counts: &[u64]) {
+    const KEYS_EACH: usize = 40;
+    for &shard_count in shard_counts {
+        let (mut least_ns, mut deleted) = (u64::MAX, 0);
+        for _ in 0..5 {
+            let mut engines: Vec<Engine> = (0..shard_count)
+                .map(|number| Engine::new(1, SEED, number + 1))
+                .collect();
+            for (number, engine) in engines.iter_mut().enumerate() {
+                for key_number in 0..KEYS_EACH {
+                    let name = key(number * KEYS_EACH + key_number);
+                    let key = Key::new(&name, SEED);
+                    let mut keyspace = engine.keyspace(0, Now::default());
+                    keyspace.put_text(&key, None, &VALUE, Deadline::Clear);
+                    let place = keyspace.find_write(&key).expect("it was put");
+                    let tagged = keyspace.add_tags(place, [&b"tag"[..]].into_iter());
+                    tagged.expect("one tag is not too many");
+                }
+            }
+            black_box(vec![1_u8; 64 << 20]);
+            let mut deletions_left = FREED_AT_ONCE_IN_ALL;
+            let start = thread_ns();
+            for engine in &mut engines {
+                engine.invalidate_tag(0, b"tag", &mut deletions_left);
+            }
+            least_ns = least_ns.min(thread_ns() - start);
+            deleted = FREED_AT_ONCE_IN_ALL - deletions_left;
+        }
+        println!(
+            "invalidation_pause: {shard_count} shards, {least_ns} ns, {deleted} keys deleted at once"
+        );
+    }
+}
+
+/// Prints the time of an allocation and its deallocation on two threads at once, alone and after 400 others have begun
+/// to allocate.
+fn allocations(count: u32) {
+    let measured = || {
+        let work = || {
+            let start = thread_ns();
+            for _ in 0..count {
+                drop(black_box(Box::new([0_u64; 4])));
+            }
+            (thread_ns() - start) as f64 / f64::from(count)
+        };
+        std::thread::scope(|scope| {
+            let threads = [scope.spawn(work), scope.spawn(work)];
+            let times = threads.map(|thread| thread.join().expect("it only allocates"));
+            (times[0] + times[1]) / 2.0
+        })
+    };
+    let alone = measured();
+    let (all_there, is_over) = (Barrier::new(401), Barrier::new(401));
+    std::thread::scope(|scope| {
+        for _ in 0..400 {
+            scope.spawn(|| {
+                black_box(Box::new(1));
+                all_there.wait();
+                is_over.wait();
+            });
+        }
+        all_there.wait();
+        let among_many = measured();
+        println!("allocations: {alone:.1} ns, {among_many:.1} ns after 400 other threads");
+        is_over.wait();
+    });
 }
 
 fn thread_ns() -> u64 {
