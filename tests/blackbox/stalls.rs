@@ -1,6 +1,8 @@
 //! Measures that keep one client from stalling or starving others: long scans in slices, limits of output and
 //! of all clients' memory, unread output, and memory that is given back.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
 use std::time::Duration;
 
 use crate::support::{self, Options, Server, at_each_shard_count, check, info_number};
@@ -274,6 +276,66 @@ fn commands_that_take_long_answer_in_order_and_see_what_was_sent_before() {
         }
         assert_eq!(raw.read().items().len(), 20_000);
         assert_eq!(raw.read().text(), "PONG");
+    });
+}
+
+#[test]
+fn others_use_the_shard_while_the_result_of_a_set_operation_is_built() {
+    let server = Server::start(&Options::shards(1).threads(2));
+    let mut raw = server.raw();
+    load_set(&mut raw, "a", "member:", 200_000);
+    load_set(&mut raw, "b", "other:", 100_000);
+    let mut other = server.raw();
+    for (line, count) in [
+        ("SUNIONSTORE c a b", 300_000),
+        ("SINTERSTORE c a a", 200_000),
+        ("SDIFFSTORE c a b", 200_000),
+    ] {
+        let is_over = AtomicBool::new(false);
+        let served = thread::scope(|scope| {
+            let counting = scope.spawn(|| {
+                let mut served = 0;
+                while !is_over.load(SeqCst) {
+                    other.call("INCR n");
+                    served += 1;
+                }
+                served
+            });
+            check(&mut raw, line, &format!("(integer) {count}"));
+            is_over.store(true, SeqCst);
+            counting.join().expect("no assertion inside")
+        });
+        assert!(served >= 20, "{line}: {served} others were served");
+        check(&mut raw, "SCARD c", &format!("(integer) {count}"));
+    }
+}
+
+#[test]
+fn a_set_operation_on_sets_that_change_all_the_time_is_still_one_step() {
+    at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        load_set(&mut raw, "a", "member:", 10_000);
+        load_set(&mut raw, "b", "other:", 10_000);
+        let is_over = AtomicBool::new(false);
+        let mut other = server.raw();
+        thread::scope(|scope| {
+            // The member is always in exactly one of the two.
+            scope.spawn(|| {
+                other.call("SADD a moved");
+                while !is_over.load(SeqCst) {
+                    check(&mut other, "SMOVE a b moved", "(integer) 1");
+                    check(&mut other, "SMOVE b a moved", "(integer) 1");
+                }
+            });
+            support::eventually("it moves", || raw.call("SISMEMBER b moved").integer() == 1);
+            for _ in 0..20 {
+                check(&mut raw, "SUNIONSTORE c a b", "(integer) 20001");
+                check(&mut raw, "SINTERSTORE c a b", "(integer) 0");
+            }
+            is_over.store(true, SeqCst);
+        });
+        check(&mut raw, "EXISTS c", "(integer) 0");
+        assert_eq!(info_number(&mut raw, "clients", "total_watched_keys"), 0.0);
     });
 }
 

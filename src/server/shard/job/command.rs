@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Next;
+use super::{Next, aside};
+use crate::shard::Shards;
 use crate::shard::blocking::BlockedRequest;
 use crate::shard::execute::{self, ExecutionOutcome};
 use crate::shard::handler::{ExecutionContext, all_of};
@@ -10,6 +11,7 @@ use crate::shard::ownership::engines::HeldEngines;
 use crate::shard::permit::Permit;
 use crate::telemetry::clock::{self, Ticks};
 use basalt_commands::client::shared::Shared;
+use basalt_commands::command::aside::{Aside, AsideContext};
 use basalt_commands::command::context::{ClientView, Gather, ShardPlace};
 use basalt_commands::command::declaration::{Command, CommandResult, Run};
 use basalt_commands::command::owned::OwnedArgs;
@@ -42,6 +44,10 @@ pub struct CommandJob {
     args: OwnedArgs,
     /// The prepared form of the arguments, made before any shard was locked.
     prepared: Option<Prepared>,
+    /// The value that was built while the shards were released, until the command runs.
+    pub(super) aside: Option<Aside>,
+    /// False once a value was built aside, or was not, since it could not be.
+    may_build_aside: bool,
     place: ShardPlace,
     config: Arc<Config>,
     /// The connection to block if the command has to wait.
@@ -74,6 +80,8 @@ impl CommandJob {
             command,
             args: OwnedArgs::copy_of(args),
             prepared: None,
+            aside: None,
+            may_build_aside: command.builds_aside.is_some() && !client.origin.has_run_before(),
             place,
             config: Arc::clone(config),
             blocker: None,
@@ -116,23 +124,56 @@ impl CommandJob {
         }
     }
 
-    /// Returns whether the command's arguments must be prepared before its shards are locked, because that
-    /// takes long.
+    /// Returns whether the command's arguments must be prepared, or its value built, before its shards are locked,
+    /// because that takes long.
     pub(super) fn must_prepare(&self) -> bool {
-        self.command.builds.is_some() && self.prepared.is_none()
+        self.command.builds.is_some() && self.prepared.is_none() || self.may_build_aside
     }
 
-    /// Prepares the arguments.
-    pub(super) fn prepare(&mut self, seed: HashSeed) {
+    /// Prepares the arguments, or builds the value aside. Returns whether the rest takes no longer than other commands.
+    pub(super) fn prepare(&mut self, shards: &Shards, route: &[u16], seed: HashSeed) -> bool {
+        let args = self.args.args();
         if let Some(build) = self.command.builds {
-            let built = build(&self.args.args(), &self.config, seed, clock::now());
+            let built = build(&args, &self.config, seed, clock::now());
             self.prepared = Some(Prepared::new(built));
+        } else if let Some(begin) = self.command.builds_aside {
+            self.may_build_aside = false;
+            let context = AsideContext {
+                db: self.client.db,
+                config: &self.config,
+                seed,
+            };
+            let (built, duration_ns) = aside::build(shards, route, begin(&args, &context));
+            self.aside = built;
+            self.duration_ns += duration_ns;
+        }
+        self.aside.is_some()
+    }
+
+    /// Takes over the value that was built aside. Returns false if it is no longer what the command would build.
+    fn take_aside(&mut self, engines: &mut HeldEngines<'_, Engine>) -> bool {
+        let Some(aside) = self.aside.take() else {
+            return true;
+        };
+        let built = aside.finish(&mut engines.all(), clock::now());
+        self.prepared = built.map(|entry| Prepared::new(Ok(entry)));
+        self.prepared.is_some()
+    }
+
+    /// Leaves a value to be freed that was built aside but not stored.
+    fn free_unused(&self, engines: &mut HeldEngines<'_, Engine>) {
+        let left = self.prepared.as_ref().and_then(Prepared::take);
+        if let Some(Ok(entry)) = left {
+            engines.first().free_unused(entry);
         }
     }
 
     /// Runs the command with its shards locked, at the present time.
     pub(super) fn run(&mut self, engines: &mut HeldEngines<'_, Engine>, may_offload: bool) -> Next {
         let before = Ticks::now();
+        if !self.take_aside(engines) {
+            return Next::Offload;
+        }
         let args = self.args.args().with_prepared(self.prepared.as_ref());
         let context = ExecutionContext {
             now: clock::now(),
@@ -144,14 +185,14 @@ impl CommandJob {
         };
         let mut next = Next::Answer;
         let (client, out) = (&mut self.client, &mut self.out);
-        let engines = all_of(engines);
+        let in_hand = all_of(engines);
         match (self.gather.take(), self.command.run) {
             (Some(mut gather), Run::EachShard(..) | Run::Cursor(..)) => {
                 let result =
-                    execute::run_part(self.command, engines, client, context, &args, &mut gather);
+                    execute::run_part(self.command, in_hand, client, context, &args, &mut gather);
                 self.ended = CommandJobOutcome::Visited(Box::new(gather), result);
             }
-            _ => match execute::run(self.command, engines, client, context, &args, out) {
+            _ => match execute::run(self.command, in_hand, client, context, &args, out) {
                 ExecutionOutcome::Done { failed } => {
                     self.ended = CommandJobOutcome::Answered { failed }
                 }
@@ -161,6 +202,9 @@ impl CommandJob {
                 }
                 ExecutionOutcome::Offload => next = Next::Offload,
             },
+        }
+        if self.command.builds_aside.is_some() {
+            self.free_unused(engines);
         }
         self.duration_ns += Ticks::now().since_ns(before);
         next

@@ -3,6 +3,7 @@
 //! ```text
 //! mod      a job: its route, its work, the action after a run, its ticket
 //! command  one command, or one visit of a command that goes from shard to shard
+//! aside    a command's value, built slice by slice before the command runs
 //! unit     a transaction or a script
 //! task     internal work of the server: to remove or serve a waiter, to drop watches, and other work
 //! ```
@@ -11,6 +12,7 @@
 //! ([`Next`]) the reply goes to the connection that awaits it, or the job is queued again, to restart or to run on a
 //! separate thread.
 
+mod aside;
 pub mod command;
 pub mod task;
 pub mod unit;
@@ -167,8 +169,11 @@ impl Job {
             return shards.submit(queued);
         }
         let prepare = move || {
-            if let Work::Command(job) = &mut queued.work {
-                job.prepare(router.seed());
+            let parts: &mut Job = &mut queued;
+            if let Work::Command(job) = &mut parts.work
+                && job.prepare(shards, &parts.route, router.seed())
+            {
+                queued.is_offloaded = false;
             }
             shards.submit(queued);
         };
@@ -178,6 +183,15 @@ impl Job {
     /// Delivers a job to its ticket, even one that ran without shards or did not run at all.
     pub fn answer(mut queued: QueuedJob) {
         let _ended = queued.under_way.take();
+        let left = match &mut queued.work {
+            Work::Command(job) => job.aside.take(),
+            Work::Unit(_) | Work::Task(_) => None,
+        };
+        if let (Some(mut aside), Some(executor)) = (left, queued.executor) {
+            // The command was turned away.
+            let give_up = move |engines: &mut [&mut Engine], _: Now| aside.give_up(engines);
+            executor.shards.submit(Job::task(&queued.route, give_up));
+        }
         if let Some(ticket) = queued.ticket.take() {
             *ticket.done.lock() = Some(queued);
             ticket.waker.wake();

@@ -1,0 +1,70 @@
+//! Builds a command's value aside, on a thread that serves no connection: each slice of the sources is read by a task on
+//! the command's shards, as any other that is queued there; the thread adds what was read once they are released.
+
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+use std::thread::{self, Thread};
+
+use parking_lot::Mutex;
+
+use super::{Ticket, task};
+use crate::shard::Shards;
+use crate::telemetry::clock::Ticks;
+use basalt_commands::command::aside::{Aside, SliceResult};
+
+/// A value being built, shared by the thread and its tasks; only one of them uses it at a time.
+struct Building {
+    aside: Aside,
+    slice: SliceResult,
+    /// Time spent so far, without the wait for shards.
+    duration_ns: u64,
+}
+
+/// Builds a value. Returns it, if it can be built aside, and the time that this took without the wait for shards.
+pub(super) fn build(shards: &Shards, route: &[u16], aside: Aside) -> (Option<Aside>, u64) {
+    let building = Arc::new(Mutex::new(Building {
+        aside,
+        slice: SliceResult::More,
+        duration_ns: 0,
+    }));
+    loop {
+        let shared = Arc::clone(&building);
+        let read = task::send(shards, route, move |engines, now| {
+            let (begun, mut building) = (Ticks::now(), shared.lock());
+            building.slice = building.aside.read(engines, now);
+            building.duration_ns += Ticks::now().since_ns(begun);
+        });
+        wait(&read);
+        let (begun, mut building) = (Ticks::now(), building.lock());
+        if building.slice != SliceResult::Unsuitable {
+            building.aside.add();
+        }
+        building.duration_ns += Ticks::now().since_ns(begun);
+        if building.slice != SliceResult::More {
+            break;
+        }
+    }
+    match Arc::into_inner(building).map(Mutex::into_inner) {
+        Some(built) if built.slice == SliceResult::Whole => (Some(built.aside), built.duration_ns),
+        Some(built) => (None, built.duration_ns),
+        None => unreachable!("the tasks that shared it are gone"),
+    }
+}
+
+/// Wakes a thread that is parked.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits until a task has run. The calling thread has no shard locked.
+fn wait(ticket: &Ticket) {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    while ticket.poll(&mut cx).is_pending() {
+        thread::park();
+    }
+}
