@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 mod support;
 
+use basalt_testing::random::Draw;
 use support::arguments::Arguments;
 use support::load::key;
 use support::peers;
@@ -283,21 +284,15 @@ fn watch(port: u16, request: &str, taken: &Taken, stop: &AtomicBool) {
 
 /// Sends batches by the clock and reads their replies; a late one is sent without a pause.
 fn keep_rate(port: u16, rate: usize, keys: usize, done: &AtomicU64, stop: &AtomicBool) {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut draw = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 11) as usize % keys
-    };
+    let mut draw = Draw::new(1);
     let value = "v".repeat(VALUE_BYTES);
     let batches: Vec<Vec<u8>> = (0..BATCHES)
         .map(|_| {
             let mut bytes = Vec::new();
             for _ in 1..BATCH {
-                encode_into(&mut bytes, &["GET", &key(draw())]);
+                encode_into(&mut bytes, &["GET", &key(draw.below(keys))]);
             }
-            encode_into(&mut bytes, &["SET", &key(draw()), &value]);
+            encode_into(&mut bytes, &["SET", &key(draw.below(keys)), &value]);
             bytes
         })
         .collect();

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 mod support;
 
+use basalt_testing::random::Draw;
 use support::arguments::Arguments;
 use support::peers::{self, Peer};
 use support::process::{self, Client, Cost, CpuTime, Process, encode_into};
@@ -306,8 +307,8 @@ const SETS: usize = 10;
 fn multi(plan: &Plan) -> String {
     let count = if plan.is_quick { 2_000 } else { 50_000 };
     let figures = plan.compare(|server| {
-        let one_slot = transactions(server, count, |draw| format!("{{t}}:{:06}", draw % 100_000));
-        let spread = transactions(server, count, |draw| format!("key:{:06}", draw % 100_000));
+        let one_slot = transactions(server, count, |number| format!("{{t}}:{number:06}"));
+        let spread = transactions(server, count, |number| format!("key:{number:06}"));
         [one_slot, spread]
     });
     let rows = ["10 SETs in one slot", "10 SETs over shards"].map(str::to_owned);
@@ -315,16 +316,10 @@ fn multi(plan: &Plan) -> String {
     plan.table(title, &rows, &figures)
 }
 
-fn transactions(server: &Process, count: usize, key: impl Fn(u64) -> String) -> f64 {
+fn transactions(server: &Process, count: usize, key: impl Fn(usize) -> String) -> f64 {
     const AT_A_TIME: usize = 16;
     let mut stream = server.client().into_stream();
-    let mut random = 0x9E37_79B9_7F4A_7C15u64;
-    let mut draw = || {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random >> 20
-    };
+    let mut draw = Draw::new(1);
     let reply =
         "+OK\r\n".len() + SETS * "+QUEUED\r\n".len() + "*10\r\n".len() + SETS * "+OK\r\n".len();
     let mut run = |count: usize| {
@@ -334,7 +329,7 @@ fn transactions(server: &Process, count: usize, key: impl Fn(u64) -> String) -> 
             for _ in 0..AT_A_TIME {
                 encode_into(&mut bytes, &["MULTI"]);
                 for _ in 0..SETS {
-                    encode_into(&mut bytes, &["SET", &key(draw()), "value-01"]);
+                    encode_into(&mut bytes, &["SET", &key(draw.below(100_000)), "value-01"]);
                 }
                 encode_into(&mut bytes, &["EXEC"]);
             }

@@ -13,8 +13,9 @@ use std::fmt::Write as _;
 
 mod support;
 
+use basalt_testing::random::Draw;
 use support::arguments::Arguments;
-use support::closed_loop::{CONNECTIONS, Draw, Measured, Scenario, ask, nothing};
+use support::closed_loop::{CONNECTIONS, Measured, Scenario, ask, nothing};
 use support::load;
 use support::peers;
 use support::process::{self, Client, Cost, encode_into};

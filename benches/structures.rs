@@ -21,6 +21,7 @@ use basalt_core::structures::wheel::Wheel;
 use basalt_engine::invalidation::FREED_AT_ONCE_IN_ALL;
 use basalt_engine::keyspace::Deadline;
 use basalt_engine::{Engine, Key, Now};
+use basalt_testing::random::Draw;
 use criterion::{BatchSize, Criterion, Throughput};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -75,23 +76,10 @@ fn filled(count: usize) -> Table<Entry<()>> {
     table
 }
 
-/// Random numbers without a pattern that a prefetcher knows.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((u128::from(mixed) * bound as u128) >> 64) as usize
-    }
-}
-
 fn lookups(criterion: &mut Criterion, count: usize) {
     let table = filled(count);
     // Generated before the measurement: making a key takes longer than finding it.
-    let mut draw = Draw(1);
+    let mut draw = Draw::new(1);
     let present: Vec<_> = (0..1 << 16).map(|_| key(draw.below(count))).collect();
     let absent: Vec<_> = (0..1 << 16)
         .map(|_| key(count + draw.below(count)))
@@ -140,7 +128,7 @@ fn lookups(criterion: &mut Criterion, count: usize) {
 
 fn changes(criterion: &mut Criterion, count: usize) {
     let mut table = filled(count);
-    let mut draw = Draw(2);
+    let mut draw = Draw::new(2);
     let keys: Vec<_> = (0..1 << 16).map(|_| key(draw.below(count))).collect();
     let mut at = 0;
     let mut group = criterion.benchmark_group(format!("table of {count}"));
@@ -201,7 +189,7 @@ fn slots(criterion: &mut Criterion, count: usize) {
         for number in 0..count {
             put(&mut engine, &key(number));
         }
-        let mut draw = Draw(5);
+        let mut draw = Draw::new(5);
         group.throughput(Throughput::Elements(1));
         group.bench_function(format!("a key comes and goes, {name}"), |bench| {
             bench.iter(|| {
@@ -241,7 +229,7 @@ fn timers(criterion: &mut Criterion) {
     group.bench_function("arm and fire within a minute", |bench| {
         bench.iter(|| {
             let mut wheel = Wheel::new(0);
-            let mut draw = Draw(3);
+            let mut draw = Draw::new(3);
             for number in 0..COUNT {
                 wheel.arm(draw.below(60_000) as u64, number << 34);
             }
@@ -258,7 +246,7 @@ fn timers(criterion: &mut Criterion) {
 /// Sorted sets of members with random scores, over either index.
 fn rankings(criterion: &mut Criterion, count: usize, form: OrderedIndexType) {
     let mut ranking = Ranking::new(form, SEED);
-    let mut draw = Draw(4);
+    let mut draw = Draw::new(4);
     for number in 0..count {
         let key = key(number);
         let hash = ranking.hash(&key);

@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use basalt_testing::random::Draw;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -31,18 +32,6 @@ pub(crate) struct Scenario {
     /// Restores, outside the measured time, the elements removed by this many requests.
     pub(crate) restore: fn(&mut Client, usize),
     pub(crate) request: fn(&mut Draw, &mut Vec<u8>),
-}
-
-/// Random numbers that are the same in each run.
-pub(crate) struct Draw(u64);
-
-impl Draw {
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((u128::from(self.0) * bound as u128) >> 64) as usize
-    }
 }
 
 pub(crate) fn ask(out: &mut Vec<u8>, words: &[&str]) {
@@ -98,7 +87,7 @@ impl Measured {
             .expect("a runtime");
         let open = |server: &Process| Load::open(&runtime, server);
         let mut loads: Vec<Load> = servers.iter().map(open).collect();
-        let mut draw = Draw(0x9E37_79B9_7F4A_7C15);
+        let mut draw = Draw::new(1);
         for (scenario, pipeline) in scenarios {
             for server in servers {
                 (scenario.prepare)(&mut server.client(), self.scale);

@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::process;
+use basalt_testing::random::Draw;
 use basalt_testing::workload::{Shape, Sizes, Workload};
 
 /// Number of random keys in a pool: about 390,000 distinct ones of a million.
@@ -384,13 +385,8 @@ impl Pool {
         let is_ranked = matches!(kind, Kind::ZipfGet | Kind::ZipfSet);
         let mut ranked = is_ranked.then(|| ranked.keys());
         let mut popular = || key(ranked.as_mut().and_then(Iterator::next).unwrap_or(0) as usize);
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut draw = |bound: usize| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 11) as usize % bound
-        };
+        let mut random = Draw::new(1);
+        let mut draw = |bound: usize| random.below(bound);
         let value = "v".repeat(value_bytes);
         let long = "w".repeat(value_bytes * 2);
         for index in 1..=commands {

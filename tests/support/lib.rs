@@ -5,6 +5,7 @@
 
 #![allow(missing_docs, reason = "what the names of test helpers say is enough")]
 
+pub mod random;
 #[cfg(feature = "servers")]
 pub mod replicated;
 #[cfg(feature = "servers")]

@@ -16,6 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+pub use crate::random::Draw;
 use crate::wire::{Raw, Value};
 
 /// Timeout for anything that must happen. Not an assertion on speed: it only bounds how long a broken server can
@@ -594,47 +595,6 @@ pub fn info_number(raw: &mut Raw, section: &str, field: &str) -> f64 {
     let text = info_text(raw, section, field);
     let number = text.as_deref().and_then(|text| text.parse().ok());
     number.unwrap_or_else(|| panic!("{field} of INFO {section} is no number: {text:?}"))
-}
-
-/// A small xorshift generator: a test's random numbers, determined by its seed.
-pub struct Draw(u64);
-
-impl Draw {
-    pub fn new(seed: u64) -> Draw {
-        let mut draw = Draw(
-            seed.wrapping_add(0x9e37_79b9_7f4a_7c15)
-                .wrapping_mul(0xbf58_476d_1ce4_e5b9)
-                | 1,
-        );
-        for _ in 0..8 {
-            draw.next();
-        }
-        draw
-    }
-    #[expect(clippy::should_implement_trait, reason = "random numbers never end")]
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// Returns an index with a probability proportional to its weight.
-    pub fn weighted(&mut self, weights: &[u32]) -> usize {
-        let total: u32 = weights.iter().sum();
-        let mut left = self.below(total as usize) as u32;
-        for (index, &weight) in weights.iter().enumerate() {
-            if left < weight {
-                return index;
-            }
-            left -= weight;
-        }
-        unreachable!("a drawn number lies below the sum of the weights");
-    }
-
-    pub fn below(&mut self, bound: usize) -> usize {
-        (self.next() >> 11) as usize % bound
-    }
 }
 
 /// Raises the soft limit to the hard one. Returns the number of descriptors then allowed.

@@ -24,6 +24,8 @@
 
 use std::sync::Arc;
 
+use crate::random::Draw;
+
 /// The pattern of key requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
@@ -140,7 +142,7 @@ impl Workload {
 
     /// Returns the keys of the stream, and whether each request is a write.
     pub fn steps(&self) -> impl Iterator<Item = (u32, bool)> + use<> {
-        let (writes, mut draw) = (self.writes, Draw(self.seed ^ 0x0de1_e7ed));
+        let (writes, mut draw) = (self.writes, Draw::new(self.seed ^ 0x0de1_e7ed));
         self.keys()
             .map(move |key| (key, writes > 0.0 && draw.unit() < writes))
     }
@@ -153,7 +155,7 @@ impl Workload {
     /// Returns the lifetime of a key's value in milliseconds, which is always the same; `None` for unlimited.
     pub fn life_ms(&self, key: u32) -> Option<u64> {
         let longest_ms = self.lives * self.duration_ms() as f64;
-        let mut draw = Draw(self.seed ^ (u64::from(key) << 20) ^ 0x11fe);
+        let mut draw = Draw::new(self.seed ^ (u64::from(key) << 20) ^ 0x11fe);
         (self.lives > 0.0).then(|| (longest_ms * (0.1 + 0.9 * draw.unit())) as u64 + 1)
     }
 
@@ -171,7 +173,7 @@ impl Workload {
             },
             // One-time and new keys are numbered after those that the ranks have from the start.
             fresh: self.ranks as u32,
-            draw: Draw(self.seed ^ 0x5eed_cafe_f00d_d00d),
+            draw: Draw::new(self.seed ^ 0x5eed_cafe_f00d_d00d),
         }
     }
 
@@ -180,7 +182,7 @@ impl Workload {
         match self.sizes {
             Sizes::Fixed(bytes) => bytes,
             Sizes::Lognormal(median, sigma) => {
-                let mut draw = Draw(self.seed ^ (u64::from(key) << 20) ^ 0xb17e5);
+                let mut draw = Draw::new(self.seed ^ (u64::from(key) << 20) ^ 0xb17e5);
                 let (one, two) = (1.0 - draw.unit(), draw.unit());
                 let normal = (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * two).cos();
                 (median * (sigma * normal).exp()).clamp(1.0, VALUE_BYTES_MAX) as usize
@@ -316,25 +318,6 @@ impl Popularity {
         self.0
             .partition_point(|sum| *sum <= at)
             .min(self.0.len() - 1) as u32
-    }
-}
-
-/// The SplitMix64 generator.
-pub struct Draw(pub u64);
-
-impl Draw {
-    #[expect(clippy::should_implement_trait, reason = "random numbers never end")]
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    /// Returns a number from 0 up to but excluding 1.
-    pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 

@@ -16,7 +16,7 @@ use machine::{Outcome, Setup};
 
 use super::support::arguments::Arguments;
 use super::support::peers;
-use basalt_testing::workload::Draw;
+use basalt_testing::random::Draw;
 
 /// Nanoseconds of a hand-over: of a line of a nearby core, and of one on another die.
 const HAND_OVERS_NS: [f64; 2] = [100.0, 300.0];
@@ -43,7 +43,7 @@ pub(crate) struct Keys {
 
 impl Keys {
     pub(crate) fn new(choice: &str, shards: usize, seed: u64) -> Keys {
-        let mut draw = Draw(38 + seed);
+        let mut draw = Draw::new(38 + seed);
         let shards = (0..KEYS).map(|_| draw.next() as usize % shards).collect();
         let mut weights = Vec::new();
         if choice.contains("Zipf") {

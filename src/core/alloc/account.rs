@@ -211,6 +211,7 @@ fn give_back() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::random::Random;
     use std::collections::BTreeSet;
     use std::hint::black_box;
     use std::sync::Barrier;
@@ -326,19 +327,15 @@ mod tests {
         };
         let (total_before, allocated_before) = (total_bytes(), allocated());
         let mut kept = Vec::new();
-        let mut state = 1_u64;
         for _ in 0..4 {
-            let part = thread::spawn(move || {
+            let part = thread::spawn(|| {
+                let mut random = Random::new(1);
                 let mut part: Vec<Vec<u8>> = Vec::new();
                 for _ in 0..40_000 {
-                    state = state
-                        .wrapping_mul(6_364_136_223_846_793_005)
-                        .wrapping_add(1);
-                    let size = ((state >> 33) % 3000) as usize;
+                    let size = random.index(3000);
                     part.push(vec![1; size]);
-                    if state >> 62 == 0 {
-                        let index = (state >> 20) as usize % part.len();
-                        part.swap_remove(index);
+                    if random.below(4) == 0 {
+                        part.swap_remove(random.index(part.len()));
                     }
                 }
                 part

@@ -417,6 +417,7 @@ impl Drop for Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::random::Random;
 
     #[test]
     fn a_write_to_a_shared_block_copies_first() {
@@ -471,25 +472,19 @@ mod tests {
 
     #[test]
     fn resizing_behaves_as_a_vector_and_leaves_other_owners_alone() {
-        let mut state = 7_u64;
-        let mut next = |bound: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (state >> 33) % bound
-        };
+        let mut random = Random::new(7);
         let mut model: Vec<u8> = Vec::new();
         let mut block = SharedBlock::new(&[]);
         let mut others: Vec<(Vec<u8>, SharedBlock)> = Vec::new();
         for _ in 0..if cfg!(miri) { 200 } else { 2000 } {
-            match next(4) {
+            match random.below(4) {
                 0 => {
-                    let len = next(5000) as usize;
+                    let len = random.index(5000);
                     block.resize(len);
                     model.resize(len, 0);
                 }
                 1 if !model.is_empty() => {
-                    let at = next(model.len() as u64) as usize;
+                    let at = random.index(model.len());
                     block.make_mut()[at] = at as u8;
                     model[at] = at as u8;
                 }

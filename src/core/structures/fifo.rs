@@ -70,18 +70,16 @@ impl Fifo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::random::Random;
 
     #[test]
     fn words_come_out_in_the_order_in_which_they_went_in() {
-        let mut state = 1_u64;
+        let mut random = Random::new(1);
         let mut fifo = Fifo::default();
         let mut model = VecDeque::new();
         for round in 0..if cfg!(miri) { 2_000 } else { 100_000_u32 } {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
             // Grows for a while, then shrinks.
-            let pushes = (state >> 33) % 100 < if round / 3_000 % 2 == 0 { 60 } else { 40 };
+            let pushes = random.below(100) < if round / 3_000 % 2 == 0 { 60 } else { 40 };
             if pushes {
                 fifo.push(round);
                 model.push_back(round);

@@ -5,6 +5,7 @@ use crate::Key;
 use crate::db::Db;
 use crate::keyspace::Deadline;
 use basalt_core::base::hash::HashSeed;
+use basalt_core::base::random::Random;
 
 const SEED: HashSeed = HashSeed { k0: 1, k1: 2 };
 
@@ -117,10 +118,9 @@ fn keys_deleted_before_their_time_do_not_pile_up_in_the_wheel() {
 #[test]
 fn deadlines_that_are_moved_over_and_over_are_all_kept() {
     let mut engine = Engine::new(1, SEED, 1);
-    let (mut now_ms, mut draw) = (1_000, 1u64);
+    let (mut now_ms, mut random) = (1_000, Random::new(1));
     for round in 0..300_000 {
-        draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let name = format!("key{}", (draw >> 33) % 100_000);
+        let name = format!("key{}", random.below(100_000));
         set(&mut engine, &name, now_ms, Deadline::At(now_ms + 300));
         now_ms += u64::from(round % 30 == 0);
         if round % 300 == 0 {

@@ -2,32 +2,21 @@
 
 use super::words::WORDS_MAX;
 use super::*;
+use crate::base::random::Random;
 
-struct Draw(u64);
+/// Returns bytes with lengths around all limits: short and long, and size classes.
+fn bytes(draw: &mut Random) -> Vec<u8> {
+    let len = match draw.below(4) {
+        0 => draw.below(8),
+        1 => draw.below(60),
+        2 => 250 + draw.below(10),
+        _ => draw.below(3000),
+    };
+    (0..len).map(|_| draw.next_u64() as u8).collect()
+}
 
-impl Draw {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) as usize) % bound
-    }
-
-    /// Returns bytes with lengths around all limits: short and long, and size classes.
-    fn bytes(&mut self) -> Vec<u8> {
-        let len = match self.below(4) {
-            0 => self.below(8),
-            1 => self.below(60),
-            2 => 250 + self.below(10),
-            _ => self.below(3000),
-        };
-        (0..len).map(|_| self.below(256) as u8).collect()
-    }
-
-    fn deadline(&mut self) -> Option<u64> {
-        (self.below(2) == 0).then_some(self.0 >> 16)
-    }
+fn deadline(draw: &mut Random) -> Option<u64> {
+    (draw.below(2) == 0).then(|| draw.next_u64() >> 16)
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -68,12 +57,12 @@ fn check(entry: &Entry<String>, model: &Model) {
 #[test]
 fn any_sequence_of_changes_leaves_what_a_plain_record_would_hold() {
     for seed in 0..if cfg!(miri) { 4 } else { 40 } {
-        let mut draw = Draw(seed);
+        let mut draw = Random::new(seed);
         let mut model = Model {
             kind: 3,
             flags: 0,
-            key: draw.bytes(),
-            deadline: draw.deadline(),
+            key: bytes(&mut draw),
+            deadline: deadline(&mut draw),
             value: Held::Bytes(b"first".to_vec()),
             words: Vec::new(),
         };
@@ -81,7 +70,7 @@ fn any_sequence_of_changes_leaves_what_a_plain_record_would_hold() {
         for _ in 0..if cfg!(miri) { 50 } else { 400 } {
             change(&mut draw, &mut entry, &mut model);
             if draw.below(10) == 0 {
-                model.key = draw.bytes();
+                model.key = bytes(&mut draw);
                 entry = entry.with_key(&model.key);
             }
             if draw.below(50) == 0 {
@@ -112,19 +101,20 @@ fn build(model: &Model) -> Entry<String> {
     entry
 }
 
-fn change(draw: &mut Draw, entry: &mut Entry<String>, model: &mut Model) {
+fn change(draw: &mut Random, entry: &mut Entry<String>, model: &mut Model) {
     match draw.below(13) {
         0 => {
-            let value = draw.bytes();
+            let value = bytes(draw);
             entry.set_bytes(&value);
             model.value = Held::Bytes(value);
         }
         1 => {
-            entry.set_integer(draw.0 as i64);
-            model.value = Held::Integer(draw.0 as i64);
+            let value = draw.next_u64() as i64;
+            entry.set_integer(value);
+            model.value = Held::Integer(value);
         }
         2 => {
-            let value = draw.bytes();
+            let value = bytes(draw);
             entry.set_block(SharedBlock::new(&value));
             model.value = Held::Block(value);
         }
@@ -134,7 +124,7 @@ fn change(draw: &mut Draw, entry: &mut Entry<String>, model: &mut Model) {
             model.value = Held::Object(value);
         }
         4 => {
-            let len = draw.below(600);
+            let len = draw.index(600);
             entry.resize_bytes(len);
             let mut value = match &model.value {
                 Held::Bytes(value) => value.clone(),
@@ -162,7 +152,7 @@ fn change(draw: &mut Draw, entry: &mut Entry<String>, model: &mut Model) {
             }
         }
         8 => {
-            model.deadline = draw.deadline();
+            model.deadline = deadline(draw);
             entry.set_deadline(model.deadline);
         }
         9 => {
@@ -170,7 +160,7 @@ fn change(draw: &mut Draw, entry: &mut Entry<String>, model: &mut Model) {
             entry.set_kind(model.kind);
         }
         10 | 11 => {
-            let count = [0, 0, 1, 2, 3, WORDS_MAX][draw.below(6)];
+            let count = [0, 0, 1, 2, 3, WORDS_MAX][draw.index(6)];
             model.words = (0..count).map(|_| draw.below(1 << 30) as u32).collect();
             entry.set_words(model.words.iter().copied());
         }

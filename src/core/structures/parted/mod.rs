@@ -280,4 +280,4 @@ fn room_for<W>(words: usize) -> usize {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;

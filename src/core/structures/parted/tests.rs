@@ -2,19 +2,8 @@
 
 use super::*;
 use crate::alloc::account;
+use crate::base::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Random numbers, the same ones each time.
-pub(in crate::structures) struct Draw(pub(in crate::structures) u64);
-
-impl Draw {
-    pub(in crate::structures) fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
 
 /// The lowest bit by which words of 64 bits are partitioned, as in the timer wheel.
 const PARTING_SHIFT: u32 = 34;
@@ -41,7 +30,7 @@ fn items_come_and_go_in_any_order() {
     let turns = if cfg!(miri) { 3_000 } else { 60_000 };
     // Few bits differ, so that rows are partitioned several times, or as many as in hashes.
     for spread in [1 << 4, 1 << 12, 1 << 30] {
-        let mut draw = Draw(spread);
+        let mut draw = Random::new(spread);
         let (mut slot, mut model) = (Parted::EMPTY, BTreeSet::new());
         let before = account::thread_bytes();
         for turn in 0..turns {
@@ -60,7 +49,7 @@ fn items_come_and_go_in_any_order() {
                     assert!(item.map_or(model.is_empty(), |item| model.remove(&item)));
                 }
                 3 => {
-                    let mut at = |bound: usize| draw.below(bound as u64) as usize;
+                    let mut at = |bound: usize| draw.index(bound);
                     let item = slot.take_soonest(4, &mut at, |item| item & 0xfff);
                     assert!(item.map_or(model.is_empty(), |item| model.remove(&item)));
                 }
@@ -97,7 +86,7 @@ fn a_row_of_all_its_items_shows_the_soonest() {
 fn what_a_slot_of_many_says_it_takes_is_what_it_takes() {
     let before = account::thread_bytes();
     let mut slot = Parted::EMPTY;
-    let mut draw = Draw(9);
+    let mut draw = Random::new(9);
     let count = if cfg!(miri) { 2_000 } else { 100_000 };
     for _ in 0..count {
         slot.push(draw.below(u64::MAX));
@@ -114,7 +103,7 @@ fn words_that_follow_are_found_in_order_and_each_once() {
     // All bits differ, or only the lowest, so that rows are partitioned as often as possible, and words occur
     // twice.
     for shift in [0, 20] {
-        let mut draw = Draw(77);
+        let mut draw = Random::new(77);
         let (mut words, mut model) = (Parted::EMPTY, BTreeMap::<u32, usize>::new());
         for turn in 0..turns {
             let word = (draw.below(1 << 32) >> shift) as u32;
@@ -136,7 +125,7 @@ fn words_that_follow_are_found_in_order_and_each_once() {
             assert_eq!(words.len(), model.values().sum::<usize>());
             if turn % (turns / 30) == 0 {
                 check(&words, false);
-                let (from, count) = (draw.below(1 << 32) >> shift, draw.below(900) as usize + 1);
+                let (from, count) = (draw.below(1 << 32) >> shift, draw.index(900) + 1);
                 let mut found = Vec::new();
                 let next = words.following(from, count, &mut found);
                 let mut rest = model.range(from as u32..).map(|(word, _)| *word);

@@ -694,16 +694,15 @@ fn zero_bytes(word: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::random::Random;
 
     #[test]
     fn zero_bytes_marks_every_zero_byte_and_nothing_if_there_is_none() {
-        let mut state = 1_u64;
+        let mut random = Random::new(1);
         for _ in 0..if cfg!(miri) { 100 } else { 100_000 } {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(99);
+            let word = random.next_u64();
             // Many bytes of zero, one and 0x80.
-            let word = state & state.rotate_left(17) & 0x8181_8181_8181_8181;
+            let word = word & word.rotate_left(17) & 0x8181_8181_8181_8181;
             let exact = (0..7).fold(0, |marks, byte| {
                 marks
                     | if word >> (8 * byte) & 0xff == 0 {

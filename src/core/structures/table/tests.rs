@@ -5,27 +5,12 @@ use std::sync::atomic::Ordering;
 
 use super::shape::prepare_from_depth;
 use super::*;
+use crate::base::random::Random;
 use crate::structures::entry::{Entry, EntryRef, Value};
 
 const SEED: HashSeed = HashSeed { k0: 17, k1: 42 };
 
 type Numbers = Table<Entry<()>>;
-
-struct Draw(u64);
-
-impl Draw {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-}
 
 fn key(number: usize) -> Vec<u8> {
     format!("key:{number}").into_bytes()
@@ -178,29 +163,29 @@ fn chains_are_laid_out_anew_too() {
 fn any_sequence_of_changes_leaves_what_a_map_would_hold() {
     // Each seed chooses how large its table gets and how its operations are weighted.
     for seed in 0..if cfg!(miri) { 2 } else { 12 } {
-        let mut draw = Draw(seed);
+        let mut draw = Random::new(seed);
         let keys = if cfg!(miri) {
             [5, 20, 60, 120, 120]
         } else {
             [5, 60, 500, 3000, 12_000]
-        }[draw.below(5)];
+        }[draw.index(5)];
         let mut table = Numbers::new(SEED);
         let mut model: HashMap<usize, (i64, u8, bool)> = HashMap::new();
         for phase in 0..if cfg!(miri) { 3 } else { 6 } {
-            let removals = draw.below(100);
+            let removals = draw.index(100);
             for _ in 0..keys {
-                let number = draw.below(keys);
+                let number = draw.index(keys);
                 let key = key(number);
-                if draw.below(100) < removals {
+                if draw.index(100) < removals {
                     let taken = take(&mut table, &key);
                     assert_eq!(taken, model.remove(&number).map(|(value, ..)| value));
                     continue;
                 }
-                let value = draw.next() as i64;
+                let value = draw.next_u64() as i64;
                 let place = put(&mut table, &key, value);
                 let known = model.entry(number).or_insert((value, 0, true));
                 known.0 = value;
-                match draw.below(4) {
+                match draw.index(4) {
                     0 => {
                         known.1 = draw.below(128) as u8;
                         table.set_bits(place, known.1);
@@ -274,10 +259,10 @@ fn a_walk_returns_everything_that_stays_however_the_table_changes_meanwhile() {
     };
     for seed in 0..2 * seeds {
         let once = seed >= seeds;
-        let mut draw = Draw(seed);
-        let stay = [3, 100, most / 4][draw.below(3)];
-        let come_and_go = [0, 50, most][draw.below(3)];
-        let budget = 1 + draw.below(50);
+        let mut draw = Random::new(seed);
+        let stay = [3, 100, most / 4][draw.index(3)];
+        let come_and_go = [0, 50, most][draw.index(3)];
+        let budget = 1 + draw.index(50);
         let mut table = Numbers::new(SEED);
         for number in 0..stay {
             put(&mut table, &key(number), number as i64);
@@ -301,7 +286,7 @@ fn a_walk_returns_everything_that_stays_however_the_table_changes_meanwhile() {
             if cursor == 0 {
                 break;
             }
-            for _ in 0..draw.below(steps) {
+            for _ in 0..draw.index(steps) {
                 if growing && next < stay + come_and_go {
                     put(&mut table, &key(next), -1);
                     next += 1;
@@ -310,7 +295,7 @@ fn a_walk_returns_everything_that_stays_however_the_table_changes_meanwhile() {
                     take(&mut table, &key(next));
                 }
             }
-            growing ^= draw.below(20) == 0;
+            growing ^= draw.index(20) == 0;
         }
         for number in 0..stay as i64 {
             assert!(
@@ -350,7 +335,7 @@ fn a_walk_over_an_unchanged_table_sees_each_entry_once_and_keeps_to_its_budget()
 
 #[test]
 fn any_number_is_safe_as_a_cursor() {
-    let mut draw = Draw(3);
+    let mut draw = Random::new(3);
     let mut table = Numbers::new(SEED);
     let counts: &[usize] = if cfg!(miri) {
         &[0, 1, 120]
@@ -362,7 +347,7 @@ fn any_number_is_safe_as_a_cursor() {
             put(&mut table, &key(number), 0);
         }
         for _ in 0..if cfg!(miri) { 15 } else { 2000 } {
-            let cursor = draw.next() >> draw.below(64);
+            let cursor = draw.next_u64() >> draw.index(64);
             table.scan(cursor, 10, |_| {});
         }
         table.scan(u64::MAX, 10, |_| {});
@@ -407,9 +392,11 @@ fn a_flood_of_one_prefix_chains_segments_instead_of_doubling_the_directory() {
         }
     }
     assert_eq!(seen.len(), keys.len());
-    let mut draw = Draw(1);
+    let mut draw = Random::new(1);
     for _ in 0..if cfg!(miri) { 10 } else { 100 } {
-        let place = table.random(&mut || draw.next()).expect("it is not empty");
+        let place = table
+            .random(&mut || draw.next_u64())
+            .expect("it is not empty");
         let _ = table.at(place);
     }
     // Once keys with ordinary hashes make the table large, the limit on depth allows the attacked prefix to split.
@@ -455,15 +442,17 @@ fn entries_of_one_and_the_same_hash_are_all_kept_and_all_shown() {
 #[test]
 fn draws_reach_every_entry_equally_often() {
     let mut table = Numbers::new(SEED);
-    let mut draw = Draw(9);
-    assert_eq!(table.random(&mut || draw.next()), None);
+    let mut draw = Random::new(9);
+    assert_eq!(table.random(&mut || draw.next_u64()), None);
     const KEYS: usize = if cfg!(miri) { 40 } else { 1000 };
     for number in 0..KEYS {
         put(&mut table, &key(number), number as i64);
     }
     let mut drawn = vec![0; KEYS];
     for _ in 0..100 * KEYS {
-        let place = table.random(&mut || draw.next()).expect("it is not empty");
+        let place = table
+            .random(&mut || draw.next_u64())
+            .expect("it is not empty");
         drawn[number(table.at(place)) as usize] += 1;
     }
     assert!(
@@ -474,7 +463,7 @@ fn draws_reach_every_entry_equally_often() {
     for number in 1..KEYS {
         take(&mut table, &key(number));
     }
-    assert!(table.random(&mut || draw.next()).is_some());
+    assert!(table.random(&mut || draw.next_u64()).is_some());
 }
 
 #[test]
@@ -509,7 +498,7 @@ fn the_directory_is_published_and_stale_words_are_harmless() {
     let published = Arc::new(AtomicU64::new(0));
     let mut table = Numbers::with_published(SEED, published.clone());
     prefetch_line(&published, 5);
-    let mut draw = Draw(2);
+    let mut draw = Random::new(2);
     let mut seen = HashSet::new();
     let (keys, directories) = if cfg!(miri) { (300, 3) } else { (30_000, 7) };
     for number in 0..keys {
@@ -525,7 +514,7 @@ fn the_directory_is_published_and_stale_words_are_harmless() {
     assert_eq!(other.load(Ordering::Relaxed), 0);
     for stale in seen {
         for _ in 0..if cfg!(miri) { 20 } else { 1000 } {
-            prefetch_line(&AtomicU64::new(stale), draw.next());
+            prefetch_line(&AtomicU64::new(stale), draw.next_u64());
         }
     }
 }
@@ -537,9 +526,9 @@ fn threads_may_prefetch_through_the_published_word_while_tables_come_and_go() {
     let other = {
         let (published, stop) = (published.clone(), stop.clone());
         std::thread::spawn(move || {
-            let mut draw = Draw(4);
+            let mut draw = Random::new(4);
             while stop.load(Ordering::Relaxed) == 0 {
-                prefetch_line(&published, draw.next());
+                prefetch_line(&published, draw.next_u64());
             }
         })
     };

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::alloc::account;
-use crate::structures::parted::tests::Draw;
+use crate::base::random::Random;
 
 fn check(wheel: &Wheel) {
     let mut len = 0;
@@ -29,7 +29,7 @@ fn item(number: u64) -> u64 {
 fn every_item_fires_in_its_slot_and_never_before_its_deadline() {
     // Each seed chooses how far ahead deadlines lie and how coarsely time passes.
     for seed in 1..=if cfg!(miri) { 4 } else { 40 } {
-        let mut draw = Draw(seed * 7919);
+        let mut draw = Random::new(seed * 7919);
         let reach = [
             100,
             9_000,
@@ -38,7 +38,7 @@ fn every_item_fires_in_its_slot_and_never_before_its_deadline() {
             3_000_000_000,
             90_000_000_000,
         ];
-        let reach = reach[draw.below(6) as usize];
+        let reach = reach[draw.index(6)];
         let step = (reach / 2000).max(1);
         let mut now = draw.below(1 << 41);
         let mut wheel = Wheel::new(now);
@@ -55,7 +55,7 @@ fn every_item_fires_in_its_slot_and_never_before_its_deadline() {
             let before = now;
             now += draw.below(step);
             let due = wheel.next_due_ms();
-            let budget = 1 + draw.below(9) as usize;
+            let budget = 1 + draw.index(9);
             let mut drained = false;
             let mut fired_any = false;
             while !drained {
@@ -96,9 +96,9 @@ fn every_item_fires_in_its_slot_and_never_before_its_deadline() {
 #[test]
 fn what_is_cancelled_never_fires_and_takes_no_memory() {
     for seed in 1..=if cfg!(miri) { 3 } else { 30 } {
-        let mut draw = Draw(seed * 104_729);
+        let mut draw = Random::new(seed * 104_729);
         let reach = [9_000, 600_000, 5_000_000, 3_000_000_000, 90_000_000_000];
-        let reach = reach[draw.below(5) as usize];
+        let reach = reach[draw.index(5)];
         let mut now = draw.below(1 << 41);
         let mut wheel = Wheel::new(now);
         let mut model: BTreeMap<u64, u64> = BTreeMap::new();
@@ -205,7 +205,7 @@ fn an_item_takes_about_eight_bytes() {
     .into_iter()
     .take(if cfg!(miri) { 1 } else { 3 })
     {
-        let mut draw = Draw(5);
+        let mut draw = Random::new(5);
         let before = account::thread_bytes();
         let mut wheel = Wheel::new(0);
         assert_eq!(account::thread_bytes(), before);

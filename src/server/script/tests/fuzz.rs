@@ -15,25 +15,18 @@ use crate::script::vm;
 use crate::sys::lua::attention;
 use basalt_commands::command::declaration::ScriptVerb;
 use basalt_commands::command::host::scripts as commands;
+use basalt_core::base::random::Random;
 
 /// Maximum number of host ticks of a program before it is killed. A tick comes after some hundred instructions
 /// or some milliseconds.
 const LOOKS_MAX: u32 = 60;
 
 /// Source of random choices.
-struct Draw(u64);
+struct Draw(Random);
 
 impl Draw {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-
     fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound.max(1) as u64) as usize
+        self.0.index(bound)
     }
 
     fn one_in(&mut self, count: usize) -> bool {
@@ -649,7 +642,8 @@ fn programs_that_nobody_wrote_leave_the_interpreter_whole() {
         let mut told = Instant::now();
         let (mut bench, mut programs, mut failed) = (Bench::new(), 0_u64, 0_u64);
         while Instant::now() < until {
-            let mut draw = Draw(seed.wrapping_add(programs.wrapping_mul(0x5851_f42d_4c95_7f2d)));
+            let own_seed = seed.wrapping_add(programs.wrapping_mul(0x5851_f42d_4c95_7f2d));
+            let mut draw = Draw(Random::new(own_seed));
             let program = match draw.one_in(3) {
                 true => mutated(&mut draw, &corpus),
                 false => made(&mut draw),

@@ -3,6 +3,7 @@
 
 use super::Bench;
 use basalt_commands::command::declaration::ScriptVerb;
+use basalt_core::base::random::Random;
 
 /// Scripts that return the contents of KEYS and ARGV as a text, in several ways.
 const WAYS: [&str; 4] = [
@@ -29,11 +30,8 @@ fn every_script_finds_its_own_lists_whatever_ran_before() {
     let mut bench = Bench::new();
     let names: Vec<String> = (0..40).map(|at| format!("n{at}")).collect();
     let long = "y".repeat(3000);
-    let mut seed = 7_u64;
-    let mut draw = |below: usize| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (seed >> 33) as usize % below
-    };
+    let mut random = Random::new(7);
+    let mut draw = |below| random.index(below);
     for _ in 0..400 {
         let (way, key_count, argument_count) = (draw(4), draw(4), draw(6) * draw(6));
         let count = key_count.to_string();
