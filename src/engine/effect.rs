@@ -138,13 +138,13 @@ impl Interest {
     /// Sets whether an audience (append-only file, replicas, slot migrations) reads the log of commands. Without
     /// readers, logging costs nothing.
     pub fn set_listening(&self, audience: Audience, is_on: bool) {
-        if audience.includes(Audience::FILE) {
+        if audience.any(Audience::FILE) {
             self.put(Interest::LOGGING, is_on);
         }
-        if audience.includes(Audience::REPLICAS) {
+        if audience.any(Audience::REPLICAS) {
             self.put(Interest::REPLICATING, is_on);
         }
-        if audience.includes(Audience::MOVES) {
+        if audience.any(Audience::MOVES) {
             self.put(Interest::MOVING, is_on);
         }
     }

@@ -14,6 +14,7 @@
 //! [`Interest::is_logging`]: super::effect::Interest::is_logging
 
 use super::Engine;
+use basalt_core::bit_set;
 use basalt_core::structures::block::{Content, LONG_BYTES_MIN, SharedBlock};
 
 /// Buffer capacity for records, in bytes, that a shard keeps when it is unlocked.
@@ -22,41 +23,27 @@ const ROOM_BYTES_MAX: usize = 64 * 1024;
 /// Maximum protocol bytes around a short argument: the line with its length, and the line end after it.
 const LINES_BYTES_MAX: usize = 10;
 
-/// The readers of a record, as a set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Audience(u8);
+bit_set! {
+    /// The readers of a record, as a set.
+    #[derive(Debug)]
+    pub struct Audience(pub u8) {
+        /// The append-only file is the only reader.
+        FILE;
+        /// The replicas are the only readers.
+        REPLICAS;
+        /// Slot migrations to other nodes of a cluster: they read everything that the file or the replicas read, and
+        /// markers that are for them alone.
+        MOVES;
+    }
+}
 
 impl Audience {
-    /// No reader.
-    pub const NONE: Audience = Audience(0);
-    /// The append-only file is the only reader.
-    pub const FILE: Audience = Audience(1);
-    /// The replicas are the only readers.
-    pub const REPLICAS: Audience = Audience(2);
     /// The append-only file and the replicas.
-    pub const BOTH: Audience = Audience(3);
-    /// Slot migrations to other nodes of a cluster: they read everything that the file or the replicas read, and
-    /// markers that are for them alone.
-    pub const MOVES: Audience = Audience(4);
+    pub const BOTH: Audience = Audience::FILE.or(Audience::REPLICAS);
 
     /// Returns the set with these bits; unknown bits are ignored.
     pub const fn from_bits(bits: u8) -> Audience {
-        Audience(bits & (Audience::BOTH.0 | Audience::MOVES.0))
-    }
-
-    /// Returns the readers as bits: 1 for the file, 2 for the replicas, 4 for slot migrations.
-    pub const fn bits(self) -> u8 {
-        self.0
-    }
-
-    /// True if the two sets share a reader.
-    pub const fn includes(self, other: Audience) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// Returns the readers of either set.
-    pub const fn or(self, other: Audience) -> Audience {
-        Audience(self.0 | other.0)
+        Audience(bits).and(Audience::BOTH.or(Audience::MOVES))
     }
 }
 

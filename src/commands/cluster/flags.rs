@@ -2,54 +2,38 @@
 
 use std::fmt;
 
-/// Flags of a node. The values are those of the bus.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct NodeFlags(pub u16);
+use basalt_core::bit_set;
+
+bit_set! {
+    /// Flags of a node. The values are those of the bus.
+    #[derive(Default, Hash)]
+    pub struct NodeFlags(pub u16) {
+        /// The node is a primary: it owns slots, or could.
+        PRIMARY;
+        /// The node is a replica.
+        REPLICA;
+        /// The node has not replied to this one for the node timeout (PFAIL).
+        MAYBE_FAILED;
+        /// The node has not replied to the majority of primaries (FAIL).
+        FAILED;
+        /// The node is this one.
+        MYSELF;
+        /// The node's ID is not known yet: it has a temporary one until it replies.
+        HANDSHAKE;
+        /// The node's address is unknown.
+        NO_ADDRESS;
+        /// The first packet to the node is a MEET, so that it accepts this node.
+        MEET;
+        /// The primary may be given a replica of another primary that has several.
+        MIGRATE_TO;
+        /// The replica does not stand for election when its primary fails.
+        NO_FAILOVER;
+        /// The node supports extensions of pings.
+        EXTENSIONS;
+    }
+}
 
 impl NodeFlags {
-    /// No flag.
-    pub const NONE: NodeFlags = NodeFlags(0);
-    /// The node is a primary: it owns slots, or could.
-    pub const PRIMARY: NodeFlags = NodeFlags(1);
-    /// The node is a replica.
-    pub const REPLICA: NodeFlags = NodeFlags(2);
-    /// The node has not replied to this one for the node timeout (PFAIL).
-    pub const MAYBE_FAILED: NodeFlags = NodeFlags(4);
-    /// The node has not replied to the majority of primaries (FAIL).
-    pub const FAILED: NodeFlags = NodeFlags(8);
-    /// The node is this one.
-    pub const MYSELF: NodeFlags = NodeFlags(16);
-    /// The node's ID is not known yet: it has a temporary one until it replies.
-    pub const HANDSHAKE: NodeFlags = NodeFlags(32);
-    /// The node's address is unknown.
-    pub const NO_ADDRESS: NodeFlags = NodeFlags(64);
-    /// The first packet to the node is a MEET, so that it accepts this node.
-    pub const MEET: NodeFlags = NodeFlags(128);
-    /// The primary may be given a replica of another primary that has several.
-    pub const MIGRATE_TO: NodeFlags = NodeFlags(256);
-    /// The replica does not stand for election when its primary fails.
-    pub const NO_FAILOVER: NodeFlags = NodeFlags(512);
-    /// The node supports extensions of pings.
-    pub const EXTENSIONS: NodeFlags = NodeFlags(1024);
-
-    /// Returns the union of two sets.
-    #[must_use]
-    pub const fn or(self, other: NodeFlags) -> NodeFlags {
-        NodeFlags(self.0 | other.0)
-    }
-
-    /// Returns these flags except `other`.
-    #[must_use]
-    pub const fn without(self, other: NodeFlags) -> NodeFlags {
-        NodeFlags(self.0 & !other.0)
-    }
-
-    /// Whether any of these flags is set.
-    #[must_use]
-    pub const fn any(self, of: NodeFlags) -> bool {
-        self.0 & of.0 != 0
-    }
-
     /// Sets all of these flags.
     pub fn set(&mut self, flags: NodeFlags) {
         *self = self.or(flags);
@@ -58,15 +42,6 @@ impl NodeFlags {
     /// Clears all of these flags.
     pub fn clear(&mut self, flags: NodeFlags) {
         *self = self.without(flags);
-    }
-
-    /// Sets or clears flags.
-    pub fn put(&mut self, flags: NodeFlags, is_set: bool) {
-        if is_set {
-            self.set(flags)
-        } else {
-            self.clear(flags)
-        }
     }
 
     /// Flags and their words in CLUSTER NODES and nodes.conf, in the order used there.

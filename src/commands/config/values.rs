@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::config::parameter::{Mode, Special};
 use crate::config::words;
 use basalt_core::base::{lossless, text};
+use basalt_core::bit_set;
 
 /// A type whose values are words from a list.
 pub trait Coded: Copy {
@@ -155,23 +156,18 @@ choices! {
     ZsetIndex { Btree = "btree", Skiplist = "skiplist" }
 }
 
-/// What a signal requests of the shutdown: a set of words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ShutdownOptions(u32);
-
-impl ShutdownOptions {
-    /// Saves, even without save points.
-    pub const SAVE: Self = Self(1);
-    /// Does not save, even with save points.
-    pub const NOSAVE: Self = Self(2);
-    /// Does not wait for replicas.
-    pub const NOW: Self = Self(4);
-    /// Continues despite any failure.
-    pub const FORCE: Self = Self(8);
-
-    /// Whether all of `other` is in this set.
-    pub fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
+bit_set! {
+    /// What a signal requests of the shutdown: a set of words.
+    #[derive(Debug, Default)]
+    pub struct ShutdownOptions(u32) {
+        /// Saves, even without save points.
+        SAVE;
+        /// Does not save, even with save points.
+        NOSAVE;
+        /// Does not wait for replicas.
+        NOW;
+        /// Continues despite any failure.
+        FORCE;
     }
 }
 
@@ -334,7 +330,7 @@ pub fn any_code(_: u32) -> Result<(), &'static str> {
 /// Checks that a shutdown is not asked both to save and not to save.
 pub fn shutdown_options(code: u32) -> Result<(), &'static str> {
     let options = ShutdownOptions(code);
-    if options.contains(ShutdownOptions::SAVE) && options.contains(ShutdownOptions::NOSAVE) {
+    if options.has(ShutdownOptions::SAVE) && options.has(ShutdownOptions::NOSAVE) {
         return Err("shutdown options SAVE and NOSAVE can't be used simultaneously");
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! Utilities that know nothing of Redis and do no I/O: numbers, hashes, checksums, patterns, randomness.
 
 pub mod base64;
+pub mod bit_set;
 pub mod checksum;
 pub mod counter;
 pub mod extended;

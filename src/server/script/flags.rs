@@ -5,45 +5,30 @@ use std::ops::Range;
 use basalt_commands::command::declaration::Flags;
 use basalt_commands::command::error::{CommandError, shown};
 use basalt_core::base::text;
+use basalt_core::bit_set;
 
-/// A set of flags.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ScriptFlags(u8);
+bit_set! {
+    /// What a script or function declares of itself.
+    #[derive(Debug, Default)]
+    pub struct ScriptFlags(u8) {
+        /// The script writes nothing.
+        NO_WRITES = "no-writes";
+        /// The script may run while memory is exhausted.
+        ALLOW_OOM = "allow-oom";
+        /// The script may run on a replica that has lost its primary.
+        ALLOW_STALE = "allow-stale";
+        /// The script must not run in a cluster.
+        NO_CLUSTER = "no-cluster";
+        /// The script may use keys of several slots.
+        ALLOW_CROSS_SLOT = "allow-cross-slot-keys";
+        /// The script declares no flags, like scripts before Redis 7.
+        SILENT;
+    }
+}
 
 impl ScriptFlags {
-    /// The script writes nothing.
-    pub const NO_WRITES: ScriptFlags = ScriptFlags(1);
-    /// The script may run while memory is exhausted.
-    pub const ALLOW_OOM: ScriptFlags = ScriptFlags(2);
-    /// The script may run on a replica that has lost its primary.
-    pub const ALLOW_STALE: ScriptFlags = ScriptFlags(4);
-    /// The script must not run in a cluster.
-    pub const NO_CLUSTER: ScriptFlags = ScriptFlags(8);
-    /// The script may use keys of several slots.
-    pub const ALLOW_CROSS_SLOT: ScriptFlags = ScriptFlags(16);
-    /// The script declares no flags, like scripts before Redis 7.
-    pub const SILENT: ScriptFlags = ScriptFlags(32);
-
     /// Flags either of which lets the script use keys of any slot.
     pub const CROSSES_SLOTS: ScriptFlags = ScriptFlags::ALLOW_CROSS_SLOT.or(ScriptFlags::SILENT);
-
-    const NAMES: [(&'static str, ScriptFlags); 5] = [
-        ("no-writes", ScriptFlags::NO_WRITES),
-        ("allow-oom", ScriptFlags::ALLOW_OOM),
-        ("allow-stale", ScriptFlags::ALLOW_STALE),
-        ("no-cluster", ScriptFlags::NO_CLUSTER),
-        ("allow-cross-slot-keys", ScriptFlags::ALLOW_CROSS_SLOT),
-    ];
-
-    /// True if any flag of `other` is set.
-    pub const fn any(self, other: ScriptFlags) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// Returns the union of both sets.
-    pub const fn or(self, other: ScriptFlags) -> ScriptFlags {
-        ScriptFlags(self.0 | other.0)
-    }
 
     /// Returns the equivalent command flags.
     pub fn of_command(self) -> Flags {
@@ -66,15 +51,9 @@ impl ScriptFlags {
 
     /// Returns the flag of this name.
     pub fn named(name: &[u8]) -> Option<ScriptFlags> {
-        let mut all = Self::NAMES.iter();
-        all.find(|(known, _)| known.as_bytes() == name)
-            .map(|(_, flag)| *flag)
-    }
-
-    /// Returns the names of the flags that are set.
-    pub fn names(self) -> Vec<&'static str> {
-        let set = Self::NAMES.iter().filter(|(_, flag)| self.any(*flag));
-        set.map(|(name, _)| *name).collect()
+        let mut all = Self::ALL.iter();
+        all.find(|(_, known)| known.as_bytes() == name)
+            .map(|(flag, _)| *flag)
     }
 }
 
@@ -143,7 +122,7 @@ mod tests {
 
     fn text_of(body: &str) -> String {
         match of_script(body.as_bytes()) {
-            Ok((flags, start)) => format!("{:?} {start}", flags.names()),
+            Ok((flags, start)) => format!("{:?} {start}", flags.names().collect::<Vec<_>>()),
             Err(error) => error.text().into_owned(),
         }
     }

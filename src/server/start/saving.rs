@@ -197,14 +197,14 @@ impl SaveCoordinator {
     /// Prepares a shutdown requested by a signal; resolves to whether the server can stop.
     pub(super) fn exit_soon(self: &Arc<Self>, options: ShutdownOptions) -> oneshot::Receiver<bool> {
         let saves = match options {
-            _ if options.contains(ShutdownOptions::SAVE) => Some(true),
-            _ if options.contains(ShutdownOptions::NOSAVE) => Some(false),
+            _ if options.has(ShutdownOptions::SAVE) => Some(true),
+            _ if options.has(ShutdownOptions::NOSAVE) => Some(false),
             _ => None,
         };
         let exit = Exit {
             saves,
-            is_forced: options.contains(ShutdownOptions::FORCE),
-            is_now: options.contains(ShutdownOptions::NOW),
+            is_forced: options.has(ShutdownOptions::FORCE),
+            is_now: options.has(ShutdownOptions::NOW),
         };
         let (done, ready) = oneshot::channel();
         let saving = Arc::clone(self);

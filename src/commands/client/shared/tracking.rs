@@ -14,35 +14,28 @@ use std::sync::atomic::{
 use parking_lot::Mutex;
 
 use super::Shared;
+use basalt_core::bit_set;
 
-/// The options of CLIENT TRACKING, and whether it is on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TrackingOptions(u8);
+bit_set! {
+    /// The options of CLIENT TRACKING, and whether it is on.
+    #[derive(Debug, Default)]
+    pub struct TrackingOptions(u8) {
+        /// Tracking is on.
+        ON;
+        /// All keys with certain prefixes are tracked, whether read or not.
+        BCAST;
+        /// Reads are tracked only after CLIENT CACHING YES.
+        OPTIN;
+        /// Reads are not tracked after CLIENT CACHING NO.
+        OPTOUT;
+        /// The client's own changes are not reported.
+        NOLOOP;
+    }
+}
 
 impl TrackingOptions {
     /// Nothing is tracked.
-    pub const OFF: TrackingOptions = TrackingOptions(0);
-    /// Tracking is on.
-    pub const ON: TrackingOptions = TrackingOptions(1);
-    /// All keys with certain prefixes are tracked, whether read or not.
-    pub const BCAST: TrackingOptions = TrackingOptions(2);
-    /// Reads are tracked only after CLIENT CACHING YES.
-    pub const OPTIN: TrackingOptions = TrackingOptions(4);
-    /// Reads are not tracked after CLIENT CACHING NO.
-    pub const OPTOUT: TrackingOptions = TrackingOptions(8);
-    /// The client's own changes are not reported.
-    pub const NOLOOP: TrackingOptions = TrackingOptions(16);
-
-    /// Returns the union of two sets.
-    #[must_use]
-    pub const fn or(self, other: TrackingOptions) -> TrackingOptions {
-        TrackingOptions(self.0 | other.0)
-    }
-
-    /// Whether any of these options is set.
-    pub const fn any(self, others: TrackingOptions) -> bool {
-        self.0 & others.0 != 0
-    }
+    pub const OFF: TrackingOptions = TrackingOptions::NONE;
 
     /// Whether keys that are read next are remembered; `is_caching`: CLIENT CACHING was just sent.
     pub fn remembers(self, is_caching: bool) -> bool {

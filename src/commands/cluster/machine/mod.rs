@@ -232,7 +232,8 @@ impl Machine {
         me.address.bus_port = settings.bus_port;
         me.hostname = settings.hostname;
         me.human_name = settings.human_name;
-        me.flags
+        me.flags = me
+            .flags
             .put(NodeFlags::NO_FAILOVER, settings.replica_no_failover);
         if before
             != (

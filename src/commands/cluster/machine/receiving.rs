@@ -221,9 +221,8 @@ impl Machine {
             self.nodes.hear(node);
             let met = self.nodes.get_mut(node);
             met.flags.clear(NodeFlags::HANDSHAKE);
-            met.flags.set(NodeFlags(
-                header.flags.0 & NodeFlags::PRIMARY.or(NodeFlags::REPLICA).0,
-            ));
+            let roles = NodeFlags::PRIMARY.or(NodeFlags::REPLICA);
+            met.flags.set(header.flags.and(roles));
             self.changed();
             // The node's other properties arrive with its next packet.
             sender = None;
@@ -235,7 +234,7 @@ impl Machine {
             return;
         };
         let node = self.nodes.get_mut(sender);
-        node.flags.put(
+        node.flags = node.flags.put(
             NodeFlags::NO_FAILOVER,
             header.flags.any(NodeFlags::NO_FAILOVER),
         );
@@ -401,7 +400,7 @@ impl Machine {
         if is_forgotten || !has_address || self.nodes.unheard() >= UNHEARD_MAX {
             return;
         }
-        let flags = NodeFlags(gossip.flags.0 & TOLD.0);
+        let flags = gossip.flags.and(TOLD);
         let shard_id = draw(&mut self.random);
         let mut node = ClusterNode::new(gossip.node, shard_id, flags, now);
         node.address = NodeAddress::of_wire(&gossip.ip, gossip.ports, self.settings.tls_cluster);

@@ -6,6 +6,7 @@
 
 use super::map::ClusterMap;
 use basalt_core::base::hash::SLOTS;
+use basalt_core::bit_set;
 
 /// The slot of a request's keys, or that there are none or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,50 +76,26 @@ impl SlotOf {
     }
 }
 
-/// Properties of a request: its connection's state, and what its command does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RoutingFlags(pub u8);
-
-impl RoutingFlags {
-    /// The client has sent READONLY.
-    pub const READS_HERE: RoutingFlags = RoutingFlags(1);
-    /// The request follows an ASK redirection.
-    pub const ASKS: RoutingFlags = RoutingFlags(2);
-    /// ASKING was sent: the next request is to be treated as with `ASKS`.
-    pub const WILL_ASK: RoutingFlags = RoutingFlags(4);
-    /// The connection uses TLS, so that redirections contain TLS ports.
-    pub const TLS: RoutingFlags = RoutingFlags(8);
-    /// The request may change data.
-    pub const WRITES: RoutingFlags = RoutingFlags(16);
-    /// Names are channels, not keys.
-    pub const CHANNEL: RoutingFlags = RoutingFlags(32);
-    /// The request moves keys from this server to another one (MIGRATE).
-    pub const MOVES: RoutingFlags = RoutingFlags(64);
-
-    /// The client follows a replica's redirection to its primary, even without a cluster: CLIENT CAPA redirect.
-    pub const TAKES_REDIRECTS: RoutingFlags = RoutingFlags(128);
-
-    /// Returns the union of two sets.
-    #[inline]
-    #[must_use]
-    pub const fn or(self, other: RoutingFlags) -> RoutingFlags {
-        RoutingFlags(self.0 | other.0)
-    }
-
-    /// Returns the flags with a flag set or cleared.
-    #[must_use]
-    pub const fn put(self, flag: RoutingFlags, is_set: bool) -> RoutingFlags {
-        match is_set {
-            true => RoutingFlags(self.0 | flag.0),
-            false => RoutingFlags(self.0 & !flag.0),
-        }
-    }
-
-    /// Whether any of these flags is set.
-    #[inline]
-    #[must_use]
-    pub const fn any(self, of: RoutingFlags) -> bool {
-        self.0 & of.0 != 0
+bit_set! {
+    /// Properties of a request: its connection's state, and what its command does.
+    #[derive(Debug, Default)]
+    pub struct RoutingFlags(pub u8) {
+        /// The client has sent READONLY.
+        READS_HERE;
+        /// The request follows an ASK redirection.
+        ASKS;
+        /// ASKING was sent: the next request is to be treated as with `ASKS`.
+        WILL_ASK;
+        /// The connection uses TLS, so that redirections contain TLS ports.
+        TLS;
+        /// The request may change data.
+        WRITES;
+        /// Names are channels, not keys.
+        CHANNEL;
+        /// The request moves keys from this server to another one (MIGRATE).
+        MOVES;
+        /// The client follows a replica's redirection to its primary, even without a cluster: CLIENT CAPA redirect.
+        TAKES_REDIRECTS;
     }
 }
 

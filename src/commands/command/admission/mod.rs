@@ -8,6 +8,7 @@
 use super::declaration::{Command, Flags, Run};
 use super::error::CommandError;
 use crate::config::Config;
+use basalt_core::bit_set;
 
 /// The facts that rules depend on. By default, facts that concern only scripts, or only requests, refuse nothing.
 pub trait World {
@@ -87,31 +88,22 @@ pub trait World {
     }
 }
 
-/// The stage at which commands are admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stage(u8);
-
-impl Stage {
-    /// A request of a client, on whatever shards it runs.
-    pub const REQUEST: Stage = Stage(1);
-    /// A request that runs on no shard.
-    pub const SHARDLESS: Stage = Stage(2);
-    /// A request that MULTI queues.
-    pub const QUEUED: Stage = Stage(4);
-    /// All queued commands together, at EXEC.
-    pub const EXEC: Stage = Stage(8);
-    /// A script at its start, which is admitted like a request that has the flags the script declares.
-    pub const SCRIPT: Stage = Stage(16);
-    /// A command that a script calls.
-    pub const CALL: Stage = Stage(32);
-
-    /// Combines two stages.
-    pub const fn or(self, other: Stage) -> Stage {
-        Stage(self.0 | other.0)
-    }
-
-    const fn meets(self, other: Stage) -> bool {
-        self.0 & other.0 != 0
+bit_set! {
+    /// The stage at which commands are admitted.
+    #[derive(Debug)]
+    pub struct Stage(u8) {
+        /// A request of a client, on whatever shards it runs.
+        REQUEST;
+        /// A request that runs on no shard.
+        SHARDLESS;
+        /// A request that MULTI queues.
+        QUEUED;
+        /// All queued commands together, at EXEC.
+        EXEC;
+        /// A script at its start, which is admitted like a request that has the flags the script declares.
+        SCRIPT;
+        /// A command that a script calls.
+        CALL;
     }
 }
 
@@ -204,7 +196,7 @@ macro_rules! rules {
         ) -> Result<(), CommandError> {
             let candidate = candidate.into();
             $(
-                if $stage.meets(stage)
+                if $stage.any(stage)
                     && candidate.$concerned($flags)
                     && let Some(error) = refusal(world, &candidate, $rule)
                 {

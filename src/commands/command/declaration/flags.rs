@@ -1,64 +1,12 @@
 //! Sets of flags: properties of commands for admission, routing, COMMAND and ACL, and how commands use their keys.
 
 use crate::acl::KeyAccess;
-
-macro_rules! bit_set {
-    ($(#[$outer:meta])* $name:ident: $repr:ty { $($(#[$doc:meta])* $flag:ident = $text:literal;)* }) => {
-        $(#[$outer])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct $name($repr);
-
-        impl $name {
-            bit_set!(@consts $repr, 0, $($(#[$doc])* $flag;)*);
-
-            /// No bit set.
-            pub const NONE: $name = $name(0);
-
-            /// Every bit with its name, in the order in which COMMAND INFO prints them.
-            pub const ALL: &'static [($name, &'static str)] = &[$(($name::$flag, $text)),*];
-
-            /// Returns the union of both sets.
-            pub const fn or(self, other: $name) -> $name {
-                $name(self.0 | other.0)
-            }
-
-            /// Returns the intersection of both sets.
-            pub const fn and(self, other: $name) -> $name {
-                $name(self.0 & other.0)
-            }
-
-            /// Returns the bits of `self` that are not in `other`.
-            pub const fn without(self, other: $name) -> $name {
-                $name(self.0 & !other.0)
-            }
-
-            /// Whether every bit of `other` is set.
-            pub const fn has(self, other: $name) -> bool {
-                self.0 & other.0 == other.0
-            }
-
-            /// Whether any bit of `other` is set.
-            pub const fn any(self, other: $name) -> bool {
-                self.0 & other.0 != 0
-            }
-
-            /// Returns the names of the bits that are set.
-            pub fn names(self) -> impl Iterator<Item = &'static str> {
-                Self::ALL.iter().filter(move |(bit, _)| self.has(*bit)).map(|(_, name)| *name)
-            }
-        }
-    };
-    (@consts $repr:ty, $index:expr, $(#[$doc:meta])* $flag:ident; $($rest:tt)*) => {
-        $(#[$doc])*
-        pub const $flag: Self = Self(1 << $index);
-        bit_set!(@consts $repr, $index + 1, $($rest)*);
-    };
-    (@consts $repr:ty, $index:expr,) => {};
-}
+use basalt_core::bit_set;
 
 bit_set! {
     /// Properties of commands for admission, routing and COMMAND INFO.
-    Flags: u64 {
+    #[derive(Debug, Default)]
+    pub struct Flags(u64) {
         /// May change data.
         WRITE = "write";
         /// Changes no data.
@@ -175,7 +123,8 @@ impl Flags {
 
 bit_set! {
     /// ACL categories, by which rules can name many commands.
-    Categories: u32 {
+    #[derive(Debug, Default)]
+    pub struct Categories(u32) {
         /// Works on keys regardless of their types.
         KEYSPACE = "@keyspace";
         /// Reads data.
@@ -284,7 +233,8 @@ impl Categories {
 
 bit_set! {
     /// How a command uses the keys of a specification.
-    KeyFlags: u16 {
+    #[derive(Debug, Default)]
+    pub struct KeyFlags(u16) {
         /// Reads and writes the value.
         RW = "RW";
         /// Only reads the value.

@@ -169,7 +169,7 @@ impl ShardCx<'_> {
 impl SessionCx<'_> {
     /// Replicates the running command, although it changes no data.
     pub fn tell_replicas(&mut self, args: &Args<'_>) {
-        let is_for_replicas = self.client.log_audience.includes(Audience::REPLICAS);
+        let is_for_replicas = self.client.log_audience.any(Audience::REPLICAS);
         if !is_for_replicas || !self.server.pubsub().is_replicating() {
             return;
         }

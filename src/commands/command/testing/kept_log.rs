@@ -34,7 +34,7 @@ impl fmt::Display for Appended {
             let text = db + &String::from_utf8_lossy(&request.join(&b' '));
             match *audience {
                 Audience::BOTH => text,
-                other => format!("{text} to {}", other.bits()),
+                other => format!("{text} to {}", other.0),
             }
         });
         let text = texts.collect::<Vec<_>>().join(" | ");

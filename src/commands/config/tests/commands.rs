@@ -231,8 +231,8 @@ fn set_takes_several_words_in_one_argument() {
         assert_eq!(get_one(&config, name), shown, "{name} {value}");
     }
     assert_eq!(config.oom_score_adj, OomScoreAdj::Relative);
-    assert!(config.shutdown_on_sigint.contains(ShutdownOptions::FORCE));
-    assert!(!config.shutdown_on_sigint.contains(ShutdownOptions::SAVE));
+    assert!(config.shutdown_on_sigint.has(ShutdownOptions::FORCE));
+    assert!(!config.shutdown_on_sigint.has(ShutdownOptions::SAVE));
     assert!(
         config
             .notify_keyspace_events

@@ -256,7 +256,7 @@ impl OpLog {
 
     /// Returns what commands that may write should wait for; `None` if the log is not crowded.
     pub fn awaited(&self) -> Option<BackpressureSource> {
-        let file = Audience::FILE.bits();
+        let file = Audience::FILE.0;
         match self.behind.load(Relaxed) {
             0 => self.is_crowded().then_some(BackpressureSource::Log),
             behind if behind & file != 0 => Some(BackpressureSource::Disk),
@@ -423,12 +423,12 @@ impl OpLog {
 /// Returns the audience bits of all readers that are far behind.
 fn behind(readers: &[Arc<dyn StreamReader>]) -> u8 {
     let far_behind = readers.iter().filter(|reader| reader.is_far_behind());
-    far_behind.fold(0, |all, reader| all | reader.audience().bits())
+    far_behind.fold(0, |all, reader| all | reader.audience().0)
 }
 
 /// Returns the tag of a record.
 fn tag_of(db: usize, audience: Audience) -> u64 {
-    db as u64 | u64::from(audience.bits()) << tag::AUDIENCE
+    db as u64 | u64::from(audience.0) << tag::AUDIENCE
 }
 
 /// Returns the tag and the text of a single short record, which is what a thread nearly always appends when it

@@ -154,18 +154,17 @@ impl OpLogBuilder {
         let audience = audience.or(Audience::MOVES);
         for index in 0..AUDIENCES {
             let one = Audience::from_bits(1 << index);
-            if !audience.includes(one) || self.selected[index] == Some(db) {
+            if !audience.any(one) || self.selected[index] == Some(db) {
                 continue;
             }
             // Audiences that need the same SELECT share one.
-            let others = (index..AUDIENCES).filter(|other| {
-                audience.bits() & 1 << other != 0 && self.selected[*other] != Some(db)
-            });
+            let others = (index..AUDIENCES)
+                .filter(|other| audience.0 & 1 << other != 0 && self.selected[*other] != Some(db));
             let told = others.fold(Audience::NONE, |all, other| {
                 all.or(Audience::from_bits(1 << other))
             });
             for (index, selected) in self.selected.iter_mut().enumerate() {
-                if told.bits() & 1 << index != 0 {
+                if told.0 & 1 << index != 0 {
                     *selected = Some(db);
                 }
             }
@@ -216,7 +215,7 @@ impl OpLogBuilder {
                 OutOfLineData::Mark(audience, number) => {
                     self.cut();
                     for (index, selected) in self.selected.iter_mut().enumerate() {
-                        if audience.bits() & 1 << index != 0 {
+                        if audience.0 & 1 << index != 0 {
                             *selected = None;
                         }
                     }
@@ -333,7 +332,7 @@ pub(super) fn pass(log: &OpLog, ring: &ByteRing<OutOfLineData>) -> bool {
         let own = stream
             .pieces
             .iter()
-            .filter(|(audience, _)| audience.includes(reader.audience()));
+            .filter(|(audience, _)| audience.any(reader.audience()));
         reader.push(&mut own.map(|(_, item)| item.clone()), position);
     }
     stream.pieces.clear();

@@ -383,7 +383,7 @@ fn view_of(declared: &Declared) -> FunctionView {
     FunctionView {
         name: declared.name.clone(),
         description: declared.description.clone(),
-        flags: declared.flags.names(),
+        flags: declared.flags.names().collect(),
     }
 }
 
