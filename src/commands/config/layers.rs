@@ -1,10 +1,10 @@
 //! The layers of a configuration: defaults, then the file, the environment and the arguments, each overriding the
 //! previous one.
 //!
-//! Each layer is a `Source` of the `config` crate, whose builder merges them. A source here appends its directives to
-//! those already collected instead of replacing them, because in Redis the command line continues the file: `save`
-//! given in both accumulates, and for anything else the last mention wins. The collected directives are then applied
-//! in order to the table. Refusals check the final value, so that an argument can correct what a file requests.
+//! Each layer appends its directives to those of the layers below instead of replacing them, because in Redis the
+//! command line continues the file: `save` given in both accumulates, and for anything else the last mention wins. The
+//! collected directives are then applied in order to the table. Refusals check the final value, so that an argument can
+//! correct what a file requests. The `config` crate reads the files that are TOML.
 //!
 //! This module knows nothing of a parameter's effect. The module reads files and the environment, and changes
 //! nothing.
@@ -16,11 +16,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use config::{FileFormat, Format, Map, Source, Value, ValueKind};
+use config::{FileFormat, Format};
 
 use crate::config::error::{ConfigError, DirectiveLocation};
 use crate::config::parameter::{Mode, Parameter, ParameterKind, Support};
-use crate::config::redis_conf::{self, Directive, RedisConf};
+use crate::config::redis_conf::{self, Directive};
 use crate::config::table::{Config, PARAMETERS};
 use crate::config::{files, find, foreign, shares, similar, values, words};
 use basalt_core::base::{lossless, text};
@@ -74,13 +74,11 @@ pub fn load_from(
         });
     }
 
-    let mut builder = config::Config::builder();
+    let mut texts = Vec::new();
     let file = request.file.as_deref().map(absolute);
     if let Some(path) = &file {
-        builder = builder.add_source(FileLayer {
-            text: files::read(path).map_err(|error| question(error, request.file.as_deref()))?,
-            path: path.clone(),
-        });
+        let text = files::read(path).map_err(|error| question(error, request.file.as_deref()))?;
+        texts.push((path.clone(), text));
     }
     if request.standard_input {
         let path = PathBuf::from("-");
@@ -91,21 +89,17 @@ pub fn load_from(
                 path: path.clone(),
                 reason: values::system_text(&error),
             })?;
-        builder = builder.add_source(FileLayer {
-            text: lossless::text_of(&bytes).into_owned(),
-            path,
-        });
+        texts.push((path, lossless::text_of(&bytes).into_owned()));
     }
-    let (environment, mut warnings) = EnvironmentLayer::new(environment)?;
-    builder = builder.add_source(environment).add_source(ArgumentsLayer {
-        lines: request.lines,
-    });
+    let (environment, mut warnings) = of_environment(environment)?;
 
-    let merged = builder.build().map_err(unbox)?;
-    let ValueKind::Table(map) = merged.cache.kind else {
-        return Err(ConfigError::Whole("the layers did not merge".to_owned()));
-    };
-    let applied = apply(&redis_conf::directives(map), &mut warnings);
+    let mut directives = Vec::new();
+    for (path, text) in &texts {
+        expand(path, text, 0, &mut directives)?;
+    }
+    directives.extend(environment);
+    of_arguments(&request.lines, &mut directives)?;
+    let applied = apply(&directives, &mut warnings);
     let mut config = applied.map_err(|errors| match request.action {
         Action::Check => ConfigError::all(errors),
         // Reports only the first error, as redis-server does and as tools that look for its block of text expect.
@@ -248,30 +242,6 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// The directives of a file and of its includes.
-#[derive(Debug, Clone)]
-struct FileLayer {
-    text: String,
-    path: PathBuf,
-}
-
-impl Source for FileLayer {
-    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
-        Box::new(self.clone())
-    }
-
-    fn collect(&self) -> Result<Map<String, Value>, config::ConfigError> {
-        let mut found = Vec::new();
-        expand(&self.path, &self.text, 0, &mut found).map_err(boxed)?;
-        Ok(collected(&found))
-    }
-
-    fn collect_to(&self, cache: &mut Value) -> Result<(), config::ConfigError> {
-        append(cache, self.collect()?);
-        Ok(())
-    }
-}
-
 /// Maximum depth of nested includes, which ends cycles.
 const INCLUDE_DEPTH_MAX: usize = 16;
 
@@ -310,89 +280,78 @@ fn expand(
 
 /// Parses the directives of one text, in order; as TOML if its extension or content says so, otherwise as redis.conf.
 fn parse(path: &Path, text: &str) -> Result<Vec<Directive>, ConfigError> {
-    let uri = path.display().to_string();
     if files::is_toml(path, text) {
-        let parsed = FileFormat::Toml.parse(Some(&uri), text);
+        let parsed = FileFormat::Toml.parse(Some(&path.display().to_string()), text);
         let table = parsed.map_err(|error| files::toml_error(path, text, &*error))?;
         return files::toml_directives(path, text, table);
     }
-    let parsed = RedisConf.parse(Some(&uri), text);
-    let map = parsed.map_err(|error| match error.downcast::<ConfigError>() {
-        Ok(ours) => *ours,
-        Err(other) => ConfigError::Whole(other.to_string()),
-    })?;
-    Ok(redis_conf::directives(map))
+    redis_conf::parse(path, text)
 }
 
-/// The variables `BASALT_…`, one per directive: `BASALT_MAXCLIENTS=100`. With the suffix `_FILE` a variable names a
-/// file that contains the value, as orchestrators provide secrets: `BASALT_REQUIREPASS_FILE=/run/secrets/password`.
-#[derive(Debug, Clone)]
-struct EnvironmentLayer {
-    directives: Vec<Directive>,
-}
-
-impl EnvironmentLayer {
-    /// Takes the variables that name a directive; the warnings name those that look like one. Kubernetes sets
-    /// `BASALT_PORT=tcp://…` and similar ones for a service called basalt: such variables are ignored.
-    fn new(variables: Vec<(OsString, OsString)>) -> Result<(Self, Vec<String>), ConfigError> {
-        let mut directives = Vec::new();
-        let mut warnings = Vec::new();
-        for (key, value) in variables {
-            let Some(name) = key.to_str().and_then(|key| key.strip_prefix("BASALT_")) else {
-                continue;
-            };
-            let called = |name: &str| {
-                let mut parameters = PARAMETERS.iter();
-                parameters.find(|parameter| environment_name(parameter) == name)
-            };
-            // A directive's own name may end in `_FILE`, such as that of tls-cert-file.
-            let direct = called(name).map(|parameter| (parameter, false));
-            let of_file = || Some((called(name.strip_suffix("_FILE")?)?, true));
-            let Some((parameter, is_file)) = direct.or_else(of_file) else {
-                warnings.push(format!(
-                    "the environment variable BASALT_{name} does not match any directive"
-                ));
-                continue;
-            };
-            let text = format!("BASALT_{name}={}", value.to_string_lossy());
-            let place = DirectiveLocation::Environment;
-            let value = lossless::text_of(value.as_bytes()).into_owned();
-            if value.starts_with("tcp://") {
-                warnings.push(format!(
-                    "the environment variable {text} is ignored: it seems to be set by the orchestrator"
-                ));
-                continue;
-            }
-            let failure = |reason: String| ConfigError::Directive {
-                place: place.clone(),
-                text: text.clone(),
-                reason,
-            };
-            let value = match is_file {
-                true => files::secret(Path::new(&value)).map_err(failure)?,
-                false => value,
-            };
-            let name = parameter.name.to_owned();
-            if directives
-                .iter()
-                .any(|known: &Directive| known.name == name)
-            {
-                let variable = environment_name(parameter);
-                return Err(failure(format!(
-                    "BASALT_{variable} and BASALT_{variable}_FILE are both set: set only one of them"
-                )));
-            }
-            directives.push(Directive {
-                name,
-                words: vec![value],
-                text,
-                place,
-            });
+/// Returns the directives of the variables `BASALT_…`, one per directive: `BASALT_MAXCLIENTS=100`. With the suffix
+/// `_FILE` a variable names a file that contains the value, as orchestrators provide secrets:
+/// `BASALT_REQUIREPASS_FILE=/run/secrets/password`. The warnings name variables that look like a directive's.
+/// Kubernetes sets `BASALT_PORT=tcp://…` and similar ones for a service called basalt: such variables are ignored.
+fn of_environment(
+    variables: Vec<(OsString, OsString)>,
+) -> Result<(Vec<Directive>, Vec<String>), ConfigError> {
+    let mut directives = Vec::new();
+    let mut warnings = Vec::new();
+    for (key, value) in variables {
+        let Some(name) = key.to_str().and_then(|key| key.strip_prefix("BASALT_")) else {
+            continue;
+        };
+        let called = |name: &str| {
+            let mut parameters = PARAMETERS.iter();
+            parameters.find(|parameter| environment_name(parameter) == name)
+        };
+        // A directive's own name may end in `_FILE`, such as that of tls-cert-file.
+        let direct = called(name).map(|parameter| (parameter, false));
+        let of_file = || Some((called(name.strip_suffix("_FILE")?)?, true));
+        let Some((parameter, is_file)) = direct.or_else(of_file) else {
+            warnings.push(format!(
+                "the environment variable BASALT_{name} does not match any directive"
+            ));
+            continue;
+        };
+        let text = format!("BASALT_{name}={}", value.to_string_lossy());
+        let place = DirectiveLocation::Environment;
+        let value = lossless::text_of(value.as_bytes()).into_owned();
+        if value.starts_with("tcp://") {
+            warnings.push(format!(
+                "the environment variable {text} is ignored: it seems to be set by the orchestrator"
+            ));
+            continue;
         }
-        directives.sort_by(|one, other| one.name.cmp(&other.name));
-        warnings.sort();
-        Ok((Self { directives }, warnings))
+        let failure = |reason: String| ConfigError::Directive {
+            place: place.clone(),
+            text: text.clone(),
+            reason,
+        };
+        let value = match is_file {
+            true => files::secret(Path::new(&value)).map_err(failure)?,
+            false => value,
+        };
+        let name = parameter.name.to_owned();
+        if directives
+            .iter()
+            .any(|known: &Directive| known.name == name)
+        {
+            let variable = environment_name(parameter);
+            return Err(failure(format!(
+                "BASALT_{variable} and BASALT_{variable}_FILE are both set: set only one of them"
+            )));
+        }
+        directives.push(Directive {
+            name,
+            words: vec![value],
+            text,
+            place,
+        });
     }
+    directives.sort_by(|one, other| one.name.cmp(&other.name));
+    warnings.sort();
+    Ok((directives, warnings))
 }
 
 /// Returns the variable for a parameter, without `BASALT_`.
@@ -400,87 +359,22 @@ pub fn environment_name(parameter: &Parameter) -> String {
     parameter.name.to_ascii_uppercase().replace('-', "_")
 }
 
-impl Source for EnvironmentLayer {
-    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
-        Box::new(self.clone())
-    }
-
-    fn collect(&self) -> Result<Map<String, Value>, config::ConfigError> {
-        Ok(collected(&self.directives))
-    }
-
-    fn collect_to(&self, cache: &mut Value) -> Result<(), config::ConfigError> {
-        append(cache, self.collect()?);
-        Ok(())
-    }
-}
-
-/// The directives on the command line.
-#[derive(Debug, Clone)]
-struct ArgumentsLayer {
-    lines: Vec<String>,
-}
-
-impl Source for ArgumentsLayer {
-    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
-        Box::new(self.clone())
-    }
-
-    fn collect(&self) -> Result<Map<String, Value>, config::ConfigError> {
-        let mut found = Vec::new();
-        for line in &self.lines {
-            let directive =
-                redis_conf::parse_line(line, DirectiveLocation::Arguments).map_err(boxed)?;
-            let Some(directive) = directive else { continue };
-            match (directive.name.as_str(), directive.words.as_slice()) {
-                ("include", [pattern]) => {
-                    for included in files::matching(pattern) {
-                        let text = files::read(&included).map_err(boxed)?;
-                        expand(&included, &text, 1, &mut found).map_err(boxed)?;
-                    }
+/// Adds the directives on the command line to `found`.
+fn of_arguments(lines: &[String], found: &mut Vec<Directive>) -> Result<(), ConfigError> {
+    for line in lines {
+        let directive = redis_conf::parse_line(line, DirectiveLocation::Arguments)?;
+        let Some(directive) = directive else { continue };
+        match (directive.name.as_str(), directive.words.as_slice()) {
+            ("include", [pattern]) => {
+                for included in files::matching(pattern) {
+                    let text = files::read(&included)?;
+                    expand(&included, &text, 1, found)?;
                 }
-                _ => found.push(directive),
             }
+            _ => found.push(directive),
         }
-        Ok(collected(&found))
     }
-
-    fn collect_to(&self, cache: &mut Value) -> Result<(), config::ConfigError> {
-        append(cache, self.collect()?);
-        Ok(())
-    }
-}
-
-fn collected(found: &[Directive]) -> Map<String, Value> {
-    let mut map = Map::new();
-    for (order, directive) in found.iter().enumerate() {
-        redis_conf::add(&mut map, directive, order);
-    }
-    map
-}
-
-/// Appends the directives of one layer to those of the layers below.
-fn append(cache: &mut Value, layer: Map<String, Value>) {
-    let ValueKind::Table(below) = std::mem::take(&mut cache.kind) else {
-        unreachable!("the crate collects into a table");
-    };
-    let mut all = redis_conf::directives(below);
-    all.extend(redis_conf::directives(layer));
-    cache.kind = ValueKind::Table(collected(&all));
-}
-
-fn boxed(error: ConfigError) -> config::ConfigError {
-    config::ConfigError::Foreign(Box::new(error))
-}
-
-fn unbox(error: config::ConfigError) -> ConfigError {
-    match error {
-        config::ConfigError::Foreign(inner) => match inner.downcast::<ConfigError>() {
-            Ok(ours) => *ours,
-            Err(other) => ConfigError::Whole(other.to_string()),
-        },
-        other => ConfigError::Whole(other.to_string()),
-    }
+    Ok(())
 }
 
 /// Applies the directives in order, then checks the result; returns all errors.

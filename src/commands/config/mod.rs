@@ -1,7 +1,7 @@
 //! The configuration: one row per parameter; reading files, environment and arguments; CONFIG GET, SET and REWRITE.
 //!
 //! ```text
-//! layers   defaults < file (redis.conf or TOML) < environment < arguments, merged by the `config` crate
+//! layers   defaults < file (redis.conf or TOML) < environment < arguments
 //! table    PARAMETERS: name, kind, default, bounds, mutability, summary, and the field of `Config`
 //! live     CONFIG GET, SET and REWRITE: pure functions over a `Config` and the table
 //! ```
