@@ -6,6 +6,7 @@ use super::slot_set::SlotSet;
 /// A change of the cluster that a client requests; its arguments have been checked as far as that is possible without
 /// the cluster's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the others are named like their commands")]
 pub enum ClusterChange {
     /// `CLUSTER MEET`: introduces a node.
     Meet {
@@ -16,15 +17,12 @@ pub enum ClusterChange {
         /// Port of the cluster bus; 0: `port` plus 10000.
         bus_port: u16,
     },
-    /// `CLUSTER FORGET`.
     Forget(NodeId),
     /// `CLUSTER ADDSLOTS` and `ADDSLOTSRANGE`.
     AddSlots(SlotSet),
     /// `CLUSTER DELSLOTS` and `DELSLOTSRANGE`.
     DelSlots(SlotSet),
-    /// `CLUSTER FLUSHSLOTS`.
     FlushSlots,
-    /// `CLUSTER SETSLOT`.
     SetSlot {
         /// The slot that changes.
         slot: u16,
@@ -38,20 +36,14 @@ pub enum ClusterChange {
         /// The current owner.
         from: NodeId,
     },
-    /// `CLUSTER REPLICATE`.
     Replicate(NodeId),
-    /// `CLUSTER FAILOVER`.
     Failover(Failover),
-    /// `CLUSTER RESET`.
     Reset {
         /// Whether epochs are also reset to 0 and a new ID is generated.
         is_hard: bool,
     },
-    /// `CLUSTER SAVECONFIG`.
     SaveConfig,
-    /// `CLUSTER BUMPEPOCH`.
     BumpEpoch,
-    /// `CLUSTER SET-CONFIG-EPOCH`.
     SetConfigEpoch(u64),
 }
 

@@ -4,28 +4,18 @@ use crate::cluster::packet::Body;
 
 /// Kinds of bus messages; the discriminant is the kind's number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "`Body` describes them under the same names")]
 pub enum Kind {
-    /// [`Body::Ping`].
     Ping,
-    /// [`Body::Pong`].
     Pong,
-    /// [`Body::Meet`].
     Meet,
-    /// [`Body::Fail`].
     Fail,
-    /// [`Body::Publish`].
     Publish,
-    /// [`Body::VoteRequest`].
     VoteRequest,
-    /// [`Body::Vote`].
     Vote,
-    /// [`Body::Update`].
     Update,
-    /// [`Body::ManualFailoverStart`].
     ManualFailoverStart,
-    /// [`Body::Module`].
     Module,
-    /// [`Body::PublishShard`].
     PublishShard,
 }
 

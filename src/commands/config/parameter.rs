@@ -100,40 +100,35 @@ pub enum Mode {
 }
 
 /// The values that a parameter accepts, and the access to its field.
+#[expect(
+    missing_docs,
+    reason = "each kind has a default, and reads and writes its field"
+)]
 pub enum ParameterKind {
     /// `yes` or `no`.
     Flag {
-        /// The default value.
         default: bool,
-        /// Reads the field.
         read: fn(&Config) -> bool,
-        /// Writes the field.
         write: fn(&mut Config, bool),
     },
     /// An integer within bounds. All integers fit an `i128`, whatever the field's own type.
     Number {
-        /// The default value.
         default: i128,
         /// The minimum; for shares, the largest percentage, negated.
         lower: i128,
-        /// The maximum.
         upper: i128,
         /// Notation of the number.
         unit: Unit,
-        /// Reads the field.
         read: fn(&Config) -> i128,
         /// Writes the field; the number is within bounds.
         write: fn(&mut Config, i128),
     },
     /// Any text that passes the check.
     Text {
-        /// The default value.
         default: &'static str,
         /// Checks a value; the error is the reason for a refusal.
         check: fn(&str) -> Result<(), &'static str>,
-        /// Reads the field.
         read: fn(&Config) -> &str,
-        /// Writes the field.
         write: fn(&mut Config, String),
     },
     /// One of several words, or with `many` any set of them.
@@ -142,11 +137,9 @@ pub enum ParameterKind {
         names: &'static [(&'static str, u32)],
         /// Whether several words may be given; then codes are bits.
         many: bool,
-        /// The default code.
         default: u32,
         /// Checks a code; the error is the reason for a refusal.
         check: fn(u32) -> Result<(), &'static str>,
-        /// Reads the field.
         read: fn(&Config) -> u32,
         /// Writes the field; the code is one of `names`, or a union of them.
         write: fn(&mut Config, u32),
