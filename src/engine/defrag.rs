@@ -57,7 +57,7 @@ impl Engine {
                 db.table
                     .relocate_some(walk.position, ENTRIES_PER_SLICE, mover, |entry| {
                         if is_collection(entry) {
-                            account::apart(|| {
+                            account::uncharged(|| {
                                 collections.push((entry.key().into(), CollectionCursor::default()))
                             });
                         }

@@ -162,7 +162,7 @@ impl Fences {
     /// the shard must not be charged for the copy.
     fn own(&mut self) -> &mut ByKey {
         if Arc::get_mut(&mut self.by_key).is_none() {
-            account::apart(|| self.by_key = Arc::new((*self.by_key).clone()));
+            account::uncharged(|| self.by_key = Arc::new((*self.by_key).clone()));
         }
         Arc::make_mut(&mut self.by_key)
     }
@@ -227,7 +227,7 @@ impl Fences {
 
     fn note(&mut self, key: &[u8], before: Option<Fenced>) {
         if let Some(all) = &mut self.before {
-            account::apart(|| all.push((key.into(), before)));
+            account::uncharged(|| all.push((key.into(), before)));
         }
     }
 
@@ -238,7 +238,7 @@ impl Fences {
 
     /// Stops recording changes.
     pub(super) fn forget_changes(&mut self) {
-        account::apart(|| self.before = None);
+        account::uncharged(|| self.before = None);
     }
 
     /// Drops all fences, as the database is emptied, maybe by the attempt whose changes are recorded.

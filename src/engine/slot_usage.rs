@@ -36,7 +36,7 @@ impl Engine {
             return;
         };
         let SlotUsage(counted) = &mut self.slot_usage;
-        let fresh = || account::apart(|| vec![Usage::default(); slots].into_boxed_slice());
+        let fresh = || account::uncharged(|| vec![Usage::default(); slots].into_boxed_slice());
         counted.get_or_insert_with(fresh)[place].add(usage);
     }
 

@@ -185,12 +185,12 @@ impl Users {
     }
 
     /// Records a failed authentication from an address. Returns when to reply, in Unix milliseconds.
-    pub fn failed(&self, host: &str, now_ms: u64) -> u64 {
+    pub fn note_failed_login(&self, host: &str, now_ms: u64) -> u64 {
         self.attempts.lock().fail(host, now_ms)
     }
 
     /// Returns the latest denials.
-    pub fn log(&self, count: usize) -> Vec<log::AclLogEntry> {
+    pub fn latest_denials(&self, count: usize) -> Vec<log::AclLogEntry> {
         self.log.lock().latest(count)
     }
 

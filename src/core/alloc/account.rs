@@ -41,8 +41,8 @@ thread_local! {
     static SHARED_PART: Cell<i64> = const { Cell::new(0) };
     /// Gives the cell back when the thread ends.
     static GIVES_BACK: GivesBack = const { GivesBack };
-    /// Bytes allocated inside [`apart`] so far.
-    static APART: Cell<i64> = const { Cell::new(0) };
+    /// Bytes allocated inside [`uncharged`] so far.
+    static UNCHARGED: Cell<i64> = const { Cell::new(0) };
 }
 
 struct GivesBack;
@@ -94,21 +94,21 @@ pub fn thread_bytes() -> i64 {
     }
 }
 
-/// Returns [`thread_bytes`] without what was allocated [`apart`]: the difference of two readings is what the code
-/// between them charged to the calling thread's current account.
+/// Returns [`thread_bytes`] without what was allocated in [`uncharged`]: the difference of two readings is what the
+/// code between them charged to the calling thread's current account.
 #[inline]
 #[must_use]
 pub fn charged_bytes() -> i64 {
-    thread_bytes() - APART.get()
+    thread_bytes() - UNCHARGED.get()
 }
 
 /// Runs a function whose allocations are not charged to the current account, such as building a reply while a value
 /// changes.
 #[inline]
-pub fn apart<R>(run: impl FnOnce() -> R) -> R {
+pub fn uncharged<R>(run: impl FnOnce() -> R) -> R {
     let before = charged_bytes();
     let result = run();
-    APART.set(APART.get() + charged_bytes() - before);
+    UNCHARGED.set(UNCHARGED.get() + charged_bytes() - before);
     result
 }
 
@@ -124,12 +124,12 @@ pub fn total_bytes() -> i64 {
 
 /// Removes an allocation from the current account, as other code will free it.
 pub(crate) fn hand_over(layout: Layout) {
-    APART.set(APART.get() + layout_class(layout));
+    UNCHARGED.set(UNCHARGED.get() + layout_class(layout));
 }
 
-/// Charges an allocation, which another account handed over or which was made apart, to the current account.
+/// Charges an allocation, which another account handed over or which was made in [`uncharged`], to the current account.
 pub(crate) fn take_in(layout: Layout) {
-    APART.set(APART.get() - layout_class(layout));
+    UNCHARGED.set(UNCHARGED.get() - layout_class(layout));
 }
 
 /// Counts memory as allocated by the calling thread. It was just allocated, or comes from a pool or list where it

@@ -24,7 +24,7 @@ pub struct Heavy {
 /// A list of the heaviest names of a stream, see the module.
 #[derive(Clone, Debug)]
 pub struct SpaceSaving {
-    places: usize,
+    slot_count: usize,
     hashes: Vec<u64>,
     weights: Vec<u64>,
     excesses: Vec<u64>,
@@ -34,9 +34,9 @@ pub struct SpaceSaving {
 
 impl SpaceSaving {
     /// Creates an empty list with this many slots, at least one.
-    pub fn new(places: usize) -> SpaceSaving {
+    pub fn new(slot_count: usize) -> SpaceSaving {
         SpaceSaving {
-            places: places.max(1),
+            slot_count: slot_count.max(1),
             hashes: Vec::new(),
             weights: Vec::new(),
             excesses: Vec::new(),
@@ -67,7 +67,7 @@ impl SpaceSaving {
             return (found, false);
         }
         let name: Box<[u8]> = name[..name.len().min(NAME_BYTES_MAX)].into();
-        if self.hashes.len() < self.places {
+        if self.hashes.len() < self.slot_count {
             self.hashes.push(hash);
             self.weights.push(weight);
             self.excesses.push(0);
@@ -75,7 +75,7 @@ impl SpaceSaving {
             return (self.hashes.len() - 1, true);
         }
         let lightest = self.weights.iter().enumerate().min_by_key(|(_, own)| **own);
-        let (at, &taken) = lightest.expect("there is at least one place");
+        let (at, &taken) = lightest.expect("there is at least one slot");
         self.hashes[at] = hash;
         self.weights[at] = taken.saturating_add(weight);
         self.excesses[at] = taken;
@@ -85,7 +85,7 @@ impl SpaceSaving {
 
     /// Returns the maximum weight of a name without a slot.
     pub fn least(&self) -> u64 {
-        match self.hashes.len() < self.places {
+        match self.hashes.len() < self.slot_count {
             true => 0,
             false => self.weights.iter().copied().min().unwrap_or(0),
         }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! All records are in one allocation, so that a change seldom needs another one. The writer defines their meaning.
-//! The memory is charged to no account (see [`account::apart`]); a log must be dropped where no account is charged.
+//! The memory is charged to no account (see [`account::uncharged`]); a log must be dropped where no account is charged.
 
 use crate::alloc::account;
 
@@ -37,7 +37,7 @@ impl UndoLog {
     pub fn keep(&mut self, bytes: &[u8], number: u64, mark: u8) {
         let more = bytes.len() + TAIL_BYTES;
         if self.bytes.capacity() - self.bytes.len() < more {
-            account::apart(|| self.bytes.reserve(more.max(FIRST_BYTES)));
+            account::uncharged(|| self.bytes.reserve(more.max(FIRST_BYTES)));
         }
         self.bytes.extend_from_slice(bytes);
         let mut tail = [0; TAIL_BYTES];

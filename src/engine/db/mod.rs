@@ -175,7 +175,7 @@ impl Db {
             self.restore_hold(key);
         }
         self.publish_held();
-        account::apart(|| drop(changed));
+        account::uncharged(|| drop(changed));
     }
 
     /// Stops recording images and returns them, oldest first.
@@ -280,11 +280,12 @@ impl Db {
             let (at, journal) = match log.take_journal(hash, view.key()) {
                 Some(found) => found,
                 None => {
-                    let (key, deadline) = (account::apart(|| view.key().into()), view.deadline());
+                    let (key, deadline) =
+                        (account::uncharged(|| view.key().into()), view.deadline());
                     let before = KeyBeforeImage::Changed {
                         key,
                         deadline,
-                        words: account::apart(|| view.words().collect()),
+                        words: account::uncharged(|| view.words().collect()),
                         journal: None,
                     };
                     (log.keep(hash, before), None)
@@ -316,7 +317,7 @@ impl Db {
             return;
         };
         if !log.has_deadline(hash, entry.key()) {
-            let key = account::apart(|| entry.key().into());
+            let key = account::uncharged(|| entry.key().into());
             log.keep(hash, KeyBeforeImage::Deadline(key, entry.deadline()));
         }
     }
@@ -325,7 +326,7 @@ impl Db {
     fn save_absence(&mut self, hash: u64, key: &[u8]) {
         let log = self.log();
         if !log.has_value(hash, key) {
-            let key = account::apart(|| key.into());
+            let key = account::uncharged(|| key.into());
             log.keep(hash, KeyBeforeImage::Absent(key));
         }
     }
@@ -774,10 +775,10 @@ fn end_edit(entry: &mut Entry<Object>, kept: EditState, log: Option<&mut UndoIma
         && let Some(object) = entry.object_mut()
         && let Some(large) = &mut object.saving
     {
-        account::apart(|| large.note(&object.body, journal, from));
+        account::uncharged(|| large.note(&object.body, journal, from));
     }
     match (kept.image, log) {
         (Some(at), Some(log)) => log.put_journal(at, journal),
-        _ => account::apart(|| drop(journal)),
+        _ => account::uncharged(|| drop(journal)),
     }
 }

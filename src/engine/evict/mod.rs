@@ -394,7 +394,7 @@ impl Engine {
         let at = whose.map_or(0, |db| db + 1);
         if self.untraded_bytes.len() <= at {
             // The list is only needed for databases with shares, and is not charged to the data.
-            account::apart(|| self.untraded_bytes.resize(at + 1, 0));
+            account::uncharged(|| self.untraded_bytes.resize(at + 1, 0));
         }
         let untraded = &mut self.untraded_bytes[at];
         *untraded += freed;

@@ -371,12 +371,12 @@ impl Engine {
             lapse::expire_some(entry, now_ms, fields_max, |name, deadline_ms| {
                 published.note_lag(now_ms.saturating_sub(deadline_ms));
                 if is_logging || is_told {
-                    account::apart(|| names.push(name.to_vec()));
+                    account::uncharged(|| names.push(name.to_vec()));
                 }
             })
         });
         if is_logging {
-            account::apart(|| {
+            account::uncharged(|| {
                 let key = db.at(place).key();
                 self.effects
                     .log_expired_elements(index, removal, key, &names);
@@ -390,7 +390,7 @@ impl Engine {
         if count > 0 {
             self.effects.expired(index, entry.key(), event);
             if is_told {
-                account::apart(|| {
+                account::uncharged(|| {
                     self.effects
                         .noticed_elements(index, entry.key(), event, &names);
                 });

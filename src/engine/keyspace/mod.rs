@@ -297,10 +297,10 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Edits an entry's value; allocations are charged to the shard, and an object's size is recorded. Anything
-    /// that leaves `change` with memory of its own, above all a reply, must be allocated under [`account::apart`],
+    /// that leaves `change` with memory of its own, above all a reply, must be allocated under [`account::uncharged`],
     /// or the shard would be charged for it forever.
     ///
-    /// [`account::apart`]: basalt_core::alloc::account::apart
+    /// [`account::uncharged`]: basalt_core::alloc::account::uncharged
     pub fn edit<R>(&mut self, place: EntrySlot, change: impl FnOnce(&mut Entry<Object>) -> R) -> R {
         self.engine
             .db_mut(self.db)

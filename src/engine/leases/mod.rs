@@ -143,7 +143,7 @@ impl Leases {
         self.charged(|leases| {
             let lease = leases.remove(leased)?;
             // The copy kept for undo is charged to no account: the shard is credited with what it was charged for.
-            account::apart(|| {
+            account::uncharged(|| {
                 if let Some(undo) = &mut leases.undo {
                     undo.push(Undo::Ended(leased, lease.clone()));
                 }

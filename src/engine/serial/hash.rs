@@ -119,12 +119,12 @@ fn packed(hash: HashRef<'_>, has_deadlines: bool) -> Vec<u8> {
 
 /// Reads a hash of any form.
 pub(super) fn read(
-    form: u8,
+    rdb_type: u8,
     key: &[u8],
     reader: &mut Reader<'_>,
     rules: &HashRules,
 ) -> Result<Entry<Object>, Malformed> {
-    match form {
+    match rdb_type {
         types::HASH => {
             let count = reader.count(2)?;
             let mut fields = HashBuilder::new(key, count, rules)?;
@@ -162,7 +162,7 @@ pub(super) fn read(
             Ok(fields.entry)
         }
         types::HASH_METADATA | types::HASH_METADATA_RC => {
-            let earliest = if form == types::HASH_METADATA {
+            let earliest = if rdb_type == types::HASH_METADATA {
                 reader.millis()?
             } else {
                 1
@@ -182,7 +182,7 @@ pub(super) fn read(
         }
         types::HASH_LISTPACK => read_pack::<2>(LISTPACK, key, reader, rules),
         _ => {
-            if form == types::HASH_LISTPACK_EX {
+            if rdb_type == types::HASH_LISTPACK_EX {
                 // The earliest deadline, repeated here for readers that do not parse the listpack.
                 reader.millis()?;
             }
@@ -193,13 +193,13 @@ pub(super) fn read(
 
 /// Reads a hash whose field names are separate from its values.
 pub(super) fn read_template(
-    form: u8,
+    rdb_type: u8,
     key: &[u8],
     reader: &mut Reader<'_>,
     rules: &HashRules,
 ) -> Result<Entry<Object>, Malformed> {
     const OTHER_COUNT: Malformed = Malformed("as many values as fields are due");
-    match form {
+    match rdb_type {
         types::HASH_TEMPLATE_ARRAY => {
             let count = reader.count(2)?;
             let mut fields = HashBuilder::new(key, count, rules)?;
@@ -220,7 +220,7 @@ pub(super) fn read_template(
         }
         _ => {
             let mut own = Vec::new();
-            if form == types::HASH_TEMPLATE_LISTPACK {
+            if rdb_type == types::HASH_TEMPLATE_LISTPACK {
                 for _ in 0..reader.count(1)? {
                     own.push(reader.string()?.into_owned().into_boxed_slice());
                 }
@@ -228,7 +228,7 @@ pub(super) fn read_template(
             let bytes = reader.string()?;
             let pack = Listpack::check(&bytes).ok_or(Malformed::PACK)?;
             let mut values = pack.iter();
-            let names = match form {
+            let names = match rdb_type {
                 types::HASH_TEMPLATE_LISTPACK => own.as_slice(),
                 _ => {
                     let number = values.next().and_then(|number| number.integer());

@@ -39,13 +39,13 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
 
 /// Reads a list of any form.
 pub(super) fn read(
-    form: u8,
+    rdb_type: u8,
     key: &[u8],
     reader: &mut Reader<'_>,
     limits: &QuicklistLimits,
 ) -> Result<Entry<Object>, Malformed> {
     let mut list = Quicklist::new(*limits);
-    match form {
+    match rdb_type {
         types::LIST => {
             for _ in 0..reader.count(1)? {
                 list.push(End::Back, &reader.string()?);

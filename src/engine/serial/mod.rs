@@ -168,9 +168,9 @@ pub mod types {
     pub const VALKEY_HASH_2: u8 = HASH_METADATA_RC;
 }
 
-/// Returns the name of a form in messages about corrupt values, in the words that tools search logs for.
-pub fn form_name(form: u8) -> &'static str {
-    match form {
+/// Returns the name of an RDB type in messages about corrupt values, in the words that tools search logs for.
+pub fn rdb_type_name(rdb_type: u8) -> &'static str {
+    match rdb_type {
         types::HASH_ZIPMAP => "Zipmap",
         types::LIST_ZIPLIST => "List ziplist",
         types::SET_INTSET => "Intset",
@@ -258,41 +258,41 @@ pub fn read(
     reader: &mut Reader<'_>,
     limits: &Limits,
 ) -> Result<Entry<Object>, Malformed> {
-    let form = reader.byte()?;
-    read_as(form, key, deadline, reader, limits)
+    let rdb_type = reader.byte()?;
+    read_as(rdb_type, key, deadline, reader, limits)
 }
 
 /// Reads a value whose type byte has been read already, as in snapshots, where the key follows the type.
 pub fn read_as(
-    form: u8,
+    rdb_type: u8,
     key: &[u8],
     deadline: Option<u64>,
     reader: &mut Reader<'_>,
     limits: &Limits,
 ) -> Result<Entry<Object>, Malformed> {
     let before = account::charged_bytes();
-    let mut entry = read_value(form, key, reader, limits)?;
+    let mut entry = read_value(rdb_type, key, reader, limits)?;
     entry.set_deadline(deadline);
     note_entry_bytes(&mut entry, account::charged_bytes() - before);
     Ok(entry)
 }
 
 fn read_value(
-    form: u8,
+    rdb_type: u8,
     key: &[u8],
     reader: &mut Reader<'_>,
     limits: &Limits,
 ) -> Result<Entry<Object>, Malformed> {
-    match form {
+    match rdb_type {
         types::STRING => Ok(string_entry(key, &reader.string()?, None)),
         types::LIST | types::LIST_ZIPLIST | types::LIST_QUICKLIST | types::LIST_QUICKLIST_2 => {
-            list::read(form, key, reader, &limits.list)
+            list::read(rdb_type, key, reader, &limits.list)
         }
         types::SET | types::SET_INTSET | types::SET_LISTPACK => {
-            set::read(form, key, reader, &limits.set)
+            set::read(rdb_type, key, reader, &limits.set)
         }
         types::ZSET | types::ZSET_2 | types::ZSET_ZIPLIST | types::ZSET_LISTPACK => {
-            sorted_set::read(form, key, reader, &limits.sorted_set)
+            sorted_set::read(rdb_type, key, reader, &limits.sorted_set)
         }
         types::HASH
         | types::HASH_ZIPMAP
@@ -301,16 +301,18 @@ fn read_value(
         | types::HASH_METADATA_RC
         | types::HASH_LISTPACK_EX_RC
         | types::HASH_METADATA
-        | types::HASH_LISTPACK_EX => hash::read(form, key, reader, &limits.hash),
+        | types::HASH_LISTPACK_EX => hash::read(rdb_type, key, reader, &limits.hash),
         types::HASH_TEMPLATE_LISTPACK
         | types::HASH_TEMPLATE_LISTPACK_REF
         | types::HASH_TEMPLATE_ARRAY
-        | types::HASH_TEMPLATE_ARRAY_REF => hash::read_template(form, key, reader, &limits.hash),
+        | types::HASH_TEMPLATE_ARRAY_REF => {
+            hash::read_template(rdb_type, key, reader, &limits.hash)
+        }
         types::STREAM_LISTPACKS
         | types::STREAM_LISTPACKS_2
         | types::STREAM_LISTPACKS_3
         | types::STREAM_LISTPACKS_4
-        | types::STREAM_LISTPACKS_5 => stream::read(form, key, reader),
+        | types::STREAM_LISTPACKS_5 => stream::read(rdb_type, key, reader),
         types::MODULE_2 => match reader.length()? {
             number if number == lapsing::number() => set::read_lapsing(key, reader, &limits.set),
             number => sketch::read(number, key, reader),

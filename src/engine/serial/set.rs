@@ -64,12 +64,12 @@ pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Write
 
 /// Reads a set of any form.
 pub(super) fn read(
-    form: u8,
+    rdb_type: u8,
     key: &[u8],
     reader: &mut Reader<'_>,
     limits: &SetLimits,
 ) -> Result<Entry<Object>, Malformed> {
-    match form {
+    match rdb_type {
         types::SET => {
             let count = reader.count(1)?;
             let mut members = SetBuilder::new(key, count, limits)?;

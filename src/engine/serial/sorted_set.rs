@@ -40,18 +40,18 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
 
 /// Reads a sorted set of any form.
 pub(super) fn read(
-    form: u8,
+    rdb_type: u8,
     key: &[u8],
     reader: &mut Reader<'_>,
     limits: &SortedSetLimits,
 ) -> Result<Entry<Object>, Malformed> {
-    match form {
+    match rdb_type {
         types::ZSET | types::ZSET_2 => {
             let count = reader.count(2)?;
             let mut members = Vec::with_capacity(count);
             for _ in 0..count {
                 let member = reader.string()?;
-                let score = if form == types::ZSET {
+                let score = if rdb_type == types::ZSET {
                     reader.text_double()?
                 } else {
                     reader.double()?

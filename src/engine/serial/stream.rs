@@ -194,7 +194,7 @@ pub(super) fn piece(piece: &StreamPiece<'_>, has: Has, writer: &mut Writer) -> u
 
 /// Reads a stream of any form.
 pub(super) fn read(
-    form: u8,
+    rdb_type: u8,
     key: &[u8],
     reader: &mut Reader<'_>,
 ) -> Result<Entry<Object>, Malformed> {
@@ -211,16 +211,19 @@ pub(super) fn read(
             return Err(Malformed::ORDER);
         }
     }
-    read_facts(form, reader, &mut stream)?;
+    read_facts(rdb_type, reader, &mut stream)?;
     for _ in 0..reader.count(5)? {
         let name = reader.string()?;
         if stream.groups.get(&name).is_some() {
             return Err(Malformed("duplicate consumer group"));
         }
-        let group = read_group(form, reader, &stream)?;
+        let group = read_group(rdb_type, reader, &stream)?;
         stream.groups.insert(&name, group);
     }
-    if matches!(form, types::STREAM_LISTPACKS_4 | types::STREAM_LISTPACKS_5) {
+    if matches!(
+        rdb_type,
+        types::STREAM_LISTPACKS_4 | types::STREAM_LISTPACKS_5
+    ) {
         read_producers(reader, &mut stream)?;
     }
     Ok(stream_entry(key, stream))
@@ -264,7 +267,7 @@ fn read_producers(reader: &mut Reader<'_>, stream: &mut StreamValue) -> Result<(
 /// Reads the metadata. Servers store a length separately from the entries, and in some files it differs from the
 /// number of entries: XLEN returns the stored length, as on those servers.
 fn read_facts(
-    form: u8,
+    rdb_type: u8,
     reader: &mut Reader<'_>,
     stream: &mut StreamValue,
 ) -> Result<(), Malformed> {
@@ -283,7 +286,7 @@ fn read_facts(
     facts.length = length;
     facts.last_id = last_id;
     facts.entries_added = length;
-    if form != types::STREAM_LISTPACKS {
+    if rdb_type != types::STREAM_LISTPACKS {
         // The first ID is not stored here: it follows from the entries.
         read_id(reader)?;
         facts.max_deleted_id = read_id(reader)?;
@@ -300,12 +303,12 @@ fn read_facts(
 }
 
 fn read_group(
-    form: u8,
+    rdb_type: u8,
     reader: &mut Reader<'_>,
     stream: &StreamValue,
 ) -> Result<ConsumerGroup, Malformed> {
     let last_id = read_id(reader)?;
-    let read = if form == types::STREAM_LISTPACKS {
+    let read = if rdb_type == types::STREAM_LISTPACKS {
         stream.facts().entries_before(last_id)
     } else {
         i64::try_from(reader.length()?).ok()
@@ -331,7 +334,7 @@ fn read_group(
         }
         let seen_ms = reader.millis()? as i64;
         let consumer: ConsumerId = group.add_consumer(&name, seen_ms);
-        group.consumer_mut(consumer).active_ms = if form >= types::STREAM_LISTPACKS_3 {
+        group.consumer_mut(consumer).active_ms = if rdb_type >= types::STREAM_LISTPACKS_3 {
             reader.millis()? as i64
         } else {
             // The last-seen time is the best available estimate.
@@ -361,7 +364,7 @@ fn read_group(
             );
         }
     }
-    if form == types::STREAM_LISTPACKS_5 {
+    if rdb_type == types::STREAM_LISTPACKS_5 {
         for _ in 0..reader.count(16)? {
             let id = id_of(&reader.array::<16>()?)?;
             let Some((_, deliveries)) = figures.get(&id).copied() else {

@@ -104,7 +104,7 @@ impl Db {
             return;
         };
         let number = self.number();
-        account::apart(|| {
+        account::uncharged(|| {
             let entry = &mut self.table.edit(place);
             LargeCollectionSave::begin(entry, &Marks::default(), number, outlet);
         });

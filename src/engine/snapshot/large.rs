@@ -52,7 +52,7 @@ struct ChangedElement {
     name: Box<[u8]>,
     was: Option<ElementBeforeImage>,
     /// The next element with the same hash.
-    other: Option<Box<ChangedElement>>,
+    next_same_hash: Option<Box<ChangedElement>>,
 }
 
 impl ChangedElement {
@@ -62,7 +62,7 @@ impl ChangedElement {
             if *kept.name == *name {
                 return true;
             }
-            next = kept.other.as_deref();
+            next = kept.next_same_hash.as_deref();
         }
         false
     }
@@ -200,13 +200,18 @@ impl LargeCollectionSave {
         });
         for (name, was) in first {
             let hash = body.element_hash(&name);
-            let other = elements.before.remove(&hash).map(Box::new);
+            let next_same_hash = elements.before.remove(&hash).map(Box::new);
             let value_bytes = was.as_ref().map_or(0, |was| was.value.len());
             let bytes = size_of::<(u64, ChangedElement)>() + name.len() + value_bytes;
             self.outlet.note_copied(bytes);
-            elements
-                .before
-                .insert(hash, ChangedElement { name, was, other });
+            elements.before.insert(
+                hash,
+                ChangedElement {
+                    name,
+                    was,
+                    next_same_hash,
+                },
+            );
         }
     }
 
@@ -218,13 +223,13 @@ impl LargeCollectionSave {
     ) -> bool {
         loop {
             let more = match (self.outlet.is_given_up(), &self.elements) {
-                (true, Some(_)) => account::apart(|| self.forget_some()),
+                (true, Some(_)) => account::uncharged(|| self.forget_some()),
                 (true, None) => body.forget_cut(elements_per_step()),
-                (false, Some(_)) => account::apart(|| self.show_some(body)),
+                (false, Some(_)) => account::uncharged(|| self.show_some(body)),
                 (false, None) => {
                     self.outlet.note_copied(body.take_copied());
                     let more = body.show_cut(elements_per_step(), &mut |piece| self.encode(&piece));
-                    account::apart(|| self.hand_on());
+                    account::uncharged(|| self.hand_on());
                     more
                 }
             };
@@ -248,8 +253,8 @@ impl LargeCollectionSave {
                     let element = ElementRef::new(&kept.name, &was.value, was.number);
                     self.encode(&CollectionPiece::Element(element));
                 }
-                match kept.other {
-                    Some(other) => kept = *other,
+                match kept.next_same_hash {
+                    Some(next) => kept = *next,
                     None => break,
                 }
             }

@@ -227,7 +227,7 @@ impl Saving {
     /// Begins to save an entry in pieces; charged to no account.
     #[cold]
     fn begin(&mut self, entry: &mut Entry<Object>, marks: &Marks<'_>) {
-        account::apart(|| {
+        account::uncharged(|| {
             LargeCollectionSave::begin(entry, marks, self.chunk.db, &self.outlet);
             self.larges.insert(entry.view().key().into());
         });
@@ -235,7 +235,7 @@ impl Saving {
 
     /// Forgets an entry in progress that has left the table.
     fn forget(&mut self, key: &[u8]) {
-        account::apart(|| {
+        account::uncharged(|| {
             self.larges.remove(key);
             self.open.take_if(|open| **open == *key);
         });
@@ -245,7 +245,7 @@ impl Saving {
         if self.outlet.is_given_up() {
             return;
         }
-        account::apart(|| {
+        account::uncharged(|| {
             if self.chunk.bytes.capacity() == 0 {
                 self.chunk.bytes.reserve_exact(ROOM_BYTES);
             }

@@ -21,7 +21,7 @@ impl Db {
         debug_assert!(!self.is_saving(), "one snapshot at a time");
         self.table.flip_parity();
         self.cut_tags();
-        let saving = account::apart(|| Box::new(Saving::new(number, outlet)));
+        let saving = account::uncharged(|| Box::new(Saving::new(number, outlet)));
         self.set_saving(Some(saving));
     }
 
@@ -34,7 +34,7 @@ impl Db {
         }
         let (table, saving, tags) = self.saving_parts();
         if let Some(saving) = saving
-            && let Some(marks) = account::apart(|| marks_at_cut(tags, table.at(place)))
+            && let Some(marks) = account::uncharged(|| marks_at_cut(tags, table.at(place)))
         {
             match saving.is_by_piece(table.at(place)) {
                 true => saving.begin(&mut table.edit(place), &marks),
@@ -44,7 +44,7 @@ impl Db {
                     saving.encode(entry, &marks);
                 }
             }
-            account::apart(|| drop(marks));
+            account::uncharged(|| drop(marks));
         }
         table.mark_saved(place);
     }
@@ -59,7 +59,7 @@ impl Db {
                 return false;
             }
             let open = saving.open.take();
-            let next = || account::apart(|| saving.larges.first().cloned());
+            let next = || account::uncharged(|| saving.larges.first().cloned());
             let Some(key) = open.or_else(next) else {
                 return false;
             };
@@ -81,7 +81,7 @@ impl Db {
                 return true;
             }
             saving.forget(&key);
-            account::apart(|| drop(key));
+            account::uncharged(|| drop(key));
             self.edit(place, settle_late);
             if !goes_on() {
                 return true;
@@ -107,18 +107,18 @@ impl Db {
         let Some(large) = under_way(entry) else {
             return;
         };
-        let (key, outlet) = account::apart(|| {
+        let (key, outlet) = account::uncharged(|| {
             let key: Box<[u8]> = entry.key().into();
             (key, Arc::clone(large.outlet()))
         });
         if !self.is_saving() {
-            let mut saving = account::apart(|| Box::new(Saving::new(self.number(), outlet)));
+            let mut saving = account::uncharged(|| Box::new(Saving::new(self.number(), outlet)));
             // The database was not part of the cut: it has no entries of its own to save.
             saving.is_walked = true;
             self.set_saving(Some(saving));
         }
         if let Some(saving) = self.table_and_saving().1 {
-            account::apart(|| saving.larges.insert(key));
+            account::uncharged(|| saving.larges.insert(key));
         }
     }
 
@@ -146,12 +146,12 @@ impl Db {
             }
             let mut looked_at_bytes = saving.encoded_bytes;
             for (index, &place) in places.iter().enumerate() {
-                if let Some(marks) = account::apart(|| marks_at_cut(tags, table.at(place))) {
+                if let Some(marks) = account::uncharged(|| marks_at_cut(tags, table.at(place))) {
                     match saving.is_by_piece(table.at(place)) {
                         true => saving.begin(&mut table.edit(place), &marks),
                         false => saving.encode(table.at(place), &marks),
                     }
-                    account::apart(|| drop(marks));
+                    account::uncharged(|| drop(marks));
                 }
                 table.mark_saved(place);
                 if saving.encoded_bytes - looked_at_bytes > LOOK_BYTES && index + 1 < places.len() {
@@ -172,7 +172,7 @@ impl Db {
 
     /// Ends the save, as every entry has been saved.
     fn end_saving(&mut self) {
-        account::apart(|| {
+        account::uncharged(|| {
             if let Some(saving) = self.set_saving(None) {
                 debug_assert!(saving.larges.is_empty());
                 let Saving { outlet, chunk, .. } = *saving;
@@ -233,7 +233,7 @@ impl Engine {
                 self.keep_trash(trash);
             }
             if self.left_unsaved.is_empty() {
-                account::apart(|| self.left_unsaved = VecDeque::new());
+                account::uncharged(|| self.left_unsaved = VecDeque::new());
             }
             if !goes_on() {
                 return self.is_in_snapshot();
@@ -282,7 +282,7 @@ impl Engine {
 
     /// Keeps a collection that was deleted or replaced until it is saved.
     pub(crate) fn keep_left(&mut self, trash: Trash) {
-        account::apart(|| match trash.is_partly_saved() {
+        account::uncharged(|| match trash.is_partly_saved() {
             // Partly saved collections go first: other collections must not come between their parts.
             true => self.left_unsaved.push_front(trash),
             false => self.left_unsaved.push_back(trash),
@@ -291,6 +291,6 @@ impl Engine {
 
     /// Keeps a released database until the snapshot has saved it.
     pub(crate) fn keep_unsaved(&mut self, db: Box<Db>) {
-        account::apart(|| self.flushed_unsaved.push(db));
+        account::uncharged(|| self.flushed_unsaved.push(db));
     }
 }

@@ -150,7 +150,7 @@ impl UndoImages {
 
     /// Keeps an image and returns its index. It is charged to no account.
     pub(crate) fn keep(&mut self, hash: u64, before: KeyBeforeImage) -> usize {
-        account::apart(|| {
+        account::uncharged(|| {
             self.images.push(Image { hash, before });
             let count = self.images.len();
             if count == INDEX_FROM + 1 {
@@ -175,7 +175,7 @@ impl UndoImages {
     pub(crate) fn in_kept_room() -> Box<UndoImages> {
         SPARE
             .take()
-            .unwrap_or_else(|| account::apart(Box::<UndoImages>::default))
+            .unwrap_or_else(|| account::uncharged(Box::<UndoImages>::default))
     }
 
     /// Keeps this empty log for reuse.
@@ -197,7 +197,7 @@ pub(crate) enum Sharing {
 
 /// Returns a copy of an entry that is about to change in place; charged to no account.
 pub(crate) fn copy(entry: EntryRef<'_, Object>, sharing: Sharing) -> Entry<Object> {
-    account::apart(|| {
+    account::uncharged(|| {
         let (kind, key, deadline) = (entry.kind(), entry.key(), entry.deadline());
         let mut copy = match entry.value() {
             Value::Integer(number) => Entry::integer(kind, key, number, deadline),

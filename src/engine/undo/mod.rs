@@ -92,7 +92,7 @@ impl Attempt {
     #[cold]
     pub(super) fn keep_lag(&mut self, published: &Published) {
         self.lag.get_or_insert_with(|| {
-            let mut kept = account::apart(|| Box::new([0; LAGS]));
+            let mut kept = account::uncharged(|| Box::new([0; LAGS]));
             for (kept, counter) in kept.iter_mut().zip(lags(published)) {
                 *kept = counter.get();
             }

@@ -196,7 +196,7 @@ impl Object {
         let grown = account::charged_bytes() - before;
         *bytes = bytes.saturating_add_signed(grown as isize);
         if !more {
-            account::apart(|| self.saving.take().map(|large| large.end()));
+            account::uncharged(|| self.saving.take().map(|large| large.end()));
         }
         more
     }

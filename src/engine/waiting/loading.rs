@@ -68,7 +68,7 @@ impl Waiters {
             };
             leases.insert(leased, lease);
             if let Some(undo) = &mut leases.undo {
-                account::apart(|| undo.push(Undo::Given(leased)));
+                account::uncharged(|| undo.push(Undo::Given(leased)));
             }
         });
         if let Some(published) = &self.leases.published {

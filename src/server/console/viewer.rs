@@ -219,6 +219,6 @@ pub(super) fn failed(service: &dyn Observed, headers: &HeaderMap, peer: IpAddr) 
     };
     let entries_max = usize::try_from(service.config().acllog_max_len).unwrap_or(usize::MAX);
     service.users().note(entry, entries_max);
-    let until_ms = service.users().failed(&peer.to_string(), now_ms);
+    let until_ms = service.users().note_failed_login(&peer.to_string(), now_ms);
     Duration::from_millis(until_ms.saturating_sub(now_ms))
 }

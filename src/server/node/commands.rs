@@ -16,7 +16,7 @@ use basalt_commands::cluster::slot_note::SlotNote;
 use basalt_commands::cluster::slot_set::SlotSet;
 use basalt_commands::command::error::CommandError;
 use basalt_commands::command::host::cluster::{
-    Cluster, LinkDirection, LinkView, MoveAnswer, MoveWord, MovesInProgress, SlotMove, SlotTask,
+    Cluster, LinkDirection, LinkView, MoveAnswer, MoveStep, MovesInProgress, SlotMove, SlotTask,
     Traffic,
 };
 use basalt_commands::command::host::{Awaited, Done, Told};
@@ -233,8 +233,8 @@ impl Cluster for &'static Bus {
         self.moves.in_progress()
     }
 
-    fn hear_move(&self, client: &Arc<Shared>, word: MoveWord) -> Result<MoveAnswer, String> {
-        self.hear(client, word)
+    fn handle_move_step(&self, client: &Arc<Shared>, step: MoveStep) -> Result<MoveAnswer, String> {
+        Bus::handle_move_step(self, client, step)
     }
 
     fn replay_note(&self, note: SlotNote) {

@@ -72,25 +72,25 @@ const TEXT_BYTES_MIN: usize = 1024 * 1024;
 /// The texts of all scripts and libraries of a server: one account with one limit, a sixteenth of `maxmemory`.
 /// Texts do not count as data, so that they evict no keys; therefore they need a limit of their own.
 #[derive(Debug)]
-pub(super) struct Texts {
+pub(super) struct ScriptTextBytes {
     /// Bytes of libraries, and of scripts of SCRIPT LOAD, which are kept until they are deleted.
-    loaded: AtomicUsize,
+    loaded_bytes: AtomicUsize,
     /// Bytes of scripts of EVAL, which are evicted in favor of loaded texts and newer scripts.
-    evaluated: AtomicUsize,
+    eval_bytes: AtomicUsize,
     bytes_max: AtomicUsize,
 }
 
-impl Default for Texts {
-    fn default() -> Texts {
-        Texts {
-            loaded: AtomicUsize::new(0),
-            evaluated: AtomicUsize::new(0),
+impl Default for ScriptTextBytes {
+    fn default() -> ScriptTextBytes {
+        ScriptTextBytes {
+            loaded_bytes: AtomicUsize::new(0),
+            eval_bytes: AtomicUsize::new(0),
             bytes_max: AtomicUsize::new(TEXT_BYTES_MAX),
         }
     }
 }
 
-impl Texts {
+impl ScriptTextBytes {
     /// Sets the limit for a value of `maxmemory`, in bytes; 0 for no limit.
     pub(super) fn limit(&self, maxmemory: u64) {
         let bytes_max = match usize::try_from(maxmemory / 16) {
@@ -103,29 +103,29 @@ impl Texts {
 
     /// Returns the bytes of all texts.
     pub(super) fn bytes(&self) -> usize {
-        self.loaded.load(Relaxed) + self.evaluated.load(Relaxed)
+        self.loaded_bytes.load(Relaxed) + self.eval_bytes.load(Relaxed)
     }
 
     /// Returns how many bytes of texts may still be loaded.
     pub(super) fn room(&self) -> usize {
         let bytes_max = self.bytes_max.load(Relaxed);
-        bytes_max.saturating_sub(self.loaded.load(Relaxed))
+        bytes_max.saturating_sub(self.loaded_bytes.load(Relaxed))
     }
 
     /// True if scripts of EVAL have to be evicted. Some EVAL scripts stay however much is loaded; otherwise
     /// each EVAL would have to compile its script.
     pub(super) fn must_forget_evaluated(&self) -> bool {
-        self.evaluated.load(Relaxed) > self.room().max(TEXT_BYTES_MIN)
+        self.eval_bytes.load(Relaxed) > self.room().max(TEXT_BYTES_MIN)
     }
 
     /// Updates the account of loaded texts, of which `before` bytes were replaced by `after` bytes.
     pub(super) fn change_loaded(&self, before: usize, after: usize) {
-        change(&self.loaded, before, after);
+        change(&self.loaded_bytes, before, after);
     }
 
     /// Updates the account of EVAL scripts, of which `before` bytes were replaced by `after` bytes.
     pub(super) fn change_evaluated(&self, before: usize, after: usize) {
-        change(&self.evaluated, before, after);
+        change(&self.eval_bytes, before, after);
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn texts_take_a_sixteenth_of_the_limit_of_memory() {
-        let texts = Texts::default();
+        let texts = ScriptTextBytes::default();
         for (maxmemory, expected) in [
             (0, TEXT_BYTES_MAX),
             (1, TEXT_BYTES_MIN),

@@ -26,7 +26,7 @@ pub struct CurveFigures {
     /// Number of sampled keys.
     pub samples: u64,
     /// Keys that the samples stand for, evicted ones included.
-    pub stands_for: u64,
+    pub represented_keys: u64,
     /// Lookups from which the figures are estimated; older lookups count less.
     pub reads: u64,
     /// Measured hit ratio of the same lookups; `None` before the first lookup.
@@ -64,7 +64,7 @@ impl CurveFigures {
             );
         }
         figures.samples = sum.samples as u64;
-        figures.stands_for = sum.stands_for as u64;
+        figures.represented_keys = sum.represented_keys as u64;
         figures.reads = sum.reads as u64;
         figures.measured = sum.measured();
         figures.lru = sum.lru();

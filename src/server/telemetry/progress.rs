@@ -74,17 +74,17 @@ impl fmt::Display for HumanDuration {
 
 /// Schedule that determines when the next progress line is due.
 #[derive(Debug)]
-pub struct Rhythm {
+pub struct ProgressSchedule {
     began: Ticks,
     is_rewritten: bool,
     /// When the next line is due, as time since the work began.
     due: Duration,
 }
 
-impl Rhythm {
+impl ProgressSchedule {
     /// Starts now, for a line that is rewritten or for lines that are appended.
-    pub fn begin(is_rewritten: bool) -> Rhythm {
-        Rhythm {
+    pub fn begin(is_rewritten: bool) -> ProgressSchedule {
+        ProgressSchedule {
             began: Ticks::now(),
             is_rewritten,
             due: SILENT,
@@ -114,7 +114,7 @@ impl Rhythm {
 pub struct Meter {
     what: String,
     total_bytes: u64,
-    rhythm: Rhythm,
+    schedule: ProgressSchedule,
     to: To,
     is_shown: bool,
 }
@@ -179,7 +179,7 @@ impl Meter {
         Meter {
             what: what.to_owned(),
             total_bytes,
-            rhythm: Rhythm::begin(is_rewritten),
+            schedule: ProgressSchedule::begin(is_rewritten),
             to,
             is_shown: false,
         }
@@ -192,11 +192,11 @@ impl Meter {
 
     /// Reports that `done_bytes` have been processed, if a line is due, with the text `more` after the figures.
     pub fn reached_with(&mut self, done_bytes: u64, more: &dyn fmt::Display) {
-        self.reached_at(done_bytes, self.rhythm.spent(), more);
+        self.reached_at(done_bytes, self.schedule.spent(), more);
     }
 
     fn reached_at(&mut self, done_bytes: u64, spent: Duration, more: &dyn fmt::Display) {
-        if !self.rhythm.is_due(spent) {
+        if !self.schedule.is_due(spent) {
             return;
         }
         let share = WorkProgress {
@@ -205,8 +205,8 @@ impl Meter {
             spent,
         };
         let line = format!("{}: {share}{more}", self.what);
-        self.is_shown = self.rhythm.is_rewritten;
-        match (&mut self.to, self.rhythm.is_rewritten) {
+        self.is_shown = self.schedule.is_rewritten;
+        match (&mut self.to, self.schedule.is_rewritten) {
             (To::Log, true) => log::rewrite(&line),
             (To::Log, false) => tracing::info!("{line}"),
             (to, true) => {

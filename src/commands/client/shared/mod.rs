@@ -207,7 +207,7 @@ pub struct Shared {
     labels: Mutex<Option<Box<Labels>>>,
     mailbox: OnceLock<Box<Mailbox>>,
     killed: AtomicBool,
-    gone: AtomicBool,
+    has_ended: AtomicBool,
     nudged: AtomicBool,
     buffer_requested: AtomicBool,
     sleeping: AtomicBool,
@@ -291,7 +291,7 @@ impl Shared {
             labels: Mutex::new(None),
             mailbox: OnceLock::new(),
             killed: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
             nudged: AtomicBool::new(false),
             buffer_requested: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
@@ -335,12 +335,12 @@ impl Shared {
 
     /// Marks the connection as ended: data sent to it from now on are lost.
     pub fn leave(&self) {
-        self.gone.store(true, Release);
+        self.has_ended.store(true, Release);
     }
 
     /// Whether the connection has ended, or is about to.
     pub fn is_gone(&self) -> bool {
-        self.gone.load(Acquire) || self.is_killed()
+        self.has_ended.load(Acquire) || self.is_killed()
     }
 
     /// Returns the bytes of memory that the connection uses.

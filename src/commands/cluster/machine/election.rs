@@ -54,7 +54,7 @@ pub(super) struct Election {
     at: Millis,
     /// The nodes that voted for this node: a vote counts once, even if it arrives twice.
     voters: BTreeSet<NodeRef>,
-    is_begun: bool,
+    has_asked_for_votes: bool,
     /// The time at which votes were last requested.
     asked_at: Millis,
     rank: u64,
@@ -103,7 +103,8 @@ impl Machine {
     /// Counts a vote for this node.
     pub(super) fn count_vote(&mut self, voter: NodeRef, header: &Header) {
         let node = self.nodes.get(voter);
-        let is_of_now = self.election.is_begun && header.current_epoch >= self.election.epoch;
+        let is_of_now =
+            self.election.has_asked_for_votes && header.current_epoch >= self.election.epoch;
         if is_of_now && node.is_primary() && node.slot_count > 0 {
             self.election.voters.insert(voter);
             self.due.failover = true;
@@ -240,7 +241,7 @@ impl Machine {
         if now.saturating_sub(self.election.at) > timeout.saturating_mul(RETRY_FACTOR) {
             return self.schedule_election(now, local);
         }
-        if !self.election.is_begun && self.manual.until.is_none() {
+        if !self.election.has_asked_for_votes && self.manual.until.is_none() {
             let rank = self.rank(local.offset());
             if rank > self.election.rank {
                 let more = (rank - self.election.rank) * RANK_DELAY;
@@ -257,11 +258,11 @@ impl Machine {
         if now - self.election.at > timeout {
             return self.hinder(Hindrance::Expired, primary, now);
         }
-        if !self.election.is_begun {
+        if !self.election.has_asked_for_votes {
             self.current_epoch = self.current_epoch.saturating_add(1);
             let epoch = self.current_epoch;
             self.election.epoch = epoch;
-            self.election.is_begun = true;
+            self.election.has_asked_for_votes = true;
             self.log(
                 Level::Notice,
                 format!("Starting a failover election for epoch {epoch}."),
@@ -340,7 +341,7 @@ impl Machine {
         };
         self.election.at = now + delay;
         self.election.voters.clear();
-        self.election.is_begun = false;
+        self.election.has_asked_for_votes = false;
         self.election.rank = rank;
         let offset = local.offset();
         let text = format!(

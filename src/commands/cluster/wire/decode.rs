@@ -96,7 +96,7 @@ pub fn decode(bytes: &[u8]) -> Result<Packet, Refused> {
         Kind::Meet => Body::Meet(news(rest)?),
         Kind::Fail => {
             of(NODE_ID_BYTES as u64)?;
-            Body::Fail(name(rest, 0, "the failing node")?)
+            Body::Fail(node_id(rest, 0, "the failing node")?)
         }
         Kind::Publish => Body::Publish(message(kind, rest)?),
         Kind::PublishShard => Body::PublishShard(message(kind, rest)?),
@@ -112,7 +112,7 @@ pub fn decode(bytes: &[u8]) -> Result<Packet, Refused> {
             of(UPDATE_BYTES as u64)?;
             Body::Update {
                 config_epoch: number::<8>(rest, 0),
-                node: name(rest, 8, "the slots' owner")?,
+                node: node_id(rest, 8, "the slots' owner")?,
                 slots: slots(rest, 8 + NODE_ID_BYTES),
             }
         }
@@ -149,7 +149,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
         .fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-fn name(bytes: &[u8], at: usize, whose: &'static str) -> Result<NodeId, Refused> {
+fn node_id(bytes: &[u8], at: usize, whose: &'static str) -> Result<NodeId, Refused> {
     NodeId::from_text(&bytes[at..at + NODE_ID_BYTES]).ok_or(Refused::Name(whose))
 }
 
@@ -179,7 +179,7 @@ fn header(head: &[u8]) -> Result<Header, Refused> {
         flags.set(NodeFlags::EXTENSIONS);
     }
     Ok(Header {
-        sender: name(head, SENDER, "the sender")?,
+        sender: node_id(head, SENDER, "the sender")?,
         ports: WirePorts {
             main: number::<2>(head, MAIN_PORT) as u16,
             other: number::<2>(head, OTHER_PORT) as u16,
@@ -193,7 +193,7 @@ fn header(head: &[u8]) -> Result<Header, Refused> {
         primary: if primary.iter().all(|byte| *byte == 0) {
             None
         } else {
-            Some(name(head, PRIMARY, "the sender's primary")?)
+            Some(node_id(head, PRIMARY, "the sender's primary")?)
         },
         flags,
         is_up: head[STATE] == 0,

@@ -356,7 +356,7 @@ fn log(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         3 => args.integer(2)?,
         _ => return Err(unknown_subcommand(args)),
     };
-    let entries = users.log(usize::try_from(count).unwrap_or(0));
+    let entries = users.latest_denials(usize::try_from(count).unwrap_or(0));
     out.array(entries.len());
     for entry in entries {
         out.map(10);

@@ -157,7 +157,7 @@ impl<'c> Candidate<'c> {
 
     /// Always true: the rule applies whatever the flags.
     #[inline(always)]
-    fn with_or_without(&self, _: Flags) -> bool {
+    fn any_command(&self) -> bool {
         true
     }
 
@@ -186,7 +186,7 @@ impl<'c> From<&'c Command> for Candidate<'c> {
 /// Compiles the list to one function, in which the compiler drops the rules that do not apply where it knows the
 /// stage.
 macro_rules! rules {
-    ($($concerned:ident($flags:expr), at $stage:expr, $rule:expr;)*) => {
+    ($($concerned:ident($($flags:expr)?), at $stage:expr, $rule:expr;)*) => {
         /// Returns the error if the candidate is not admitted.
         #[inline(always)]
         pub fn judge<'c, W: World>(
@@ -197,10 +197,10 @@ macro_rules! rules {
             let candidate = candidate.into();
             $(
                 if $stage.any(stage)
-                    && candidate.$concerned($flags)
+                    && candidate.$concerned($($flags)?)
                     && let Some(error) = refusal(world, &candidate, $rule)
                 {
-                    return Err(refused(error));
+                    return Err(into_error(error));
                 }
             )*
             Ok(())
@@ -210,7 +210,7 @@ macro_rules! rules {
 
 /// Converts a rule's error; out of line, so that the code of admitted commands stays short.
 #[cold]
-fn refused(error: impl Into<CommandError>) -> CommandError {
+fn into_error(error: impl Into<CommandError>) -> CommandError {
     error.into()
 }
 
@@ -248,9 +248,9 @@ rules! {
     lacking(Flags::STALE), at Stage::CALL, |world, _|
         world.is_stale().then_some("ERR Can not execute the command on a stale replica");
     // ACL rules of the client's user
-    with_or_without(Flags::NONE), at Stage::REQUEST.or(Stage::CALL), |world, _| world.denial();
+    any_command(), at Stage::REQUEST.or(Stage::CALL), |world, _| world.denial();
     // MOVED and other redirections of a cluster
-    with_or_without(Flags::NONE), at Stage::REQUEST, |world, request| world.redirection(request.having(Flags::WRITE));
+    any_command(), at Stage::REQUEST, |world, request| world.redirection(request.having(Flags::WRITE));
     // CLIENT CAPA redirect, and READONLY
     having(Flags::WRITE.or(Flags::READONLY)), at Stage::REQUEST, |world, request|
         world.redirection_to_primary(request.having(Flags::WRITE));

@@ -314,7 +314,7 @@ fn bitfield(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
         let mut changed = false;
         while let Ok(Some(operation)) = operations.read() {
             // The replies' memory is not charged to the shard.
-            changed |= account::apart(|| run(operation, bytes, grows, out));
+            changed |= account::uncharged(|| run(operation, bytes, grows, out));
         }
         changed
     });

@@ -5,7 +5,7 @@
 use super::super::context::{After, SessionCx};
 use super::super::declaration::{Command, CommandResult, Flags};
 use super::super::error::CommandError;
-use super::super::host::cluster::{MoveAnswer, MoveWord, SlotMove};
+use super::super::host::cluster::{MoveAnswer, MoveStep, SlotMove};
 use super::super::{Args, Out};
 use super::GROUP;
 use super::change::{CHANGES, changeable, slot_at};
@@ -210,22 +210,22 @@ fn sync_slots(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> Command
         return replay(cx, args);
     }
     let cluster = changeable(cx)?;
-    let word = if args.is(2, "establish") {
+    let step = if args.is(2, "establish") {
         establish(args)?
     } else {
-        let words = [
-            MoveWord::Ack,
-            MoveWord::SnapshotEnd,
-            MoveWord::Paused,
-            MoveWord::Granted,
+        let steps = [
+            MoveStep::Ack,
+            MoveStep::SnapshotEnd,
+            MoveStep::Paused,
+            MoveStep::Granted,
         ];
-        let known = words.into_iter().find(|word| args.is(2, word.name()));
+        let known = steps.into_iter().find(|step| args.is(2, step.name()));
         match known.filter(|_| args.len() == 3) {
-            Some(word) => word,
+            Some(step) => step,
             None => return Err(CommandError::Syntax),
         }
     };
-    match cluster.hear_move(&cx.client.shared, word)? {
+    match cluster.handle_move_step(&cx.client.shared, step)? {
         MoveAnswer::Agreed => {
             cx.client.begin_slot_import();
             out.ok();
@@ -249,7 +249,7 @@ fn replay(cx: &mut SessionCx<'_>, args: &Args<'_>) -> CommandResult {
         return Ok(());
     };
     if args.is(2, "establish") {
-        if let MoveWord::Establish { name, slots, .. } = establish(args)? {
+        if let MoveStep::Establish { name, slots, .. } = establish(args)? {
             cluster.replay_note(SlotNote {
                 name,
                 is_coming: true,
@@ -290,7 +290,7 @@ fn note(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 }
 
 /// `ESTABLISH SOURCE node-id NAME name SLOTSRANGE start end [start end ...]`
-fn establish(args: &Args<'_>) -> Result<MoveWord, CommandError> {
+fn establish(args: &Args<'_>) -> Result<MoveStep, CommandError> {
     let has_words =
         args.len() >= 10 && args.is(3, "source") && args.is(5, "name") && args.is(7, "slotsrange");
     let (source, name) = match has_words {
@@ -305,7 +305,7 @@ fn establish(args: &Args<'_>) -> Result<MoveWord, CommandError> {
     };
     let (slots, behind) = ranges(args, 8)?;
     match behind == args.len() {
-        true => Ok(MoveWord::Establish {
+        true => Ok(MoveStep::Establish {
             source,
             name,
             slots,

@@ -66,7 +66,7 @@ fn refuse(cx: &mut SessionCx<'_>, error: CommandError) -> CommandResult {
     let host = address
         .rsplit_once(':')
         .map_or(&**address, |(host, _)| host);
-    let until_ms = cx.server.users().failed(host, cx.now.unix_ms);
+    let until_ms = cx.server.users().note_failed_login(host, cx.now.unix_ms);
     if until_ms <= cx.now.unix_ms || cx.outbox.is_of_transaction() {
         return Err(error);
     }

@@ -86,7 +86,7 @@ fn pop_one(
 ) {
     let popped = keyspace.edit(place, |entry| {
         list::pop(entry, end, limits, |element| {
-            account::apart(|| reply_item(element, out));
+            account::uncharged(|| reply_item(element, out));
         })
     });
     let ((), len) = popped.expect("a list is never empty");

@@ -78,7 +78,7 @@ fn move_element(
     };
     let popped = cx.at(&source).edit(place, |entry| {
         list::pop(entry, from, &limits, |element| {
-            account::apart(|| MovedElement::of(element))
+            account::uncharged(|| MovedElement::of(element))
         })
     });
     let (element, left) = popped.expect("a list is never empty");

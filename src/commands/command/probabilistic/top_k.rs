@@ -140,7 +140,7 @@ fn count<'a>(
         let gone = keyspace.edit(place, |entry| {
             let gone = view_mut::<TopK>(entry).add(item, times, &mut random);
             // Bytes that are returned to the client must not be charged to the shard.
-            gone.map(|gone| account::apart(|| gone.to_vec()))
+            gone.map(|gone| account::uncharged(|| gone.to_vec()))
         });
         match gone {
             Some(gone) => out.bulk(&gone),

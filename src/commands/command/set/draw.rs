@@ -98,7 +98,7 @@ fn spop_many(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
     let mut random = keyspace.engine().random.fork();
     let mut taken = Vec::new();
     let take = |member: Element<'_>| {
-        account::apart(|| {
+        account::uncharged(|| {
             if is_logged {
                 taken.push(member.to_vec());
             }

@@ -12,7 +12,7 @@
 //! that have been saved count as new, so that nothing is kept of them. Between two `Same` runs there is at most one
 //! `Gone` run, followed by at most one `New` run.
 //!
-//! Copies are charged to no account (see [`account::apart`]). A node that left the row stays charged to its account
+//! Copies are charged to no account (see [`account::uncharged`]). A node that left the row stays charged to its account
 //! until it has been saved.
 
 use std::borrow::Cow;
@@ -292,7 +292,7 @@ impl Quicklist {
 
     /// Makes a cut: [`Quicklist::show_cut`] will return the current state, regardless of later changes.
     pub fn begin_cut(&mut self) {
-        self.cut = Some(account::apart(|| {
+        self.cut = Some(account::uncharged(|| {
             Box::new(QuicklistCut::of(self.nodes.len()))
         }));
     }
@@ -314,20 +314,20 @@ impl Quicklist {
         let Some(cut) = cut else { return false };
         let mut bytes = 0;
         while bytes < bytes_max {
-            let Some(next) = account::apart(|| cut.next(nodes.len())) else {
-                account::apart(|| self.cut = None);
+            let Some(next) = account::uncharged(|| cut.next(nodes.len())) else {
+                account::uncharged(|| self.cut = None);
                 return false;
             };
             let mut show = |node: &QuicklistNode| {
                 bytes += node.len_bytes() + size_of::<QuicklistNode>();
-                account::apart(|| show(&view(node), node.count()));
+                account::uncharged(|| show(&view(node), node.count()));
             };
             match next {
                 NextCutNode::InRow(index) => show(&nodes[index]),
                 NextCutNode::Kept(Gone::Moved(node)) => show(&node),
                 NextCutNode::Kept(Gone::Copied(node)) => {
                     show(&node);
-                    account::apart(|| drop(node));
+                    account::uncharged(|| drop(node));
                 }
             }
         }
@@ -354,13 +354,13 @@ impl Quicklist {
             };
             match last {
                 Some(Gone::Moved(node)) => drop(node),
-                Some(Gone::Copied(node)) => account::apart(|| drop(node)),
-                None => account::apart(|| drop(cut.runs.pop_back())),
+                Some(Gone::Copied(node)) => account::uncharged(|| drop(node)),
+                None => account::uncharged(|| drop(cut.runs.pop_back())),
             }
         }
         let is_empty = cut.runs.is_empty();
         if is_empty {
-            account::apart(|| self.cut = None);
+            account::uncharged(|| self.cut = None);
         }
         !is_empty
     }
@@ -388,6 +388,6 @@ impl Quicklist {
         };
         let end = nodes.end.min(row.len());
         let start = nodes.start.min(end);
-        account::apart(|| cut.touch(row, start..end, leaving));
+        account::uncharged(|| cut.touch(row, start..end, leaving));
     }
 }

@@ -311,7 +311,7 @@ pub struct Estimate<const N: usize> {
     /// Number of keys in the sample.
     pub samples: f64,
     /// Number of keys that the sampled keys represent.
-    pub stands_for: f64,
+    pub represented_keys: f64,
 }
 
 impl<const N: usize> Default for Estimate<N> {
@@ -323,7 +323,7 @@ impl<const N: usize> Default for Estimate<N> {
             measured_reads: 0.0,
             measured_misses: 0.0,
             samples: 0.0,
-            stands_for: 0.0,
+            represented_keys: 0.0,
         }
     }
 }
@@ -366,7 +366,7 @@ impl Curve {
             measured_reads: all_reads,
             measured_misses: (all_reads - all_hits).max(0.0),
             samples,
-            stands_for: match self.share.get() {
+            represented_keys: match self.share.get() {
                 share if share > 0.0 => samples / share,
                 _ => 0.0,
             },
@@ -394,7 +394,7 @@ impl<const N: usize> Estimate<N> {
         self.measured_reads += other.measured_reads;
         self.measured_misses += other.measured_misses;
         self.samples += other.samples;
-        self.stands_for += other.stands_for;
+        self.represented_keys += other.represented_keys;
         for (sum, misses) in self.misses.iter_mut().zip(other.misses) {
             *sum += misses;
         }

@@ -203,7 +203,7 @@ fn a_correction_gives_the_present_size_what_was_measured() {
         measured_reads: 100.0,
         measured_misses: 30.0,
         samples: 1.0,
-        stands_for: 16.0,
+        represented_keys: 16.0,
     };
     let corrected = estimate.corrected(1).expect("there were lookups");
     for (value, expect) in corrected.iter().zip([0.55, 0.7, 0.85]) {
@@ -221,7 +221,7 @@ fn where_nothing_was_missed_smaller_sizes_have_the_hit_ratios_of_lru() {
         measured_reads: 1_000.0,
         measured_misses,
         samples: 1.0,
-        stands_for: 16.0,
+        represented_keys: 16.0,
     };
     let close = |corrected: [f64; 5], expected: [f64; 5]| {
         let pairs = corrected.iter().zip(expected);

@@ -110,7 +110,7 @@ pub struct Table<T: Stored> {
     seed: HashSeed,
     published: Option<Arc<AtomicU64>>,
     /// True if the table's directories may be published.
-    is_public: bool,
+    may_publish: bool,
     _owns: PhantomData<T>,
 }
 
@@ -128,7 +128,7 @@ impl<T: Stored> Table<T> {
             parity: false,
             seed,
             published: None,
-            is_public: false,
+            may_publish: false,
             _owns: PhantomData,
         }
     }
@@ -137,7 +137,7 @@ impl<T: Stored> Table<T> {
     #[must_use]
     pub fn with_published(seed: HashSeed, published: Arc<AtomicU64>) -> Self {
         let mut table = Self::new(seed);
-        table.is_public = true;
+        table.may_publish = true;
         table.set_published(Some(published));
         table
     }
@@ -155,7 +155,7 @@ impl<T: Stored> Table<T> {
     ///
     /// Only for tables created with a published word: the directories of other tables cannot be published.
     pub fn set_published(&mut self, published: Option<Arc<AtomicU64>>) {
-        assert!(self.is_public, "the table began without a published word");
+        assert!(self.may_publish, "the table began without a published word");
         Directory::nothing().publish(self.published.as_ref());
         self.published = published;
         self.directory.publish(self.published.as_ref());

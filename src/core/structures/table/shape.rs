@@ -126,7 +126,7 @@ impl<T: Stored> Table<T> {
         };
         let fits = |step: &&usize| **step >= least && Segment::room(**step) >= expected;
         let buckets = STEPS.iter().find(fits).copied().unwrap_or(BUCKETS_MAX);
-        self.directory = Directory::take(depth, self.is_public);
+        self.directory = Directory::take(depth, self.may_publish);
         for index in 0..self.directory.len() {
             self.directory.set(index, Segment::allocate(buckets, depth));
         }
@@ -138,7 +138,7 @@ impl<T: Stored> Table<T> {
     #[inline(never)]
     pub(super) fn insert_making_room(&mut self, hash: u64, slot: TableSlot) -> EntrySlot {
         if self.directory.is_nothing() {
-            self.directory = Directory::take(0, self.is_public);
+            self.directory = Directory::take(0, self.may_publish);
             self.directory.set(0, Segment::NONE);
             self.directory.publish(self.published.as_ref());
         }
@@ -246,7 +246,7 @@ impl<T: Stored> Table<T> {
             {
                 return;
             }
-            self.successor = Some(Directory::take(depth + 1, self.is_public));
+            self.successor = Some(Directory::take(depth + 1, self.may_publish));
             self.prepared = 0;
         }
         self.prepare_words(prepared_words());
@@ -276,7 +276,10 @@ impl<T: Stored> Table<T> {
     /// Doubles the directory. All segments are shallower than the directory then.
     fn double(&mut self) {
         if self.successor.is_none() {
-            self.successor = Some(Directory::take(self.directory.depth() + 1, self.is_public));
+            self.successor = Some(Directory::take(
+                self.directory.depth() + 1,
+                self.may_publish,
+            ));
             self.prepared = 0;
         }
         self.prepare_words(usize::MAX);
@@ -299,7 +302,7 @@ impl<T: Stored> Table<T> {
         while self.deepest == 0 && self.directory.depth() > 0 {
             self.forget_successor();
             let depth = self.directory.depth() - 1;
-            let mut half = Directory::take(depth, self.is_public);
+            let mut half = Directory::take(depth, self.may_publish);
             for index in 0..half.len() {
                 let segment = self.directory.get(2 * index);
                 half.set(index, segment);
@@ -482,7 +485,7 @@ impl<T: Stored> Table<T> {
             } else {
                 let (first, words) = self.span(index, segment);
                 let links: Vec<Segment> =
-                    crate::alloc::account::apart(|| self.chain(first).collect());
+                    crate::alloc::account::uncharged(|| self.chain(first).collect());
                 for link in &links {
                     left = left.saturating_sub(self.relocate_entries(*link, mover, &mut seen));
                 }
@@ -492,7 +495,7 @@ impl<T: Stored> Table<T> {
                 if !segment.is_chained() && mover.must_move(0) {
                     self.resize(first, segment, segment.buckets());
                 }
-                crate::alloc::account::apart(|| drop(links));
+                crate::alloc::account::uncharged(|| drop(links));
                 index = first + words;
             }
             if left == 0 && index < self.directory.len() {

@@ -36,7 +36,7 @@ impl GroupsCopy {
     /// Copies the groups if requested, as they are about to change.
     pub(super) fn note(&mut self, groups: &ByName) {
         if let GroupsCopy::Asked = self {
-            *self = GroupsCopy::Copied(account::apart(|| groups.clone()));
+            *self = GroupsCopy::Copied(account::uncharged(|| groups.clone()));
         }
     }
 }
@@ -69,16 +69,16 @@ impl Before {
         if last.any(|(kept, _)| *kept == master) {
             return;
         }
-        account::apart(|| self.nodes.push((master, node.cloned())));
+        account::uncharged(|| self.nodes.push((master, node.cloned())));
         self.bytes += size_of::<(StreamId, Node)>() + node.map_or(0, |node| node.bytes().len());
     }
 
     /// Records that an id of a producer was added or removed.
     #[cold]
     pub(super) fn keep_step(&mut self, step: impl FnOnce() -> ProducerChange) {
-        let step = account::apart(step);
+        let step = account::uncharged(step);
         self.bytes += size_of::<ProducerChange>() + step.bytes();
-        account::apart(|| self.steps.push(step));
+        account::uncharged(|| self.steps.push(step));
     }
 }
 
@@ -90,7 +90,7 @@ impl CollectionBody for Box<StreamValue> {
     fn keep_changes(&mut self, journal: Option<Journal>) -> bool {
         let mut before = match journal {
             Some(Journal::Stream(before)) => before,
-            _ => account::apart(|| {
+            _ => account::uncharged(|| {
                 Box::new(Before {
                     facts: self.facts,
                     groups: None,

@@ -6,8 +6,8 @@
 //! itself is kept. Groups do the same on their own ([`group::cut`](super::group)); a destroyed group is kept until it
 //! has been saved. Producers come last; one that is about to change is copied.
 //!
-//! Copies are charged to no account (see [`account::apart`]). Parts that left the stream stay charged to its account
-//! until they have been saved.
+//! Copies are charged to no account (see [`account::uncharged`]). Parts that left the stream stay charged to its
+//! account until they have been saved.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +74,7 @@ impl StreamCut {
     pub(super) fn note(&mut self, master: StreamId, node: Option<&Node>) {
         if self.awaits(master) {
             self.copied_bytes += node.map_or(0, |node| node.bytes().len());
-            account::apart(|| {
+            account::uncharged(|| {
                 let before = node.map_or(NodeBeforeImage::Absent, |node| {
                     NodeBeforeImage::Copied(node.clone())
                 });
@@ -88,7 +88,7 @@ impl StreamCut {
     #[inline(never)]
     pub(super) fn take(&mut self, master: StreamId, node: Node) {
         if self.awaits(master) {
-            account::apart(|| self.nodes.insert(master, NodeBeforeImage::Moved(node)));
+            account::uncharged(|| self.nodes.insert(master, NodeBeforeImage::Moved(node)));
         }
     }
 
@@ -108,7 +108,7 @@ impl StreamCut {
             return;
         }
         self.copied_bytes += producer.map_or(0, Producer::bytes);
-        account::apart(|| self.changed.insert(name.into(), producer.cloned()));
+        account::uncharged(|| self.changed.insert(name.into(), producer.cloned()));
     }
 
     /// Passes the next producer to the snapshot. Returns false if there are no more.
@@ -131,27 +131,28 @@ impl StreamCut {
         };
         let mut show = |name: &[u8], producer: &Producer| {
             *left = left.saturating_sub(1 + producer.len());
-            account::apart(|| show(StreamPiece::Producer(name, producer)));
+            account::uncharged(|| show(StreamPiece::Producer(name, producer)));
         };
         let next = if kept_is_next {
-            let Some((name, producer)) = account::apart(|| kept.map(|kept| kept.remove_entry()))
+            let Some((name, producer)) =
+                account::uncharged(|| kept.map(|kept| kept.remove_entry()))
             else {
                 return false;
             };
             if let Some(producer) = &producer {
                 show(&name, producer);
             }
-            account::apart(|| {
+            account::uncharged(|| {
                 drop(producer);
                 behind(&name)
             })
         } else if let Some((name, producer)) = here {
             show(name, producer);
-            account::apart(|| behind(name))
+            account::uncharged(|| behind(name))
         } else {
             return false;
         };
-        account::apart(|| self.stage = StreamCutStage::Producer(next));
+        account::uncharged(|| self.stage = StreamCutStage::Producer(next));
         true
     }
 
@@ -175,10 +176,11 @@ impl StreamCut {
         };
         let mut show = |master: StreamId, node: &Node| {
             *left = left.saturating_sub(node.bytes().len() / BYTES_PER_PIECE);
-            account::apart(|| show(StreamPiece::Node(master, node)));
+            account::uncharged(|| show(StreamPiece::Node(master, node)));
         };
         let shown = if kept_is_next {
-            let Some((master, before)) = account::apart(|| kept.map(|kept| kept.remove_entry()))
+            let Some((master, before)) =
+                account::uncharged(|| kept.map(|kept| kept.remove_entry()))
             else {
                 return false;
             };
@@ -187,7 +189,7 @@ impl StreamCut {
                 NodeBeforeImage::Moved(node) => show(master, &node),
                 NodeBeforeImage::Copied(node) => {
                     show(master, &node);
-                    account::apart(|| drop(node));
+                    account::uncharged(|| drop(node));
                 }
             }
             master
@@ -211,7 +213,7 @@ const BYTES_PER_PIECE: usize = 64;
 impl StreamValue {
     /// Makes a cut: [`StreamValue::show_cut`] will return the current state, regardless of later changes.
     pub fn begin_cut(&mut self) {
-        account::apart(|| {
+        account::uncharged(|| {
             let last = self.nodes.last_key_value().map(|(master, _)| *master);
             self.cut = Some(Box::new(StreamCut {
                 stage: last.map_or(StreamCutStage::Facts, |_| {
@@ -250,19 +252,19 @@ impl StreamValue {
                     }
                 }
                 StreamCutStage::Facts => {
-                    account::apart(|| show(StreamPiece::Facts(cut.facts, cut.groups)));
+                    account::uncharged(|| show(StreamPiece::Facts(cut.facts, cut.groups)));
                     cut.stage = StreamCutStage::Groups(Box::default());
                     left -= 1;
                 }
                 StreamCutStage::Groups(from) => {
                     let next = groups.show_cut(from, &mut left, show);
                     let next = next.map_or(StreamCutStage::Producers, StreamCutStage::Groups);
-                    account::apart(|| cut.stage = next);
+                    account::uncharged(|| cut.stage = next);
                 }
                 StreamCutStage::Producers => {
                     cut.stage = match cut.producers {
                         Some((facts, count)) => {
-                            account::apart(|| show(StreamPiece::Producers(facts, count)));
+                            account::uncharged(|| show(StreamPiece::Producers(facts, count)));
                             StreamCutStage::Producer(Box::default())
                         }
                         None => StreamCutStage::Over,
@@ -272,13 +274,13 @@ impl StreamValue {
                 StreamCutStage::Producer(_) => {
                     if !cut.show_producer(producers.as_deref(), show, &mut left) {
                         if let Some((facts, _)) = cut.producers {
-                            account::apart(|| show(StreamPiece::ProducersEnd(facts)));
+                            account::uncharged(|| show(StreamPiece::ProducersEnd(facts)));
                         }
-                        account::apart(|| cut.stage = StreamCutStage::Over);
+                        account::uncharged(|| cut.stage = StreamCutStage::Over);
                     }
                 }
                 StreamCutStage::Over => {
-                    account::apart(|| self.cut = None);
+                    account::uncharged(|| self.cut = None);
                     return false;
                 }
             }
@@ -290,29 +292,29 @@ impl StreamValue {
     pub fn forget_cut(&mut self, budget: usize) -> bool {
         let StreamValue { groups, cut, .. } = self;
         let Some(cut) = cut else { return false };
-        account::apart(|| cut.stage = StreamCutStage::Over);
+        account::uncharged(|| cut.stage = StreamCutStage::Over);
         let mut left = budget;
         while left > 0 {
-            let Some((_, before)) = account::apart(|| cut.nodes.pop_first()) else {
+            let Some((_, before)) = account::uncharged(|| cut.nodes.pop_first()) else {
                 break;
             };
             match before {
                 NodeBeforeImage::Moved(node) => drop(node),
-                before => account::apart(|| drop(before)),
+                before => account::uncharged(|| drop(before)),
             }
             left -= 1;
         }
         while left > 0 {
-            let Some((_, producer)) = account::apart(|| cut.changed.pop_first()) else {
+            let Some((_, producer)) = account::uncharged(|| cut.changed.pop_first()) else {
                 break;
             };
             left = left.saturating_sub(1 + producer.as_ref().map_or(0, Producer::len));
-            account::apart(|| drop(producer));
+            account::uncharged(|| drop(producer));
         }
         if groups.forget_cut(&mut left) || left == 0 {
             return true;
         }
-        account::apart(|| self.cut = None);
+        account::uncharged(|| self.cut = None);
         false
     }
 
@@ -347,7 +349,7 @@ impl Groups {
         if let Some(gone) = &mut self.gone
             && group.is_cut()
         {
-            account::apart(|| gone.insert(name.into(), group));
+            account::uncharged(|| gone.insert(name.into(), group));
         }
     }
 
@@ -375,18 +377,18 @@ impl Groups {
             // The group was created after the cut: skip it.
             *left = left.saturating_sub(1);
             if *left == 0 {
-                return Some(account::apart(|| behind(name)));
+                return Some(account::uncharged(|| behind(name)));
             }
         }
         let (name, group, is_gone) = match (here, gone) {
             (Some((name, group)), _) => (name, group, false),
             (None, Some((name, group))) => (name, group, true),
             (None, None) => {
-                account::apart(|| self.gone = None);
+                account::uncharged(|| self.gone = None);
                 return None;
             }
         };
-        let name: Box<[u8]> = account::apart(|| name.clone());
+        let name: Box<[u8]> = account::uncharged(|| name.clone());
         if group.show_cut(&name, left, show) {
             return Some(name);
         }
@@ -395,15 +397,15 @@ impl Groups {
             return Some(name);
         }
         if is_gone && let Some(gone) = &mut self.gone {
-            let taken = account::apart(|| gone.remove_entry(&name));
+            let taken = account::uncharged(|| gone.remove_entry(&name));
             if let Some((key, group)) = taken {
                 drop(group);
-                account::apart(|| drop(key));
+                account::uncharged(|| drop(key));
             }
             // A group of the same name may have been created since.
         }
-        let next = account::apart(|| behind(&name));
-        account::apart(|| drop(name));
+        let next = account::uncharged(|| behind(&name));
+        account::uncharged(|| drop(name));
         Some(next)
     }
 
@@ -422,11 +424,11 @@ impl Groups {
             if *left == 0 || group_gone.forget_cut(left) || group_gone.free_some(left) {
                 return true;
             }
-            let (key, group) = account::apart(|| group.remove_entry());
+            let (key, group) = account::uncharged(|| group.remove_entry());
             drop(group);
-            account::apart(|| drop(key));
+            account::uncharged(|| drop(key));
         }
-        account::apart(|| self.gone = None);
+        account::uncharged(|| self.gone = None);
         false
     }
 }

@@ -82,8 +82,8 @@ impl Panel {
 pub(super) struct Page {
     pub(super) path: &'static str,
     title: &'static str,
-    /// Whether the page's charts have a selectable time span.
-    has_span: bool,
+    /// Whether the time range of the page's charts can be selected.
+    has_time_range: bool,
     panels: &'static [Panel],
 }
 
@@ -92,61 +92,61 @@ pub(super) static PAGES: [Page; 10] = [
     Page {
         path: "/",
         title: "Overview",
-        has_span: true,
+        has_time_range: true,
         panels: overview::PANELS,
     },
     Page {
         path: "/keys",
         title: "Keys",
-        has_span: false,
+        has_time_range: false,
         panels: keys::PANELS,
     },
     Page {
         path: "/caching",
         title: "Caching",
-        has_span: true,
+        has_time_range: true,
         panels: caching::PANELS,
     },
     Page {
         path: "/clients",
         title: "Clients",
-        has_span: false,
+        has_time_range: false,
         panels: lists::CLIENTS,
     },
     Page {
         path: "/slow-log",
         title: "Slow log",
-        has_span: false,
+        has_time_range: false,
         panels: lists::SLOW,
     },
     Page {
         path: "/persistence",
         title: "Persistence",
-        has_span: true,
+        has_time_range: true,
         panels: persistence::PANELS,
     },
     Page {
         path: "/replication",
         title: "Replication",
-        has_span: true,
+        has_time_range: true,
         panels: replication::PANELS,
     },
     Page {
         path: "/cluster",
         title: "Cluster",
-        has_span: false,
+        has_time_range: false,
         panels: cluster::PANELS,
     },
     Page {
         path: "/configuration",
         title: "Configuration",
-        has_span: false,
+        has_time_range: false,
         panels: lists::CONFIG,
     },
     Page {
         path: "/log",
         title: "Log",
-        has_span: false,
+        has_time_range: false,
         panels: lists::LOG,
     },
 ];
@@ -181,7 +181,7 @@ pub(super) fn render(page: &Page, view: &View<'_>) -> String {
         main id="main" {
             div class="head" {
                 h1 { (page.title) }
-                @if page.has_span {
+                @if page.has_time_range {
                     (spans(page, view))
                 }
                 @if has_live {

@@ -36,7 +36,7 @@ use basalt_commands::cluster::map::ClusterMap;
 use basalt_commands::cluster::node_id::NodeId;
 use basalt_commands::cluster::slot_note::SlotNote;
 use basalt_commands::cluster::slot_set::SlotSet;
-use basalt_commands::command::host::cluster::{MoveAnswer, MoveWord, MovesInProgress, SlotMove};
+use basalt_commands::command::host::cluster::{MoveAnswer, MoveStep, MovesInProgress, SlotMove};
 use basalt_engine::Engine;
 use basalt_engine::note;
 use basalt_engine::record::{self, Audience, Head, Records};
@@ -331,24 +331,24 @@ impl Bus {
         Ok(())
     }
 
-    /// See [`Cluster::hear_move`](basalt_commands::command::host::cluster::Cluster::hear_move).
-    pub(super) fn hear(
+    /// See [`Cluster::handle_move_step`](basalt_commands::command::host::cluster::Cluster::handle_move_step).
+    pub(super) fn handle_move_step(
         &'static self,
         client: &Arc<Shared>,
-        word: MoveWord,
+        step: MoveStep,
     ) -> Result<MoveAnswer, String> {
-        if let MoveWord::Establish {
+        if let MoveStep::Establish {
             source,
             name,
             slots,
-        } = word
+        } = step
         {
             return self.establish(client, source, name, slots);
         }
         let Some(job) = self.moves.of_client(client) else {
             return Err(format!(
                 "ERR CLUSTER SYNCSLOTS {} should only be used by slot migration clients",
-                word.name()
+                step.name()
             ));
         };
         let silent_ms = job.silent_ms();
@@ -356,29 +356,29 @@ impl Bus {
         if job.emptied != self.emptied() {
             return Err(FLUSHED.to_owned());
         }
-        if matches!(word, MoveWord::Granted) && silent_ms > GRANT_MS_MAX {
+        if matches!(step, MoveStep::Granted) && silent_ms > GRANT_MS_MAX {
             fail(&job, "The slots were granted too late.");
             return Err("ERR The slots were granted too late".to_owned());
         }
-        let (from, to, answer) = match word {
-            MoveWord::Ack => {
+        let (from, to, answer) = match step {
+            MoveStep::Ack => {
                 job.advance(
                     &[MigrationState::AwaitingAck],
                     MigrationState::ReceivingKeys,
                 );
                 return Ok(MoveAnswer::Word("ACK"));
             }
-            MoveWord::SnapshotEnd => (
+            MoveStep::SnapshotEnd => (
                 MigrationState::ReceivingKeys,
                 MigrationState::AwaitingPaused,
                 MoveAnswer::Word("REQUEST-PAUSE"),
             ),
-            MoveWord::Paused => (
+            MoveStep::Paused => (
                 MigrationState::AwaitingPaused,
                 MigrationState::AskingForSlots,
                 MoveAnswer::Word("REQUEST-FAILOVER"),
             ),
-            MoveWord::Granted | MoveWord::Establish { .. } => (
+            MoveStep::Granted | MoveStep::Establish { .. } => (
                 MigrationState::AskingForSlots,
                 MigrationState::Granted,
                 MoveAnswer::Done,

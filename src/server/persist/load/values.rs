@@ -271,15 +271,15 @@ impl Placer {
         let bytes = &stretch.bytes;
         let malformed = |key: &[u8], error: Malformed| Fault::Value {
             key: key.to_vec(),
-            form: bytes[raw.at],
+            rdb_type: bytes[raw.at],
             why: error.0,
         };
         let mut reader = Reader::new(&bytes[raw.at..raw.end], self.limits.string_bytes_max)
             .from(&stretch.origin);
-        let form = reader.byte().map_err(|error| malformed(b"", error))?;
+        let rdb_type = reader.byte().map_err(|error| malformed(b"", error))?;
         let key = reader.string().map_err(|error| malformed(b"", error))?;
         let deadline = raw.deadline.map(|at_ms| at_ms.min(DEADLINE_MAX));
-        let entry = match serial::read_as(form, &key, deadline, &mut reader, &self.limits) {
+        let entry = match serial::read_as(rdb_type, &key, deadline, &mut reader, &self.limits) {
             Ok(entry) if reader.rest().is_empty() => entry,
             Ok(_) => return Err(malformed(&key, Malformed("unexpected bytes at the end"))),
             Err(Malformed::EMPTY) => {

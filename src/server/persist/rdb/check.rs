@@ -157,7 +157,7 @@ impl RdbCheckCounts {
                 Err((key, error)) => {
                     let fault = Fault::Value {
                         key,
-                        form: stretch.bytes[raw.at],
+                        rdb_type: stretch.bytes[raw.at],
                         why: error.0,
                     };
                     self.wrong(offset, &fault, out)?;
@@ -172,9 +172,9 @@ impl RdbCheckCounts {
         writeln!(out, "--- RDB ERROR DETECTED ---")?;
         let what = fault.to_string();
         writeln!(out, "[offset {offset}] {}", visible(what.as_bytes()))?;
-        if let Fault::Value { key, form, .. } = fault {
+        if let Fault::Value { key, rdb_type, .. } = fault {
             writeln!(out, "[additional info] Reading key '{}'", visible(key))?;
-            writeln!(out, "[additional info] Reading type {form}")?;
+            writeln!(out, "[additional info] Reading type {rdb_type}")?;
         }
         self.write_totals(out)
     }
@@ -198,9 +198,9 @@ fn value(
 ) -> Result<(), (Vec<u8>, Malformed)> {
     let bytes = &stretch.bytes[raw.at..raw.end];
     let mut reader = Reader::new(bytes, limits.string_bytes_max).from(&stretch.origin);
-    let form = reader.byte().map_err(|error| (Vec::new(), error))?;
+    let rdb_type = reader.byte().map_err(|error| (Vec::new(), error))?;
     let key = reader.string().map_err(|error| (Vec::new(), error))?;
-    match serial::read_as(form, &key, None, &mut reader, limits) {
+    match serial::read_as(rdb_type, &key, None, &mut reader, limits) {
         Ok(_) if reader.rest().is_empty() => Ok(()),
         Ok(_) => Err((key.into_owned(), Malformed("unexpected bytes at the end"))),
         Err(error) => Err((key.into_owned(), error)),

@@ -3,7 +3,7 @@
 use std::{fmt, io};
 
 use crate::telemetry::log;
-use basalt_engine::serial::{REDIS_VERSION_MAX, VALKEY_VERSIONS, form_name};
+use basalt_engine::serial::{REDIS_VERSION_MAX, VALKEY_VERSIONS, rdb_type_name};
 
 /// An error in a snapshot; [`LoadError`](crate::persist::load::LoadError) adds its position.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub enum Fault {
         /// Key of the value.
         key: Vec<u8>,
         /// Type byte of the value.
-        form: u8,
+        rdb_type: u8,
         /// Description of the error.
         why: &'static str,
     },
@@ -98,10 +98,10 @@ impl fmt::Display for Fault {
                 "Duplicate key found in RDB file: '{}' in database {db}",
                 log::quoted(key)
             ),
-            Fault::Value { key, form, why } => write!(
+            Fault::Value { key, rdb_type, why } => write!(
                 f,
                 "{} integrity check failed for the key '{}': {why}",
-                form_name(*form),
+                rdb_type_name(*rdb_type),
                 log::quoted(key)
             ),
             Fault::Function(why) => write!(f, "Failed loading a function library: {why}"),

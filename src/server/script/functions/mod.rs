@@ -21,7 +21,7 @@ use parking_lot::RwLock;
 use self::compiled::LibraryMemory;
 use self::loading::EvaluatedLibrary;
 use super::flags::{self, ScriptFlags};
-use crate::script::memory::Texts;
+use crate::script::memory::ScriptTextBytes;
 use basalt_commands::command::error::{CommandError, shown};
 use basalt_commands::command::host::scripts::{
     FunctionView, LibraryView, LogChange, Restore, TextBound,
@@ -110,7 +110,7 @@ pub struct Functions {
     version: AtomicU64,
     flushed: AtomicU64,
     /// Account of the memory of all script texts, including the libraries' sources.
-    texts: Arc<Texts>,
+    texts: Arc<ScriptTextBytes>,
 }
 
 static IDS: AtomicU64 = AtomicU64::new(1);
@@ -129,7 +129,7 @@ const BAD_NAME: &str = "ERR Library names can only contain letters, numbers, or 
 
 impl Functions {
     /// Creates an empty set of libraries whose sources will count in an account of texts.
-    pub(super) fn counted_in(texts: Arc<Texts>) -> Functions {
+    pub(super) fn counted_in(texts: Arc<ScriptTextBytes>) -> Functions {
         Functions {
             texts,
             ..Functions::default()

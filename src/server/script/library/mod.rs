@@ -2,7 +2,7 @@
 //! compiles the scripts that it runs.
 //!
 //! Scripts of EVAL are kept while they are among the [`EVALUATED_MAX`] most recently used ones and fit the
-//! account of [`Texts`]; those of SCRIPT LOAD are kept until SCRIPT FLUSH, and refused if they do not fit.
+//! account of [`ScriptTextBytes`]; those of SCRIPT LOAD are kept until SCRIPT FLUSH, and refused if they do not fit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::flags::{self, ScriptFlags};
 use super::functions::Functions;
-use super::memory::Texts;
+use super::memory::ScriptTextBytes;
 use super::sha::{Sha, hex, sha1};
 use basalt_commands::command::error::CommandError;
 use basalt_commands::command::host::scripts::TextBound;
@@ -105,7 +105,7 @@ pub struct Library {
     uses: AtomicU64,
     flushes: AtomicU64,
     evicted: AtomicU64,
-    texts: Arc<Texts>,
+    texts: Arc<ScriptTextBytes>,
     /// Function libraries.
     pub functions: Functions,
     /// Undeclared keys and shards used by scripts.
@@ -118,7 +118,7 @@ pub struct Library {
 
 impl Default for Library {
     fn default() -> Library {
-        let texts = Arc::new(Texts::default());
+        let texts = Arc::new(ScriptTextBytes::default());
         Library {
             by_sha: DashMap::default(),
             evaluated: Mutex::default(),

@@ -50,7 +50,7 @@ struct CallSlots {
     /// The slot of its declared keys.
     declared: SlotOf,
     /// The slot that all the script's keys must be in, once the first key is known.
-    own: SlotOf,
+    common_slot: SlotOf,
     /// The slot of the current call's keys.
     called: SlotOf,
     may_cross: bool,
@@ -82,11 +82,11 @@ impl CallSlots {
             }
             Err(_) => Some("ERR Script attempted to access a non local key in a cluster node"),
             Ok(()) if self.may_cross => None,
-            Ok(()) if self.own.with(self.called).is_cross() => {
+            Ok(()) if self.common_slot.with(self.called).is_cross() => {
                 Some("ERR Script attempted to access keys that do not hash to the same slot")
             }
             Ok(()) => {
-                self.own = self.called;
+                self.common_slot = self.called;
                 None
             }
         }
@@ -109,7 +109,7 @@ pub(super) fn run(
     let slots = cx.permit.filter(is_bound).map(|permit| CallSlots {
         routes: permit.map.load_full(),
         declared: permit.slot,
-        own: permit.slot,
+        common_slot: permit.slot,
         called: SlotOf::NONE,
         may_cross: false,
         routing: permit.routing.put(RoutingFlags::WRITES, false),

@@ -164,13 +164,13 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     let at_ms = at_ms.map(|at_ms| at_ms.min(DEADLINE_MAX));
     let built = args.prepared().and_then(Prepared::take);
     let built = built.unwrap_or_else(|| read(args, config, seed, now));
-    if let Err(CommandError::BadValue(form, why)) = built {
-        let form = serial::form_name(form);
+    if let Err(CommandError::BadValue(rdb_type, why)) = built {
+        let name = serial::rdb_type_name(rdb_type);
         keyspace
             .engine()
             .deferred
             .notes
-            .push(format!("RESTORE: {form} integrity check failed: {why}"));
+            .push(format!("RESTORE: {name} integrity check failed: {why}"));
     }
     let mut entry = built?;
     entry.set_deadline(at_ms);
@@ -215,8 +215,8 @@ fn read(args: &Args<'_>, config: &Config, seed: HashSeed, now: Now) -> Built {
     let (value, origin) =
         frame::open(args.get(3)).ok_or("ERR DUMP payload version or checksum are wrong")?;
     let mut reader = Reader::new(value, limits.string_bytes_max).from(&origin);
-    let form = value.first().copied().unwrap_or(u8::MAX);
-    let bad = |error: Malformed| CommandError::BadValue(form, error.0);
+    let rdb_type = value.first().copied().unwrap_or(u8::MAX);
+    let bad = |error: Malformed| CommandError::BadValue(rdb_type, error.0);
     let entry = serial::read(args.get(1), None, &mut reader, &limits).map_err(bad)?;
     match reader.rest().is_empty() {
         true => Ok(entry),

@@ -73,7 +73,7 @@ pub trait Cluster: Send + Sync {
     /// CLUSTER SYNCSLOTS: handles a step of a node that moves slots to this node over a client's connection. Errs
     /// with the whole text of the error reply. No shard may be locked: the last step transfers the slots, which waits
     /// for the disk.
-    fn hear_move(&self, client: &Arc<Shared>, word: MoveWord) -> Result<MoveAnswer, String>;
+    fn handle_move_step(&self, client: &Arc<Shared>, step: MoveStep) -> Result<MoveAnswer, String>;
     /// Handles a note, from the log or a primary, that keys of slots are being moved to or from the server that wrote
     /// the note. Unless a later note says that the move is over, these keys are deleted once this server is a primary
     /// that does not own the slots.
@@ -93,7 +93,7 @@ pub trait Cluster: Send + Sync {
 
 /// A step (word of CLUSTER SYNCSLOTS) of a node that moves slots to this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MoveWord {
+pub enum MoveStep {
     /// A move begins over this connection.
     Establish {
         /// The node that owns the slots.
@@ -113,20 +113,20 @@ pub enum MoveWord {
     Granted,
 }
 
-impl MoveWord {
+impl MoveStep {
     /// Returns the word as sent.
     pub fn name(&self) -> &'static str {
         match self {
-            MoveWord::Establish { .. } => "ESTABLISH",
-            MoveWord::Ack => "ACK",
-            MoveWord::SnapshotEnd => "SNAPSHOT-EOF",
-            MoveWord::Paused => "PAUSED",
-            MoveWord::Granted => "FAILOVER-GRANTED",
+            MoveStep::Establish { .. } => "ESTABLISH",
+            MoveStep::Ack => "ACK",
+            MoveStep::SnapshotEnd => "SNAPSHOT-EOF",
+            MoveStep::Paused => "PAUSED",
+            MoveStep::Granted => "FAILOVER-GRANTED",
         }
     }
 }
 
-/// The reply to a [`MoveWord`].
+/// The reply to a [`MoveStep`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveAnswer {
     /// `OK`.

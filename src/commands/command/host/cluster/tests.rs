@@ -95,12 +95,12 @@ impl Cluster for Fixed {
             import_buffer_bytes: 40,
         }
     }
-    fn hear_move(&self, _: &Arc<Shared>, word: MoveWord) -> Result<MoveAnswer, String> {
-        match word {
-            MoveWord::Establish { .. } => Ok(MoveAnswer::Agreed),
-            word => Err(format!(
+    fn handle_move_step(&self, _: &Arc<Shared>, step: MoveStep) -> Result<MoveAnswer, String> {
+        match step {
+            MoveStep::Establish { .. } => Ok(MoveAnswer::Agreed),
+            step => Err(format!(
                 "ERR CLUSTER SYNCSLOTS {} should only be used by slot migration clients",
-                word.name()
+                step.name()
             )),
         }
     }

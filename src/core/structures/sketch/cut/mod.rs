@@ -3,7 +3,7 @@
 //!
 //! The data of a sketch counts as a single sequence of bytes, whatever buffers it is in. Pages are saved in order;
 //! changes of bytes are announced ([`SketchCodec::touch`]), and pages that have not been saved yet are kept as they
-//! were. Bytes that did not exist at the cut are not kept. Copies are charged to no account ([`account::apart`]).
+//! were. Bytes that did not exist at the cut are not kept. Copies are charged to no account ([`account::uncharged`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -47,7 +47,7 @@ impl Clone for SketchCut {
 impl Drop for SketchCut {
     fn drop(&mut self) {
         if self.0.is_some() {
-            account::apart(|| self.0 = None);
+            account::uncharged(|| self.0 = None);
         }
     }
 }
@@ -68,7 +68,7 @@ pub(super) fn pages(bytes: u64) -> u64 {
 /// Makes a cut, see [`SketchCodec::begin_cut`].
 pub(super) fn begin<S: SketchCodec>(sketch: &mut S) {
     let len = sketch.data_bytes();
-    let state = account::apart(|| {
+    let state = account::uncharged(|| {
         Box::new(SketchCutState {
             len,
             next: 0,
@@ -88,7 +88,7 @@ pub(super) fn touch<S: SketchCodec>(sketch: &mut S, bytes: Range<u64>) {
     };
     let first = (bytes.start / page_bytes()).max(state.next);
     let end = pages(bytes.end.min(state.len));
-    account::apart(|| {
+    account::uncharged(|| {
         for number in first..end {
             if !state.kept.contains_key(&number) {
                 let page = sketch.part(state.page(number));
@@ -109,7 +109,7 @@ pub(super) fn show<S: SketchCodec>(
     let Some(mut state) = sketch.cut().0.take() else {
         return false;
     };
-    account::apart(|| {
+    account::uncharged(|| {
         for _ in 0..count {
             let page = state.page(state.next);
             if page.is_empty() {
@@ -137,7 +137,7 @@ pub(super) fn take_copied<S: SketchCodec>(sketch: &mut S) -> usize {
 /// Drops the cut, see [`SketchCodec::forget_cut`].
 pub(super) fn forget<S: SketchCodec>(sketch: &mut S, budget: usize) -> bool {
     let cut = sketch.cut();
-    account::apart(|| {
+    account::uncharged(|| {
         if let Some(state) = &mut cut.0 {
             // Nothing is kept for the cut any more.
             state.len = 0;

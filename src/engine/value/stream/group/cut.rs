@@ -79,7 +79,7 @@ impl GroupCut {
         if matches!(self.stage, CutStage::Over) || self.before.contains_key(&id) {
             return;
         }
-        account::apart(|| {
+        account::uncharged(|| {
             self.before.insert(id, pending);
             if let Some(pending) = pending {
                 self.owned.insert((pending.consumer, id));
@@ -113,7 +113,7 @@ fn first_of(here: Option<StreamId>, kept: Option<StreamId>) -> Option<StreamId> 
 impl ConsumerGroup {
     /// Makes a cut: [`ConsumerGroup::show_cut`] will return the current state, regardless of later changes.
     pub(in crate::value::stream) fn begin_cut(&mut self) {
-        self.cut = Some(account::apart(Box::default));
+        self.cut = Some(account::uncharged(Box::default));
     }
 
     /// True if a part of the cut has not been saved yet.
@@ -125,7 +125,7 @@ impl ConsumerGroup {
     /// about to change.
     pub(in crate::value::stream) fn keep_heads(&mut self, name: &[u8]) {
         if self.cut.as_ref().is_some_and(|cut| cut.heads.is_none()) {
-            let heads = account::apart(|| self.heads(name));
+            let heads = account::uncharged(|| self.heads(name));
             if let Some(cut) = &mut self.cut {
                 cut.heads = Some(heads);
             }
@@ -164,10 +164,10 @@ impl ConsumerGroup {
         let Some(mut cut) = self.cut.take() else {
             return false;
         };
-        let more = account::apart(|| self.show_some(&mut cut, left, show));
+        let more = account::uncharged(|| self.show_some(&mut cut, left, show));
         match more {
             true => self.cut = Some(cut),
-            false => account::apart(|| drop(cut)),
+            false => account::uncharged(|| drop(cut)),
         }
         more
     }
@@ -271,9 +271,9 @@ impl ConsumerGroup {
         let Some(cut) = &mut self.cut else {
             return false;
         };
-        let more = account::apart(|| cut.forget_some(left));
+        let more = account::uncharged(|| cut.forget_some(left));
         if !more {
-            account::apart(|| self.cut = None);
+            account::uncharged(|| self.cut = None);
         }
         more
     }

@@ -63,9 +63,9 @@ impl Export {
     /// Sends queued data, reads the target's messages, and checks whether the migration may continue.
     pub(super) async fn exchange(&mut self) -> Result<(), ExportFailure> {
         // Send no keepalive within a large collection, because its parts may end in the middle of a command.
-        if self.between.is_none() && self.said.elapsed() > ACK_EVERY {
+        if self.open_shard_of_collection.is_none() && self.last_sent_at.elapsed() > ACK_EVERY {
             self.write_word("ACK");
-            self.said = Instant::now();
+            self.last_sent_at = Instant::now();
         }
         self.send().await?;
         self.hear()?;
@@ -100,7 +100,8 @@ impl Export {
     /// Sends queued data. Takes log records in between, so that the log need not keep all of them.
     pub(super) async fn send(&mut self) -> Result<(), ExportFailure> {
         while let Some(part) = self.out.pop() {
-            let is_large = self.between.is_some() || matches!(part, ToSend::Shared(_));
+            let is_large =
+                self.open_shard_of_collection.is_some() || matches!(part, ToSend::Shared(_));
             let mut rest = part.bytes();
             while !rest.is_empty() {
                 let together = rest.len().min(SENT_TOGETHER);

@@ -170,14 +170,14 @@ struct Export {
     /// Log records to be sent after the parts of a large collection.
     later: MigrationSendQueue,
     /// The shard of the large collection being sent, from the marker of its first slice to its end.
-    between: Option<u16>,
+    open_shard_of_collection: Option<u16>,
     larges: Arc<LargeCollectionEncoder>,
     /// Guard against snapshots, while a large collection is being sent, or may begin with the current slice.
     held_off: Option<HeldOff<'static>>,
     open_shard: Option<u16>,
     next_mark: u64,
     patience: Duration,
-    said: Instant,
+    last_sent_at: Instant,
     heard_at: Instant,
     /// Since when writes are paused, if they are.
     holds_since: Option<Instant>,
@@ -219,13 +219,13 @@ impl Export {
             awaited: None,
             out: MigrationSendQueue::default(),
             later: MigrationSendQueue::default(),
-            between: None,
+            open_shard_of_collection: None,
             larges: Arc::default(),
             held_off: None,
             open_shard: None,
             next_mark: FIRST_MARK,
             patience,
-            said: now,
+            last_sent_at: now,
             heard_at: now,
             holds_since: None,
             held_until_ms: 0,
@@ -589,7 +589,7 @@ impl Export {
             // The marker has not arrived because another thread is still appending before it.
             tokio::time::sleep(LOOK_AGAIN).await;
         }
-        match self.between {
+        match self.open_shard_of_collection {
             Some(shard) => self.send_large(shard).await,
             None => Ok(()),
         }
@@ -614,7 +614,7 @@ impl Export {
         self.larges.note_end();
         self.open_shard = None;
         self.held_off = None;
-        self.between = None;
+        self.open_shard_of_collection = None;
         self.out.append(std::mem::take(&mut self.later));
         self.exchange().await
     }
@@ -671,7 +671,7 @@ impl Export {
             self.filter.select(slice.db, self.out.text());
             self.out.put(slice.chunk);
         }
-        self.between = slice.large;
+        self.open_shard_of_collection = slice.large;
         match slice.kind {
             SliceKind::Walked(slot, next) => self.filter.note_walked(slot, next),
             SliceKind::Mended(keys) => self.filter.note_mended(&keys),
@@ -684,7 +684,7 @@ impl Export {
         if self.taken.is_empty() {
             return Ok(());
         }
-        let into = match self.between {
+        let into = match self.open_shard_of_collection {
             None => &mut self.out,
             Some(_) => &mut self.later,
         };
