@@ -52,8 +52,8 @@ impl FenceSource {
         after(last).unwrap_or(last)
     }
 
-    /// Raises the counter so that all later tokens are larger than `fence`, which another server or an earlier run
-    /// of this one has issued. Errs if it is too far ahead.
+    /// Raises the counter so that all later tokens are larger than `fence`, which another server or an earlier run of
+    /// this one has issued. Returns an error if it is too far ahead.
     pub fn raise(&self, fence: u64, now: Now) -> Result<(), TooFar> {
         let most = clock_us(now).saturating_add(AHEAD_US_MAX);
         if fence > most.min(FENCE_MAX - 1) {

@@ -142,7 +142,7 @@ fn command() -> Command {
         )
 }
 
-/// Returns the body of the response for a path; errs if the response is not a page.
+/// Returns the body of the response for a path, or an error if the response is not a page.
 fn fetch(
     (host, port): (&str, u16),
     path: &str,

@@ -12,7 +12,7 @@ pub fn has_blanks(text: &[u8]) -> bool {
     text.iter().any(is_blank)
 }
 
-/// Merges words in parentheses into one word. Errs with an opening word that has no closing one.
+/// Merges words in parentheses into one word. If an opening word has no closing one, it is the error.
 pub fn merge<'w>(words: &[&'w [u8]]) -> Result<Vec<Vec<u8>>, &'w [u8]> {
     let mut merged: Vec<Vec<u8>> = Vec::with_capacity(words.len());
     let mut opening: Option<&'w [u8]> = None;
@@ -127,7 +127,7 @@ impl User {
         self.passwords.iter().map(|hash| hex::text(hash))
     }
 
-    /// Returns the permissions that apply without parentheses.
+    /// Returns the root permissions: the rules outside of parentheses.
     pub fn root(&self) -> &Selector {
         &self.root
     }

@@ -371,8 +371,8 @@ impl Selector {
         None
     }
 
-    /// Whether a command with one key and no channel is certainly allowed: with any first argument and in any
-    /// database.
+    /// Fast check of a command with one key and no channel: true if the rules surely allow it on this key, whatever its
+    /// first argument and database; false does not mean denied.
     #[inline]
     pub(super) fn has_plainly(&self, id: usize, key: &[u8], access: KeyAccess) -> bool {
         self.databases.is_none() && self.has(id) && (self.all_keys || self.has_key(key, access))

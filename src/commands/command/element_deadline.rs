@@ -153,8 +153,8 @@ pub(super) struct CountedNames {
 }
 
 impl CountedNames {
-    /// Returns the names after the word and the count; the word is expected at `word_at`. Errs if anything follows
-    /// the names.
+    /// Returns the names after the word and the count; the word is expected at `word_at`. Returns an error if anything
+    /// follows the names.
     pub(super) fn read<'a>(
         &self,
         args: &Args<'a>,

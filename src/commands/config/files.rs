@@ -28,7 +28,7 @@ pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
 /// Maximum length of a secret that is read from a file.
 const SECRET_BYTES_MAX: u64 = 1 << 20;
 
-/// Returns the value that a file contains, without the final line end. Errs with the reason. An empty value is an
+/// Returns the value that a file contains, without the final line end, or the reason of a failure. An empty value is an
 /// error, as it would turn a password off.
 pub(super) fn secret(path: &Path) -> Result<String, String> {
     use std::io::Read;

@@ -62,7 +62,7 @@ Environment variables override the file, and arguments override both: BASALT_MAX
 the name ends with _FILE, the value is read from that file: BASALT_REQUIREPASS_FILE=/run/secrets/password.
 ";
 
-/// Returns the output of `help WORD …`: the directives of these names. Errs for a word that is not a directive.
+/// Returns the output of `help WORD …`: the directives of these names. Other words are errors.
 pub fn help_on(words: &[String]) -> Result<String, String> {
     let mut text = DIRECTIVES.to_owned();
     for word in words {

@@ -122,7 +122,7 @@ impl FloatValue<'_> {
             exponent,
         } = self
         else {
-            unreachable!("asked of hexadecimal numbers only");
+            unreachable!("called for hexadecimal numbers only");
         };
         let mut bits = Bits {
             mantissa: 0,

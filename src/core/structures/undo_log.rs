@@ -59,12 +59,12 @@ impl UndoLog {
         self.bytes.is_empty()
     }
 
-    /// Returns the records from the last to the first.
+    /// Returns all records, newest first.
     pub fn backwards(&self) -> impl Iterator<Item = UndoRecord<'_>> {
         self.backwards_to(0)
     }
 
-    /// Returns the records from the last back to the first written after the log had `from` bytes.
+    /// Returns the records at byte offset `from` and later, newest first.
     pub fn backwards_to(&self, from: usize) -> impl Iterator<Item = UndoRecord<'_>> {
         let mut left = self.bytes.get(from..).unwrap_or_default();
         std::iter::from_fn(move || {

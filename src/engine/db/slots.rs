@@ -76,7 +76,7 @@ impl SlotKeys {
         let (page, row) = self.place(slot);
         let rows = self.pages[page].as_mut();
         let was_there = rows.is_some_and(|rows| rows[row].remove(shorten(hash)));
-        debug_assert!(was_there, "a key that leaves had come");
+        debug_assert!(was_there, "a removed key was added before");
         self.row(slot)
             .is_none_or(|row| row.is_empty())
             .then_some(slot)

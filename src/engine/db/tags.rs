@@ -99,18 +99,18 @@ impl Tags {
     fn add(&mut self, id: u32, short: u32) {
         match self.tags.get_mut(id as usize) {
             Some(tag) => tag.keys.push(short),
-            None => debug_assert!(false, "an entry has numbers that there are"),
+            None => debug_assert!(false, "an entry lists existing tags only"),
         }
     }
 
     /// Removes a key from a tag. Returns whether it was the tag's last key.
     fn remove(&mut self, id: u32, short: u32) -> bool {
         let Some(tag) = self.tags.get_mut(id as usize) else {
-            debug_assert!(false, "an entry has numbers that there are");
+            debug_assert!(false, "an entry lists existing tags only");
             return false;
         };
         let was_there = tag.keys.remove(short);
-        debug_assert!(was_there, "a key that leaves had come");
+        debug_assert!(was_there, "a removed key was added before");
         let is_last = tag.keys.is_empty();
         if is_last {
             self.idle.push(id);
@@ -366,7 +366,7 @@ impl Db {
     /// Handles a tag that lists a key which does not exist. That is a bug in this file; it must not keep the
     /// background busy forever.
     pub(crate) fn forget_tagged(&mut self, short: u32, id: u32) {
-        debug_assert!(false, "a tag knows keys that there are");
+        debug_assert!(false, "a tag lists existing keys only");
         if let Some(tags) = &mut self.tags {
             tags.remove(id, short);
         }

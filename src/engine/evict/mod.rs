@@ -153,8 +153,8 @@ impl Engine {
         self.published.is_sharing() && self.published.dbs[db].debt_bytes() >= 0
     }
 
-    /// Frees memory before a command that may allocate in this database. Errs if no memory is free and none can be
-    /// freed.
+    /// Frees memory before a command that may allocate in this database. Returns an error if no memory is free and none
+    /// can be freed.
     #[inline]
     pub fn make_room(&mut self, db: usize, now: Now) -> Result<(), Full> {
         if self.lacks_share(db) && !self.find_room(Some(db), now) {
@@ -166,9 +166,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Checks a running command that is about to add to another database than the one that its client selected. Errs
-    /// if that database has used up its share and nothing can be evicted from it. Nothing is evicted yet, as the
-    /// command is not done.
+    /// Checks a running command that is about to add to another database than the one that its client selected. Returns
+    /// an error if that database has used up its share and nothing can be evicted from it. Nothing is evicted yet, as
+    /// the command is not done.
     pub fn check_share(&self, db: usize) -> Result<(), Full> {
         if !self.lacks_share(db) || self.rest.is_loading() {
             return Ok(());

@@ -139,7 +139,10 @@ impl NewKeyQueue {
     /// Once all words have been sifted, makes the departures since then the current ones.
     fn end_sifting(&mut self) {
         if !self.is_sifting() && !self.departed_since.is_empty() {
-            debug_assert!(self.departed.is_empty(), "each had a word that was sifted");
+            debug_assert!(
+                self.departed.is_empty(),
+                "each departure was matched by a sifted word"
+            );
             self.departed = std::mem::replace(&mut self.departed_since, Parted::EMPTY);
         }
     }

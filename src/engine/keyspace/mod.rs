@@ -1,4 +1,5 @@
-//! A database of one shard at one time: the interface through which handlers look keys up and change them.
+//! A database of one shard at the time of one command: the interface through which handlers look keys up and change
+//! them.
 //!
 //! Every lookup first deletes the key if it has expired, so handlers never see an expired key. Mutations charge the
 //! shard's memory; recording an effect is left to the handler, which knows the event's name.

@@ -91,12 +91,12 @@ pub fn entry(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
             head(out, 3, b"SET", key);
             match Text::of(entry) {
                 Some(text) => text.with_bytes(|bytes| argument(out, bytes)),
-                None => unreachable!("a string is a text"),
+                None => unreachable!("the entry is a string"),
             }
         }
         DataType::List => {
             let Some(list) = ListRef::of(entry) else {
-                unreachable!("a list is one")
+                unreachable!("the entry is a list")
             };
             let mut run = CommandSplitter::new(b"RPUSH", key, 1, list.len() as u64);
             list.visit(End::Front, 0, list.len(), |element| {

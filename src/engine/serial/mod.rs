@@ -235,7 +235,7 @@ pub fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
             match Text::of(entry) {
                 Some(Text::Integer(number)) => writer.integer(number),
                 Some(text) => text.with_bytes(|bytes| writer.string(bytes)),
-                None => unreachable!("a string is a text"),
+                None => unreachable!("the entry is a string"),
             }
         }
         DataType::List => list::write(entry, writer),

@@ -41,7 +41,7 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// Calls `visit` with each group of `N` elements in order; errs if the last group is incomplete.
+    /// Calls `visit` with each group of `N` elements in order. Returns an error if the last group is incomplete.
     pub(super) fn each_group<const N: usize>(
         &self,
         mut visit: impl FnMut([Element<'a>; N]) -> Result<(), Malformed>,

@@ -112,8 +112,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a number of items of at least `bytes_each` bytes each. Errs if the remaining bytes cannot hold them, so
-    /// that memory may be reserved for them.
+    /// Reads a number of items of at least `bytes_each` bytes each. Returns an error if the remaining bytes cannot hold
+    /// them, so that memory may be reserved for them.
     pub(super) fn count(&mut self, bytes_each: usize) -> Result<usize, Malformed> {
         let count = usize::try_from(self.length()?).map_err(|_| Malformed::SHORT)?;
         if count > self.rest.len() / bytes_each {

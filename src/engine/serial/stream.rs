@@ -41,7 +41,7 @@ use basalt_core::structures::listpack::Listpack;
 /// Writes a stream after its type byte.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     let Some(stream) = stream_of(entry) else {
-        unreachable!("a stream is one");
+        unreachable!("the entry is a stream");
     };
     let has = Has::of(stream);
     kind(has, writer);

@@ -64,7 +64,10 @@ impl Db {
                 return false;
             };
             let Some(place) = table.find(table.hash(&key), &key) else {
-                debug_assert!(false, "who takes it out says so");
+                debug_assert!(
+                    false,
+                    "a large collection that is removed is forgotten here first"
+                );
                 saving.forget(&key);
                 continue;
             };

@@ -63,7 +63,7 @@ impl Splice for TextBuffer<'_> {
     }
 }
 
-/// Adds elements to a sketch. Returns whether the sketch changed; if it errs, nothing changed.
+/// Adds elements to a sketch. Returns whether the sketch changed; after an error, nothing has changed.
 pub fn add<'e>(
     entry: &mut Entry<Object>,
     elements: impl ExactSizeIterator<Item = &'e [u8]>,

@@ -129,7 +129,7 @@ pub fn view<'e, S: SketchType + 'e>(entry: EntryRef<'e, Object>) -> &'e S {
         Value::Object(object) => S::of(&object.body),
         _ => None,
     }
-    .expect("the kind says which sketch it is")
+    .expect("the entry holds this type of sketch")
 }
 
 /// Returns the sketch in an entry for writing.
@@ -137,5 +137,5 @@ pub fn view_mut<S: SketchType>(entry: &mut Entry<Object>) -> &mut S {
     entry
         .object_mut()
         .and_then(|object| S::of_mut(&mut object.body))
-        .expect("the kind says which sketch it is")
+        .expect("the entry holds this type of sketch")
 }

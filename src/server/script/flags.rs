@@ -60,7 +60,7 @@ impl ScriptFlags {
 /// The words of the line `#!…`, and the offset of the code after it, which is that of the line's end.
 type ShebangLine = (Vec<Vec<u8>>, usize);
 
-/// Parses the first line of a script that begins with `#!`; returns `None` for other scripts. Errs if the line
+/// Parses the first line of a script that begins with `#!`; returns `None` for other scripts, and an error if the line
 /// has no end.
 pub(super) fn head(body: &[u8]) -> Option<Result<ShebangLine, ()>> {
     if !body.starts_with(b"#!") {

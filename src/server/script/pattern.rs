@@ -565,7 +565,7 @@ fn replace(lua: &Lua, given: MultiValue) -> mlua::Result<MultiValue> {
     ]))
 }
 
-/// Appends to a generated text; errs if it exceeds the maximum length.
+/// Appends to a generated text. Returns an error if it exceeds the maximum length.
 fn add(made: &mut Vec<u8>, text: &[u8]) -> Result<(), PatternError> {
     if made.len() + text.len() > TEXT_BYTES_MAX {
         return fail("not enough memory");

@@ -31,7 +31,7 @@ fn out_of_memory() -> mlua::Error {
     mlua::Error::MemoryError("not enough memory".to_owned())
 }
 
-/// Appends to a generated text; errs if it exceeds the memory limit.
+/// Appends to a generated text. Returns an error if it exceeds the memory limit.
 fn add(made: &mut Vec<u8>, text: &[u8]) -> mlua::Result<()> {
     if made.len() + text.len() > limit_bytes() {
         return Err(out_of_memory());

@@ -375,7 +375,7 @@ impl Session {
         let flow = match (&mut job.work, plan.as_ref().and_then(Request::of)) {
             (Work::Command(job), Some(request)) => self.resume_command(turn, request, job),
             (Work::Unit(job), Some(request)) => self.resume_unit(turn, request, job),
-            _ => unreachable!("a connection awaits the command or unit that comes next"),
+            _ => unreachable!("a connection waits only for its next command or unit"),
         };
         turn.batch.outgoing.wake_all();
         flow.break_value()

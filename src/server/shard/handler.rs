@@ -41,7 +41,7 @@ pub(super) fn answer(
     out: &mut Out,
 ) -> bool {
     let (Run::Keys(handler) | Run::AllShards(handler)) = command.run else {
-        unreachable!("{} does not run with shards in hand", command.full_name)
+        unreachable!("{} does not run with its shards locked", command.full_name)
     };
     let failed = match cx.logged(args, |cx| handler(cx, args, out)) {
         Ok(()) => false,

@@ -69,7 +69,7 @@ impl Migrator for Carrier {
         let (service, links) = (self.service, Arc::clone(&self.links));
         self.runtime.spawn(async move {
             let Work::Command(reply) = &mut queued.work else {
-                unreachable!("a command asked for it")
+                unreachable!("only the command MIGRATE starts migrations")
             };
             let stamp = &mut reply.client.stamp;
             match carry(service, &links, &migration, stamp).await {

@@ -503,7 +503,7 @@ impl Shared {
         self.waker.take()
     }
 
-    /// Begins a wait of the connection for something that may never happen.
+    /// Marks the connection as blocked (BLPOP and the like).
     pub fn block(&self) -> WaitNumber {
         let number = (self.wait.load(Relaxed) >> WAIT_STATE_BITS) + 1;
         self.wait.store(

@@ -26,7 +26,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// Errs with Redis's text of why the change is impossible; nothing has changed then.
+    /// The error is Redis's text of why the change is impossible; nothing has changed then.
     pub fn change(
         &mut self,
         change: ClusterChange,

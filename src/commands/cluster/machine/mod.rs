@@ -125,7 +125,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// Errs if no node in `saved` is this node.
+    /// Returns an error if no node in `saved` is this node.
     pub fn new(
         settings: ClusterSettings,
         saved: Option<Saved>,

@@ -93,7 +93,7 @@ impl Nodes {
         self.known.iter().map(|node| (*node, self.get(*node)))
     }
 
-    /// Returns references to all nodes, to change nodes while iterating.
+    /// Returns references to all nodes, so that nodes can be changed while iterating.
     pub(super) fn refs(&self) -> Vec<NodeRef> {
         self.known.clone()
     }

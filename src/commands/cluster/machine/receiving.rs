@@ -98,8 +98,8 @@ impl Machine {
         self.outputs.push(Output::Deliver { message, is_shard });
     }
 
-    /// Returns the sender of a packet, if it is a known node. Errs if the sender is not the node at the other end of
-    /// the link; the link is closed then.
+    /// Returns the sender of a packet, if it is a known node. Returns an error if the sender is not the node at the
+    /// other end of the link; the link is closed then.
     fn sender(&mut self, id: LinkId, link: &Link, header: &Header) -> Result<Option<NodeRef>, ()> {
         let known = self.nodes.find(&header.sender);
         if known == Some(self.me) {

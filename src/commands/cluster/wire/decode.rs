@@ -65,7 +65,7 @@ pub enum Refused {
     Address,
 }
 
-/// Decodes a packet. Errs with the defect if the bytes are not a valid packet.
+/// Decodes a packet. The error is the defect of bytes that are not a valid packet.
 pub fn decode(bytes: &[u8]) -> Result<Packet, Refused> {
     let Some((head, rest)) = bytes.split_at_checked(HEADER_BYTES) else {
         return Err(Refused::Signature);

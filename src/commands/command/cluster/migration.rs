@@ -86,7 +86,7 @@ fn ranges(args: &Args<'_>) -> Result<SlotSet, CommandError> {
     Ok(set)
 }
 
-/// Returns the only node that owns the slots; errs if several nodes own them or they cannot be moved from there.
+/// Returns the only node that owns the slots, or an error if several nodes own them or they cannot be moved from there.
 fn source_of(slots: &SlotSet, map: &ClusterMap) -> Result<NodeId, CommandError> {
     if !map.me().is_primary() {
         return Err("ERR slot migration not allowed on replica.".into());

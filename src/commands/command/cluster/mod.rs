@@ -50,7 +50,7 @@ pub(super) static TABLE: &[&Command] =
 
 const NOT_ENABLED: &str = "ERR This instance has cluster support disabled";
 
-/// Returns the current cluster map; errs if this server is not in cluster mode.
+/// Returns the current cluster map, or an error if this server is not in cluster mode.
 fn view(cx: &SessionCx<'_>) -> Result<ClusterMap, CommandError> {
     match (cx.config.cluster_enabled, cx.server.cluster()) {
         (ClusterMode::Emulated, _) => Ok(emulated::map(cx)),

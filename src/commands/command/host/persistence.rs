@@ -8,13 +8,13 @@ use crate::client::shared::Shared;
 
 /// Snapshots, the append-only file, and the shutdown of the server.
 pub trait HostPersistence {
-    /// Saves a snapshot; an error if one is already being saved.
+    /// Saves a snapshot. Returns an error if one is already being saved.
     fn save(&self) -> Result<Awaited, CommandError>;
-    /// Saves a snapshot in the background; the result is ready at the snapshot's cut. None: the snapshot starts
-    /// later, as other work is in progress that it may wait for.
+    /// Starts a snapshot in the background; the result is ready at its cut. None: with `may_wait`, other work is in
+    /// progress, and the snapshot starts after it.
     fn save_in_background(&self, may_wait: bool) -> Result<Option<Awaited>, CommandError>;
-    /// Saves a snapshot in the background as soon as no other such work is in progress; errs if a snapshot is being
-    /// saved.
+    /// Starts a snapshot in the background as soon as no other such work is in progress. Returns an error if a snapshot
+    /// is being saved.
     fn schedule_save(&self) -> Result<(), CommandError>;
     /// Returns the error if writes are refused because nothing could be saved.
     fn unsaved_text(&self) -> Option<&'static str>;
@@ -27,8 +27,8 @@ pub trait HostPersistence {
     fn shut_down(&self, exit: Exit) -> Awaited;
     /// DEBUG RELOAD: saves a snapshot and loads it.
     fn reload(&self, reload: Reload) -> Awaited;
-    /// Rewrites the append-only file in the background; errs if a rewrite is in progress. None: the rewrite starts
-    /// later, as other work is in progress or `may_begin` is false.
+    /// Starts to rewrite the append-only file in the background. Returns an error if a rewrite is in progress. None:
+    /// other work is in progress or `may_begin` is false, and the rewrite starts later.
     fn rewrite_aof(&self, may_begin: bool) -> Result<Option<Awaited>, CommandError>;
     /// Whether the append-only file has synced to disk everything appended to the log before a position; None: the
     /// file is off. The waiting client is woken when that may have changed.

@@ -55,8 +55,8 @@ pub trait Scripts: Send + Sync {
     ) -> Result<(), CommandError>;
     /// Returns the numbers of libraries and functions.
     fn library_counts(&self) -> (usize, usize);
-    /// Returns the statistics of the scripts that needed more shards or more time than they declared; only of the
-    /// script of this name, if given.
+    /// Returns the statistics of the scripts that needed more shards or more time than they declared: of all, or of the
+    /// named script only.
     fn statistics(&self, name: Option<&[u8]>) -> Vec<ScriptStatistics>;
     /// Returns the function that has run the longest, of those that run now.
     fn running_function(&self) -> Option<FunctionRun>;

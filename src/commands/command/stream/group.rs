@@ -77,14 +77,14 @@ fn no_stream() -> CommandError {
         .into()
 }
 
-/// Looks up the stream; errs if the key does not exist.
+/// Looks up the stream. Returns an error if the key does not exist.
 fn find(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<EntrySlot, CommandError> {
     keyspace
         .find_typed(key, DataType::Stream)?
         .ok_or_else(no_stream)
 }
 
-/// Looks up the stream; errs if it has no group of this name.
+/// Looks up the stream. Returns an error if it has no group of this name.
 fn find_group(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,

@@ -57,7 +57,7 @@ fn consumers(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
     })
 }
 
-/// Calls `show` with the stream; errs if the key does not exist.
+/// Calls `show` with the stream. Returns an error if the key does not exist.
 fn with_stream(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,

@@ -296,11 +296,16 @@ fn group(optional: bool, mut choices: Vec<Vec<SyntaxNode>>) -> SyntaxNode {
         .and_then(repeats);
     let repeated = repetition.is_some_and(|repetition| {
         let mut once = choices.clone();
-        once.last_mut().expect("it has the repetition").pop();
+        once.last_mut()
+            .expect("the last choice ends with the repetition")
+            .pop();
         flat_choices(&once) == repetition
     });
     if repeated {
-        choices.last_mut().expect("it has the repetition").pop();
+        choices
+            .last_mut()
+            .expect("the last choice ends with the repetition")
+            .pop();
     }
     SyntaxNode::Group {
         optional,
@@ -480,8 +485,8 @@ fn repeat(
     ))
 }
 
-/// Sets the number of a key specification, and the type, in the placeholders that the specification finds; a name
-/// that is routed like a key but is not a key (a shard channel) keeps its own type.
+/// Links the placeholders of a key specification to its number, and sets their type to key; a name that is routed like
+/// a key but is not a key (a shard channel) keeps its own type.
 fn assign(arguments: &mut [Argument], index: usize, spec: &KeySpec, first: usize) {
     if spec.flags.has(KeyFlags::NOT_KEY) {
         return;

@@ -314,7 +314,7 @@ impl Out {
         self.double_text(F64Buffer::default().format(value));
     }
 
-    /// Writes a double in an unusual format, such as coordinates. In RESP2 it is a string.
+    /// Writes a double that the caller has formatted, such as a coordinate. In RESP2 it is a string.
     pub fn double_text(&mut self, text: &[u8]) {
         if self.is_resp3() {
             self.line(b',', text);
@@ -577,7 +577,10 @@ impl Out {
     /// Removes everything written since `position` (CLIENT REPLY, scripts). None of it may have been sent.
     pub fn truncate(&mut self, position: Position) {
         let mut surplus = self.written() - position.end;
-        assert!(surplus <= self.len_bytes(), "what is dropped is not sent");
+        assert!(
+            surplus <= self.len_bytes(),
+            "the bytes to remove have not been sent"
+        );
         loop {
             let cut = self.blocks.last().map_or(0, |(at, _)| *at).max(self.sent);
             let step = surplus.min(self.bytes.len() - cut);

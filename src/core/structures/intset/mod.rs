@@ -99,7 +99,7 @@ impl<'a> Intset<'a> {
     /// Returns the index of a member; as an error, the index that the integer would have.
     ///
     /// # Errors
-    /// Errs if the integer is not a member.
+    /// Returns an error if the integer is not a member.
     pub fn search(self, value: i64) -> Result<usize, usize> {
         let mut range = 0..self.len();
         // Integers are often added in ascending order, and then belong at the end.

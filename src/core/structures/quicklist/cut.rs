@@ -87,13 +87,13 @@ impl QuicklistCut {
         }
         match self.runs.get_mut(self.open) {
             Some(QuicklistCutRun::New(count)) => *count = (*count + nodes) - self.covered,
-            _ => debug_assert!(false, "who changes the row says so before"),
+            _ => debug_assert!(false, "touch() is called before the row changes"),
         }
         self.covered = nodes;
     }
 
-    /// Keeps nodes that are about to be changed, removed, or followed by new ones. Nodes in `leaving` will be
-    /// removed, so they may be taken instead of copied.
+    /// Saves the old state of nodes that are about to be changed, removed, or followed by new ones. Nodes in `leaving`
+    /// will be removed, so they may be taken instead of copied.
     fn touch(
         &mut self,
         row: &mut VecDeque<QuicklistNode>,
@@ -194,7 +194,9 @@ impl QuicklistCut {
             QuicklistCutRun::New(count) => {
                 QuicklistCutRun::New(std::mem::replace(count, first) - first)
             }
-            QuicklistCutRun::Gone(_) => unreachable!("it covers nothing that could be parted"),
+            QuicklistCutRun::Gone(_) => {
+                unreachable!("a run of removed nodes covers no node of the row")
+            }
         };
         self.runs.insert(index + 1, second);
         index + 1
@@ -262,7 +264,7 @@ impl QuicklistCut {
                 Some(NextCutNode::InRow(index))
             }
             _ => {
-                debug_assert!(false, "what is gone stands before what is new");
+                debug_assert!(false, "a run of removed nodes precedes a run of new ones");
                 None
             }
         }

@@ -409,7 +409,7 @@ impl<T: Stored> Table<T> {
                 unsafe {
                     len += link.check();
                     link.each(|_, slot, t16| {
-                        let entry = slot.entry().expect("no edit was forgotten");
+                        let entry = slot.entry().expect("no slot is left vacant by an edit");
                         let hash = self.seed.hash(T::key(T::borrow(entry)));
                         assert_eq!(hash & 0xffff, t16, "a slot keeps its key's low hash bits");
                         let home = self.directory.index(hash);

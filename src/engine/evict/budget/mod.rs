@@ -535,7 +535,7 @@ impl Budget {
             .assess(policy, policy.evicts() && !self.is_freeing());
     }
 
-    /// Returns the sum of all debts in bytes, including a shortage that no shard could be asked to pay.
+    /// Returns the sum of the shards' debts, plus the bytes by which the limit itself is overdrawn.
     pub fn debt_bytes(&self) -> i64 {
         self.pool.debt_bytes()
     }

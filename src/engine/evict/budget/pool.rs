@@ -325,7 +325,7 @@ impl MemoryPool {
         }
     }
 
-    /// Returns the sum of all debts, including a shortage that no shard could be asked to pay.
+    /// Returns the sum of the shards' debts, plus the bytes by which the pool itself is overdrawn.
     pub(super) fn debt_bytes(&self) -> i64 {
         let all = self.all_published().iter();
         let debts = all.map(|published| self.debt(published).max(0));
@@ -356,8 +356,8 @@ impl MemoryPool {
         (trade / AHEAD_PARTS).min(AHEAD_BYTES_MAX)
     }
 
-    /// Moves one trade's bytes of grant to this shard from another shard, chosen at random with a probability
-    /// proportional to its size.
+    /// Moves `bytes` of grant (one trade) to this shard from another one, drawn at random; larger shards are drawn more
+    /// often.
     pub(in crate::evict) fn trade(
         &self,
         published: &Published,

@@ -113,7 +113,7 @@ impl TurnState {
     }
 }
 
-/// Records the connection's memory, and closes the largest connections if all together exceed
+/// Records the connection's memory, and closes the largest connections if all connections together exceed
 /// `maxmemory-clients`.
 #[inline]
 pub(super) fn note_memory(session: &Session) {

@@ -142,8 +142,8 @@ impl Aof {
         open_files(inner.store.as_ref().expect("opened above"))
     }
 
-    /// Writes everything appended so far, without a sync, so that readers of the file see it. Errs if writing
-    /// fails.
+    /// Writes everything appended so far, without a sync, so that readers of the file see it. Returns an error if
+    /// writing fails.
     pub fn write_all(&self) -> Result<(), Unusable> {
         let inner = self.inner.lock();
         let is_written = match (inner.phase, &inner.reader) {
@@ -401,7 +401,7 @@ struct AofLoadFile {
     from: Box<dyn Read + Send>,
 }
 
-/// Opens the files that a manifest lists, in loading order. Errs if one does not exist.
+/// Opens the files that a manifest lists, in loading order. Returns an error if one does not exist.
 fn open_files(store: &Store) -> Result<Vec<AofLoadFile>, Unusable> {
     let open = |part: &AofManifestFile| {
         Ok(AofLoadFile {

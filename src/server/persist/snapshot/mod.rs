@@ -380,7 +380,7 @@ impl Snapshots {
     /// Sets the origin of the data.
     pub fn set_origin(&self, origin: Arc<dyn SnapshotSource>) {
         let is_first = self.origin.set(origin).is_ok();
-        assert!(is_first, "data have one origin");
+        assert!(is_first, "the origin is set once");
     }
 
     /// Returns the running snapshot, if any.

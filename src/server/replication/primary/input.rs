@@ -22,8 +22,8 @@ pub(super) struct Acknowledgement {
     pub synced: Option<u64>,
 }
 
-/// Parses and removes the complete requests of the input. Returns the last acknowledgement, if any. Errs on any
-/// other request, with a message.
+/// Parses and removes the complete requests of the input. Returns the last acknowledgement, if any, or a message about
+/// any other request.
 pub(super) fn read(
     parser: &mut Parser,
     input: &mut Vec<u8>,

@@ -103,8 +103,8 @@ pub(super) struct ReplicaConnection {
     /// Whether the replica has sent an acknowledgement.
     has_loaded: bool,
     tick: Pin<Box<Sleep>>,
-    /// Unix milliseconds when the socket last accepted data, or no data was waiting; after the snapshot was
-    /// sent, since when the stream's connection is awaited.
+    /// Unix milliseconds when the socket last accepted data, or no data was waiting; after the snapshot was sent: when
+    /// the wait for the stream's connection began.
     progress_ms: u64,
     kept_alive_ms: u64,
     /// Unix milliseconds since when the soft output limit is exceeded, if it is.

@@ -82,7 +82,7 @@ impl Wire {
         }
     }
 
-    /// Waits for more input; errs at the end of the stream. Cancel-safe: no data is lost.
+    /// Waits for more input. Returns an error at the end of the stream. Cancel-safe: no data is lost.
     pub(super) async fn fill(&mut self) -> io::Result<usize> {
         read(&mut self.client.socket, &mut self.client.input).await
     }

@@ -119,7 +119,7 @@ static IDS: AtomicU64 = AtomicU64::new(1);
 /// whether its interpreter may still have removed libraries.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the number of libraries removed or replaced so far, on any server.
+/// Returns the number of libraries removed or replaced so far in this process (tests run several servers in one).
 pub(super) fn lost() -> u64 {
     LOST.load(Relaxed)
 }
@@ -144,7 +144,7 @@ impl Functions {
         }
     }
 
-    /// Errs if the memory limit does not allow replacing `removed` bytes of sources by `added` bytes.
+    /// Returns an error if the memory limit does not allow replacing `removed` bytes of sources by `added` bytes.
     fn check_room(
         &self,
         removed: usize,

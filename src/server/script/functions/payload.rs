@@ -26,7 +26,7 @@ pub(super) fn write<'a>(codes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     frame::seal(bytes, V10)
 }
 
-/// Returns the sources of a payload; errs if they take more than `room` bytes together. Sources may be
+/// Returns the sources of a payload, or an error if they take more than `room` bytes together. Sources may be
 /// compressed, so their claimed lengths are checked before memory is allocated.
 pub(super) fn read(payload: &[u8], room: usize) -> Result<Vec<Vec<u8>>, CommandError> {
     let (bytes, _) =

@@ -250,7 +250,7 @@ impl RunningUnits {
         self.units.lock().clone()
     }
 
-    /// Kills all scripts, or all functions, that have not changed data yet. Errs if no such unit runs.
+    /// Kills all scripts, or all functions, that have not changed data yet. Returns an error if no such unit runs.
     pub fn kill(&self, what: ExecutionKind) -> Result<(), CommandError> {
         let mut units = self.all();
         units.retain(|unit| unit.standing.load(Relaxed) != ROLLED_BACK);

@@ -157,7 +157,7 @@ impl Job {
     fn submit(mut queued: QueuedJob) {
         queued.next = Next::Answer;
         let Some(executor) = queued.executor else {
-            unreachable!("only commands and units are sent by themselves")
+            unreachable!("only jobs of commands and units submit themselves")
         };
         let Executor {
             shards,
@@ -220,10 +220,10 @@ impl Job {
 
     fn run_unit(&mut self, held: &mut HeldShards<'_>) {
         let Work::Unit(job) = &mut self.work else {
-            unreachable!("only units extend what they hold")
+            unreachable!("only units take more shards while they run")
         };
         let Some(Executor { router, .. }) = self.executor else {
-            unreachable!("units are made with one")
+            unreachable!("a job of a unit has an executor")
         };
         let served = crash::serve(job.connection.id());
         self.next = job.run(held, router, self.is_offloaded);
@@ -265,7 +265,7 @@ impl ownership::ShardMessage<Engine> for Job {
                 task(&mut engines, now);
                 execute::end_of_change(&mut engines, now, true);
             }
-            Work::Unit(_) => unreachable!("units extend what they hold"),
+            Work::Unit(_) => unreachable!("units are run by run_extendable"),
         }
     }
 

@@ -221,7 +221,7 @@ impl<E> ShardGate<E> {
             };
         }
         let oldest =
-            NonNull::new(oldest).expect("a shard that could not be let go has something pending");
+            NonNull::new(oldest).expect("a token that could not be released has queued messages");
         // SAFETY: (1) the link and the backlog belong to the token's holder.
         unsafe {
             let rest = IntrusiveLink::next(oldest);

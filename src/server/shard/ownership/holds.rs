@@ -158,7 +158,7 @@ fn finish_all() {
         };
         // SAFETY: messages in this list are this thread's; `pop` has taken this one out.
         let finish = unsafe { IntrusiveLink::finish(link) };
-        let finish = finish.expect("a deferred message knows how to finish");
+        let finish = finish.expect("a deferred message has a finish function");
         // SAFETY: set together with the message by `defer`, clauses 1 and 2.
         unsafe { finish(link) };
     }

@@ -122,8 +122,8 @@ pub trait ShardMessage<E>: Send + Sized + 'static {
     /// Does the deferred work collected on this thread, which holds no token. May submit messages.
     fn settle() {}
 
-    /// Returns whether the message may need more shards, and therefore runs by [`ShardMessage::run_extendable`].
-    /// Must return the same on each call.
+    /// Returns whether the message may need more shards, and is therefore run by [`ShardMessage::run_extendable`]. Must
+    /// return the same on each call.
     fn is_extendable(&self) -> bool {
         false
     }
@@ -131,7 +131,7 @@ pub trait ShardMessage<E>: Send + Sized + 'static {
     /// Does the same as [`ShardMessage::run`], and may try to take more tokens.
     fn run_extendable(&mut self, held: &mut HeldTokens<'_, E, Self>) {
         let _ = held;
-        unreachable!("a message that reaches says how");
+        unreachable!("an extendable message must implement run_extendable");
     }
 
     /// Returns whether the message is offloaded, instead of running on the thread that gets its last token.
@@ -144,7 +144,7 @@ pub trait ShardMessage<E>: Send + Sized + 'static {
     /// token.
     fn offload(offloaded: Offloaded<Self>) {
         drop(offloaded);
-        unreachable!("a message that is offloaded says how");
+        unreachable!("an offloaded message must implement offload");
     }
 }
 

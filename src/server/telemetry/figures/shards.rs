@@ -140,5 +140,5 @@ pub(in crate::telemetry) static CURVE: &[Figure] = &[
         "basalt_curve_samples",
         "Keys sampled for the miss-ratio curve.",
     ),
-    count("curve_keys_estimated", |s| s.snapshot.curve.stands_for),
+    count("curve_keys_estimated", |s| s.snapshot.curve.represented_keys),
 ];

@@ -311,7 +311,7 @@ impl Ring {
             block.times_s.clear();
             self.blocks.push_back(block);
         }
-        let block = self.blocks.back_mut().expect("one has room");
+        let block = self.blocks.back_mut().expect("the last block has room");
         let start = block.times_s.len() * WIDTH;
         block.values[start..start + WIDTH].copy_from_slice(values);
         block.times_s.push(at_s);

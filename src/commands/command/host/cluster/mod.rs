@@ -51,13 +51,13 @@ pub trait Cluster: Send + Sync {
     fn drop_packets(&self, kind: Option<u16>);
     /// DEBUG CLOSE-CLUSTER-LINK-ON-PACKET-DROP: whether a dropped packet closes the link that it came over.
     fn close_links_on_drop(&self, closes: bool);
-    /// CLUSTER MIGRATESLOTS: starts to move slots of this node to other nodes. Errs with the whole text of the error
+    /// CLUSTER MIGRATESLOTS: starts to move slots of this node to other nodes. The error is the whole text of the error
     /// reply.
     fn move_slots(&self, moves: Vec<(SlotSet, NodeId)>) -> Result<(), String>;
     /// CLUSTER CANCELSLOTMIGRATIONS: cancels all moves of slots from this node. Returns whether there were any.
     fn cancel_moves(&self) -> bool;
-    /// Asks the owner of these slots to move them to this node. Returns the name of the task, or errs with the whole
-    /// text of the error reply. The move begins later.
+    /// Asks the owner of these slots to move them to this node. Returns the name of the task, or the whole text of the
+    /// error reply. The move begins later.
     fn import_slots(&self, source: NodeId, slots: SlotSet) -> Result<NodeId, String>;
     /// Cancels the move of this name in CLUSTER MIGRATION, or all moves from and to this node. Returns the number of
     /// cancelled moves.
@@ -70,9 +70,9 @@ pub trait Cluster: Send + Sync {
     fn moves(&self) -> Vec<SlotMove>;
     /// Returns the number of moves in progress, and the bytes of their buffers.
     fn moves_in_progress(&self) -> MovesInProgress;
-    /// CLUSTER SYNCSLOTS: handles a step of a node that moves slots to this node over a client's connection. Errs
-    /// with the whole text of the error reply. No shard may be locked: the last step transfers the slots, which waits
-    /// for the disk.
+    /// CLUSTER SYNCSLOTS: handles a step of a node that moves slots to this node over a client's connection. The error
+    /// is the whole text of the error reply. No shard may be locked: the last step transfers the slots, which waits for
+    /// the disk.
     fn handle_move_step(&self, client: &Arc<Shared>, step: MoveStep) -> Result<MoveAnswer, String>;
     /// Handles a note, from the log or a primary, that keys of slots are being moved to or from the server that wrote
     /// the note. Unless a later note says that the move is over, these keys are deleted once this server is a primary

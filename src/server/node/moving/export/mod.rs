@@ -418,7 +418,7 @@ impl Export {
         pause.hold_slots(&self.job.slots, self.held_until_ms, now_ms);
     }
 
-    /// Errs if the pause of writes has ended. Then a paused write may have run without being sent, so the
+    /// Returns an error if the pause of writes has ended. Then a paused write may have run without being sent, so the
     /// target must not get the slots.
     fn look_whether_held(&self, until_ms: u64) -> Result<(), ExportFailure> {
         match self.holds_since.is_some() && clock::unix_ms() >= until_ms {

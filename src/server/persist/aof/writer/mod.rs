@@ -21,7 +21,7 @@ const PIECES_MAX: usize = 512;
 /// An entry of the queue of unwritten data.
 enum Queued {
     Bytes(Bytes),
-    /// End of a stretch: all records before this log position precede it.
+    /// End of a stretch: every record before this log position is earlier in the queue.
     End(u64),
     /// Marker with this number, at this log position: later records go to the next file.
     Mark(u64, u64),

@@ -122,7 +122,7 @@ fn missing() -> io::Error {
 }
 
 impl State {
-    /// Counts a modifying call. Returns the fault to inject, if any; errs if the call fails or the machine has
+    /// Counts a modifying call. Returns the fault to inject, if any, or an error if the call fails or the machine has
     /// crashed.
     fn step(&mut self) -> io::Result<Option<Fault>> {
         if self.has_crashed {
