@@ -109,7 +109,7 @@ fn command() -> Command {
                 "port",
                 'p',
                 "PORT",
-                "Metrics port, or the client port, which names the metrics port",
+                "Metrics port, or the client port, where the metrics port is looked up",
             )
             .default_value("9121")
             .value_parser(clap::value_parser!(u16)),
@@ -118,13 +118,13 @@ fn command() -> Command {
             "pass",
             'a',
             "PASSWORD",
-            "Password; default: the variable REDISCLI_AUTH",
+            "Password; default: the environment variable REDISCLI_AUTH",
         ))
         .arg(
             Arg::new("user")
                 .long("user")
                 .value_name("USER")
-                .help("User name that belongs to the password"),
+                .help("User name to sign in with"),
         )
         .args(asking::arguments())
         .arg(

@@ -546,7 +546,7 @@ parameters! {
     repl_backlog_size: number(u64, 1 << 20, 1, LONG_MAX, MEMORY), "repl-backlog-size",
         MUTABLE, "Size of the replication backlog.";
     repl_backlog_ttl: number(u64, 3600, 0, LONG_MAX), "repl-backlog-ttl", MUTABLE,
-        "Seconds that the replication backlog is kept without replicas; 0: for ever.";
+        "Seconds that the replication backlog is kept without replicas; 0: forever.";
     replica_slows_writers: flag(false), "replica-slows-writers", MUTABLE.since("basalt"),
         "Whether writes wait for a slow replica before it is disconnected.";
     min_replicas_to_write: number(u32, 0, 0, INT_MAX), "min-replicas-to-write",

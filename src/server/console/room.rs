@@ -49,7 +49,7 @@ impl Room {
                 self.left.set(left - shown.0.len());
                 shown
             }
-            false => html! { p class="empty" { "Not shown: there is no room left on the page." } },
+            false => html! { p class="empty" { "Not shown: the page is full." } },
         }
     }
 

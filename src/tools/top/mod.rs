@@ -88,13 +88,13 @@ fn command() -> Command {
             "pass",
             'a',
             "PASSWORD",
-            "Password; default: the variable REDISCLI_AUTH",
+            "Password; default: the environment variable REDISCLI_AUTH",
         ))
         .arg(
             Arg::new("user")
                 .long("user")
                 .value_name("USER")
-                .help("User name that belongs to the password"),
+                .help("User name to sign in with"),
         )
         .args(asking::arguments())
         .arg(
@@ -106,7 +106,9 @@ fn command() -> Command {
             Arg::new("once")
                 .long("once")
                 .action(ArgAction::SetTrue)
-                .help("Print the figures of one interval and exit, as is done without a terminal"),
+                .help(
+                    "Print the figures of one interval and exit (the default without a terminal)",
+                ),
         )
         .arg(
             Arg::new("help")
@@ -121,7 +123,7 @@ fn place(given: &ArgMatches) -> Result<ServerEndpoint, String> {
     let password = text("pass").or_else(|| std::env::var("REDISCLI_AUTH").ok());
     let user = text("user");
     if user.is_some() && password.is_none() {
-        return Err("--user needs a password: give it by -a or REDISCLI_AUTH".to_owned());
+        return Err("--user needs a password: give it with -a or REDISCLI_AUTH".to_owned());
     }
     let tls = Asking::of(given)?;
     let socket = text("socket");

@@ -55,7 +55,7 @@ fn command(_: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
 static COUNT: Command = Command::sub("command|count", "count", GROUP, 2)
     .flags(FLAGS)
     .categories(Categories::CONNECTION)
-    .doc("2.8.13", "", "Returns how many commands there are.")
+    .doc("2.8.13", "", "Returns the number of commands.")
     .repeatable()
     .on_session(|_, _, out| {
         out.integer(registry().top_level().count() as i64);
@@ -83,7 +83,7 @@ static GETKEYS: Command = Command::sub("command|getkeys", "getkeys", GROUP, -3)
     .doc(
         "2.8.13",
         "command [arg [arg ...]]",
-        "Returns the keys of a whole command.",
+        "Returns the keys of a full command.",
     )
     .complexity("O(N) where N is the number of arguments to the command")
     .repeatable()
@@ -97,7 +97,7 @@ static GETKEYSANDFLAGS: Command =
         .doc(
             "7.0.0",
             "command [arg [arg ...]]",
-            "Returns the keys of a whole command, each with what would be done to it.",
+            "Returns the keys of a full command, with their access flags.",
         )
         .complexity("O(N) where N is the number of arguments to the command")
         .repeatable()
@@ -110,7 +110,7 @@ static INFO: Command = Command::sub("command|info", "info", GROUP, -2)
     .doc(
         "2.8.13",
         "[command-name [command-name ...]]",
-        "Describes some commands, or all.",
+        "Describes the given commands, or all.",
     )
     .complexity(PER_COMMAND)
     .history(&[("7.0.0", "Without a name it describes all commands.")])
@@ -125,7 +125,7 @@ static LIST: Command = Command::sub("command|list", "list", GROUP, -2)
     .doc(
         "7.0.0",
         "[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]",
-        "Returns the names of commands, all or some.",
+        "Returns the names of all commands, or of those that match a filter.",
     )
     .complexity(PER_TABLE)
     .tips(UNORDERED)
@@ -141,17 +141,17 @@ static HELP: Command = Command::sub("command|help", "help", GROUP, 2)
         "(no subcommand)",
         "    Describe every command.",
         "COUNT",
-        "    Answer how many commands there are.",
+        "    Return the number of commands.",
         "LIST [FILTERBY <MODULE <name>|ACLCAT <category>|PATTERN <pattern>>]",
-        "    Name the commands, all or those that a filter lets through.",
+        "    List the names of all commands, or of those that match a filter.",
         "INFO [<command-name> ...]",
         "    Describe these commands, or all.",
         "DOCS [<command-name> ...]",
         "    Document these commands, or all.",
         "GETKEYS <full-command>",
-        "    Find the keys in a whole command.",
+        "    Return the keys of a full command.",
         "GETKEYSANDFLAGS <full-command>",
-        "    Find the keys in a whole command, with what is done to each.",
+        "    Return the keys of a full command, with their access flags.",
     ]);
 
 /// Returns the subcommands that clients may see.

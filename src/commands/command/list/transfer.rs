@@ -256,7 +256,7 @@ pub(super) static BLMOVEM: Command = Command::new("blmovem", Group::List, -6)
     .doc(
         "8.10.0",
         "source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout [<COUNT count | EXACTLY exactly> <OBO | BULK>]",
-        "Like LMOVEM, but blocks while there are none, or fewer than EXACTLY asks for.",
+        "Like LMOVEM, but blocks until there are elements, or as many as EXACTLY requires.",
     )
     .complexity(SEVERAL_COMPLEXITY)
     .takes_long()

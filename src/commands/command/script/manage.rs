@@ -107,8 +107,8 @@ static HELP: Command = Command::sub("script|help", "help", GROUP, 2)
         "SHOW <sha1>",
         "    Return the source of a script.",
         "STATS [<name>]",
-        "    Return which scripts run for long, and which needed more shards or time than",
-        "    declared.",
+        "    Return the scripts that have been running for long, and those that needed more",
+        "    shards or time than declared.",
     ]);
 
 /// `SCRIPT SHOW sha1`: from Valkey 8.

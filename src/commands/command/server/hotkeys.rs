@@ -78,7 +78,7 @@ fn parse(args: &Args<'_>) -> Result<HotKeysRequest, CommandError> {
         at += 1;
     }
     if !request.cpu && !request.net {
-        return Err("ERR METRICS no valid metrics passed, there are CPU and NET".into());
+        return Err("ERR METRICS no valid metrics passed: the metrics are CPU and NET".into());
     }
     while at < args.len() {
         let value = || match at + 1 < args.len() {
@@ -294,7 +294,7 @@ mod tests {
                 ),
                 (
                     "METRICS 1 GPU",
-                    "(error) ERR METRICS no valid metrics passed, there are CPU and NET",
+                    "(error) ERR METRICS no valid metrics passed: the metrics are CPU and NET",
                 ),
                 ("METRICS 2 GPU CPU", "OK"),
                 (

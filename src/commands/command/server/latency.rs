@@ -24,7 +24,11 @@ pub(super) static LATENCY: Command = Command::new("latency", GROUP, -2)
 /// `LATENCY DOCTOR`
 static DOCTOR: Command = Command::sub("latency|doctor", "doctor", GROUP, 2)
     .flags(FLAGS)
-    .doc("2.8.13", "", "Returns a readable report about latency.")
+    .doc(
+        "2.8.13",
+        "",
+        "Returns a human-readable report about latency.",
+    )
     .tips(&[
         "nondeterministic_output",
         "request_policy:all_nodes",
@@ -194,7 +198,7 @@ static HELP: Command = Command::sub("latency|help", "help", GROUP, 2)
     .doc("2.8.13", "", "Explains the subcommands of LATENCY.")
     .on_help(&[
         "DOCTOR",
-        "    Return a readable report about latency.",
+        "    Return a human-readable report about latency.",
         "GRAPH <event>",
         "    Return a graph of the samples of an event.",
         "HISTORY <event>",

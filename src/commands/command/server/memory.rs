@@ -312,7 +312,7 @@ const WHEEL_BYTES_PER_KEY: u64 = 8;
 
 /// `MEMORY DOCTOR`
 static DOCTOR: Command = Command::sub("memory|doctor", "doctor", GROUP, 2)
-    .doc("4.0.0", "", "Returns a readable report about memory.")
+    .doc("4.0.0", "", "Returns a human-readable report about memory.")
     .tips(&[
         "nondeterministic_output",
         "request_policy:all_shards",
@@ -368,7 +368,7 @@ static HELP: Command = Command::sub("memory|help", "help", GROUP, 2)
         "BIGKEYS [COUNT <count>] [TYPE <type>]",
         "    Return the largest values of each type: those of 16 KiB and more, the largest first.",
         "DOCTOR",
-        "    Return a readable report about memory.",
+        "    Return a human-readable report about memory.",
         "MALLOC-STATS",
         "    Return the allocator's own statistics.",
         "PURGE",

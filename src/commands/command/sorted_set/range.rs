@@ -187,7 +187,7 @@ pub(super) static ZREVRANGE: Command = Command::new("zrevrange", Group::SortedSe
     .doc(
         "1.2.0",
         "key start stop [WITHSCORES]",
-        "Returns a range of ranks, which count from the greatest score on.",
+        "Returns a range of members by rank, the greatest score first.",
     )
     .complexity(COST)
     .deprecated("6.2.0", "`ZRANGE` with the `REV` argument")

@@ -193,7 +193,7 @@ pub(super) static XACKDEL: Command = Command::new("xackdel", Group::Stream, -6)
     .doc(
         "8.2.0",
         "key group [KEEPREF | DELREF | ACKED] IDS numids:integer id [id ...]",
-        "Acknowledges entries for a group and deletes them, perhaps only if no other group needs them.",
+        "Acknowledges entries for a group and deletes them, optionally only if no other group needs them.",
     )
     .complexity("O(1) for each entry and group.")
     .on_keys(xackdel);

@@ -121,7 +121,7 @@ static STREAM: Command = Command::sub("xinfo|stream", "stream", Group::Stream, -
     .doc(
         "5.0.0",
         "key [FULL [COUNT count]]",
-        "Describes a stream, perhaps with its entries, groups and consumers.",
+        "Describes a stream, optionally with its entries, groups and consumers.",
     )
     .history(&[
         ("6.0.0", "New option: `FULL`."),

@@ -134,7 +134,7 @@ fn side_by_side(view: &View<'_>) -> Markup {
                         th scope="col" class="number" { "Database" } th scope="col" class="number" { "Keys" }
                         th scope="col" class="number" { "Keys with TTL" } th scope="col" class="number" { "Bytes" }
                         @if has_shares {
-                            th scope="col" class="number" { "Share" } th scope="col" { "Used part of share" }
+                            th scope="col" class="number" { "Share" } th scope="col" { "Share used" }
                         }
                         th scope="col" class="number" { "Hit ratio" } th scope="col" class="number" { "Hits" }
                         th scope="col" class="number" { "Misses" } th scope="col" class="number" { "Expired" }

@@ -39,7 +39,7 @@ fn shares(hot: &HotKeyRanking, shares: &[KeyShare], what: &str) -> Markup {
         table {
             thead { tr {
                 th scope="col" { "Key" } th scope="col" class="number" { (what) }
-                th scope="col" class="number" { "Percent" } th scope="col" { "Share of all" }
+                th scope="col" class="number" { "Percent" } th scope="col" { "Share of total" }
             } }
             tbody {
                 @for share in shares {

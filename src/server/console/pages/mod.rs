@@ -197,7 +197,7 @@ pub(super) fn render(page: &Page, view: &View<'_>) -> String {
         }
         footer {
             p {
-                "JSON API: " a href="/api/v1" { "/api/v1" } ". To attach to an incident: "
+                "JSON API: " a href="/api/v1" { "/api/v1" } ". For an incident ticket: "
                 a href=(REPORT) { "report of the last hour" } ". "
                 @match &view.viewer.user {
                     Some(user) => { "Signed in as " (lossless::text_of(user.name())) "." },

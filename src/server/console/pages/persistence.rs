@@ -31,7 +31,11 @@ pub(super) static PANELS: &[Panel] = &[
 /// Figures of the last snapshot, once there was one.
 static LAST_SNAPSHOT: &[DashboardFigure] = &[
     figure("Last successful snapshot", "rdb_last_save_time", How::Time),
-    figure("Its duration", "rdb_last_bgsave_time_sec", How::Duration),
+    figure(
+        "Duration of the last snapshot",
+        "rdb_last_bgsave_time_sec",
+        How::Duration,
+    ),
 ];
 
 /// The result of the last attempt to save a snapshot, once there was one.

@@ -52,7 +52,7 @@ static STREAM: &[DashboardFigure] = &[
     figure("Offset", "master_repl_offset", How::Text),
     figure("Link to the primary", "master_link_status", How::Text),
     figure(
-        "Time since data from the primary",
+        "Time since last data from the primary",
         "master_last_io_seconds_ago",
         How::Duration,
     ),

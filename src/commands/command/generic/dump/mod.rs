@@ -36,7 +36,7 @@ pub(super) static DUMP: Command = Command::new("dump", Group::Generic, 2)
     .doc(
         "2.6.0",
         "key",
-        "Returns a key's value as bytes that RESTORE takes, here or elsewhere.",
+        "Returns a key's value as a payload for RESTORE, on this or another server.",
     )
     .complexity("O(N) where N is the size of the value.")
     .tips(&["nondeterministic_output"])
@@ -68,7 +68,7 @@ pub(super) static RESTORE: Command = Command::new("restore", Group::Generic, -4)
     .doc(
         "2.6.0",
         "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
-        "Creates a key from what DUMP answered.",
+        "Creates a key from a payload of DUMP.",
     )
     .complexity("O(N) where N is the size of the value, times log(N) for sorted sets.")
     .history(&[
@@ -89,7 +89,7 @@ pub(super) static RESTORE_ASKING: Command = Command::new("restore-asking", Group
     .doc(
         "3.0.0",
         RESTORE.syntax,
-        "Is RESTORE for keys that move between the nodes of a cluster.",
+        "Restores a key that moves between nodes of a cluster.",
     )
     .complexity(RESTORE.complexity)
     .history(RESTORE.history)
