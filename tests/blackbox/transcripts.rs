@@ -1,6 +1,6 @@
-//! Replays `tests/transcripts/**/*.txt`, whose format is described in `tests/transcripts/format.rs`. The
-//! replies were recorded from redis-server 7.0.15 (`BLESS=1 cargo test --test blackbox transcripts`), never
-//! typed, except below a `!since` line, where the local oracle does not know the command or option yet.
+//! Replays `tests/transcripts/**/*.txt`, whose format is described in `tests/support/transcript.rs`. The replies were
+//! recorded from redis-server 7.0.15 (`BLESS=1 cargo test --test blackbox transcripts`), never typed, except below a
+//! `!since` line, where the local oracle does not know the command or option yet.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

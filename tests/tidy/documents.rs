@@ -1,5 +1,5 @@
-//! ARCHITECTURE.md, CONTRIBUTING.md and the pages under docs/ name files, folders and items that exist, and every alert
-//! has a line that says what to do.
+//! ARCHITECTURE.md, CONTRIBUTING.md and the pages under docs/ name files, folders and items that exist, comments name
+//! files that exist, and every alert has a line that says what to do.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -124,28 +124,64 @@ fn alternatives(path: &str) -> Vec<String> {
     }
 }
 
-/// Returns the names in a document that do not exist in the source.
-fn missing(text: &str, all: &BTreeSet<String>, words: &BTreeSet<String>) -> Vec<String> {
+/// Returns the paths in a text that do not exist.
+fn missing_paths(text: &str, all: &BTreeSet<String>) -> Vec<String> {
     let mut wrong = Vec::new();
     for (number, quote) in quoted(text) {
-        let (path, item) = match quote.split_once(".rs::") {
-            Some((path, item)) => (format!("{path}.rs"), Some(item.to_owned())),
-            None => (quote.clone(), None),
+        let path = match quote.split_once(".rs::") {
+            Some((path, _)) => format!("{path}.rs"),
+            None => quote,
         };
         for path in alternatives(&path) {
             if is_path(&path) && !exists(&path, all) {
                 wrong.push(format!("{number}: there is no {path}"));
             }
         }
-        if item.is_some_and(|item| !words.contains(&item)) {
-            wrong.push(format!("{number}: there is no {quote}"));
-        }
-        let unknown = names(&quote).filter(|names| names.iter().any(|name| !words.contains(*name)));
-        if unknown.is_some() {
+    }
+    wrong
+}
+
+/// Returns the paths and names in a document that do not exist in the source.
+fn missing(text: &str, all: &BTreeSet<String>, words: &BTreeSet<String>) -> Vec<String> {
+    let mut wrong = missing_paths(text, all);
+    for (number, quote) in quoted(text) {
+        let item = quote.split_once(".rs::").map(|(_, item)| item);
+        let is_item_unknown = item.is_some_and(|item| !words.contains(item));
+        let is_unknown = |names: &Vec<&str>| names.iter().any(|name| !words.contains(*name));
+        if is_item_unknown || names(&quote).is_some_and(|names| is_unknown(&names)) {
             wrong.push(format!("{number}: there is no {quote}"));
         }
     }
     wrong
+}
+
+/// Returns the comment lines of a source file; other lines are empty, so that lines keep their numbers.
+fn comments(text: &str) -> String {
+    let comment = |line: &str| match line.trim_start() {
+        line if line.starts_with("//") => format!("{}\n", line.trim_start_matches(['/', '!'])),
+        _ => "\n".to_owned(),
+    };
+    text.lines().map(comment).collect()
+}
+
+#[test]
+fn comments_name_files_that_exist() {
+    let mut all = BTreeSet::new();
+    tree(root(), &mut all);
+    let canary =
+        "//! `engine/db/mod.rs`\nlet a = \"`engine/nosuch1.rs`\";\n    /// `engine/nosuch2.rs`\n";
+    assert_eq!(
+        missing_paths(&comments(canary), &all),
+        ["3: there is no engine/nosuch2.rs"]
+    );
+    let files = crate::source().into_iter();
+    let files = files.filter(|file| !file.path.starts_with("tests/tidy/"));
+    let found = files.flat_map(|file| {
+        let found = missing_paths(&comments(&file.text), &all).into_iter();
+        found.map(move |finding| format!("{}:{finding}", file.path))
+    });
+    let wrong: Vec<String> = found.collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! comments    item comments stand alone, and comment lines fit
-//! documents   ARCHITECTURE.md and docs/ name what exists
+//! documents   ARCHITECTURE.md, docs/ and comments name what exists
 //! circles     import cycles between the files of a module, within a budget that only falls
 //! functions   long functions, within a budget that only falls
 //! imports     which module may import which

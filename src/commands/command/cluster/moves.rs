@@ -269,7 +269,7 @@ fn replay(cx: &mut SessionCx<'_>, args: &Args<'_>) -> CommandResult {
 pub(in super::super) static NOTE: Command = Command::new("slots", GROUP, -3)
     .flags(Flags::LOADING.or(Flags::STALE).or(Flags::UNLISTED))
     .doc(
-        "8.6.0",
+        Command::OWN,
         "<COMING | GOING> name range [range ...] | OVER name",
         "Records slots whose keys may have to be deleted; used only in the replication log.",
     )

@@ -1,8 +1,8 @@
 //! The declaration of a command: one row per command, from which routing, admission, COMMAND, metrics and tests all
 //! derive.
 //!
-//! A row is a `static` built by `const fn`s directly above its handler. the session looks a command up once by name
-//! and from then on carries `&'static Command`.
+//! A row is a `static` built by `const fn`s directly above its handler. The session looks a command up once by name and
+//! from then on carries `&'static Command`.
 
 mod flags;
 mod keys;

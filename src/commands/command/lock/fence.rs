@@ -15,7 +15,7 @@ pub(in super::super) static FENCE: Command = Command::new("fence", Group::Lock, 
     .writes(FENCED)
     .flags(Flags::FAST.or(Flags::UNLISTED))
     .doc(
-        "8.6.0",
+        Command::OWN,
         "number:integer [key owner]",
         "Sets the fence of a lock and a lower bound of later fences; used only in the replication log.",
     )

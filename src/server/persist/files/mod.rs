@@ -1,5 +1,5 @@
-//! The file system operations that log and snapshot files need, as a trait: the real one ([`disk::Disk`]), and one
-//! for tests that loses unsynced data and fails on request (`simulated.rs`).
+//! The file system operations that log and snapshot files need, as a trait: the real one ([`disk::Disk`]), and one for
+//! tests that loses unsynced data and fails on request (`simulated/`).
 //!
 //! Durability: a file's bytes are durable once [`File::sync`] has returned, the name of a file (created, renamed,
 //! removed) once [`Files::sync_directory`] has returned for its directory. A failed sync says nothing about earlier
