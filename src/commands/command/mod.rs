@@ -20,7 +20,8 @@
 //! 3. **Handler.**
 //!    - `args.key(1)`, `args.integer(3)?`, `args.is(4, "word")` read arguments.
 //!    - `cx.at(&key)` is the keyspace of the key's shard, with the calls of
-//!      [`engine::keyspace`](basalt_engine::keyspace). `cx.config` is the configuration, the same for the whole command.
+//!      [`engine::keyspace`](basalt_engine::keyspace).
+//!    - `cx.config` is the current configuration, the same for the whole command.
 //!    - `out` takes the reply; arrays in it begin with their length. `return Err("ERR …".into())` replies with an error
 //!      of your own.
 //!    - An [`EntrySlot`](basalt_core::structures::table::EntrySlot) is valid until something else is looked up or

@@ -194,8 +194,8 @@ impl MemoryPool {
         granted.fetch_add(needed, Relaxed);
     }
 
-    /// True if enough was overdrawn, with these bytes, that the shortage should be asked of all shards now. As all shards
-    /// are read for that, smaller amounts wait for more, or for the background.
+    /// True if so much was overdrawn, with these bytes, that the shortage should be asked of all shards now. As all
+    /// shards are read for that, smaller amounts wait for more, or for the background.
     pub(super) fn is_assessment_due(&self, overdrawn: i64) -> bool {
         let unassessed = self.unassessed.0.fetch_add(overdrawn, Relaxed) + overdrawn;
         let is_due = self.is_exact() || unassessed >= self.limit_bytes() / UNASSESSED_PARTS;

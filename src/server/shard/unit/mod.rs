@@ -65,7 +65,7 @@ use plan::{Abort, UnitPlan};
 /// Nanoseconds for which a script may occupy a connection's thread, where other threads take its connections meanwhile.
 const INLINE_NS: u64 = 10_000_000;
 
-/// The same where all connections of the thread wait for it.
+/// Nanoseconds for which a script may occupy a connection's thread, where all connections of the thread wait for it.
 const INLINE_AT_HOME_NS: u64 = 1_000_000;
 
 /// The time limit in force.
