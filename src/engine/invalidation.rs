@@ -12,8 +12,8 @@ const FREED_PER_SLICE: usize = 64;
 /// Number of keys that an invalidation deletes at once in each shard, while all shards are locked.
 const FREED_AT_ONCE: usize = 16;
 
-/// Number of keys that a command deletes at once in all shards together, whatever their number: enough to finish a small
-/// tag, and some 0.1 ms of work.
+/// Number of keys that a command deletes at once in all shards together, whatever their number: enough to finish a
+/// small tag, and some 0.1 ms of work.
 pub const FREED_AT_ONCE_IN_ALL: usize = 256;
 
 impl Engine {

@@ -379,10 +379,10 @@ fn intersect(sources: &[SetOperand<'_>], mut f: impl FnMut(Element<'_>) -> bool)
     }
 }
 
-/// Returns whether a difference of sets of these lengths is found sooner by searching each of the first set's members in
-/// the others, which takes N steps for each of them, than by removing all others' members from a copy of the first set,
-/// which takes as many steps as all sets have members together. As a member may be found in one of the first sets, the
-/// first way is estimated to take half of its maximum.
+/// Returns whether a difference of sets of these lengths is found sooner by searching each of the first set's members
+/// in the others, which takes N steps for each of them, than by removing all others' members from a copy of the first
+/// set, which takes as many steps as all sets have members together. As a member may be found in one of the first sets,
+/// the first way is estimated to take half of its maximum.
 pub(super) fn is_searched(lens: &[usize]) -> bool {
     let searching = lens
         .first()

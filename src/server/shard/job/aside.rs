@@ -1,5 +1,5 @@
-//! Builds a command's value aside, on a thread that serves no connection: each slice of the sources is read by a task on
-//! the command's shards, as any other that is queued there; the thread adds what was read once they are released.
+//! Builds a command's value aside, on a thread that serves no connection: each slice of the sources is read by a task
+//! on the command's shards, as any other that is queued there; the thread adds what was read once they are released.
 
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
