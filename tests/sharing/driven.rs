@@ -2,9 +2,16 @@
 
 use std::process::Command;
 
-use crate::support::{Options, Server, basalt};
+use crate::support::{Options, Server, basalt, check, info_number};
 use crate::wire::{Raw, encode_into};
-use crate::workloads::Workload;
+use crate::workloads::{NEW_KEYS, NEW_VALUE_BYTES, Workload};
+
+/// A memory limit; those below 16 MiB are kept to the byte, at a cost that larger ones do not have.
+const LIMIT_BYTES: usize = 40 << 20;
+
+/// Directives of a server that is full after [`Driven::fill_to_limit`].
+pub(crate) const AT_LIMIT: &[(&str, &str)] =
+    &[("maxmemory", "40mb"), ("maxmemory-policy", "allkeys-lru")];
 
 /// Returns a program that is needed and not installed.
 pub(crate) fn missing_tool() -> Option<&'static str> {
@@ -45,6 +52,21 @@ impl Driven {
             clients: (0..threads).map(|_| server.raw()).collect(),
             server,
             _folder: folder,
+        }
+    }
+
+    /// Fills a server that was started with [`AT_LIMIT`].
+    pub(crate) fn fill_to_limit(&mut self) {
+        let mut raw = self.server.raw();
+        // In few commands, as each one under Valgrind takes long.
+        let keys = LIMIT_BYTES * 9 / 10 / NEW_VALUE_BYTES;
+        for part in 0..10 {
+            let count = keys / 10;
+            let request = format!("DEBUG POPULATE {count} filler{part} {NEW_VALUE_BYTES}");
+            check(&mut raw, &request, "OK");
+        }
+        while info_number(&mut raw, "stats", "evicted_keys") == 0.0 {
+            self.drive(&NEW_KEYS, 16, 10);
         }
     }
 

@@ -102,10 +102,10 @@ impl Watched {
         }
     }
 
-    /// Sends batches whose loads and stores are not followed, which is much faster.
-    pub(crate) fn prepare(&mut self, workload: &Workload, pipeline: usize, batches: usize) {
+    /// Prepares the server without following its loads and stores, which is much faster.
+    pub(crate) fn prepare(&mut self, work: impl FnOnce(&mut Driven)) {
         self.shared.follows.store(false, SeqCst);
-        self.driven.drive(workload, pipeline, batches);
+        work(&mut self.driven);
         self.shared.follows.store(true, SeqCst);
     }
 

@@ -45,6 +45,13 @@ const PIPELINE: usize = 16;
 /// its sleeping and waking).
 const BUDGETS: &[(&str, [f64; 3])] = &[("GET", [66.0, 20.0, 60.0]), ("SET", [66.0, 20.0, 60.0])];
 
+/// As [`BUDGETS`]: a deadline costs nothing more; a new key and its deletion are two requests, and what is freed goes
+/// back to the allocator now and then.
+const OTHER_BUDGETS: &[(&workloads::Workload, [f64; 3])] = &[
+    (&workloads::WITH_DEADLINE, [66.0, 20.0, 60.0]),
+    (&workloads::DELETES, [131.0, 24.0, 80.0]),
+];
+
 /// True if the test can run here. If not, it says so and passes, unless `BASALT_REQUIRE_ORACLE=1`.
 fn can_run() -> bool {
     let Some(tool) = driven::missing_tool() else {
@@ -86,62 +93,43 @@ fn a_batch_of_get_or_set_stays_within_its_budget_of_read_modify_writes() {
         let mut counted = Counted::start(threads, &[]);
         counted.prepare(workloads::named("MSET of 10"));
         for (name, budget) in BUDGETS {
-            let mut tries = 0;
-            let (counts, judged) = loop {
-                let counts = counted.batch(workloads::named(name), PIPELINE, BATCHES);
-                let judged = verdict(&counts, *budget);
-                tries += 1;
-                // Occasional work of the server only adds to a count.
-                if judged.is_ok() || tries == TRIES {
-                    break (counts, judged);
-                }
-            };
-            let shown = table::list(&counts);
-            if let Err(why) = judged {
-                panic!("{name} with {threads} threads, {tries} times: {why}\n{shown}");
-            }
-            let of = [Origin::Token, Origin::Own, Origin::Foreign].map(|of| place::of(&counts, of));
-            eprintln!("{name}, {threads} threads, a batch of {PIPELINE}: {of:.2?}\n{shown}");
+            let with = format!("with {threads} threads");
+            within_budget(&mut counted, workloads::named(name), *budget, &with);
+        }
+        for (workload, budget) in OTHER_BUDGETS {
+            within_budget(
+                &mut counted,
+                workload,
+                *budget,
+                &format!("with {threads} threads"),
+            );
         }
     }
 }
 
-/// Cache lines that move from thread to thread in a batch of 16.
-const LINE_BUDGETS: &[(&workloads::Workload, f64)] = &[
-    (&workloads::NEW_KEYS, 1.0),
-    (&workloads::WITH_DEADLINE, 1.0),
-    (&workloads::DELETES, 1.0),
-];
-
-#[test]
-fn writes_at_the_memory_limit_stay_within_their_budget_of_moving_lines() {
-    const LIMIT_BYTES: usize = 24 << 20;
-    if !can_run() {
-        return;
+/// Counts batches until one is within the budget; fails if none is.
+fn within_budget(
+    counted: &mut Counted,
+    workload: &workloads::Workload,
+    budget: [f64; 3],
+    with: &str,
+) {
+    let mut tries = 0;
+    let (counts, judged) = loop {
+        let counts = counted.batch(workload, PIPELINE, BATCHES);
+        let judged = verdict(&counts, budget);
+        tries += 1;
+        // Occasional work of the server only adds to a count.
+        if judged.is_ok() || tries == TRIES {
+            break (counts, judged);
+        }
+    };
+    let (name, shown) = (workload.name, table::list(&counts));
+    if let Err(why) = judged {
+        panic!("{name} {with}, {tries} times: {why}\n{shown}");
     }
-    let limit = LIMIT_BYTES.to_string();
-    let directives = [("maxmemory", &*limit), ("maxmemory-policy", "allkeys-lru")];
-    let mut watched = lines::Watched::start(4, &directives);
-    let batches = LIMIT_BYTES / workloads::NEW_VALUE_BYTES / 100 / watched.driven.clients.len() + 1;
-    watched.prepare(&workloads::NEW_KEYS, 100, batches);
-    let mut raw = watched.driven.server.raw();
-    let evicted = support::info_number(&mut raw, "stats", "evicted_keys");
-    assert!(evicted > 0.0, "the cache is not full");
-    for (workload, budget) in LINE_BUDGETS {
-        let moves = watched.batch(workload, PIPELINE, 25);
-        let found: f64 = moves.values().map(|(count, _)| count).sum();
-        let shown = table::moves_of(workload.name, &moves);
-        eprintln!("{shown}");
-        assert!(
-            found <= *budget,
-            "{}: {found:.1} where {budget:.1} may be\n{shown}",
-            workload.name
-        );
-    }
-    assert!(
-        support::info_number(&mut raw, "stats", "evicted_keys") > evicted,
-        "nothing was evicted"
-    );
+    let of = [Origin::Token, Origin::Own, Origin::Foreign].map(|of| place::of(&counts, of));
+    eprintln!("{name} {with}, a batch of {PIPELINE}: {of:.2?}\n{shown}");
 }
 
 #[test]

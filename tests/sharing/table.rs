@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::counting::Counted;
+use crate::driven::{AT_LIMIT, Driven};
 use crate::lines::{Moves, Watched};
 use crate::place::{Counts, Origin, Place, of};
-use crate::workloads::{ALL, CHANNEL, Workload};
+use crate::workloads::{ALL, CHANNEL, DELETES, NEW_KEYS, WITH_DEADLINE, Workload};
 use crate::{BATCHES, PIPELINE};
 
 /// Least count in a batch for which a location has a row of its own.
@@ -157,6 +158,9 @@ const WATCHED_BATCHES: usize = 25;
 /// Commands whose lines are followed.
 const WATCHED: &[&str] = &["GET", "SET"];
 
+/// Commands whose lines are followed in a full cache.
+const WATCHED_AT_LIMIT: &[&Workload] = &[&NEW_KEYS, &WITH_DEADLINE, &DELETES];
+
 /// Returns the cache lines that go from thread to thread in a batch, by location.
 pub(crate) fn of_lines() -> String {
     let mut text = String::new();
@@ -173,10 +177,19 @@ pub(crate) fn of_lines() -> String {
             }
         }
     }
+    let mut watched = Watched::start(4, AT_LIMIT);
+    watched.prepare(Driven::fill_to_limit);
+    for workload in WATCHED_AT_LIMIT {
+        let moves = watched.batch(workload, PIPELINE, WATCHED_BATCHES);
+        text += &moves_of(
+            &format!("{}, P={PIPELINE}, at the limit", workload.name),
+            &moves,
+        );
+    }
     text
 }
 
-pub(crate) fn moves_of(title: &str, moves: &Moves) -> String {
+fn moves_of(title: &str, moves: &Moves) -> String {
     let mut rows: Vec<_> = moves.iter().collect();
     rows.sort_by(|one, other| other.1.0.total_cmp(&one.1.0));
     let all: f64 = moves.values().map(|(count, _)| count).sum();

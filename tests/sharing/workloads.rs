@@ -23,12 +23,12 @@ pub(crate) const NEW_KEYS: Workload = Workload {
     requests: |_, _| one(&["SET", &new_key(), &"v".repeat(NEW_VALUE_BYTES)]),
 };
 
-/// Commands of which only the lines that move are counted.
+/// A value with a deadline.
 pub(crate) const WITH_DEADLINE: Workload = Workload {
     name: "SET EX",
     requests: |at, number| one(&["SET", &key("key", at, number), VALUE, "EX", "100"]),
 };
-/// See [`WITH_DEADLINE`]. A batch of 16 deletes 16 keys, and sets them, too.
+/// A new key, and its deletion: two requests.
 pub(crate) const DELETES: Workload = Workload {
     name: "SET and DEL",
     requests: |_, _| {

@@ -50,6 +50,8 @@ use super::Policy;
 use crate::published::{HeldLockBytes, Published};
 use crate::tracking::TrackedCount;
 use basalt_core::alloc::account;
+#[cfg(test)]
+pub(super) use pool::SUMS;
 pub(super) use pool::{MemoryPool, Whose, is_beyond_trades};
 
 /// Bytes by which the server's own usage (without data) may grow between two measurements, where the limit is

@@ -66,6 +66,12 @@ pub(in crate::evict) fn is_beyond_trades(bytes: i64, trade: i64) -> bool {
     bytes > DEBT_TRADES_MAX * trade
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Number of times that the usage of all shards was summed up.
+    pub(in crate::evict) static SUMS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// A counter on a cache line of its own, because all shards write it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -163,6 +169,8 @@ impl MemoryPool {
 
     /// Returns the bytes charged to all shards.
     pub(super) fn used_bytes(&self) -> i64 {
+        #[cfg(test)]
+        SUMS.set(SUMS.get() + 1);
         let all = self.all_published().iter();
         all.map(|published| self.account(published).used_bytes())
             .sum()
@@ -207,7 +215,7 @@ impl MemoryPool {
 
     /// True if the free bytes exceed this need by so much that the usage of the shards need not be summed up.
     pub(super) fn has_ample_room(&self, needed: i64) -> bool {
-        self.free_bytes().saturating_sub(needed) >= self.limit_bytes() / SCARCE_PARTS
+        self.free_bytes().saturating_sub(needed) > self.limit_bytes() / SCARCE_PARTS
     }
 
     /// Takes back what a shard has freed far beyond its debt: shards in debt draw these bytes before they evict.

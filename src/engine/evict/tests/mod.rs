@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::budget::SUMS;
 use super::*;
 use crate::keyspace::Deadline;
 use crate::value::string_entry;
@@ -635,4 +636,36 @@ fn flushed_data_on_their_way_out_are_waited_for() {
     assert!(server.budget.used_bytes() < 100_000);
     server.rest();
     assert_eq!(server.keys(), 100);
+}
+
+/// The usage of a shard is on the line that each of its commands writes: to read all of them for each command would
+/// make all cores wait for each other.
+#[test]
+fn writes_at_the_limit_do_not_sum_up_the_usage_of_all_shards() {
+    const SHARDS: usize = 256;
+    const LIMIT: u64 = 64 << 20;
+    const SETS: usize = 5_000;
+    let mut server = Server::new(SHARDS, LIMIT, Policy::AllkeysLru);
+    let fill = |server: &mut Server, prefix: &str, bytes: usize, count: usize| {
+        for number in 0..count {
+            let name = format!("{prefix}:{number}");
+            server.set(number * 97 % SHARDS, &name, bytes, Deadline::Clear);
+        }
+    };
+    fill(&mut server, "first", 1_000, 2 * LIMIT as usize / 1_000);
+    let evicted = server.evicted();
+    assert!(evicted > 0, "the cache is not full");
+    // The debts of large values are asked of all shards for each 1024th of the limit, 64 KiB.
+    for (prefix, bytes, sums_max) in [
+        ("small", 100, 50),
+        ("medium", 1_000, 50),
+        ("large", 5_000, 1_000),
+    ] {
+        let before = SUMS.get();
+        fill(&mut server, prefix, bytes, SETS);
+        let sums = SUMS.get() - before;
+        assert!(sums <= sums_max, "{prefix}: {sums} sums in {SETS} writes");
+    }
+    assert!(server.evicted() > evicted + SETS as u64);
+    assert!(server.budget.used_bytes() <= LIMIT as i64 + LIMIT as i64 / 64);
 }
