@@ -10,7 +10,7 @@
 //! The command is still one step, at the moment at which the value is installed. The sources are watched, as by WATCH,
 //! from before the first slice until then; sources that have not changed give the value that the command itself would
 //! build at that moment. If one has changed, expired or come into being, what was built is dropped, and the command
-//! builds the value with its shards locked to the end. A slice changes nothing, so nobody sees that the command has
+//! builds the value with its shards locked to the end. A slice changes nothing, so no client sees that the command has
 //! begun, and a server that stops meanwhile has not run it.
 
 use super::Args;

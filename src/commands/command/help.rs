@@ -1,16 +1,7 @@
 //! The replies of `… HELP`, and arguments as text.
 
-use super::context::SessionCx;
-use super::declaration::CommandResult;
 use super::{Args, Out};
 use basalt_core::base::lossless;
-
-/// Runs a `… HELP` subcommand, whose row has the lines.
-pub(super) fn help(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    let container = cx.command.full_name.split('|').next().unwrap_or_default();
-    reply_help(&container.to_uppercase(), cx.command.help, out);
-    Ok(())
-}
 
 /// Writes the reply of a `… HELP` subcommand: a title, the lines of the container, and the line on HELP itself.
 pub(super) fn reply_help(container: &str, lines: &[&str], out: &mut Out) {

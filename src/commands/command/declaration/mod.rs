@@ -5,6 +5,7 @@
 //! from then on carries `&'static Command`.
 
 mod flags;
+mod help;
 mod keys;
 mod reach;
 
@@ -18,7 +19,6 @@ pub use reach::{Channels, Databases, KeyFlagsOf, PositionsFinder, ReadArgument};
 use super::aside::BeginAside;
 use super::context::{Gather, SessionCx, ShardCx};
 use super::error::{CommandError, ErrorText};
-use super::help::help;
 use super::prepared::Builder;
 use super::{Args, Out};
 use crate::acl::selector::Used;
@@ -607,14 +607,6 @@ impl Command {
     pub const fn on_session(mut self, handler: SessionHandler) -> Command {
         self.run = Run::Session(handler);
         self
-    }
-
-    /// Makes the command a `… HELP` subcommand, which replies with these lines.
-    pub const fn on_help(mut self, lines: &'static [&'static str]) -> Command {
-        self.help = lines;
-        self.flags(Flags::LOADING.or(Flags::STALE))
-            .repeatable()
-            .on_session(help)
     }
 
     /// Makes the command a container of subcommands.

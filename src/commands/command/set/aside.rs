@@ -4,8 +4,7 @@
 //! an intersection, the first for a difference. Members are copied while the shards are locked, and added to the new
 //! set, which takes longer, while they are not.
 
-use super::combine::{SetOperation, is_searched};
-use super::limits_of;
+use super::{SetOperation, is_searched, limits_of};
 use crate::command::Args;
 use crate::command::aside::{Aside, AsideContext, BuildAside, SliceResult};
 use basalt_core::structures::entry::{Entry, EntryRef};

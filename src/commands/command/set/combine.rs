@@ -4,7 +4,7 @@
 //! an error whatever the others hold; then they are read side by side, on any number of shards. The result is written
 //! to the reply as it is found, or to a new set that replaces the target in the end.
 
-use super::{aside, event, limits};
+use super::{SetOperation, aside, event, is_searched, limits};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::args::RoutedKey;
@@ -19,15 +19,6 @@ use basalt_engine::effect::Event;
 use basalt_engine::value::DataType;
 use basalt_engine::value::object::detached;
 use basalt_engine::value::set::{self, Members, SetRef};
-
-/// The set operation of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SetOperation {
-    Intersection,
-    Union,
-    /// The members of the first set that none of the others has.
-    Difference,
-}
 
 const SOURCES: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyFlags::RO.or(KeyFlags::ACCESS))];
 const STORED_SOURCES: KeySpec = KeySpec::range(2, -1, 1, KeyFlags::RO.or(KeyFlags::ACCESS));
@@ -377,17 +368,6 @@ fn intersect(sources: &[SetOperand<'_>], mut f: impl FnMut(Element<'_>) -> bool)
     if let [smallest, others @ ..] = sets.as_slice() {
         smallest.while_each(|member| !others.iter().all(|set| set.has(member)) || f(member));
     }
-}
-
-/// Returns whether a difference of sets of these lengths is found sooner by searching each of the first set's members
-/// in the others, which takes N steps for each of them, than by removing all others' members from a copy of the first
-/// set, which takes as many steps as all sets have members together. As a member may be found in one of the first sets,
-/// the first way is estimated to take half of its maximum.
-pub(super) fn is_searched(lens: &[usize]) -> bool {
-    let searching = lens
-        .first()
-        .map_or(0, |first| first.saturating_mul(lens.len()) / 2);
-    searching <= lens.iter().sum()
 }
 
 /// Calls `f` with the members of the first set that no other set has, as long as it returns true.

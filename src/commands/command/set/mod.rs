@@ -128,3 +128,23 @@ fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: EntrySlot, event:
         keyspace.wrote(key.bytes, Event::DEL);
     }
 }
+
+/// The set operation of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SetOperation {
+    Intersection,
+    Union,
+    /// The members of the first set that none of the others has.
+    Difference,
+}
+
+/// Returns whether a difference of sets of these lengths is found sooner by searching each of the first set's members
+/// in the others, which takes N steps for each of them, than by removing all others' members from a copy of the first
+/// set, which takes as many steps as all sets have members together. As a member may be found in one of the first sets,
+/// the first way is estimated to take half of its maximum.
+fn is_searched(lens: &[usize]) -> bool {
+    let searching = lens
+        .first()
+        .map_or(0, |first| first.saturating_mul(lens.len()) / 2);
+    searching <= lens.iter().sum()
+}
