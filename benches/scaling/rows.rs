@@ -14,6 +14,7 @@ pub(crate) const VALUE_BYTES: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Setting {
     Bare,
+    Shared,
     PerCore,
     EverySecond,
     WithReplica,
@@ -23,6 +24,7 @@ impl Setting {
     fn name(self) -> &'static str {
         match self {
             Setting::Bare => "",
+            Setting::Shared => ", shared",
             Setting::PerCore => ", per-core",
             Setting::EverySecond => ", everysec",
             Setting::WithReplica => ", a replica",
@@ -58,10 +60,11 @@ impl Scenario {
 /// Returns the requested settings.
 pub(crate) fn settings(arguments: &Arguments) -> Vec<Setting> {
     match arguments.has("--quick") {
-        _ if arguments.has("--oversubscribed") => vec![Setting::Bare],
+        _ if arguments.has("--oversubscribed") => vec![Setting::Shared, Setting::PerCore],
         true => vec![Setting::Bare, Setting::EverySecond],
         false => vec![
             Setting::Bare,
+            Setting::Shared,
             Setting::PerCore,
             Setting::EverySecond,
             Setting::WithReplica,
@@ -82,7 +85,8 @@ pub(crate) fn scenarios(arguments: &Arguments) -> Vec<Scenario> {
     if arguments.has("--oversubscribed") {
         for pipeline in [1, 16] {
             for kind in [Kind::Get, Kind::Set, Kind::HotGet, Kind::HotSet] {
-                add(kind, pipeline, 50, Setting::Bare);
+                add(kind, pipeline, 50, Setting::Shared);
+                add(kind, pipeline, 50, Setting::PerCore);
             }
         }
         return only(arguments, list);
@@ -121,8 +125,10 @@ pub(crate) fn scenarios(arguments: &Arguments) -> Vec<Scenario> {
     for kind in [Kind::Get, Kind::Set] {
         if is_full {
             add(kind, 10, 5000, Setting::Bare);
+            add(kind, 1, 50, Setting::Shared);
             add(kind, 1, 50, Setting::PerCore);
         }
+        add(kind, 10, 50, Setting::Shared);
         add(kind, 10, 50, Setting::PerCore);
     }
     for setting in [Setting::EverySecond, Setting::WithReplica] {
@@ -219,6 +225,7 @@ impl Server {
         let dir = folder.path().to_str().expect("UTF-8");
         let mut own = words(&["--threads", &count, "--dir", dir]);
         own.extend(match setting {
+            Setting::Shared => words(&["--runtime", "shared"]),
             Setting::PerCore => words(&["--runtime", "per-core"]),
             Setting::EverySecond => words(&["--appendonly", "yes", "--appendfsync", "everysec"]),
             Setting::Bare | Setting::WithReplica => Vec::new(),

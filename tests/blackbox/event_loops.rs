@@ -158,6 +158,11 @@ fn clients_notice_nothing_when_their_connections_move_after_each_turn() {
     let descriptors = |raw: &mut Raw| [(); 2].map(|()| descriptor(raw));
     let [before, after] = descriptors(&mut raw);
     assert_ne!(before, after, "the connection has not moved");
+    let moved = support::info_number(&mut raw, "basalt", "connections_moved");
+    assert!(
+        moved > 10.0 * ROUNDS as f64,
+        "only {moved} times did a connection move"
+    );
     check(&mut raw, "DEBUG MOVE-CONNECTIONS 0", "OK");
     all_at_once(&server, &[pipelines]);
     let [before, after] = descriptors(&mut raw);

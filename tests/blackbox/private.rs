@@ -216,7 +216,11 @@ fn what_redis_refuses_of_mutated_manifests_is_refused() {
     let manifest = manifest.expect("it is there");
     let count = support::variable("BASALT_MANIFESTS", 60);
     let (mut refused, mut alike) = (0, 0);
-    for seed in 0..count {
+    for seed in 0..1000 {
+        // Few mutations leave a manifest that both load.
+        if seed >= count && alike > 0 {
+            break;
+        }
         let mut draw = support::Draw::new(seed);
         let mut mutated = manifest.clone();
         for _ in 0..=draw.below(2) {

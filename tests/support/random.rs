@@ -18,7 +18,7 @@ impl Draw {
     }
 
     pub fn below(&mut self, bound: usize) -> usize {
-        (u128::from(self.next()) * bound as u128 >> 64) as usize
+        ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 
     /// Returns a number from 0 up to but excluding 1.

@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(room.left.get(), sum - many.shown.0.len());
         // Contents that exceed the budget are not shown.
         let large = html! { p { (long.repeat(100)) } };
-        assert!(room.fit(large).0.contains("no room left"));
+        assert!(room.fit(large).0.contains("the page is full"));
         let later = room.rows(&vec![long.as_str(); 1_000], row);
         assert!(later.shown.0.len() <= KEPT_BYTES);
     }

@@ -11,7 +11,7 @@ use super::handshaking::Handshaking;
 use super::runtime::Spawner;
 use crate::console::Console;
 use crate::net::connection::{Handed, Owner, TurnState};
-use crate::net::event_loops::EventLoop;
+use crate::net::event_loops::{EventLoop, timed};
 use crate::net::stream::ClientSocket;
 use crate::net::{connection, listener};
 use crate::replication::primary::Primary;
@@ -221,8 +221,9 @@ impl Owner for Owning {
         kept: TurnState,
     ) {
         event_loop.add_connection();
+        let client = session.connection.id();
         let serving = connection::serve(stream, session, kept, self);
-        event_loop.runtime().spawn(serving);
+        event_loop.runtime().spawn(timed(client, serving));
     }
 }
 

@@ -157,6 +157,15 @@ pub(super) fn start(
     .expect("the system has room for the background thread")
 }
 
+/// Allows huge pages once enough memory is used. Returns false while it is too early.
+fn allow_huge_pages() -> bool {
+    let is_large = memory::used_bytes() >= HUGE_PAGES_FROM_BYTES;
+    if is_large && !huge_pages::allow(true) {
+        tracing::warn!("This kernel cannot enable huge pages per process");
+    }
+    is_large
+}
+
 async fn run(
     service: Arc<Service>,
     spawner: Spawner,
@@ -210,12 +219,7 @@ async fn run(
             if let Some(balancer) = &mut balancer {
                 balancer.tick();
             }
-            if lacks_huge_pages && memory::used_bytes() >= HUGE_PAGES_FROM_BYTES {
-                lacks_huge_pages = false;
-                if !huge_pages::allow(true) {
-                    tracing::warn!("This kernel cannot enable huge pages per process");
-                }
-            }
+            lacks_huge_pages = lacks_huge_pages && !allow_huge_pages();
         }
         if now_ms.abs_diff(looked_ms) >= LOOK_MS {
             looked_ms = now_ms;

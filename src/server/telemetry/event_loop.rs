@@ -16,6 +16,7 @@ pub struct Rounds {
     cron_rounds: AtomicU64,
     cron_ns: AtomicU64,
     cron_ns_max: AtomicU64,
+    connections_moved: AtomicU64,
 }
 
 /// Sums since the start.
@@ -58,6 +59,16 @@ impl Rounds {
     /// Records a run of the cron, of which there are ten per second.
     pub fn note_cron(&self) {
         self.cron_rounds.fetch_add(1, Relaxed);
+    }
+
+    /// Records that a connection moved to another thread's event loop.
+    pub fn note_connection_moved(&self) {
+        self.connections_moved.fetch_add(1, Relaxed);
+    }
+
+    /// Returns how many times a connection moved to another thread's event loop.
+    pub fn connections_moved(&self) -> u64 {
+        self.connections_moved.load(Relaxed)
     }
 
     /// Returns the current sums.

@@ -79,35 +79,13 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     match (name.as_slice(), args.len()) {
         (b"help", 2) => help(out),
         (b"sleep", 3) => sleep(cx, args, out),
-        (b"set-active-expire", 3) => {
-            cx.server
-                .set_active_expire(leading_integer(args.get(2)) != 0);
-            out.ok();
-        }
-        (b"set-disable-deny-scripts", 3) => {
-            let on = leading_integer(args.get(2)) != 0;
-            cx.server.set_allows_every_command_in_scripts(on);
-            out.ok();
-        }
-        (b"pause-cron", 3) => {
-            cx.server.pause_cron(leading_integer(args.get(2)) != 0);
-            out.ok();
-        }
-        (b"move-connections", 3) => {
-            cx.server
-                .move_connections(leading_integer(args.get(2)) != 0);
-            out.ok();
-        }
+        (switch, 3) if set_switch(cx, switch, leading_integer(args.get(2)) != 0) => out.ok(),
         (b"aof-flush-sleep", 3) => {
             let us = leading_integer(args.get(2));
             cx.server.set_aof_flush_sleep(us.max(0).unsigned_abs());
             out.ok();
         }
         (b"replybuffer", 4) if args.is(2, "resizing") || args.is(2, "peak-reset-time") => out.ok(),
-        (b"set-skip-checksum-validation", 3) => {
-            frame::skip_checksums(leading_integer(args.get(2)) != 0);
-            out.ok();
-        }
         (b"log", 3) => {
             cx.server.log(&format!("DEBUG LOG: {}", text(args, 2)));
             out.ok();
@@ -158,6 +136,19 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         _ => return Err(unknown(args)),
     }
     Ok(())
+}
+
+/// Sets a switch that takes 0 or 1. Returns whether there is one of this name.
+fn set_switch(cx: &SessionCx<'_>, name: &[u8], on: bool) -> bool {
+    match name {
+        b"set-active-expire" => cx.server.set_active_expire(on),
+        b"set-disable-deny-scripts" => cx.server.set_allows_every_command_in_scripts(on),
+        b"pause-cron" => cx.server.pause_cron(on),
+        b"move-connections" => cx.server.move_connections(on),
+        b"set-skip-checksum-validation" => frame::skip_checksums(on),
+        _ => return false,
+    }
+    true
 }
 
 /// `DEBUG SLEEP seconds`: Redis has a single thread, so this stops all clients there, and must here.

@@ -11,7 +11,6 @@ mod wait;
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -102,20 +101,13 @@ pub fn serve(
 ) -> impl Future<Output = ()> + Send + 'static {
     let mut config = session.service().config.load_full();
     async move {
-        let client = session.connection.id();
-        let end = {
-            let mut serving = pin!(async {
-                loop {
-                    if let Err(end) = turn(&mut stream, &mut session, &mut kept, &mut config).await
-                    {
-                        break end;
-                    }
-                    if let Some(event_loop) = event_loops::destination(client) {
-                        break ConnectionExit::Moved(event_loop);
-                    }
-                }
-            });
-            poll_fn(|cx| event_loops::timed(client, || serving.as_mut().poll(cx))).await
+        let end = loop {
+            if let Err(end) = turn(&mut stream, &mut session, &mut kept, &mut config).await {
+                break end;
+            }
+            if let Some(event_loop) = event_loops::destination(session.connection.id()) {
+                break ConnectionExit::Moved(event_loop);
+            }
         };
         event_loops::ended();
         match end {
@@ -147,6 +139,8 @@ fn move_to(
     let registered = stream.register_anew();
     drop(entered);
     session.connection.shared.set_fd(stream.fd());
+    let rounds = &session.service().telemetry.rounds;
+    rounds.note_connection_moved();
     let event_loop = match (registered, event_loops::current()) {
         (Err(_), Some(current)) => current,
         _ => event_loop,

@@ -13,11 +13,14 @@ use crate::telemetry::clock::Ticks;
 /// A loop is too busy if it is busier than the mean by this factor, in tenths.
 const TOO_BUSY_TENTHS: u64 = 13;
 
-/// Loops that are busy for less than this part of the time delay nobody, however idle the others are.
+/// A loop that is busy for less than this part of the time delays no client, however idle the others are.
 const BUSY_PARTS: u64 = 5;
 
 /// Connections that one loop gives away at a time. Many light ones may have to leave a heavy one.
-const MOVES_MAX: usize = 64;
+const MOVES_MAX: usize = 256;
+
+/// Periods that connections have to follow an order: one that sends five requests per second should.
+const MOVING_PERIODS: u8 = 5;
 
 /// A connection that has moved stays for this long.
 const STAY_NS: u64 = 1_000_000_000;
@@ -27,10 +30,10 @@ const STAY_NS: u64 = 1_000_000_000;
 enum Phase {
     #[default]
     Watched,
-    /// Its connections add up their times.
+    /// The loop's connections add up their times.
     Measured,
-    /// Connections were told to move; the next period shows the effect.
-    Moving,
+    /// Connections were told to move, and have this many periods to do so.
+    Moving(u8),
 }
 
 /// Compares the loops' busy times in each period.
@@ -86,10 +89,11 @@ impl Balancer {
                         false => Phase::Watched,
                     }
                 }
-                Phase::Moving => {
+                Phase::Moving(0) => {
                     event_loop.order(HashMap::new());
                     Phase::Watched
                 }
+                Phase::Moving(left) => Phase::Moving(left - 1),
                 Phase::Watched => Phase::Watched,
             };
         }
@@ -112,7 +116,7 @@ impl Balancer {
             .extend(moves.iter().map(|(client, _)| (*client, now)));
         let to = |(client, index): (u64, usize)| (client, &self.loops[index]);
         self.loops[from].order(moves.into_iter().map(to).collect());
-        Phase::Moving
+        Phase::Moving(MOVING_PERIODS)
     }
 }
 

@@ -13,12 +13,14 @@ mod balance;
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use crossbeam::utils::CachePadded;
 use parking_lot::Mutex;
+use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 
 use crate::telemetry::clock::Ticks;
@@ -133,6 +135,11 @@ impl EventLoop {
         std::mem::take(&mut *self.measured.lock())
     }
 
+    #[cold]
+    fn add_time(&self, client: u64, spent_ns: u64) {
+        *self.measured.lock().entry(client).or_default() += spent_ns;
+    }
+
     /// Replaces the orders; those that no connection has followed yet are void.
     fn order(&self, orders: HashMap<u64, &'static EventLoop>) {
         let has_orders = !orders.is_empty();
@@ -194,18 +201,34 @@ pub(super) fn current() -> Option<&'static EventLoop> {
     CURRENT.get()
 }
 
-/// Polls the task of a client's connection. Records the time if the thread's event loop is being measured.
-#[inline]
-pub(super) fn timed<T>(client: u64, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
-    match CURRENT.get() {
-        Some(event_loop) if event_loop.has(MEASURED) => {
-            let began = Ticks::now();
-            let polled = poll();
-            let spent_ns = Ticks::now().since_ns(began);
-            *event_loop.measured.lock().entry(client).or_default() += spent_ns;
-            polled
+pin_project! {
+    /// The task of a client's connection. While the thread's event loop is measured, each poll adds its time.
+    pub struct Timed<F> {
+        client: u64,
+        #[pin]
+        serving: F,
+    }
+}
+
+/// Wraps the task of a client's connection, see [`Timed`].
+pub fn timed<F: Future>(client: u64, serving: F) -> Timed<F> {
+    Timed { client, serving }
+}
+
+impl<F: Future> Future for Timed<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        match CURRENT.get() {
+            Some(event_loop) if event_loop.has(MEASURED) => {
+                let began = Ticks::now();
+                let polled = this.serving.poll(cx);
+                event_loop.add_time(*this.client, Ticks::now().since_ns(began));
+                polled
+            }
+            _ => this.serving.poll(cx),
         }
-        _ => poll(),
     }
 }
 

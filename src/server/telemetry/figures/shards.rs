@@ -8,6 +8,13 @@ pub(in crate::telemetry) static SHARDS: &[Figure] = &[
         .gauge("basalt_shards", "Number of shards."),
     count("threads", |s| s.telemetry.thread_count as u64)
         .gauge("basalt_threads", "Threads that serve connections."),
+    count("connections_moved", |s| {
+        s.telemetry.rounds.connections_moved()
+    })
+    .counter(
+        "basalt_connections_moved_total",
+        "Connections moved from a busy thread to a less busy one.",
+    ),
     count("takes", |s| s.snapshot.tokens().takes),
     count("takes_found_held", |s| s.snapshot.tokens().takes_found_held),
     text("takes_found_held_perc", |s| {
@@ -140,5 +147,7 @@ pub(in crate::telemetry) static CURVE: &[Figure] = &[
         "basalt_curve_samples",
         "Keys sampled for the miss-ratio curve.",
     ),
-    count("curve_keys_estimated", |s| s.snapshot.curve.represented_keys),
+    count("curve_keys_estimated", |s| {
+        s.snapshot.curve.represented_keys
+    }),
 ];
