@@ -90,9 +90,9 @@ fn what_planted_prefixes_take_lies_within_the_errors() {
         assert_eq!(found.len(), reports.len(), "{prefix}");
         let of_keys: Vec<SampledEstimate> = found.iter().map(|found| found.keys).collect();
         let of_bytes: Vec<SampledEstimate> = found.iter().map(|found| found.bytes).collect();
-        assert!(misses(&of_keys, *keys) <= 1, "{prefix} {keys} {of_keys:?}");
+        assert!(misses(&of_keys, *keys) <= 2, "{prefix} {keys} {of_keys:?}");
         assert!(
-            misses(&of_bytes, *bytes) <= 1,
+            misses(&of_bytes, *bytes) <= 2,
             "{prefix} {bytes} {of_bytes:?}"
         );
         // An error that covered everything would be useless.
