@@ -28,7 +28,7 @@ const SNAPSHOT_WAITS: Duration = Duration::from_secs(1);
 /// Interval between keepalives of the two nodes.
 const ACK_EVERY: Duration = Duration::from_secs(1);
 
-/// Returns the result of `work`, or a timeout error; errs if the migration is cancelled meanwhile.
+/// Returns the result of `work`, or an error: of a timeout, or that the migration was cancelled meanwhile.
 pub(super) async fn unless_cancelled<R>(
     job: &SlotMigration,
     patience: Duration,
