@@ -765,7 +765,7 @@ fn a_dropped_backlog_is_noticed() {
 
 #[test]
 fn a_traveller_that_leaves_its_token_behind_is_noticed() {
-    must_fail(InjectedFault::ForgetsTokens, CROSSING, "something pending");
+    must_fail(InjectedFault::ForgetsTokens, CROSSING, "queued messages");
 }
 
 #[test]
