@@ -61,8 +61,6 @@ pub enum Parted<W> {
 /// Words, partitioned by some of their bits.
 pub struct Parts<W> {
     len: usize,
-    /// The part from which a word was last taken: taking all words one by one passes over no empty parts.
-    latest: usize,
     parts: [Parted<W>; PARTS],
 }
 
@@ -103,11 +101,7 @@ impl<W: Word> Parted<W> {
                     parts[word.part(depth)].push_at(depth + 1, word);
                 }
                 let len = row.len() + 1;
-                *self = Parted::Parts(Box::new(Parts {
-                    len,
-                    latest: 0,
-                    parts,
-                }));
+                *self = Parted::Parts(Box::new(Parts { len, parts }));
             }
             Parted::Parts(parted) => {
                 parted.len += 1;
@@ -127,7 +121,7 @@ impl<W: Word> Parted<W> {
                 word
             }
             Parted::Parts(parted) => {
-                let word = parted.pop();
+                let word = parted.parts.iter_mut().find_map(Parted::pop);
                 self.shrink();
                 word
             }
@@ -198,7 +192,7 @@ impl<W: Word> Parted<W> {
         parted.len -= 1;
         if parted.len <= PARTED_MIN {
             let mut row = Vec::with_capacity(PARTED_MIN);
-            while let Some(word) = parted.pop() {
+            while let Some(word) = parted.parts.iter_mut().find_map(Parted::pop) {
                 row.push(word);
             }
             *self = Parted::Row(row);
@@ -215,15 +209,6 @@ impl<W: Word> Parted<W> {
                 size_class(size_of::<Parts<W>>()) + parts.sum::<usize>()
             }
         }
-    }
-}
-
-impl<W: Word> Parts<W> {
-    /// Removes and returns any word, without counting it.
-    fn pop(&mut self) -> Option<W> {
-        let mut parts = (self.latest..self.latest + PARTS).map(|part| part % PARTS);
-        self.latest = parts.find(|&part| !self.parts[part].is_empty())?;
-        self.parts[self.latest].pop()
     }
 }
 
