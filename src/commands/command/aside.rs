@@ -39,12 +39,12 @@ pub struct AsideContext<'a> {
 /// Begins to build a command's value aside.
 pub type BeginAside = fn(&Args<'_>, &AsideContext<'_>) -> Aside;
 
-/// What is left after a slice.
+/// The outcome of a slice: whether the build goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SliceResult {
-    /// More slices.
+    /// More slices follow.
     More,
-    /// Nothing: the sources were read to the end.
+    /// The sources were read to the end.
     Whole,
     /// The value cannot be built aside, or a source has changed; nothing is watched any more.
     Unsuitable,

@@ -157,7 +157,7 @@ choices! {
 }
 
 bit_set! {
-    /// What a signal requests of the shutdown: a set of words.
+    /// The options of a shutdown by signal (SAVE, NOSAVE, NOW, FORCE).
     #[derive(Debug, Default)]
     pub struct ShutdownOptions(u32) {
         /// Saves, even without save points.

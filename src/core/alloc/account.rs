@@ -37,7 +37,7 @@ const UNSET: usize = usize::MAX;
 
 thread_local! {
     static CELL: Cell<usize> = const { Cell::new(UNSET) };
-    /// What [`thread_bytes`] returns for a thread without a cell of its own.
+    /// Bytes that a thread without a cell of its own has allocated, less those it freed.
     static SHARED_PART: Cell<i64> = const { Cell::new(0) };
     /// Gives the cell back when the thread ends.
     static GIVES_BACK: GivesBack = const { GivesBack };

@@ -8,7 +8,7 @@ use basalt_core::base::text;
 use basalt_core::bit_set;
 
 bit_set! {
-    /// What a script or function declares of itself.
+    /// The flags that a script or function declares.
     #[derive(Debug, Default)]
     pub struct ScriptFlags(u8) {
         /// The script writes nothing.

@@ -169,7 +169,7 @@ fn rest() {
 /// Whether all threads share one runtime.
 fn is_shared(choice: Choice, thread_count: usize) -> bool {
     match choice {
-        // With one thread, sharing has no benefit, and the shared runtime's queue of 256 tasks delays some
+        // A single thread has nothing to share, and the shared runtime's queue of 256 tasks delays some
         // connections if there are many: p99 at 400 connections was 47 ms.
         _ if thread_count == 1 => false,
         Choice::Shared => true,

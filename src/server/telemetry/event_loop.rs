@@ -85,8 +85,8 @@ impl Rounds {
     }
 }
 
-/// Returns the busy time of a runtime's threads, in nanoseconds.
-fn busy_ns(runtime: &Handle) -> u64 {
+/// Returns the busy time of a runtime's threads since their start, in nanoseconds.
+pub fn busy_ns(runtime: &Handle) -> u64 {
     let metrics = runtime.metrics();
     (0..metrics.num_workers())
         .map(|worker| metrics.worker_total_busy_duration(worker))

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use super::EventLoop;
 use crate::telemetry::clock::Ticks;
+use crate::telemetry::event_loop::busy_ns;
 
 /// A loop is too busy if it is busier than the mean by this factor, in tenths.
 const TOO_BUSY_TENTHS: u64 = 13;
@@ -25,7 +26,7 @@ const MOVING_PERIODS: u8 = 5;
 /// A connection that has moved stays for this long.
 const STAY_NS: u64 = 1_000_000_000;
 
-/// What happens to a loop at present.
+/// The state of a loop between two ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
     #[default]
@@ -52,7 +53,7 @@ impl Balancer {
         Balancer {
             loops,
             phases: vec![Phase::default(); loops.len()],
-            busy_ns: loops.iter().map(total_busy_ns).collect(),
+            busy_ns: loops.iter().map(|each| busy_ns(each.runtime())).collect(),
             ticked: Ticks::now(),
             moved: HashMap::new(),
         }
@@ -66,7 +67,7 @@ impl Balancer {
         self.ticked = now;
         let mut busy: Vec<u64> = Vec::with_capacity(self.loops.len());
         for (event_loop, before) in self.loops.iter().zip(&mut self.busy_ns) {
-            let total = total_busy_ns(event_loop);
+            let total = busy_ns(event_loop.runtime());
             let spent = total.saturating_sub(*before).min(period_ns);
             *before = total;
             event_loop.set_busy(spent, period_ns);
@@ -118,14 +119,6 @@ impl Balancer {
         self.loops[from].order(moves.into_iter().map(to).collect());
         Phase::Moving(MOVING_PERIODS)
     }
-}
-
-/// Returns the nanoseconds for which a loop's thread did not wait for events, since its start.
-fn total_busy_ns(event_loop: &EventLoop) -> u64 {
-    let metrics = event_loop.runtime().metrics();
-    let busy = (0..metrics.num_workers()).map(|worker| metrics.worker_total_busy_duration(worker));
-    busy.map(|busy| u64::try_from(busy.as_nanos()).unwrap_or(u64::MAX))
-        .sum()
 }
 
 fn mean(busy: &[u64]) -> u64 {

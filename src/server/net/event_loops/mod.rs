@@ -1,11 +1,11 @@
 //! The threads that serve connections with an event loop each, and the connections that move between them.
 //!
-//! With one runtime per core a connection belongs to one event loop, so that its memory and its socket stay in one
-//! core's cache. A new connection goes to the less busy one of two loops drawn at random. A loop that is much busier
-//! than the others is *measured* for a moment: each poll of a connection's task adds its time to the connection's sum.
-//! The [`balance`]r then *orders* some of its connections to move, and each one moves when it has finished its current
-//! turn: its socket leaves the one loop and is registered with the other, while unread requests and unsent replies
-//! stay with it.
+//! If each core has its own runtime, a connection belongs to one event loop, so that its memory and its socket stay
+//! in one core's cache. A new connection goes to the less busy one of two loops drawn at random. A loop that is much
+//! busier than the others is *measured* for a moment: each poll of a connection's task adds its time to the
+//! connection's sum. The [`balance`]r then *orders* some of its connections to move, and each one moves when it has
+//! finished its current turn: its socket leaves the one loop and is registered with the other, while unread requests
+//! and unsent replies stay with it.
 //!
 //! While no loop is too busy, all of this costs a connection one load of a flag for each poll.
 
@@ -42,7 +42,7 @@ thread_local! {
     static CURRENT: Cell<Option<&'static EventLoop>> = const { Cell::new(None) };
 }
 
-/// A thread that serves connections. What each turn reads is on a cache line that is seldom written.
+/// A thread that serves connections. The flags that each turn reads are on a cache line that is seldom written.
 #[derive(Debug)]
 pub struct EventLoop {
     runtime: Handle,
@@ -91,15 +91,9 @@ impl EventLoop {
         CURRENT.set(Some(self));
     }
 
-    /// Counts a connection that begins here, or moves here. Everyone who counts one calls [`ended`] on this loop's
-    /// thread, or [`EventLoop::subtract_connection`].
+    /// Counts a connection that begins here, or moves here, until [`ended`] is called on this loop's thread.
     pub fn add_connection(&self) {
         self.connections.fetch_add(1, Relaxed);
-    }
-
-    /// Counts a connection less.
-    pub fn subtract_connection(&self) {
-        self.connections.fetch_sub(1, Relaxed);
     }
 
     /// True if it has connections of which one could leave the others.
@@ -258,6 +252,6 @@ fn ordered(event_loop: &'static EventLoop, client: u64) -> Option<&'static Event
 /// Records that a connection of the calling thread's event loop has ended or moved.
 pub(super) fn ended() {
     if let Some(event_loop) = CURRENT.get() {
-        event_loop.subtract_connection();
+        event_loop.connections.fetch_sub(1, Relaxed);
     }
 }
