@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
+use crate::operating::Killed;
 use crate::support::{self, Draw, Options, Oracle, Server, check, eventually, info_number};
 use crate::wire::{Raw, Value};
 
@@ -183,20 +184,15 @@ fn users_are_kept_by_a_file_and_by_config_rewrite() {
 }
 
 /// Starts a server with a configuration file, and connects a client.
-fn with_file(file: &Path) -> (Child, Raw) {
+fn with_file(file: &Path) -> (Killed, Raw) {
     let port = support::free_port();
     let mut command = support::command();
     command.arg(file).args(["--port", &port.to_string()]);
     command.args(["--metrics-port", "0", "--save", ""]);
     command.arg("--dir").arg(file.parent().expect("a folder"));
-    let child = command.stdout(Stdio::null()).spawn().expect("a server");
+    let server = Killed(command.stdout(Stdio::null()).spawn().expect("a server"));
     eventually("it listens", || support::is_listening(port));
-    (child, Raw::connect(port))
-}
-
-fn end(child: &mut Child) {
-    child.kill().expect("it runs");
-    child.wait().expect("it ends");
+    (server, Raw::connect(port))
 }
 
 #[test]
@@ -207,7 +203,7 @@ fn names_and_rules_with_quotes_come_back_from_a_rewritten_configuration() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let file = dir.path().join("basalt.conf");
     std::fs::write(&file, "user dan on >secret ~d* +get\n").expect("written");
-    let (mut child, mut client) = with_file(&file);
+    let (server, mut client) = with_file(&file);
     let names: [&[u8]; 7] = [b"", b"\"", b"it's", b"a\\x41\"b", b"#x", b"(y", b"\xff\x01"];
     for name in names {
         let rules: [&[u8]; 7] = [
@@ -224,10 +220,9 @@ fn names_and_rules_with_quotes_come_back_from_a_rewritten_configuration() {
     }
     let before = client.call("ACL LIST").show();
     check(&mut client, "CONFIG REWRITE", "OK");
-    end(&mut child);
-    let (mut child, mut client) = with_file(&file);
+    drop(server);
+    let (_server, mut client) = with_file(&file);
     assert_eq!(client.call("ACL LIST").show(), before);
-    end(&mut child);
 }
 
 /// Removes the name of the user from an error of redis-server 7.0 and from this server's.

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::process::Command;
 
+use crate::operating::Killed;
 use crate::support::{
     self, Options, Server, check, eventually, free_port, info_field, is_stand_in,
 };
@@ -340,8 +341,7 @@ fn servers_beside_each_other_have_metrics_at_ports_of_their_own() {
                 .arg(folder.path())
                 .arg("--logfile")
                 .arg(folder.path().join("log"));
-            let child = command.spawn().expect("the server starts");
-            (folder, child)
+            (folder, Killed(command.spawn().expect("the server starts")))
         })
         .collect();
     let metrics: Vec<String> = servers
@@ -358,9 +358,5 @@ fn servers_beside_each_other_have_metrics_at_ports_of_their_own() {
             log[at..].lines().next().expect("a line").to_owned()
         })
         .collect();
-    for (_folder, mut child) in servers {
-        child.kill().expect("the server runs");
-        child.wait().expect("the server ends");
-    }
     assert_ne!(metrics[0], metrics[1]);
 }

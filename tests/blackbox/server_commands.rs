@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::process::Command;
 
+use crate::operating::Killed;
 use crate::support::{self, Options, Oracle, Server, check, is_stand_in};
 use crate::wire::{Raw, Value};
 
@@ -256,11 +257,10 @@ fn config_is_set_all_or_nothing_and_rewritten() {
     if !is_stand_in() {
         command.args(["--metrics-port", "0"]);
     }
-    let mut child = command
+    command
         .current_dir(server.dir())
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .expect("a server");
+        .stdout(std::process::Stdio::null());
+    let mut started = Killed(command.spawn().expect("a server"));
     support::eventually("it listens", || support::is_listening(port));
     let mut raw = Raw::connect(port);
     check(
@@ -289,7 +289,7 @@ fn config_is_set_all_or_nothing_and_rewritten() {
     assert!(text.lines().any(|line| line == "timeout 77"), "{text}");
     raw.send_unchecked(b"SHUTDOWN NOSAVE\r\n");
     assert!(raw.read_to_close().is_empty());
-    assert!(child.wait().expect("its end").success());
+    assert!(started.0.wait().expect("its end").success());
 }
 
 #[test]

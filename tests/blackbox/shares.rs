@@ -1,5 +1,6 @@
 //! Resource use of each database, and the service that its clients get.
 
+use crate::operating::Killed;
 use crate::support::{self, Options, Server, check, is_stand_in};
 use crate::wire::Raw;
 
@@ -245,12 +246,12 @@ fn shares_are_said_as_other_directives_are() {
     let said = String::from_utf8_lossy(&said).into_owned();
     let reason = "database 17 does not exist: databases is 17";
     assert!(!refused.status.success() && said.contains(reason), "{said}");
-    let mut child = support::command()
+    let mut command = support::command();
+    command
         .arg(&file)
         .current_dir(dir.path())
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .expect("a server");
+        .stdout(std::process::Stdio::null());
+    let mut server = Killed(command.spawn().expect("a server"));
     support::eventually("it listens", || support::is_listening(port));
     let mut raw = Raw::connect(port);
     let get = |raw: &mut Raw| raw.call("CONFIG GET maxmemory-db").items()[1].text();
@@ -277,7 +278,7 @@ fn shares_are_said_as_other_directives_are() {
     assert_eq!(get(&mut raw), "");
     raw.send_unchecked(b"SHUTDOWN NOSAVE\r\n");
     assert!(raw.read_to_close().is_empty());
-    assert!(child.wait().expect("its end").success());
+    assert!(server.0.wait().expect("its end").success());
 }
 
 #[test]
