@@ -2,8 +2,8 @@
 //!
 //! A directory indexed by the top bits of the hash refers to segments; several words refer to the same segment when
 //! it is shallower than the directory. A segment that fills grows in steps without reading any key, and at its
-//! largest splits in two; so an insertion touches a few KiB at worst. The directory's doubling, the only step that
-//! grows with the table, is prepared a little at each split. A search reads one directory word, one bucket line
+//! largest splits in two; so an insertion touches a few KiB at worst. The directory's doubling and halving, the only
+//! steps that grow with the table, are prepared a little at each split and merge. A search reads one directory word, one bucket line
 //! (seldom two), and the entry itself.
 //!
 //! The table does not hash: callers pass in the hash, except that a split must hash the keys anew, for which the
@@ -19,6 +19,7 @@ mod directory;
 mod refit;
 mod segment;
 mod shape;
+mod successor;
 mod walk;
 
 #[cfg(test)]
@@ -36,6 +37,7 @@ use crate::base::hash::HashSeed;
 
 use directory::{DEPTH_MAX, Directory};
 use segment::{Hit, Probe, Segment, Spot, TableSlot};
+use successor::Successor;
 
 pub use directory::prefetch_line;
 
@@ -101,9 +103,8 @@ pub struct Table<T: Stored> {
     len: usize,
     /// Number of segments that are as deep as the directory.
     deepest: usize,
-    /// The next directory, whose words below twice `prepared` are already set.
-    successor: Option<Directory>,
-    prepared: usize,
+    /// The next directory, while it is being prepared.
+    successor: Option<Successor>,
     /// Directory words at and above this index have been drained.
     drained: usize,
     parity: bool,
@@ -123,7 +124,6 @@ impl<T: Stored> Table<T> {
             len: 0,
             deepest: 0,
             successor: None,
-            prepared: 0,
             drained: usize::MAX,
             parity: false,
             seed,
@@ -193,7 +193,7 @@ impl<T: Stored> Table<T> {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let mut bytes = self.directory.memory_bytes();
-        bytes += self.successor.as_ref().map_or(0, Directory::memory_bytes);
+        bytes += (self.successor.as_ref()).map_or(0, |next| next.directory.memory_bytes());
         self.each_link(|_, segment| bytes += Segment::memory_bytes(segment.buckets()));
         bytes
     }

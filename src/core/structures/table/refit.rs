@@ -14,7 +14,7 @@ impl<T: Stored> Table<T> {
         if self.drained != usize::MAX {
             return;
         }
-        self.forget_successor();
+        self.successor = None;
         self.deepest = 0;
         let former = mem::replace(&mut self.directory, Directory::nothing());
         self.reserve_all(count.max(self.len));

@@ -1,5 +1,5 @@
-//! Growth and shrinkage of a table: segments in steps, splits, merges and chains; the directory by doubling and
-//! halving; and freeing.
+//! Growth and shrinkage of a table: segments in steps, splits, merges and chains; and freeing. The directory's own
+//! growth is in `successor`.
 //!
 //! Invariants: all words of a segment change together; a segment is freed only once no word refers to it; an entry
 //! is owned by exactly one slot of a referenced segment, or by the caller.
@@ -18,20 +18,10 @@ use crate::base::sizes::usual_or_small;
 /// smallest segment, so that the result is far from splitting again.
 const MERGE_BELOW: usize = BUCKETS_MIN * WIDTH * 6 / 10;
 
-/// Directories from this depth on are prepared in slices before they are needed; smaller ones are copied at once,
-/// in a microsecond.
-pub(super) fn prepare_from_depth() -> u32 {
-    if cfg!(miri) {
-        return 1;
-    }
-    usual_or_small(9, 3) as u32
-}
-
-/// Number of words prepared at each split. Preparation starts when a quarter of the words are as deep as the
-/// directory; at least a quarter as many splits follow before one of those segments is full, enough to prepare many
-/// times the number of words. Should that not suffice after all, doubling prepares the rest.
-fn prepared_words() -> usize {
-    usual_or_small(64, 3)
+/// Maximum number of words that refer to a merged segment. All of them change at once, so deletions in the order of
+/// hashes leave a small segment for as many words, until the directory halves.
+fn merged_words_max() -> usize {
+    usual_or_small(4_096, 32)
 }
 
 /// Maximum number of expected entries for which a segment is reserved: as many as a segment has before it splits,
@@ -80,20 +70,6 @@ impl<T: Stored> Table<T> {
                 f(index, link);
             }
             index += self.span(index, segment).1;
-        }
-    }
-
-    /// Changes all words that refer to the segment at `index` to `segment`, which has the same depth.
-    fn rename(&mut self, index: usize, segment: Segment) {
-        let (first, words) = self.span(index, segment);
-        for index in first..first + words {
-            self.directory.set(index, segment);
-            if let Some(successor) = &mut self.successor
-                && index < self.prepared
-            {
-                successor.set(2 * index, segment);
-                successor.set(2 * index + 1, segment);
-            }
         }
     }
 
@@ -233,83 +209,7 @@ impl<T: Stored> Table<T> {
         if depth == self.directory.depth() {
             self.deepest += 2;
         }
-        self.prepare();
-    }
-
-    /// Copies a slice of the directory into its successor, if the directory will soon have to double.
-    fn prepare(&mut self) {
-        let depth = self.directory.depth();
-        if self.successor.is_none() {
-            if depth < prepare_from_depth()
-                || depth == DEPTH_MAX
-                || self.deepest < self.directory.len() / 4
-            {
-                return;
-            }
-            self.successor = Some(Directory::take(depth + 1, self.may_publish));
-            self.prepared = 0;
-        }
-        self.prepare_words(prepared_words());
-    }
-
-    fn prepare_words(&mut self, words: usize) {
-        let Some(successor) = &mut self.successor else {
-            return;
-        };
-        let until = self
-            .prepared
-            .saturating_add(words)
-            .min(self.directory.len());
-        for index in self.prepared..until {
-            let segment = self.directory.get(index);
-            successor.set(2 * index, segment);
-            successor.set(2 * index + 1, segment);
-        }
-        self.prepared = until;
-    }
-
-    pub(super) fn forget_successor(&mut self) {
-        self.successor = None;
-        self.prepared = 0;
-    }
-
-    /// Doubles the directory. All segments are shallower than the directory then.
-    fn double(&mut self) {
-        if self.successor.is_none() {
-            self.successor = Some(Directory::take(
-                self.directory.depth() + 1,
-                self.may_publish,
-            ));
-            self.prepared = 0;
-        }
-        self.prepare_words(usize::MAX);
-        self.prepared = 0;
-        if let Some(successor) = self.successor.take() {
-            self.install(successor);
-        }
-        self.deepest = 0;
-    }
-
-    fn install(&mut self, directory: Directory) {
-        // Published before the old directory returns to the pool, which saves useless prefetches.
-        directory.publish(self.published.as_ref());
-        self.directory = directory;
-        self.drained = usize::MAX;
-    }
-
-    /// Halves the directory as long as no segment needs its depth.
-    fn halve(&mut self) {
-        while self.deepest == 0 && self.directory.depth() > 0 {
-            self.forget_successor();
-            let depth = self.directory.depth() - 1;
-            let mut half = Directory::take(depth, self.may_publish);
-            for index in 0..half.len() {
-                let segment = self.directory.get(2 * index);
-                half.set(index, segment);
-                self.deepest += usize::from(!segment.is_none() && segment.depth() == depth);
-            }
-            self.install(half);
-        }
+        self.prepare_doubling();
     }
 
     #[cold]
@@ -373,14 +273,22 @@ impl<T: Stored> Table<T> {
         if buckets < segment.buckets() {
             self.resize(index, segment, buckets);
         }
+        // A halving that has begun ends even if nothing merges any more.
+        if self.deepest == 0 {
+            self.halve_some();
+        }
     }
 
-    /// Merges a segment with its buddy, the other half of their common prefix, if both are sparse enough. Returns
-    /// an index of the result.
+    /// Merges a segment with its buddy, the other half of their common prefix, if both are sparse enough and do not
+    /// take up too much of the directory. Returns an index of the result.
     fn merge(&mut self, index: usize, segment: Segment) -> Option<usize> {
         let (first, words) = self.span(index, segment);
         let buddy = self.directory.get(first ^ words);
-        if buddy.is_none() || buddy.depth() != segment.depth() || buddy.is_chained() {
+        if 2 * words > merged_words_max()
+            || buddy.is_none()
+            || buddy.depth() != segment.depth()
+            || buddy.is_chained()
+        {
             return None;
         }
         // SAFETY: live.
@@ -399,8 +307,8 @@ impl<T: Stored> Table<T> {
         let depth = self.directory.depth();
         if segment.depth() == depth {
             self.deepest -= 2;
-            self.halve();
         }
+        self.halve_some();
         Some(first >> (depth - self.directory.depth()))
     }
 
@@ -440,7 +348,7 @@ impl<T: Stored> Table<T> {
             if segment.is_none() {
                 continue;
             }
-            self.forget_successor();
+            self.successor = None;
             let (first, words) = self.span(index, segment);
             for index in first..first + words {
                 self.directory.set(index, Segment::NONE);
@@ -572,7 +480,7 @@ impl<T: Stored> Table<T> {
 
     /// Frees everything: the table is like a new one, except for its parity.
     pub(super) fn release(&mut self) {
-        self.forget_successor();
+        self.successor = None;
         Directory::nothing().publish(self.published.as_ref());
         let directory = mem::replace(&mut self.directory, Directory::nothing());
         self.deepest = 0;

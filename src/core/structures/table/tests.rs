@@ -3,10 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
-use super::shape::prepare_from_depth;
 use super::*;
 use crate::base::random::Random;
 use crate::structures::entry::{Entry, EntryRef, Value};
+
+mod successor;
 
 const SEED: HashSeed = HashSeed { k0: 17, k1: 42 };
 
@@ -602,23 +603,6 @@ fn a_table_and_its_entries_may_change_threads() {
     let mut table = Numbers::new(SEED);
     put(&mut table, b"key", 5);
     assert_eq!(take(&mut sent(table), b"key"), Some(5));
-}
-
-#[test]
-fn a_doubling_is_prepared_before_it_is_needed() {
-    let mut table = Numbers::new(SEED);
-    let mut unprepared = 0;
-    for number in 0..if cfg!(miri) { 220 } else { 60_000 } {
-        let key = key(number);
-        let (depth, words) = (table.directory.depth(), table.directory.len());
-        let prepared = table.prepared;
-        table.insert_new(table.hash(&key), Entry::integer(1, &key, 0, None));
-        if table.directory.depth() > depth && depth >= prepare_from_depth() {
-            unprepared = unprepared.max(words - prepared);
-        }
-    }
-    assert!(table.directory.depth() > prepare_from_depth());
-    assert_eq!(unprepared, 0);
 }
 
 #[test]

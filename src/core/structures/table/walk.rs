@@ -426,15 +426,11 @@ impl<T: Stored> Table<T> {
                     self.directory.get(other) == segment,
                     "words of one segment are equal"
                 );
-                if let Some(successor) = &self.successor {
-                    for later in (2 * other)..(2 * self.prepared).min(2 * other + 2) {
-                        assert!(successor.get(later) == segment, "the successor follows");
-                    }
-                }
             }
             index += words;
         }
         assert_eq!(len, self.len);
         assert_eq!(deepest, self.deepest);
+        self.check_successor();
     }
 }
