@@ -1,11 +1,11 @@
 //! The table at sizes that fit the cache and sizes that do not: lookups one by one and in batches, inserts, removals;
-//! the wheel; rankings with either index; the keys of one slot of a cluster among others; the worst pause of an
-//! insert while a table grows; how long TAG INVALIDATE works with all shards locked; and what the count of allocations
-//! takes when many threads have one.
+//! the wheel; rankings with either index; the keys of one slot of a cluster among others; the expiry of many keys; the
+//! worst pause of an insert while a table grows; how long TAG INVALIDATE works with all shards locked; and what the
+//! count of allocations takes when many threads have one.
 //!
 //! Dimensions: keys of 16 bytes, values of 32; 1 000 keys (all in cache), 1 000 000 (few in cache). `cargo bench
-//! --bench structures -- pauses` prints the last three only. Under `cargo test --benches` everything runs once,
-//! small.
+//! --bench structures -- pauses` prints the last three only, and `expiry` the time to expire a key. Under `cargo test
+//! --benches` everything runs once, small.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its findings")]
 
@@ -35,7 +35,7 @@ const BATCH: usize = 32;
 fn main() {
     let given = |wanted: &str| std::env::args().any(|argument| argument == wanted);
     let small = given("--test") || !given("--bench");
-    if !given("pauses") {
+    if !given("pauses") && !given("expiry") {
         let mut criterion = Criterion::default().configure_from_args();
         for count in [1000, if small { 10_000 } else { 1_000_000 }] {
             lookups(&mut criterion, count);
@@ -48,9 +48,14 @@ fn main() {
         timers(&mut criterion);
         criterion.final_summary();
     }
-    growth_pause(if small { 20_000 } else { 5_000_000 });
-    invalidation_pause(if small { &[4] } else { &[64, 256, 1024] });
-    allocations(if small { 100_000 } else { 10_000_000 });
+    if !given("pauses") {
+        expiry(if small { 10_000 } else { 2_000_000 });
+    }
+    if !given("expiry") {
+        growth_pause(if small { 20_000 } else { 5_000_000 });
+        invalidation_pause(if small { &[4] } else { &[64, 256, 1024] });
+        allocations(if small { 100_000 } else { 10_000_000 });
+    }
 }
 
 /// Returns a key; keys look alike, as real ones do.
@@ -287,6 +292,27 @@ fn rankings(criterion: &mut Criterion, count: usize, form: OrderedIndexType) {
         });
     });
     group.finish();
+}
+
+/// Prints the time that one thread takes to delete a key that has expired, among as many that stay.
+fn expiry(count: usize) {
+    for _ in 0..3 {
+        let mut engine = Engine::new(1, SEED, 1);
+        let mut keyspace = engine.keyspace(0, Now { unix_ms: 1_000 });
+        for number in 0..2 * count {
+            let name = key(number);
+            let deadline_ms = [2_000 + number as u64 % 60_000, 900_000_000][number % 2];
+            let (name, deadline) = (Key::new(&name, SEED), Deadline::At(deadline_ms));
+            keyspace.put_text(&name, None, &VALUE, deadline);
+        }
+        let start = thread_ns();
+        for unix_ms in (2_000..62_100).step_by(10) {
+            while engine.expire_slice(Now { unix_ms }) {}
+        }
+        let per_key = (thread_ns() - start) as f64 / count as f64;
+        assert_eq!(engine.db(0).map(|db| db.len()), Some(count));
+        println!("expiry: {count} keys, {per_key:.0} ns each");
+    }
 }
 
 /// Prints the longest that one insert keeps its thread busy: thread CPU time, so that other processes do not count, and

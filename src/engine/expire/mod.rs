@@ -15,6 +15,9 @@ use basalt_core::structures::wheel;
 /// Wheel items examined per database and slice; keeps a slice well under 100 µs.
 const ITEMS_PER_SLICE: usize = 64;
 
+/// Items whose entries are prefetched before the first of them is read.
+const FETCHED_AHEAD: usize = 8;
+
 /// Expired elements of large collections deleted per database and slice.
 const FIELDS_PER_SLICE: usize = 256;
 
@@ -136,7 +139,8 @@ impl Engine {
             });
             more |= left;
             let mut fields_left = FIELDS_PER_SLICE;
-            for &hash in due[..count].iter().chain(&unfinished) {
+            for (at, &hash) in due[..count].iter().chain(&unfinished).enumerate() {
+                self.fetch_due(index, &due[..count], at);
                 self.fire(index, hash, now, &mut fields_left);
             }
             if let Some(db) = self.dbs[index].as_deref() {
@@ -185,7 +189,8 @@ impl Engine {
                     count += 1;
                 })
             });
-            for &hash in &due[..count] {
+            for (at, &hash) in due[..count].iter().enumerate() {
+                self.fetch_due(index, &due[..count], at);
                 let later_ms = self.fire_own(index, hash, now);
                 if let Some(later_ms) = later_ms
                     && let Some(db) = self.dbs[index].as_deref_mut()
@@ -260,6 +265,23 @@ impl Engine {
             db.charged(|db| db.own_deadlines = None);
         }
         self.published.next_deadline_ms.set(0);
+    }
+
+    /// Prefetches what firing the due items reads and writes, before the item at `at` is fired: at the first item the
+    /// table's lines of all, and the entries of the next items at each. So the cache misses of several items overlap.
+    fn fetch_due(&self, index: usize, due: &[u64], at: usize) {
+        let Some(db) = self.dbs[index].as_deref() else {
+            return;
+        };
+        if at == 0 {
+            due.iter().for_each(|hash| db.table.prefetch(*hash));
+        }
+        let next = match at {
+            0 => 0..FETCHED_AHEAD,
+            _ => at + FETCHED_AHEAD - 1..at + FETCHED_AHEAD,
+        };
+        let next = due.iter().skip(next.start).take(next.len());
+        next.for_each(|hash| db.table.prefetch_removal(*hash));
     }
 
     /// Handles a fired item: deletes the expired part of the key, arms it again for later deadlines, or drops the

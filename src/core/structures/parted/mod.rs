@@ -61,6 +61,8 @@ pub enum Parted<W> {
 /// Words, partitioned by some of their bits.
 pub struct Parts<W> {
     len: usize,
+    /// The part from which a word was last taken: taking all words one by one passes over no empty parts.
+    latest: usize,
     parts: [Parted<W>; PARTS],
 }
 
@@ -101,7 +103,11 @@ impl<W: Word> Parted<W> {
                     parts[word.part(depth)].push_at(depth + 1, word);
                 }
                 let len = row.len() + 1;
-                *self = Parted::Parts(Box::new(Parts { len, parts }));
+                *self = Parted::Parts(Box::new(Parts {
+                    len,
+                    latest: 0,
+                    parts,
+                }));
             }
             Parted::Parts(parted) => {
                 parted.len += 1;
@@ -121,7 +127,7 @@ impl<W: Word> Parted<W> {
                 word
             }
             Parted::Parts(parted) => {
-                let word = parted.parts.iter_mut().find_map(Parted::pop);
+                let word = parted.pop();
                 self.shrink();
                 word
             }
@@ -192,7 +198,7 @@ impl<W: Word> Parted<W> {
         parted.len -= 1;
         if parted.len <= PARTED_MIN {
             let mut row = Vec::with_capacity(PARTED_MIN);
-            while let Some(word) = parted.parts.iter_mut().find_map(Parted::pop) {
+            while let Some(word) = parted.pop() {
                 row.push(word);
             }
             *self = Parted::Row(row);
@@ -209,6 +215,15 @@ impl<W: Word> Parted<W> {
                 size_class(size_of::<Parts<W>>()) + parts.sum::<usize>()
             }
         }
+    }
+}
+
+impl<W: Word> Parts<W> {
+    /// Removes and returns any word, without counting it.
+    fn pop(&mut self) -> Option<W> {
+        let mut parts = (self.latest..self.latest + PARTS).map(|part| part % PARTS);
+        self.latest = parts.find(|&part| !self.parts[part].is_empty())?;
+        self.parts[self.latest].pop()
     }
 }
 
