@@ -3,8 +3,8 @@
 //! A directory indexed by the top bits of the hash refers to segments; several words refer to the same segment when
 //! it is shallower than the directory. A segment that fills grows in steps without reading any key, and at its
 //! largest splits in two; so an insertion touches a few KiB at worst. The directory's doubling and halving, the only
-//! steps that grow with the table, are prepared a little at each split and merge. A search reads one directory word, one bucket line
-//! (seldom two), and the entry itself.
+//! steps that grow with the table, are prepared a little at each split and merge. A search reads one directory word,
+//! one bucket line (seldom two), and the entry itself.
 //!
 //! The table does not hash: callers pass in the hash, except that a split must hash the keys anew, for which the
 //! table keeps the seed. The table knows nothing of the contents of entries beyond their keys, nor of the meaning of
@@ -103,8 +103,8 @@ pub struct Table<T: Stored> {
     len: usize,
     /// Number of segments that are as deep as the directory.
     deepest: usize,
-    /// The next directory, while it is being prepared.
-    successor: Option<Successor>,
+    /// The next directory, while it is being prepared. Boxed, since most tables are small and never have one.
+    successor: Option<Box<Successor>>,
     /// Directory words at and above this index have been drained.
     drained: usize,
     parity: bool,

@@ -170,7 +170,7 @@ impl<T: Stored> Table<T> {
                 prepared_words()
             });
             let is_prepared = |of: &Successor| of.prepared == self.directory.len();
-            if self.deepest > 0 || !self.successor.as_ref().is_some_and(is_prepared) {
+            if self.deepest > 0 || !self.successor.as_deref().is_some_and(is_prepared) {
                 return;
             }
             self.install_successor();
@@ -207,11 +207,11 @@ impl<T: Stored> Table<T> {
     }
 
     fn begin_successor(&mut self, depth: u32) {
-        self.successor = Some(Successor {
+        self.successor = Some(Box::new(Successor {
             directory: Directory::take(depth, self.may_publish),
             prepared: 0,
             deepest: 0,
-        });
+        }));
     }
 
     fn prepare_words(&mut self, words: usize) {

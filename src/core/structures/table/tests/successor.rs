@@ -101,7 +101,7 @@ fn a_table_that_grows_while_a_halving_is_prepared_has_what_it_had() {
                 assert_eq!(take(&mut table, &key(number)), Some(number as i64));
                 let depth = table.directory.depth();
                 let halves = |of: &Successor| of.directory.depth() < depth;
-                since += usize::from(table.successor.as_ref().is_some_and(halves));
+                since += usize::from(table.successor.as_deref().is_some_and(halves));
             }
             table.check_invariants();
             turned += usize::from(table.successor.is_some());
