@@ -32,6 +32,7 @@ mod expiry;
 mod given_back;
 mod hashes;
 mod held;
+mod hot_copies;
 mod imports;
 mod introspect;
 mod key_sizes;

@@ -38,6 +38,12 @@ pub(crate) const DELETES: Workload = Workload {
     },
 };
 
+/// One key that all connections read.
+pub(crate) const HOT_KEY: Workload = Workload {
+    name: "GET of one key",
+    requests: |_, _| one(&["GET", &key("key", 0, 0)]),
+};
+
 pub(crate) const ALL: &[Workload] = &[
     Workload {
         name: "GET",

@@ -407,6 +407,8 @@ parameters! {
         MUTABLE, "Classes of keyspace events that are published.";
     hot_keys_sample: number(u32, 256, 0, 1_000_000), "hot-keys-sample", MUTABLE.since("basalt"),
         "Sampling rate for hot keys: one in this many commands; 0: off.";
+    hot_copies: flag(true), "hot-copies", MUTABLE.since("basalt"),
+        "Whether threads answer reads of hot keys from copies of their own.";
     prefix_delimiter: text(":"), "prefix-delimiter", MUTABLE.since("basalt"),
         "Delimiter between the parts of a key, for INFO prefixes; empty: keys have no prefixes.";
     prefix_depth: number(u32, 1, 1, 64), "prefix-depth", MUTABLE.since("basalt"),

@@ -2,6 +2,7 @@
 
 pub mod block;
 pub mod byte_ring;
+pub mod copies;
 pub mod entry;
 pub mod fifo;
 pub mod filling;

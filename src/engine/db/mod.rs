@@ -1,7 +1,9 @@
 //! One database of one shard: the hash table of keys and the timer wheel of deadlines.
 
+mod copies;
 mod deadlines;
 pub(super) mod eviction;
+mod fences;
 mod publishing;
 mod slots;
 pub(super) mod tags;
@@ -10,7 +12,7 @@ use std::sync::Arc;
 
 use super::Key;
 use super::evict::order::{HELD_BIT, Order, VOLATILE_BIT, size_class, with_class};
-use super::fences::{ByKey, Fence, Fences};
+use super::fences::Fences;
 use super::largest::{LARGE_BYTES_MIN, Largest, may_be_large};
 use super::own_deadlines::OwnDeadlines;
 use super::published::Published;
@@ -25,11 +27,13 @@ use super::value::undone::{take_journal, undo};
 use super::value::{CollectionBody, Journal, Object, Part, Trash};
 use basalt_core::alloc::account;
 use basalt_core::base::hash::HashSeed;
+use basalt_core::structures::copies::CopiedKeys;
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 use basalt_core::structures::quicklist::End;
 use basalt_core::structures::table::{EntrySlot, Table};
 use basalt_core::structures::wheel::Wheel;
 
+pub use copies::{Seen, TextCopy};
 use deadlines::{Deadlines, Sweep};
 pub(super) use deadlines::{gone_at, next_due};
 use slots::SlotKeys;
@@ -59,8 +63,8 @@ pub struct Db {
     used_bytes: i64,
     /// True if this database is the one published under its number, and not one being freed or assembled.
     is_shown: bool,
-    /// Flags of the work to do before an entry changes ([`KEEPS_IMAGES`] and [`IS_SAVING`]) and when an entry is
-    /// added or removed ([`IS_BY_SLOT`]), combined so that usually one test is enough.
+    /// Flags of the work to do before an entry changes ([`KEEPS_IMAGES`], [`IS_SAVING`] and [`HAS_COPIES`]) and when an
+    /// entry is added or removed ([`IS_BY_SLOT`]), combined so that usually one test is enough.
     hooks: u8,
     log: Option<Box<UndoImages>>,
     saving: Option<Box<Saving>>,
@@ -70,6 +74,8 @@ pub struct Db {
     fences: Fences,
     /// The tags of keys, if any has one.
     tags: Option<Box<Tags>>,
+    /// The keys whose values threads have copied, if there are any ([`HAS_COPIES`]).
+    copied: Option<Box<CopiedKeys>>,
 }
 
 /// A transaction or script may have to be rolled back: changes record pre-images.
@@ -80,8 +86,12 @@ const IS_SAVING: u8 = 2;
 const IS_BY_SLOT: u8 = 4;
 /// Some keys are locks with fences.
 const HAS_FENCES: u8 = 8;
+/// Threads have copied some values.
+const HAS_COPIES: u8 = 16;
 /// Some hook must run before an entry is changed in place.
-const WANTS_CHANGES: u8 = KEEPS_IMAGES | IS_SAVING;
+const WANTS_CHANGES: u8 = KEEPS_IMAGES | IS_SAVING | HAS_COPIES;
+/// Some hook must run before an entry is replaced or removed.
+const WANTS_REMOVALS: u8 = IS_SAVING | HAS_COPIES;
 
 impl Db {
     pub(super) fn new(index: usize, seed: HashSeed, published: Arc<Published>, now_ms: u64) -> Db {
@@ -111,71 +121,13 @@ impl Db {
             by_slot: None,
             fences: Fences::default(),
             tags: None,
+            copied: None,
         }
     }
 
     /// Starts recording images for undo.
     pub(super) fn keep_images(&mut self) {
         self.hooks |= KEEPS_IMAGES;
-    }
-
-    /// Returns the fence of the lock under a key, if it has one.
-    pub(super) fn fence(&self, key: &[u8]) -> Option<Fence> {
-        match self.hooks & HAS_FENCES {
-            0 => None,
-            _ => self.fences.of(key),
-        }
-    }
-
-    /// Returns all fences as they are now, for a snapshot.
-    pub(super) fn fences_at_cut(&self) -> Option<Arc<ByKey>> {
-        (self.hooks & HAS_FENCES != 0).then(|| self.fences.at_cut())
-    }
-
-    /// Gives a fence to the lock under a key, which must exist; the lock becomes held if it takes no more than `room`
-    /// bytes.
-    pub(super) fn put_fence(&mut self, key: &[u8], fence: Fence, room: u64) {
-        self.hooks |= HAS_FENCES;
-        if self.keeps_images() {
-            self.fences.keep_changes();
-        }
-        self.charged(|db| db.fences.put(key, fence));
-        self.begin_hold(key, room);
-    }
-
-    /// Drops the fence of a key that is removed or gets another value.
-    #[cold]
-    #[inline(never)]
-    fn drop_fence(&mut self, key: &[u8]) {
-        if self.keeps_images() {
-            self.fences.keep_changes();
-        }
-        self.fences.remove(key);
-        self.settle_fences();
-        self.publish_held();
-    }
-
-    fn settle_fences(&mut self) {
-        match self.fences.is_empty() {
-            true => self.hooks &= !HAS_FENCES,
-            false => self.hooks |= HAS_FENCES,
-        }
-    }
-
-    /// Commits the changes to fences that the current attempt made.
-    pub(super) fn commit_fences(&mut self) {
-        self.fences.forget_changes();
-    }
-
-    /// Rolls fences back to their state before the attempt.
-    pub(super) fn undo_fences(&mut self) {
-        let changed = self.charged(|db| db.fences.undo());
-        self.settle_fences();
-        for (key, _) in &changed {
-            self.restore_hold(key);
-        }
-        self.publish_held();
-        account::uncharged(|| drop(changed));
     }
 
     /// Stops recording images and returns them, oldest first.
@@ -207,6 +159,7 @@ impl Db {
 
     #[cold]
     fn save_slowly(&mut self, place: EntrySlot, sharing: Sharing) {
+        self.end_copies(place);
         if self.is_saving() {
             self.save_unsaved(place);
         }
@@ -229,10 +182,21 @@ impl Db {
         }
     }
 
+    /// Runs the hooks that must precede the replacement or removal of the entry at `place`; its undo image is recorded
+    /// afterwards ([`Db::discard`]).
+    #[cold]
+    fn save_removed(&mut self, place: EntrySlot) {
+        self.end_copies(place);
+        if self.is_saving() {
+            self.save_unsaved(place);
+        }
+    }
+
     /// Runs the hooks that must precede an edit of the value at `place`. Returns the state to pass to [`end_edit`].
     #[cold]
     #[inline(never)]
     fn begin_edit(&mut self, place: EntrySlot) -> Option<EditState> {
+        self.end_copies(place);
         let mut is_followed = false;
         if self.is_saving() {
             self.save_unsaved(place);
@@ -305,6 +269,7 @@ impl Db {
 
     #[cold]
     fn save_deadline(&mut self, place: EntrySlot, hash: u64) {
+        self.end_copies(place);
         if self.is_saving() {
             self.save_unsaved(place);
         }
@@ -576,8 +541,8 @@ impl Db {
         hash: u64,
         entry: Entry<Object>,
     ) -> Entry<Object> {
-        if self.is_saving() {
-            self.save_unsaved(place);
+        if self.hooks & WANTS_REMOVALS != 0 {
+            self.save_removed(place);
         }
         let deadline = entry.view().deadline();
         let field_deadline = next_element_deadline(entry.view());
@@ -642,8 +607,8 @@ impl Db {
     }
 
     fn remove_entry(&mut self, place: EntrySlot) -> Entry<Object> {
-        if self.is_saving() {
-            self.save_unsaved(place);
+        if self.hooks & WANTS_REMOVALS != 0 {
+            self.save_removed(place);
         }
         self.note_departing(place);
         let old = self.table.remove(place);

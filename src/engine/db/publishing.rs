@@ -44,6 +44,7 @@ impl Db {
     /// Stops publishing this database: another one will be published in its place.
     pub(crate) fn hide(&mut self) {
         self.is_shown = false;
+        self.end_all_copies();
         // From now on only this database refers to the size histograms, and frees them with the rest of its memory.
         self.published_of_own().set_sizes(None);
         self.table.set_published(None);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::{Failed, Request};
+use super::hot_keys;
 use super::turn::Turn;
 use super::waiting::Blocked;
 use super::{Flow, Ran, Session, Step};
@@ -21,6 +22,7 @@ use crate::telemetry::slow::{self, Reporter, SlowStep};
 use crate::telemetry::{counters, errors, slowlog};
 use basalt_commands::client::connection::{Origin, ReplyMode};
 use basalt_commands::command::Out;
+use basalt_commands::command::args::RoutedKey;
 use basalt_commands::command::client::request_bytes;
 use basalt_commands::command::context::After;
 use basalt_commands::command::declaration::{Command, Flags, Run};
@@ -31,7 +33,7 @@ use basalt_commands::config::Config;
 use basalt_commands::config::values::LoadErrors;
 use basalt_core::base::lossless;
 use basalt_core::resp::reply::Position;
-use basalt_engine::Now;
+use basalt_engine::{Key, Now};
 
 /// Run time of a blocked request before it blocked.
 pub(super) struct Waited {
@@ -546,7 +548,7 @@ impl Session {
             // A read-only command leaves its keys unchanged, so it can be checked now which of them exist.
             true => {
                 let keys = args.keys().iter();
-                keys.map(|routed| turn.is_there(self.connection.db, routed, &args.key_of(routed)))
+                keys.map(|routed| self.is_there(turn, routed, &args.key_of(routed)))
                     .collect()
             }
             false => Vec::new(),
@@ -558,6 +560,20 @@ impl Session {
             found,
         };
         hot_keys.add(turn.counters, prefixes, &args, &sampled);
+        let key = match (request.command.copy_reply, args.len()) {
+            (Some(_), 2) => Some((self.connection.db, args.key(1))),
+            _ => None,
+        };
+        let key = key.as_ref().map(|(db, key)| (*db, key));
+        let at = (turn.config.hot_copies, turn.now.unix_ms);
+        hot_keys::count_sample(turn.counters, key, at);
+    }
+
+    /// Returns whether a key that was just read exists, if that is known.
+    fn is_there(&self, turn: &Turn<'_>, routed: &RoutedKey, key: &Key<'_>) -> Option<bool> {
+        let db = self.connection.db;
+        turn.is_there(db, routed, key)
+            .or_else(|| hot_keys::has_copy(db, key).then_some(true))
     }
 
     /// Reports the commands of a transaction that took long, or that are sampled for hot keys. No shard may be locked.

@@ -56,7 +56,10 @@ impl Session {
             return ran;
         }
         if let Route::Shard(shard) = request.plan.route {
-            return self.on_shard(turn, request, shard, None);
+            return match turn.counters.hot_copies.keys.get() {
+                0 => self.on_shard(turn, request, shard, None),
+                _ => self.on_hot_shard(turn, request, shard),
+            };
         }
         turn.release();
         match request.plan.route {
@@ -129,7 +132,7 @@ impl Session {
     }
 
     #[inline]
-    fn on_shard(
+    pub(super) fn on_shard(
         &mut self,
         turn: &mut Turn<'_>,
         request: Request<'_>,

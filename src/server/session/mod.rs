@@ -7,6 +7,8 @@
 //! prefetch    cache lines of their keys
 //! admission   whether a command may run
 //! dispatch    where it runs: on one shard, several, each, the session, or as a queued job
+//! hot_copies  reads of hot keys, answered from copies without their shard
+//! hot_keys    the hot keys of a thread, and the copies
 //! multi       MULTI, EXEC, WATCH: the transaction queue
 //! unit        EXEC and scripts
 //! slots       changes of slot ownership in a cluster, and usage by slot
@@ -23,6 +25,8 @@ mod accounting;
 mod admission;
 pub mod batch;
 mod dispatch;
+mod hot_copies;
+mod hot_keys;
 mod monitor;
 mod multi;
 mod postponed;

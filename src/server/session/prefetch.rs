@@ -8,7 +8,9 @@
 //! pass changes nothing and may be omitted anywhere.
 
 use super::batch::{Batch, Plan, Route};
+use super::hot_keys;
 use crate::state::Service;
+use crate::telemetry::counters;
 use basalt_commands::command::declaration::Ahead;
 use basalt_core::structures::prefetch::line_to_write;
 use basalt_core::structures::table::prefetch_line;
@@ -31,7 +33,11 @@ pub(super) fn prefetch(batch: &mut Batch, service: &Service, db: usize) {
     if plans.len() < REQUESTS_MIN {
         return;
     }
+    let has_hot_keys = counters::local().hot_copies.keys.get() != 0;
     for plan in plans {
+        if has_hot_keys && is_copied(batch, plan, db) {
+            continue;
+        }
         for key in batch.keys(plan) {
             let published = &service.all_published[usize::from(key.shard)];
             line_to_write(service.shards.addresses(key.shard)[0]);
@@ -49,7 +55,7 @@ pub(super) fn prefetch(batch: &mut Batch, service: &Service, db: usize) {
         }
         let [key] = batch.keys(plan) else { continue };
         // Consecutive commands on one key need only one prefetch.
-        if previous == Some(key.hash) {
+        if previous == Some(key.hash) || has_hot_keys && is_copied(batch, plan, db) {
             continue;
         }
         previous = Some(key.hash);
@@ -62,6 +68,16 @@ pub(super) fn prefetch(batch: &mut Batch, service: &Service, db: usize) {
     if leads_further {
         prefetch_further(batch, plans, service, db);
     }
+}
+
+/// True if a plan will probably be answered from this thread's copy of its key's value.
+#[cold]
+fn is_copied(batch: &Batch, plan: &Plan, db: usize) -> bool {
+    let args = batch.args(plan);
+    plan.command
+        .is_some_and(|command| command.copy_reply.is_some())
+        && args.len() == 2
+        && hot_keys::has_copy(db, &args.key(1))
 }
 
 /// Prefetches the lines that a command writes of its shard: the token's word, the first line of the engine, and

@@ -18,6 +18,7 @@ use basalt_commands::cluster::route::SlotOf;
 use basalt_commands::command::args::RoutedKey;
 use basalt_commands::command::host::cluster::{Routes, SlotMap};
 use basalt_commands::config::Config;
+use basalt_engine::db::TextCopy;
 use basalt_engine::slot_usage::Usage;
 use basalt_engine::{Engine, Key, Now};
 
@@ -60,7 +61,7 @@ impl TurnRoutes {
     }
 
     /// Returns whether a request for this slot certainly still runs on this node, so that no further checks are
-    /// needed. The slot's shard must be locked.
+    /// needed. The slot's shard must be locked, or the request have been answered from a copy of the key's value.
     #[inline]
     pub(super) fn are_settled(&self, slot: SlotOf) -> bool {
         self.then.is_plain(slot) && self.map.version() == self.then.version
@@ -198,6 +199,20 @@ impl<'t> Turn<'t> {
         let held = self.held.as_ref();
         let (_, engine) = held.filter(|(number, _)| *number == routed.shard)?;
         Some(engine.is_there(db, key, self.now))
+    }
+
+    /// Copies the string under the key of a request, unless it is longer than `bytes_max` bytes. Returns `None` also if
+    /// this turn no longer has the key's shard locked.
+    pub(super) fn copy_text(
+        &mut self,
+        plan: &Plan,
+        db: usize,
+        bytes_max: usize,
+    ) -> Option<TextCopy> {
+        let args = self.batch.args(plan);
+        let routed = args.keys().first()?;
+        let (_, engine) = (self.held.as_mut()).filter(|(number, _)| *number == routed.shard)?;
+        engine.copy_text(db, &args.key_of(routed), bytes_max, self.now)
     }
 
     /// Counts a request's resource usage for its slot: directly if the shard is still locked, otherwise by a task of

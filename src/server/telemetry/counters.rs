@@ -211,6 +211,35 @@ impl CommandCounters {
     }
 }
 
+/// Figures of a thread's copies of hot keys' strings.
+#[derive(Debug, Default)]
+pub struct HotCopyCounters {
+    /// Number of hot keys of the thread.
+    pub keys: Counter,
+    /// Number of copies.
+    pub copies: Counter,
+    /// Total length of the copied strings.
+    pub bytes: Counter,
+    /// Database and name of each key with a copy.
+    pub names: Mutex<Vec<(usize, Box<[u8]>)>>,
+    /// Reads answered from copies, by database.
+    reads: Mutex<BTreeMap<usize, &'static Counter>>,
+}
+
+impl HotCopyCounters {
+    /// Returns the counter of a database's reads that are answered from copies.
+    pub fn reads_of(&self, db: usize) -> &'static Counter {
+        let mut reads = self.reads.lock();
+        reads.entry(db).or_insert_with(|| Box::leak(Box::default()))
+    }
+
+    /// Calls `visit` with each database and its reads that were answered from copies.
+    pub fn each_read(&self, mut visit: impl FnMut(usize, u64)) {
+        let reads = self.reads.lock();
+        reads.iter().for_each(|(db, reads)| visit(*db, reads.get()));
+    }
+}
+
 /// One thread's counters.
 #[derive(Debug, Default)]
 pub struct ThreadCounters {
@@ -229,6 +258,8 @@ pub struct ThreadCounters {
     pub writes: Counter,
     /// The largest number of commands that a connection ran between two socket reads.
     pub most_commands: Counter,
+    /// Hot keys with copies of this thread's own.
+    pub hot_copies: HotCopyCounters,
     /// Units by [`UnitKind`] and [`LockExtent`].
     units: [[Counter; 3]; 2],
 }

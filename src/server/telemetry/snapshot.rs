@@ -100,6 +100,15 @@ impl DatabaseFigures {
     }
 }
 
+/// Figures of the copies of hot keys' values, summed over all threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HotCopyFigures {
+    /// Number of copies.
+    pub copies: u64,
+    /// Total length of the copied strings.
+    pub bytes: u64,
+}
+
 /// Sums since the start, or since CONFIG RESETSTAT, which subtracts those of its moment from later ones: shards and
 /// registries keep these sums, so that they cannot be reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -122,6 +131,8 @@ pub struct ResettableSums {
     pub clients_cut: u64,
     /// EVAL scripts evicted in favor of newer ones.
     pub evicted_scripts: u64,
+    /// Reads of hot keys that threads answered from copies; they are hits of their databases too.
+    pub copy_reads: u64,
     /// Event-loop iterations other than the reads of connections.
     pub rounds: RoundFigures,
 }
@@ -151,6 +162,8 @@ pub struct Snapshot {
     pub rates: Rates,
     /// Sums since the statistics were reset.
     pub since_reset: ResettableSums,
+    /// Copies of hot keys' values.
+    pub hot_copies: HotCopyFigures,
     /// Figures by shard.
     pub shards: Vec<ShardFigures>,
     /// Counters of all databases together.
@@ -269,6 +282,14 @@ impl ResettableSums {
             sums.expired_fields += published.expired_fields.get();
             sums.lazyfreed += published.lazyfreed.get();
         }
+        for thread in counters::all() {
+            thread.hot_copies.each_read(|db, reads| {
+                if let Some(sum) = sums.dbs.get_mut(db) {
+                    sum.hits += reads;
+                }
+                sums.copy_reads += reads;
+            });
+        }
         sums
     }
 
@@ -286,6 +307,7 @@ impl ResettableSums {
             overfed: more(self.overfed, earlier.overfed),
             clients_cut: more(self.clients_cut, earlier.clients_cut),
             evicted_scripts: more(self.evicted_scripts, earlier.evicted_scripts),
+            copy_reads: more(self.copy_reads, earlier.copy_reads),
             rounds: self.rounds.since(&earlier.rounds),
         }
     }
@@ -316,6 +338,7 @@ impl Snapshot {
             counts: (since_reset.dbs.iter()).fold(DbCounts::default(), |sum, db| sum.plus(*db)),
             eviction: Eviction::of(service, unix_us / 1_000),
             expire_ns: telemetry.expire_ns.load(Relaxed),
+            hot_copies: HotCopyFigures::default(),
             lag: [0; LAG_BUCKETS],
             lag_sum_ms: 0,
             lag_max_ms: 0,
@@ -352,6 +375,8 @@ impl Snapshot {
             self.reads += thread.reads.get();
             self.writes += thread.writes.get();
             self.most_commands = self.most_commands.max(thread.most_commands.get());
+            self.hot_copies.copies += thread.hot_copies.copies.get();
+            self.hot_copies.bytes += thread.hot_copies.bytes.get();
         }
     }
 

@@ -13,3 +13,7 @@ pub mod sequence;
 /// The ring of bytes.
 #[path = "../../../src/core/structures/byte_ring.rs"]
 pub mod byte_ring;
+
+/// Copies that are read without a token.
+#[path = "../../../src/core/structures/copies.rs"]
+pub mod copies;

@@ -8,6 +8,7 @@ mod flags;
 mod help;
 mod keys;
 mod reach;
+mod reads;
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -15,6 +16,7 @@ pub use flags::{Categories, Flags, KeyFlags};
 use keys::are_ruled;
 pub use keys::{BeginSearch, FindKeys, KeySpec, LoneKey};
 pub use reach::{Channels, Databases, KeyFlagsOf, PositionsFinder, ReadArgument};
+pub use reads::{Ahead, CopyReply};
 
 use super::aside::BeginAside;
 use super::context::{Gather, SessionCx, ShardCx};
@@ -157,17 +159,6 @@ impl Group {
     }
 }
 
-/// The part of a collection that is prefetched into the cache before a command runs in a pipeline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ahead {
-    /// Nothing is prefetched.
-    Nothing,
-    /// One end of a list.
-    End(End),
-    /// The position, in a large collection's table, of the element that this argument names.
-    Element(usize),
-}
-
 /// Positions of arguments: the first of them, and every `step` after it.
 #[derive(Clone, Copy)]
 struct Every {
@@ -248,6 +239,8 @@ pub struct Command {
     pub builds_aside: Option<BeginAside>,
     /// The part of the key's collection that the command reads.
     pub ahead: Ahead,
+    /// The reply to a request with a key and no other arguments, if a copy of the key's string suffices for it.
+    pub copy_reply: Option<CopyReply>,
     subcommands: &'static [&'static Command],
     tells_usage: bool,
     id: AtomicU16,
@@ -318,6 +311,7 @@ impl Command {
             builds: None,
             builds_aside: None,
             ahead: Ahead::Nothing,
+            copy_reply: None,
             subcommands: &[],
             tells_usage: false,
             id: AtomicU16::new(u16::MAX),
@@ -484,6 +478,12 @@ impl Command {
     /// released, slice by slice, if that takes long.
     pub const fn builds_aside(mut self, begin: BeginAside) -> Command {
         self.builds_aside = Some(begin);
+        self
+    }
+
+    /// Declares that a copy of the string suffices for a request with a key and no other arguments.
+    pub const fn answered_from_copy(mut self, reply: CopyReply) -> Command {
+        self.copy_reply = Some(reply);
         self
     }
 

@@ -15,6 +15,8 @@
 
 #[cfg(test)]
 mod all_types;
+#[cfg(test)]
+mod copied;
 pub mod dump;
 mod expire;
 pub mod migrate;

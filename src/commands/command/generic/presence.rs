@@ -1,7 +1,9 @@
 //! Commands that check for keys, reply their type, and delete them.
 
 use crate::command::context::ShardCx;
-use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::declaration::{
+    Command, CommandResult, CopyReply, Flags, Group, KeyFlags, KeySpec,
+};
 use crate::command::{Args, Out};
 use basalt_engine::effect::Event;
 
@@ -59,6 +61,7 @@ pub(super) static EXISTS: Command = Command::new("exists", Group::Generic, -2)
     .complexity("O(N) for N keys.")
     .history(&[("3.0.3", "Accepts several keys.")])
     .tips(SUM_OVER_SHARDS)
+    .answered_from_copy(CopyReply::Presence)
     .on_keys(exists);
 
 fn exists(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

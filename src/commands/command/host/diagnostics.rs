@@ -100,6 +100,8 @@ pub struct HotKeysTop {
     pub by_commands: Vec<(Vec<u8>, u64)>,
     /// Keys with their bytes.
     pub by_bytes: Vec<(Vec<u8>, u64)>,
+    /// Keys that threads have copies of (`hot-copies`), with the number of threads.
+    pub copied: Vec<(Vec<u8>, u64)>,
 }
 
 /// Stamp of a command's completion, for the order of the slow log: entries are in this order, whichever thread adds

@@ -233,7 +233,7 @@ fn top(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         _ => return Err(CommandError::Syntax),
     };
     let top = cx.server.hot_keys_top(count);
-    out.map(5);
+    out.map(6);
     for (name, value) in [
         ("sample-ratio", u64::from(top.interval)),
         ("all-commands", top.commands),
@@ -244,6 +244,7 @@ fn top(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     }
     reply_keys("by-commands", &top.by_commands, out);
     reply_keys("by-bytes", &top.by_bytes, out);
+    reply_keys("threads-with-copies", &top.copied, out);
     Ok(())
 }
 

@@ -4,7 +4,9 @@ use super::reply_text;
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
-use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::declaration::{
+    Command, CommandResult, CopyReply, Flags, Group, KeyFlags, KeySpec,
+};
 use crate::command::error::CommandError;
 use crate::command::options::{Expiry, PERSIST};
 use basalt_engine::effect::Event;
@@ -15,6 +17,7 @@ pub(super) static GET: Command = Command::new("get", Group::String, 2)
     .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc("1.0.0", "key", "Returns the string value of a key.")
+    .answered_from_copy(CopyReply::Value)
     .on_keys(get);
 
 fn get(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -65,6 +68,7 @@ pub(super) static GETEX: Command = Command::new("getex", Group::String, -2)
         "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
         "Returns the string value of a key and sets or removes its expiration.",
     )
+    .answered_from_copy(CopyReply::Value)
     .on_keys(getex);
 
 fn getex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -170,6 +174,7 @@ pub(super) static STRLEN: Command = Command::new("strlen", Group::String, 2)
         "key",
         "Returns the length of the string value of a key.",
     )
+    .answered_from_copy(CopyReply::Length)
     .on_keys(strlen);
 
 fn strlen(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

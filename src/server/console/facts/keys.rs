@@ -1,5 +1,7 @@
 //! Frequently used keys, and keys with large values.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
 use super::super::view::View;
@@ -16,6 +18,8 @@ pub(crate) struct KeyShare {
     pub(crate) key: String,
     pub(crate) percent: f64,
     pub(crate) weight: u64,
+    /// Number of threads that have a copy of the key's value.
+    pub(crate) copies: u64,
 }
 
 /// Keys with the most recent uses and bytes.
@@ -32,11 +36,15 @@ pub(crate) struct HotKeyRanking {
 /// Returns the recent hot keys, with the names that the viewer may see.
 pub(crate) fn hot(view: &View<'_>, count: usize) -> HotKeyRanking {
     let top = view.service.telemetry().hot_keys.top(count.min(KEYS_MAX));
+    let copies: HashMap<&[u8], u64> = (top.copied.iter())
+        .map(|(key, threads)| (key.as_slice(), *threads))
+        .collect();
     let shares = |keys: &[(Vec<u8>, u64)], total: u64| -> Vec<KeyShare> {
         let share = |(key, weight): &(Vec<u8>, u64)| KeyShare {
             key: shown(view, Sight::HotKeys, key, None),
             percent: 100.0 * *weight as f64 / total.max(1) as f64,
             weight: *weight,
+            copies: copies.get(key.as_slice()).copied().unwrap_or(0),
         };
         keys.iter().map(share).collect()
     };
@@ -61,7 +69,14 @@ impl HotKeyRanking {
     /// Formats the keys as JSON.
     pub(crate) fn json(&self) -> Value {
         let list = |shares: &[KeyShare]| -> Vec<Value> {
-            let share = |share: &KeyShare| json!({ "key": share.key, "weight": share.weight, "percent": share.percent });
+            let share = |share: &KeyShare| {
+                json!({
+                    "key": share.key,
+                    "weight": share.weight,
+                    "percent": share.percent,
+                    "copies": share.copies,
+                })
+            };
             shares.iter().map(share).collect()
         };
         json!({

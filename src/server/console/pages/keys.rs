@@ -39,7 +39,8 @@ fn shares(hot: &HotKeyRanking, shares: &[KeyShare], what: &str) -> Markup {
         table {
             thead { tr {
                 th scope="col" { "Key" } th scope="col" class="number" { (what) }
-                th scope="col" class="number" { "Percent" } th scope="col" { "Share of total" }
+                th scope="col" class="number" { "Percent" } th scope="col" class="number" { "Copies" }
+                th scope="col" { "Share of total" }
             } }
             tbody {
                 @for share in shares {
@@ -49,12 +50,13 @@ fn shares(hot: &HotKeyRanking, shares: &[KeyShare], what: &str) -> Markup {
                             @if what == "Bytes" { (bytes(share.weight as f64)) } @else { (super::super::chart::number(share.weight as f64)) }
                         }
                         td class="number" { (format!("{:.1} %", share.percent)) }
+                        td class="number" { (share.copies) }
                         td { (bar(share.percent / 100.0)) }
                     }
                 }
             }
         }
-        p class="quiet" { "Estimated from one in every " (hot.interval) " commands; older uses count for less." }
+        p class="quiet" { "Estimated from one in every " (hot.interval) " commands; older uses count for less. Copies: threads that answer reads of the key from a copy of their own." }
     }
 }
 

@@ -15,6 +15,18 @@ pub(in crate::telemetry) static SHARDS: &[Figure] = &[
         "basalt_connections_moved_total",
         "Connections moved from a busy thread to a less busy one.",
     ),
+    count("hot_key_copies", |s| s.snapshot.hot_copies.copies).gauge(
+        "basalt_hot_key_copies",
+        "Copies of hot keys' values that threads keep for themselves.",
+    ),
+    count("hot_key_copy_bytes", |s| s.snapshot.hot_copies.bytes).gauge(
+        "basalt_hot_key_copy_bytes",
+        "Total length of the copies of hot keys' values.",
+    ),
+    count("hot_key_copy_reads", |s| s.snapshot.since_reset.copy_reads).counter(
+        "basalt_hot_key_copy_reads_total",
+        "Reads answered from copies of hot keys' values; they are keyspace hits too.",
+    ),
     count("takes", |s| s.snapshot.tokens().takes),
     count("takes_found_held", |s| s.snapshot.tokens().takes_found_held),
     text("takes_found_held_perc", |s| {

@@ -416,6 +416,7 @@ impl HotKeys {
             bytes,
             by_commands,
             by_bytes,
+            copied: copied(),
         }
     }
 
@@ -477,6 +478,22 @@ pub struct HotKey {
     pub shown: String,
     /// Percentage of all key uses that it accounts for.
     pub percent: u64,
+}
+
+/// Returns the keys that threads have copies of, with the number of threads; those with most threads first.
+fn copied() -> Vec<(Vec<u8>, u64)> {
+    let mut threads = HashMap::<(usize, Box<[u8]>), u64>::new();
+    for thread in counters::all() {
+        for key in thread.hot_copies.names.lock().iter() {
+            *threads.entry(key.clone()).or_default() += 1;
+        }
+    }
+    let named = threads
+        .into_iter()
+        .map(|((_, name), threads)| (name.into_vec(), threads));
+    let mut copied: Vec<(Vec<u8>, u64)> = named.collect();
+    copied.sort_unstable_by(|one, other| (other.1, &one.0).cmp(&(one.1, &other.0)));
+    copied
 }
 
 fn end_if_over(session: &mut Option<HotKeysSession>, now_ms: u64) {
