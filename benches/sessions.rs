@@ -29,8 +29,8 @@ use basalt_server::telemetry::{Telemetry, clock};
 mod model;
 mod support;
 
-use model::inputs::TOGETHER;
-use model::machine::{self, Cost, Setup};
+use model::inputs::{COPIED_SHARE, TOGETHER};
+use model::machine::{self, Cost, Runtime, Setup};
 use model::{CHOICES, KEYS, Keys};
 use support::arguments::Arguments;
 use support::process::{self, encode_into};
@@ -347,8 +347,13 @@ fn measure(arguments: &Arguments) {
                 if !name.contains(&only) {
                     continue;
                 }
-                let cost = cost_of_sessions(alone_ns, pipeline, each_ns);
+                let mut cost = cost_of_sessions(alone_ns, pipeline, each_ns);
                 let job = job(pipeline);
+                if kind == "GET" && choice.contains("hot") {
+                    // What was measured with one thread are reads from its copy.
+                    (cost.copied_ns, cost.command_ns) =
+                        (cost.command_ns, cost.command_ns / COPIED_SHARE);
+                }
                 let mut first = None;
                 for (&threads, &service) in threads.iter().zip(&shared) {
                     let row = one(job, rounds, &vec![service; threads], &apart[..threads]);
@@ -356,13 +361,7 @@ fn measure(arguments: &Arguments) {
                         row.ops_per_s / threads as f64,
                         row.apart_ops_per_s / threads as f64,
                     ));
-                    let predicted = predict(
-                        (threads, SESSIONS),
-                        pipeline,
-                        choice,
-                        &cost,
-                        row.hand_over_ns,
-                    );
+                    let predicted = predict((threads, SESSIONS), job, &cost, row.hand_over_ns);
                     let text = format!(
                         "| {name} | {threads} | {:.0} | {:.0} | {:.3} | {:.2} | {:.2} | {:.0} | {:.2} |\n",
                         row.hand_over_ns,
@@ -411,6 +410,8 @@ fn one(
 fn cost_of_sessions([_, ten_ns, hundred_ns]: [f64; 3], pipeline: usize, each_ns: f64) -> Cost {
     let command_ns = (hundred_ns * 100.0 - ten_ns * 10.0) / 90.0;
     Cost {
+        copied_ns: command_ns * COPIED_SHARE,
+        driver_ns: 0.0,
         batch_ns: ((each_ns - command_ns) * pipeline as f64).max(0.0),
         command_ns,
         log_ns: 0.0,
@@ -426,15 +427,18 @@ fn cost_of_sessions([_, ten_ns, hundred_ns]: [f64; 3], pipeline: usize, each_ns:
 /// Predicts the commands per second of this many threads with this many sessions each.
 fn predict(
     (threads, sessions): (usize, usize),
-    pipeline: usize,
-    choice: &str,
+    job: Job<'_>,
     cost: &Cost,
     hand_over_ns: f64,
 ) -> f64 {
     let setup = Setup {
+        runtime: Runtime::PerCore,
         connections: threads * sessions,
-        ..model::setup(threads, pipeline, 200_000, cost, hand_over_ns)
+        ..model::setup(threads, job.pipeline, 200_000, cost, hand_over_ns)
     };
-    let mut keys = Keys::new(choice, setup.shards, 0);
+    let mut keys = Keys::new(job.choice, setup.shards, 0);
+    if job.kind == "GET" {
+        keys = keys.with_copies();
+    }
     machine::run(&setup, &mut || keys.shard()).ops_per_s
 }

@@ -16,6 +16,13 @@ const CONNECTION_LINES: f64 = 10.0;
 /// that do not sleep skip the word of idle threads and the two of the injection queue.
 const BATCH_LINES: f64 = 3.0;
 
+/// Nanoseconds for which the shared I/O driver is busy with a batch: 180 to 400 of epoll_wait for each event were
+/// counted, and the task's header and its waiters' lock were last written by other cores.
+const DRIVER_NS: f64 = 600.0;
+
+/// Part of a command's time that a read from a copy takes: by instructions (`benches/instructions --only GET,HOTGET`).
+pub(crate) const COPIED_SHARE: f64 = 0.8;
+
 /// Touches of the log's lines, per logged command: it reserves a position.
 const LOG_LINES: f64 = 1.0;
 
@@ -100,6 +107,12 @@ impl Measured {
         pipeline: usize,
         setting: Setting,
     ) -> Option<Cost> {
+        // With one hot key copies were measured, not reads with the token.
+        let keys = if kind == "GET" && keys.contains("hot") {
+            ""
+        } else {
+            keys
+        };
         let bare = |pipeline: usize| {
             let each = self.command_ns(kind, keys, pipeline, Setting::Bare)?;
             Some(each * pipeline as f64)
@@ -114,6 +127,8 @@ impl Measured {
             false => 0.0,
         };
         Some(Cost {
+            copied_ns: command_ns * COPIED_SHARE,
+            driver_ns: DRIVER_NS,
             batch_ns: ((each - command_ns) * pipeline as f64).max(0.0),
             command_ns,
             log_ns,
@@ -135,13 +150,16 @@ pub(crate) fn list(file: &Path) -> String {
          | CPU of a command and a batch, with one thread | by row | measured: {} |\n\
          | hand-overs with a shard | 2 | its token's word, then its other lines together; 8 were {counted} |\n\
          | words of tokens under way at a time | {TOGETHER} | assumed: a core's outstanding misses |\n\
-         | hand-overs with a connection | {CONNECTION_LINES} | assumed of 57 lines that were {counted} |\n\
-         | touches of lines of all threads, a batch | {BATCH_LINES} | assumed of 16 that were {counted} |\n\
+         | hand-overs with a connection, shared | {CONNECTION_LINES} | assumed of 57 lines that were {counted} |\n\
+         | touches of lines of all threads, a batch, shared | {BATCH_LINES} | assumed of 16 that were {counted} |\n\
+         | the shared I/O driver, a batch | {DRIVER_NS} ns | assumed of 180 to 400 ns of epoll_wait an event |\n\
+         | a read from a copy, by a read with the token | {COPIED_SHARE} | counted: `benches/instructions --only GET,HOTGET` |\n\
          | touches of the log's lines, a logged command | {LOG_LINES} | {counted} |\n\
          | a hand-over of a line | 100 and 300 ns | assumed |\n\
          | the sequencer's part of what the log costs | {SEQUENCER_SHARE} | assumed |\n\
          | a look at a held token | 16 of 25 ns | assumed (`SPINS` of the source) |\n\
          | to leave a command in a queue, to take it | 300 ns each | assumed |\n\
+         | keys with copies | 1/64 of the reads at least | `HOT_PART` of the source |\n\
          | connections | 8 a thread, 50 at least | assumed |\n",
         file.display()
     )

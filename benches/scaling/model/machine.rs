@@ -2,12 +2,14 @@
 //! cache lines that one thread owns at a time.
 //!
 //! Time is in nanoseconds; only keys are random, from a seed. A thread takes a connection, pays the cost of a batch
-//! once, prefetches, and runs its commands one by one. For each it takes the shard's token: lines that another thread
-//! has touched since are handed over first, the token's word and then all other lines of the shard together. Meanwhile
-//! the lines of a later command's shard are fetched, which others may take away again. A token held by others is
-//! awaited for a moment; after that the command is left in the shard's queue, the connection waits, and the thread
-//! continues with another one. A thread that releases a token runs queued commands first. Lines of all threads are
-//! handed over one thread at a time, in request order.
+//! once, prefetches, and runs its commands one by one. With [`Runtime::Shared`] any thread takes any connection, after
+//! the one I/O driver has reported it; with [`Runtime::PerCore`] each thread has connections and a driver of its own.
+//! A read that the thread's copy of a hot key answers takes time and nothing else. For each other command the thread
+//! takes the shard's token: lines that another thread has touched since are handed over first, the token's word and
+//! then all other lines of the shard together. Meanwhile the lines of a later command's shard are fetched, which others
+//! may take away again. A token held by others is awaited for a moment; after that the command is left in the shard's
+//! queue, the connection waits, and the thread continues with another one. A thread that releases a token runs queued
+//! commands first. Lines of all threads are handed over one thread at a time, in request order.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -21,6 +23,10 @@ const COMMANDS_AHEAD: usize = 2;
 /// The cost of one command and one batch, in nanoseconds and in lines.
 #[derive(Clone, Debug)]
 pub(crate) struct Cost {
+    /// Work of a read that a copy of a hot key answers.
+    pub(crate) copied_ns: f64,
+    /// Time of the shared I/O driver for a batch: one thread at a time takes its events.
+    pub(crate) driver_ns: f64,
     /// Work of a batch besides its commands.
     pub(crate) batch_ns: f64,
     /// Work of a command, with its shard locked.
@@ -33,14 +39,22 @@ pub(crate) struct Cost {
     pub(crate) together: f64,
     /// Lines of a connection that change hands when another thread serves it.
     pub(crate) connection_lines: f64,
-    /// Touches of lines shared by all threads, per batch and per command.
+    /// Touches of lines shared by all threads: per batch, with a shared runtime, and per command.
     pub(crate) global_batch_lines: f64,
     pub(crate) global_command_lines: f64,
+}
+
+/// How connections are given to threads, as the directive `runtime` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Runtime {
+    Shared,
+    PerCore,
 }
 
 /// Parameters of the simulation.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
+    pub(crate) runtime: Runtime,
     pub(crate) threads: usize,
     pub(crate) shards: usize,
     pub(crate) connections: usize,
@@ -89,7 +103,8 @@ struct Line {
 /// A connection: the thread whose caches it is in, and the progress of its batch.
 struct Connection {
     thread: usize,
-    shards: Vec<usize>,
+    /// The shard of each command; none for a read that a copy answers.
+    shards: Vec<Option<usize>>,
     done: usize,
     /// The first command of the part prefetched last.
     fetched: usize,
@@ -117,22 +132,25 @@ const NOBODY: usize = usize::MAX;
 
 struct Machine<'s> {
     setup: &'s Setup,
-    keys: &'s mut dyn FnMut() -> usize,
+    keys: &'s mut dyn FnMut() -> Option<usize>,
     shards: Vec<Shard>,
     connections: Vec<Connection>,
-    ready: VecDeque<usize>,
+    /// Connections with work: of all threads in the first queue, or of each thread in its own.
+    ready: Vec<VecDeque<usize>>,
     idle: Vec<usize>,
     /// Time of each thread's next step.
     agenda: BinaryHeap<Reverse<(u64, usize)>>,
     steps: Vec<Step>,
+    driver: Line,
     batch_line: Line,
     log_line: Line,
     busy_ns: f64,
     done: usize,
 }
 
-/// Runs a setup until its commands are done. `keys` returns the shard of the next command.
-pub(crate) fn run(setup: &Setup, keys: &mut dyn FnMut() -> usize) -> Outcome {
+/// Runs a setup until its commands are done. `keys` returns the shard of the next command, or none for a read that a
+/// copy answers.
+pub(crate) fn run(setup: &Setup, keys: &mut dyn FnMut() -> Option<usize>) -> Outcome {
     let shard = Shard {
         word_owner: NOBODY,
         owner: NOBODY,
@@ -147,25 +165,33 @@ pub(crate) fn run(setup: &Setup, keys: &mut dyn FnMut() -> usize) -> Outcome {
         keys,
         shards: vec![shard; setup.shards],
         connections: (0..setup.connections)
-            .map(|_| Connection {
-                thread: NOBODY,
+            .map(|number| Connection {
+                thread: match setup.runtime {
+                    Runtime::Shared => NOBODY,
+                    Runtime::PerCore => number % setup.threads,
+                },
                 shards: Vec::new(),
                 done: 0,
                 fetched: NOBODY,
                 has_begun: false,
             })
             .collect(),
-        ready: (0..setup.connections).collect(),
+        ready: vec![VecDeque::new(); setup.threads],
         idle: Vec::new(),
         agenda: (0..setup.threads)
             .map(|thread| Reverse((thread as u64, thread)))
             .collect(),
         steps: vec![Step::Look; setup.threads],
+        driver: Line::default(),
         batch_line: Line::default(),
         log_line: Line::default(),
         busy_ns: 0.0,
         done: 0,
     };
+    for connection in 0..setup.connections {
+        let queue = machine.queue_of(connection);
+        machine.ready[queue].push_back(connection);
+    }
     let mut end = 0;
     while machine.done < setup.commands {
         let Reverse((now, thread)) = machine.agenda.pop().expect("somebody has something to do");
@@ -183,10 +209,13 @@ impl Machine<'_> {
 
     fn step(&mut self, now: f64, thread: usize) {
         match self.steps[thread] {
-            Step::Look => match self.ready.pop_front() {
-                Some(connection) => self.go(now, thread, connection),
-                None => self.idle.push(thread),
-            },
+            Step::Look => {
+                let queue = if self.is_per_core() { thread } else { 0 };
+                match self.ready[queue].pop_front() {
+                    Some(connection) => self.go(now, thread, connection),
+                    None => self.idle.push(thread),
+                }
+            }
             Step::Go(connection) => self.go(now, thread, connection),
             Step::Ran {
                 queued,
@@ -201,10 +230,28 @@ impl Machine<'_> {
         }
     }
 
-    /// Marks a connection as having work: an idle thread looks for it.
+    fn is_per_core(&self) -> bool {
+        self.setup.runtime == Runtime::PerCore
+    }
+
+    /// Returns the queue that a connection with work is in.
+    fn queue_of(&self, connection: usize) -> usize {
+        match self.is_per_core() {
+            true => self.connections[connection].thread,
+            false => 0,
+        }
+    }
+
+    /// Marks a connection as having work: an idle thread looks for it, its own one if it has one.
     fn make_ready(&mut self, now: f64, connection: usize) {
-        self.ready.push_back(connection);
-        if let Some(thread) = self.idle.pop() {
+        let queue = self.queue_of(connection);
+        self.ready[queue].push_back(connection);
+        let found = match self.is_per_core() {
+            true => self.idle.iter().position(|thread| *thread == queue),
+            false => self.idle.len().checked_sub(1),
+        };
+        if let Some(at) = found {
+            let thread = self.idle.swap_remove(at);
             self.at(now, thread, Step::Look);
         }
     }
@@ -227,12 +274,21 @@ impl Machine<'_> {
             connection.shards = (0..self.setup.pipeline).map(|_| (self.keys)()).collect();
             // The log's threads have no cores of their own: their time is taken evenly from the serving threads.
             time += cost.batch_ns + cost.log_ns * self.setup.pipeline as f64;
-            time += touch(
-                &mut self.batch_line,
-                (time, thread),
-                cost.global_batch_lines * hand_over_ns,
-                hand_over_ns,
-            );
+            // Its part of one thread's work is in `batch_ns` already; here it is what others must wait for.
+            if self.setup.runtime == Runtime::Shared {
+                let begins = time.max(self.driver.free_at);
+                self.driver.free_at = begins + cost.driver_ns;
+                self.driver.busy_ns += cost.driver_ns;
+                time = begins;
+            }
+            if self.setup.runtime == Runtime::Shared {
+                time += touch(
+                    &mut self.batch_line,
+                    (time, thread),
+                    cost.global_batch_lines * hand_over_ns,
+                    hand_over_ns,
+                );
+            }
             self.busy_ns += time - now;
             return self.at(time, thread, Step::Go(number));
         }
@@ -245,7 +301,9 @@ impl Machine<'_> {
         }
         self.fetch_ahead(now, thread, number);
         let connection = &self.connections[number];
-        let chosen = connection.shards[connection.done];
+        let Some(chosen) = connection.shards[connection.done] else {
+            return self.run_from_copy(now, thread, number);
+        };
         let shard = &mut self.shards[chosen];
         if shard.is_held {
             let wait = (shard.held_until - now).max(1.0);
@@ -261,6 +319,18 @@ impl Machine<'_> {
         self.run(now, thread, number, chosen);
     }
 
+    /// Runs a command that a copy answers.
+    fn run_from_copy(&mut self, now: f64, thread: usize, number: usize) {
+        let until = now + self.setup.cost.copied_ns;
+        self.busy_ns += until - now;
+        self.finish(number);
+        if self.connections[number].has_begun {
+            return self.at(until, thread, Step::Go(number));
+        }
+        self.make_ready(until, number);
+        self.at(until, thread, Step::Look);
+    }
+
     /// Prefetches and takes over the token words of a batch's next part, as many at a time as the processor has misses
     /// in flight; returns the time. Tokens held by others are left out.
     fn prefetch(&mut self, thread: usize, number: usize) -> f64 {
@@ -272,7 +342,7 @@ impl Machine<'_> {
             return 0.0;
         }
         let mut lines = 0.0;
-        for &chosen in stretch {
+        for chosen in stretch.copied().flatten() {
             let shard = &mut self.shards[chosen];
             if shard.word_owner != thread && !shard.is_held {
                 lines += if shard.word_owner == NOBODY { 0.0 } else { 1.0 };
@@ -285,7 +355,7 @@ impl Machine<'_> {
     /// Starts the fetch of all lines of a later command's shard.
     fn fetch_ahead(&mut self, now: f64, thread: usize, number: usize) {
         let connection = &self.connections[number];
-        if let Some(&later) = connection.shards.get(connection.done + COMMANDS_AHEAD) {
+        if let Some(&Some(later)) = connection.shards.get(connection.done + COMMANDS_AHEAD) {
             let shard = &mut self.shards[later];
             if shard.word_owner != thread || shard.owner != thread {
                 if shard.owner != NOBODY {
@@ -346,7 +416,7 @@ impl Machine<'_> {
         self.finish(number);
         // The next command of the batch keeps the token if it is for the same shard.
         let connection = &self.connections[number];
-        if connection.has_begun && connection.shards[connection.done] == shard {
+        if connection.has_begun && connection.shards[connection.done] == Some(shard) {
             return self.run(now, thread, number, shard);
         }
         self.drain(now, thread, number, shard);
@@ -402,6 +472,7 @@ impl Machine<'_> {
             cpu_ns_per_op: self.busy_ns / self.done as f64,
             uses: vec![
                 ("a shard's token", busiest / end),
+                ("the I/O driver", self.driver.busy_ns / end),
                 ("lines of a batch", self.batch_line.busy_ns / end),
                 ("the log's ring", self.log_line.busy_ns / end),
                 ("the sequencer", sequencer_ns / end),
