@@ -91,7 +91,7 @@ impl Session {
             _ => return None,
         };
         Some(match self.fieldset(turn, request) {
-            Some(fieldset) => self.on_shard(turn, request, shard, Some(&fieldset)),
+            Some(fieldset) => self.on_shard_apart(turn, request, shard, Some(&fieldset)),
             None => fail(turn, NO_FIELDSET.into()),
         })
     }
@@ -131,8 +131,22 @@ impl Session {
             .map(Prepared::Fieldset)
     }
 
-    #[inline]
-    pub(super) fn on_shard(
+    /// Runs a command as [`Session::on_shard`] does, outside of the loop over requests.
+    #[inline(never)]
+    pub(super) fn on_shard_apart(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: Request<'_>,
+        shard: u16,
+        prepared: Option<&Prepared>,
+    ) -> Ran {
+        self.on_shard(turn, request, shard, prepared)
+    }
+
+    /// Runs a command on one shard. Inlined where most commands pass, and once more in
+    /// [`Session::on_shard_apart`].
+    #[inline(always)]
+    fn on_shard(
         &mut self,
         turn: &mut Turn<'_>,
         request: Request<'_>,

@@ -14,7 +14,6 @@ use super::batch::{self, Request};
 use super::hot_keys::{self, HotCopy, ReadVerdict, VALUE_BYTES_MAX};
 use super::turn::Turn;
 use super::{Ran, Session};
-use basalt_commands::command::context::ClientView;
 use basalt_commands::command::declaration::CopyReply;
 
 impl Session {
@@ -28,14 +27,14 @@ impl Session {
         shard: u16,
     ) -> Ran {
         let Some(reply) = self.copy_reply(turn, request) else {
-            return self.on_shard(turn, request, shard, None);
+            return self.on_shard_apart(turn, request, shard, None);
         };
         match self.answer_from_copy(turn, request, reply) {
             ReadVerdict::Answered => return Ran::Answered { failed: false },
-            ReadVerdict::Ordinary => return self.on_shard(turn, request, shard, None),
+            ReadVerdict::Ordinary => return self.on_shard_apart(turn, request, shard, None),
             ReadVerdict::Copies => {}
         }
-        let ran = self.on_shard(turn, request, shard, None);
+        let ran = self.on_shard_apart(turn, request, shard, None);
         if let Ran::Answered { failed: false } = ran {
             self.copy_value(turn, request);
         }
@@ -79,13 +78,12 @@ impl Session {
         });
         match seen {
             Ok(seen) => {
-                let view = self.view();
-                self.learn(&ClientView {
-                    stamp: view.stamp.max(seen.stamp),
-                    position: view.position.max(seen.position),
-                    log_seen: view.log_seen.max(seen.log_position),
-                    ..view
-                });
+                let connection = &mut self.connection;
+                connection.stamp = connection.stamp.max(seen.stamp);
+                connection.position = connection.position.max(seen.position);
+                if seen.log_position != 0 {
+                    connection.shared.see_log(seen.log_position);
+                }
                 ReadVerdict::Answered
             }
             Err(verdict) => verdict,

@@ -96,7 +96,7 @@ impl HotKey {
 #[derive(Debug)]
 pub(super) struct HotCopy {
     text: TextCopy,
-    /// Reads since the copy was made, and since the last ordinary read.
+    /// Reads from the copy before the last ordinary read, and since then.
     reads: u32,
     reads_since: u32,
     /// Time of the last ordinary read.
@@ -331,7 +331,6 @@ impl HotCopy {
     /// Returns the string for a read.
     #[inline]
     pub(super) fn read(&mut self) -> &[u8] {
-        self.reads = self.reads.saturating_add(1);
         self.reads_since += 1;
         self.counter.add(1);
         &self.text.bytes
@@ -350,6 +349,7 @@ impl Place {
         };
         if copy.reads_since >= READS_BETWEEN || now_ms.wrapping_sub(copy.ordinary_ms) >= MS_BETWEEN
         {
+            copy.reads = copy.reads.saturating_add(copy.reads_since);
             (copy.reads_since, copy.ordinary_ms) = (0, now_ms);
             return ReadVerdict::Ordinary;
         }
@@ -359,7 +359,10 @@ impl Place {
     /// Drops a copy that is not current.
     #[cold]
     fn end_copy(&mut self, now_ms: u64) -> ReadVerdict {
-        let reads = self.copy.take().map_or(0, |copy| copy.reads);
+        let reads = self
+            .copy
+            .take()
+            .map_or(0, |copy| copy.reads + copy.reads_since);
         if reads < READS_WORTHWHILE {
             self.not_before_ms = now_ms + BACK_OFF_MS;
             return ReadVerdict::Ordinary;

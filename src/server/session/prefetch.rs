@@ -33,9 +33,12 @@ pub(super) fn prefetch(batch: &mut Batch, service: &Service, db: usize) {
     if plans.len() < REQUESTS_MIN {
         return;
     }
-    let has_hot_keys = counters::local().hot_copies.keys.get() != 0;
-    for plan in plans {
-        if has_hot_keys && is_copied(batch, plan, db) {
+    let copied = match counters::local().hot_copies.keys.get() {
+        0 => 0,
+        _ => copied(batch, plans, db),
+    };
+    for (number, plan) in plans.iter().enumerate() {
+        if copied >> number & 1 != 0 {
             continue;
         }
         for key in batch.keys(plan) {
@@ -46,7 +49,7 @@ pub(super) fn prefetch(batch: &mut Batch, service: &Service, db: usize) {
     }
     let mut leads_further = false;
     let mut previous = None;
-    for plan in plans {
+    for (number, plan) in plans.iter().enumerate() {
         leads_further |= plan
             .command
             .is_some_and(|command| command.ahead != Ahead::Nothing);
@@ -55,7 +58,7 @@ pub(super) fn prefetch(batch: &mut Batch, service: &Service, db: usize) {
         }
         let [key] = batch.keys(plan) else { continue };
         // Consecutive commands on one key need only one prefetch.
-        if previous == Some(key.hash) || has_hot_keys && is_copied(batch, plan, db) {
+        if previous == Some(key.hash) || copied >> number & 1 != 0 {
             continue;
         }
         previous = Some(key.hash);
@@ -70,14 +73,20 @@ pub(super) fn prefetch(batch: &mut Batch, service: &Service, db: usize) {
     }
 }
 
-/// True if a plan will probably be answered from this thread's copy of its key's value.
+/// Returns a bit for each plan, set if this thread will probably answer the plan from its copy of the key's value.
 #[cold]
-fn is_copied(batch: &Batch, plan: &Plan, db: usize) -> bool {
-    let args = batch.args(plan);
-    plan.command
-        .is_some_and(|command| command.copy_reply.is_some())
-        && args.len() == 2
-        && hot_keys::has_copy(db, &args.key(1))
+fn copied(batch: &Batch, plans: &[Plan], db: usize) -> u32 {
+    let is_copied = |plan: &Plan| {
+        let args = batch.args(plan);
+        plan.command
+            .is_some_and(|command| command.copy_reply.is_some())
+            && args.len() == 2
+            && hot_keys::has_copy(db, &args.key(1))
+    };
+    let bits = plans.iter().enumerate();
+    bits.fold(0, |all, (number, plan)| {
+        all | u32::from(is_copied(plan)) << number
+    })
 }
 
 /// Prefetches the lines that a command writes of its shard: the token's word, the first line of the engine, and
