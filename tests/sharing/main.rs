@@ -134,7 +134,7 @@ fn within_budget(
 
 /// Read-modify-writes of shards' tokens in a batch of 16 reads of one key, which each thread answers from its copy.
 /// Some reads go the ordinary way, and under Valgrind more of them than the one in 64, as 100 ms are soon over.
-const HOT_KEY_TOKENS: f64 = 6.0;
+const HOT_KEY_TOKENS: f64 = 3.0;
 
 #[test]
 fn threads_read_a_hot_key_without_the_token_of_its_shard() {
@@ -147,7 +147,9 @@ fn threads_read_a_hot_key_without_the_token_of_its_shard() {
         let workload = &workloads::HOT_KEY;
         let mut tries = 0;
         let counts = loop {
-            let counts = counted.batch(workload, PIPELINE, BATCHES);
+            let mut counts = counted.batch(workload, PIPELINE, BATCHES);
+            // One command in four is sampled here, so that the key is found to be hot soon.
+            counts.retain(|place, _| !place.text.starts_with("telemetry/"));
             tries += 1;
             if place::of(&counts, Origin::Token) <= HOT_KEY_TOKENS || tries == TRIES {
                 break counts;
