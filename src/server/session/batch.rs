@@ -272,6 +272,14 @@ impl Batch {
         (&self.input[self.start..], &mut self.requests)
     }
 
+    /// Returns the bytes of memory of an empty batch.
+    pub fn memory_bytes(&self) -> usize {
+        let lists = self.plans.capacity() * size_of::<Plan>()
+            + self.keys.capacity() * size_of::<RoutedKey>()
+            + self.shards.capacity() * size_of::<u16>();
+        self.input.capacity() + self.requests.memory_bytes() + lists + self.out.memory_bytes()
+    }
+
     /// Clears the batch for the next connection, in whatever state the last one ended.
     pub fn reset(&mut self) {
         self.input.clear();

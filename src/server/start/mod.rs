@@ -34,6 +34,7 @@ use arc_swap::ArcSwap;
 use rustix::fs::Mode;
 use tokio::sync::watch;
 
+use crate::net::buffer_budget;
 use crate::node;
 use crate::persist::aof::Aof;
 use crate::persist::files::disk::Disk;
@@ -157,6 +158,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
     crash::watch(Arc::clone(&service));
     watchdog::watch(Arc::clone(&service));
     let runtimes = Runtimes::new(config.runtime, thread_count);
+    buffer_budget::set_thread_count(thread_count);
     service.telemetry.rounds.follow(&runtimes.handles());
     let assembled = Assembled::new(service, runtimes, log, startup.file, title, supervision);
     assembled.serve(&config, word)

@@ -258,6 +258,8 @@ pub struct ThreadCounters {
     pub writes: Counter,
     /// The largest number of commands that a connection ran between two socket reads.
     pub most_commands: Counter,
+    /// Bytes of the buffers that the thread keeps for its connections.
+    pub pooled_bytes: Counter,
     /// Hot keys with copies of this thread's own.
     pub hot_copies: HotCopyCounters,
     /// Units by [`UnitKind`] and [`LockExtent`].

@@ -162,6 +162,8 @@ pub struct Snapshot {
     pub rates: Rates,
     /// Sums since the statistics were reset.
     pub since_reset: ResettableSums,
+    /// Bytes of the buffers that threads keep for their connections.
+    pub pooled_bytes: u64,
     /// Copies of hot keys' values.
     pub hot_copies: HotCopyFigures,
     /// Figures by shard.
@@ -338,6 +340,7 @@ impl Snapshot {
             counts: (since_reset.dbs.iter()).fold(DbCounts::default(), |sum, db| sum.plus(*db)),
             eviction: Eviction::of(service, unix_us / 1_000),
             expire_ns: telemetry.expire_ns.load(Relaxed),
+            pooled_bytes: 0,
             hot_copies: HotCopyFigures::default(),
             lag: [0; LAG_BUCKETS],
             lag_sum_ms: 0,
@@ -375,6 +378,7 @@ impl Snapshot {
             self.reads += thread.reads.get();
             self.writes += thread.writes.get();
             self.most_commands = self.most_commands.max(thread.most_commands.get());
+            self.pooled_bytes += thread.pooled_bytes.get();
             self.hot_copies.copies += thread.hot_copies.copies.get();
             self.hot_copies.bytes += thread.hot_copies.bytes.get();
         }

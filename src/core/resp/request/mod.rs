@@ -211,6 +211,12 @@ pub struct Requests {
 }
 
 impl Requests {
+    /// Returns the bytes of memory for the requests and the positions of their arguments.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.spans.capacity() * size_of::<Span>() + self.requests.capacity() * size_of::<Frame>()
+    }
+
     /// Removes all requests; keeps the memory, unless an unusual batch made it large.
     pub fn clear(&mut self) {
         self.spans.clear();

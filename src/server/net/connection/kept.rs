@@ -38,7 +38,11 @@ impl TurnState {
         shared
             .query_bytes
             .store(unread + parser.filled_bytes(), Relaxed);
-        if !self.reservation.resize(bytes) && !is_needed {
+        let fits = match is_needed {
+            true => self.reservation.resize(bytes),
+            false => self.reservation.resize_to_keep(bytes),
+        };
+        if !fits && !is_needed {
             self.reservation.resize(0);
             shared.buffer_bytes.store(0, Relaxed);
             pool::put(batch);

@@ -214,6 +214,7 @@ pub(in crate::telemetry) static MEMORY: &[Figure] = &[
     count("mem_not_counted_snapshot", |s| {
         report(s).not_counted_snapshot
     }),
+    count("mem_pooled_buffers", |s| s.snapshot.pooled_bytes),
     count("mem_replication_backlog", backlog_bytes),
     count("mem_total_replication_buffers", stream_bytes),
     count("mem_clients_slaves", |s| match report(s).replicas {
