@@ -525,8 +525,8 @@ impl Effects {
         }
     }
 
-    /// Records a change that leaves a key's data as it is, such as of a stream's read state; clients that cache the
-    /// key are not notified.
+    /// Records a change to a key's metadata only, such as the read state of a stream's groups. The data stay the same,
+    /// so clients that cache the key are not notified.
     pub fn wrote_beside(&mut self, db: usize, key: &[u8], event: Event) {
         self.hot.dirty += 1;
         self.hot.stamp += 1;

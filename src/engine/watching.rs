@@ -138,7 +138,8 @@ impl Watches {
         }
     }
 
-    /// Records a change that leaves a key's data as it is (of its read state), which does not fail a transaction.
+    /// Records a change to a key's metadata only, such as the read state of a stream's groups. The data stay the same,
+    /// so EXEC does not fail.
     #[inline]
     pub fn key_touched(&mut self, db: usize, key: &[u8], stamp: u64) {
         if !self.keys.is_empty() {

@@ -41,7 +41,7 @@ pub(crate) struct Hold {
     pub(crate) worker: usize,
     /// When the holder had the reply.
     pub(crate) acquired_us: u64,
-    /// Until when the holder could rely on the lock.
+    /// When the holder could no longer rely on the lock.
     pub(crate) until_us: u64,
     /// The fencing token, if the recipe has one.
     pub(crate) fence: Option<u64>,

@@ -1,12 +1,13 @@
 //! Seeded request streams of a cache: the sequence of keys, and the sizes of their values.
 //!
 //! Used by the hit-ratio bench and by tests that compare what the engine estimates or keeps with an exact
-//! simulation. Independent of any server. The same seed yields the same stream on every machine.
+//! simulation. Independent of any server. The same seed yields the same stream on every machine. `n` is the number of
+//! ranks.
 //!
 //! ```text
 //! zipf 0.6 … 1.2   fixed popularity: rank r is requested in proportion to 1 / r^a
-//! scan             Zipf 0.9, and every 0.2 n requests a scan over 0.1 n keys that never recur
-//! rescan           Zipf 0.9, and between its stretches always the same 0.13 n keys, in sequence
+//! scan             Zipf 0.9; after every 0.2 n requests, a scan over 0.1 n keys that never recur
+//! rescan           Zipf 0.9; after every 0.27 n requests, a scan over the same separate 0.13 n keys, in sequence
 //! one-hit          40 % of all requests are for keys that never recur, the others are Zipf 0.9
 //! shift            Zipf 0.9, and half of the ranks are reassigned to new keys at each tenth of the stream
 //! drift            the newest key is the hottest (Zipf 0.9 by age), with a new key every 30 requests
@@ -18,7 +19,7 @@
 //!
 //! ```text
 //! deleted          Zipf 0.9, and a tenth of the requests write: they delete the key, and the next reader stores it
-//! expiring         Zipf 0.9, and each value has a deadline, up to a fifth of the stream from then
+//! expiring         Zipf 0.9, and each value has a lifetime of up to a fifth of the stream
 //! aside            web with both: a twentieth of the requests write, and values live up to a third of the stream
 //! ```
 

@@ -89,7 +89,7 @@ pub enum Boundary {
     Ends,
 }
 
-/// Returns the effect on a transaction of the command of this name, in any case; None if it has no such effect.
+/// Returns whether the command of this name (case-insensitive) begins or ends a transaction; None if neither.
 #[inline]
 pub fn boundary(name: &[u8]) -> Option<Boundary> {
     let is = |command: &Command| name.eq_ignore_ascii_case(command.name.as_bytes());

@@ -19,11 +19,11 @@ const DIGITS_MAX: usize = 17;
 pub(super) struct Digits {
     bytes: [u8; DIGITS_MAX + 1],
     count: usize,
-    /// The exponent of ten.
+    /// The decimal exponent.
     pub(super) scale: i32,
 }
 
-/// Products have an exponent of two in this range, so that their integer part has at most 32 bits.
+/// The binary exponents of products are in this range, so that their integer part has at most 32 bits.
 const EXPONENTS: std::ops::RangeInclusive<i32> = -60..=-32;
 
 /// The powers of ten in the table: the first one, and the distance between them.
@@ -200,7 +200,7 @@ impl Digits {
     }
 }
 
-/// Powers of ten, rounded to 64 bits: fraction and exponent of two.
+/// Powers of ten, rounded to 64 bits: fraction and binary exponent.
 static POWERS: [(u64, i16); 87] = [
     (0xFA8F_D5A0_081C_0288, -1220),
     (0xBAAE_E17F_A23E_BF76, -1193),

@@ -78,7 +78,7 @@ pub fn tag(key: &[u8]) -> &[u8] {
     }
 }
 
-/// Keys longer than this are searched by the library, whose startup takes longer than examining a short key.
+/// In keys longer than this, the library searches for the brace; its startup takes longer than examining a short key.
 const SHORT_BYTES_MAX: usize = 64;
 
 /// False if a key certainly contains no `{`.

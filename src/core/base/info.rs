@@ -49,7 +49,7 @@ impl InfoText {
         number(self.text(name)?)
     }
 
-    /// Returns the value of [`InfoText::number`]; 0 if there is no such field.
+    /// Returns the numeric value of a field, like [`InfoText::number`]; 0 if there is none.
     pub fn figure(&self, name: &str) -> f64 {
         self.number(name).unwrap_or(0.0)
     }

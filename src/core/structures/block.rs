@@ -111,7 +111,7 @@ impl SharedBlock {
         if !self.is_unique() {
             *self = Self::new(self);
         }
-        // SAFETY: sole owner, and `&mut self` keeps it so; the bytes below `len` are initialised.
+        // SAFETY: this handle is the only owner, as long as `&mut self` exists; the bytes below `len` are initialised.
         unsafe { slice::from_raw_parts_mut(self.data(), self.len()) }
     }
 
@@ -126,7 +126,7 @@ impl SharedBlock {
             self.regrow(len, len);
         }
         if len > old_len {
-            // SAFETY: sole owner by now, and `len` is within the capacity.
+            // SAFETY: this handle is the only owner by now, and `len` is within the capacity.
             unsafe { ptr::write_bytes(self.data().add(old_len), 0, len - old_len) };
         }
         self.head_mut().len = len;
@@ -148,7 +148,7 @@ impl SharedBlock {
 
     /// Returns the end of the bytes, where the unused capacity begins.
     pub(super) fn end(&mut self) -> *mut u8 {
-        // SAFETY: within the allocation, or one past its end.
+        // SAFETY: the end lies within the allocation, or one byte past it.
         unsafe { self.data().add(self.len()) }
     }
 
@@ -182,7 +182,8 @@ impl SharedBlock {
             let old = layout_for(self.head().cap).0;
             let (new, cap) = layout_for(cap);
             self.head_mut().len = kept;
-            // SAFETY: allocated with the layout of its capacity, by the same allocator; sole owner.
+            // SAFETY: the block was allocated by the same allocator, with the layout of its capacity; this handle is
+            // the only owner.
             let moved = unsafe { alloc::realloc(self.0.as_ptr().cast(), old, new.size()) };
             let Some(head) = NonNull::new(moved.cast::<BlockHeader>()) else {
                 alloc::handle_alloc_error(new)
@@ -199,7 +200,7 @@ impl SharedBlock {
     /// Copies `bytes` into a new block with sufficient capacity.
     fn fill(&mut self, bytes: &[u8]) {
         debug_assert!(bytes.len() <= self.head().cap);
-        // SAFETY: within the capacity, and new memory overlaps nothing.
+        // SAFETY: the bytes fit the capacity, and new memory overlaps nothing.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.data(), bytes.len()) };
         self.head_mut().len = bytes.len();
     }
@@ -237,7 +238,7 @@ impl Deref for SharedBlock {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: initialised below `len`, and no thread writes while `self` is borrowed.
+        // SAFETY: the bytes below `len` are initialised, and no thread writes them while `self` is borrowed.
         unsafe { slice::from_raw_parts(self.data(), self.len()) }
     }
 }
@@ -284,7 +285,7 @@ impl SharedBlock {
             // The accesses of other owners happen before the memory is freed.
             fence(Ordering::Acquire);
             let layout = layout_for(self.head().cap).0;
-            // SAFETY: the last owner; allocated with this layout.
+            // SAFETY: this was the last owner, and the block was allocated with this layout.
             unsafe { alloc::dealloc(self.0.as_ptr().cast(), layout) };
         }
         is_last
@@ -300,7 +301,7 @@ impl SharedBlock {
     pub(super) unsafe fn hand_over(&mut self) {
         // Done before the release: another thread may free the block right after that.
         let layout = layout_for(self.head().cap).0;
-        // SAFETY: promised by the caller.
+        // SAFETY: the caller promises not to use the handle again.
         if !unsafe { self.let_go() } {
             account::hand_over(layout);
         }
@@ -310,7 +311,7 @@ impl SharedBlock {
 impl Drop for SharedBlock {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: dropped once, and never used afterwards.
+        // SAFETY: a dropped handle is never used again.
         unsafe { self.let_go() };
     }
 }
@@ -409,7 +410,7 @@ impl Deref for Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // SAFETY: dropped once; the wrapper drops nothing itself.
+        // SAFETY: a dropped handle is never used again, and the wrapper does not drop its content itself.
         unsafe { self.0.hand_over() };
     }
 }

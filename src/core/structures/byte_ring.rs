@@ -86,8 +86,8 @@ mod memory {
 
         fn header(&self, at: usize) -> &AtomicU64 {
             debug_assert!(at < self.len && at.is_multiple_of(16));
-            // SAFETY: within the memory, aligned; any non-atomic access to it by a thread happens before or after,
-            // as ordered by head and tail.
+            // SAFETY: the header is aligned and within the memory; head and tail order it before or after any
+            // non-atomic access to these bytes.
             unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) }
         }
 
@@ -105,7 +105,7 @@ mod memory {
         /// Only the caller uses these bytes, which end before the ring does.
         pub(super) unsafe fn write(&self, at: usize, bytes: &[u8]) {
             debug_assert!(at + bytes.len() <= self.len);
-            // SAFETY: within the memory, and used only by the caller.
+            // SAFETY: the range is within the memory; the caller promises that no other thread uses it.
             unsafe {
                 ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len())
             };
@@ -115,7 +115,8 @@ mod memory {
         /// No thread writes these bytes while the slice is used; they end before the ring does.
         pub(super) unsafe fn read(&self, at: usize, len: usize) -> &[u8] {
             debug_assert!(at + len <= self.len);
-            // SAFETY: within the memory, initialised from the start, and promised by the caller.
+            // SAFETY: the range is within the memory, which was zeroed when allocated; the caller promises that no
+            // thread writes it meanwhile.
             unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(at), len) }
         }
 
@@ -123,14 +124,14 @@ mod memory {
         /// Only the caller uses these bytes, which end before the ring does.
         pub(super) unsafe fn wipe(&self, at: usize, len: usize) {
             debug_assert!(at + len <= self.len);
-            // SAFETY: within the memory, and used only by the caller.
+            // SAFETY: the range is within the memory; the caller promises that no other thread uses it.
             unsafe { ptr::write_bytes(self.start.as_ptr().add(at), 0, len) };
         }
     }
 
     impl Drop for Memory {
         fn drop(&mut self) {
-            // SAFETY: allocated with this layout.
+            // SAFETY: the memory was allocated with this layout.
             unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) };
         }
     }
@@ -431,8 +432,8 @@ impl<T: Send> ByteRing<T> {
             let len = (header & u64::from(u32::MAX)) as usize;
             let end = at + frame_bytes(len);
             let mut tag = [0; 8];
-            // SAFETY: finished, according to the header: its producer writes no more, others not before the head
-            // has passed.
+            // SAFETY: according to its header the record is finished: its producer writes no more, and others write
+            // only after the head has passed.
             let (tagged, (here, there)) = unsafe {
                 (
                     self.pieces(at + 8, 8).0,
@@ -447,7 +448,7 @@ impl<T: Send> ByteRing<T> {
                 let mut address = [0; size_of::<usize>()];
                 address.copy_from_slice(here);
                 let address = usize::from_ne_bytes(address);
-                // SAFETY: put there by `append`, and handed out once, as the position is wiped.
+                // SAFETY: `append` has stored this box; it is taken only once, because the bytes are then zeroed.
                 let boxed =
                     unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut(address)) };
                 take(Taken::Boxed(tag, boxed), end);
@@ -466,7 +467,8 @@ impl<T: Send> ByteRing<T> {
     unsafe fn pieces(&self, position: u64, len: usize) -> (&[u8], &[u8]) {
         let at = self.place(position);
         let here = len.min(self.memory.len() - at);
-        // SAFETY: promised by the caller.
+        // SAFETY: the caller promises that no thread writes these bytes meanwhile; either part ends before the ring
+        // does.
         unsafe { (self.memory.read(at, here), self.memory.read(0, len - here)) }
     }
 
@@ -477,7 +479,7 @@ impl<T: Send> ByteRing<T> {
         }
         let (at, len) = (self.place(start), (end - start) as usize);
         let here = len.min(self.memory.len() - at);
-        // SAFETY: finished and taken; no other thread uses it before the head has passed.
+        // SAFETY: the records are finished and taken; no other thread uses their bytes before the head has passed.
         unsafe {
             self.memory.wipe(at, here);
             self.memory.wipe(0, len - here);
@@ -506,7 +508,7 @@ impl<T> Drop for ByteRing<T> {
                 let inside = ((at + HEADER_BYTES as u64) & (capacity - 1)) as usize;
                 const LEN: usize = size_of::<usize>();
                 let mut address = [0; LEN];
-                // SAFETY: no other thread uses the ring; put there by `append`.
+                // SAFETY: no other thread uses the ring, and `append` has stored this box.
                 unsafe {
                     address.copy_from_slice(self.memory.read(inside, LEN));
                     let address = usize::from_ne_bytes(address);

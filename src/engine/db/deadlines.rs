@@ -63,7 +63,7 @@ impl Deadlines {
         self.count
     }
 
-    /// Returns the mean of the deadlines in Unix milliseconds; 0 without any deadline.
+    /// Returns the mean of the deadlines in Unix milliseconds; 0 if no key has a deadline.
     #[inline]
     pub(super) fn mean_ms(&self) -> u64 {
         if self.count == 0 {

@@ -39,7 +39,7 @@ use super::queue::NewKeyQueue;
 use crate::published::Published;
 use basalt_core::structures::ghost::Ghost;
 
-/// The access bits that count uses since the clock hand last passed.
+/// The access bits that hold the number of uses since the clock hand last passed.
 pub(super) const USES: u8 = 3;
 /// The key is in the small queue.
 pub(crate) const SMALL_BIT: u8 = 1 << 2;

@@ -25,9 +25,9 @@ const FIELDS_PER_SLICE: usize = 256;
 /// command does not see them.
 pub(super) const FIELDS_PER_LOOKUP: usize = 32;
 
-/// Suspension of expiry: the time until which no expired key is deleted, though clients no longer see it (CLIENT
-/// PAUSE), and whether expired keys are visible to every reader (loading: later records may give them another
-/// deadline).
+/// Suspension of expiry. During CLIENT PAUSE, until `until_ms`, expired keys are not deleted, although clients no
+/// longer see them. While data are loaded, every reader sees expired keys, because later records may give them another
+/// deadline.
 #[derive(Debug, Default)]
 pub struct Rest {
     until_ms: AtomicU64,

@@ -40,7 +40,7 @@ pub enum Deadline {
     At(u64),
 }
 
-/// The access bits that count uses.
+/// The access bits that hold the number of uses.
 const USE_BITS: u8 = 3;
 
 /// A database at one time, see the module.
@@ -639,8 +639,8 @@ impl<'e> Keyspace<'e> {
         self.engine.hot_counts.of(key.hash)
     }
 
-    /// Returns a lower bound of a key's idle time in milliseconds: the time since any key of its shard was used.
-    /// The access bits count uses and hold no time.
+    /// Returns a lower bound of a key's idle time in milliseconds: the time since any key of its shard was used. The
+    /// access bits hold the number of uses, but no time.
     pub fn idle_ms_min(&self) -> u64 {
         self.now
             .unix_ms
@@ -730,8 +730,8 @@ impl<'e> Keyspace<'e> {
         self.key_changed(key);
     }
 
-    /// Records a change that leaves a key's data as it is: of the read state of a stream's groups. As in Redis,
-    /// clients that watch or cache the key are not notified.
+    /// Records a change to a key's metadata only, such as the read state of a stream's groups. The data stay the same,
+    /// so, as in Redis, clients that watch or cache the key are not notified.
     pub fn wrote_beside(&mut self, key: &[u8], event: Event) {
         self.engine.published.dirty.add(1);
         self.noted_beside(key, event);

@@ -1,4 +1,4 @@
-//! Leases of this shard's keys: which client may load a key that is missing or stale, and until when.
+//! Leases of this shard's keys: the right of one client, for a limited time, to load a key that is missing or stale.
 //!
 //! A lease is a random number, the token, that LGET gives to one client and that LFILL has to present. Every change
 //! of the key ends the lease, and so does a deletion when there was no key to delete: a client that read an old row

@@ -103,7 +103,7 @@ pub(super) fn distinct(pack: Listpack<'_>, step: usize) -> Result<Cow<'_, [u8]>,
     Ok(Cow::Owned(copy))
 }
 
-/// Up to this number of members, duplicates are searched by parts of the members' hashes, as long as the parts
+/// Up to this number of members, duplicates are searched for by parts of the members' hashes, as long as the parts
 /// differ.
 const FEW: usize = 128;
 

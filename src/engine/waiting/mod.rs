@@ -97,7 +97,7 @@ const ALARMS_PER_SLICE: usize = 256;
 /// A database and a key in it.
 pub type Place = (usize, Box<[u8]>);
 
-/// Waiters of one key by their numbers, which are in order of arrival, with counts by what they wait for.
+/// Waiters of one key, by number, which is their order of arrival, and the number of waiters for each kind of change.
 #[derive(Default)]
 struct KeyWaitQueue {
     waiters: BTreeMap<u64, Waiting>,

@@ -40,7 +40,8 @@ pub(super) struct ScriptWorld<'a, 'h> {
     /// Whether the script may add data although memory is exhausted, for example because it has already
     /// written.
     pub(super) is_free_to_grow: bool,
-    /// The script's command, for the ACL rules of the client's user.
+    /// The command that the script calls, for the ACL check of the client's user; `None` if it is unknown, or while the
+    /// script itself is being admitted.
     pub(super) call: Option<Call<'a>>,
 }
 

@@ -143,8 +143,8 @@ const PRELUDE: &str = "=basalt";
 /// Maximum number of stack frames inspected.
 const FRAMES_MAX: usize = 10;
 
-/// Returns the nearest frame, from `first` on, that belongs to the script: what `name` reads of its source, and the
-/// line.
+/// Finds the nearest frame, from level `first` on, that belongs to the script; returns the name of its source, read by
+/// `name`, and its line.
 pub(super) fn script_frame(
     lua: &Lua,
     first: usize,

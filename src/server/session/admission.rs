@@ -439,7 +439,7 @@ impl Session {
         admission::judge(&mut world, candidate, stage)
     }
 
-    /// Returns what the rules see of a request that may be redirected, in a cluster or to the primary.
+    /// Returns the rules' view of a request that may be redirected, in a cluster or to the primary.
     fn routed_world<'s, const CHECKED: bool>(
         &'s self,
         turn: &'s Turn<'_>,

@@ -343,8 +343,8 @@ impl Session {
         Continue(())
     }
 
-    /// Returns until when (Unix ms) a command is delayed, by CLIENT PAUSE or because its slot is being handed
-    /// to another node; `None` if it is not delayed.
+    /// Returns the end of a command's delay, in Unix milliseconds: CLIENT PAUSE delays commands, and so does the
+    /// handover of their slot to another node. `None` if the command is not delayed.
     #[cold]
     fn paused_until(&self, turn: &Turn<'_>, request: Request<'_>) -> Option<u64> {
         if self.is_queueing(request.command) {

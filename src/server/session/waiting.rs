@@ -78,8 +78,8 @@ impl Session {
         failed
     }
 
-    /// Ends a wait that was not served, if it is over, and returns whether the reply is an error. If it is not
-    /// over, returns as `Err` the Unix time in milliseconds until which the task sleeps.
+    /// Ends a wait that was not served, if it is over, and returns whether the reply is an error. If it is not over,
+    /// returns as `Err` the time when the task must wake up, in Unix milliseconds.
     fn end_of_time(&mut self, turn: &mut Turn<'_>, blocked: &Blocked) -> Result<bool, u64> {
         let (until_ms, on_timeout) = match blocked {
             Blocked::For(block) => (block.until_ms, block.on_timeout),

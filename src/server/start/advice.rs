@@ -19,8 +19,8 @@ const READ_BY_ALL: u32 = 0o004;
 /// Mode bits that let every user of the machine connect to a socket.
 const WRITTEN_BY_ALL: u32 = 0o002;
 
-/// Returns the initial users of a server with this configuration. Errors with what would prevent the server's
-/// start, as far as that can be determined without starting it. The current working directory must be `dir`.
+/// Returns the initial users of a server with this configuration. The error says why the server would not start, as far
+/// as that can be determined without starting it. The current working directory must be `dir`.
 pub(super) fn try_out(config: &Config) -> Result<Users, String> {
     if contexts::is_wanted(config) {
         Contexts::make(config).map_err(|text| format!("Failed to configure TLS: {text}"))?;

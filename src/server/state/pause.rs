@@ -41,7 +41,7 @@ pub enum Reason {
 /// Number of reasons.
 const REASONS: usize = Reason::SlotMove as usize + 1;
 
-/// A pause: the Unix times in milliseconds until which all commands, and write commands, are delayed.
+/// A pause: when it ends for all commands, and when for write commands, in Unix milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct PauseDeadlines {
     all_ms: u64,
@@ -154,8 +154,8 @@ impl Pause {
         self.gate_ms.load(Acquire) > now_ms
     }
 
-    /// Returns until when a command must wait, in Unix milliseconds; `None` if it need not wait. As in Redis, a
-    /// pause of everything delays CLIENT UNPAUSE, too. `queued` is the transaction that an EXEC runs.
+    /// Returns when a paused command is to be checked again, in Unix milliseconds; `None` if it need not wait. As in
+    /// Redis, a pause of everything delays CLIENT UNPAUSE, too. `queued` is the transaction that an EXEC runs.
     #[cold]
     pub fn holds(
         &self,
@@ -197,7 +197,7 @@ impl Pause {
 }
 
 impl ActivePauses {
-    /// Returns until when all write commands must wait, in Unix milliseconds.
+    /// Returns the end of the pauses that delay all write commands, in Unix milliseconds; 0 if there was none.
     fn writes_ms(&self) -> u64 {
         let is_of_all = |at: &usize| *at != Reason::SlotMove as usize;
         let all = (0..REASONS)

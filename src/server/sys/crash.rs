@@ -84,7 +84,7 @@ pub struct Crash {
     pub signal: i32,
     /// The system's code for the signal's cause.
     pub code: i32,
-    /// The invalid address, for signals about one.
+    /// The faulting address (`si_addr`); meaningful only for signals such as SIGSEGV and SIGBUS.
     pub address: usize,
     /// Id of the process that sent the signal, if any.
     pub sender: Option<i32>,

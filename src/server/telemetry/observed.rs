@@ -39,8 +39,8 @@ pub trait Observed: Send + Sync {
     fn config(&self) -> Arc<Config>;
     /// Returns the cluster that this server is a node of.
     fn cluster(&self) -> Option<&dyn Cluster>;
-    /// Returns the replication figures: of the primary's link if this server is a replica, and of its own
-    /// replicas.
+    /// Returns the replication figures: of the stream, of the link to its primary if this server is a replica, and of
+    /// the links to its replicas.
     fn replication(&self) -> ReplicationFacts;
     /// Returns two numbers of bytes: those of the command log that wait for the disk, including the log's ring
     /// buffer, and those of a running snapshot that its sink has not accepted yet.

@@ -29,7 +29,7 @@ pub struct ReplicationMetrics {
     pub partial_syncs: AtomicU64,
     /// Partial resynchronizations of replicas that were refused (INFO `sync_partial_err`).
     pub partial_syncs_refused: AtomicU64,
-    /// Deadline until which shutdown waits for replicas, in Unix milliseconds; 0 if shutdown is not waiting.
+    /// When shutdown stops waiting for replicas, in Unix milliseconds; 0 if it is not waiting for them.
     pub ends_at_ms: AtomicU64,
     /// Bytes sent to replicas.
     pub sent_bytes: AtomicU64,

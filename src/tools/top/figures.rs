@@ -10,7 +10,7 @@ use basalt_core::base::text::visible;
 /// Number of hot keys shown.
 const HOT_KEYS: &str = "8";
 
-/// Maximum lines of INFO, about ten times what a server reports: fields are searched among them whenever the screen
+/// Maximum lines of INFO, about ten times what a server reports: fields are searched for among them whenever the screen
 /// is drawn.
 const LINES_MAX: usize = 20_000;
 

@@ -79,7 +79,7 @@ struct MailboxQueue {
     is_told: bool,
     /// Whether the client was closed because of its queue: nothing is queued any more.
     is_cut: bool,
-    /// Since when the soft limit is exceeded, in Unix milliseconds; 0: the limit is not exceeded.
+    /// When the queue grew beyond the soft limit, in Unix milliseconds; 0: the limit is not exceeded.
     above_soft_since_ms: u64,
 }
 

@@ -63,7 +63,7 @@ pub struct Machine {
     unclaimed: SlotSet,
     migrating: BTreeMap<u16, NodeRef>,
     importing: BTreeMap<u16, NodeRef>,
-    /// Forgotten nodes, and until when they are not accepted again.
+    /// Forgotten nodes, each with the time from which it is accepted again.
     forgotten: BTreeMap<NodeId, Millis>,
     links: BTreeMap<LinkId, Link>,
     next_link: u64,
@@ -72,7 +72,8 @@ pub struct Machine {
     size: usize,
     first_look: Option<Millis>,
     in_minority_at: Option<Millis>,
-    /// Since when the state cannot be saved to nodes.conf, so that this node sends nothing; None if it can.
+    /// When saving the state to nodes.conf first failed; None while it can be saved. While it cannot, this node sends
+    /// nothing.
     unsaved_since: Option<Millis>,
     /// Whether nothing could be saved, and so nothing be sent, for longer than a node timeout.
     is_missed: bool,

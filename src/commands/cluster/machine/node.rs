@@ -51,9 +51,10 @@ pub(super) struct ClusterNode {
     pub(super) failed_at: Millis,
     /// When this node last voted for a replica of the node.
     pub(super) voted_at: Option<Millis>,
-    /// Since when the node is a primary without working replicas.
+    /// When the node was first found to be a primary without working replicas; `None` if it is not one.
     pub(super) orphaned_since: Option<Millis>,
-    /// Since when the node is known as a primary with the same epoch as this node.
+    /// When the node was first found to have the same epoch as this node, both being primaries; `None` if it has
+    /// another.
     pub(super) collides_since: Option<Millis>,
     /// Primaries that report the node as failing, with the time of their last report.
     pub(super) reports: BTreeMap<NodeRef, Millis>,

@@ -158,7 +158,7 @@ fn slots(bytes: &[u8], at: usize) -> SlotSet {
     SlotSet::from_bytes(bits.expect("the slice is as long"))
 }
 
-/// Returns the text before the first zero; without one, all but the last byte.
+/// Returns the text before the first zero byte; all but the last byte if none of these is zero.
 fn text(bytes: &[u8]) -> &[u8] {
     let bytes = &bytes[..bytes.len().saturating_sub(1)];
     let end = bytes.iter().position(|byte| *byte == 0);

@@ -55,8 +55,8 @@ impl AclDenial {
     }
 }
 
-/// Whether a user may certainly run a command with a single key, as most requests are; for other requests, call
-/// [`refused`].
+/// Fast path for commands with a single key, the most frequent ones: true if the user is certainly allowed. False means
+/// undecided: call [`refused`].
 #[inline]
 pub fn is_plainly_allowed(user: &User, command: &'static Command, args: &Args<'_>) -> bool {
     let Some(at) = keys::only(command, args.len(), |at| args.get(at)) else {

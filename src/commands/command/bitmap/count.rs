@@ -112,7 +112,7 @@ fn count_ones(bytes: &[u8], from: u64, to: u64) -> u64 {
 /// Returns the position of the first bit of a range that equals `wanted`; None if there is none.
 fn find_bit(bytes: &[u8], from: u64, to: u64, wanted: bool) -> Option<u64> {
     let (touched, before, _) = touched(bytes, from, to);
-    // Inverted if a zero is wanted, so that a one is searched in any case.
+    // Inverted if a zero is wanted, so that a one is searched for in any case.
     let flip = if wanted { 0 } else { 0xff };
     let (&first, rest) = touched.split_first()?;
     let first = (first ^ flip) & (0xff >> before);

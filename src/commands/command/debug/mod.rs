@@ -170,7 +170,7 @@ fn sleep(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) {
     });
 }
 
-/// Parses the integer at the beginning of a text, 0 without one, as C programs parse switches.
+/// Parses the integer at the start of a text, like C's `atoi`; 0 if there is none.
 fn leading_integer(text: &[u8]) -> i64 {
     let text = text.trim_ascii_start();
     let sign = usize::from(text.starts_with(b"-") || text.starts_with(b"+"));

@@ -7,7 +7,7 @@ use super::KeyFlags;
 pub enum BeginSearch {
     /// Found at this argument.
     Index(i32),
-    /// Found after this word, which is searched from this argument on (backwards from the end if negative).
+    /// Found after this word, which is searched for from this argument on (backwards from the end if negative).
     Keyword(&'static str, i32),
     /// The position cannot be expressed by a specification.
     Unknown,

@@ -208,7 +208,7 @@ pub struct Command {
     pub history: &'static [(&'static str, &'static str)],
     /// Hints for clients of a cluster.
     pub tips: &'static [&'static str],
-    /// The version since which the command is deprecated, and its replacement.
+    /// The version that deprecated the command, and its replacement.
     pub deprecated: Option<(&'static str, &'static str)>,
     /// The lines of a `… HELP` subcommand.
     pub help: &'static [&'static str],

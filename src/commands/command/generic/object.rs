@@ -87,9 +87,9 @@ static IDLETIME: Command = Command::sub("object|idletime", "idletime", Group::Ge
     .tips(TIPS)
     .on_keys(idle_time);
 
-/// Replies with the idle time of a key. The access bits count uses and store no time. Only the time since any key of
-/// the shard was used is known, so the reply is a lower bound, and 0 on a busy server; unless RESTORE set the key's
-/// idle time and the key was not used since.
+/// Replies with the idle time of a key. The access bits hold the number of uses, but no time. Only the time since any
+/// key of the shard was used is known, so the reply is a lower bound, and 0 on a busy server; unless RESTORE set the
+/// key's idle time and the key was not used since.
 fn idle_time(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (key, is_tracked) = (args.key(2), !is_lfu(cx.config.maxmemory_policy));
     about(cx, args, out, |keyspace, place, out| {
@@ -171,7 +171,7 @@ fn about(
     }
 }
 
-/// Whether an eviction policy counts uses.
+/// Whether an eviction policy is LFU.
 pub fn is_lfu(policy: MaxmemoryPolicy) -> bool {
     matches!(
         policy,

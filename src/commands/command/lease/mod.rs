@@ -157,7 +157,7 @@ fn lease_of_stale(keyspace: &mut Keyspace<'_>, key: &Key<'_>, holder: u64, until
 /// Options of LGET for a key that does not exist.
 struct GetOptions {
     lease_until_ms: u64,
-    /// Until when to wait for another client that loads the key, in Unix milliseconds; None: no wait.
+    /// When to stop waiting for another client that loads the key, in Unix milliseconds; None: no wait.
     wait_until_ms: Option<u64>,
 }
 

@@ -1,8 +1,8 @@
 //! SINTERSTORE, SUNIONSTORE and SDIFFSTORE of large sets, built aside ([`command::aside`](crate::command::aside)).
 //!
-//! Some sets are walked, and each of their members is searched in the others: all sets for a union, the smallest for
-//! an intersection, the first for a difference. Members are copied while the shards are locked, and added to the new
-//! set, which takes longer, while they are not.
+//! Some sets are walked, and each of their members is searched for in the others: all sets for a union, the smallest
+//! for an intersection, the first for a difference. Members are copied while the shards are locked, and added to the
+//! new set, which takes longer, while they are not.
 
 use super::{SetOperation, is_searched, limits_of};
 use crate::command::Args;

@@ -299,7 +299,7 @@ impl<O> Entry<O> {
             _ => 0,
         };
         self.set_form(FORM_BYTES, len, kept);
-        // SAFETY: within the space for `len` bytes.
+        // SAFETY: the range is within the value's space of `len` bytes.
         unsafe { ptr::write_bytes(self.value_ptr().add(kept), 0, len - kept) };
     }
 
@@ -307,7 +307,7 @@ impl<O> Entry<O> {
     #[inline]
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         let shape = self.shape();
-        // SAFETY: initialised bytes of this entry, borrowed with it.
+        // SAFETY: these are initialised bytes of the entry, and borrowed with it.
         (shape.flags & FORM == FORM_BYTES)
             .then(|| unsafe { slice::from_raw_parts_mut(self.value_ptr(), shape.value_len) })
     }
@@ -388,7 +388,7 @@ impl<O> Entry<O> {
             address: allocate(shape),
             _owns: PhantomData,
         };
-        // SAFETY: all within new memory of the shape's size.
+        // SAFETY: the header and the key are within new memory of the shape's size.
         let at = unsafe {
             entry.write_header(kind, 0, shape);
             let key_at = entry.address.add(shape.key_at()).as_ptr();
@@ -408,7 +408,7 @@ impl<O> Entry<O> {
 
     #[inline]
     fn value_ptr(&self) -> *mut u8 {
-        // SAFETY: within the allocation.
+        // SAFETY: the value is within the allocation.
         unsafe { self.address.add(self.view().shape().value_at()).as_ptr() }
     }
 
@@ -465,8 +465,8 @@ impl<O> Entry<O> {
         assert!(head + tail <= old.value_len.min(new.value_len));
         self.move_value(new, head, old.value_len - tail, tail);
         let gap = new.value_len - tail - head;
-        // SAFETY: between the two parts, which lie within the value. Zeros, because the memory may never have been
-        // written.
+        // SAFETY: the gap lies between the two parts, within the value. It is zeroed because the memory may never have
+        // been written.
         unsafe { ptr::write_bytes(self.value_ptr().add(head), 0, gap) };
     }
 
@@ -582,7 +582,7 @@ fn allocate(shape: EntryLayout) -> NonNull<u8> {
 impl<O> Drop for Entry<O> {
     fn drop(&mut self) {
         let shape = self.shape();
-        // SAFETY: the form determines what is owned; no reference to the entry is left.
+        // SAFETY: the form determines the owned data; no reference to the entry is left.
         unsafe {
             match shape.flags & FORM {
                 FORM_BLOCK => (*self.value_ptr().cast::<SharedBlock>()).hand_over(),
@@ -652,7 +652,7 @@ impl<'a, O> EntryRef<'a, O> {
     pub fn key(self) -> &'a [u8] {
         let [_, _, short, _] = self.header();
         let (at, len) = self.key_range(short);
-        // SAFETY: initialised bytes of the entry, borrowed for `'a`.
+        // SAFETY: these are initialised bytes of the entry, which is borrowed for `'a`.
         unsafe { slice::from_raw_parts(self.address.add(at).as_ptr(), len) }
     }
 

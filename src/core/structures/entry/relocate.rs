@@ -22,8 +22,8 @@ impl<O> Entry<O> {
         copy.set_flag(flags & CALLER_FLAGS, true);
         copy.set_words(view.words());
         let at = copy.value_ptr();
-        // SAFETY: the same number of bytes at either address; what they may own moves with them, and is forgotten
-        // here.
+        // SAFETY: either address has this number of bytes. Data that the value owns move with the bytes, so the old
+        // value is forgotten.
         unsafe {
             ptr::copy_nonoverlapping(self.value_ptr(), at, shape.value_len);
             if shape.flags & HANDLE != 0 {

@@ -68,7 +68,7 @@ impl<'a, O> EntryRef<'a, O> {
         if shape.words_len == 0 {
             return &[];
         }
-        // SAFETY: initialised bytes of the entry, behind their count, borrowed for `'a`.
+        // SAFETY: these are initialised bytes of the entry, after their count; the entry is borrowed for `'a`.
         unsafe {
             let at = self.address.add(shape.words_at() + 1);
             slice::from_raw_parts(at.as_ptr(), shape.words_len - 1)

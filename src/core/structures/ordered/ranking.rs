@@ -237,7 +237,7 @@ impl Ranking {
         unsafe { scored.record() }.member()
     }
 
-    // ---- Going back -------------------------------------------------------------------------
+    // ---- Undo -------------------------------------------------------------------------------
 
     /// Starts recording an undo log, appending to `changes`.
     pub fn keep_changes(&mut self, changes: UndoLog) {
@@ -264,7 +264,7 @@ impl Ranking {
         }
     }
 
-    // ---- As a whole -------------------------------------------------------------------------
+    // ---- All members: scan, copy, relocate, free --------------------------------------------
 
     /// Visits some members from a cursor on, in no order, and returns the next cursor; 0 begins and ends. See
     /// [`Table::scan`] for the guarantees.

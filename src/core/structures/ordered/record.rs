@@ -67,7 +67,7 @@ impl OwnedRecord {
         let Some(address) = NonNull::new(unsafe { alloc::alloc(layout) }) else {
             alloc::handle_alloc_error(layout)
         };
-        // SAFETY: all within new memory of the layout, which is aligned to 8.
+        // SAFETY: the score, the length and the member are within new memory of the layout, which is aligned to 8.
         unsafe {
             address.cast::<f64>().write(score);
             address.add(LEN_AT).cast::<u32>().write(member.len() as u32);

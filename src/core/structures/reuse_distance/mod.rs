@@ -27,7 +27,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Keys sampled at once: 2 KiB of them. The average cost of a lookup grows with the square of this number:
-/// proportionally more keys are sampled, and proportionally more are searched.
+/// proportionally more keys are sampled, and proportionally more are searched for.
 const SAMPLES_MAX: usize = 256;
 
 /// Number of marks that are compared at a time, without branches.

@@ -16,7 +16,7 @@
 //!
 //! Invariants: nodes are in the order of their IDs and do not overlap; `length` is the number of entries that are not
 //! deleted, except in a stream that was restored with another length; `first_id` is the ID of the first of these
-//! entries, 0-0 without any; no entry's ID is greater than `last_id`.
+//! entries, 0-0 if there are none; no entry's ID is greater than `last_id`.
 
 mod before;
 pub mod consumer;
@@ -52,7 +52,7 @@ pub struct Facts {
     /// Number of entries that are not deleted; in a stream that was restored with another length, that length,
     /// adjusted by each change.
     pub length: u64,
-    /// The ID of the first entry that is not deleted, 0-0 without any.
+    /// The ID of the first entry that is not deleted; 0-0 if there is none.
     pub first_id: StreamId,
     /// The greatest ID that was ever added, or set by XSETID.
     pub last_id: StreamId,
@@ -81,8 +81,8 @@ impl Facts {
             && start <= self.max_deleted_id
     }
 
-    /// Returns how many entries were ever added up to this ID, if that is known without a search, which is so at the
-    /// ends of the stream, if no entry between was deleted; otherwise None.
+    /// Returns how many entries were ever added up to this ID, if that is known without a search; otherwise None. It is
+    /// known at the end of the stream, and, if no entry within the stream was deleted, up to its first entry.
     pub fn entries_before(&self, id: StreamId) -> Option<i64> {
         let added = self.entries_added as i64;
         if self.entries_added == 0 {
@@ -380,7 +380,7 @@ impl StreamValue {
         StreamRange::new(&self.nodes, from, start, end, true)
     }
 
-    /// Returns the ID of the last entry that is not deleted; None without any.
+    /// Returns the ID of the last entry that is not deleted; None if there is none.
     pub fn last_entry_id(&self) -> Option<StreamId> {
         let mut entries = self.range_reverse(StreamId::MIN, StreamId::MAX);
         entries.next().map(|item| item.id)

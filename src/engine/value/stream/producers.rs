@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::id::StreamId;
 use basalt_core::base::hash;
 
-/// For how long ids are remembered, and how many of them.
+/// Limits of the remembered ids: their lifetime, and their number per producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducerLimits {
     /// Seconds for which an id is remembered, from the addition of its entry.
@@ -39,7 +39,7 @@ impl ProducerLimits {
 /// Facts common to all producers of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducerFacts {
-    /// For how long ids are remembered, and how many of them.
+    /// Limits of the remembered ids: their lifetime, and their number per producer.
     pub rules: ProducerLimits,
     /// Number of ids ever added.
     pub added: u64,

@@ -42,7 +42,7 @@ pub struct Handed {
 /// required.
 const UNAUTHENTICATED_BYTES_MAX: usize = pool::INPUT_BYTES;
 
-/// Owner of what connections do not handle themselves.
+/// Owner of the connections: handles the requests that connections do not handle themselves.
 pub trait Owner: Send + Sync + 'static {
     /// Serves the connection of a replica until it ends, in a separate task.
     fn own(&self, handed: Handed);

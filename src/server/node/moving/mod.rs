@@ -317,8 +317,8 @@ impl Bus {
         Some(format!("ERR Slot {direction} in progress."))
     }
 
-    /// Waits until a running deletion of a slot's keys is over. Otherwise it would delete new keys, too, or old
-    /// keys would remain among the new ones.
+    /// Waits for a running deletion of the slot's keys to finish; returns an error after `DELETION_WAITS`. If the slot
+    /// changed hands meanwhile, the deletion could delete new keys, or skip the slot and leave old keys behind.
     pub(super) fn await_deletion(&self, slot: u16) -> Result<(), String> {
         let slots: SlotSet = [slot].into_iter().collect();
         let until = Instant::now() + DELETION_WAITS;

@@ -74,7 +74,7 @@ impl Bounds {
     }
 }
 
-/// Wakes write commands that wait because the log is crowded.
+/// The party for which write commands wait while the log is crowded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackpressureSource {
     /// The sequencer, because the ring is nearly full.
@@ -254,7 +254,7 @@ impl OpLog {
         self.large_bytes.load(Relaxed) > self.behind_bytes_max.load(Relaxed)
     }
 
-    /// Returns what commands that may write should wait for; `None` if the log is not crowded.
+    /// Returns the source of the backpressure on write commands; `None` if the log is not crowded.
     pub fn awaited(&self) -> Option<BackpressureSource> {
         let file = Audience::FILE.0;
         match self.behind.load(Relaxed) {

@@ -156,7 +156,7 @@ pub fn entry(
     })
 }
 
-/// Writes metadata of the next key that other servers do not know, in a field that they skip.
+/// Writes the basalt-only metadata of the next key in an auxiliary field, which other servers skip.
 pub fn marks(out: &mut Vec<u8>, marks: &Marks<'_>, options: &RdbEncodeOptions) {
     let mut value = marks.stale_ms.to_le_bytes().to_vec();
     for tag in &marks.tags {

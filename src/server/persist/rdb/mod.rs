@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! file      "REDIS" version of four digits, or "VALKEY" and three | record … | 0xff
-//!           | CRC-64 u64 little-endian, 0 without one
+//!           | CRC-64 u64 little-endian; 0: no checksum
 //! record    0xfa aux name, value              0xfe select database, number     0xfb sizes: keys, keys with a deadline
 //!           0xf5 source of functions          0xf7 a module's data besides keys
 //!           key: [ 0xfd u32 seconds | 0xfc u64 milliseconds ] [ 0xf8 idle seconds ] [ 0xf9 u8 frequency ]
@@ -59,8 +59,8 @@ pub mod opcode {
     pub const END: u8 = 255;
 }
 
-/// Name of the auxiliary field with the metadata of the next key that other servers do not know: for how long it
-/// counts as stale before it expires, and its tags.
+/// Name of the auxiliary field that holds the basalt-only metadata of the next key: how long the key is served as stale
+/// before it expires, and its tags. Other servers skip it.
 ///
 /// ```text
 /// milliseconds u32 | length u32 | tag | length u32 | tag | …          little-endian

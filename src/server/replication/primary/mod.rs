@@ -80,7 +80,8 @@ pub struct Primary {
     /// Log position after the last request for acknowledgements.
     asked_end: AtomicU64,
     pinged_ms: AtomicU64,
-    /// Unix milliseconds since when no replica is connected.
+    /// Unix milliseconds when the last replica disconnected, or when this server started; moved forward when the stream
+    /// is forgotten for lack of replicas.
     alone_since_ms: AtomicU64,
 }
 

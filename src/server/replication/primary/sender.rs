@@ -107,7 +107,8 @@ pub(super) struct ReplicaConnection {
     /// the wait for the stream's connection began.
     progress_ms: u64,
     kept_alive_ms: u64,
-    /// Unix milliseconds since when the soft output limit is exceeded, if it is.
+    /// Unix milliseconds of the last check that found the soft output limit not exceeded; of the first check if there
+    /// was none.
     over_soft_ms: Option<u64>,
     /// Stream offset up to which data need not wait for the disk.
     synced_end: u64,

@@ -82,7 +82,7 @@ struct FollowerState {
     target: Option<Target>,
     link: LinkState,
     transfer: SnapshotProgress,
-    /// Unix second since when the stream is down; 0 if it was never up.
+    /// Unix second when the stream last broke off; 0 if it never did.
     down_since_s: u64,
 }
 

@@ -174,7 +174,7 @@ impl<'s, E: Send, M: ShardMessage<E>> Drain<'s, E, M> {
                 "the shards of a message are ascending and stay the same"
             );
             if self.shards.gates[shard as usize].has(InjectedFault::ForgetsTokens) {
-                // SAFETY: wrong, as it is meant to be: only a model comes here.
+                // SAFETY: none, on purpose: this injected fault is for models only.
                 let _ = unsafe { self.shards.gates[shard as usize].try_release() };
             }
             self.shards.tally(shard).handed_over.fetch_add(1, Relaxed);

@@ -58,14 +58,14 @@ impl<'a, E> HeldEngines<'a, E> {
             [only] => *only == shard,
             many => many.binary_search(&shard).is_ok(),
         };
-        // SAFETY: held, and `&mut self` lets out one reference at a time.
+        // SAFETY: the shard is held, and `&mut self` lends one reference at a time.
         in_hand.then(|| unsafe { &mut *self.gates[shard as usize].engine() })
     }
 
     /// Returns the engine of the lowest held shard.
     #[inline]
     pub fn first(&mut self) -> &mut E {
-        // SAFETY: held, and `&mut self` lets out one reference at a time.
+        // SAFETY: the shard is held, and `&mut self` lends one reference at a time.
         unsafe { &mut *self.gates[self.shards[0] as usize].engine() }
     }
 
@@ -79,7 +79,7 @@ impl<'a, E> HeldEngines<'a, E> {
     pub fn iter(&mut self) -> impl Iterator<Item = (u16, &mut E)> {
         let gates = self.gates;
         self.shards.iter().map(move |&shard| {
-            // SAFETY: held; the shards differ, so no engine is let out twice.
+            // SAFETY: the shards are held, and differ, so no engine is lent twice.
             (shard, unsafe { &mut *gates[shard as usize].engine() })
         })
     }

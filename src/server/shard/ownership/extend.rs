@@ -45,7 +45,7 @@ impl<E: Send, M: ShardMessage<E>> Drop for ExtendableGuard<'_, E, M> {
         if holds::unwinds() {
             return;
         }
-        // SAFETY: our tokens, not used again.
+        // SAFETY: `self` has these tokens, and does not use them again.
         unsafe { self.shards.let_go_all(&self.tokens) };
         holds::leave();
     }

@@ -292,8 +292,8 @@ impl<E> ShardGate<E> {
     /// Puts a list back in front of the links queued meanwhile.
     ///
     /// # Safety
-    /// 1. The caller has the token. 2. The list is what `take_queue` gave, perhaps without some, and nothing was popped
-    ///    meanwhile.
+    /// 1. The caller has the token. 2. The list was returned by `take_queue`; links may have been removed from it, but
+    ///    none was popped from the gate meanwhile.
     pub(super) unsafe fn put_queue_back(&self, list: *mut IntrusiveLink) {
         // SAFETY: (1) and (2): the backlog is the holder's, and empty.
         unsafe { self.backlog.with_mut(|backlog| *backlog = list) };

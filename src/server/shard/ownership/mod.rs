@@ -377,8 +377,7 @@ impl<E: Send, M: ShardMessage<E>> ShardSet<E, M> {
     unsafe fn hold_long(&self, shard: u16, loose: &mut ShardList) {
         let gate = &self.gates[shard as usize];
         gate.set_long(true);
-        // SAFETY: the caller's token; what was in the queue, and behind the message that is offloaded, is ours until it
-        // is put back.
+        // SAFETY: the caller has the token, so the queue's messages belong to this thread until they are put back.
         unsafe {
             let list = gate.take_queue();
             let mut next = NonNull::new(list);
@@ -513,7 +512,7 @@ impl<E: Send, M: ShardMessage<E>> Deref for ShardGuard<'_, E, M> {
     type Target = E;
     #[inline]
     fn deref(&self) -> &E {
-        // SAFETY: our token; changes need `&mut self`.
+        // SAFETY: the guard has the token, and changes need `&mut self`.
         unsafe { &*self.shards.gates[self.shard as usize].engine() }
     }
 }
@@ -521,7 +520,7 @@ impl<E: Send, M: ShardMessage<E>> Deref for ShardGuard<'_, E, M> {
 impl<E: Send, M: ShardMessage<E>> DerefMut for ShardGuard<'_, E, M> {
     #[inline]
     fn deref_mut(&mut self) -> &mut E {
-        // SAFETY: our token, and `&mut self` lets out one reference at a time.
+        // SAFETY: the guard has the token, and `&mut self` lends one reference at a time.
         unsafe { &mut *self.shards.gates[self.shard as usize].engine() }
     }
 }

@@ -90,7 +90,7 @@ impl<'a, E: Send, M: ShardMessage<E>> HeldTokens<'a, E, M> {
         }
         if self.holds_long {
             let mut loose = ShardList::new();
-            // SAFETY: our token since a moment ago.
+            // SAFETY: this thread has just taken the token.
             unsafe { self.shards.hold_long(shard, &mut loose) };
             self.shards.release_to_workers(&mut loose);
         }
@@ -145,7 +145,8 @@ impl<'a, E: Send, M: ShardMessage<E>> HeldTokens<'a, E, M> {
             if gate.has(InjectedFault::DropsKept) {
                 oldest = ptr::null_mut();
             }
-            // SAFETY: our token; the list is what was taken, without what left it.
+            // SAFETY: this thread has the token; the list is the one that was taken, less the refused messages, and
+            // nothing was popped meanwhile.
             unsafe { gate.put_queue_back(oldest) };
         }
         refused.into_iter().for_each(M::finish);

@@ -334,7 +334,8 @@ impl IntoLuaMulti for ReturnValue {
     unsafe fn push_into_stack_multi(self, lua: &RawLua) -> mlua::Result<c_int> {
         match self.0 {
             LuaReturnSlot::Given(value) => {
-                // SAFETY: passed on; one value is pushed, for which a function of ours has room.
+                // SAFETY: the caller guarantees this function's contract; one value is pushed, for which a function of
+                // this server has room.
                 unsafe { lua.push(value)? };
                 Ok(1)
             }

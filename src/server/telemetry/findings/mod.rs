@@ -4,8 +4,8 @@
 //! Findings about failures come before suggestions for improvement ([`health`]), and MEMORY DOCTOR begins with
 //! them.
 //!
-//! A finding is about the current state or the last minutes ([`recent`]), or states since when it applies. A
-//! finding disappears by itself once its cause is fixed.
+//! A finding is about the current state or the last minutes ([`recent`]), or names its period, such as "since the
+//! start". A finding disappears by itself once its cause is fixed.
 
 pub mod health;
 pub mod latency;

@@ -36,7 +36,7 @@ struct Section {
     by_default: bool,
     /// The section's first rows.
     rows: &'static [Figure],
-    /// Writes what follows them.
+    /// Writes the lines after the first rows.
     rest: fn(&FigureContext<'_>, &mut Lines),
 }
 

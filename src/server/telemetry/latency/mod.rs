@@ -41,10 +41,10 @@ pub fn is_slow(config: &Config, duration_ns: u64) -> bool {
     threshold_ms > 0 && duration_ns / 1_000_000 >= threshold_ms as u64
 }
 
-/// Background work in many short slices, from when there is something to do until nothing is left. It is one event
-/// with one sample, which grows while the work goes on. The sample includes the slices and the pauses between them,
-/// but not waits for shards locked by others. No client waited that long, because others run between two slices;
-/// the sample shows how long there was work.
+/// One stretch of background work in many short slices, which ends when nothing is left to do. It is one event with one
+/// sample, which grows while the work goes on. The sample includes the slices and the pauses between them, but not
+/// waits for shards locked by others. No client waited that long, because others run between two slices; the sample
+/// shows how long there was work.
 #[derive(Debug, Default)]
 pub struct Pass {
     began_s: Option<u64>,
@@ -230,7 +230,7 @@ impl LatencySeries {
 
 /// Draws one band of a graph: a column for each sample, and its age below, read downwards.
 fn draw(text: &mut String, samples: &[(u64, u64)], figures: &LatencySummary, now_s: u64) {
-    /// Tip of a column, by how much of its topmost row it fills.
+    /// The character for the top of a column: the more of its topmost row the column fills, the later in this list.
     const TIPS: [char; 3] = ['_', 'o', '#'];
     let steps = GRAPH_ROWS * TIPS.len();
     let range = (figures.high_ms - figures.low_ms).max(1) as usize;

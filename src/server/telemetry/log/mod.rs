@@ -202,7 +202,7 @@ pub fn seldom(kind: &'static str, text: impl fmt::Display, write: impl FnOnce(&d
     }
 }
 
-/// Per kind of warning, when it was last logged and how many were suppressed since.
+/// Rate limiter of warnings: for each kind, the second when one was last logged, and the number suppressed since.
 #[derive(Debug, Default)]
 struct Limiter {
     kinds: HashMap<&'static str, (u64, u64)>,

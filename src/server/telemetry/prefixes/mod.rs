@@ -18,7 +18,7 @@ use super::observed::Observed;
 use super::prefix_uses::{Counts, Uses};
 use super::{clock, counters};
 
-/// Leading bytes of a key in which a prefix is searched.
+/// Leading bytes of a key in which a prefix is searched for.
 pub const NAME_BYTES_MAX: usize = 128;
 
 /// Source of generation numbers; each change of the rule or of the sampling takes a new one.

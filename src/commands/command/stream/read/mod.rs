@@ -122,7 +122,7 @@ struct XreadOptions<'a> {
     count_max: u64,
     /// Limits on all streams together.
     bounds: ReadBudget,
-    /// None: do not wait; otherwise until when to wait, with None for no end.
+    /// When to stop waiting, in Unix milliseconds; the inner None: never. The outer None: do not wait.
     until_ms: Option<Option<u64>>,
     streams_at: usize,
     stream_count: usize,

@@ -179,7 +179,7 @@ struct Export {
     patience: Duration,
     last_sent_at: Instant,
     heard_at: Instant,
-    /// Since when writes are paused, if they are.
+    /// When the pause of writes began; `None` if writes are not paused.
     holds_since: Option<Instant>,
     /// End of the pause of writes, in Unix milliseconds.
     held_until_ms: u64,
