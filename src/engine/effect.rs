@@ -527,7 +527,7 @@ impl Effects {
 
     /// Records a change to a key's metadata only, such as the read state of a stream's groups. The data stay the same,
     /// so clients that cache the key are not notified.
-    pub fn wrote_beside(&mut self, db: usize, key: &[u8], event: Event) {
+    pub fn wrote_metadata(&mut self, db: usize, key: &[u8], event: Event) {
         self.hot.dirty += 1;
         self.hot.stamp += 1;
         if self.hot.recording || self.interest.wants(event.class) {

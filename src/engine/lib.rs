@@ -146,23 +146,23 @@ impl Doomed {
 
 /// A value that is freed on drop. Until then its bytes are charged to no shard but counted as used outside the
 /// shards, so that memory being freed is not taken for free.
-pub struct Leaving {
+pub struct DroppedValue {
     /// The value; None once it is freed.
     trash: Option<value::Trash>,
     budget: Arc<Budget>,
 }
 
-impl Leaving {
-    fn new(trash: value::Trash, budget: &Arc<Budget>) -> Leaving {
+impl DroppedValue {
+    fn new(trash: value::Trash, budget: &Arc<Budget>) -> DroppedValue {
         budget.add_leaving(trash.bytes());
-        Leaving {
+        DroppedValue {
             trash: Some(trash),
             budget: Arc::clone(budget),
         }
     }
 }
 
-impl Drop for Leaving {
+impl Drop for DroppedValue {
     fn drop(&mut self) {
         let bytes = self.trash.as_ref().map_or(0, value::Trash::bytes);
         self.trash = None;
@@ -174,7 +174,7 @@ impl Drop for Leaving {
 #[derive(Default)]
 pub struct Deferred {
     /// Values that are too large to be freed while the shard is locked.
-    pub trash: Vec<Leaving>,
+    pub trash: Vec<DroppedValue>,
     /// Tasks to wake once the shard is released.
     pub wakes: Vec<Waker>,
     /// Log lines of level debug.

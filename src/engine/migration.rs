@@ -17,7 +17,7 @@ use basalt_core::structures::block::Content;
 
 /// A key that is being migrated.
 #[derive(Debug)]
-pub struct Moving {
+pub struct MigratingKey {
     /// The key and its watch.
     pub watched: Watched,
     /// State of the migration of this key.
@@ -50,7 +50,7 @@ enum MigrationStep {
 #[derive(Debug)]
 pub struct Transfer {
     /// The keys to migrate.
-    pub keys: Vec<Moving>,
+    pub keys: Vec<MigratingKey>,
     /// Requests that restore the keys on the other server.
     pub requests: Vec<u8>,
     /// The largest stamp seen so far.
@@ -72,7 +72,12 @@ struct MigrateDumpOptions {
 
 impl Transfer {
     /// Creates a transfer that dumps keys; `is_moving` if they are to be deleted here after their arrival.
-    pub fn new(keys: Vec<Moving>, is_moving: bool, replaces: bool, compresses: bool) -> Transfer {
+    pub fn new(
+        keys: Vec<MigratingKey>,
+        is_moving: bool,
+        replaces: bool,
+        compresses: bool,
+    ) -> Transfer {
         Transfer {
             keys,
             requests: Vec::new(),
@@ -295,7 +300,7 @@ mod tests {
             .effects
             .interest()
             .set_listening(Audience::FILE, true);
-        let keys = [&b"same"[..], b"changed", b"gone", b"none"].map(|key| Moving {
+        let keys = [&b"same"[..], b"changed", b"gone", b"none"].map(|key| MigratingKey {
             watched: Watched {
                 db: 0,
                 key: key.into(),

@@ -13,7 +13,7 @@ use clap::{Arg, Command};
 use crate::top::wire::{RespConnection, ServerEndpoint};
 use basalt_core::base::base64;
 use basalt_core::base::text::visible;
-use basalt_server::tls::asking::{self, Asking};
+use basalt_server::tls::asking::{self, ToolTls};
 
 /// Timeout for connecting to the server, and for each read.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ pub fn run(arguments: &[OsString]) -> Result<String, String> {
     });
     let range = text("range").unwrap_or_default();
     let file: PathBuf = given.get_one("FILE").cloned().unwrap_or_default();
-    let tls = Asking::of(&given)?;
+    let tls = ToolTls::of(&given)?;
     let path = format!("/report?range={range}");
     let fetch_at = |port| fetch((&host, port), &path, user.as_deref(), tls.as_ref());
     let page = fetch_at(port).or_else(|why| {
@@ -147,7 +147,7 @@ fn fetch(
     (host, port): (&str, u16),
     path: &str,
     user: Option<&str>,
-    tls: Option<&Asking>,
+    tls: Option<&ToolTls>,
 ) -> Result<Vec<u8>, String> {
     let place = format!("{host}:{port}");
     let failed = |error: io::Error| format!("{place}: {error}");

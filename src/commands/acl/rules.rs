@@ -63,7 +63,7 @@ impl User {
             return Ok(());
         };
         // Redis compares texts up to a zero byte.
-        let plain = lossless::until_zero(word);
+        let plain = lossless::before_nul(word);
         let is = |name: &str| plain.eq_ignore_ascii_case(name.as_bytes());
         match first {
             _ if is("on") => self.is_on = true,
@@ -167,7 +167,7 @@ impl User {
 impl Selector {
     fn apply(&mut self, word: &[u8], catalogue: &dyn Catalogue) -> Result<(), RuleError> {
         // Redis compares texts up to a zero byte.
-        let plain = lossless::until_zero(word);
+        let plain = lossless::before_nul(word);
         let is = |name: &str| plain.eq_ignore_ascii_case(name.as_bytes());
         if is("allkeys") || is("~*") {
             self.set_all_keys(true);

@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 /// Callback for the end of a period.
-type WhenOver = Box<dyn FnOnce() + Send>;
+type EndCallback = Box<dyn FnOnce() + Send>;
 
 /// A period. Each batch of a connection and each job holds a reference to the period in which it began.
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub struct UnderWay(Mutex<EpochCompletion>);
 /// The action at the end of a period.
 #[derive(Default)]
 struct EpochCompletion {
-    done: Option<WhenOver>,
+    done: Option<EndCallback>,
     /// The next period, kept alive so that it does not end before this one.
     _next: Option<Arc<UnderWay>>,
 }

@@ -176,7 +176,7 @@ impl PartialEq<&str> for ErrorText<'_> {
 
 /// Quotes what a client sent: up to a zero byte, as in Redis.
 pub fn shown(bytes: &[u8]) -> Cow<'_, str> {
-    lossless::text_of(lossless::until_zero(bytes))
+    lossless::text_of(lossless::before_nul(bytes))
 }
 
 /// Quotes what a client sent in place of a name, at most 128 bytes.
@@ -224,7 +224,7 @@ fn missing_family(name: &[u8]) -> Option<&'static str> {
 #[cold]
 pub fn unknown_command(args: &Args<'_>) -> Vec<u8> {
     let short =
-        |bytes: &[u8], room: usize| lossless::until_zero(&bytes[..bytes.len().min(room)]).to_vec();
+        |bytes: &[u8], room: usize| lossless::before_nul(&bytes[..bytes.len().min(room)]).to_vec();
     let mut quoted = Vec::new();
     for argument in args.from(1) {
         if quoted.len() >= QUOTED_BYTES_MAX {

@@ -127,7 +127,7 @@ const WITH_ZEROS: [&str; 2] = ["masterauth", "requirepass"];
 
 /// Returns a parameter's name as interpreted by CONFIG SET.
 fn parameter_name(name: &[u8]) -> Cow<'_, str> {
-    lossless::text_of(lossless::until_zero(name))
+    lossless::text_of(lossless::before_nul(name))
 }
 
 /// Sets all pairs, or none of them. Returns the table's names of the parameters whose values have changed.
@@ -146,7 +146,7 @@ pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         };
         let value = match WITH_ZEROS.contains(&parameter.name) {
             true => value.as_ref(),
-            false => lossless::until_zero(value.as_ref()),
+            false => lossless::before_nul(value.as_ref()),
         };
         let value = &*lossless::text_of(value);
         let words: Vec<String> = match (parameter.takes_many(), value) {

@@ -36,16 +36,16 @@ pub enum RewriteError {
 
 /// The parameters for which a line is added if they have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Adding {
+pub enum AddedParameters {
     /// Parameters that differ from their defaults.
     Differing,
     /// All parameters.
     All,
 }
 
-impl Adding {
+impl AddedParameters {
     fn wants(self, parameter: &Parameter, config: &Config, default: &Config) -> bool {
-        self == Adding::All || parameter.must_be_written(config, default)
+        self == AddedParameters::All || parameter.must_be_written(config, default)
     }
 }
 
@@ -53,7 +53,7 @@ impl Adding {
 pub fn rewrite_file(
     config: &Config,
     file: Option<&Path>,
-    adding: Adding,
+    adding: AddedParameters,
 ) -> Result<(), RewriteError> {
     let path = file.ok_or(RewriteError::NoFile)?;
     let old = match fs::read(path) {
@@ -70,7 +70,7 @@ pub fn rewrite_file(
 }
 
 /// Rewrites a file in redis.conf syntax.
-pub fn rewrite(config: &Config, old: &str, adding: Adding) -> String {
+pub fn rewrite(config: &Config, old: &str, adding: AddedParameters) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut places: HashMap<&'static str, VecDeque<usize>> = HashMap::new();
     for line in old.lines() {
@@ -141,7 +141,7 @@ fn owner(line: &str) -> ConfigLineOwner {
 }
 
 /// Rewrites a TOML file.
-pub fn rewrite_toml(config: &Config, old: &str, adding: Adding) -> String {
+pub fn rewrite_toml(config: &Config, old: &str, adding: AddedParameters) -> String {
     let default = Config::default();
     let old_lines: Vec<&str> = old.lines().collect();
     let mut lines: Vec<String> = Vec::new();
@@ -158,7 +158,7 @@ pub fn rewrite_toml(config: &Config, old: &str, adding: Adding) -> String {
             continue;
         };
         seen.push(parameter.name);
-        if said_by(&assignment, parameter).as_ref() == Some(&parameter.show(config)) {
+        if assigned_value(&assignment, parameter).as_ref() == Some(&parameter.show(config)) {
             lines.push(assignment);
         } else {
             lines.push(toml_line(parameter, config).unwrap_or_default());
@@ -168,8 +168,9 @@ pub fn rewrite_toml(config: &Config, old: &str, adding: Adding) -> String {
         .iter()
         .filter(|parameter| !seen.contains(&parameter.name));
     // Redis's habit of always writing certain lines applies only to files in its own syntax.
-    let wanted = missing
-        .filter(|parameter| adding == Adding::All || !parameter.is_default(config, &default));
+    let wanted = missing.filter(|parameter| {
+        adding == AddedParameters::All || !parameter.is_default(config, &default)
+    });
     let added = wanted
         .filter_map(|parameter| toml_line(parameter, config))
         .collect();
@@ -192,7 +193,7 @@ fn assignment_length(lines: &[&str]) -> usize {
 }
 
 /// Returns the value that a TOML assignment alone gives a parameter, as CONFIG GET would show it.
-fn said_by(assignment: &str, parameter: &Parameter) -> Option<String> {
+fn assigned_value(assignment: &str, parameter: &Parameter) -> Option<String> {
     let table = FileFormat::Toml.parse(None, assignment).ok()?;
     let directives = files::toml_directives(Path::new(""), assignment, table).ok()?;
     let mut words = directives.into_iter().next()?.words;
@@ -279,7 +280,7 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let aside: PathBuf = path.with_file_name(name);
-    let result = write_aside(path, &aside, content).and_then(|()| fs::rename(&aside, path));
+    let result = write_temporary(path, &aside, content).and_then(|()| fs::rename(&aside, path));
     if let Err(error) = result {
         // The first failure is reported, whether or not the temporary file can be removed.
         let _ = fs::remove_file(&aside);
@@ -291,7 +292,7 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-fn write_aside(path: &Path, aside: &Path, content: &[u8]) -> io::Result<()> {
+fn write_temporary(path: &Path, aside: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = fs::OpenOptions::new()
         .write(true)
         .create(true)

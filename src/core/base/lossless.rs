@@ -21,7 +21,7 @@ const FIRST: u32 = 0x10_ff00;
 const START: [u8; 2] = [0xf4, 0x8f];
 
 /// Returns the bytes before the first zero, where C ends a text and Redis stops reading most arguments.
-pub fn until_zero(bytes: &[u8]) -> &[u8] {
+pub fn before_nul(bytes: &[u8]) -> &[u8] {
     let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
     &bytes[..end]
 }

@@ -13,14 +13,17 @@ use basalt_core::structures::wheel::Wheel;
 /// Times are whole milliseconds, rounded down. A key that was set for 20 ms within the millisecond 1000 has the
 /// deadline 1020; if it expired when 1020 begins, it would have lived for less than 20 ms: a lock would pass to
 /// another owner too early. Redis keeps it through 1020 too.
-pub(crate) fn gone_at(deadline_ms: u64) -> u64 {
+pub(crate) fn expired_from(deadline_ms: u64) -> u64 {
     deadline_ms.saturating_add(1)
 }
 
 /// Returns the time at which the next part of an entry expires: the whole entry, or some of its elements.
 #[inline(always)]
 pub(crate) fn next_due(entry: EntryRef<'_, Object>) -> Option<u64> {
-    match (entry.deadline().map(gone_at), next_element_deadline(entry)) {
+    match (
+        entry.deadline().map(expired_from),
+        next_element_deadline(entry),
+    ) {
         (Some(whole_ms), Some(field_ms)) => Some(whole_ms.min(field_ms)),
         (whole_ms, field_ms) => whole_ms.or(field_ms),
     }
@@ -147,7 +150,7 @@ impl Db {
         if let Some(deadline_ms) = deadline {
             // The old item will find the later deadline when it fires, and arm itself again for that.
             if before.is_none_or(|old| deadline_ms < old) {
-                self.arm(hash, gone_at(deadline_ms));
+                self.arm(hash, expired_from(deadline_ms));
             }
         }
     }
@@ -196,7 +199,7 @@ impl Db {
         let Some(deadline_ms) = entry.deadline() else {
             return;
         };
-        let (due_ms, hash) = (gone_at(deadline_ms), self.seed.hash(entry.key()));
+        let (due_ms, hash) = (expired_from(deadline_ms), self.seed.hash(entry.key()));
         self.wheel.cancel(due_ms, hash);
         if let Some(sweep) = &mut self.sweep {
             sweep.wheel.cancel(due_ms, hash);

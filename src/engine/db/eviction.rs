@@ -14,7 +14,7 @@ const FENCE_BYTES: usize = 96;
 pub(crate) const LOCK_BYTES_MAX: usize = 4096;
 
 /// Returns the approximate bytes that a lock with a key of this length uses in addition to its entry.
-pub(crate) fn beside_lock(key_len: usize) -> usize {
+pub(crate) fn lock_overhead_bytes(key_len: usize) -> usize {
     2 * key_len + FENCE_BYTES
 }
 
@@ -81,7 +81,7 @@ impl Db {
     /// the owner's fence. So a held lock cannot grow under another command.
     fn lock_bytes(&self, place: EntrySlot) -> usize {
         let entry = self.table.at(place);
-        let bytes = entry_bytes(entry) + beside_lock(entry.key().len());
+        let bytes = entry_bytes(entry) + lock_overhead_bytes(entry.key().len());
         if entry.deadline().is_none() || entry.has_words() || bytes > LOCK_BYTES_MAX {
             return 0;
         }

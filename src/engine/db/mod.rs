@@ -18,7 +18,7 @@ use super::own_deadlines::OwnDeadlines;
 use super::published::Published;
 use super::restored_access::RestoredAccess;
 use super::sizes::{SizeOf, Sizes};
-use super::snapshot::Saving;
+use super::snapshot::DatabaseProgress;
 use super::snapshot::large::LargeCollectionSave;
 use super::undo::log::{Image, KeyBeforeImage, Sharing, UndoImages, copy};
 use super::value::lapse::next_element_deadline;
@@ -35,7 +35,7 @@ use basalt_core::structures::wheel::Wheel;
 
 pub use copies::{Seen, TextCopy};
 use deadlines::{Deadlines, Sweep};
-pub(super) use deadlines::{gone_at, next_due};
+pub(super) use deadlines::{expired_from, next_due};
 use slots::SlotKeys;
 use tags::Tags;
 
@@ -52,7 +52,7 @@ pub struct Db {
     /// Hashes with field deadlines.
     field_volatile_count: usize,
     /// Hashes with more expired fields than one slice deletes.
-    pub(super) unfinished: Vec<u64>,
+    pub(super) partly_expired_hashes: Vec<u64>,
     pub(super) restored_access: RestoredAccess,
     pub(super) largest: Largest,
     /// The order in which keys arrived, while memory is limited and the policy needs it.
@@ -67,7 +67,7 @@ pub struct Db {
     /// entry is added or removed ([`IS_BY_SLOT`]), combined so that usually one test is enough.
     hooks: u8,
     log: Option<Box<UndoImages>>,
-    saving: Option<Box<Saving>>,
+    saving: Option<Box<DatabaseProgress>>,
     /// In a cluster: the keys of each slot.
     by_slot: Option<Box<SlotKeys>>,
     /// Fences of the locks among the keys.
@@ -107,7 +107,7 @@ impl Db {
             seed,
             deadlines: Deadlines::new(now_ms),
             field_volatile_count: 0,
-            unfinished: Vec::new(),
+            partly_expired_hashes: Vec::new(),
             restored_access: RestoredAccess::default(),
             largest: Largest::default(),
             order: None,
@@ -406,7 +406,10 @@ impl Db {
     }
 
     /// Sets or clears this database's progress in a snapshot. Returns the previous progress.
-    pub(super) fn set_saving(&mut self, saving: Option<Box<Saving>>) -> Option<Box<Saving>> {
+    pub(super) fn set_saving(
+        &mut self,
+        saving: Option<Box<DatabaseProgress>>,
+    ) -> Option<Box<DatabaseProgress>> {
         match saving {
             Some(_) => self.hooks |= IS_SAVING,
             None => self.hooks &= !IS_SAVING,
@@ -420,7 +423,9 @@ impl Db {
     }
 
     /// Returns the table and the progress in a snapshot.
-    pub(super) fn table_and_saving(&mut self) -> (&mut Table<Entry<Object>>, Option<&mut Saving>) {
+    pub(super) fn table_and_saving(
+        &mut self,
+    ) -> (&mut Table<Entry<Object>>, Option<&mut DatabaseProgress>) {
         (&mut self.table, self.saving.as_deref_mut())
     }
 
@@ -509,7 +514,7 @@ impl Db {
         let mut bits = 0;
         if let Some(deadline_ms) = deadline {
             self.count_deadline(None, deadline);
-            self.arm(hash, gone_at(deadline_ms));
+            self.arm(hash, expired_from(deadline_ms));
             bits = VOLATILE_BIT;
         }
         if let Some(order) = &mut self.order {
@@ -584,7 +589,7 @@ impl Db {
         if let Some(deadline_ms) = deadline {
             // Repeated SET … EX must not pile up items: the old one fires first and arms itself again.
             if before.is_none_or(|old_ms| deadline_ms < old_ms) {
-                self.arm(hash, gone_at(deadline_ms));
+                self.arm(hash, expired_from(deadline_ms));
             }
         }
         old

@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 use super::Db;
 use crate::marks::{Marks, stale_ms, tag_ids};
 use crate::short_hash::{self, is_at, places, shorten};
-use crate::snapshot::Saving;
+use crate::snapshot::DatabaseProgress;
 use crate::value::Object;
 use basalt_core::base::maps;
 use basalt_core::structures::entry::{Entry, EntryRef};
@@ -247,7 +247,7 @@ impl Db {
         &mut self,
     ) -> (
         &mut Table<Entry<Object>>,
-        Option<&mut Saving>,
+        Option<&mut DatabaseProgress>,
         Option<&Tags>,
     ) {
         let tags = self.tags.as_deref();
@@ -325,7 +325,7 @@ impl Db {
     }
 
     /// Undoes [`Db::invalidate_tag`].
-    pub(crate) fn validate_tag(&mut self, id: u32) {
+    pub(crate) fn undo_invalidate_tag(&mut self, id: u32) {
         self.charged(|db| {
             let Some(tags) = db.tags.as_deref_mut() else {
                 return;

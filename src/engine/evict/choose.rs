@@ -2,7 +2,7 @@
 
 use super::Policy;
 use super::order::{HELD_BIT, VOLATILE_BIT};
-use crate::db::{Db, gone_at, next_due};
+use crate::db::{Db, expired_from, next_due};
 use crate::published::Published;
 use basalt_core::base::random::Random;
 use basalt_core::structures::table::EntrySlot;
@@ -86,7 +86,7 @@ impl Db {
                     return false;
                 }
                 next_ms = next_due(entry);
-                let due_ms = [entry.deadline().map(gone_at), next_ms];
+                let due_ms = [entry.deadline().map(expired_from), next_ms];
                 // The deadline of a field is no reason to evict the whole key.
                 is_due = entry.deadline().is_some()
                     && (due_ms.into_iter().flatten())

@@ -25,12 +25,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::db::{Db, gone_at};
+use super::db::{Db, expired_from};
 use super::effect::Event;
 use super::{Engine, Now};
 use basalt_core::alloc::account;
 use basalt_core::structures::table::EntrySlot;
-use budget::{Budget, MemoryPool, Whose};
+use budget::{Budget, MemoryPool, PoolOwner};
 use order::EvictionParams;
 
 /// The reason why a command that may allocate is refused.
@@ -127,16 +127,16 @@ impl Engine {
         &self.budget
     }
 
-    fn pool(&self, whose: Whose) -> &MemoryPool {
+    fn pool(&self, whose: PoolOwner) -> &MemoryPool {
         self.budget.pool(whose)
     }
 
-    fn debt(&self, whose: Whose) -> i64 {
+    fn debt(&self, whose: PoolOwner) -> i64 {
         self.published.account(whose).debt_bytes()
     }
 
     /// Draws free bytes from a pool to cover the shard's debt and `more` bytes.
-    fn draw(&self, whose: Whose, more: i64) {
+    fn draw(&self, whose: PoolOwner, more: i64) {
         let needed = self.debt(whose) + more;
         self.pool(whose).draw(&self.published, needed);
     }
@@ -210,7 +210,7 @@ impl Engine {
 
     #[cold]
     #[inline(never)]
-    fn find_room(&mut self, whose: Whose, now: Now) -> bool {
+    fn find_room(&mut self, whose: PoolOwner, now: Now) -> bool {
         if self.rest.is_loading() {
             return true;
         }
@@ -240,7 +240,7 @@ impl Engine {
 
     /// True if the data uses all of the memory and no shard can evict anything. Other shards are only read if this one
     /// has nothing to evict: their usage changes with every write there.
-    fn is_full(&self, whose: Whose) -> bool {
+    fn is_full(&self, whose: PoolOwner) -> bool {
         let volatile_only = self.budget.policy().is_volatile_only();
         self.published.evictable(whose, volatile_only) == 0 && self.budget.is_full(whose)
     }
@@ -270,7 +270,7 @@ impl Engine {
         self.pay_to(None, now, keys);
     }
 
-    fn pay_to(&mut self, whose: Whose, now: Now, keys: usize) {
+    fn pay_to(&mut self, whose: PoolOwner, now: Now, keys: usize) {
         if self.debt(whose) > 0 && self.must_evict(whose, now) {
             // Spread the debt first: a command that adds something large would evict just that, if its shard has
             // little else.
@@ -280,7 +280,7 @@ impl Engine {
     }
 
     /// Draws memory that no shard uses. Returns whether the shard is still in debt and keys can be evicted for it.
-    fn must_evict(&mut self, whose: Whose, now: Now) -> bool {
+    fn must_evict(&mut self, whose: PoolOwner, now: Now) -> bool {
         self.draw(whose, 0);
         self.keep_order();
         let debt = self.debt(whose);
@@ -300,7 +300,7 @@ impl Engine {
     }
 
     /// Evicts as many keys as is fair for a command that named `keys` keys, to reduce the debt.
-    fn evict_some(&mut self, whose: Whose, now: Now, keys: usize) {
+    fn evict_some(&mut self, whose: PoolOwner, now: Now, keys: usize) {
         let debt = self.debt(whose);
         if debt <= 0 {
             return;
@@ -320,7 +320,7 @@ impl Engine {
         more | self.evict_slice_of(None, now)
     }
 
-    fn evict_slice_of(&mut self, whose: Whose, now: Now) -> bool {
+    fn evict_slice_of(&mut self, whose: PoolOwner, now: Now) -> bool {
         if !self.budget.policy().evicts() || self.debt(whose) <= 0 {
             return false;
         }
@@ -337,7 +337,7 @@ impl Engine {
     /// false if there are no evictable keys. A few keys are evicted beyond the debt, so that several cache misses are
     /// waited for together. If the last key was so large that far more is freed than was owed, other shards in debt
     /// get the rest.
-    fn evict(&mut self, whose: Whose, now: Now, evictions_max: usize) -> bool {
+    fn evict(&mut self, whose: PoolOwner, now: Now, evictions_max: usize) -> bool {
         let waits = whose.is_none() && self.budget.is_freeing();
         if waits || self.rest.is_loading() {
             return false;
@@ -390,7 +390,7 @@ impl Engine {
     /// nothing for a key that is larger than a few trades: the other shard would evict an equally large one for a
     /// small part of it, and so on from shard to shard. So large an amount has been spread over all shards by their
     /// size.
-    fn trade(&mut self, whose: Whose, freed: i64, trade: i64) {
+    fn trade(&mut self, whose: PoolOwner, freed: i64, trade: i64) {
         let at = whose.map_or(0, |db| db + 1);
         if self.untraded_bytes.len() <= at {
             // The list is only needed for databases with shares, and is not charged to the data.
@@ -400,7 +400,7 @@ impl Engine {
         *untraded += freed;
         if *untraded >= trade {
             *untraded = 0;
-            if !budget::is_beyond_trades(freed, trade) {
+            if !budget::is_too_large_for_trades(freed, trade) {
                 let random = &mut self.random;
                 let pool = self.budget.pool(whose);
                 pool.trade(&self.published, trade, |bound| random.below(bound));
@@ -409,7 +409,7 @@ impl Engine {
     }
 
     /// Returns the database and the place of the next key to evict, of all databases or of one.
-    fn choose(&mut self, whose: Whose, policy: Policy) -> Option<(usize, EntrySlot)> {
+    fn choose(&mut self, whose: PoolOwner, policy: Policy) -> Option<(usize, EntrySlot)> {
         let index = match whose {
             Some(db) => db,
             None => self.draw_db(policy)?,
@@ -463,7 +463,7 @@ impl Engine {
         let entry = db.at(place);
         if entry
             .deadline()
-            .is_some_and(|at_ms| gone_at(at_ms) <= now.unix_ms)
+            .is_some_and(|at_ms| expired_from(at_ms) <= now.unix_ms)
         {
             self.expire_due(index, place, now, usize::MAX);
             return;

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use super::db::{Db, gone_at, next_due};
+use super::db::{Db, expired_from, next_due};
 use super::effect::Event;
 use super::own_deadlines::OwnDeadlines;
 use super::value::{DataType, Object, ObjectKind, Trash, lapse};
-use super::{Engine, Leaving, Now};
+use super::{DroppedValue, Engine, Now};
 use basalt_core::alloc::account;
 use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::table::EntrySlot;
@@ -90,7 +90,7 @@ impl Rest {
 pub(super) fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
     entry
         .deadline()
-        .is_some_and(|deadline_ms| gone_at(deadline_ms) <= now_ms)
+        .is_some_and(|deadline_ms| expired_from(deadline_ms) <= now_ms)
         || lapse::is_over(entry, now_ms)
 }
 
@@ -125,10 +125,10 @@ impl Engine {
             let Some(db) = self.dbs[index].as_deref_mut() else {
                 continue;
             };
-            if db.wheel.is_empty() && db.unfinished.is_empty() {
+            if db.wheel.is_empty() && db.partly_expired_hashes.is_empty() {
                 continue;
             }
-            let unfinished = std::mem::take(&mut db.unfinished);
+            let partly_expired_hashes = std::mem::take(&mut db.partly_expired_hashes);
             let mut due = [0u64; ITEMS_PER_SLICE];
             let mut count = 0;
             let left = db.charged(|db| {
@@ -139,19 +139,23 @@ impl Engine {
             });
             more |= left;
             let mut fields_left = FIELDS_PER_SLICE;
-            for (at, &hash) in due[..count].iter().chain(&unfinished).enumerate() {
+            for (at, &hash) in due[..count]
+                .iter()
+                .chain(&partly_expired_hashes)
+                .enumerate()
+            {
                 self.fetch_due(index, &due[..count], at);
                 self.fire(index, hash, now, &mut fields_left);
             }
             if let Some(db) = self.dbs[index].as_deref() {
                 next_ms = next_ms.min(db.wheel.next_due_ms().unwrap_or(u64::MAX));
-                if !db.unfinished.is_empty() {
+                if !db.partly_expired_hashes.is_empty() {
                     more = true;
                     next_ms = 0;
                 }
             }
             if let Some(db) = self.dbs[index].as_deref_mut() {
-                db.charged(|_| drop(unfinished));
+                db.charged(|_| drop(partly_expired_hashes));
             }
             if let Some(db) = self.dbs[index].as_deref_mut()
                 && db.charged(|db| db.sweep_slice(now.unix_ms))
@@ -224,7 +228,7 @@ impl Engine {
         let (db, seed) = (self.dbs[index].as_deref_mut()?, self.seed);
         let mut later_ms = None;
         let place = db.table.find_by_hash(hash, |entry| {
-            let due_ms = entry.deadline().map(gone_at);
+            let due_ms = entry.deadline().map(expired_from);
             let is_meant = (seed.hash(entry.key()) ^ hash) & wheel::ITEM == 0;
             later_ms = due_ms
                 .filter(|due_ms| is_meant && *due_ms > now.unix_ms)
@@ -249,7 +253,7 @@ impl Engine {
         let Some(db) = self.dbs[db].as_deref_mut() else {
             return;
         };
-        let due_ms = gone_at(deadline_ms);
+        let due_ms = expired_from(deadline_ms);
         db.charged(|db| {
             let empty = || Box::new(OwnDeadlines::new(now.unix_ms));
             db.own_deadlines.get_or_insert_with(empty).arm(due_ms, hash);
@@ -318,8 +322,8 @@ impl Engine {
                 if let Some(due_ms) = next_due(db.at(place)) {
                     if due_ms > now.unix_ms {
                         db.charged(|db| db.arm_item(due_ms, hash));
-                    } else if !db.unfinished.contains(&hash) {
-                        db.charged(|db| db.unfinished.push(hash));
+                    } else if !db.partly_expired_hashes.contains(&hash) {
+                        db.charged(|db| db.partly_expired_hashes.push(hash));
                     }
                 }
             }
@@ -352,7 +356,7 @@ impl Engine {
         };
         let entry = db.at(place);
         if let Some(deadline_ms) = entry.deadline()
-            && gone_at(deadline_ms) <= now_ms
+            && expired_from(deadline_ms) <= now_ms
         {
             self.effects.expired(index, entry.key(), Event::EXPIRED);
             self.effects.log_expired(index, entry.key());
@@ -475,7 +479,7 @@ impl Engine {
             self.doomed_values.push(trash);
             self.published.set_doomed(true);
         } else {
-            let leaving = Leaving::new(trash, &self.budget);
+            let leaving = DroppedValue::new(trash, &self.budget);
             self.deferred.trash.push(leaving);
         }
     }

@@ -732,14 +732,14 @@ impl<'e> Keyspace<'e> {
 
     /// Records a change to a key's metadata only, such as the read state of a stream's groups. The data stay the same,
     /// so, as in Redis, clients that watch or cache the key are not notified.
-    pub fn wrote_beside(&mut self, key: &[u8], event: Event) {
+    pub fn wrote_metadata(&mut self, key: &[u8], event: Event) {
         self.engine.published.dirty.add(1);
-        self.noted_beside(key, event);
+        self.note_metadata(key, event);
     }
 
-    /// Like [`Keyspace::wrote_beside`], but does not count as a change for snapshots: a pending entry's redelivery.
-    pub fn noted_beside(&mut self, key: &[u8], event: Event) {
-        self.engine.effects.wrote_beside(self.db, key, event);
+    /// Like [`Keyspace::wrote_metadata`], but does not count as a change for snapshots: a pending entry's redelivery.
+    pub fn note_metadata(&mut self, key: &[u8], event: Event) {
+        self.engine.effects.wrote_metadata(self.db, key, event);
         self.engine.waiters.key_changed(self.db, key);
         let stamp = self.engine.effects.stamp();
         self.engine.watches.key_touched(self.db, key, stamp);

@@ -40,7 +40,7 @@ const ENDED_PER_SLICE: usize = 64;
 
 /// Whether a key is being loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum LeaseStatus {
     /// No client has a lease.
     Free,
     /// A client with the token is loading the key.

@@ -7,7 +7,7 @@
 //! taken repeatedly may exceed it by the digits of their counts. A replica holds what its primary held, regardless of
 //! its own limit.
 
-use super::db::eviction::{LOCK_BYTES_MAX, beside_lock};
+use super::db::eviction::{LOCK_BYTES_MAX, lock_overhead_bytes};
 use super::fences::{Fence, TooFar};
 use super::keyspace::Keyspace;
 use super::{Engine, Key, Now};
@@ -30,7 +30,7 @@ fn coming_bytes(key: &[u8], owner: &[u8], is_small: bool) -> usize {
         true => ENTRY_BYTES + names + names / 4,
         false => ENTRY_BYTES + TABLE_BYTES + names + names / 4,
     };
-    entry + beside_lock(key.len())
+    entry + lock_overhead_bytes(key.len())
 }
 
 impl Keyspace<'_> {

@@ -363,7 +363,7 @@ fn hash(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
 /// True if commands can recreate a stream exactly: no deleted entry is pending, its length is the number of its
 /// entries, and it tracks no producers, whose ids the producers' commands would count anew.
 fn can_be_made(stream: &StreamValue) -> bool {
-    let is_counted = stream.counted_facts().length == stream.facts().length;
+    let is_counted = stream.metadata_from_nodes().length == stream.metadata().length;
     let are_there = |group: &ConsumerGroup| {
         let mut pending = group.pending_between(StreamId::MIN, StreamId::MAX);
         pending.all(|(id, _)| stream.contains(id))
@@ -380,7 +380,7 @@ fn stream(out: &mut Vec<u8>, key: &[u8], stream: &StreamValue) {
     stream_piece(
         out,
         key,
-        &StreamPiece::Facts(stream.facts(), stream.groups.len()),
+        &StreamPiece::Metadata(stream.metadata(), stream.groups.len()),
     );
     for (name, group) in stream.groups.iter() {
         let head = group.head(name);
@@ -415,8 +415,8 @@ fn stream_piece(out: &mut Vec<u8>, key: &[u8], piece: &StreamPiece<'_>) -> u64 {
             }
             return 1;
         }
-        StreamPiece::Facts(facts, _) => {
-            if facts.length == 0 {
+        StreamPiece::Metadata(metadata, _) => {
+            if metadata.length == 0 {
                 // A stream without entries is recreated by adding one entry and trimming it away.
                 head(out, 7, b"XADD", key);
                 for bytes in [&b"MAXLEN"[..], b"0", b"0-1", b"x", b"y"] {
@@ -424,11 +424,11 @@ fn stream_piece(out: &mut Vec<u8>, key: &[u8], piece: &StreamPiece<'_>) -> u64 {
                 }
             }
             head(out, 7, b"XSETID", key);
-            id(out, facts.last_id);
+            id(out, metadata.last_id);
             argument(out, b"ENTRIESADDED");
-            integer(out, facts.entries_added);
+            integer(out, metadata.entries_added);
             argument(out, b"MAXDELETEDID");
-            id(out, facts.max_deleted_id);
+            id(out, metadata.max_deleted_id);
         }
         StreamPiece::Group(group) => {
             command_head(out, 7, [b"XGROUP", b"CREATE", key, &group.name]);

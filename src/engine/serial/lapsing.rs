@@ -7,7 +7,7 @@
 //! No format of Redis before 8.12 has such deadlines, and that of 8.12 is not documented; this server writes them as
 //! a module value, which tools that read snapshot files can skip.
 
-use super::pages::{self, STRING};
+use super::pages::{self, OPCODE_STRING};
 use super::types;
 use super::writer::Writer;
 
@@ -15,7 +15,7 @@ use super::writer::Writer;
 const NAME: &str = "set-lapse";
 
 /// Opcode: a number follows.
-pub(super) const NUMBER: u64 = 2;
+pub(super) const OPCODE_UINT: u64 = 2;
 
 /// Returns the module number that identifies the format.
 pub(super) fn number() -> u64 {
@@ -30,8 +30,8 @@ pub(super) fn begin(writer: &mut Writer) {
 
 /// Writes a member and its deadline.
 pub(super) fn member(member: &[u8], deadline: Option<u64>, writer: &mut Writer) {
-    writer.length(NUMBER);
+    writer.length(OPCODE_UINT);
     writer.length(deadline.map_or(0, |at_ms| at_ms + 1));
-    writer.length(STRING);
+    writer.length(OPCODE_STRING);
     writer.string(member);
 }

@@ -16,9 +16,9 @@ use crate::value::DataType;
 /// Version of the format of the strings.
 const VERSION: u64 = 1023;
 /// Opcode: a string follows.
-pub(super) const STRING: u64 = 5;
+pub(super) const OPCODE_STRING: u64 = 5;
 /// Opcode: end of the value.
-pub(super) const END: u64 = 0;
+pub(super) const OPCODE_EOF: u64 = 0;
 
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
@@ -45,11 +45,11 @@ pub(super) fn begin(data_type: DataType, head: &[u8], writer: &mut Writer) {
 
 /// Writes one page of a sketch's data.
 pub(super) fn page(page: &[u8], writer: &mut Writer) {
-    writer.length(STRING);
+    writer.length(OPCODE_STRING);
     writer.string(page);
 }
 
 /// Writes the end marker that follows the last page.
 pub(super) fn end(writer: &mut Writer) {
-    writer.length(END);
+    writer.length(OPCODE_EOF);
 }

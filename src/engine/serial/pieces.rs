@@ -29,7 +29,7 @@ pub(super) enum CollectionForm {
     /// A list with this number of nodes.
     List(u64),
     /// A stream, with the features that determine its form.
-    Stream(stream::Has),
+    Stream(stream::StreamFeatures),
     Sketch,
 }
 
@@ -73,7 +73,7 @@ impl CollectionShape {
             }
             Collection::List(list) => shape.form = CollectionForm::List(list.nodes().len() as u64),
             Collection::Stream(stream) => {
-                shape.form = CollectionForm::Stream(stream::Has::of(stream));
+                shape.form = CollectionForm::Stream(stream::StreamFeatures::of(stream));
                 shape.count = stream.node_count() as u64;
             }
             Collection::Set(members) => {

@@ -9,7 +9,7 @@
 
 use super::lapsing;
 use super::packed::distinct;
-use super::pages::{self, END, STRING};
+use super::pages::{self, OPCODE_EOF, OPCODE_STRING};
 use super::reader::Reader;
 use super::writer::Writer;
 use super::{Form, Malformed, SEARCHED_MAX, V11, types};
@@ -121,9 +121,9 @@ pub(super) fn read_lapsing(
     let mut is_empty = true;
     loop {
         match reader.length()? {
-            END if is_empty => return Err(Malformed::EMPTY),
-            END => return Ok(entry),
-            lapsing::NUMBER => {}
+            OPCODE_EOF if is_empty => return Err(Malformed::EMPTY),
+            OPCODE_EOF => return Ok(entry),
+            lapsing::OPCODE_UINT => {}
             _ => return Err(Malformed("a part of a set of another type")),
         }
         let deadline = match reader.length()? {
@@ -131,7 +131,7 @@ pub(super) fn read_lapsing(
             more if more - 1 <= ELEMENT_DEADLINE_MAX => Some(more - 1),
             _ => return Err(Malformed("an expiry time out of range")),
         };
-        if reader.length()? != STRING {
+        if reader.length()? != OPCODE_STRING {
             return Err(Malformed("a part of a set of another type"));
         }
         let member = reader.string()?;

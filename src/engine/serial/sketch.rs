@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::Malformed;
-use super::pages::{self, END, STRING, number_of};
+use super::pages::{self, OPCODE_EOF, OPCODE_STRING, number_of};
 use super::reader::Reader;
 use super::writer::Writer;
 use crate::value::sketch::{SketchType, entry_of, view};
@@ -89,8 +89,8 @@ pub(super) fn read(
 /// Reads the next string of a module value; None at its end marker.
 fn piece<'a>(reader: &mut Reader<'a>) -> Result<Option<Cow<'a, [u8]>>, Malformed> {
     match reader.length()? {
-        STRING => reader.string().map(Some),
-        END => Ok(None),
+        OPCODE_STRING => reader.string().map(Some),
+        OPCODE_EOF => Ok(None),
         _ => Err(Malformed("a part of a sketch of another type")),
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     let Some(stream) = stream_of(entry) else {
         unreachable!("the entry is a stream");
     };
-    let has = Has::of(stream);
+    let has = StreamFeatures::of(stream);
     kind(has, writer);
     let nodes = stream.nodes();
     writer.length(nodes.len() as u64);
@@ -51,7 +51,10 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     for (master, node) in nodes {
         piece(&StreamPiece::Node(master, node));
     }
-    piece(&StreamPiece::Facts(stream.facts(), stream.groups.len()));
+    piece(&StreamPiece::Metadata(
+        stream.metadata(),
+        stream.groups.len(),
+    ));
     for (name, group) in stream.groups.iter() {
         let head = group.head(name);
         piece(&StreamPiece::Group(&head));
@@ -85,17 +88,17 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
 
 /// The features that determine the form in which a stream is written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Has {
+pub(super) struct StreamFeatures {
     /// True if the stream tracks producers.
     producers: bool,
     /// True if entries were returned to a group.
     returned: bool,
 }
 
-impl Has {
-    pub(super) fn of(stream: &StreamValue) -> Has {
+impl StreamFeatures {
+    pub(super) fn of(stream: &StreamValue) -> StreamFeatures {
         let mut groups = stream.groups.iter();
-        Has {
+        StreamFeatures {
             producers: stream.producers().is_some(),
             returned: groups.any(|(_, group)| group.returned_count() > 0),
         }
@@ -107,10 +110,10 @@ impl Has {
 }
 
 /// Writes the type byte.
-pub(super) fn kind(has: Has, writer: &mut Writer) {
+pub(super) fn kind(has: StreamFeatures, writer: &mut Writer) {
     let (version, kind) = match has {
-        Has { returned: true, .. } => (V12, types::STREAM_LISTPACKS_5),
-        Has {
+        StreamFeatures { returned: true, .. } => (V12, types::STREAM_LISTPACKS_5),
+        StreamFeatures {
             producers: true, ..
         } => (V12, types::STREAM_LISTPACKS_4),
         _ if has.activity(writer) => (V11, types::STREAM_LISTPACKS_3),
@@ -121,7 +124,7 @@ pub(super) fn kind(has: Has, writer: &mut Writer) {
 }
 
 /// Writes what follows the last piece: an empty producer section, if the form has one and the stream tracks none.
-pub(super) fn end(has: Has, writer: &mut Writer) {
+pub(super) fn end(has: StreamFeatures, writer: &mut Writer) {
     if has.returned && !has.producers {
         let facts = ProducerFacts::under(ProducerLimits::USUAL);
         piece(&StreamPiece::Producers(facts, 0), has, writer);
@@ -130,19 +133,19 @@ pub(super) fn end(has: Has, writer: &mut Writer) {
 }
 
 /// Writes a piece. Returns its number of nodes.
-pub(super) fn piece(piece: &StreamPiece<'_>, has: Has, writer: &mut Writer) -> u64 {
+pub(super) fn piece(piece: &StreamPiece<'_>, has: StreamFeatures, writer: &mut Writer) -> u64 {
     match piece {
         StreamPiece::Node(master, node) => {
             writer.string(&raw_id(*master));
             writer.string(node.bytes());
             return 1;
         }
-        StreamPiece::Facts(facts, groups) => {
-            writer.length(facts.length);
-            write_id(facts.last_id, writer);
-            write_id(facts.first_id, writer);
-            write_id(facts.max_deleted_id, writer);
-            writer.length(facts.entries_added);
+        StreamPiece::Metadata(metadata, groups) => {
+            writer.length(metadata.length);
+            write_id(metadata.last_id, writer);
+            write_id(metadata.first_id, writer);
+            write_id(metadata.max_deleted_id, writer);
+            writer.length(metadata.entries_added);
             writer.length(*groups as u64);
         }
         StreamPiece::Group(group) => {
@@ -271,7 +274,7 @@ fn read_facts(
     reader: &mut Reader<'_>,
     stream: &mut StreamValue,
 ) -> Result<(), Malformed> {
-    let mut facts = stream.counted_facts();
+    let mut metadata = stream.metadata_from_nodes();
     let (length, last_id) = (reader.length()?, read_id(reader)?);
     let is_behind = stream.last_written_id().is_none_or(|last| last <= last_id);
     if !is_behind {
@@ -280,25 +283,25 @@ fn read_facts(
     if i64::try_from(length).is_err() {
         return Err(Malformed("a stream with an impossible number of entries"));
     }
-    if facts.length != length {
+    if metadata.length != length {
         stream.note_claimed_length();
     }
-    facts.length = length;
-    facts.last_id = last_id;
-    facts.entries_added = length;
+    metadata.length = length;
+    metadata.last_id = last_id;
+    metadata.entries_added = length;
     if rdb_type != types::STREAM_LISTPACKS {
         // The first ID is not stored here: it follows from the entries.
         read_id(reader)?;
-        facts.max_deleted_id = read_id(reader)?;
-        facts.entries_added = reader.length()?;
+        metadata.max_deleted_id = read_id(reader)?;
+        metadata.entries_added = reader.length()?;
         // Commands limit this count to the range of signed numbers.
-        if i64::try_from(facts.entries_added).is_err() {
+        if i64::try_from(metadata.entries_added).is_err() {
             return Err(Malformed(
                 "a stream with an impossible number of added entries",
             ));
         }
     }
-    stream.set_facts(facts);
+    stream.set_metadata(metadata);
     Ok(())
 }
 
@@ -309,7 +312,7 @@ fn read_group(
 ) -> Result<ConsumerGroup, Malformed> {
     let last_id = read_id(reader)?;
     let read = if rdb_type == types::STREAM_LISTPACKS {
-        stream.facts().entries_before(last_id)
+        stream.metadata().entries_before(last_id)
     } else {
         i64::try_from(reader.length()?).ok()
     };

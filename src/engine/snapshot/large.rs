@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Begun, Chunk, Outlet, Stream};
+use super::{Chunk, CollectionProgress, Outlet, Stream};
 use crate::marks::Marks;
 use crate::serial::pieces::CollectionShape;
 use crate::value::{Collection, CollectionBody, CollectionPiece, ElementRef, Journal, Object};
@@ -292,7 +292,7 @@ impl LargeCollectionSave {
     }
 
     fn encode(&mut self, piece: &CollectionPiece<'_>) {
-        let begun = Begun {
+        let begun = CollectionProgress {
             key: &self.key,
             shape: &self.shape,
             written: self.written,
@@ -317,7 +317,7 @@ impl LargeCollectionSave {
         if self.outlet.is_given_up() {
             return;
         }
-        let begun = Begun {
+        let begun = CollectionProgress {
             key: &self.key,
             shape: &self.shape,
             written: self.written,

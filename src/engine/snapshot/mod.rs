@@ -125,7 +125,7 @@ impl Chunk {
 
 /// The progress of writing a large collection.
 #[derive(Clone, Copy)]
-pub struct Begun<'a> {
+pub struct CollectionProgress<'a> {
     /// Key of the collection.
     pub key: &'a [u8],
     /// Shape of the collection at the cut.
@@ -153,10 +153,15 @@ pub trait Outlet: Send + Sync {
 
     /// Appends a further piece of a large collection. Returns its number of elements; expired ones are left out and
     /// do not count.
-    fn encode_piece(&self, piece: &CollectionPiece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64;
+    fn encode_piece(
+        &self,
+        piece: &CollectionPiece<'_>,
+        at: &CollectionProgress<'_>,
+        chunk: &mut Chunk,
+    ) -> u64;
 
     /// Appends the trailer after the last piece.
-    fn end_large(&self, at: &Begun<'_>, chunk: &mut Chunk);
+    fn end_large(&self, at: &CollectionProgress<'_>, chunk: &mut Chunk);
 
     /// Begins a large collection's series of chunks. Returns a number that identifies it.
     fn begin_stream(&self) -> u64;
@@ -191,7 +196,7 @@ pub struct DbAtCut {
 }
 
 /// Progress of a database's part in a snapshot.
-pub(super) struct Saving {
+pub(super) struct DatabaseProgress {
     outlet: Arc<dyn Outlet>,
     /// The position at which the walk continues.
     cursor: u64,
@@ -206,9 +211,9 @@ pub(super) struct Saving {
     open: Option<Box<[u8]>>,
 }
 
-impl Saving {
-    fn new(number: usize, outlet: Arc<dyn Outlet>) -> Saving {
-        Saving {
+impl DatabaseProgress {
+    fn new(number: usize, outlet: Arc<dyn Outlet>) -> DatabaseProgress {
+        DatabaseProgress {
             outlet,
             cursor: 0,
             chunk: Chunk::of(number),

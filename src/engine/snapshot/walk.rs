@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{DbAtCut, LOOK_BYTES, Outlet, STEP_SLOTS, Saving};
+use super::{DatabaseProgress, DbAtCut, LOOK_BYTES, Outlet, STEP_SLOTS};
 use crate::Engine;
 use crate::db::Db;
 use crate::db::tags::marks_at_cut;
@@ -21,7 +21,7 @@ impl Db {
         debug_assert!(!self.is_saving(), "one snapshot at a time");
         self.table.flip_parity();
         self.cut_tags();
-        let saving = account::uncharged(|| Box::new(Saving::new(number, outlet)));
+        let saving = account::uncharged(|| Box::new(DatabaseProgress::new(number, outlet)));
         self.set_saving(Some(saving));
     }
 
@@ -115,7 +115,8 @@ impl Db {
             (key, Arc::clone(large.outlet()))
         });
         if !self.is_saving() {
-            let mut saving = account::uncharged(|| Box::new(Saving::new(self.number(), outlet)));
+            let mut saving =
+                account::uncharged(|| Box::new(DatabaseProgress::new(self.number(), outlet)));
             // The database was not part of the cut: it has no entries of its own to save.
             saving.is_walked = true;
             self.set_saving(Some(saving));
@@ -178,7 +179,7 @@ impl Db {
         account::uncharged(|| {
             if let Some(saving) = self.set_saving(None) {
                 debug_assert!(saving.larges.is_empty());
-                let Saving { outlet, chunk, .. } = *saving;
+                let DatabaseProgress { outlet, chunk, .. } = *saving;
                 if chunk.keys > 0 && !outlet.is_given_up() {
                     outlet.give(chunk);
                 }

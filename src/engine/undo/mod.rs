@@ -263,7 +263,7 @@ impl Engine {
                 DbChange::Exchanged(first, second) => self.exchange(first, second),
                 DbChange::TagInvalidated(index, id) => {
                     if let Some(db) = self.dbs[index].as_deref_mut() {
-                        db.validate_tag(id);
+                        db.undo_invalidate_tag(id);
                     }
                 }
                 DbChange::Emptied(index, before) => {

@@ -2,7 +2,7 @@
 
 use super::Waiters;
 use crate::holders::Lease;
-use crate::leases::{LeaseEndReason, Standing, TOKEN_BITS, Undo};
+use crate::leases::{LeaseEndReason, LeaseStatus, TOKEN_BITS, Undo};
 use crate::{Key, Now};
 use basalt_core::alloc::account;
 use basalt_core::base::random::Random;
@@ -10,18 +10,18 @@ use basalt_core::base::random::Random;
 impl Waiters {
     /// Returns whether a client is loading a key. An expired lease ends here; clients that waited for it are served
     /// after the current command.
-    pub fn lease_of(&mut self, db: usize, key: &Key<'_>, now: Now) -> Standing {
+    pub fn lease_of(&mut self, db: usize, key: &Key<'_>, now: Now) -> LeaseStatus {
         let leased = (db, key.hash);
         match self.leases.by_key.get(&leased) {
-            None => return Standing::Free,
-            Some(lease) if lease.until_ms > now.unix_ms => return Standing::Leased,
+            None => return LeaseStatus::Free,
+            Some(lease) if lease.until_ms > now.unix_ms => return LeaseStatus::Leased,
             Some(_) => {}
         }
         self.leases.end(leased, LeaseEndReason::Time);
         self.note_attention();
         match self.wake(db, key.bytes) {
-            true => Standing::Promised,
-            false => Standing::Free,
+            true => LeaseStatus::Promised,
+            false => LeaseStatus::Free,
         }
     }
 

@@ -10,7 +10,7 @@ use super::facts::{
 use super::view::View;
 use super::viewer::Sight;
 use crate::telemetry::history::series::{self, SERIES};
-use crate::telemetry::history::{CLASSES, HistoryResolution, class_bound_ns};
+use crate::telemetry::history::{HISTORY_BUCKETS, HistoryResolution, bucket_upper_bound_ns};
 use crate::telemetry::log;
 use crate::telemetry::miss_ratio::{CurveFigures, PERCENT};
 use basalt_core::base::info;
@@ -288,15 +288,15 @@ fn seconds(step: HistoryResolution) -> u64 {
 
 fn latency(view: &View<'_>) -> Answered {
     let (step, since_s) = span(view)?;
-    let bounds = (0..CLASSES)
-        .map(|class| json!(class_bound_ns(class).map(|bound_ns| bound_ns as f64 / 1e3)));
+    let bounds = (0..HISTORY_BUCKETS)
+        .map(|bucket| json!(bucket_upper_bound_ns(bucket).map(|bound_ns| bound_ns as f64 / 1e3)));
     let bounds: Vec<Value> = bounds.collect();
     let mut points = Vec::new();
     view.service
         .telemetry()
         .history
         .each(step, since_s, |point| {
-            let counts = (0..CLASSES).map(|class| json!(point.class(class)));
+            let counts = (0..HISTORY_BUCKETS).map(|bucket| json!(point.bucket(bucket)));
             points.push(Value::Array(
                 std::iter::once(json!(point.at_s)).chain(counts).collect(),
             ));

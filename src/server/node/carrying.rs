@@ -198,7 +198,7 @@ impl Bus {
         self.moves.begin_deleting(&slots);
         async move {
             let config = self.service.config.load_full();
-            let mut going = Going {
+            let mut deletion = SlotDeletion {
                 bus: self,
                 name: of.unwrap_or_else(|| NodeId::from_random(rand::random())),
                 slots: &slots,
@@ -207,15 +207,15 @@ impl Bus {
             for slot in slots.iter() {
                 for db in 0..config.databases as usize {
                     let unlinks = config.lazyfree_lazy_server_del;
-                    self.delete_keys_of(slot, db, unlinks, &mut going).await;
+                    self.delete_keys_of(slot, db, unlinks, &mut deletion).await;
                 }
             }
-            if going.is_noted {
+            if deletion.is_noted {
                 self.await_records(&slots).await;
             }
             // Log the end before the slots may be migrated to this node again: the log must not have the
             // beginning of a migration before the end of an earlier one of the same slots.
-            self.note_over(going.name, false);
+            self.note_over(deletion.name, false);
             for name in self.moves.takers(&slots) {
                 self.note_over(name, true);
             }
@@ -240,7 +240,13 @@ impl Bus {
         shards.collect()
     }
 
-    async fn delete_keys_of(&self, slot: u16, db: usize, unlinks: bool, going: &mut Going<'_>) {
+    async fn delete_keys_of(
+        &self,
+        slot: u16,
+        db: usize,
+        unlinks: bool,
+        deletion: &mut SlotDeletion<'_>,
+    ) {
         let shard = self.service.router.shard_of_slot(slot);
         let published = &self.service.all_published[usize::from(shard)];
         while published.has_keys_in_slot(slot) {
@@ -248,7 +254,7 @@ impl Bus {
             while self.service.pause.holds_stream(clock::unix_ms()) {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
-            going.note();
+            deletion.note();
             let (say, deleted) = oneshot::channel();
             let mut say = Some(say);
             let routes = self.service.slots.get();
@@ -277,14 +283,14 @@ impl Bus {
 
 /// A running deletion. Its record in the log makes the next start of this node, or the node that replaces it,
 /// delete the remaining keys.
-struct Going<'a> {
+struct SlotDeletion<'a> {
     bus: &'static Bus,
     name: NodeId,
     slots: &'a SlotSet,
     is_noted: bool,
 }
 
-impl Going<'_> {
+impl SlotDeletion<'_> {
     /// Records the deletion in the log, if not done yet.
     fn note(&mut self) {
         if !std::mem::replace(&mut self.is_noted, true) {

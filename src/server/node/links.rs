@@ -145,7 +145,7 @@ impl ClusterLinkQueue {
         self.closed.notify_one();
     }
 
-    async fn until_closed(&self) {
+    async fn wait_closed(&self) {
         while !self.is_closed.load(Relaxed) {
             self.closed.notified().await;
         }
@@ -274,7 +274,7 @@ pub(super) async fn connect(
     };
     let opened = tokio::select! {
         opened = tokio::time::timeout(patience, opening) => opened,
-        () = queue.until_closed() => return,
+        () = queue.wait_closed() => return,
     };
     let opened = opened.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
     match opened {
@@ -334,7 +334,7 @@ pub(super) async fn serve(
     let why = tokio::select! {
         why = read(bus, id, reading, peer, &counted) => why,
         why = write(bus, writing, &counted) => why,
-        () = queue.until_closed() => return,
+        () = queue.wait_closed() => return,
     };
     tracing::debug!("Link with the cluster node at {peer} ended: {why}");
     bus.ended(id);

@@ -5,9 +5,9 @@ use basalt_commands::cluster::settings::{Local, PrimaryLink};
 use basalt_commands::command::host::primary::HostPrimary;
 
 /// The server as queried by the machine. No query locks a shard, as the machine calls them under its lock.
-pub(super) struct Here(pub(super) &'static Bus);
+pub(super) struct LocalServer(pub(super) &'static Bus);
 
-impl Local for Here {
+impl Local for LocalServer {
     fn offset(&self) -> u64 {
         let replication = &self.0.replication;
         match replication.replica.applied() {

@@ -67,7 +67,7 @@ use carrying::{DeferredPrimaryWork, NodeEffect};
 use effects::SerialEffectQueue;
 use file::NodesFile;
 use links::{ClusterLinkQueue, Inbound, LinkFigures, Links, Volume};
-use local::Here;
+use local::LocalServer;
 use moving::Moves;
 use outbox::ClusterPublishQueue;
 use saving::NodesConfSaver;
@@ -261,9 +261,9 @@ impl Bus {
 
     /// Calls the machine, processes its outputs, and carries out their effects on the rest of the server, unless
     /// another thread is doing so.
-    fn call<T>(&'static self, call: impl FnOnce(&mut Core, Millis, &Here) -> T) -> T {
+    fn call<T>(&'static self, call: impl FnOnce(&mut Core, Millis, &LocalServer) -> T) -> T {
         let mut core = self.core.lock();
-        let answer = call(&mut core, self.now(), &Here(self));
+        let answer = call(&mut core, self.now(), &LocalServer(self));
         self.drain(&mut core);
         drop(core);
         self.carry_out();

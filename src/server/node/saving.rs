@@ -183,7 +183,7 @@ impl NodesConfSaver {
     }
 
     /// Waits until work is due, and returns it.
-    fn until_due(&self) -> NodesConfTask {
+    fn wait_for_task(&self) -> NodesConfTask {
         let mut state = self.state.lock();
         loop {
             let due = state.due;
@@ -232,7 +232,7 @@ impl Bus {
         // This thread also carries out the effects of saved promises, which may lock shards.
         let started = stack::spawn("basalt-nodes".to_owned(), move || {
             loop {
-                match self.saver.until_due() {
+                match self.saver.wait_for_task() {
                     NodesConfTask::Save { is_forced } => self.save(&mut file, is_forced),
                     NodesConfTask::Keep => self.keep(&mut file),
                 }
@@ -317,7 +317,10 @@ mod tests {
         let saver = NodesConfSaver::default();
         let first = saver.ask_soon();
         let second = saver.ask_now();
-        assert_eq!(saver.until_due(), NodesConfTask::Save { is_forced: false });
+        assert_eq!(
+            saver.wait_for_task(),
+            NodesConfTask::Save { is_forced: false }
+        );
         assert_eq!(saver.last(), second);
         saver.note(second, &Ok(()));
         assert_eq!(saver.wait(first), Ok(()));
@@ -330,13 +333,16 @@ mod tests {
     fn a_failure_is_told_to_those_that_wait_and_tried_again() {
         let saver = NodesConfSaver::default();
         let request = saver.ask_now();
-        assert_eq!(saver.until_due(), NodesConfTask::Save { is_forced: false });
+        assert_eq!(
+            saver.wait_for_task(),
+            NodesConfTask::Save { is_forced: false }
+        );
         let why = Err("No space left on device".to_owned());
         assert_eq!(saver.prove(Proof::NoFailure), Ok(()));
         saver.note(request, &why);
         assert_eq!(saver.wait(request), why);
         let again = NodesConfTask::Save { is_forced: true };
-        assert_eq!(saver.until_due(), again, "even if nothing has changed");
+        assert_eq!(saver.wait_for_task(), again, "even if nothing has changed");
         saver.note(request, &Ok(()));
         assert_eq!(saver.wait(request), Ok(()));
     }
@@ -346,10 +352,13 @@ mod tests {
         let saver = NodesConfSaver::default();
         std::thread::scope(|threads| {
             let waiting = threads.spawn(|| saver.wait_kept());
-            assert_eq!(saver.until_due(), NodesConfTask::Keep);
+            assert_eq!(saver.wait_for_task(), NodesConfTask::Keep);
             saver.note_kept(saver.last());
             assert_eq!(waiting.join().expect("it ends"), Ok(()));
         });
-        assert_eq!(saver.until_due(), NodesConfTask::Save { is_forced: false });
+        assert_eq!(
+            saver.wait_for_task(),
+            NodesConfTask::Save { is_forced: false }
+        );
     }
 }

@@ -15,7 +15,7 @@ use super::numerals::truncated;
 use super::sha;
 use crate::sys::lua::{LuaCallArguments, direct, naming};
 use crate::telemetry::process;
-use basalt_core::base::lossless::until_zero;
+use basalt_core::base::lossless::before_nul;
 use basalt_core::resp::reply::Protocol;
 use basalt_engine::record::Audience;
 
@@ -307,7 +307,7 @@ const WRONG_ARGUMENTS: &str = "ERR wrong number or type of arguments";
 fn error_reply(lua: &Lua, arguments: MultiValue) -> mlua::Result<Table> {
     match arguments.front() {
         Some(Value::String(text)) if arguments.len() == 1 => {
-            let mut whole = until_zero(&text.as_bytes()).to_vec();
+            let mut whole = before_nul(&text.as_bytes()).to_vec();
             if !whole.starts_with(b"-") {
                 whole.insert(0, b'-');
             }

@@ -13,7 +13,7 @@ use super::errors;
 use super::numerals::truncated;
 use crate::sys::lua;
 use basalt_commands::command::Out;
-use basalt_core::base::lossless::until_zero;
+use basalt_core::base::lossless::before_nul;
 use basalt_core::base::number::{parse_f64, parse_i64};
 use basalt_core::resp::reply::Protocol;
 
@@ -298,14 +298,14 @@ fn write_named(table: &Table, out: &mut Out) -> mlua::Result<Option<ReplyWriteOu
             table.raw_get("ignore_error_stats_update")?,
             Value::Boolean(true)
         );
-        out.error(until_zero(&text.as_bytes()));
+        out.error(before_nul(&text.as_bytes()));
         return Ok(Some(ReplyWriteOutcome {
             failed: true,
             is_counted,
         }));
     }
     if let Value::String(text) = table.raw_get("ok")? {
-        out.simple(one_line(until_zero(&text.as_bytes())));
+        out.simple(one_line(before_nul(&text.as_bytes())));
         return Ok(Some(ReplyWriteOutcome::default()));
     }
     let double = match table.raw_get("double")? {

@@ -56,7 +56,7 @@ use basalt_commands::command::error::CommandError;
 use basalt_commands::command::host::scripts as commands;
 use basalt_commands::command::{Args, Out};
 use basalt_commands::config::values::ClusterMode;
-use basalt_core::base::lossless::until_zero;
+use basalt_core::base::lossless::before_nul;
 use basalt_core::base::number;
 use basalt_core::resp::reply::Protocol;
 use calls::ScriptWorld;
@@ -133,14 +133,14 @@ fn run_script(
     let (compiled, key_count) = match verb {
         ScriptVerb::Eval | ScriptVerb::EvalRo => {
             let key_count = key_count(args, NO_NUMBER)?;
-            (vm.of_evaluated(args.get(1), library)?, key_count)
+            (vm.compiled_for_eval(args.get(1), library)?, key_count)
         }
         _ => {
             if args.get(1).len() != 40 {
                 return Err(no_script());
             }
             let key_count = key_count(args, NO_NUMBER)?;
-            let found = vm.of_digits(args.get(1), library)?;
+            let found = vm.compiled_by_sha(args.get(1), library)?;
             (found.ok_or_else(no_script)?, key_count)
         }
     };
@@ -363,7 +363,7 @@ fn write_failure(name: &str, value: &Value, out: &mut Out) -> bool {
         return false;
     };
     let text_of = |field: &str| match table.raw_get(field) {
-        Ok(Value::String(text)) => Some(until_zero(&text.as_bytes()).to_vec()),
+        Ok(Value::String(text)) => Some(before_nul(&text.as_bytes()).to_vec()),
         Ok(Value::Integer(number)) => Some(number.to_string().into_bytes()),
         Ok(Value::Number(number)) => Some(number.to_string().into_bytes()),
         _ => None,

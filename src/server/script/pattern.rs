@@ -65,7 +65,7 @@ pub(super) fn is_light_product(text: &[u8], other: &[u8]) -> bool {
 
 /// True if a pattern has no special characters.
 pub(super) fn is_literal(pattern: &[u8]) -> bool {
-    let mut bytes = lossless::until_zero(pattern).iter();
+    let mut bytes = lossless::before_nul(pattern).iter();
     !bytes.any(|byte| b"^$*+?.([%-".contains(byte))
 }
 
@@ -125,7 +125,7 @@ impl<'a> Search<'a> {
         // As in Lua 5.1, a pattern ends at its first zero byte, like a C string.
         Search {
             text,
-            pattern: lossless::until_zero(pattern),
+            pattern: lossless::before_nul(pattern),
             captures: Vec::new(),
             depth: 0,
             steps: 0,

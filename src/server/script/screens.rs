@@ -20,10 +20,10 @@ pub(super) fn install(lua: &Lua, native: &Table) -> mlua::Result<()> {
     };
     screens.raw_set("tables", lua.create_function(tables)?)?;
     let inserting = |lua: &Lua, (own, refused, otherwise): (Function, Table, Function)| {
-        screened::<Inserting>(lua, &own, Some(&refused), &otherwise)
+        screened::<InsertScreen>(lua, &own, Some(&refused), &otherwise)
     };
     screens.raw_set("inserting", lua.create_function(inserting)?)?;
-    screens.raw_set("loading", lua.create_function(by::<Loading>)?)?;
+    screens.raw_set("loading", lua.create_function(by::<LoadScreen>)?)?;
     let resuming =
         |lua: &Lua, (own, seen): (Function, Function)| protected::resume(lua, &own, &seen);
     screens.raw_set("resuming", lua.create_function(resuming)?)?;
@@ -31,21 +31,27 @@ pub(super) fn install(lua: &Lua, native: &Table) -> mlua::Result<()> {
         let make = move |lua: &Lua, own: Function| make(lua, &own);
         screens.raw_set(name, lua.create_function(make)?)?;
     }
-    screens.raw_set("repeating", lua.create_function(by::<Repeating>)?)?;
-    screens.raw_set("finding", lua.create_function(by::<PatternScreen>)?)?;
-    screens.raw_set("searching", lua.create_function(by::<Searching>)?)?;
-    screens.raw_set("replacing", lua.create_function(by::<Replacing>)?)?;
-    screens.raw_set("short", lua.create_function(by::<Short>)?)?;
-    screens.raw_set("joining", lua.create_function(by::<Joining>)?)?;
-    screens.raw_set("removing", lua.create_function(by::<Removing>)?)?;
-    screens.raw_set("sorting", lua.create_function(by::<Sorting>)?)?;
-    screens.raw_set("scanning", lua.create_function(by::<Scanning>)?)?;
-    screens.raw_set("unpacking", lua.create_function(by::<Unpacking>)?)?;
-    screens.raw_set("compiling", lua.create_function(by::<Compiling>)?)?;
-    screens.raw_set("collecting", lua.create_function(by::<Collecting>)?)?;
+    screens.raw_set("repeating", lua.create_function(by::<RepScreen>)?)?;
+    screens.raw_set("finding", lua.create_function(by::<FindScreen>)?)?;
+    screens.raw_set("searching", lua.create_function(by::<MatchScreen>)?)?;
+    screens.raw_set("replacing", lua.create_function(by::<GsubScreen>)?)?;
+    screens.raw_set("short", lua.create_function(by::<TextLengthScreen>)?)?;
+    screens.raw_set("joining", lua.create_function(by::<ConcatScreen>)?)?;
+    screens.raw_set("removing", lua.create_function(by::<RemoveScreen>)?)?;
+    screens.raw_set("sorting", lua.create_function(by::<SortScreen>)?)?;
+    screens.raw_set("scanning", lua.create_function(by::<MaxnScreen>)?)?;
+    screens.raw_set("unpacking", lua.create_function(by::<UnpackScreen>)?)?;
+    screens.raw_set("compiling", lua.create_function(by::<LoadstringScreen>)?)?;
+    screens.raw_set(
+        "collecting",
+        lua.create_function(by::<CollectgarbageScreen>)?,
+    )?;
     native.raw_set("screens", screens)?;
     let refuse = lua.create_function(|_, ()| tick())?;
-    native.raw_set("compile_stepwise", stepwise::<Compiler>(lua, &refuse)?)
+    native.raw_set(
+        "compile_stepwise",
+        stepwise::<StepwiseCompilation>(lua, &refuse)?,
+    )
 }
 
 /// Constructor of a screened function from one of Lua's own functions.
@@ -70,9 +76,9 @@ const FEW_ELEMENTS: i64 = 10_000;
 
 /// Screen of functions that repeat a text. Checks the count even if the text is empty, because Lua's loop takes
 /// as long then.
-struct Repeating;
+struct RepScreen;
 
-impl Screen for Repeating {
+impl Screen for RepScreen {
     fn passes(given: &Given<'_>) -> bool {
         let mut given = given.iter();
         let (Some(LuaArgument::Text(text)), Some(count)) = (given.next(), given.next()) else {
@@ -90,9 +96,9 @@ impl Screen for Repeating {
 }
 
 /// Screen of functions that process all the texts they are given.
-struct Short;
+struct TextLengthScreen;
 
-impl Screen for Short {
+impl Screen for TextLengthScreen {
     fn passes(given: &Given<'_>) -> bool {
         let length = |argument| match argument {
             LuaArgument::Text(text) => text.len(),
@@ -103,9 +109,9 @@ impl Screen for Short {
 }
 
 /// Screen of functions that search a text by a pattern.
-struct Searching;
+struct MatchScreen;
 
-impl Screen for Searching {
+impl Screen for MatchScreen {
     fn passes(given: &Given<'_>) -> bool {
         match two_texts(given) {
             Some((text, pattern)) => pattern::is_light(text, pattern),
@@ -115,9 +121,9 @@ impl Screen for Searching {
 }
 
 /// Screen of functions that search a text by a pattern, or for a text.
-struct PatternScreen;
+struct FindScreen;
 
-impl Screen for PatternScreen {
+impl Screen for FindScreen {
     fn passes(given: &Given<'_>) -> bool {
         match two_texts(given) {
             Some((text, pattern)) if given.is_true(3) || pattern::is_literal(pattern) => {
@@ -130,9 +136,9 @@ impl Screen for PatternScreen {
 }
 
 /// Screen of functions that replace the matches of a pattern.
-struct Replacing;
+struct GsubScreen;
 
-impl Screen for Replacing {
+impl Screen for GsubScreen {
     fn passes(given: &Given<'_>) -> bool {
         let Some((text, pattern)) = two_texts(given) else {
             return true;
@@ -154,9 +160,9 @@ fn two_texts<'g>(given: &'g Given<'_>) -> Option<(&'g [u8], &'g [u8])> {
 }
 
 /// Screen of functions that join the elements of a table.
-struct Joining;
+struct ConcatScreen;
 
-impl Screen for Joining {
+impl Screen for ConcatScreen {
     fn passes(given: &Given<'_>) -> bool {
         let (Sort::Table, Some(len)) = (given.sort(0), given.len_of(0)) else {
             return true;
@@ -177,9 +183,9 @@ impl Screen for Joining {
 }
 
 /// Screen of functions that remove an element, and move all elements after it.
-struct Removing;
+struct RemoveScreen;
 
-impl Screen for Removing {
+impl Screen for RemoveScreen {
     fn passes(given: &Given<'_>) -> bool {
         match (given.count(), given.sort(0), given.len_of(0)) {
             (2.., Sort::Table, Some(len)) => moves_few(given, len),
@@ -199,9 +205,9 @@ fn moves_few(given: &Given<'_>, len: usize) -> bool {
 
 /// Screen of sorting. A comparison function given by the script can be interrupted; without it, Lua compares
 /// the elements in C.
-struct Sorting;
+struct SortScreen;
 
-impl Screen for Sorting {
+impl Screen for SortScreen {
     fn passes(given: &Given<'_>) -> bool {
         /// Maximum total of bytes that Lua may have to compare.
         const BYTES_MAX: usize = 1024 * 1024;
@@ -218,9 +224,9 @@ impl Screen for Sorting {
 
 /// Screen of functions that traverse a whole table. The table's length says nothing about its other entries, so
 /// the interpreter's memory is checked.
-struct Scanning;
+struct MaxnScreen;
 
-impl Screen for Scanning {
+impl Screen for MaxnScreen {
     fn passes(given: &Given<'_>) -> bool {
         given.sort(0) != Sort::Table || given.interpreter_kib() <= SMALL_KIB
     }
@@ -231,9 +237,9 @@ const SMALL_KIB: usize = 2 * 1024;
 
 /// Screen of functions that return elements of a table by index. Lua counts them in an `int`, and on overflow it
 /// writes beyond its stack (CVE-2025-46817); ranges that are too long anyway are refused here.
-struct Unpacking;
+struct UnpackScreen;
 
-impl Screen for Unpacking {
+impl Screen for UnpackScreen {
     fn passes(given: &Given<'_>) -> bool {
         /// Far more elements than Lua's stack can hold.
         const COUNT_MAX: i64 = 1_000_000;
@@ -272,9 +278,9 @@ fn number(argument: Option<LuaArgument<'_>>, otherwise: f64) -> Option<f64> {
 /// Screen of functions that insert an element between others. Lua moves all elements after it without checking
 /// whether the script may go on, two billion of them if the index is that far below zero; large moves are left to a
 /// function that can be interrupted.
-struct Inserting;
+struct InsertScreen;
 
-impl Screen for Inserting {
+impl Screen for InsertScreen {
     fn passes(given: &Given<'_>) -> bool {
         match (given.count(), given.len_of(0)) {
             (3, Some(len)) => moves_few(given, len),
@@ -284,18 +290,18 @@ impl Screen for Inserting {
 }
 
 /// Screen of functions that compile the pieces returned by a function; other arguments are errors.
-struct Loading;
+struct LoadScreen;
 
-impl Screen for Loading {
+impl Screen for LoadScreen {
     fn passes(given: &Given<'_>) -> bool {
         given.sort(0) != Sort::Function
     }
 }
 
 /// Screen of functions that compile a text, which may be compiled code, or long.
-struct Compiling;
+struct LoadstringScreen;
 
-impl Screen for Compiling {
+impl Screen for LoadstringScreen {
     fn passes(given: &Given<'_>) -> bool {
         const BYTES_MAX: usize = 16 * 1024;
         match given.iter().next() {
@@ -309,18 +315,18 @@ impl Screen for Compiling {
 
 /// Reader that passes a long text to Lua's compiler in pieces, and checks between them whether the script may
 /// continue.
-struct Compiler;
+struct StepwiseCompilation;
 
-impl ScriptGate for Compiler {
+impl ScriptGate for StepwiseCompilation {
     fn is_open() -> bool {
         look().is_ok()
     }
 }
 
 /// Screen of the collector's functions: scripts may not stop it, and the memory traversed at once is bounded.
-struct Collecting;
+struct CollectgarbageScreen;
 
-impl Screen for Collecting {
+impl Screen for CollectgarbageScreen {
     fn passes(given: &Given<'_>) -> bool {
         let refused = [&b"stop"[..], b"restart", b"setpause", b"setstepmul"];
         let long = [&b"collect"[..], b"step"];

@@ -91,9 +91,9 @@ pub(super) struct Vm {
     by_text: std::collections::HashMap<u64, Rc<Compiled>, NoHash>,
     by_sha: std::collections::HashMap<Sha, u64, NoHash>,
     /// Recently used scripts: those called by EVAL at an index from the [`footprint::tag`] of their text, and
-    /// (`by_digits`) those called by EVALSHA at an index from some of their digits.
-    by_tag: [Option<Rc<Compiled>>; RECENT],
-    by_digits: [Option<Rc<Compiled>>; RECENT],
+    /// (`recent_by_sha`) those called by EVALSHA at an index from some of their digits.
+    recent_by_text: [Option<Rc<Compiled>>; RECENT],
+    recent_by_sha: [Option<Rc<Compiled>>; RECENT],
     /// Function libraries whose code was run in this interpreter.
     pub(super) libraries: Libraries,
     uses: u64,
@@ -243,8 +243,8 @@ impl Vm {
     fn forget_all(&mut self) {
         self.by_text = Default::default();
         self.by_sha = Default::default();
-        self.by_tag = Default::default();
-        self.by_digits = Default::default();
+        self.recent_by_text = Default::default();
+        self.recent_by_sha = Default::default();
         self.settle();
     }
 
@@ -342,8 +342,8 @@ impl Vm {
             has_lists: Cell::new(false),
             by_text: Default::default(),
             by_sha: Default::default(),
-            by_tag: Default::default(),
-            by_digits: Default::default(),
+            recent_by_text: Default::default(),
+            recent_by_sha: Default::default(),
             libraries: Libraries::default(),
             uses: 0,
             flushes: 0,
@@ -363,32 +363,32 @@ impl Vm {
 
     /// Returns the compiled script with this text, compiling the text if needed.
     #[inline]
-    pub(super) fn of_text(&mut self, text: &[u8]) -> Result<Rc<Compiled>, CommandError> {
+    pub(super) fn compiled_by_text(&mut self, text: &[u8]) -> Result<Rc<Compiled>, CommandError> {
         let place = Vm::place_of(text);
-        if let Some(compiled) = &self.by_tag[place]
+        if let Some(compiled) = &self.recent_by_text[place]
             && compiled.script.is_text(text)
         {
             return Ok(Rc::clone(compiled));
         }
         let found = self.look_up_text(text)?;
-        self.by_tag[place] = Some(Rc::clone(&found));
+        self.recent_by_text[place] = Some(Rc::clone(&found));
         Ok(found)
     }
 
     /// Returns the compiled script with this text, and adds it to the library.
     #[inline]
-    pub(super) fn of_evaluated(
+    pub(super) fn compiled_for_eval(
         &mut self,
         text: &[u8],
         library: &Library,
     ) -> Result<Rc<Compiled>, CommandError> {
-        let compiled = self.of_text(text)?;
+        let compiled = self.compiled_by_text(text)?;
         match library.note_evaluated(&compiled.script, text) {
             None => Ok(compiled),
             Some(script) => {
                 let hash = self.seed.hash(text);
                 let renamed = self.rename(hash, &compiled, script);
-                self.by_tag[Vm::place_of(text)] = Some(Rc::clone(&renamed));
+                self.recent_by_text[Vm::place_of(text)] = Some(Rc::clone(&renamed));
                 Ok(renamed)
             }
         }
@@ -423,7 +423,7 @@ impl Vm {
 
     /// Returns the compiled script with this SHA-1, if the library knows it.
     #[inline]
-    pub(super) fn of_digits(
+    pub(super) fn compiled_by_sha(
         &mut self,
         digits: &[u8],
         library: &Library,
@@ -431,7 +431,7 @@ impl Vm {
         let some = digits.first_chunk().copied().map_or(0, u64::from_le_bytes);
         // The lower four bits of a hexadecimal digit's byte are enough for an index.
         let place = (some & 0x0f0f_0f0f_0f0f_0f0f) as usize % 31 % RECENT;
-        if let Some(compiled) = &self.by_digits[place]
+        if let Some(compiled) = &self.recent_by_sha[place]
             && compiled.script.hex == *digits
             && compiled.script.is_known()
         {
@@ -441,16 +441,19 @@ impl Vm {
         let Some(script) = library.find(digits) else {
             return Ok(None);
         };
-        let compiled = self.of_script(script)?;
+        let compiled = self.compiled_script(script)?;
         if let Some(compiled) = &compiled {
-            self.by_digits[place] = Some(Rc::clone(compiled));
+            self.recent_by_sha[place] = Some(Rc::clone(compiled));
         }
         Ok(compiled)
     }
 
     /// Returns a script of the library, compiled if needed; `None` if it is being removed at this moment.
     #[inline(never)]
-    fn of_script(&mut self, script: Arc<Script>) -> Result<Option<Rc<Compiled>>, CommandError> {
+    fn compiled_script(
+        &mut self,
+        script: Arc<Script>,
+    ) -> Result<Option<Rc<Compiled>>, CommandError> {
         self.uses += 1;
         let Some(body) = script.body() else {
             return Ok(None);

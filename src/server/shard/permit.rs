@@ -11,7 +11,7 @@ use std::fmt;
 
 use basalt_commands::cluster::route::{self, Presence, Refusal, RoutingFlags, SlotOf, Verdict};
 use basalt_commands::command::declaration::{Command, Flags, KeyFlags, Run};
-use basalt_commands::command::host::cluster::{Routes, SlotMap, when_down};
+use basalt_commands::command::host::cluster::{Routes, SlotMap, down_policy};
 use basalt_commands::command::{Args, keys};
 use basalt_commands::config::Config;
 use basalt_core::base::hash;
@@ -106,10 +106,10 @@ pub fn judge(
     if routes.is_plain(slot) {
         return Ok(());
     }
-    let when_down = when_down(config);
-    let verdict = match route::decide(&routes.map, slot, routing, when_down, None) {
+    let down_policy = down_policy(config);
+    let verdict = match route::decide(&routes.map, slot, routing, down_policy, None) {
         Verdict::NeedsKeyCheck => match look() {
-            Some(found) => route::decide(&routes.map, slot, routing, when_down, Some(found)),
+            Some(found) => route::decide(&routes.map, slot, routing, down_policy, Some(found)),
             None => Verdict::NeedsKeyCheck,
         },
         verdict => verdict,

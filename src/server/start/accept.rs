@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::handshaking::Handshaking;
 use super::runtime::Spawner;
 use crate::console::Console;
-use crate::net::connection::{Handed, Owner, TurnState};
+use crate::net::connection::{DetachedConnection, Owner, TurnState};
 use crate::net::event_loops::{EventLoop, timed};
 use crate::net::stream::ClientSocket;
 use crate::net::{connection, listener};
@@ -195,7 +195,7 @@ fn open_metrics(
 }
 
 /// The parts of the server that connections need.
-pub(super) struct Owning {
+pub(super) struct ConnectionOwner {
     /// Serves the connections of replicas.
     pub(super) replicas: Arc<Primary>,
     /// Signals that the server is to stop.
@@ -204,8 +204,8 @@ pub(super) struct Owning {
     pub(super) handshaking: Arc<Handshaking>,
 }
 
-impl Owner for Owning {
-    fn own(&self, handed: Handed) {
+impl Owner for ConnectionOwner {
+    fn own(&self, handed: DetachedConnection) {
         tokio::spawn(Arc::clone(&self.replicas).serve(handed));
     }
 
@@ -232,7 +232,7 @@ pub(super) async fn accept(
     open: Arc<OpenListener>,
     service: &'static Service,
     spawner: Spawner,
-    owner: &'static Owning,
+    owner: &'static ConnectionOwner,
 ) {
     let mut stopped = owner.stop.subscribe();
     loop {
@@ -327,7 +327,12 @@ password is set for the default user. In this mode connections are only accepted
 connect from other computers, set a password for the default user (requirepass), or turn protected mode off with \
 CONFIG SET protected-mode no sent from the loopback interface, or with the directive protected-mode no.\r\n";
 
-fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner: &'static Owning) {
+fn admit(
+    accepted: Accepted,
+    service: &'static Service,
+    spawner: &Spawner,
+    owner: &'static ConnectionOwner,
+) {
     let config = service.config.load();
     service.clients.accepted.fetch_add(1, Relaxed);
     let default = service.users.default().user();
@@ -407,7 +412,7 @@ fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner
 fn begin(
     service: &'static Service,
     spawner: &Spawner,
-    owner: &'static Owning,
+    owner: &'static ConnectionOwner,
     (peer, local): (String, String),
     holder: Option<Names>,
     open: impl FnOnce() -> io::Result<ClientSocket>,

@@ -177,7 +177,7 @@ async fn run(
     // Whether the last slice left garbage to free.
     let mut has_freed = false;
     let mut departures = script::departures();
-    let mut freeing = Freeing::default();
+    let mut freeing = GarbageQueue::default();
     let mut expiry = Pass::default();
     let mut defragging = Defragging::default();
     let (mut ticked_ms, mut looked_ms, mut measured_ms) = (0, 0, 0);
@@ -187,7 +187,7 @@ async fn run(
         let wait = if is_behind {
             BREATH
         } else {
-            until_due(&service)
+            time_until_due(&service)
         };
         let rests = Ticks::now();
         tokio::select! {
@@ -248,7 +248,7 @@ async fn run(
 
 /// Returns the time until some shard has work. The result has a minimum, so that the background does not only
 /// check, and a maximum, so that deadlines set meanwhile are met.
-fn until_due(service: &Service) -> Duration {
+fn time_until_due(service: &Service) -> Duration {
     let now_ms = clock::unix_ms();
     if deferred_free::waiting_bytes() > 0 {
         return TICK;
@@ -270,7 +270,7 @@ fn until_due(service: &Service) -> Duration {
 
 /// Runs slices on all shards that have work and are free, until none is left or a tick has passed. Returns true if
 /// some are left.
-async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> bool {
+async fn slices(service: &Service, freeing: &mut GarbageQueue, expiry: &mut Pass) -> bool {
     let (started_ms, began) = (clock::unix_ms(), Ticks::now());
     let budget = &service.budget;
     budget.go_on(started_ms, service.pubsub.figures().tracking_clients > 0);
@@ -299,7 +299,7 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
 /// State of one round: one slice on each shard that has work.
 struct BackgroundRound<'a> {
     service: &'a Service,
-    freeing: &'a mut Freeing,
+    freeing: &'a mut GarbageQueue,
     expiry: &'a mut Pass,
     now: Now,
     may_expire: bool,
@@ -314,7 +314,7 @@ struct BackgroundRound<'a> {
 impl<'a> BackgroundRound<'a> {
     fn new(
         service: &'a Service,
-        freeing: &'a mut Freeing,
+        freeing: &'a mut GarbageQueue,
         expiry: &'a mut Pass,
     ) -> BackgroundRound<'a> {
         let now = clock::now();
@@ -412,13 +412,13 @@ impl<'a> BackgroundRound<'a> {
 
 /// Garbage, flushed databases and huge values, whose memory is being returned to the allocator.
 #[derive(Default)]
-struct Freeing {
-    doomed: Vec<GivenUp>,
-    freed: Vec<GivenUp>,
+struct GarbageQueue {
+    doomed: Vec<ShardGarbage>,
+    freed: Vec<ShardGarbage>,
     deferred: DeferredFrees,
 }
 
-struct GivenUp {
+struct ShardGarbage {
     /// The shard to whose memory the garbage is still charged.
     shard: usize,
     doomed: Doomed,
@@ -426,7 +426,7 @@ struct GivenUp {
     has_expired: bool,
 }
 
-impl Freeing {
+impl GarbageQueue {
     /// Whether garbage of a shard was freed that must be subtracted from the shard's memory.
     fn owes(&self, shard: usize) -> bool {
         self.freed.iter().any(|given| given.shard == shard)
@@ -435,7 +435,7 @@ impl Freeing {
     /// Takes over the garbage of a locked shard, and subtracts freed garbage from the shard's memory.
     fn visit(&mut self, shard: usize, engine: &mut Engine, has_expired: bool) {
         if engine.published().has_doomed() {
-            self.doomed.push(GivenUp {
+            self.doomed.push(ShardGarbage {
                 shard,
                 doomed: engine.take_doomed(),
                 has_expired,

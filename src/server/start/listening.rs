@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use super::accept::{self, Listener, OpenListener, Owning};
+use super::accept::{self, ConnectionOwner, Listener, OpenListener};
 use super::runtime::Spawner;
 use crate::net::event_loops::EventLoops;
 use crate::state::Service;
@@ -16,7 +16,7 @@ pub(super) struct Listening {
     service: &'static Service,
     runtime: Handle,
     spawner: Spawner,
-    owner: &'static Owning,
+    owner: &'static ConnectionOwner,
     sockets: Mutex<Sockets>,
 }
 
@@ -41,7 +41,7 @@ impl Listening {
         service: &'static Service,
         runtime: Handle,
         spawner: Spawner,
-        owner: Owning,
+        owner: ConnectionOwner,
     ) -> Listening {
         Listening {
             service,

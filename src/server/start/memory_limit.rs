@@ -20,7 +20,7 @@ fn measure_base(service: &Service) -> (i64, bool) {
     let clients = clients as u64 + service.pubsub.tracked_count().bytes();
     // Exclude interpreters and script texts, which have their own limits and cause no eviction.
     let scripts = script::memory_figures().total + service.scripts.text_bytes();
-    let taken = service.budget.beside_data_bytes();
+    let taken = service.budget.bytes_outside_shards();
     // Buffered output fluctuates by some MiB, for instance when this thread just lost its core. Take the larger
     // figure, so that output which was flushed or added meanwhile is not counted as the server's own, which would
     // cause eviction.

@@ -31,7 +31,7 @@ use crate::tls::contexts::Contexts;
 use basalt_commands::command::host::migration::Migration;
 use basalt_core::resp::answer::Answer;
 use basalt_core::resp::request::append;
-use basalt_engine::migration::{Moving, State, Transfer};
+use basalt_engine::migration::{MigratingKey, State, Transfer};
 use basalt_engine::watching::Watched;
 
 /// Maximum number of connections kept for the next migration, and how long they are kept.
@@ -190,9 +190,9 @@ async fn carry(
     Err(MigrateError::Restless)
 }
 
-fn moving(service: &Service, migration: &Migration, key: &[u8]) -> Moving {
+fn moving(service: &Service, migration: &Migration, key: &[u8]) -> MigratingKey {
     let (hash, shard) = service.router.route(key);
-    Moving {
+    MigratingKey {
         watched: Watched {
             db: migration.db,
             key: key.into(),

@@ -48,12 +48,12 @@ use crate::shard::job::task::WaiterDispatcher;
 use crate::shard::route::Router;
 use crate::state::Service;
 use crate::state::durability::Durability;
-use crate::state::leasing::Leasing;
+use crate::state::leasing::LeaseConnections;
 use crate::state::pause::Pause;
 use crate::sys::daemon::{self, DaemonNotifier, Side};
 use crate::sys::signals;
 use crate::telemetry::{Telemetry, clock, log, memory};
-use accept::Owning;
+use accept::ConnectionOwner;
 use basalt_commands::acl::Users;
 use basalt_commands::client::memory::CLIENT_MEMORY;
 use basalt_commands::command::catalogue::Commands;
@@ -219,7 +219,7 @@ impl Assembled {
             service,
             runtimes.main().clone(),
             runtimes.spawner(),
-            Owning {
+            ConnectionOwner {
                 replicas: Arc::clone(&replication.primary),
                 stop: stop.clone(),
                 handshaking: Arc::new(Handshaking::new(service.telemetry.thread_count)),
@@ -305,7 +305,7 @@ impl Assembled {
         let failed = opened.start.begin(word);
         let round = || host.round();
         let stopped = self.stopped.clone();
-        let ended = shutdown::until_stopped(
+        let ended = shutdown::run_until_shutdown(
             &host.shutdown,
             signals,
             round,
@@ -347,7 +347,7 @@ impl Assembled {
         let (service, runtimes) = (self.service, &self.runtimes);
         let tls = service.tls.configure(config);
         tls.map_err(|text| format!("Failed to configure TLS: {text}"))?;
-        service.budget.count_process(
+        service.budget.include_process_memory(
             memory::used_bytes().cast_signed(),
             || CLIENT_MEMORY.total_bytes() as i64,
             service.pubsub.tracked_count(),
@@ -494,7 +494,7 @@ fn build_on(
     let rest = Arc::<Rest>::default();
     let (hot_counts, fence_source): (Arc<HotCounts>, Arc<FenceSource>) = Default::default();
     let dispatcher = Arc::<WaiterDispatcher>::default();
-    let leasing = Arc::<Leasing>::default();
+    let leasing = Arc::<LeaseConnections>::default();
     let mut engines: Vec<Engine> = (0..shard_count)
         .map(|shard| {
             let mut engine = Engine::new(config.databases as usize, seed, rand::random());

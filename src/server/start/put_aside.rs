@@ -35,7 +35,7 @@ pub(super) fn put_aside(service: &'static Service, path: &Path) {
     if was_saved_here(&facts, saved_s) {
         return;
     }
-    let aside = name_aside(path);
+    let aside = backup_path(path);
     let (shown, aside_shown) = (path.display(), aside.display());
     match fs::rename(path, &aside) {
         Ok(()) => tracing::warn!(
@@ -67,7 +67,7 @@ fn was_saved_here(facts: &Metadata, saved_s: Option<u64>) -> bool {
     is_made_then && facts.ctime() - facts.mtime() <= NAMED_WITHIN_S
 }
 
-fn name_aside(path: &Path) -> PathBuf {
+fn backup_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}.bak", Zoned::now().strftime("%Y%m%d-%H%M%S")));
     PathBuf::from(name)

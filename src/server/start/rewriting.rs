@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::persist::aof::{Aof, Rewriting};
+use crate::persist::aof::{Aof, RewriteOutcome};
 use crate::persist::snapshot::{Snapshots, run_on_all};
 use crate::state::Service;
 use basalt_commands::command::error::CommandError;
@@ -27,15 +27,15 @@ pub(super) fn rewrite(
     let begin = move |done: Done| {
         let aof = Arc::clone(&aof);
         snapshots.run(move || match aof.rewrite() {
-            Rewriting::Started | Rewriting::Scheduled => match aof.running() {
+            RewriteOutcome::Started | RewriteOutcome::Scheduled => match aof.running() {
                 // Reply when the cut is made, so that writes after the reply are not part of the snapshot.
                 Some(running) => running.when_cut(move || done(Ok(String::new()))),
                 None => done(Ok(String::new())),
             },
-            Rewriting::UnderWay => done(Err(
+            RewriteOutcome::UnderWay => done(Err(
                 "ERR Background append only file rewriting already in progress".into(),
             )),
-            Rewriting::Failed => done(Err(
+            RewriteOutcome::Failed => done(Err(
                 "ERR Can't execute an AOF background rewriting. Please check the server logs for more information."
                     .into(),
             )),

@@ -52,7 +52,7 @@ impl Signals {
 /// Completes when a client requested a shutdown, or when a background round finds that a signal requested it,
 /// and the shutdown did not fail. `round` returns the time until the next round; `None` while the background is
 /// paused.
-pub(super) async fn until_stopped(
+pub(super) async fn run_until_shutdown(
     shutdown: &Shutdown,
     signals: Signals,
     round: impl Fn() -> Option<Duration>,

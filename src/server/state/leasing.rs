@@ -11,15 +11,15 @@ use basalt_engine::holders::Connections;
 /// The server's connections, as queried by leases. They are queried only when a lease is granted, so that other
 /// requests need not pass their users.
 #[derive(Default)]
-pub struct Leasing(pub Arc<Registry>);
+pub struct LeaseConnections(pub Arc<Registry>);
 
-impl Leasing {
+impl LeaseConnections {
     fn user(&self, connection: u64) -> Option<Arc<Handle>> {
         self.0.get(connection).and_then(|client| client.user())
     }
 }
 
-impl Connections for Leasing {
+impl Connections for LeaseConnections {
     fn user_of(&self, connection: u64) -> u64 {
         let user = self.user(connection);
         user.map_or(0, |handle| digest(handle.peek().name()))

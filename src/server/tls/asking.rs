@@ -63,11 +63,11 @@ pub fn arguments() -> [Arg; 5] {
 
 /// A tool's TLS settings.
 #[derive(Clone, Debug)]
-pub struct Asking(Arc<ClientConfig>);
+pub struct ToolTls(Arc<ClientConfig>);
 
-impl Asking {
+impl ToolTls {
     /// Returns the settings given by a tool's arguments; `None` without `--tls`.
-    pub fn of(given: &ArgMatches) -> Result<Option<Asking>, String> {
+    pub fn of(given: &ArgMatches) -> Result<Option<ToolTls>, String> {
         if !given.get_flag("tls") {
             return Ok(None);
         }
@@ -86,7 +86,7 @@ impl Asking {
             }
             _ => builder.with_no_client_auth(),
         };
-        Ok(Some(Asking(Arc::new(config))))
+        Ok(Some(ToolTls(Arc::new(config))))
     }
 
     /// Makes an encrypted stream from a socket connected to a host; completes the handshake.
@@ -148,9 +148,9 @@ mod tests {
     #[test]
     fn arguments_are_those_of_redis_cli_and_need_one_another() {
         let none = given(&[]).expect("nothing is needed");
-        assert!(Asking::of(&none).expect("nothing is wrong").is_none());
+        assert!(ToolTls::of(&none).expect("nothing is wrong").is_none());
         let insecure = given(&["--tls", "--insecure"]).expect("good arguments");
-        assert!(Asking::of(&insecure).expect("no file is needed").is_some());
+        assert!(ToolTls::of(&insecure).expect("no file is needed").is_some());
         for wrong in [
             &["--cacert", "file"][..],
             &["--insecure"],
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_named() {
         let given = given(&["--tls", "--cacert", "/nowhere/ca.crt"]).expect("good arguments");
-        let error = Asking::of(&given).expect_err("there is no such file");
+        let error = ToolTls::of(&given).expect_err("there is no such file");
         assert!(error.contains("/nowhere/ca.crt"), "{error}");
     }
 }

@@ -27,7 +27,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::KeyCode;
 
-use basalt_server::tls::asking::{self, Asking};
+use basalt_server::tls::asking::{self, ToolTls};
 use screen::{ScreenState, TopSortOrder};
 use watch::{Asked, TopPoller};
 use wire::ServerEndpoint;
@@ -54,7 +54,7 @@ pub fn run(arguments: &[std::ffi::OsString]) -> Result<(), String> {
     let interval = Duration::try_from_secs_f64(seconds.clamp(0.1, 3_600.0)).unwrap_or(KEYS_EVERY);
     match given.get_flag("once") || !std::io::stdout().is_terminal() {
         true => once(place, interval),
-        false => until_ended(place, interval),
+        false => run_until_quit(place, interval),
     }
 }
 
@@ -125,7 +125,7 @@ fn place(given: &ArgMatches) -> Result<ServerEndpoint, String> {
     if user.is_some() && password.is_none() {
         return Err("--user needs a password: give it with -a or REDISCLI_AUTH".to_owned());
     }
-    let tls = Asking::of(given)?;
+    let tls = ToolTls::of(given)?;
     let socket = text("socket");
     if tls.is_some() && socket.is_some() {
         return Err("--tls cannot be used with a unix socket".to_owned());
@@ -164,7 +164,7 @@ fn once(place: ServerEndpoint, interval: Duration) -> Result<(), String> {
     Ok(())
 }
 
-fn until_ended(place: ServerEndpoint, interval: Duration) -> Result<(), String> {
+fn run_until_quit(place: ServerEndpoint, interval: Duration) -> Result<(), String> {
     let mut state = ScreenState::new(place.shown());
     let mut asked = Asked::new(place);
     // Report problems with the address where it was typed, before taking over the screen.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use basalt_core::base::text::visible;
 use basalt_core::resp::request::append;
-use basalt_server::tls::asking::{self, Asking};
+use basalt_server::tls::asking::{self, ToolTls};
 
 /// Timeout for connecting to the server, and for each read.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ pub(crate) struct ServerEndpoint {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     /// TLS settings, if TLS is used.
-    pub(crate) tls: Option<Asking>,
+    pub(crate) tls: Option<ToolTls>,
 }
 
 impl ServerEndpoint {

@@ -394,7 +394,7 @@ impl Machine {
         for slot in self.nodes.get(old).slots.clone().iter() {
             self.assign(slot, Some(self.me));
         }
-        self.judge_state(now);
+        self.update_cluster_state(now);
         self.changed_for_good();
         self.broadcast_pong(PongTargets::All, now, local);
         self.end_manual_failover();

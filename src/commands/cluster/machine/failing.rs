@@ -31,7 +31,12 @@ impl Machine {
     }
 
     /// Marks a node as failed if the majority of primaries cannot reach it, and announces it to all nodes.
-    pub(super) fn judge(&mut self, node: NodeRef, now: Millis, local: &dyn Local) {
+    pub(super) fn mark_failed_if_majority(
+        &mut self,
+        node: NodeRef,
+        now: Millis,
+        local: &dyn Local,
+    ) {
         let suspect = self.nodes.get(node);
         if !suspect.is(NodeFlags::MAYBE_FAILED) || suspect.is(NodeFlags::FAILED) {
             return;
@@ -111,11 +116,11 @@ impl Machine {
         for node in self.nodes.refs() {
             self.drop_link(node);
         }
-        self.judge_state(now);
+        self.update_cluster_state(now);
     }
 
     /// Checks which nodes are reachable, and decides whether the cluster can serve.
-    pub(super) fn judge_state(&mut self, now: Millis) {
+    pub(super) fn update_cluster_state(&mut self, now: Millis) {
         let voters = self.nodes.iter().filter(|(_, node)| node.is_voter());
         self.size = voters.count();
         let first_look = *self.first_look.get_or_insert(now);

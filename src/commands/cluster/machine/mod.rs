@@ -195,7 +195,7 @@ impl Machine {
         machine.apply(settings);
         // Save a new ID, as it must stay the same at the next start.
         machine.due.save = is_new;
-        machine.judge_state(now);
+        machine.update_cluster_state(now);
         machine.finish(now, None);
         Ok(machine)
     }
@@ -331,7 +331,7 @@ impl Machine {
                 self.go_on_with_failover(now, local);
             }
             if std::mem::take(&mut self.due.state) {
-                self.judge_state(now);
+                self.update_cluster_state(now);
             }
         }
         let due = std::mem::take(&mut self.due);

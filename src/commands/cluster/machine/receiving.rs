@@ -359,7 +359,7 @@ impl Machine {
                 if reports.insert(sender, now).is_none() {
                     self.log_report(sender, node, "as not reachable");
                 }
-                self.judge(node, now, local);
+                self.mark_failed_if_majority(node, now, local);
             } else if reports.remove(&sender).is_some() {
                 self.log_report(sender, node, "is back online");
             }

@@ -167,7 +167,7 @@ impl Machine {
         self.due.state = true;
         if self.me().is_primary() && self.size == 1 {
             // This node is the only primary, so no other one can report the failure.
-            self.judge(at, now, local);
+            self.mark_failed_if_majority(at, now, local);
         } else {
             let title = self.nodes.get(at).title();
             self.log(Level::Notice, format!("NODE {title} possibly failing."));

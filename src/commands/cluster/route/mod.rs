@@ -101,7 +101,7 @@ bit_set! {
 
 /// Which requests are served while the cluster is down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WhenDown {
+pub struct DownPolicy {
     /// `cluster-allow-reads-when-down`.
     pub reads: bool,
     /// `cluster-allow-pubsubshard-when-down`.
@@ -156,7 +156,7 @@ pub fn decide(
     map: &ClusterMap,
     slot: SlotOf,
     routing: RoutingFlags,
-    when_down: WhenDown,
+    down_policy: DownPolicy,
     presence: Option<Presence>,
 ) -> Verdict {
     let Some(number) = slot.first() else {
@@ -170,7 +170,7 @@ pub fn decide(
     if slot.is_cross() {
         return Verdict::Refuse(Refusal::CrossSlot);
     }
-    if let Some(refusal) = while_down(map, routing, when_down) {
+    if let Some(refusal) = refusal_while_down(map, routing, down_policy) {
         return Verdict::Refuse(refusal);
     }
     let target = map
@@ -208,14 +208,18 @@ pub fn decide(
     Verdict::Refuse(Refusal::Moved(number, owner))
 }
 
-fn while_down(map: &ClusterMap, routing: RoutingFlags, when_down: WhenDown) -> Option<Refusal> {
+fn refusal_while_down(
+    map: &ClusterMap,
+    routing: RoutingFlags,
+    down_policy: DownPolicy,
+) -> Option<Refusal> {
     if map.is_up {
         return None;
     }
     if routing.any(RoutingFlags::CHANNEL) {
-        return (!when_down.channels).then_some(Refusal::Down);
+        return (!down_policy.channels).then_some(Refusal::Down);
     }
-    if !when_down.reads {
+    if !down_policy.reads {
         return Some(Refusal::Down);
     }
     routing

@@ -42,11 +42,11 @@ fn requests_go_where_redis_sends_them() {
         RoutingFlags::CHANNEL,
         RoutingFlags::MOVES,
     );
-    let strict = WhenDown {
+    let strict = DownPolicy {
         reads: false,
         channels: true,
     };
-    let lax = WhenDown {
+    let lax = DownPolicy {
         reads: true,
         channels: false,
     };
@@ -66,7 +66,7 @@ fn requests_go_where_redis_sends_them() {
         &'m ClusterMap,
         SlotOf,
         RoutingFlags,
-        WhenDown,
+        DownPolicy,
         Option<Presence>,
         Verdict,
     );
@@ -205,8 +205,8 @@ fn requests_go_where_redis_sends_them() {
         (&replica, there, channel, strict, None, Serve),
         (&replica, here, reads, strict, None, Refuse(Moved(HERE, 0))),
     ];
-    for (at, (map, slot, routing, when_down, presence, verdict)) in cases.iter().enumerate() {
-        let decided = decide(map, *slot, *routing, *when_down, *presence);
+    for (at, (map, slot, routing, down_policy, presence, verdict)) in cases.iter().enumerate() {
+        let decided = decide(map, *slot, *routing, *down_policy, *presence);
         assert_eq!(decided, *verdict, "line {at}");
     }
 }

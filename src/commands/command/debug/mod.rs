@@ -21,7 +21,7 @@ use super::declaration::{Command, CommandResult, Flags, Group};
 use super::error::{CommandError, shown_name};
 use super::help::{reply_help, text};
 use super::{Args, Out};
-use crate::config::rewrite::Adding;
+use crate::config::rewrite::AddedParameters;
 use basalt_core::base::glob::{self, Case};
 use basalt_core::base::number;
 use basalt_core::base::random::Random;
@@ -110,7 +110,7 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             out.ok();
         }
         (b"config-rewrite-force-all", 2) => {
-            cx.server.config_rewrite(Adding::All)?;
+            cx.server.config_rewrite(AddedParameters::All)?;
             out.ok();
         }
         (b"segfault", 2) => cx.server.segfault(),

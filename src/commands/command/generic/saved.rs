@@ -18,7 +18,7 @@ use basalt_engine::evict::budget::Budget;
 use basalt_engine::marks::Marks;
 use basalt_engine::serial::pieces::CollectionShape;
 use basalt_engine::serial::{self, Form, sketch, writer::Writer};
-use basalt_engine::snapshot::{Begun, Chunk, Outlet, Stream};
+use basalt_engine::snapshot::{Chunk, CollectionProgress, Outlet, Stream};
 use basalt_engine::value::{Collection, CollectionBody, CollectionPiece, ElementRef, Object};
 use basalt_engine::{Engine, Now, defrag};
 
@@ -168,7 +168,12 @@ impl Outlet for Collector {
         shape
     }
 
-    fn encode_piece(&self, piece: &CollectionPiece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64 {
+    fn encode_piece(
+        &self,
+        piece: &CollectionPiece<'_>,
+        at: &CollectionProgress<'_>,
+        chunk: &mut Chunk,
+    ) -> u64 {
         let kind = match piece {
             CollectionPiece::Node(..) => 0,
             CollectionPiece::Stream(_) => 1,
@@ -191,7 +196,7 @@ impl Outlet for Collector {
         count
     }
 
-    fn end_large(&self, at: &Begun<'_>, _: &mut Chunk) {
+    fn end_large(&self, at: &CollectionProgress<'_>, _: &mut Chunk) {
         assert_eq!(at.written, at.shape.count());
     }
 

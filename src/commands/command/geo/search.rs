@@ -56,7 +56,7 @@ struct GeoSearch {
     with_hash: bool,
     with_coordinates: bool,
     /// Index of the key to store the result at, and whether distances are stored instead of positions.
-    target: Option<usize>,
+    destination: Option<usize>,
     stores_distances: bool,
 }
 
@@ -155,7 +155,7 @@ impl GeoSearch {
             with_distance: false,
             with_hash: false,
             with_coordinates: false,
-            target: (form == GeoSearchCommand::SearchStore).then_some(1),
+            destination: (form == GeoSearchCommand::SearchStore).then_some(1),
             stores_distances: false,
         };
         let options_at = match form {
@@ -185,7 +185,7 @@ impl GeoSearch {
                 None if is_search => request.read_area(args, at, &mut area, set)?,
                 taken => taken,
             };
-            let taken = taken.or_else(|| request.read_target(args, at, form, may_store));
+            let taken = taken.or_else(|| request.parse_store_option(args, at, form, may_store));
             at += 1 + taken.ok_or(CommandError::Syntax)?;
         }
         request.check(form)?;
@@ -275,8 +275,8 @@ impl GeoSearch {
         Ok(Some(taken))
     }
 
-    /// Parses the target of the result, if it is given here. Returns the number of arguments after its keyword.
-    fn read_target(
+    /// Parses STORE or STOREDIST, if it is given here. Returns the number of arguments after the keyword.
+    fn parse_store_option(
         &mut self,
         args: &Args<'_>,
         at: usize,
@@ -288,14 +288,14 @@ impl GeoSearch {
             self.stores_distances = true;
             return Some(0);
         }
-        let names_target = matches!(
+        let names_destination = matches!(
             form,
             GeoSearchCommand::Coordinates | GeoSearchCommand::Member
         ) && may_store
             && at + 1 < args.len()
             && (by_distance || args.is(at, "store"));
-        names_target.then(|| {
-            (self.target, self.stores_distances) = (Some(at + 1), by_distance);
+        names_destination.then(|| {
+            (self.destination, self.stores_distances) = (Some(at + 1), by_distance);
             1
         })
     }
@@ -303,7 +303,7 @@ impl GeoSearch {
     /// Checks that a stored result is not requested with fields that cannot be stored.
     fn check(&self, form: GeoSearchCommand) -> Result<(), CommandError> {
         let shows_more = self.with_distance || self.with_hash || self.with_coordinates;
-        if self.target.is_none() || !shows_more {
+        if self.destination.is_none() || !shows_more {
             return Ok(());
         }
         let what = match form {
@@ -445,7 +445,7 @@ fn search(
         Some(set) => request.run(set, scales)?,
         None => Vec::new(),
     };
-    let Some(target) = request.target else {
+    let Some(destination) = request.destination else {
         request.reply(&found, out);
         return Ok(());
     };
@@ -453,7 +453,7 @@ fn search(
     if !args
         .keys()
         .iter()
-        .any(|key| key.argument as usize == target)
+        .any(|key| key.argument as usize == destination)
     {
         return Err(CommandError::Syntax);
     }
@@ -466,13 +466,13 @@ fn search(
     });
     let members = members.collect();
     if request.polygon.is_some() {
-        log_members(cx, &args.key(target), &members);
+        log_members(cx, &args.key(destination), &members);
     }
     let event = match form {
         GeoSearchCommand::SearchStore => event("geosearchstore"),
         _ => event("georadiusstore"),
     };
-    store(cx, &args.key(target), members, event, out);
+    store(cx, &args.key(destination), members, event, out);
     Ok(())
 }
 

@@ -173,7 +173,7 @@ enum HsetexCondition {
 }
 
 /// A parsed request of HSETEX.
-struct SetEx {
+struct HsetexRequest {
     presence: Option<HsetexCondition>,
     key_presence: Option<HsetexCondition>,
     keeps: bool,
@@ -182,11 +182,11 @@ struct SetEx {
     count: usize,
 }
 
-impl SetEx {
+impl HsetexRequest {
     /// Reads the words in their order, as Redis does, so that the first mistake is the one that is reported.
-    fn read(args: &Args<'_>, now_ms: u64, giver: Giver) -> Result<SetEx, CommandError> {
+    fn read(args: &Args<'_>, now_ms: u64, giver: Giver) -> Result<HsetexRequest, CommandError> {
         let arity = || CommandError::Arity("hsetex");
-        let mut request = SetEx {
+        let mut request = HsetexRequest {
             presence: None,
             key_presence: None,
             keeps: false,
@@ -273,7 +273,7 @@ impl SetEx {
 
 fn hsetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (rules, is_logged) = (rules(cx), cx.is_logged());
-    let request = SetEx::read(args, rules.now_ms, Giver::of(cx))?;
+    let request = HsetexRequest::read(args, rules.now_ms, Giver::of(cx))?;
     let pairs = request.pairs(args);
     let key = args.key(1);
     let mut keyspace = cx.at(&key);

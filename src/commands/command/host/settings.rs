@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::error::CommandError;
 use crate::config::Config;
-use crate::config::rewrite::Adding;
+use crate::config::rewrite::AddedParameters;
 
 /// The configuration, and access to the configuration file and the ACL file.
 pub trait HostSettings {
@@ -24,5 +24,5 @@ pub trait HostSettings {
     /// Applies the server's current role to settings that differ between roles.
     fn follow_role(&self);
     /// Rewrites the configuration file; `adding` tells which parameters may be added.
-    fn config_rewrite(&self, adding: Adding) -> Result<(), CommandError>;
+    fn config_rewrite(&self, adding: AddedParameters) -> Result<(), CommandError>;
 }

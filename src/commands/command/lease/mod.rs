@@ -23,7 +23,7 @@ use crate::acl::selector::{Used, Wanted};
 use basalt_engine::Key;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::{Deadline, Keyspace};
-use basalt_engine::leases::Standing;
+use basalt_engine::leases::LeaseStatus;
 use basalt_engine::marks::{Marks, stale_ms};
 use basalt_engine::value::DataType;
 
@@ -108,7 +108,7 @@ fn lget(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         return Ok(());
     }
     let engine = keyspace.engine();
-    let is_free = engine.waiters.lease_of(db, &key, now) == Standing::Free;
+    let is_free = engine.waiters.lease_of(db, &key, now) == LeaseStatus::Free;
     if is_free {
         if engine.rest.follows() {
             // A replica gets its data from its primary, not from clients.
@@ -143,7 +143,7 @@ fn lease_of_stale(keyspace: &mut Keyspace<'_>, key: &Key<'_>, holder: u64, until
     let (now, db) = (keyspace.now(), keyspace.db_index());
     let engine = keyspace.engine();
     engine.published().leases.stale_served.add(1);
-    if engine.rest.follows() || engine.waiters.lease_of(db, key, now) != Standing::Free {
+    if engine.rest.follows() || engine.waiters.lease_of(db, key, now) != LeaseStatus::Free {
         return 0;
     }
     if !engine.waiters.may_load((db, holder), key) {

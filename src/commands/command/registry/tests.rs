@@ -354,7 +354,7 @@ fn the_syntax_can_be_read_and_agrees_with_the_arity() {
             continue;
         }
         let words = name.split('|').count();
-        let (least, most) = syntax::width(&arguments);
+        let (least, most) = syntax::arity_range(&arguments);
         let (least, most) = (least + words, most.map(|most| most + words));
         let wanted = command.arity.unsigned_abs() as usize;
         let fits = match command.arity {

@@ -5,7 +5,7 @@ use super::super::declaration::{Command, CommandResult, Flags, Group, always};
 use super::super::error::CommandError;
 use super::super::{Args, Out};
 use crate::config::live;
-use crate::config::rewrite::Adding;
+use crate::config::rewrite::AddedParameters;
 use basalt_core::base::lossless;
 
 const GROUP: Group = Group::Server;
@@ -103,7 +103,7 @@ static REWRITE: Command = Command::sub("config|rewrite", "rewrite", GROUP, 2)
     .on_session(rewrite);
 
 fn rewrite(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    cx.server.config_rewrite(Adding::Differing)?;
+    cx.server.config_rewrite(AddedParameters::Differing)?;
     out.ok();
     Ok(())
 }

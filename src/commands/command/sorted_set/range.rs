@@ -18,7 +18,7 @@ const COST: &str = "O(log(N)+M) in a set of N members, for M that are answered."
 
 /// The kind of the bounds of a range: ranks, scores or members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+enum BoundKind {
     Rank,
     Score,
     Lex,
@@ -29,7 +29,7 @@ enum By {
 struct ImpliedParameters {
     /// Index of the key; the bounds follow it.
     key_at: usize,
-    by: Option<By>,
+    by: Option<BoundKind>,
     direction: Option<Direction>,
     takes_scores: bool,
 }
@@ -59,25 +59,25 @@ impl<'a> ZrangeRequest<'a> {
             } else if direction.is_none() && args.is(at, "rev") {
                 direction = Some(Direction::Descending);
             } else if by.is_none() && args.is(at, "bylex") {
-                by = Some(By::Lex);
+                by = Some(BoundKind::Lex);
             } else if by.is_none() && args.is(at, "byscore") {
-                by = Some(By::Score);
+                by = Some(BoundKind::Score);
             } else {
                 return Err(CommandError::Syntax);
             }
             at += 1;
         }
-        let by = by.unwrap_or(By::Rank);
+        let by = by.unwrap_or(BoundKind::Rank);
         let direction = direction.unwrap_or(Direction::Ascending);
         let (offset, count) = limit.unwrap_or((0, -1));
-        if count != -1 && by == By::Rank {
+        if count != -1 && by == BoundKind::Rank {
             return Err(
                 "ERR syntax error, LIMIT is only supported in combination with \
                         either BYSCORE or BYLEX"
                     .into(),
             );
         }
-        if with_scores && by == By::Lex {
+        if with_scores && by == BoundKind::Lex {
             return Err(
                 "ERR syntax error, WITHSCORES not supported in combination with BYLEX".into(),
             );
@@ -89,16 +89,16 @@ impl<'a> ZrangeRequest<'a> {
             Direction::Descending => (args.get(second), args.get(first)),
         };
         let bounds = match by {
-            By::Rank => SortedSetRange::Rank(args.integer(first)?, args.integer(second)?),
-            By::Score => SortedSetRange::scores(min, max)?,
-            By::Lex => SortedSetRange::members(min, max)?,
+            BoundKind::Rank => SortedSetRange::Rank(args.integer(first)?, args.integer(second)?),
+            BoundKind::Score => SortedSetRange::scores(min, max)?,
+            BoundKind::Lex => SortedSetRange::members(min, max)?,
         };
         Ok(ZrangeRequest {
             bounds,
             direction,
             offset,
             count,
-            is_limited: limit.is_some() && by != By::Rank,
+            is_limited: limit.is_some() && by != BoundKind::Rank,
             with_scores,
         })
     }
@@ -169,7 +169,7 @@ fn reply_implied(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     out: &mut Out,
-    by: By,
+    by: BoundKind,
     direction: Direction,
 ) -> CommandResult {
     let given = ImpliedParameters {
@@ -192,7 +192,7 @@ pub(super) static ZREVRANGE: Command = Command::new("zrevrange", Group::SortedSe
     .complexity(COST)
     .deprecated("6.2.0", "`ZRANGE` with the `REV` argument")
     .takes_long()
-    .on_keys(|cx, args, out| reply_implied(cx, args, out, By::Rank, Direction::Descending));
+    .on_keys(|cx, args, out| reply_implied(cx, args, out, BoundKind::Rank, Direction::Descending));
 
 /// `ZRANGEBYSCORE key min max [WITHSCORES] [LIMIT offset count]`
 pub(super) static ZRANGEBYSCORE: Command = Command::new("zrangebyscore", Group::SortedSet, -4)
@@ -206,7 +206,7 @@ pub(super) static ZRANGEBYSCORE: Command = Command::new("zrangebyscore", Group::
     .history(&[("2.0.0", "New option: `WITHSCORES`.")])
     .deprecated("6.2.0", "`ZRANGE` with the `BYSCORE` argument")
     .takes_long()
-    .on_keys(|cx, args, out| reply_implied(cx, args, out, By::Score, Direction::Ascending));
+    .on_keys(|cx, args, out| reply_implied(cx, args, out, BoundKind::Score, Direction::Ascending));
 
 /// `ZREVRANGEBYSCORE key max min [WITHSCORES] [LIMIT offset count]`
 pub(super) static ZREVRANGEBYSCORE: Command =
@@ -221,7 +221,9 @@ pub(super) static ZREVRANGEBYSCORE: Command =
         .history(&[("2.1.6", "The bounds may be exclusive.")])
         .deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments")
         .takes_long()
-        .on_keys(|cx, args, out| reply_implied(cx, args, out, By::Score, Direction::Descending));
+        .on_keys(|cx, args, out| {
+            reply_implied(cx, args, out, BoundKind::Score, Direction::Descending)
+        });
 
 /// `ZRANGEBYLEX key min max [LIMIT offset count]`
 pub(super) static ZRANGEBYLEX: Command = Command::new("zrangebylex", Group::SortedSet, -4)
@@ -234,7 +236,7 @@ pub(super) static ZRANGEBYLEX: Command = Command::new("zrangebylex", Group::Sort
     .complexity(COST)
     .deprecated("6.2.0", "`ZRANGE` with the `BYLEX` argument")
     .takes_long()
-    .on_keys(|cx, args, out| reply_implied(cx, args, out, By::Lex, Direction::Ascending));
+    .on_keys(|cx, args, out| reply_implied(cx, args, out, BoundKind::Lex, Direction::Ascending));
 
 /// `ZREVRANGEBYLEX key max min [LIMIT offset count]`
 pub(super) static ZREVRANGEBYLEX: Command = Command::new("zrevrangebylex", Group::SortedSet, -4)
@@ -247,7 +249,7 @@ pub(super) static ZREVRANGEBYLEX: Command = Command::new("zrevrangebylex", Group
     .complexity(COST)
     .deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYLEX` arguments")
     .takes_long()
-    .on_keys(|cx, args, out| reply_implied(cx, args, out, By::Lex, Direction::Descending));
+    .on_keys(|cx, args, out| reply_implied(cx, args, out, BoundKind::Lex, Direction::Descending));
 
 /// `ZRANGESTORE dst src min max [BYSCORE | BYLEX] [REV] [LIMIT offset count]`
 pub(super) static ZRANGESTORE: Command = Command::new("zrangestore", Group::SortedSet, -5)

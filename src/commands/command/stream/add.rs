@@ -1,6 +1,6 @@
 //! Commands that add entries and trim old ones.
 
-use super::producers::{Named, Naming, usual_rules};
+use super::producers::{Named, ProducerOption, usual_rules};
 use super::{
     Args, Command, CommandError, CommandResult, DataType, Out, ParsedId, ShardCx, StreamId,
 };
@@ -9,14 +9,16 @@ use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
 use crate::config::Config;
 use basalt_core::structures::block::Content;
 use basalt_engine::value::stream::trim::{Bound, References, Trimming};
-use basalt_engine::value::stream::{ENTRY_BYTES_MAX, Facts, NodeLimits, StreamValue, stream_entry};
+use basalt_engine::value::stream::{
+    ENTRY_BYTES_MAX, NodeLimits, StreamMetadata, StreamValue, stream_entry,
+};
 
 /// The options of XADD and XTRIM, which precede the ID.
 struct XaddOptions {
     trimming: Option<Trimming>,
     creates: bool,
     /// The producer and its ID of the entry (IDMP, IDMPAUTO).
-    naming: Option<Naming>,
+    naming: Option<ProducerOption>,
     id: NewId,
     /// Index of the entry's ID; past the end if the request has none.
     id_at: usize,
@@ -32,7 +34,7 @@ enum NewId {
 
 /// The command whose options are parsed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Of {
+enum TrimCommand {
     Xadd,
     Xtrim,
 }
@@ -42,7 +44,7 @@ impl XaddOptions {
     /// are accepted that no client may send.
     fn parse(
         args: &Args<'_>,
-        of: Of,
+        of: TrimCommand,
         config: &Config,
         has_run_before: bool,
     ) -> Result<XaddOptions, CommandError> {
@@ -56,7 +58,7 @@ impl XaddOptions {
         let mut at = 2;
         while at < args.len() {
             let has_more = at + 1 < args.len();
-            if of == Of::Xadd && args.get(at) == b"*" {
+            if of == TrimCommand::Xadd && args.get(at) == b"*" {
                 break;
             } else if (args.is(at, "maxlen") || args.is(at, "minid")) && has_more {
                 if bound.is_some() {
@@ -74,10 +76,10 @@ impl XaddOptions {
                 let count = u64::try_from(args.integer(at)?)
                     .map_err(|_| "ERR The LIMIT argument must be >= 0.")?;
                 limit = Some(count);
-            } else if of == Of::Xadd && args.is(at, "nomkstream") {
+            } else if of == TrimCommand::Xadd && args.is(at, "nomkstream") {
                 creates = false;
-            } else if of == Of::Xadd
-                && let Some((read, last)) = Naming::parse(args, at, naming)?
+            } else if of == TrimCommand::Xadd
+                && let Some((read, last)) = ProducerOption::parse(args, at, naming)?
             {
                 naming = Some(read);
                 at = last;
@@ -86,7 +88,7 @@ impl XaddOptions {
                     return Err(CommandError::Syntax);
                 }
                 references = Some(kind);
-            } else if of == Of::Xadd {
+            } else if of == TrimCommand::Xadd {
                 id = match ParsedId::parse(args.get(at)).ok_or_else(invalid_id)? {
                     ParsedId::Whole(id) => NewId::Given(id),
                     ParsedId::Time(ms) => NewId::Given(StreamId::new(ms, 0)),
@@ -116,7 +118,7 @@ impl XaddOptions {
 
 /// Returns the trimming that the options request.
 fn trimming(
-    of: Of,
+    of: TrimCommand,
     bound: Option<Bound>,
     references: Option<References>,
     limit: Option<u64>,
@@ -130,7 +132,7 @@ fn trimming(
                 .into(),
         );
     }
-    if bound.is_none() && of == Of::Xtrim {
+    if bound.is_none() && of == TrimCommand::Xtrim {
         return Err("ERR syntax error, XTRIM must be called with a trimming strategy".into());
     }
     if limit.is_some() && !is_approximate {
@@ -224,7 +226,12 @@ pub(super) static XADD: Command = Command::new("xadd", Group::Stream, -5)
     .on_keys(xadd);
 
 fn xadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let options = XaddOptions::parse(args, Of::Xadd, cx.config, cx.client.origin.has_run_before())?;
+    let options = XaddOptions::parse(
+        args,
+        TrimCommand::Xadd,
+        cx.config,
+        cx.client.origin.has_run_before(),
+    )?;
     let limits = limits(cx.config);
     let first = options.id_at + 1;
     let parts = args.len().saturating_sub(first);
@@ -254,21 +261,21 @@ fn xadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         let stream = stream_at(&keyspace, place);
         if let Some(entry) = stream.added_before(producer, id, now.unix_ms) {
             edit_stream(&mut keyspace, place, StreamValue::note_duplicate);
-            keyspace.wrote_beside(key.bytes, unnotified("xadd"));
+            keyspace.wrote_metadata(key.bytes, unnotified("xadd"));
             cx.log_nothing();
             reply_id(entry, out);
             return Ok(());
         }
     }
-    let facts = found.map_or(Facts::default(), |place| {
-        stream_at(&keyspace, place).facts()
+    let metadata = found.map_or(StreamMetadata::default(), |place| {
+        stream_at(&keyspace, place).metadata()
     });
-    if facts.last_id == StreamId::MAX {
+    if metadata.last_id == StreamId::MAX {
         return Err(
             "ERR The stream has exhausted the last possible ID, unable to add more items".into(),
         );
     }
-    let id = new_id(options.id, facts, now.unix_ms)?;
+    let id = new_id(options.id, metadata, now.unix_ms)?;
     let bytes: u64 = args.from(first).map(|part| part.len() as u64).sum();
     if bytes > ENTRY_BYTES_MAX {
         return Err("ERR Elements are too large to be stored".into());
@@ -288,7 +295,7 @@ fn xadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         keyspace.wrote(key.bytes, event("xtrim"));
     }
     let length = match options.trimming {
-        Some(_) => stream_at(&keyspace, place).facts().length,
+        Some(_) => stream_at(&keyspace, place).metadata().length,
         None => 0,
     };
     match &named {
@@ -300,18 +307,18 @@ fn xadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
 }
 
 /// Returns the ID of an entry that is added now; it must be greater than all others.
-fn new_id(id: NewId, facts: Facts, now_ms: u64) -> Result<StreamId, CommandError> {
+fn new_id(id: NewId, metadata: StreamMetadata, now_ms: u64) -> Result<StreamId, CommandError> {
     let id = match id {
-        NewId::Auto => facts.next_id(now_ms),
+        NewId::Auto => metadata.next_id(now_ms),
         NewId::Given(id) => Some(id),
-        NewId::Sequence(ms) if ms == facts.last_id.ms => facts
+        NewId::Sequence(ms) if ms == metadata.last_id.ms => metadata
             .last_id
             .seq
             .checked_add(1)
             .map(|seq| StreamId::new(ms, seq)),
         NewId::Sequence(ms) => Some(StreamId::new(ms, 0)),
     };
-    id.filter(|id| *id > facts.last_id).ok_or_else(|| {
+    id.filter(|id| *id > metadata.last_id).ok_or_else(|| {
         "ERR The ID specified in XADD is equal or smaller than the target stream top item".into()
     })
 }
@@ -425,7 +432,7 @@ pub(super) static XTRIM: Command = Command::new("xtrim", Group::Stream, -4)
 fn xtrim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let options = XaddOptions::parse(
         args,
-        Of::Xtrim,
+        TrimCommand::Xtrim,
         cx.config,
         cx.client.origin.has_run_before(),
     )?;
@@ -439,7 +446,7 @@ fn xtrim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let trimmed = edit_stream(&mut keyspace, place, |stream| stream.trim(trimming));
     if trimmed > 0 {
         keyspace.wrote(key.bytes, event("xtrim"));
-        let length = stream_at(&keyspace, place).facts().length;
+        let length = stream_at(&keyspace, place).metadata().length;
         log(cx, args, &options, None, length);
     }
     out.integer(trimmed as i64);

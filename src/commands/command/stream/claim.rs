@@ -176,10 +176,10 @@ fn xclaim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         claim.run(stream, names, now_ms, &mut claimed, &mut gone)
     });
     if created {
-        keyspace.wrote_beside(key.bytes, event("xgroup-createconsumer"));
+        keyspace.wrote_metadata(key.bytes, event("xgroup-createconsumer"));
     }
     if changed {
-        keyspace.wrote_beside(key.bytes, unnotified("xclaim"));
+        keyspace.wrote_metadata(key.bytes, unnotified("xclaim"));
     }
     reply_claimed(stream_at(&keyspace, place), &claimed, claim.only_ids, out);
     let moved = changed && claimed.is_empty() && gone.is_empty();
@@ -369,10 +369,10 @@ fn xautoclaim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
         claim.run(stream, names, now_ms, &mut claimed);
     });
     if claimed.created {
-        keyspace.wrote_beside(key.bytes, event("xgroup-createconsumer"));
+        keyspace.wrote_metadata(key.bytes, event("xgroup-createconsumer"));
     }
     if !claimed.ids.is_empty() || !claimed.gone.is_empty() {
-        keyspace.wrote_beside(key.bytes, unnotified("xclaim"));
+        keyspace.wrote_metadata(key.bytes, unnotified("xclaim"));
     }
     out.array(3);
     reply_id(claimed.next, out);

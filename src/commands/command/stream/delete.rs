@@ -146,9 +146,9 @@ fn xdelex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     if outcomes.contains(&StreamDeleteReply::Deleted) {
         keyspace.wrote(key.bytes, event("xdel"));
     } else if forgot {
-        keyspace.wrote_beside(key.bytes, unnotified("xack"));
+        keyspace.wrote_metadata(key.bytes, unnotified("xack"));
     }
-    log(cx, key.bytes, &forgotten, &deleted_of(&ids, &outcomes));
+    log(cx, key.bytes, &forgotten, &deleted_ids(&ids, &outcomes));
     reply(&outcomes, out);
     Ok(())
 }
@@ -162,7 +162,7 @@ fn pending_in_groups(stream: &StreamValue, ids: &[StreamId]) -> Vec<(Vec<u8>, Ve
     groups.collect()
 }
 
-fn deleted_of(ids: &[StreamId], outcomes: &[StreamDeleteReply]) -> Vec<StreamId> {
+fn deleted_ids(ids: &[StreamId], outcomes: &[StreamDeleteReply]) -> Vec<StreamId> {
     let all = ids.iter().zip(outcomes);
     let deleted = all.filter(|(_, outcome)| **outcome == StreamDeleteReply::Deleted);
     deleted.map(|(id, _)| *id).collect()
@@ -245,9 +245,9 @@ fn xackdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     } else if references == References::Delete
         || outcomes.iter().any(|one| *one != StreamDeleteReply::Absent)
     {
-        keyspace.wrote_beside(key.bytes, unnotified("xack"));
+        keyspace.wrote_metadata(key.bytes, unnotified("xack"));
     }
-    log(cx, key.bytes, &forgotten, &deleted_of(&ids, &outcomes));
+    log(cx, key.bytes, &forgotten, &deleted_ids(&ids, &outcomes));
     reply(&outcomes, out);
     Ok(())
 }

@@ -125,7 +125,7 @@ fn xnack(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         asked.run(stream, group, &mut returned);
     });
     if !returned.is_empty() {
-        keyspace.wrote_beside(key.bytes, unnotified("xnack"));
+        keyspace.wrote_metadata(key.bytes, unnotified("xnack"));
     }
     out.integer(returned.len() as i64);
     log(cx, key.bytes, group, &returned);

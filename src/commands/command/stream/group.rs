@@ -144,7 +144,7 @@ fn create(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     }
     let stream = found.map(|place| stream_at(&keyspace, place));
     let last_id = match args.get(4) {
-        b"$" => stream.map_or(StreamId::MIN, |stream| stream.facts().last_id),
+        b"$" => stream.map_or(StreamId::MIN, |stream| stream.metadata().last_id),
         text => strict_id(text)?,
     };
     if stream.is_some_and(|stream| stream.groups.get(name).is_some()) {
@@ -158,7 +158,7 @@ fn create(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         stream.groups.insert(name, group);
     });
     match found {
-        Some(_) => keyspace.wrote_beside(key.bytes, event("xgroup-create")),
+        Some(_) => keyspace.wrote_metadata(key.bytes, event("xgroup-create")),
         None => keyspace.wrote(key.bytes, event("xgroup-create")),
     }
     out.ok();
@@ -186,14 +186,14 @@ fn set_id(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         return Err(wrong_arguments(args));
     }
     let last_id = match args.get(4) {
-        b"$" => stream_at(&keyspace, place).facts().last_id,
+        b"$" => stream_at(&keyspace, place).metadata().last_id,
         text => any_id(text, 0)?,
     };
     edit_group(&mut keyspace, place, name, |group| {
         group.last_id = last_id;
         group.entries_read = options.entries_read;
     });
-    keyspace.wrote_beside(key.bytes, event("xgroup-setid"));
+    keyspace.wrote_metadata(key.bytes, event("xgroup-setid"));
     out.ok();
     Ok(())
 }
@@ -212,7 +212,7 @@ fn destroy(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     let place = find(&mut keyspace, &key)?;
     let removed = edit_stream(&mut keyspace, place, |stream| stream.groups.remove(name));
     if removed {
-        keyspace.wrote_beside(key.bytes, event("xgroup-destroy"));
+        keyspace.wrote_metadata(key.bytes, event("xgroup-destroy"));
     }
     out.integer(i64::from(removed));
     Ok(())
@@ -244,7 +244,7 @@ fn create_consumer(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Comm
         is_new
     });
     if created {
-        keyspace.wrote_beside(key.bytes, event("xgroup-createconsumer"));
+        keyspace.wrote_metadata(key.bytes, event("xgroup-createconsumer"));
     }
     out.integer(i64::from(created));
     Ok(())
@@ -270,7 +270,7 @@ fn delete_consumer(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Comm
         Some(group.remove_consumer(id))
     });
     if removed.is_some() {
-        keyspace.wrote_beside(key.bytes, event("xgroup-delconsumer"));
+        keyspace.wrote_metadata(key.bytes, event("xgroup-delconsumer"));
     }
     out.integer(removed.unwrap_or(0) as i64);
     Ok(())

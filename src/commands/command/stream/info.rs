@@ -109,7 +109,7 @@ fn reply_progress(stream: &StreamValue, group: &ConsumerGroup, out: &mut Out) {
         count => out.integer(count),
     }
     out.bulk(b"lag");
-    match group.lag(stream.facts()) {
+    match group.lag(stream.metadata()) {
         Some(lag) => out.integer(lag),
         None => out.null(),
     }
@@ -194,21 +194,21 @@ fn full_count(args: &Args<'_>) -> Result<Option<u64>, CommandError> {
 
 /// Replies with the stream's properties: seven pairs of a map.
 fn reply_facts(stream: &StreamValue, out: &mut Out) {
-    let facts = stream.facts();
+    let metadata = stream.metadata();
     out.bulk(b"length");
-    out.integer(facts.length as i64);
+    out.integer(metadata.length as i64);
     out.bulk(b"radix-tree-keys");
     out.integer(stream.node_count() as i64);
     out.bulk(b"radix-tree-nodes");
     out.integer(stream.tree_node_count() as i64);
     out.bulk(b"last-generated-id");
-    reply_id(facts.last_id, out);
+    reply_id(metadata.last_id, out);
     out.bulk(b"max-deleted-entry-id");
-    reply_id(facts.max_deleted_id, out);
+    reply_id(metadata.max_deleted_id, out);
     out.bulk(b"entries-added");
-    out.integer(facts.entries_added as i64);
+    out.integer(metadata.entries_added as i64);
     out.bulk(b"recorded-first-entry-id");
-    reply_id(facts.first_id, out);
+    reply_id(metadata.first_id, out);
 }
 
 /// Replies with the figures of producers: six pairs of a map.

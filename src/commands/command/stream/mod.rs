@@ -200,7 +200,7 @@ fn xlen(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = keyspace.read_typed(&key, DataType::Stream)?;
-    let length = found.map_or(0, |place| stream_at(&keyspace, place).facts().length);
+    let length = found.map_or(0, |place| stream_at(&keyspace, place).metadata().length);
     out.integer(length as i64);
     Ok(())
 }
@@ -251,34 +251,34 @@ fn xsetid(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         .find_typed(&key, DataType::Stream)?
         .ok_or(CommandError::NoSuchKey)?;
     let stream = stream_at(&keyspace, place);
-    let mut facts = stream.facts();
-    if last_id < facts.max_deleted_id {
+    let mut metadata = stream.metadata();
+    if last_id < metadata.max_deleted_id {
         return Err(
             "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id".into(),
         );
     }
-    if facts.length > 0 {
+    if metadata.length > 0 {
         if stream.last_entry_id().is_some_and(|top| last_id < top) {
             return Err(
                 "ERR The ID specified in XSETID is smaller than the target stream top item".into(),
             );
         }
-        if entries_added.is_some_and(|added| facts.length > added) {
+        if entries_added.is_some_and(|added| metadata.length > added) {
             return Err(
                 "ERR The entries_added specified in XSETID is smaller than the target stream length"
                     .into(),
             );
         }
     }
-    facts.last_id = last_id;
+    metadata.last_id = last_id;
     if let Some(added) = entries_added {
-        facts.entries_added = added;
+        metadata.entries_added = added;
     }
     if max_deleted_id != StreamId::MIN {
-        facts.max_deleted_id = max_deleted_id;
+        metadata.max_deleted_id = max_deleted_id;
     }
-    edit_stream(&mut keyspace, place, |stream| stream.set_facts(facts));
-    keyspace.wrote_beside(key.bytes, event("xsetid"));
+    edit_stream(&mut keyspace, place, |stream| stream.set_metadata(metadata));
+    keyspace.wrote_metadata(key.bytes, event("xsetid"));
     out.ok();
     Ok(())
 }

@@ -36,7 +36,7 @@ fn xack(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         })
     });
     if count > 0 {
-        keyspace.wrote_beside(key.bytes, unnotified("xack"));
+        keyspace.wrote_metadata(key.bytes, unnotified("xack"));
     }
     out.integer(count as i64);
     Ok(())

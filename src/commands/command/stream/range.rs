@@ -71,7 +71,7 @@ fn range(
         return Ok(());
     }
     let stream = stream_at(&keyspace, place);
-    let answered_max = count_max.unwrap_or(u64::MAX).min(stream.facts().length);
+    let answered_max = count_max.unwrap_or(u64::MAX).min(stream.metadata().length);
     scales.weigh(usize::try_from(answered_max).unwrap_or(usize::MAX))?;
     let count_max = count_max.unwrap_or(0);
     match direction {

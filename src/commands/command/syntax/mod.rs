@@ -168,20 +168,20 @@ impl Argument {
     }
 
     /// Returns the number of words that the argument takes: the minimum, and the maximum if there is one.
-    pub fn width(&self) -> (usize, Option<usize>) {
+    pub fn arity_range(&self) -> (usize, Option<usize>) {
         let token = usize::from(self.token.is_some());
         let (mut least, mut most) = match self.kind {
             ArgumentType::PureToken => (1, Some(1)),
             ArgumentType::OneOf => {
-                let widths = || self.parts.iter().map(Argument::width);
-                let least = widths().map(|width| width.0).min().unwrap_or(0);
-                let most = widths()
-                    .map(|width| width.1)
-                    .try_fold(0, |most, width| Some(width?.max(most)));
+                let ranges = || self.parts.iter().map(Argument::arity_range);
+                let least = ranges().map(|range| range.0).min().unwrap_or(0);
+                let most = ranges()
+                    .map(|range| range.1)
+                    .try_fold(0, |most, range| Some(range?.max(most)));
                 (token + least, most.map(|most| token + most))
             }
             ArgumentType::Block => {
-                let (least, most) = width(&self.parts);
+                let (least, most) = arity_range(&self.parts);
                 (token + least, most.map(|most| token + most))
             }
             _ => (token + 1, Some(token + 1)),
@@ -197,10 +197,10 @@ impl Argument {
 }
 
 /// Returns the number of words that a list of arguments takes: the minimum, and the maximum if there is one.
-pub fn width(arguments: &[Argument]) -> (usize, Option<usize>) {
+pub fn arity_range(arguments: &[Argument]) -> (usize, Option<usize>) {
     arguments
         .iter()
-        .map(Argument::width)
+        .map(Argument::arity_range)
         .fold((0, Some(0)), |all, one| {
             (all.0 + one.0, all.1.zip(one.1).map(|(all, one)| all + one))
         })
@@ -379,7 +379,7 @@ fn sequence(nodes: &[SyntaxNode]) -> Result<Vec<Argument>, String> {
                 repeated,
                 choices,
             } => (bracketed(*optional, *repeated, choices)?, 1),
-            SyntaxNode::Word(word) if is_token(word) => said(word, &nodes[at + 1..])?,
+            SyntaxNode::Word(word) if is_token(word) => token_argument(word, &nodes[at + 1..])?,
             SyntaxNode::Word(word) => (Argument::placeholder(word), 1),
         };
         done.push((at, argument));
@@ -389,7 +389,7 @@ fn sequence(nodes: &[SyntaxNode]) -> Result<Vec<Argument>, String> {
 }
 
 /// Returns a token with the arguments that it introduces, and the number of nodes that they take.
-fn said(token: &'static str, after: &[SyntaxNode]) -> Result<(Argument, usize), String> {
+fn token_argument(token: &'static str, after: &[SyntaxNode]) -> Result<(Argument, usize), String> {
     match after.first() {
         Some(SyntaxNode::Group {
             optional: false,
@@ -552,7 +552,7 @@ fn walk(
             before = None;
         }
         // The position of later arguments is fixed only if the argument always takes the same number of words.
-        *at = match argument.width() {
+        *at = match argument.arity_range() {
             (least, Some(most)) if least == most => start.map(|start| start + least),
             _ => None,
         };

@@ -116,7 +116,7 @@ fn a_line_that_makes_no_sense_is_refused() {
 
 #[test]
 fn widths_count_words() {
-    let of = |syntax| width(&parse(syntax).expect(syntax));
+    let of = |syntax| arity_range(&parse(syntax).expect(syntax));
     assert_eq!(of("key seconds [NX | XX]"), (2, Some(3)));
     assert_eq!(of("key [key ...]"), (1, None));
     assert_eq!(of("[LIMIT offset count]"), (0, Some(3)));

@@ -21,7 +21,7 @@ use crate::command::host::{
     SlowlogEntry, SlowlogMoment,
 };
 use crate::config::Config;
-use crate::config::rewrite::Adding;
+use crate::config::rewrite::AddedParameters;
 use crate::pubsub::PubSub;
 use basalt_engine::record::{Log as _, Records};
 
@@ -242,7 +242,7 @@ impl HostSettings for NoServer {
         Ok(())
     }
     fn follow_config(&self) {}
-    fn config_rewrite(&self, _: Adding) -> CommandResult {
+    fn config_rewrite(&self, _: AddedParameters) -> CommandResult {
         Ok(())
     }
     fn follow_role(&self) {}

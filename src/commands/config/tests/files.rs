@@ -127,7 +127,7 @@ fn comments_and_values_may_be_any_bytes_and_are_written_back_as_they_were() {
     );
     let pairs = [("masterauth", b"\xc9\0\xf4".as_slice())];
     live::set(&mut config, &pairs, ClientLocality::Local).expect("any bytes");
-    rewrite::rewrite_file(&config, Some(&path), Adding::Differing).expect("written");
+    rewrite::rewrite_file(&config, Some(&path), AddedParameters::Differing).expect("written");
     let written = fs::read(&path).expect("there");
     assert!(written.starts_with(b"# caf\xe9\nport 7\nrequirepass \"caf\\xe9\\xff\"\n"));
     let again = load_file(&path).expect("good").config;

@@ -11,7 +11,7 @@ use basalt_core::base::lossless;
 
 use super::live::{self, ClientLocality, SetError};
 use super::parameter::{Mode, ParameterKind};
-use super::rewrite::{self, Adding, RewriteError};
+use super::rewrite::{self, AddedParameters, RewriteError};
 use super::values::{
     EventClasses, LogLevel, OomScoreAdj, Protected, Runtime, SavePoint, ShutdownOptions,
 };

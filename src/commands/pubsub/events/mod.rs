@@ -103,9 +103,9 @@ enum Delivery {
 }
 
 /// A batch of a thread: when it is dropped, everything is delivered that was appended while shards were locked.
-pub struct Together<'p>(&'p PubSub);
+pub struct DeliveryBatch<'p>(&'p PubSub);
 
-impl Drop for Together<'_> {
+impl Drop for DeliveryBatch<'_> {
     fn drop(&mut self) {
         if DELIVERY.replace(Delivery::AtOnce) == Delivery::Owed {
             self.0.deliver();
@@ -131,9 +131,9 @@ impl Follower for PubSub {
 impl PubSub {
     /// Begins a batch of this thread: everything that it appends while shards are locked is delivered at the end of
     /// the batch.
-    pub fn together(&self) -> Together<'_> {
+    pub fn together(&self) -> DeliveryBatch<'_> {
         DELIVERY.set(Delivery::Together);
-        Together(self)
+        DeliveryBatch(self)
     }
 
     /// Delivers pending events, up to a limit, and leaves the rest to the task. The caller must have no shard locked.

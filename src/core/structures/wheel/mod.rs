@@ -124,7 +124,7 @@ impl Wheel {
                 break;
             }
             self.next = event;
-            if left == 0 || !self.deal_out(&mut left) {
+            if left == 0 || !self.cascade(&mut left) {
                 return true;
             }
             let index = self.next % SLOTS;
@@ -265,7 +265,7 @@ impl Wheel {
 
     /// Distributes the items of higher levels' slots that begin with tick `next` to lower levels. Returns whether
     /// that is complete; `left` limits the work.
-    fn deal_out(&mut self, left: &mut usize) -> bool {
+    fn cascade(&mut self, left: &mut usize) -> bool {
         let next = self.next;
         if next.is_multiple_of(SLOTS * SLOTS) {
             let slot = next >> (2 * SLOT_BITS);

@@ -52,7 +52,7 @@ use crate::tracking::TrackedCount;
 use basalt_core::alloc::account;
 #[cfg(test)]
 pub(super) use pool::SUMS;
-pub(super) use pool::{MemoryPool, Whose, is_beyond_trades};
+pub(super) use pool::{MemoryPool, PoolOwner, is_too_large_for_trades};
 
 /// Bytes by which the server's own usage (without data) may grow between two measurements, where the limit is
 /// enforced to the byte.
@@ -167,7 +167,7 @@ impl Budget {
         self.pool.all_published()
     }
 
-    pub(super) fn pool(&self, whose: Whose) -> &MemoryPool {
+    pub(super) fn pool(&self, whose: PoolOwner) -> &MemoryPool {
         match whose {
             None => &self.pool,
             Some(db) => &self.shares[db],
@@ -185,7 +185,12 @@ impl Budget {
 
     /// Counts the whole process from now on: the server itself, which uses `base` bytes at its start, its clients,
     /// and the tracking tables of client-side caching.
-    pub fn count_process(&self, base: i64, clients_bytes: fn() -> i64, tracked: Arc<TrackedCount>) {
+    pub fn include_process_memory(
+        &self,
+        base: i64,
+        clients_bytes: fn() -> i64,
+        tracked: Arc<TrackedCount>,
+    ) {
         self.base_at_start.store(base, Relaxed);
         self.base_at_limit.store(base, Relaxed);
         self.base.store(base, Relaxed);
@@ -328,7 +333,7 @@ impl Budget {
         if !self.is_exact() || self.is_anything_waiting.load(Relaxed) {
             return base;
         }
-        let now = self.beside_data_bytes() - clients;
+        let now = self.bytes_outside_shards() - clients;
         now.clamp(base, base + EXACT_GROWTH_BYTES)
     }
 
@@ -425,7 +430,7 @@ impl Budget {
     }
 
     /// Returns the bytes used outside the shards now, for any purpose, whether or not they count against the limit.
-    pub fn beside_data_bytes(&self) -> i64 {
+    pub fn bytes_outside_shards(&self) -> i64 {
         account::total_bytes() - self.used_bytes() - self.leaving.load(Relaxed)
     }
 
@@ -463,7 +468,7 @@ impl Budget {
     /// of other shards are taken first, and the rest becomes debt of all shards in proportion to their size.
     pub(super) fn spread(&self, pool: &MemoryPool, published: &Published) {
         let debt = pool.account(published).debt_bytes();
-        if is_beyond_trades(debt, pool.trade_bytes()) {
+        if is_too_large_for_trades(debt, pool.trade_bytes()) {
             pool.overdraw(published, debt);
             if pool.is_assessment_due(debt) {
                 self.assess();
@@ -544,7 +549,7 @@ impl Budget {
 
     /// True if a shard in debt has to be refused more memory: the data uses all of the pool, and nothing can be
     /// evicted.
-    pub(super) fn is_full(&self, whose: Whose) -> bool {
+    pub(super) fn is_full(&self, whose: PoolOwner) -> bool {
         match whose {
             None => self.is_out_of_memory(0),
             Some(db) => {

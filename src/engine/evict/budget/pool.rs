@@ -59,10 +59,10 @@ const UNASSESSED_PARTS: i64 = 1024;
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The owner of a pool: None for all databases together, or the number of one database.
-pub(crate) type Whose = Option<usize>;
+pub(crate) type PoolOwner = Option<usize>;
 
 /// True if an amount of bytes is too large to be moved between shards by trades.
-pub(in crate::evict) fn is_beyond_trades(bytes: i64, trade: i64) -> bool {
+pub(in crate::evict) fn is_too_large_for_trades(bytes: i64, trade: i64) -> bool {
     bytes > DEBT_TRADES_MAX * trade
 }
 
@@ -80,7 +80,7 @@ struct PaddedCounter(AtomicI64);
 /// A pool of memory: a limit, its free bytes, and the shards that draw from them; see the module.
 #[derive(Debug, Default)]
 pub(in crate::evict) struct MemoryPool {
-    whose: Whose,
+    whose: PoolOwner,
     all_published: Arc<[Arc<Published>]>,
     free: PaddedCounter,
     /// Limit in bytes; 0: none.
@@ -95,7 +95,7 @@ pub(in crate::evict) struct MemoryPool {
 
 impl MemoryPool {
     /// Creates a pool of these shards, with no limit yet.
-    pub(super) fn of(whose: Whose, all_published: Arc<[Arc<Published>]>) -> MemoryPool {
+    pub(super) fn of(whose: PoolOwner, all_published: Arc<[Arc<Published>]>) -> MemoryPool {
         MemoryPool {
             whose,
             all_published,
@@ -221,7 +221,7 @@ impl MemoryPool {
     /// Takes back what a shard has freed far beyond its debt: shards in debt draw these bytes before they evict.
     pub(in crate::evict) fn give_back(&self, published: &Published, trade: i64) {
         let unused = -self.debt(published);
-        if is_beyond_trades(unused, trade) {
+        if is_too_large_for_trades(unused, trade) {
             self.take_back(published, unused);
         }
     }
@@ -382,7 +382,7 @@ impl MemoryPool {
             let other = &*all_published[draw(all_published.len() as u64) as usize];
             let account = self.account(other);
             let is_large = account.used_bytes() > draw(2 * even as u64) as i64;
-            let is_asked = is_large && !is_beyond_trades(account.debt_bytes() + 1, bytes);
+            let is_asked = is_large && !is_too_large_for_trades(account.debt_bytes() + 1, bytes);
             if is_asked && !std::ptr::eq(other, published) {
                 self.move_part(other, published, bytes);
                 return;

@@ -1,4 +1,4 @@
-//! The undo state of a stream: copies of the nodes that changed, the facts, the groups if one of them changed, and
+//! The undo state of a stream: copies of the nodes that changed, the metadata, the groups if one of them changed, and
 //! the steps by which the producer records changed.
 //!
 //! Changes are mostly at the ends, so that one copied node serves many changes. Groups are copied all together: a
@@ -11,7 +11,7 @@ use super::group::ConsumerGroup;
 use super::id::StreamId;
 use super::node::Node;
 use super::producers::{ProducerChange, ProducerFacts, Producers};
-use super::{Facts, StreamValue};
+use super::{StreamMetadata, StreamValue};
 use crate::value::CollectionBody;
 use crate::value::body::{CollectionCursor, CollectionPiece, Journal, Part, ShowPiece};
 use basalt_core::alloc::account;
@@ -43,7 +43,7 @@ impl GroupsCopy {
 
 /// The undo state of a stream, see the module.
 pub struct Before {
-    facts: Facts,
+    metadata: StreamMetadata,
     groups: Option<ByName>,
     /// Copies of nodes; if a node occurs more than once, the first copy counts. None for a node that did not exist.
     nodes: Vec<(StreamId, Option<Node>)>,
@@ -92,7 +92,7 @@ impl CollectionBody for Box<StreamValue> {
             Some(Journal::Stream(before)) => before,
             _ => account::uncharged(|| {
                 Box::new(Before {
-                    facts: self.facts,
+                    metadata: self.metadata,
                     groups: None,
                     nodes: Vec::new(),
                     producers: self.producers().map(Producers::facts),
@@ -127,7 +127,7 @@ impl CollectionBody for Box<StreamValue> {
                 None => self.nodes.remove(master),
             };
         }
-        self.facts = before.facts;
+        self.metadata = before.metadata;
         if let Some(producers) = &mut self.producers {
             for step in before.steps.iter().rev() {
                 producers.undo(step);
@@ -161,7 +161,7 @@ impl CollectionBody for Box<StreamValue> {
     }
 
     fn elements(&self) -> Option<usize> {
-        Some(usize::try_from(self.facts.length).unwrap_or(usize::MAX))
+        Some(usize::try_from(self.metadata.length).unwrap_or(usize::MAX))
     }
 
     fn begin_cut(&mut self) -> bool {

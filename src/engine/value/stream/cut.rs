@@ -1,7 +1,7 @@
 //! The state of a stream at one moment, the cut, passed to the snapshot in pieces while the stream continues to
 //! change.
 //!
-//! Nodes come first, in order, then the facts (the stream's metadata), then one group after the other. Before a node
+//! Nodes come first, in order, then the metadata, then one group after the other. Before a node
 //! changes that existed at the cut and has not been saved, it is reported here, and a copy is kept; a removed node
 //! itself is kept. Groups do the same on their own ([`group::cut`](super::group)); a destroyed group is kept until it
 //! has been saved. Producers come last; one that is about to change is copied.
@@ -16,14 +16,14 @@ use super::id::StreamId;
 use super::node::Node;
 use super::piece::{ShowPiece, StreamPiece};
 use super::producers::{Producer, ProducerFacts, Producers};
-use super::{Facts, Groups, StreamValue};
+use super::{Groups, StreamMetadata, StreamValue};
 use basalt_core::alloc::account;
 
 /// The next part to pass to the snapshot.
 enum StreamCutStage {
     /// The next node is the first from this ID on.
     Nodes(StreamId),
-    Facts,
+    Metadata,
     /// The next group is the one with this name, or the first after it.
     Groups(Box<[u8]>),
     /// The facts common to all producers.
@@ -45,7 +45,7 @@ enum NodeBeforeImage {
 /// A cut in progress, see the module.
 pub(super) struct StreamCut {
     stage: StreamCutStage,
-    facts: Facts,
+    metadata: StreamMetadata,
     groups: usize,
     /// The first ID of the last node at the cut; nodes after it did not exist.
     last: StreamId,
@@ -98,7 +98,7 @@ impl StreamCut {
     pub(super) fn note_producer(&mut self, name: &[u8], producer: Option<&Producer>) {
         let is_shown = match &self.stage {
             StreamCutStage::Nodes(_)
-            | StreamCutStage::Facts
+            | StreamCutStage::Metadata
             | StreamCutStage::Groups(_)
             | StreamCutStage::Producers => false,
             StreamCutStage::Producer(from) => name < &**from,
@@ -216,10 +216,10 @@ impl StreamValue {
         account::uncharged(|| {
             let last = self.nodes.last_key_value().map(|(master, _)| *master);
             self.cut = Some(Box::new(StreamCut {
-                stage: last.map_or(StreamCutStage::Facts, |_| {
+                stage: last.map_or(StreamCutStage::Metadata, |_| {
                     StreamCutStage::Nodes(StreamId::MIN)
                 }),
-                facts: self.facts,
+                metadata: self.metadata,
                 groups: self.groups.len(),
                 last: last.unwrap_or(StreamId::MIN),
                 nodes: BTreeMap::new(),
@@ -248,11 +248,11 @@ impl StreamValue {
             match &mut cut.stage {
                 StreamCutStage::Nodes(_) => {
                     if !cut.show_node(nodes, show, &mut left) {
-                        cut.stage = StreamCutStage::Facts;
+                        cut.stage = StreamCutStage::Metadata;
                     }
                 }
-                StreamCutStage::Facts => {
-                    account::uncharged(|| show(StreamPiece::Facts(cut.facts, cut.groups)));
+                StreamCutStage::Metadata => {
+                    account::uncharged(|| show(StreamPiece::Metadata(cut.metadata, cut.groups)));
                     cut.stage = StreamCutStage::Groups(Box::default());
                     left -= 1;
                 }

@@ -1,7 +1,7 @@
 //! Streams: entries in the order of their IDs, in packed nodes, and the consumer groups that read them.
 //!
 //! ```text
-//! this file    the stream itself: adding, deleting, reading ranges, and its facts
+//! this file    the stream itself: adding, deleting, reading ranges, and its metadata
 //! id           IDs
 //! node         one packed node, byte for byte as in Redis
 //! trim         trimming
@@ -48,7 +48,7 @@ use producers::Producers;
 
 /// The metadata of a stream, beside its entries and groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct StreamMetadata {
     /// Number of entries that are not deleted; in a stream that was restored with another length, that length,
     /// adjusted by each change.
     pub length: u64,
@@ -62,7 +62,7 @@ pub struct Facts {
     pub entries_added: u64,
 }
 
-impl Facts {
+impl StreamMetadata {
     /// Returns the ID of an entry that is added now; None if all IDs are used up.
     pub fn next_id(&self, now_ms: u64) -> Option<StreamId> {
         if now_ms > self.last_id.ms {
@@ -218,7 +218,7 @@ impl Groups {
 #[derive(Default)]
 pub struct StreamValue {
     nodes: BTreeMap<StreamId, Node>,
-    facts: Facts,
+    metadata: StreamMetadata,
     /// Consumer groups of the stream.
     pub groups: Groups,
     /// Records of the stream's producers; None until one has identified itself.
@@ -235,7 +235,7 @@ impl Clone for StreamValue {
     fn clone(&self) -> StreamValue {
         StreamValue {
             nodes: self.nodes.clone(),
-            facts: self.facts,
+            metadata: self.metadata,
             groups: self.groups.clone(),
             producers: self.producers.clone(),
             before: None,
@@ -247,8 +247,8 @@ impl Clone for StreamValue {
 
 impl StreamValue {
     /// Returns the metadata.
-    pub fn facts(&self) -> Facts {
-        self.facts
+    pub fn metadata(&self) -> StreamMetadata {
+        self.metadata
     }
 
     /// True if the stream was restored with another length than the number of its entries.
@@ -263,8 +263,8 @@ impl StreamValue {
 
     /// Sets the metadata, for XSETID and RESTORE. Values that contradict the entries break the invariants; the caller
     /// must check them.
-    pub fn set_facts(&mut self, facts: Facts) {
-        self.facts = facts;
+    pub fn set_metadata(&mut self, metadata: StreamMetadata) {
+        self.metadata = metadata;
     }
 
     // Adding and deleting ------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ impl StreamValue {
         part: impl Fn(usize) -> &'p [u8],
         limits: NodeLimits,
     ) {
-        debug_assert!(id > self.facts.last_id, "IDs ascend");
+        debug_assert!(id > self.metadata.last_id, "IDs ascend");
         let entry_bytes: u64 = (0..2 * field_count).map(|at| part(at).len() as u64).sum();
         let mut last = self.nodes.last_entry();
         if let Some(open) = &mut last
@@ -309,12 +309,12 @@ impl StreamValue {
                 self.nodes.insert(id, node);
             }
         }
-        let facts = &mut self.facts;
-        facts.length = facts.length.saturating_add(1);
-        facts.entries_added = facts.entries_added.saturating_add(1);
-        facts.last_id = id;
-        if facts.first_id == StreamId::MIN {
-            facts.first_id = id;
+        let metadata = &mut self.metadata;
+        metadata.length = metadata.length.saturating_add(1);
+        metadata.entries_added = metadata.entries_added.saturating_add(1);
+        metadata.last_id = id;
+        if metadata.first_id == StreamId::MIN {
+            metadata.first_id = id;
         }
     }
 
@@ -341,9 +341,9 @@ impl StreamValue {
         } else {
             node.delete(&[mark]);
         }
-        self.facts.length = self.facts.length.saturating_sub(1);
-        self.facts.max_deleted_id = self.facts.max_deleted_id.max(id);
-        if id == self.facts.first_id {
+        self.metadata.length = self.metadata.length.saturating_sub(1);
+        self.metadata.max_deleted_id = self.metadata.max_deleted_id.max(id);
+        if id == self.metadata.first_id {
             self.find_first();
         }
         true
@@ -351,7 +351,7 @@ impl StreamValue {
 
     fn find_first(&mut self) {
         let first = self.all().next().map(|item| item.id);
-        self.facts.first_id = first.unwrap_or(StreamId::MIN);
+        self.metadata.first_id = first.unwrap_or(StreamId::MIN);
     }
 
     // Reading ------------------------------------------------------------------------------------------
@@ -394,7 +394,7 @@ impl StreamValue {
     }
 
     /// Adds a node after all others, for RESTORE. Returns false if its ID is not greater than theirs. The metadata is
-    /// not changed: see [`StreamValue::set_facts`] and [`StreamValue::counted_facts`].
+    /// not changed: see [`StreamValue::set_metadata`] and [`StreamValue::metadata_from_nodes`].
     pub fn push_node(&mut self, master: StreamId, node: Node) -> bool {
         let is_behind = self.last_written_id().is_none_or(|last| last < master);
         if is_behind {
@@ -411,12 +411,12 @@ impl StreamValue {
     }
 
     /// Returns the metadata with length, first and last ID taken from the nodes, for RESTORE of older forms.
-    pub fn counted_facts(&self) -> Facts {
-        Facts {
+    pub fn metadata_from_nodes(&self) -> StreamMetadata {
+        StreamMetadata {
             length: self.nodes.values().map(|node| node.counts().0).sum(),
             first_id: self.all().next().map_or(StreamId::MIN, |item| item.id),
             last_id: self.last_entry_id().unwrap_or(StreamId::MIN),
-            ..self.facts
+            ..self.metadata
         }
     }
 

@@ -1,6 +1,6 @@
 //! The pieces in which a stream is passed to a snapshot.
 
-use super::Facts;
+use super::StreamMetadata;
 use super::consumer::{Pending, StreamConsumer};
 use super::id::StreamId;
 use super::node::Node;
@@ -14,7 +14,7 @@ pub enum StreamPiece<'a> {
     /// A node with its first ID.
     Node(StreamId, &'a Node),
     /// The metadata of the stream, and the number of groups that follow.
-    Facts(Facts, usize),
+    Metadata(StreamMetadata, usize),
     /// The metadata of a group; its other pieces follow.
     Group(&'a GroupHead),
     /// An entry pending in the group.

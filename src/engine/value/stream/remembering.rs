@@ -9,12 +9,12 @@ use super::producers::{
 };
 
 /// The undo state and the cut, which must be notified of changes.
-struct Watching<'a> {
+struct ChangeObservers<'a> {
     before: Option<&'a mut Box<Before>>,
     cut: Option<&'a mut Box<StreamCut>>,
 }
 
-impl ProducerObserver for Watching<'_> {
+impl ProducerObserver for ChangeObservers<'_> {
     fn changes(&mut self, name: &[u8], producer: Option<&Producer>) {
         if let Some(cut) = &mut self.cut {
             cut.note_producer(name, producer);
@@ -58,35 +58,38 @@ impl StreamValue {
         usual: ProducerLimits,
         now_ms: u64,
     ) {
-        let (producers, mut watching) = self.watched_producers(usual);
-        watching.changes(producer, producers.by_name.get(producer));
+        let (producers, mut observers) = self.watched_producers(usual);
+        observers.changes(producer, producers.by_name.get(producer));
         let rules = producers.facts.rules;
         let one = match producers.by_name.get_mut(producer) {
             Some(one) => one,
             None => producers.by_name.entry(producer.into()).or_default(),
         };
         let beside_max = usize::try_from(rules.each_max.saturating_sub(1)).unwrap_or(usize::MAX);
-        one.drop_old(producer, rules, beside_max, now_ms, &mut watching);
+        one.drop_old(producer, rules, beside_max, now_ms, &mut observers);
         // Drop an expired record of this id that is not the oldest, as restored records may be in any order.
         while one.find(id).is_some() {
-            one.drop_oldest(producer, &mut watching);
+            one.drop_oldest(producer, &mut observers);
         }
         one.push(id, entry);
-        watching.step(|| ProducerChange::Added(producer.into()));
+        observers.step(|| ProducerChange::Added(producer.into()));
         producers.facts.added = producers.facts.added.saturating_add(1);
-        producers.sweep(&mut watching, now_ms);
+        producers.sweep(&mut observers, now_ms);
     }
 
     /// Returns the producer records for changing them, and the parts to notify.
-    fn watched_producers(&mut self, usual: ProducerLimits) -> (&mut Producers, Watching<'_>) {
+    fn watched_producers(
+        &mut self,
+        usual: ProducerLimits,
+    ) -> (&mut Producers, ChangeObservers<'_>) {
         let producers = self
             .producers
             .get_or_insert_with(|| Box::new(Producers::new(usual)));
-        let watching = Watching {
+        let observers = ChangeObservers {
             before: self.before.as_mut(),
             cut: self.cut.as_mut(),
         };
-        (producers, watching)
+        (producers, observers)
     }
 
     /// Sets the rules; if they differ from the current rules, all ids are dropped. Returns whether they differ.
@@ -95,11 +98,11 @@ impl StreamValue {
         if known.map_or(usual, |producers| producers.facts.rules) == rules {
             return false;
         }
-        let (producers, mut watching) = self.watched_producers(usual);
+        let (producers, mut observers) = self.watched_producers(usual);
         for (name, producer) in &producers.by_name {
-            watching.changes(name, Some(producer));
+            observers.changes(name, Some(producer));
         }
-        watching.step(|| ProducerChange::Cleared(producers.by_name.clone()));
+        observers.step(|| ProducerChange::Cleared(producers.by_name.clone()));
         producers.by_name.clear();
         producers.facts.rules = rules;
         true

@@ -9,7 +9,7 @@ use super::node::{Node, StreamEntry};
 use super::piece::{ConsumerHead, StreamPiece};
 use super::producers::ProducerLimits;
 use super::trim::{Bound, References, Trimming};
-use super::{Facts, NodeLimits, StreamValue};
+use super::{NodeLimits, StreamMetadata, StreamValue};
 use crate::value::{CollectionBody, CollectionCursor};
 use basalt_core::alloc::slabs::Mover;
 use basalt_core::base::random::Random;
@@ -37,9 +37,9 @@ impl StreamValue {
                 }
             }
         }
-        assert_eq!(self.facts.length, live);
-        assert_eq!(self.facts.first_id, first.unwrap_or(StreamId::MIN));
-        assert!(last.is_none_or(|last| last <= self.facts.last_id));
+        assert_eq!(self.metadata.length, live);
+        assert_eq!(self.metadata.first_id, first.unwrap_or(StreamId::MIN));
+        assert!(last.is_none_or(|last| last <= self.metadata.last_id));
         for (_, group) in self.groups.iter() {
             group.check_invariants();
         }
@@ -108,7 +108,7 @@ fn draw_bound(random: &mut Random, model: &Model) -> StreamId {
 /// Checks that every way to read agrees with the model.
 fn compare(stream: &StreamValue, model: &Model, random: &mut Random) {
     stream.check_invariants();
-    assert_eq!(stream.facts().length, model.len() as u64);
+    assert_eq!(stream.metadata().length, model.len() as u64);
     assert_eq!(stream.last_entry_id(), model.keys().next_back().copied());
     let (start, end) = (draw_bound(random, model), draw_bound(random, model));
     let forwards: Vec<_> = stream.range(start, end).map(|item| read(&item)).collect();
@@ -180,8 +180,8 @@ fn a_stream_is_a_map_of_what_was_added_and_not_deleted() {
             }
             compare(&stream, &model, &mut random);
         }
-        assert_eq!(stream.facts().last_id, top);
-        assert_eq!(stream.facts().entries_added, added);
+        let now = stream.metadata();
+        assert_eq!((now.last_id, now.entries_added), (top, added));
         let copy = Box::new(stream).duplicate();
         compare(&copy, &model, &mut random);
         rebuild(&copy, &model, &mut random);
@@ -235,10 +235,9 @@ fn rebuild(stream: &StreamValue, model: &Model, random: &mut Random) {
         assert!(again.push_node(master, node.clone()));
         assert!(!again.push_node(master, node), "nodes ascend");
     }
-    let counted = again.counted_facts();
-    assert_eq!(counted.length, stream.facts().length);
-    assert_eq!(counted.first_id, stream.facts().first_id);
-    again.set_facts(stream.facts());
+    let of = |metadata: StreamMetadata| (metadata.length, metadata.first_id);
+    assert_eq!(of(again.metadata_from_nodes()), of(stream.metadata()));
+    again.set_metadata(stream.metadata());
     compare(&again, model, random);
 }
 
@@ -257,7 +256,7 @@ fn freeing_goes_in_steps_and_ends() {
         append(&mut stream, id(ms, 0), &fields, limits);
         let consumer = if ms % 2 == 0 { first } else { second };
         let ids = [id(ms, 0)];
-        group.deliver(stream.facts(), &ids, consumer, 1, false);
+        group.deliver(stream.metadata(), &ids, consumer, 1, false);
     }
     group.check_invariants();
     stream.groups.insert(b"g", group);
@@ -353,7 +352,7 @@ fn what_groups_need_is_not_trimmed() {
         let mut group = ConsumerGroup::new(StreamId::MIN, UNKNOWN_READ);
         let (consumer, _) = group.see_consumer(b"c", 1);
         let read: Vec<StreamId> = (1..=5).map(|ms| id(ms, 0)).collect();
-        group.deliver(stream.facts(), &read, consumer, 1, false);
+        group.deliver(stream.metadata(), &read, consumer, 1, false);
         for ms in [1, 3, 4] {
             group.acknowledge(id(ms, 0));
         }
@@ -394,7 +393,7 @@ fn what_groups_need_is_not_trimmed() {
 
 #[test]
 fn counting_what_was_read_overflows_nowhere() {
-    let facts = Facts {
+    let metadata = StreamMetadata {
         length: 1,
         first_id: id(1, 0),
         last_id: id(2, 0),
@@ -403,14 +402,14 @@ fn counting_what_was_read_overflows_nowhere() {
     };
     let mut group = ConsumerGroup::new(StreamId::MIN, i64::MAX);
     let (consumer, _) = group.see_consumer(b"c", 1);
-    group.deliver(facts, &[id(1, 0), id(2, 0)], consumer, 1, true);
-    let _ = group.lag(facts);
+    group.deliver(metadata, &[id(1, 0), id(2, 0)], consumer, 1, true);
+    let _ = group.lag(metadata);
     assert_eq!(group.last_id, id(2, 0));
-    assert_eq!(facts.next_id(5), Some(id(5, 0)));
-    assert_eq!(facts.next_id(2), Some(id(2, 1)));
-    let full = Facts {
+    assert_eq!(metadata.next_id(5), Some(id(5, 0)));
+    assert_eq!(metadata.next_id(2), Some(id(2, 1)));
+    let full = StreamMetadata {
         last_id: StreamId::MAX,
-        ..facts
+        ..metadata
     };
     assert_eq!(full.next_id(u64::MAX), None);
 }
@@ -442,7 +441,7 @@ fn what_is_undone_leaves_nodes_facts_and_groups_as_they_were() {
             stream.undo(journal);
         }
         stream.check_invariants();
-        assert_eq!(stream.facts(), before.facts());
+        assert_eq!(stream.metadata(), before.metadata());
         let nodes = |stream: &StreamValue| -> Vec<(StreamId, Vec<u8>)> {
             let all = stream.nodes();
             all.map(|(master, node)| (master, node.bytes().to_vec()))
@@ -472,14 +471,14 @@ fn change(
         }
         match random.below(16) {
             0..=8 => {
-                *top = stream.facts().last_id.ms.max(*top) + 1;
+                *top = stream.metadata().last_id.ms.max(*top) + 1;
                 append(stream, id(*top, 0), &draw_fields(random), limits);
             }
             9 | 10 => {
                 stream.delete(any);
             }
             11 => {
-                let left = random.below(stream.facts().length + 2);
+                let left = random.below(stream.metadata().length + 2);
                 stream.trim(exact(Bound::Length(left)));
             }
             12 => {
@@ -628,7 +627,7 @@ fn a_stream_of_which_everything_moves_is_what_it_was() {
         }
     }
     assert!(slices > 10 + 2 * (30 + 40), "{slices}");
-    assert_eq!(stream.facts, before.facts);
+    assert_eq!(stream.metadata, before.metadata);
     let nodes = |stream: &StreamValue| -> Vec<(StreamId, Vec<u8>)> {
         stream
             .nodes()
@@ -653,7 +652,8 @@ fn pieces(stream: &StreamValue) -> Vec<String> {
     for (master, node) in stream.nodes() {
         show(StreamPiece::Node(master, node));
     }
-    show(StreamPiece::Facts(stream.facts(), stream.groups.len()));
+    let (metadata, groups) = (stream.metadata(), stream.groups.len());
+    show(StreamPiece::Metadata(metadata, groups));
     for (name, group) in stream.groups.iter() {
         let head = group.head(name);
         show(StreamPiece::Group(&head));
@@ -686,7 +686,7 @@ fn pieces(stream: &StreamValue) -> Vec<String> {
 fn text_of(piece: StreamPiece<'_>) -> String {
     match piece {
         StreamPiece::Node(master, node) => format!("node {master:?} {:?}", node.bytes()),
-        StreamPiece::Facts(facts, groups) => format!("{facts:?} {groups}"),
+        StreamPiece::Metadata(metadata, groups) => format!("{metadata:?} {groups}"),
         StreamPiece::Group(head) => format!("{head:?}"),
         StreamPiece::Pending(id, pending) => {
             let Pending {

@@ -47,7 +47,7 @@ impl StreamValue {
         let mut deleted = 0;
         let mut from = StreamId::MIN;
         while let Some((&master, node)) = self.nodes.range_mut(from..).next() {
-            if matches!(trimming.bound, Bound::Length(max) if self.facts.length <= max) {
+            if matches!(trimming.bound, Bound::Length(max) if self.metadata.length <= max) {
                 break;
             }
             let (live, _) = node.counts();
@@ -55,7 +55,7 @@ impl StreamValue {
                 break;
             }
             let reaches_on = match trimming.bound {
-                Bound::Length(max) => self.facts.length.saturating_sub(live) >= max,
+                Bound::Length(max) => self.metadata.length.saturating_sub(live) >= max,
                 Bound::Id(id) => last_id(node, master) < id,
             };
             if !reaches_on && trimming.is_approximate {
@@ -71,13 +71,13 @@ impl StreamValue {
                         cut.note(master, Some(node));
                     }
                     let left = match trimming.bound {
-                        Bound::Length(max) => self.facts.length.saturating_sub(max),
+                        Bound::Length(max) => self.metadata.length.saturating_sub(max),
                         Bound::Id(_) => u64::MAX,
                     };
                     trim_node(node, master, trimming, left, &mut self.groups)
                 }
             };
-            self.facts.length = self.facts.length.saturating_sub(gone);
+            self.metadata.length = self.metadata.length.saturating_sub(gone);
             deleted += gone;
             let is_whole = reaches_on && gone == live;
             // A node that stays because groups still need its entries does not end the search.

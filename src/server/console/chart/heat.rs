@@ -1,4 +1,4 @@
-//! Heat map of command latency over time: a column per time span, a row per latency class, and a stronger color for
+//! Heat map of command latency over time: a column per time span, a row per latency bucket, and a stronger color for
 //! more commands.
 
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::lines::ChartSpan;
 use super::{HEIGHT, WIDTH, ages, framed, time_us};
-use crate::telemetry::history::{CLASSES, MetricsHistory, class_bound_ns};
+use crate::telemetry::history::{HISTORY_BUCKETS, MetricsHistory, bucket_upper_bound_ns};
 
 /// Columns of the map.
 const COLUMNS: usize = 60;
@@ -21,38 +21,38 @@ const ROWS_MIN: usize = 6;
 /// Draws the map.
 pub(crate) fn draw(history: &MetricsHistory, span: ChartSpan, now_s: u64) -> Markup {
     let since_s = now_s.saturating_sub(span.seconds);
-    let mut cells = vec![[0.0_f64; CLASSES]; COLUMNS];
+    let mut cells = vec![[0.0_f64; HISTORY_BUCKETS]; COLUMNS];
     history.each(span.step, since_s, |point| {
         let age = point.at_s.min(now_s) - since_s;
         let column = (age as usize * COLUMNS / span.seconds as usize).min(COLUMNS - 1);
-        for (class, sum) in cells[column].iter_mut().enumerate() {
-            *sum += point.class(class);
+        for (bucket, sum) in cells[column].iter_mut().enumerate() {
+            *sum += point.bucket(bucket);
         }
     });
-    let has_any = |class: &usize| cells.iter().any(|column| column[*class] > 0.0);
-    let used: Vec<usize> = (0..CLASSES).filter(has_any).collect();
+    let has_any = |bucket: &usize| cells.iter().any(|column| column[*bucket] > 0.0);
+    let used: Vec<usize> = (0..HISTORY_BUCKETS).filter(has_any).collect();
     let (Some(first), Some(last)) = (used.first(), used.last()) else {
         return html! { p class="empty" { "No command has run yet." } };
     };
-    let last = (*last).max(first + ROWS_MIN - 1).min(CLASSES - 1);
+    let last = (*last).max(first + ROWS_MIN - 1).min(HISTORY_BUCKETS - 1);
     let first = (*first).min((last + 1).saturating_sub(ROWS_MIN));
     let rows = last - first + 1;
     let most = cells.iter().flatten().copied().fold(0.0, f64::max);
     let (width, height) = (WIDTH / COLUMNS as f64, HEIGHT / rows as f64);
     let mut paths = vec![String::new(); STRENGTHS];
-    for (column, classes) in cells.iter().enumerate() {
-        for (class, count) in classes.iter().enumerate().take(last + 1).skip(first) {
+    for (column, counts) in cells.iter().enumerate() {
+        for (bucket, count) in counts.iter().enumerate().take(last + 1).skip(first) {
             let Some(strength) = strength(*count, most) else {
                 continue;
             };
-            let (x, y) = (column as f64 * width, (last - class) as f64 * height);
+            let (x, y) = (column as f64 * width, (last - bucket) as f64 * height);
             let _ = write!(
                 paths[strength],
                 "M{x:.1} {y:.1}h{width:.1}v{height:.1}h-{width:.1}z"
             );
         }
     }
-    let bound = |class: usize| match class_bound_ns(class) {
+    let bound = |bucket: usize| match bucket_upper_bound_ns(bucket) {
         Some(bound_ns) => time_us(bound_ns as f64 / 1e3),
         None => "longer".to_owned(),
     };

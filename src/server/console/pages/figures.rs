@@ -13,12 +13,12 @@ use crate::telemetry::history::series::SeriesUnit;
 pub(super) struct DashboardFigure {
     pub(super) title: &'static str,
     pub(super) field: &'static str,
-    pub(super) how: How,
+    pub(super) how: FigureFormat,
 }
 
 /// The format of a figure's value.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum How {
+pub(super) enum FigureFormat {
     /// A number with its unit.
     Number(SeriesUnit),
     /// Seconds in readable form.
@@ -32,12 +32,16 @@ pub(super) enum How {
 }
 
 /// The format of a count.
-pub(super) const COUNT: How = How::Number(SeriesUnit::Count);
+pub(super) const COUNT: FigureFormat = FigureFormat::Number(SeriesUnit::Count);
 
 /// The format of bytes.
-pub(super) const BYTES: How = How::Number(SeriesUnit::Bytes);
+pub(super) const BYTES: FigureFormat = FigureFormat::Number(SeriesUnit::Bytes);
 
-pub(super) const fn figure(title: &'static str, field: &'static str, how: How) -> DashboardFigure {
+pub(super) const fn figure(
+    title: &'static str,
+    field: &'static str,
+    how: FigureFormat,
+) -> DashboardFigure {
     DashboardFigure { title, field, how }
 }
 
@@ -49,10 +53,10 @@ pub(super) fn value(view: &View<'_>, figure: &DashboardFigure) -> Markup {
     };
     let number = view.info.number(figure.field);
     let shown = match (figure.how, number) {
-        (How::Number(unit), Some(number)) => chart::shown(number, unit),
-        (How::Duration, Some(number)) if number < 0.0 => "–".to_owned(),
-        (How::Duration, Some(number)) => duration(number as u64),
-        (How::Time, Some(number)) => {
+        (FigureFormat::Number(unit), Some(number)) => chart::shown(number, unit),
+        (FigureFormat::Duration, Some(number)) if number < 0.0 => "–".to_owned(),
+        (FigureFormat::Duration, Some(number)) => duration(number as u64),
+        (FigureFormat::Time, Some(number)) => {
             let at_s = number as u64;
             format!(
                 "{} ({} ago)",
@@ -60,12 +64,12 @@ pub(super) fn value(view: &View<'_>, figure: &DashboardFigure) -> Markup {
                 duration(view.now_s.saturating_sub(at_s))
             )
         }
-        (How::Flag, Some(number)) => if number == 0.0 { "no" } else { "yes" }.to_owned(),
-        (How::Text, _) | (_, None) => text.to_owned(),
+        (FigureFormat::Flag, Some(number)) => if number == 0.0 { "no" } else { "yes" }.to_owned(),
+        (FigureFormat::Text, _) | (_, None) => text.to_owned(),
     };
     let class = match (figure.how, text) {
-        (How::Text, "ok" | "up") => "good",
-        (How::Text, "err" | "down") => "bad",
+        (FigureFormat::Text, "ok" | "up") => "good",
+        (FigureFormat::Text, "err" | "down") => "bad",
         _ => "plain",
     };
     html! { data class=(class) value=(text) data-field=(figure.field) { (shown) } }

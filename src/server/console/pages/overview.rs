@@ -6,7 +6,7 @@ use super::super::chart::lines::{Chart, line, over};
 use super::super::chart::{self, bytes, curve, heat, number};
 use super::super::facts::contents;
 use super::super::facts::prefixes::{PrefixRow, prefixes};
-use super::figures::{BYTES, COUNT, DashboardFigure, How, figure, list, over_time, value};
+use super::figures::{BYTES, COUNT, DashboardFigure, FigureFormat, figure, list, over_time, value};
 use super::{Panel, View, panel};
 use crate::telemetry::history::HistoryResolution;
 use crate::telemetry::history::series::{self, SeriesUnit};
@@ -142,7 +142,7 @@ static CPU: Chart = over(
 static MEMORY_FIGURES: &[DashboardFigure] = &[
     figure("Used memory", "used_memory", BYTES),
     figure("Limit (maxmemory)", "maxmemory", BYTES),
-    figure("Eviction policy", "maxmemory_policy", How::Text),
+    figure("Eviction policy", "maxmemory_policy", FigureFormat::Text),
     figure("Keys and values", "used_memory_dataset", BYTES),
     figure("Resident (RSS)", "used_memory_rss", BYTES),
     figure("Peak used memory", "used_memory_peak", BYTES),
@@ -190,7 +190,7 @@ fn summary(view: &View<'_>) -> Markup {
             (tile("Evicted keys", of("", "evicted_keys", COUNT), String::new()))
             (tile("Hits", of("", "keyspace_hits", COUNT), String::new()))
             (tile("Misses", of("", "keyspace_misses", COUNT), String::new()))
-            (tile("Uptime", of("", "uptime_in_seconds", How::Duration), String::new()))
+            (tile("Uptime", of("", "uptime_in_seconds", FigureFormat::Duration), String::new()))
         }
     }
 }

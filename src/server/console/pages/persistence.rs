@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::super::chart::lines::{Chart, line, over};
 use super::super::chart::{number, time_us};
-use super::figures::{BYTES, COUNT, DashboardFigure, How, figure, list, over_time};
+use super::figures::{BYTES, COUNT, DashboardFigure, FigureFormat, figure, list, over_time};
 use super::overview::bar;
 use super::{Panel, View, panel};
 use crate::telemetry::history::series::SeriesUnit;
@@ -30,11 +30,15 @@ pub(super) static PANELS: &[Panel] = &[
 
 /// Figures of the last snapshot, once there was one.
 static LAST_SNAPSHOT: &[DashboardFigure] = &[
-    figure("Last successful snapshot", "rdb_last_save_time", How::Time),
+    figure(
+        "Last successful snapshot",
+        "rdb_last_save_time",
+        FigureFormat::Time,
+    ),
     figure(
         "Duration of the last snapshot",
         "rdb_last_bgsave_time_sec",
-        How::Duration,
+        FigureFormat::Duration,
     ),
 ];
 
@@ -42,15 +46,19 @@ static LAST_SNAPSHOT: &[DashboardFigure] = &[
 static LAST_TRY: &[DashboardFigure] = &[figure(
     "Status of the last snapshot",
     "rdb_last_bgsave_status",
-    How::Text,
+    FigureFormat::Text,
 )];
 
 static SNAPSHOTS: &[DashboardFigure] = &[
-    figure("Snapshot in progress", "rdb_bgsave_in_progress", How::Flag),
+    figure(
+        "Snapshot in progress",
+        "rdb_bgsave_in_progress",
+        FigureFormat::Flag,
+    ),
     figure(
         "Progress",
         "current_fork_perc",
-        How::Number(SeriesUnit::Percent),
+        FigureFormat::Number(SeriesUnit::Percent),
     ),
     figure(
         "Changes since the last snapshot",
@@ -61,19 +69,23 @@ static SNAPSHOTS: &[DashboardFigure] = &[
 ];
 
 static APPENDING: &[DashboardFigure] = &[
-    figure("Enabled", "aof_enabled", How::Flag),
+    figure("Enabled", "aof_enabled", FigureFormat::Flag),
     figure(
         "Status of the last write",
         "aof_last_write_status",
-        How::Text,
+        FigureFormat::Text,
     ),
     figure("Size", "aof_current_size", BYTES),
     figure("Size after the last rewrite", "aof_base_size", BYTES),
-    figure("Rewrite in progress", "aof_rewrite_in_progress", How::Flag),
+    figure(
+        "Rewrite in progress",
+        "aof_rewrite_in_progress",
+        FigureFormat::Flag,
+    ),
     figure(
         "Status of the last rewrite",
         "aof_last_bgrewrite_status",
-        How::Text,
+        FigureFormat::Text,
     ),
     figure("Not yet written", "aof_buffer_length", BYTES),
     figure("Delayed fsyncs", "aof_delayed_fsync", COUNT),

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::super::chart::bytes;
 use super::super::chart::lines::{Chart, line, over};
 use super::super::facts::replication::{ReplicaSummary, picture};
-use super::figures::{BYTES, COUNT, DashboardFigure, How, figure, list, over_time, value};
+use super::figures::{BYTES, COUNT, DashboardFigure, FigureFormat, figure, list, over_time, value};
 use super::{Panel, View, panel};
 use crate::telemetry::history::series::SeriesUnit;
 
@@ -49,12 +49,16 @@ static TRAFFIC: Chart = over(
 
 static STREAM: &[DashboardFigure] = &[
     figure("Replicas", "connected_slaves", COUNT),
-    figure("Offset", "master_repl_offset", How::Text),
-    figure("Link to the primary", "master_link_status", How::Text),
+    figure("Offset", "master_repl_offset", FigureFormat::Text),
+    figure(
+        "Link to the primary",
+        "master_link_status",
+        FigureFormat::Text,
+    ),
     figure(
         "Time since last data from the primary",
         "master_last_io_seconds_ago",
-        How::Duration,
+        FigureFormat::Duration,
     ),
     figure("Backlog used", "repl_backlog_histlen", BYTES),
     figure(
@@ -83,7 +87,7 @@ fn drawn(view: &View<'_>) -> Markup {
             div class="node myself" {
                 span class="tag" { (picture.role) }
                 span { "this server" }
-                span class="quiet" { "offset " (value(view, &figure("", "master_repl_offset", How::Text))) }
+                span class="quiet" { "offset " (value(view, &figure("", "master_repl_offset", FigureFormat::Text))) }
             }
             @if picture.replicas.is_empty() {
                 p class="empty" { "No replicas are connected." }

@@ -29,7 +29,7 @@ use run::{refresh, run_turn};
 
 /// A connection that has left request processing, to be served by another owner, such as the sender of a
 /// replica.
-pub struct Handed {
+pub struct DetachedConnection {
     /// The socket.
     pub stream: ClientSocket,
     /// The connection's state, with its parser at the first byte of the batch's input.
@@ -45,7 +45,7 @@ const UNAUTHENTICATED_BYTES_MAX: usize = pool::INPUT_BYTES;
 /// Owner of the connections: handles the requests that connections do not handle themselves.
 pub trait Owner: Send + Sync + 'static {
     /// Serves the connection of a replica until it ends, in a separate task.
-    fn own(&self, handed: Handed);
+    fn own(&self, handed: DetachedConnection);
     /// Handles a client's request to stop the server.
     fn stop(&self);
     /// Goes on serving a connection in another event loop.
@@ -158,7 +158,7 @@ fn hand_over(
 ) {
     let batch = kept.batch.take().unwrap_or_else(pool::take);
     kept.let_go();
-    owner.own(Handed {
+    owner.own(DetachedConnection {
         stream,
         session,
         batch,
@@ -315,7 +315,7 @@ mod tests {
         }
         struct Nobody;
         impl Owner for Nobody {
-            fn own(&self, _: Handed) {}
+            fn own(&self, _: DetachedConnection) {}
             fn stop(&self) {}
             fn serve_in(
                 &'static self,

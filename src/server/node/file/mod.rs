@@ -168,7 +168,7 @@ impl NodesFile {
             return Ok(());
         }
         let aside = self.beside("tmp");
-        let kept = self.write_beside(&aside, &write::write(saved));
+        let kept = self.write_temporary(&aside, &write::write(saved));
         if kept.is_err() {
             // Ignore errors: the file may not exist.
             let _ = fs::remove_file(&aside);
@@ -177,7 +177,7 @@ impl NodesFile {
         Ok(())
     }
 
-    fn write_beside(&self, aside: &Path, text: &str) -> io::Result<File> {
+    fn write_temporary(&self, aside: &Path, text: &str) -> io::Result<File> {
         let mut file = OpenOptions::new()
             .write(true)
             .create(true)

@@ -30,7 +30,7 @@ pub(super) struct ImportRequest {
     slots: SlotSet,
     source: NodeId,
     target: NodeId,
-    asked_s: u64,
+    created_s: u64,
     outcome: Mutex<SlotImportStatus>,
 }
 
@@ -62,7 +62,7 @@ impl ImportRequest {
     fn view(&self) -> SlotMove {
         let (state, message, updated_s) = match &*self.outcome.lock() {
             SlotImportStatus::Begun(job) => return job.view(),
-            SlotImportStatus::Open => (MigrationState::Connecting, String::new(), self.asked_s),
+            SlotImportStatus::Open => (MigrationState::Connecting, String::new(), self.created_s),
             SlotImportStatus::Over(state, why, second) => (*state, why.clone(), *second),
         };
         SlotMove {
@@ -71,7 +71,7 @@ impl ImportRequest {
             slots: self.slots.clone(),
             source: self.source,
             target: self.target,
-            created_s: self.asked_s,
+            created_s: self.created_s,
             updated_s,
             acked_s: 0,
             state: state.word(),
@@ -125,7 +125,7 @@ impl Bus {
             slots,
             source,
             target: self.map().me().id,
-            asked_s: clock::unix_ms() / 1000,
+            created_s: clock::unix_ms() / 1000,
             outcome: Mutex::new(SlotImportStatus::Open),
         });
         all.push_front(Arc::clone(&asked));

@@ -59,7 +59,7 @@ use rewrite::RewriteBackoff;
 use store::{Store, StoreError};
 use writer::AofWriter;
 
-pub use rewrite::Rewriting;
+pub use rewrite::RewriteOutcome;
 
 /// Whether the append-only file (AOF) is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,7 +30,7 @@ const WAITS_URGENT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration
 
 /// Outcome of a request for a rewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rewriting {
+pub enum RewriteOutcome {
     /// The rewrite has begun.
     Started,
     /// The rewrite will run when the snapshot in progress is done.
@@ -84,14 +84,14 @@ impl RewriteBackoff {
 
 impl Aof {
     /// Runs BGREWRITEAOF; the caller has no shard locked.
-    pub fn rewrite(self: &Arc<Self>) -> Rewriting {
+    pub fn rewrite(self: &Arc<Self>) -> RewriteOutcome {
         let mut inner = self.inner.lock();
         if inner.is_rewriting {
-            return Rewriting::UnderWay;
+            return RewriteOutcome::UnderWay;
         }
         if let Err(error) = self.start_threads() {
             tracing::warn!("Can't rewrite append only file in background: {error}");
-            return Rewriting::Failed;
+            return RewriteOutcome::Failed;
         }
         self.begin(&mut inner)
     }
@@ -106,10 +106,10 @@ impl Aof {
     }
 
     /// Begins a rewrite, or schedules it if a snapshot is running.
-    pub(super) fn begin(self: &Arc<Self>, inner: &mut Inner) -> Rewriting {
+    pub(super) fn begin(self: &Arc<Self>, inner: &mut Inner) -> RewriteOutcome {
         if self.snapshots.current().is_some() {
             self.schedule(true);
-            return Rewriting::Scheduled;
+            return RewriteOutcome::Scheduled;
         }
         let prepared = self.prepare(inner);
         let (next, mark) = match prepared {
@@ -117,7 +117,7 @@ impl Aof {
             Err(error) => {
                 tracing::warn!("Can't rewrite append only file in background: {error}");
                 self.note_end(inner, false, 0);
-                return Rewriting::Failed;
+                return RewriteOutcome::Failed;
             }
         };
         self.schedule(false);
@@ -166,14 +166,14 @@ impl Aof {
                     std::process::id()
                 );
                 inner.running = Some(running);
-                Rewriting::Started
+                RewriteOutcome::Started
             }
             Err(Busy(_)) => {
                 // Another snapshot has begun in the meantime. Later records go to the file created for this
                 // rewrite, as after a failed rewrite.
                 self.schedule(true);
                 self.abandon(inner, &next, mark);
-                Rewriting::Scheduled
+                RewriteOutcome::Scheduled
             }
         }
     }

@@ -319,7 +319,7 @@ impl Aof {
             return Ok(());
         }
         match self.begin(&mut inner) {
-            super::Rewriting::Failed => {
+            super::RewriteOutcome::Failed => {
                 tracing::warn!(
                     "Redis needs to enable the AOF but can't trigger a background AOF rewrite operation. Check the above \
                      logs for more info about the error."

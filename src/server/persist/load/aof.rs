@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use crossbeam::channel::{self, Receiver, Sender};
 
 use super::commands::{
-    LoadTask, Meeting, PlannedCommands, ReplayFailure, Runner, only_shard, plan_boundary,
+    LoadTask, PlannedCommands, ReplayFailure, Runner, ThreadBarrier, only_shard, plan_boundary,
 };
 use super::fault::AofFault;
 use super::framing::{CommandFileReader, CommandFramingError};
@@ -224,7 +224,7 @@ impl AofLoadState {
 /// The threads that run commands; with a single one, the reading thread itself.
 struct Runners {
     service: &'static Service,
-    meeting: Arc<Meeting>,
+    barrier: Arc<ThreadBarrier>,
     own: Option<Box<Runner>>,
     queues: Vec<Sender<LoadTask>>,
     threads: Vec<JoinHandle<Option<ReplayFailure>>>,
@@ -243,7 +243,7 @@ impl Runners {
         let count = loader.threads.min(service.shards.len());
         let mut runners = Runners {
             service,
-            meeting: Arc::new(Meeting::new(count)),
+            barrier: Arc::new(ThreadBarrier::new(count)),
             own: None,
             queues: Vec::new(),
             threads: Vec::new(),
@@ -256,9 +256,9 @@ impl Runners {
             // Dropping the queues ends the threads already started.
             runners.queues.clear();
             runners.threads.clear();
-            runners.meeting = Arc::new(Meeting::new(1));
-            let meeting = Arc::clone(&runners.meeting);
-            runners.own = Some(Box::new(Runner::new(service, meeting, 0, 1)));
+            runners.barrier = Arc::new(ThreadBarrier::new(1));
+            let barrier = Arc::clone(&runners.barrier);
+            runners.own = Some(Box::new(Runner::new(service, barrier, 0, 1)));
         }
         runners
     }
@@ -267,10 +267,10 @@ impl Runners {
     fn spawn(&mut self, count: usize) -> bool {
         for number in 0..count {
             let (sender, receiver) = channel::bounded::<LoadTask>(WAITING_PER_THREAD);
-            let (service, meeting) = (self.service, Arc::clone(&self.meeting));
+            let (service, barrier) = (self.service, Arc::clone(&self.barrier));
             let done = self.done.0.clone();
             let made = stack::spawn(format!("basalt-load-{number}"), move || {
-                let runner = Runner::new(service, meeting, number, count);
+                let runner = Runner::new(service, barrier, number, count);
                 work(runner, &receiver, &done)
             });
             let Ok(thread) = made else { return false };
@@ -281,7 +281,7 @@ impl Runners {
     }
 
     fn is_over(&self) -> bool {
-        self.is_over || self.meeting.has_failed()
+        self.is_over || self.barrier.has_failed()
     }
 
     fn sample(&mut self, sample: SamplePoint) {

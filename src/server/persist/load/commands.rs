@@ -131,7 +131,7 @@ pub(super) struct ReplayFailure {
 }
 
 /// Synchronization of the threads at commands that need more than one shard.
-pub(super) struct Meeting {
+pub(super) struct ThreadBarrier {
     barrier: Barrier,
     /// Database that was selected after the last commands that one thread ran while the others waited.
     db: AtomicUsize,
@@ -140,10 +140,10 @@ pub(super) struct Meeting {
     has_failed: AtomicBool,
 }
 
-impl Meeting {
-    /// Creates a meeting of `count` threads.
-    pub(super) fn new(count: usize) -> Meeting {
-        Meeting {
+impl ThreadBarrier {
+    /// Creates a barrier for `count` threads.
+    pub(super) fn new(count: usize) -> ThreadBarrier {
+        ThreadBarrier {
             barrier: Barrier::new(count),
             db: AtomicUsize::new(0),
             has_failed: AtomicBool::new(false),
@@ -161,7 +161,7 @@ pub(super) struct Runner {
     service: &'static Service,
     session: Session,
     config: Arc<Config>,
-    meeting: Arc<Meeting>,
+    barrier: Arc<ThreadBarrier>,
     counted: CapacityEstimator,
 }
 
@@ -169,7 +169,7 @@ impl Runner {
     /// Creates the `number`th of `count` runners.
     pub(super) fn new(
         service: &'static Service,
-        meeting: Arc<Meeting>,
+        barrier: Arc<ThreadBarrier>,
         number: usize,
         count: usize,
     ) -> Runner {
@@ -187,7 +187,7 @@ impl Runner {
             service,
             session: Session::replaying(connection, service),
             config: service.config.load_full(),
-            meeting,
+            barrier,
             counted: CapacityEstimator::new(service, number, count),
         }
     }
@@ -205,18 +205,18 @@ impl Runner {
     /// Waits for all other threads. Then runs the commands of `part`, or, if `None`, waits until the thread
     /// that has the commands has run them.
     pub(super) fn meet(&mut self, part: Option<&mut PlannedCommands>) -> Result<(), ReplayFailure> {
-        let meeting = Arc::clone(&self.meeting);
-        meeting.barrier.wait();
+        let barrier = Arc::clone(&self.barrier);
+        barrier.barrier.wait();
         let result = match part {
             Some(part) => {
                 let ran = self.run(part);
-                meeting.db.store(self.session.connection.db, Relaxed);
+                barrier.db.store(self.session.connection.db, Relaxed);
                 ran
             }
             None => Ok(()),
         };
-        meeting.barrier.wait();
-        self.session.connection.db = meeting.db.load(Relaxed);
+        barrier.barrier.wait();
+        self.session.connection.db = barrier.db.load(Relaxed);
         result
     }
 
@@ -225,13 +225,13 @@ impl Runner {
         let plans = std::mem::take(&mut part.batch.plans);
         let mut first = 0;
         for some in plans.chunks(FETCHED) {
-            if self.meeting.has_failed() {
+            if self.barrier.has_failed() {
                 break;
             }
             part.batch.plans.clear();
             part.batch.plans.extend_from_slice(some);
             if let Err((passed, fault)) = self.run_planned(&mut part.batch) {
-                self.meeting.has_failed.store(true, Relaxed);
+                self.barrier.has_failed.store(true, Relaxed);
                 let last = some.len() - 1;
                 let at = first + part.batch.next.saturating_sub(passed).min(last);
                 let offset = part.offsets[at];

@@ -30,7 +30,9 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::persist::rdb::decode::{Aside, Decoder, RdbDecodeLimits, RdbPart, RdbRecordBatch};
+use crate::persist::rdb::decode::{
+    Decoder, NonKeyRecord, RdbDecodeLimits, RdbPart, RdbRecordBatch,
+};
 use crate::persist::rdb::encode;
 use crate::persist::rdb::fault::Fault;
 use crate::script::functions::Functions;
@@ -228,7 +230,7 @@ impl Loader {
         let Ok(mut decoder) = Decoder::new(from, Vec::new(), bounds) else {
             return fields;
         };
-        while let Ok(RdbPart::Aside(Aside::Aux(name, value))) = decoder.read() {
+        while let Ok(RdbPart::NonKey(NonKeyRecord::Aux(name, value))) = decoder.read() {
             if fields.len() == FIELDS_MAX {
                 break;
             }
@@ -359,18 +361,20 @@ impl SnapshotLoad<'_, '_> {
                     self.progress.reached(decoder.offset());
                     return Ok(());
                 }
-                RdbPart::Aside(Aside::Aux(name, value)) if name == encode::LOCK.as_bytes() => {
+                RdbPart::NonKey(NonKeyRecord::Aux(name, value))
+                    if name == encode::LOCK.as_bytes() =>
+                {
                     if let Some((db, key, fence)) = encode::parse_fence(&value) {
                         self.fences.push((db, key.to_vec(), fence));
                     }
                 }
-                RdbPart::Aside(Aside::Aux(name, value)) => self.note_field(&name, &value),
-                RdbPart::Aside(Aside::Slots(note)) => self.slot_notes.push(note),
-                RdbPart::Aside(Aside::Function(raw)) => self.load_function(&raw)?,
-                RdbPart::Aside(Aside::Module(_)) => tracing::warn!(
+                RdbPart::NonKey(NonKeyRecord::Aux(name, value)) => self.note_field(&name, &value),
+                RdbPart::NonKey(NonKeyRecord::Slots(note)) => self.slot_notes.push(note),
+                RdbPart::NonKey(NonKeyRecord::Function(raw)) => self.load_function(&raw)?,
+                RdbPart::NonKey(NonKeyRecord::Module(_)) => tracing::warn!(
                     "Skipped auxiliary module data in the RDB file: modules are not supported"
                 ),
-                RdbPart::Aside(Aside::Sizes { db, keys, .. }) => {
+                RdbPart::NonKey(NonKeyRecord::Sizes { db, keys, .. }) => {
                     let keys = keys.min(self.keys_max);
                     self.keys_max -= keys;
                     self.workers.make_room(db, keys as usize);

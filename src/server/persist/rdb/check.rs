@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use super::decode::{Aside, Decoder, RawEntry, RdbDecodeLimits, RdbPart, RdbRecordBatch};
+use super::decode::{Decoder, NonKeyRecord, RawEntry, RdbDecodeLimits, RdbPart, RdbRecordBatch};
 use super::fault::Fault;
 use crate::telemetry::clock;
 use crate::telemetry::progress::{Meter, Metered, ReportWriter};
@@ -105,30 +105,30 @@ pub fn check(from: &mut dyn Read, now: Now, out: &mut dyn Write) -> io::Result<b
                 found.write_totals(out)?;
                 return Ok(true);
             }
-            RdbPart::Aside(aside) => found.aside(&aside, offset, out)?,
+            RdbPart::NonKey(aside) => found.aside(&aside, offset, out)?,
         }
     }
 }
 
 impl RdbCheckCounts {
-    fn aside(&mut self, aside: &Aside, offset: u64, out: &mut dyn Write) -> io::Result<()> {
+    fn aside(&mut self, aside: &NonKeyRecord, offset: u64, out: &mut dyn Write) -> io::Result<()> {
         match aside {
-            Aside::Aux(name, value) => {
+            NonKeyRecord::Aux(name, value) => {
                 let (name, value) = (visible(name), visible(value));
                 writeln!(out, "[offset {offset}] AUX FIELD {name} = '{value}'")
             }
-            Aside::Slots(note) => {
+            NonKeyRecord::Slots(note) => {
                 let text = note.text();
                 let text = visible(&text);
                 writeln!(out, "[offset {offset}] Slots being migrated: {text}")
             }
-            Aside::Module(_) => writeln!(out, "[offset {offset}] MODULE AUX: skipped"),
-            Aside::Function(raw) => {
+            NonKeyRecord::Module(_) => writeln!(out, "[offset {offset}] MODULE AUX: skipped"),
+            NonKeyRecord::Function(raw) => {
                 let mut reader = Reader::new(raw, STRING_BYTES_MAX);
                 let bytes = reader.string().map_or(0, |source| source.len());
                 writeln!(out, "[offset {offset}] Function library, {bytes} bytes")
             }
-            Aside::Sizes { .. } => Ok(()),
+            NonKeyRecord::Sizes { .. } => Ok(()),
         }
     }
 

@@ -58,7 +58,7 @@ pub struct RdbRecordBatch {
 
 /// A record that is not a key.
 #[derive(Debug)]
-pub enum Aside {
+pub enum NonKeyRecord {
     /// An aux field: its name and its value.
     Aux(Vec<u8>, Vec<u8>),
     /// The source of a function library, as an RDB string.
@@ -84,7 +84,7 @@ pub enum RdbPart {
     /// A full stretch of records with keys.
     Entries(RdbRecordBatch),
     /// A record that is not a key.
-    Aside(Aside),
+    NonKey(NonKeyRecord),
     /// The end of the snapshot, with the last stretch before it.
     End(RdbRecordBatch),
 }
@@ -215,7 +215,7 @@ impl<'s> Decoder<'s> {
             return Ok(None);
         }
         let aside = match code {
-            opcode::RESIZE_DB => Aside::Sizes {
+            opcode::RESIZE_DB => NonKeyRecord::Sizes {
                 db: self.db,
                 keys: self.length()?,
                 expires: self.length()?,
@@ -233,13 +233,15 @@ impl<'s> Decoder<'s> {
             opcode::MODULE_AUX => {
                 let module = self.length()?;
                 self.skip_module()?;
-                Aside::Module(module)
+                NonKeyRecord::Module(module)
             }
             opcode::TEMPLATE if !self.origin.is_valkey => {
                 self.template()?;
                 return Ok(None);
             }
-            opcode::KEY_METADATA if self.origin.is_valkey => Aside::Slots(self.slots_coming()?),
+            opcode::KEY_METADATA if self.origin.is_valkey => {
+                NonKeyRecord::Slots(self.slots_coming()?)
+            }
             opcode::KEY_METADATA => {
                 if self.length()? > 0 {
                     return Err(Fault::Form(
@@ -273,7 +275,7 @@ impl<'s> Decoder<'s> {
                 return Ok(None);
             }
         };
-        Ok(Some(RdbPart::Aside(aside)))
+        Ok(Some(RdbPart::NonKey(aside)))
     }
 
     /// Reads the slots that were migrating to the saving server: the migration's name, and the slot ranges.
@@ -298,24 +300,24 @@ impl<'s> Decoder<'s> {
     }
 
     /// Reads the source of a library.
-    fn function(&mut self) -> Result<Aside, Fault> {
+    fn function(&mut self) -> Result<NonKeyRecord, Fault> {
         let from = self.source.at();
         self.skip_string()?;
-        Ok(Aside::Function(self.source.since(from).to_vec()))
+        Ok(NonKeyRecord::Function(self.source.since(from).to_vec()))
     }
 
     /// Reads an aux field. Returns `None` for a field with metadata of the next key, which is remembered for
     /// that key.
-    fn aux(&mut self) -> Result<Option<Aside>, Fault> {
+    fn aux(&mut self) -> Result<Option<NonKeyRecord>, Fault> {
         let name = self.kept_string()?;
         if name != MARKS {
             let value = self.kept_string()?;
             if name == SLOTS.as_bytes()
                 && let Some(note) = SlotNote::parse(value.split(|byte| *byte == b' '))
             {
-                return Ok(Some(Aside::Slots(note)));
+                return Ok(Some(NonKeyRecord::Slots(note)));
             }
-            return Ok(Some(Aside::Aux(name, value)));
+            return Ok(Some(NonKeyRecord::Aux(name, value)));
         }
         let from = self.source.at();
         self.skip_string()?;

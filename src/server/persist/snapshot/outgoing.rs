@@ -17,7 +17,7 @@ use basalt_engine::Now;
 use basalt_engine::marks::Marks;
 use basalt_engine::serial::commands;
 use basalt_engine::serial::pieces::CollectionShape;
-use basalt_engine::snapshot::{Begun, Chunk, Outlet};
+use basalt_engine::snapshot::{Chunk, CollectionProgress, Outlet};
 use basalt_engine::value::{CollectionPiece, Object};
 
 /// Minimum and maximum encoded bytes waiting before commands that may write have to wait; between these bounds,
@@ -298,7 +298,12 @@ impl Outlet for SnapshotChunkQueue {
         encode::begin_large(&mut chunk.bytes, entry, self.cut_ms(), &self.options())
     }
 
-    fn encode_piece(&self, piece: &CollectionPiece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64 {
+    fn encode_piece(
+        &self,
+        piece: &CollectionPiece<'_>,
+        at: &CollectionProgress<'_>,
+        chunk: &mut Chunk,
+    ) -> u64 {
         match self.form {
             BaseForm::Rdb => {
                 let mut blocks = Vec::new();
@@ -315,7 +320,7 @@ impl Outlet for SnapshotChunkQueue {
         }
     }
 
-    fn end_large(&self, at: &Begun<'_>, chunk: &mut Chunk) {
+    fn end_large(&self, at: &CollectionProgress<'_>, chunk: &mut Chunk) {
         match self.form {
             BaseForm::Rdb => encode::end_large(&mut chunk.bytes, at.shape, &self.options()),
             BaseForm::Commands => commands::behind_pieces(&mut chunk.bytes, at.key, at.shape),

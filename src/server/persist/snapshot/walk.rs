@@ -74,7 +74,7 @@ impl Snapshots {
 }
 
 /// Whether a shard needs further slices.
-enum GoesOn {
+enum Requeue {
     Next,
     Later,
     No,
@@ -112,13 +112,13 @@ impl SnapshotWalk {
     }
 
     /// Puts a shard back after a slice, unless it is done.
-    fn put_back(&self, shard: u16, goes_on: GoesOn) {
+    fn put_back(&self, shard: u16, requeue: Requeue) {
         let mut left = self.left.lock();
         left.in_hand -= 1;
-        match goes_on {
-            GoesOn::Next => left.shards.push_front(shard),
-            GoesOn::Later => left.shards.push_back(shard),
-            GoesOn::No => {}
+        match requeue {
+            Requeue::Next => left.shards.push_front(shard),
+            Requeue::Later => left.shards.push_back(shard),
+            Requeue::No => {}
         }
     }
 
@@ -144,7 +144,7 @@ impl SnapshotWalk {
                 None => {
                     refusals += 1;
                     if refusals < REFUSALS_MAX {
-                        self.put_back(shard, GoesOn::Later);
+                        self.put_back(shard, Requeue::Later);
                         thread::yield_now();
                         continue;
                     }
@@ -155,8 +155,8 @@ impl SnapshotWalk {
             self.put_back(
                 shard,
                 match more {
-                    true => GoesOn::Next,
-                    false => GoesOn::No,
+                    true => Requeue::Next,
+                    false => Requeue::No,
                 },
             );
             self.delay(self.outgoing.keys() - before);

@@ -32,7 +32,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use crate::net::connection::{self, Handed};
+use crate::net::connection::{self, DetachedConnection};
 use crate::persist::files::Files;
 use crate::persist::oplog::Gate;
 use crate::persist::snapshot::{Snapshots, run_on_all};
@@ -49,9 +49,9 @@ use basalt_commands::command::host::primary::{
 use basalt_commands::config::Config;
 use pair::Seat;
 use peer::ConnectedReplica;
-use retrying::Retrying;
+use retrying::ReplicaRetries;
 use sender::ReplicaConnection;
-use syncing::Syncing;
+use syncing::SyncQueue;
 
 /// Assumed output limit of replicas if none is configured; write commands wait for a replica that is half of
 /// this behind (`replica-slows-writers`).
@@ -70,8 +70,8 @@ pub struct Primary {
     /// Connected replicas by client id. Locked while the stream ends for lack of replicas, so that no replica
     /// connects meanwhile.
     peers: Mutex<BTreeMap<u64, Arc<ConnectedReplica>>>,
-    syncing: Syncing,
-    retrying: Retrying,
+    syncing: SyncQueue,
+    retrying: ReplicaRetries,
     /// Gate that opens when a replica acknowledges more than before, or connects.
     acknowledged: Gate,
     /// Log position before the last request for acknowledgements (GETACK): replies to it cover everything
@@ -88,9 +88,9 @@ pub struct Primary {
 /// Reply to a replica that requests the stream.
 enum Start {
     /// Partial synchronization: a status line, and a cursor of the stream.
-    GoesOn(Bytes, Cursor),
+    Partial(Bytes, Cursor),
     /// A full synchronization: the replica gets a snapshot first.
-    Anew,
+    Full,
     /// A line with the reason why the replica gets no stream now.
     Later(Bytes),
 }
@@ -111,8 +111,8 @@ impl Primary {
             files,
             runtime,
             peers: Mutex::default(),
-            syncing: Syncing::default(),
-            retrying: Retrying::default(),
+            syncing: SyncQueue::default(),
+            retrying: ReplicaRetries::default(),
             acknowledged: Gate::default(),
             asked: AtomicU64::new(0),
             asked_end: AtomicU64::new(0),
@@ -163,7 +163,7 @@ impl Primary {
     }
 
     /// Serves the connection of a replica to its end.
-    pub async fn serve(self: Arc<Self>, mut handed: Handed) {
+    pub async fn serve(self: Arc<Self>, mut handed: DetachedConnection) {
         let Some(follow) = handed.batch.follow.take() else {
             return connection::leave(&mut handed.session);
         };
@@ -243,7 +243,7 @@ impl Primary {
                 return Start::Later(Bytes::from(refusal));
             }
             self.count_full_sync();
-            return Start::Anew;
+            return Start::Full;
         };
         figures.partial_syncs.fetch_add(1, Relaxed);
         tracing::info!(
@@ -255,7 +255,7 @@ impl Primary {
             true => format!("+CONTINUE {}\r\n", self.stream.facts().id),
             false => "+CONTINUE\r\n".to_owned(),
         };
-        Start::GoesOn(Bytes::from(text), cursor)
+        Start::Partial(Bytes::from(text), cursor)
     }
 
     /// Counts a full synchronization.

@@ -34,11 +34,11 @@ impl Sent {
 
 /// Replicas that have not confirmed loading their snapshot, by name; see the module.
 #[derive(Default)]
-pub(super) struct Retrying {
+pub(super) struct ReplicaRetries {
     by_name: Mutex<BTreeMap<String, Sent>>,
 }
 
-impl Retrying {
+impl ReplicaRetries {
     /// Records that a replica is sent a snapshot with this RDB version.
     pub(super) fn note_sent(&self, peer: &ConnectedReplica, version: u16) {
         // A client that only wants a snapshot, or never acknowledges, will not confirm loading it.

@@ -20,7 +20,7 @@ use super::peer::ConnectedReplica;
 use super::syncing::{Joined, SyncQueueEntry};
 use super::transfer::{TransferData, TransferReader};
 use super::{Primary, Start, input};
-use crate::net::connection::Handed;
+use crate::net::connection::DetachedConnection;
 use crate::net::stream::ClientSocket as Socket;
 use crate::replication::backlog::Cursor;
 use crate::replication::stream::Source as Feed;
@@ -120,11 +120,11 @@ pub(super) struct ReplicaConnection {
 impl ReplicaConnection {
     pub(super) fn new(
         primary: Arc<Primary>,
-        handed: Handed,
+        handed: DetachedConnection,
         peer: Arc<ConnectedReplica>,
         follow: &Follow,
     ) -> ReplicaConnection {
-        let Handed {
+        let DetachedConnection {
             stream: socket,
             session,
             batch,
@@ -144,11 +144,11 @@ impl ReplicaConnection {
             },
             Some(ReplicaChannel::Main(Words::Valkey)) | None => match primary.resume(&peer, follow)
             {
-                Start::GoesOn(text, cursor) => {
+                Start::Partial(text, cursor) => {
                     texts.push_back(text);
                     SendSource::Stream(cursor)
                 }
-                Start::Anew => SendSource::Waits(primary.queue(&peer)),
+                Start::Full => SendSource::Waits(primary.queue(&peer)),
                 Start::Later(text) => {
                     texts.push_back(text);
                     SendSource::Refused

@@ -100,7 +100,7 @@ struct SyncQueueState {
 
 /// The queue of replicas that wait for a snapshot.
 #[derive(Default)]
-pub(super) struct Syncing {
+pub(super) struct SyncQueue {
     state: Mutex<SyncQueueState>,
 }
 
@@ -112,7 +112,7 @@ fn contents_for(peer: &ConnectedReplica) -> Contents {
     }
 }
 
-impl Syncing {
+impl SyncQueue {
     /// True if a replica waits for a snapshot, or is getting one.
     pub(super) fn is_busy(&self) -> bool {
         let state = self.state.lock();

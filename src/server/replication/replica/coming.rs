@@ -25,7 +25,7 @@ pub(super) struct SnapshotPosition {
 }
 
 /// A snapshot that is arriving, or has been written to a file.
-pub(super) struct Coming {
+pub(super) struct AnnouncedSnapshot {
     pub(super) position: SnapshotPosition,
     pub(super) extent: SnapshotFraming,
     pub(super) way: Way,

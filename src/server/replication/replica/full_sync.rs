@@ -269,7 +269,7 @@ fn check_file(service: &'static Service, path: &Path) -> Result<(), LoadError> {
     loop {
         match decoder.read() {
             Ok(RdbPart::Entries(stretch)) => decoder.give_back(stretch),
-            Ok(RdbPart::Aside(_)) => {}
+            Ok(RdbPart::NonKey(_)) => {}
             Ok(RdbPart::End(_)) => return Ok(()),
             Err(fault) => {
                 return Err(LoadError {

@@ -21,7 +21,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::apply::{Applier, StreamApplyError};
 use super::channel;
-use super::coming::{Coming, SnapshotPosition};
+use super::coming::{AnnouncedSnapshot, SnapshotPosition};
 use super::handshake::{self, HandshakeRefusal, PsyncPosition, PsyncReply};
 use super::wire::Wire;
 use super::{PrimaryFollower, Target};
@@ -101,7 +101,7 @@ struct PreparedSync {
     wire: Wire,
     /// The second connection, for the snapshot, if one is used.
     rdb: Option<Wire>,
-    coming: Option<Coming>,
+    coming: Option<AnnouncedSnapshot>,
 }
 
 impl UpstreamLink<'_> {
@@ -124,7 +124,10 @@ impl UpstreamLink<'_> {
         let renewed = match (coming, rdb) {
             (None, _) => Ok(()),
             (Some(coming), None) => self.renew(&mut wire, coming, stopped).await,
-            (Some(coming), Some(mut rdb)) => self.renew_beside(&mut rdb, &mut wire, coming).await,
+            (Some(coming), Some(mut rdb)) => {
+                self.renew_from_second_channel(&mut rdb, &mut wire, coming)
+                    .await
+            }
         };
         if let Err(end) = renewed {
             return (false, end);
@@ -208,11 +211,11 @@ impl UpstreamLink<'_> {
 
     /// Replaces all data by the snapshot from the second connection, while the stream is read ahead. The future
     /// must not be dropped midway.
-    async fn renew_beside(
+    async fn renew_from_second_channel(
         &self,
         rdb: &mut Wire,
         main: &mut Wire,
-        coming: Coming,
+        coming: AnnouncedSnapshot,
     ) -> Result<(), ReplicaLinkError> {
         let (halt, halted) = watch::channel(false);
         let mut stopped = self.stopped.clone();

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::interval;
 
-use super::coming::{Coming, SnapshotPosition, Way};
+use super::coming::{AnnouncedSnapshot, SnapshotPosition, Way};
 use super::framing::SnapshotFraming;
 use super::full_sync::{self, SIGN_OF_LIFE, StagedDataset};
 use super::link::{ReplicaLinkError, UpstreamLink};
@@ -54,7 +54,7 @@ impl UpstreamLink<'_> {
         position: SnapshotPosition,
         timeout: Timeout<'_>,
         config: &Config,
-    ) -> Result<Coming, ReplicaLinkError> {
+    ) -> Result<AnnouncedSnapshot, ReplicaLinkError> {
         let follower = self.follower;
         follower.begin_transfer();
         let line = wire
@@ -105,7 +105,7 @@ impl UpstreamLink<'_> {
             let checked = full_sync::check(follower.service, &path).await;
             checked.map_err(|error| unloadable(&error, "disk"))?;
         }
-        Ok(Coming {
+        Ok(AnnouncedSnapshot {
             position,
             extent,
             way,
@@ -116,11 +116,11 @@ impl UpstreamLink<'_> {
     pub(super) async fn renew(
         &self,
         wire: &mut Wire,
-        coming: Coming,
+        coming: AnnouncedSnapshot,
         stopped: watch::Receiver<bool>,
     ) -> Result<(), ReplicaLinkError> {
         let config = self.config();
-        let Coming {
+        let AnnouncedSnapshot {
             position,
             extent,
             way,
@@ -129,7 +129,7 @@ impl UpstreamLink<'_> {
             Way::File => self.renew_from_file(wire, stopped, &config).await,
             Way::Straight => self.renew_straight(wire, stopped, extent, &config).await,
             Way::Aside { is_served } => {
-                self.renew_aside(wire, stopped, extent, is_served, &config)
+                self.renew_staged(wire, stopped, extent, is_served, &config)
                     .await
             }
         };
@@ -141,7 +141,7 @@ impl UpstreamLink<'_> {
             self.follower.adopt(&position.id, position.offset, db);
             tracing::info!("MASTER <-> REPLICA sync: Finished with success");
         }
-        self.file_again(&config).await;
+        self.restart_aof(&config).await;
         match renewed {
             Err(_) if *self.stopped.borrow() => Err(ReplicaLinkError::Stopped),
             renewed => renewed.map(drop),
@@ -159,7 +159,7 @@ impl UpstreamLink<'_> {
     }
 
     /// Starts the append-only file with the current data. If that fails, the reason is in the log.
-    async fn file_again(&self, config: &Config) {
+    async fn restart_aof(&self, config: &Config) {
         if config.appendonly {
             let aof = Arc::clone(&self.follower.aof);
             let _ = tokio::task::spawn_blocking(move || aof.turn_on()).await;
@@ -215,7 +215,7 @@ impl UpstreamLink<'_> {
         self.or_nothing(loaded, "socket").await
     }
 
-    async fn renew_aside(
+    async fn renew_staged(
         &self,
         wire: &mut Wire,
         stopped: watch::Receiver<bool>,

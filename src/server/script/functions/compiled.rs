@@ -63,14 +63,14 @@ struct Registered {
 
 /// Functions registered so far by the library being loaded.
 #[derive(Default)]
-struct SoFar {
+struct PendingFunctions {
     functions: Vec<Registered>,
     names: HashSet<String>,
 }
 
 thread_local! {
     /// Functions registered so far by the library whose code this thread runs.
-    static REGISTERED: RefCell<SoFar> = RefCell::default();
+    static REGISTERED: RefCell<PendingFunctions> = RefCell::default();
 }
 
 /// Clears the registrations left by code that this thread ran before.
@@ -262,7 +262,7 @@ pub(in crate::script) fn register(lua: &Lua, arguments: MultiValue) -> mlua::Res
                     "second argument to redis.register_function must be a function",
                 ));
             };
-            Registering {
+            Registration {
                 name,
                 description: None,
                 flags: ScriptFlags::default(),
@@ -297,7 +297,7 @@ pub(in crate::script) fn register(lua: &Lua, arguments: MultiValue) -> mlua::Res
     })
 }
 
-struct Registering {
+struct Registration {
     name: Vec<u8>,
     description: Option<Vec<u8>>,
     flags: ScriptFlags,
@@ -315,7 +315,7 @@ fn text(lua: &Lua, value: &Value) -> mlua::Result<Option<Vec<u8>>> {
     }
 }
 
-fn from_table(lua: &Lua, named: &Table) -> mlua::Result<Registering> {
+fn from_table(lua: &Lua, named: &Table) -> mlua::Result<Registration> {
     let (mut name, mut description, mut callback) = (None, None, None);
     let mut flags = ScriptFlags::default();
     for pair in named.pairs::<Value, Value>() {
@@ -365,7 +365,7 @@ fn from_table(lua: &Lua, named: &Table) -> mlua::Result<Registering> {
             }
         }
     }
-    Ok(Registering {
+    Ok(Registration {
         name: name.ok_or_else(|| {
             errors::reply("redis.register_function must get a function name argument")
         })?,

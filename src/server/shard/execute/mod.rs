@@ -234,7 +234,7 @@ fn append_news(engines: &mut [&mut Engine], publications: &mut Vec<Publication>)
 
 /// Results of a unit besides the changes of its shards: published messages, and log records of commands without
 /// keys.
-pub(super) struct Beside<'u> {
+pub(super) struct UnitOutput<'u> {
     /// Published messages.
     pub publications: &'u mut Vec<Publication>,
     /// Log records of the messages, and of commands without keys.
@@ -249,7 +249,7 @@ pub(super) struct Beside<'u> {
 pub(super) fn end_of_several(
     engines: &mut [&mut Engine],
     now: Now,
-    beside: &mut Beside<'_>,
+    beside: &mut UnitOutput<'_>,
 ) -> Option<u64> {
     let is_due = engines.iter().any(|engine| engine.effects.is_due());
     let position = match is_due || !beside.records.is_empty() {
@@ -268,7 +268,7 @@ pub(super) fn end_of_several(
 
 /// Finishes a change that published no messages; returns the same position as [`end_of_several`].
 pub(super) fn end_of_change(engines: &mut [&mut Engine], now: Now, is_unit: bool) -> Option<u64> {
-    let mut beside = Beside {
+    let mut beside = UnitOutput {
         publications: &mut Vec::new(),
         records: &mut Records::default(),
         is_unit,

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::HeldShards;
-use super::execute::{self, Beside};
+use super::execute::{self, UnitOutput};
 use super::handler::all_of;
 use super::ownership::engines::HeldEngines;
 use super::route::Router;
@@ -535,7 +535,7 @@ impl<'r, 'a> ExecutionUnit<'r, 'a> {
         self.end_all();
         let now = self.now(cx.now);
         let mut log_position = outcome.log_position;
-        let mut beside = Beside {
+        let mut beside = UnitOutput {
             publications: &mut outcome.publications,
             records: &mut outcome.records,
             // If the unit's records were appended earlier, the remaining ones are of evicted keys, which need

@@ -13,7 +13,7 @@ use basalt_commands::command::error::CommandError;
 use basalt_commands::command::host::{HostSettings, Server};
 use basalt_commands::config::Config;
 use basalt_commands::config::live::{self, ClientLocality};
-use basalt_commands::config::rewrite::{self, Adding};
+use basalt_commands::config::rewrite::{self, AddedParameters};
 use basalt_core::resp::reply;
 
 /// Maximum number of visits to all shards after `tracking-table-max-keys` was lowered.
@@ -92,7 +92,7 @@ impl HostSettings for ServerHost {
         let _is_left = (0..LIMIT_ROUNDS).all(|_| background::limit_tracked(&self.service));
     }
 
-    fn config_rewrite(&self, adding: Adding) -> Result<(), CommandError> {
+    fn config_rewrite(&self, adding: AddedParameters) -> Result<(), CommandError> {
         let _one_at_a_time = self.asking.lock();
         let config = users::noted(&self.service);
         rewrite::rewrite_file(&config, self.file.as_deref(), adding)

@@ -61,14 +61,14 @@ impl Supervision {
         let (supervision, service) = (Arc::clone(self), Arc::clone(service));
         let pulse = Pulse::of(runtimes);
         let work = move || {
-            let mut telling = Telling {
+            let mut notifier = ManagerNotifier {
                 said: String::new(),
                 pulse,
                 beat: Instant::now(),
             };
-            let pause = telling.pause(&supervision.manager);
+            let pause = notifier.pause(&supervision.manager);
             loop {
-                telling.tell(&supervision.manager, &service);
+                notifier.tell(&supervision.manager, &service);
                 match stopped.recv_timeout(pause) {
                     Err(RecvTimeoutError::Timeout) => {}
                     _ => return,
@@ -107,13 +107,13 @@ impl Supervision {
 }
 
 /// State of the notifying thread.
-struct Telling {
+struct ManagerNotifier {
     said: String,
     pulse: Pulse,
     beat: Instant,
 }
 
-impl Telling {
+impl ManagerNotifier {
     /// Returns the thread's sleep time: at most half of the watchdog interval.
     fn pause(&self, manager: &Manager) -> Duration {
         let beat = manager.watchdog().unwrap_or(LOOK);

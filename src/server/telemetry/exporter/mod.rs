@@ -37,7 +37,7 @@ use tokio::time::Instant;
 
 use super::observed::Observed;
 use crate::tls::handshake;
-use patience::Impatient;
+use patience::WriteTimeoutStream;
 use places::{ConnectionSlots, Stay};
 
 /// Maximum bytes of a request's head.
@@ -248,7 +248,7 @@ async fn converse(
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
         .serve_connection(
-            TokioIo::new(Impatient::new(stream)),
+            TokioIo::new(WriteTimeoutStream::new(stream)),
             service_fn(move |request: Request<Incoming>| async move {
                 let answered = answer(&request, shared, visit).await;
                 Ok::<_, Infallible>(answers::guarded(answered))

@@ -12,15 +12,15 @@ use tokio::time::Sleep;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A socket that fails if its client reads nothing for [`WRITE_TIMEOUT`].
-pub(super) struct Impatient<S> {
+pub(super) struct WriteTimeoutStream<S> {
     stream: S,
     patience: Pin<Box<Sleep>>,
     is_waiting: bool,
 }
 
-impl<S> Impatient<S> {
-    pub(super) fn new(stream: S) -> Impatient<S> {
-        Impatient {
+impl<S> WriteTimeoutStream<S> {
+    pub(super) fn new(stream: S) -> WriteTimeoutStream<S> {
+        WriteTimeoutStream {
             stream,
             patience: Box::pin(tokio::time::sleep(WRITE_TIMEOUT)),
             is_waiting: false,
@@ -48,7 +48,7 @@ impl<S> Impatient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeoutStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -58,7 +58,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

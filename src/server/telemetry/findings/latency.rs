@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Finding;
-use super::recent::{MINUTES, OfLate, Sums};
+use super::recent::{MINUTES, RecentEvents, Sums};
 use crate::telemetry::clock;
 use crate::telemetry::holds::{Hold, LONG_HOLD_NS};
 use crate::telemetry::hotkeys::HotKey;
@@ -37,7 +37,7 @@ pub struct LatencyEvidence {
     pub(super) hot_key: Option<HotKey>,
     /// Size of the largest value of each type.
     pub(super) largest: Vec<(&'static str, u64)>,
-    pub(super) late: OfLate,
+    pub(super) late: RecentEvents,
 }
 
 impl LatencyEvidence {
@@ -48,8 +48,8 @@ impl LatencyEvidence {
         let events = telemetry.latency.latest().into_iter();
         let worst = |event: LatencyEvent| {
             let samples = telemetry.latency.history(&event.name).into_iter();
-            let of_late = samples.filter(|(at_s, _)| *at_s >= since_s);
-            let worst_ms = of_late.map(|(_, ms)| ms).max()?;
+            let recent_events = samples.filter(|(at_s, _)| *at_s >= since_s);
+            let worst_ms = recent_events.map(|(_, ms)| ms).max()?;
             Some((event.name, worst_ms))
         };
         LatencyEvidence {
@@ -57,7 +57,7 @@ impl LatencyEvidence {
             events: events.filter_map(worst).collect(),
             hot_key: telemetry.hot_keys.hottest(),
             largest: memory::largest(service),
-            late: telemetry.recent.of_late(service),
+            late: telemetry.recent.recent_events(service),
         }
     }
 }
@@ -168,7 +168,7 @@ fn shards(situation: &LatencyEvidence, findings: &mut Vec<Finding>) {
             ),
         ));
     }
-    let OfLate { sums, holds } = &situation.late;
+    let RecentEvents { sums, holds } = &situation.late;
     let tries = sums.takes + sums.takes_found_held;
     let percent = 100.0 * sums.takes_found_held as f64 / tries.max(1) as f64;
     if tries >= TRIES_MIN && percent >= HELD_PERCENT {
@@ -334,7 +334,7 @@ mod tests {
         situation.late.holds.by_wait.waited_ns = 240_000_000;
         assert_eq!(remedies(&situation), ["shards", "threads"]);
         assert!(text(&situation).contains("for about 240 ms of them its thread"));
-        situation.late = OfLate::default();
+        situation.late = RecentEvents::default();
         let sums = &mut situation.late.sums;
         (sums.syncs, sums.sync_total_us) = (100, 1_200_000);
         assert_eq!(remedies(&situation), [] as [&str; 0]);

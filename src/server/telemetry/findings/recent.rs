@@ -75,7 +75,7 @@ impl Sums {
 
 /// Events of the last minutes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OfLate {
+pub struct RecentEvents {
     /// Growth of the sums in the last minutes.
     pub sums: Sums,
     /// The longest times that threads kept shards locked.
@@ -108,14 +108,14 @@ impl Minutes {
         }
     }
 
-    fn of_late(&self, now: Sums, holds: Longest) -> OfLate {
+    fn recent_events(&self, now: Sums, holds: Longest) -> RecentEvents {
         // A server that started only recently: its sums began at zero.
         let (before, counted) = match self.ended.len() > MINUTES {
             true => (self.ended[0].0, 1),
             false => (Sums::default(), 0),
         };
         let ended = self.ended.iter().skip(counted).map(|(_, longest)| *longest);
-        OfLate {
+        RecentEvents {
             sums: now.since(before),
             holds: ended.fold(holds, Longest::with),
         }
@@ -141,9 +141,11 @@ impl Recent {
     }
 
     /// Returns the events of the last minutes.
-    pub fn of_late(&self, service: &dyn Observed) -> OfLate {
+    pub fn recent_events(&self, service: &dyn Observed) -> RecentEvents {
         let longest = service.telemetry().holds.longest();
-        self.minutes.lock().of_late(Sums::now(service), longest)
+        self.minutes
+            .lock()
+            .recent_events(Sums::now(service), longest)
     }
 }
 
@@ -167,7 +169,7 @@ mod tests {
             }
         };
         let late = |minutes: &Minutes, now| {
-            let late = minutes.of_late(sums(now), holds(3));
+            let late = minutes.recent_events(sums(now), holds(3));
             (late.sums.delayed_syncs, late.holds.by_run.ns)
         };
         assert_eq!(late(&minutes, 5), (5, 3), "all is of late at the start");

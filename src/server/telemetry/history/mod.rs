@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! seconds   block | block | … 60 + 1 blocks of 60 points      point: the time, a value per series,
-//! minutes   block | block | … 24 + 1 blocks of 60 points             commands per second per latency class
+//! minutes   block | block | … 24 + 1 blocks of 60 points             commands per second per latency bucket
 //! ```
 
 pub mod series;
@@ -24,11 +24,11 @@ use super::histogram::{Buckets, upper_ns};
 use super::observed::Observed;
 use series::{Fold, READ_EACH, SERIES, SeriesReader};
 
-/// Latency classes: the commands' own buckets up to 8 s; the last class also counts everything slower.
-pub const CLASSES: usize = 24;
+/// Number of latency buckets: those of the commands up to 8 s; the last one also counts everything slower.
+pub const HISTORY_BUCKETS: usize = 24;
 
 /// Values of a point.
-const WIDTH: usize = SERIES.len() + CLASSES;
+const WIDTH: usize = SERIES.len() + HISTORY_BUCKETS;
 
 /// Points of a block.
 const BLOCK_POINTS: usize = 60;
@@ -65,9 +65,9 @@ pub enum HistoryResolution {
     Minute,
 }
 
-/// Returns the upper bound of a latency class in nanoseconds; `None` for the last class.
-pub fn class_bound_ns(class: usize) -> Option<u64> {
-    (class + 1 < CLASSES).then(|| upper_ns(class))
+/// Returns the upper bound of a latency bucket in nanoseconds; `None` for the last bucket.
+pub fn bucket_upper_bound_ns(bucket: usize) -> Option<u64> {
+    (bucket + 1 < HISTORY_BUCKETS).then(|| upper_ns(bucket))
 }
 
 /// A point of the history.
@@ -86,9 +86,9 @@ impl HistoryPoint<'_> {
         (!value.is_nan()).then_some(f64::from(value))
     }
 
-    /// Returns the commands per second in a latency class.
-    pub fn class(&self, class: usize) -> f64 {
-        let value = self.values.get(SERIES.len() + class);
+    /// Returns the commands per second in a latency bucket.
+    pub fn bucket(&self, bucket: usize) -> f64 {
+        let value = self.values.get(SERIES.len() + bucket);
         value.map_or(0.0, |value| f64::from(*value))
     }
 }
@@ -199,9 +199,9 @@ fn values(before: &Reading, now: &Reading, interval_s: f64) -> [f32; WIDTH] {
         true => more / interval_s,
         false => 0.0,
     };
-    let ran: Buckets = std::array::from_fn(|class| match is_reset {
+    let ran: Buckets = std::array::from_fn(|bucket| match is_reset {
         true => 0,
-        false => now.buckets[class].saturating_sub(before.buckets[class]),
+        false => now.buckets[bucket].saturating_sub(before.buckets[bucket]),
     });
     let mut values = [f32::NAN; WIDTH];
     for (index, row) in SERIES.iter().enumerate() {
@@ -218,8 +218,8 @@ fn values(before: &Reading, now: &Reading, interval_s: f64) -> [f32; WIDTH] {
         };
         values[index] = value as f32;
     }
-    for (class, count) in ran.iter().enumerate() {
-        let place = &mut values[SERIES.len() + class.min(CLASSES - 1)];
+    for (bucket, count) in ran.iter().enumerate() {
+        let place = &mut values[SERIES.len() + bucket.min(HISTORY_BUCKETS - 1)];
         let before = if place.is_nan() { 0.0 } else { *place };
         *place = before + each_second(*count as f64) as f32;
     }

@@ -4,8 +4,8 @@ use super::*;
 
 fn reading(figure: f64, ran: &[(usize, u64)]) -> Reading {
     let mut buckets = [0; BUCKETS];
-    for (class, count) in ran {
-        buckets[*class] = *count;
+    for (bucket, count) in ran {
+        buckets[*bucket] = *count;
     }
     Reading {
         figures: vec![[figure, figure]; SERIES.len()],
@@ -63,8 +63,8 @@ fn rates_shares_and_percentiles_are_those_of_the_time_between_two_readings() {
     );
     assert!(value("latency_max") > 1e9 / 1e3 * 500.0);
     assert_eq!(found[SERIES.len() + 3], 50.0);
-    // Durations beyond all latency classes count in the last class.
-    assert_eq!(found[SERIES.len() + CLASSES - 1], 0.5);
+    // Durations beyond all latency buckets count in the last one.
+    assert_eq!(found[SERIES.len() + HISTORY_BUCKETS - 1], 0.5);
 }
 
 #[test]

@@ -431,7 +431,7 @@ fn arrange(
 /// Parses a text like C's `strtod` for SORT: leading blanks are allowed, trailing characters are not, an empty text
 /// is 0, and anything after a NUL is ignored.
 fn score(text: &[u8]) -> Option<f64> {
-    let text = lossless::until_zero(text);
+    let text = lossless::before_nul(text);
     if text.is_empty() {
         return Some(0.0);
     }

@@ -18,7 +18,7 @@ use crate::cluster::change::ClusterChange;
 use crate::cluster::kind::{KINDS, Kind};
 use crate::cluster::map::{ClusterMap, NodeView};
 use crate::cluster::node_id::NodeId;
-use crate::cluster::route::{Refusal, RoutingFlags, SlotOf, WhenDown};
+use crate::cluster::route::{DownPolicy, Refusal, RoutingFlags, SlotOf};
 use crate::cluster::slot_note::SlotNote;
 use crate::cluster::slot_set::SlotSet;
 use crate::command::host::Awaited;
@@ -309,8 +309,8 @@ fn text_of(refusal: Refusal) -> &'static str {
 }
 
 /// Returns which requests are served while the cluster is down.
-pub fn when_down(config: &Config) -> WhenDown {
-    WhenDown {
+pub fn down_policy(config: &Config) -> DownPolicy {
+    DownPolicy {
         reads: config.cluster_allow_reads_when_down,
         channels: config.cluster_allow_pubsubshard_when_down,
     }

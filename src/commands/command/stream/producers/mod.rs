@@ -10,7 +10,7 @@ use basalt_engine::value::stream::producers::ProducerLimits;
 
 /// How a producer identifies its entry; each variant has the index of the producer's name.
 #[derive(Clone, Copy)]
-pub(super) enum Naming {
+pub(super) enum ProducerOption {
     /// The producer's ID of the entry follows its name.
     Given(usize),
     /// The ID is computed from the fields of the entry.
@@ -23,19 +23,19 @@ pub(super) struct Named<'a> {
     pub(super) id: Vec<u8>,
 }
 
-impl Naming {
+impl ProducerOption {
     /// Parses the option of XADD at `at`, if it is IDMP or IDMPAUTO. Returns the option, and the index of its last
     /// argument.
     pub(super) fn parse(
         args: &Args<'_>,
         at: usize,
-        known: Option<Naming>,
-    ) -> Result<Option<(Naming, usize)>, CommandError> {
+        known: Option<ProducerOption>,
+    ) -> Result<Option<(ProducerOption, usize)>, CommandError> {
         let left = args.len() - at - 1;
         let (naming, last, word) = if args.is(at, "idmpauto") && left >= 1 {
-            (Naming::Automatic(at + 1), at + 1, "IDMPAUTO")
+            (ProducerOption::Automatic(at + 1), at + 1, "IDMPAUTO")
         } else if args.is(at, "idmp") && left >= 2 {
-            (Naming::Given(at + 1), at + 2, "IDMP")
+            (ProducerOption::Given(at + 1), at + 2, "IDMP")
         } else {
             return Ok(None);
         };
@@ -55,11 +55,11 @@ impl Naming {
     /// Returns the producer and its ID of the entry whose fields begin at `first_field`.
     pub(super) fn named<'a>(self, args: &'a Args<'_>, first_field: usize) -> Named<'a> {
         match self {
-            Naming::Given(at) => Named {
+            ProducerOption::Given(at) => Named {
                 producer: args.get(at),
                 id: args.get(at + 1).to_vec(),
             },
-            Naming::Automatic(at) => Named {
+            ProducerOption::Automatic(at) => Named {
                 producer: args.get(at),
                 id: automatic_id(args, first_field).to_vec(),
             },
@@ -160,7 +160,7 @@ fn xcfgset(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     if edit_stream(&mut keyspace, place, |stream| {
         stream.set_rules(rules, usual)
     }) {
-        keyspace.wrote_beside(key.bytes, unnotified("xcfgset"));
+        keyspace.wrote_metadata(key.bytes, unnotified("xcfgset"));
     }
     out.ok();
     Ok(())
@@ -207,7 +207,7 @@ fn xidmprecord(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
             edit_stream(&mut keyspace, place, |stream| {
                 stream.remember(producer, id, entry, usual, now_ms);
             });
-            keyspace.wrote_beside(key.bytes, unnotified("xidmprecord"));
+            keyspace.wrote_metadata(key.bytes, unnotified("xidmprecord"));
         }
     }
     out.ok();

@@ -89,16 +89,16 @@ pub(super) fn chosen(
 /// Replies with a claimed entry, its idle time, and the number of earlier deliveries.
 pub(super) fn reply(stream: &StreamValue, claimed: &ClaimedEntry, out: &mut Out) {
     if let Some(item) = stream.range(claimed.id, claimed.id).next() {
-        of_four(&item, (claimed.idle_ms, claimed.pending.deliveries), out);
+        reply_entry(&item, (claimed.idle_ms, claimed.pending.deliveries), out);
     }
 }
 
 /// Replies with a new entry among the claimed ones.
 pub(super) fn reply_new(item: &StreamEntry<'_>, out: &mut Out) {
-    of_four(item, (0, 0), out);
+    reply_entry(item, (0, 0), out);
 }
 
-fn of_four(item: &StreamEntry<'_>, (idle_ms, deliveries): (i64, u64), out: &mut Out) {
+fn reply_entry(item: &StreamEntry<'_>, (idle_ms, deliveries): (i64, u64), out: &mut Out) {
     out.array(4);
     reply_id(item.id, out);
     out.array(2 * item.field_count());

@@ -371,7 +371,7 @@ fn start(
             shown(reader.group)
         )));
     }
-    let last_id = stream.map_or(StreamId::MIN, |stream| stream.facts().last_id);
+    let last_id = stream.map_or(StreamId::MIN, |stream| stream.metadata().last_id);
     match (args.get(id_at), reader) {
         (b"$", None) => Ok(StreamReadStart::Behind(last_id)),
         (b"+", None) => {
@@ -459,10 +459,10 @@ fn answer_history(
         created
     });
     if created {
-        keyspace.wrote_beside(key.bytes, CONSUMER_CREATED);
+        keyspace.wrote_metadata(key.bytes, CONSUMER_CREATED);
     }
     if !again.is_empty() {
-        keyspace.noted_beside(key.bytes, unnotified("xclaim"));
+        keyspace.note_metadata(key.bytes, unnotified("xclaim"));
     }
     created
 }
@@ -548,7 +548,7 @@ fn answer_new(
     }
     let ids: Vec<StreamId> = new.iter().map(|item| item.id).collect();
     let created = edit_stream(keyspace, place, |stream| {
-        let facts = stream.facts();
+        let metadata = stream.metadata();
         let Some(group) = stream.groups.get_mut(reader.group) else {
             return false;
         };
@@ -562,17 +562,17 @@ fn answer_new(
             group.set_pending(one.id, pending);
             group.consumer_mut(consumer).active_ms = now_ms;
         }
-        group.deliver(facts, &ids, consumer, now_ms, reader.acknowledges);
+        group.deliver(metadata, &ids, consumer, now_ms, reader.acknowledges);
         created
     });
     if created {
-        keyspace.wrote_beside(key.bytes, CONSUMER_CREATED);
+        keyspace.wrote_metadata(key.bytes, CONSUMER_CREATED);
     }
     if !claimed.is_empty() {
-        keyspace.wrote_beside(key.bytes, unnotified("xclaim"));
+        keyspace.wrote_metadata(key.bytes, unnotified("xclaim"));
     }
     if !ids.is_empty() {
-        keyspace.wrote_beside(key.bytes, unnotified("xreadgroup"));
+        keyspace.wrote_metadata(key.bytes, unnotified("xreadgroup"));
     }
     let claimed = claimed.iter().map(|one| one.id);
     (claimed.chain(ids).collect(), created)

@@ -8,7 +8,7 @@ mod cut;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Facts;
+use super::StreamMetadata;
 use super::consumer::{ConsumerId, NEVER, Pending, StreamConsumer};
 use super::id::StreamId;
 use cut::GroupCut;
@@ -279,7 +279,7 @@ impl ConsumerGroup {
     /// Records that a consumer received entries after the last one that the group read.
     pub fn deliver(
         &mut self,
-        facts: Facts,
+        metadata: StreamMetadata,
         ids: &[StreamId],
         consumer: ConsumerId,
         now_ms: i64,
@@ -287,10 +287,10 @@ impl ConsumerGroup {
     ) {
         for &id in ids {
             if id > self.last_id {
-                if self.entries_read != UNKNOWN_READ && !facts.has_deleted_from(id) {
+                if self.entries_read != UNKNOWN_READ && !metadata.has_deleted_from(id) {
                     self.entries_read = self.entries_read.wrapping_add(1);
-                } else if facts.entries_added > 0 {
-                    self.entries_read = facts.entries_before(id).unwrap_or(UNKNOWN_READ);
+                } else if metadata.entries_added > 0 {
+                    self.entries_read = metadata.entries_before(id).unwrap_or(UNKNOWN_READ);
                 }
                 self.last_id = id;
             }
@@ -308,16 +308,17 @@ impl ConsumerGroup {
     }
 
     /// Returns how many entries the group has not read yet, if that is known.
-    pub fn lag(&self, facts: Facts) -> Option<i64> {
-        if facts.entries_added == 0 {
+    pub fn lag(&self, metadata: StreamMetadata) -> Option<i64> {
+        if metadata.entries_added == 0 {
             return Some(0);
         }
-        let read = if self.entries_read != UNKNOWN_READ && !facts.has_deleted_from(self.last_id) {
+        let read = if self.entries_read != UNKNOWN_READ && !metadata.has_deleted_from(self.last_id)
+        {
             self.entries_read
         } else {
-            facts.entries_before(self.last_id)?
+            metadata.entries_before(self.last_id)?
         };
-        Some((facts.entries_added as i64).wrapping_sub(read))
+        Some((metadata.entries_added as i64).wrapping_sub(read))
     }
 
     /// Returns the number of consumer slots, including free ones.

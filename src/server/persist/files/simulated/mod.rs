@@ -57,30 +57,32 @@ struct Inode {
 
 /// A change of the names in a directory.
 #[derive(Clone, Debug)]
-enum Naming {
+enum DirectoryChange {
     Make(PathBuf, usize),
     Rename(PathBuf, PathBuf),
     Remove(PathBuf),
 }
 
-impl Naming {
+impl DirectoryChange {
     fn directory(&self) -> &Path {
         match self {
-            Naming::Make(path, _) | Naming::Remove(path) | Naming::Rename(path, _) => parent(path),
+            DirectoryChange::Make(path, _)
+            | DirectoryChange::Remove(path)
+            | DirectoryChange::Rename(path, _) => parent(path),
         }
     }
 
     fn apply(&self, names: &mut BTreeMap<PathBuf, usize>) {
         match self {
-            Naming::Make(path, inode) => {
+            DirectoryChange::Make(path, inode) => {
                 names.insert(path.clone(), *inode);
             }
-            Naming::Rename(from, to) => {
+            DirectoryChange::Rename(from, to) => {
                 if let Some(inode) = names.remove(from) {
                     names.insert(to.clone(), inode);
                 }
             }
-            Naming::Remove(path) => {
+            DirectoryChange::Remove(path) => {
                 names.remove(path);
             }
         }
@@ -92,7 +94,7 @@ struct State {
     inodes: Vec<Inode>,
     names: BTreeMap<PathBuf, usize>,
     synced_names: BTreeMap<PathBuf, usize>,
-    namings: Vec<Naming>,
+    namings: Vec<DirectoryChange>,
     directories: Vec<PathBuf>,
     /// Number of modifying calls so far.
     steps: u64,
@@ -147,7 +149,7 @@ impl State {
         }
     }
 
-    fn name(&mut self, naming: Naming) {
+    fn name(&mut self, naming: DirectoryChange) {
         naming.apply(&mut self.names);
         self.namings.push(naming);
     }
@@ -235,7 +237,7 @@ impl Simulated {
         }
         state.inodes.push(Inode::default());
         let inode = state.inodes.len() - 1;
-        state.name(Naming::Make(path.to_owned(), inode));
+        state.name(DirectoryChange::Make(path.to_owned(), inode));
         Ok(self.opened(state, inode))
     }
 }
@@ -304,7 +306,7 @@ impl Files for Simulated {
         let state = &mut *self.0.lock();
         state.step_whole()?;
         state.find(from)?;
-        state.name(Naming::Rename(from.to_owned(), to.to_owned()));
+        state.name(DirectoryChange::Rename(from.to_owned(), to.to_owned()));
         Ok(())
     }
 
@@ -312,7 +314,7 @@ impl Files for Simulated {
         let state = &mut *self.0.lock();
         state.step_whole()?;
         state.find(path)?;
-        state.name(Naming::Remove(path.to_owned()));
+        state.name(DirectoryChange::Remove(path.to_owned()));
         Ok(())
     }
 
@@ -332,7 +334,7 @@ impl Files for Simulated {
         let (here, elsewhere) = std::mem::take(&mut state.namings)
             .into_iter()
             .partition(|naming| naming.directory() == path);
-        let here: Vec<Naming> = here;
+        let here: Vec<DirectoryChange> = here;
         state.namings = elsewhere;
         here.iter()
             .for_each(|naming| naming.apply(&mut state.synced_names));

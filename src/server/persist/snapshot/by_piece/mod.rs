@@ -9,7 +9,7 @@ use basalt_core::structures::entry::EntryRef;
 use basalt_engine::marks::Marks;
 use basalt_engine::serial::commands;
 use basalt_engine::serial::pieces::CollectionShape;
-use basalt_engine::snapshot::{Begun, Chunk, Outlet};
+use basalt_engine::snapshot::{Chunk, CollectionProgress, Outlet};
 use basalt_engine::value::{CollectionPiece, Object};
 
 /// Encoder of large collections in pieces, as commands, with a queue of encoded parts.
@@ -99,11 +99,16 @@ impl Outlet for LargeCollectionEncoder {
         CollectionShape::of(entry, self.now_ms.load(Relaxed))
     }
 
-    fn encode_piece(&self, piece: &CollectionPiece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64 {
+    fn encode_piece(
+        &self,
+        piece: &CollectionPiece<'_>,
+        at: &CollectionProgress<'_>,
+        chunk: &mut Chunk,
+    ) -> u64 {
         commands::piece(&mut chunk.bytes, at.key, piece, at.shape, at.written)
     }
 
-    fn end_large(&self, at: &Begun<'_>, chunk: &mut Chunk) {
+    fn end_large(&self, at: &CollectionProgress<'_>, chunk: &mut Chunk) {
         commands::behind_pieces(&mut chunk.bytes, at.key, at.shape);
     }
 

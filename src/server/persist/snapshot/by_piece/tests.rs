@@ -42,12 +42,17 @@ impl Outlet for Counting {
         *self.key.lock() = String::from_utf8_lossy(entry.key()).into_owned();
         self.larges.begin_large(entry, marks, chunk)
     }
-    fn encode_piece(&self, piece: &CollectionPiece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64 {
+    fn encode_piece(
+        &self,
+        piece: &CollectionPiece<'_>,
+        at: &CollectionProgress<'_>,
+        chunk: &mut Chunk,
+    ) -> u64 {
         let count = self.larges.encode_piece(piece, at, chunk);
         self.elements.fetch_add(count, Relaxed);
         count
     }
-    fn end_large(&self, at: &Begun<'_>, chunk: &mut Chunk) {
+    fn end_large(&self, at: &CollectionProgress<'_>, chunk: &mut Chunk) {
         self.larges.end_large(at, chunk);
     }
     fn begin_stream(&self) -> u64 {

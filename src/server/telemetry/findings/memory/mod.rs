@@ -59,7 +59,12 @@ impl MemoryEvidence {
             config: service.config(),
             machine_bytes: process::total_memory_bytes(),
             eviction: Eviction::now(service),
-            evicted: service.telemetry().recent.of_late(service).sums.evicted,
+            evicted: service
+                .telemetry()
+                .recent
+                .recent_events(service)
+                .sums
+                .evicted,
             curve: CurveFigures::gather(all_published),
         }
     }
