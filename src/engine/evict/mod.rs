@@ -116,6 +116,9 @@ const FETCHED_AHEAD: usize = 12;
 /// Evictions in one slice of the background.
 const EVICTIONS_PER_SLICE: usize = 128;
 
+/// Maximum number of candidates passed over because a snapshot would keep them.
+const KEPT_PASSED_MAX: usize = 8;
+
 impl Engine {
     /// Sets the budget of this shard.
     pub fn set_budget(&mut self, budget: Arc<Budget>) {
@@ -421,7 +424,14 @@ impl Engine {
             ..
         } = self;
         let db = dbs[index].as_deref_mut()?;
-        let place = db.charged(|db| db.choose(policy, random, published))?;
+        let mut place = db.charged(|db| db.choose(policy, random, published))?;
+        for _ in 0..KEPT_PASSED_MAX {
+            // Evicting it would free nothing before the snapshot has saved it, and take its memory twice: others go.
+            if !db.is_kept_by_snapshot(place) {
+                break;
+            }
+            place = db.charged(|db| db.choose(policy, random, published))?;
+        }
         Some((index, place))
     }
 

@@ -49,6 +49,21 @@ impl Db {
         table.mark_saved(place);
     }
 
+    /// True if removing the entry at `place` would free no memory now, because a part of it is yet to be saved.
+    #[inline]
+    pub(crate) fn is_kept_by_snapshot(&mut self, place: EntrySlot) -> bool {
+        self.is_saving() && self.is_unsaved_large(place)
+    }
+
+    #[cold]
+    fn is_unsaved_large(&mut self, place: EntrySlot) -> bool {
+        let is_saved = self.table.saved(place);
+        let (table, saving) = self.table_and_saving();
+        let entry = table.at(place);
+        under_way(entry).is_some()
+            || !is_saved && saving.is_some_and(|saving| saving.is_by_piece(entry))
+    }
+
     /// Continues with collections that are saved in pieces. Returns true while anything is left.
     fn save_larges(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
         loop {
