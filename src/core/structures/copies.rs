@@ -201,7 +201,7 @@ mod models {
                 drop(second);
                 drop(first);
                 if let Ends::AfterRelease = ends {
-                    for value in &*writing {
+                    for value in writing.iter().rev() {
                         value.lock().expect("no panic").copies.end(HASH);
                     }
                 }

@@ -1,6 +1,6 @@
 //! Reads of hot keys, answered from copies.
 //!
-//! Each thread keeps copies of the few strings that it reads most ([`hot_keys`](super::hot_keys)), and answers from
+//! Each thread keeps copies of the few strings that it reads most ([`hot_keys`]), and answers from
 //! them without a shard's token and without writing to memory that other threads read. A string is copied when it was
 //! read in the ordinary way, while its shard is locked, together with a
 //! [`Validity`](basalt_core::structures::copies::Validity) that every later change of the key ends first. A copy that
