@@ -133,7 +133,7 @@ fn within_budget(
 }
 
 /// Read-modify-writes of shards' tokens in a batch of 16 reads of one key, which each thread answers from its copy.
-/// Some reads go the ordinary way, and under Valgrind more of them than the one in 64, as 100 ms are soon over.
+/// Some reads go the ordinary way, and under Valgrind more of them than one in 256, as 100 ms are soon over.
 const HOT_KEY_TOKENS: f64 = 3.0;
 
 #[test]

@@ -27,8 +27,11 @@ const THREADS: [usize; 7] = [1, 2, 4, 8, 16, 64, 128];
 const RUNTIMES: [(&str, Runtime); 2] =
     [("shared", Runtime::Shared), ("per-core", Runtime::PerCore)];
 
-/// A thread copies keys with at least this part of its reads, and reads one in so many of them in the ordinary way.
+/// A thread copies keys with at least this part of its reads.
 const COPIED_PART: usize = 64;
+
+/// One in so many reads of a copied key runs in the ordinary way.
+const ORDINARY_PART: usize = 256;
 
 pub(crate) const KEYS: usize = 200_000;
 
@@ -96,7 +99,7 @@ impl Keys {
         let key = self.next();
         if key < self.copied {
             self.reads_of_copied += 1;
-            if !self.reads_of_copied.is_multiple_of(COPIED_PART) {
+            if !self.reads_of_copied.is_multiple_of(ORDINARY_PART) {
                 return None;
             }
         }

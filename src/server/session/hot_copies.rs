@@ -7,7 +7,7 @@
 //! is still current was therefore read before the change, in every order that anybody can observe; a connection that
 //! has changed the key itself, or was told of a change, finds the copy ended.
 //!
-//! One read in 64 goes the ordinary way, so that eviction learns that the key is in use. So do all reads of clients
+//! One read in 256 goes the ordinary way, so that eviction learns that the key is in use. So do all reads of clients
 //! with client-side caching, and those on connections of other servers.
 
 use super::batch::{self, Request};

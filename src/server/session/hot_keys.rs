@@ -32,8 +32,9 @@ const COLD_PERIODS_MAX: u8 = 3;
 /// Maximum number of keys that samples are counted for. A hot key is nearly always among the first so many samples.
 const CANDIDATES_MAX: usize = 256;
 
-/// Number of reads from a copy after which one goes the ordinary way.
-const READS_BETWEEN: u32 = 63;
+/// Number of reads from a copy after which one goes the ordinary way. With one in 64, the token of a key that 64
+/// threads read would be in use nearly all the time.
+const READS_BETWEEN: u32 = 255;
 /// Time since the last ordinary read after which one goes the ordinary way.
 const MS_BETWEEN: u64 = 100;
 /// Minimum number of reads for which a copy was worth its making.
