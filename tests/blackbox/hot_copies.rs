@@ -297,6 +297,10 @@ fn what_ends_all_keys_ends_copies_and_what_cannot_be_copied_is_not() {
     warm(&mut raw, "GET plain", "\"value\"");
     assert!(copy_reads(&mut other) > before);
     assert_eq!(info_number(&mut other, "basalt", "hot_key_copies"), 1.0);
+    // A copy that has ended is not counted, even if the key is not read again.
+    check(&mut other, "SET plain value", "OK");
+    assert_eq!(info_number(&mut other, "basalt", "hot_key_copies"), 0.0);
+    warm(&mut raw, "GET plain", "\"value\"");
     check(&mut other, "CONFIG SET hot-copies no", "OK");
     let before = copy_reads(&mut other);
     warm(&mut raw, "GET plain", "\"value\"");

@@ -1,8 +1,9 @@
 //! A thread's hot keys: chosen by its samples, with the copies of their strings.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
-use crate::telemetry::counters::ThreadCounters;
+use crate::telemetry::counters::{PublishedCopy, ThreadCounters};
 use basalt_core::base::counter::Counter;
 use basalt_engine::Key;
 use basalt_engine::db::{Seen, TextCopy};
@@ -291,15 +292,17 @@ impl HotCopies {
 
     /// Publishes the thread's figures.
     pub(super) fn publish(&self, counters: &ThreadCounters) {
-        let copied = self.places.iter().filter(|place| place.copy.is_some());
         counters.hot_copies.keys.set(self.places.len() as u64);
-        counters
-            .hot_copies
-            .copies
-            .set(copied.clone().count() as u64);
-        counters.hot_copies.bytes.set(self.bytes as u64);
-        let names = copied.map(|place| (place.key.db, place.key.bytes.clone()));
-        *counters.hot_copies.names.lock() = names.collect();
+        let published = self.places.iter().filter_map(|place| {
+            let text = &place.copy.as_ref()?.text;
+            Some(PublishedCopy {
+                db: place.key.db,
+                name: place.key.bytes.clone(),
+                len: text.bytes.len(),
+                validity: Arc::clone(&text.validity),
+            })
+        });
+        *counters.hot_copies.copies.lock() = published.collect();
     }
 }
 

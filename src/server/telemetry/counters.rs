@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -13,6 +13,7 @@ use crate::telemetry::hot_lists::Lists;
 use basalt_commands::command::declaration::Command;
 use basalt_commands::command::registry::registry;
 use basalt_core::base::counter::Counter;
+use basalt_core::structures::copies::Validity;
 
 /// Number of latency buckets: bucket `i` holds durations up to 2^(i + 10) ns, the last one everything above.
 pub const BUCKETS: usize = 32;
@@ -211,17 +212,26 @@ impl CommandCounters {
     }
 }
 
+/// A thread's copy of a hot key's string, for figures.
+#[derive(Debug)]
+pub struct PublishedCopy {
+    /// Database of the key.
+    pub db: usize,
+    /// Name of the key.
+    pub name: Box<[u8]>,
+    /// Length of the string in bytes.
+    pub len: usize,
+    /// Whether the copy is still equal to the value.
+    pub validity: Arc<Validity>,
+}
+
 /// Figures of a thread's copies of hot keys' strings.
 #[derive(Debug, Default)]
 pub struct HotCopyCounters {
     /// Number of hot keys of the thread.
     pub keys: Counter,
-    /// Number of copies.
-    pub copies: Counter,
-    /// Total length of the copied strings.
-    pub bytes: Counter,
-    /// Database and name of each key with a copy.
-    pub names: Mutex<Vec<(usize, Box<[u8]>)>>,
+    /// The copies, also those that a change has ended since.
+    pub copies: Mutex<Vec<PublishedCopy>>,
     /// Reads answered from copies, by database.
     reads: Mutex<BTreeMap<usize, &'static Counter>>,
 }
@@ -231,6 +241,13 @@ impl HotCopyCounters {
     pub fn reads_of(&self, db: usize) -> &'static Counter {
         let mut reads = self.reads.lock();
         reads.entry(db).or_insert_with(|| Box::leak(Box::default()))
+    }
+
+    /// Calls `visit` with each copy that is still current.
+    pub fn each_copy(&self, visit: impl FnMut(&PublishedCopy)) {
+        let copies = self.copies.lock();
+        let current = copies.iter().filter(|copy| copy.validity.is_current());
+        current.for_each(visit);
     }
 
     /// Calls `visit` with each database and its reads that were answered from copies.

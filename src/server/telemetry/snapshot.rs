@@ -379,8 +379,10 @@ impl Snapshot {
             self.writes += thread.writes.get();
             self.most_commands = self.most_commands.max(thread.most_commands.get());
             self.pooled_bytes += thread.pooled_bytes.get();
-            self.hot_copies.copies += thread.hot_copies.copies.get();
-            self.hot_copies.bytes += thread.hot_copies.bytes.get();
+            thread.hot_copies.each_copy(|copy| {
+                self.hot_copies.copies += 1;
+                self.hot_copies.bytes += copy.len as u64;
+            });
         }
     }
 

@@ -484,9 +484,9 @@ pub struct HotKey {
 fn copied() -> Vec<(Vec<u8>, u64)> {
     let mut threads = HashMap::<(usize, Box<[u8]>), u64>::new();
     for thread in counters::all() {
-        for key in thread.hot_copies.names.lock().iter() {
-            *threads.entry(key.clone()).or_default() += 1;
-        }
+        thread.hot_copies.each_copy(|copy| {
+            *threads.entry((copy.db, copy.name.clone())).or_default() += 1;
+        });
     }
     let named = threads
         .into_iter()
