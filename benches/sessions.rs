@@ -350,7 +350,7 @@ fn measure(arguments: &Arguments) {
                 let mut cost = cost_of_sessions(alone_ns, pipeline, each_ns);
                 let job = job(pipeline);
                 if kind == "GET" && choice.contains("hot") {
-                    // What was measured with one thread are reads from its copy.
+                    // The bench measured reads from the copy of one thread.
                     (cost.copied_ns, cost.command_ns) =
                         (cost.command_ns, cost.command_ns / COPIED_SHARE);
                 }

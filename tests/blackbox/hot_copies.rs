@@ -273,7 +273,7 @@ fn what_ends_all_keys_ends_copies_and_what_cannot_be_copied_is_not() {
     assert!(copy_reads(&mut other) > before + 100, "copied");
     support::eventually("it expires", || raw.call("GET k").show() == "(nil)");
     check(&mut raw, "STRLEN k", "(integer) 0");
-    // What a copy cannot answer.
+    // Reads that a copy cannot answer.
     let mut tracking = server.raw();
     tracking.call("HELLO 3");
     check(&mut tracking, "CLIENT TRACKING ON", "OK");

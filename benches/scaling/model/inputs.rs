@@ -107,7 +107,7 @@ impl Measured {
         pipeline: usize,
         setting: Setting,
     ) -> Option<Cost> {
-        // With one hot key copies were measured, not reads with the token.
+        // The bench measured reads of a hot key from copies, not with the token.
         let keys = if kind == "GET" && keys.contains("hot") {
             ""
         } else {

@@ -44,7 +44,7 @@ pub(crate) struct Cost {
     pub(crate) global_command_lines: f64,
 }
 
-/// How connections are given to threads, as the directive `runtime` says.
+/// The assignment of connections to threads, as the directive `runtime` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runtime {
     Shared,

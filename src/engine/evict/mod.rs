@@ -424,15 +424,15 @@ impl Engine {
             ..
         } = self;
         let db = dbs[index].as_deref_mut()?;
-        let mut place = db.charged(|db| db.choose(policy, random, published))?;
-        for _ in 0..KEPT_PASSED_MAX {
+        let mut passed = 0;
+        loop {
+            let place = db.charged(|db| db.choose(policy, random, published))?;
             // Evicting it would free nothing before the snapshot has saved it, and take its memory twice: others go.
-            if !db.is_kept_by_snapshot(place) {
-                break;
+            if passed == KEPT_PASSED_MAX || !db.is_kept_by_snapshot(place) {
+                return Some((index, place));
             }
-            place = db.charged(|db| db.choose(policy, random, published))?;
+            passed += 1;
         }
-        Some((index, place))
     }
 
     /// Returns the database to evict the next key from: one that exceeds its share and has candidates, or else a

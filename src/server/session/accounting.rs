@@ -560,10 +560,8 @@ impl Session {
             found,
         };
         hot_keys.add(turn.counters, prefixes, &args, &sampled);
-        let key = match (request.command.copy_reply, args.len()) {
-            (Some(_), 2) => Some((self.connection.db, args.key(1))),
-            _ => None,
-        };
+        let reply = request.command.copy_reply(&args);
+        let key = reply.map(|_| (self.connection.db, args.key(1)));
         let key = key.as_ref().map(|(db, key)| (*db, key));
         let at = (turn.config.hot_copies, turn.now.unix_ms);
         hot_keys::count_sample(turn.counters, key, at);

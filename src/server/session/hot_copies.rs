@@ -43,10 +43,10 @@ impl Session {
 
     /// Returns what a copy would have to answer; `None` if the command must run in the ordinary way.
     fn copy_reply(&self, turn: &Turn<'_>, request: Request<'_>) -> Option<CopyReply> {
-        let reply = request.command.copy_reply?;
         let is_ordinary =
             turn.is_observed || self.connection.tracks || self.replays() || !turn.config.hot_copies;
-        (!is_ordinary && turn.batch.args(request.plan).len() == 2).then_some(reply)
+        let reply = request.command.copy_reply(&turn.batch.args(request.plan));
+        reply.filter(|_| !is_ordinary)
     }
 
     /// Answers from a copy of the key's string, if this thread has one that is current.

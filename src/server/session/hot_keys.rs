@@ -136,7 +136,7 @@ pub(super) struct HotCopies {
     began_ms: u64,
 }
 
-/// How a read of a key runs.
+/// The way in which a read of a key runs.
 pub(super) enum ReadVerdict {
     /// The copy answers the read.
     Answered,
@@ -269,7 +269,7 @@ impl HotCopies {
         self.bytes = (self.places.iter())
             .filter_map(|place| Some(place.copy.as_ref()?.text.bytes.len()))
             .sum();
-        let mut hot: Vec<Candidate> = candidates;
+        let mut hot = candidates;
         hot.retain(|one| one.samples >= HOT_SAMPLES_MIN && one.samples * HOT_PART >= samples);
         hot.sort_unstable_by_key(|one| std::cmp::Reverse(one.samples));
         for candidate in hot {

@@ -79,8 +79,7 @@ fn copied(batch: &Batch, plans: &[Plan], db: usize) -> u32 {
     let is_copied = |plan: &Plan| {
         let args = batch.args(plan);
         plan.command
-            .is_some_and(|command| command.copy_reply.is_some())
-            && args.len() == 2
+            .is_some_and(|command| command.copy_reply(&args).is_some())
             && hot_keys::has_copy(db, &args.key(1))
     };
     let bits = plans.iter().enumerate();

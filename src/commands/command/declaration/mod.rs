@@ -239,8 +239,7 @@ pub struct Command {
     pub builds_aside: Option<BeginAside>,
     /// The part of the key's collection that the command reads.
     pub ahead: Ahead,
-    /// The reply to a request with a key and no other arguments, if a copy of the key's string suffices for it.
-    pub copy_reply: Option<CopyReply>,
+    copy_reply: Option<CopyReply>,
     subcommands: &'static [&'static Command],
     tells_usage: bool,
     id: AtomicU16,
@@ -479,6 +478,13 @@ impl Command {
     pub const fn builds_aside(mut self, begin: BeginAside) -> Command {
         self.builds_aside = Some(begin);
         self
+    }
+
+    /// Returns the reply that a copy of the key's string suffices for, if there is one: only for requests with a key
+    /// and no other arguments.
+    #[inline]
+    pub fn copy_reply(&self, args: &Args<'_>) -> Option<CopyReply> {
+        self.copy_reply.filter(|_| args.len() == 2)
     }
 
     /// Declares that a copy of the string suffices for a request with a key and no other arguments.

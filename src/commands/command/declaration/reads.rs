@@ -13,7 +13,7 @@ pub enum Ahead {
     Element(usize),
 }
 
-/// What a command replies about the string under its key, if that is all that it reads.
+/// The reply of a command that reads nothing but the string under its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyReply {
     /// The string.

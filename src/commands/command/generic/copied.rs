@@ -59,7 +59,7 @@ fn copy_all(cli: &mut Terminal, now: Now) -> Vec<Copied> {
     copied
 }
 
-/// What became of copies.
+/// The fates of copies.
 #[derive(Default)]
 struct Outcomes {
     /// Copies that stayed current through a command.

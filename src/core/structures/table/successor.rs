@@ -92,7 +92,7 @@ impl Successor {
             }
             return true;
         }
-        // Of a directory half as large, the segments that are too deep are counted by the table.
+        // The table counts the segments that are too deep for a directory half as large.
         if segment.depth() > self.directory.depth() && self.directory.depth() + 1 < depth {
             return false;
         }
