@@ -4,6 +4,8 @@
 //! A batch is scratch space: it is taken from a pool when a connection has input and returned after some idle time, so
 //! that an idle connection keeps no buffers.
 
+use std::task::Waker;
+
 use crate::shard::permit;
 use crate::shard::route::{self, Router};
 use basalt_commands::cluster::route::SlotOf;
@@ -15,6 +17,7 @@ use basalt_commands::command::keys;
 use basalt_commands::command::notes;
 use basalt_commands::command::registry::{registry, resolve};
 use basalt_commands::pubsub::outgoing::Outgoing;
+use basalt_core::alloc::account::size_class;
 use basalt_core::resp::reply::Out;
 use basalt_core::resp::request::{Frame, Parser, Requests, Span};
 use basalt_core::structures::block::LONG_BYTES_MIN;
@@ -272,12 +275,17 @@ impl Batch {
         (&self.input[self.start..], &mut self.requests)
     }
 
-    /// Returns the bytes of memory of an empty batch.
+    /// Returns the memory of an empty batch in its box, in bytes as the allocator counts them.
     pub fn memory_bytes(&self) -> usize {
-        let lists = self.plans.capacity() * size_of::<Plan>()
-            + self.keys.capacity() * size_of::<RoutedKey>()
-            + self.shards.capacity() * size_of::<u16>();
-        self.input.capacity() + self.requests.memory_bytes() + lists + self.out.memory_bytes()
+        let lists = size_class(self.plans.capacity() * size_of::<Plan>())
+            + size_class(self.keys.capacity() * size_of::<RoutedKey>())
+            + size_class(self.shards.capacity() * size_of::<u16>())
+            + size_class(self.outgoing.wakes.capacity() * size_of::<Waker>());
+        let buffers = size_class(self.input.capacity())
+            + size_class(self.out.memory_bytes())
+            + size_class(self.late.memory_bytes());
+        let requests = size_class(self.requests.memory_bytes());
+        size_class(size_of::<Self>()) + buffers + requests + lists
     }
 
     /// Clears the batch for the next connection, in whatever state the last one ended.

@@ -214,7 +214,10 @@ impl Requests {
     /// Returns the bytes of memory for the requests and the positions of their arguments.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.spans.capacity() * size_of::<Span>() + self.requests.capacity() * size_of::<Frame>()
+        self.spans.capacity() * size_of::<Span>()
+            + self.requests.capacity() * size_of::<Frame>()
+            + size_of::<Arena>()
+            + self.arena.memory_bytes()
     }
 
     /// Removes all requests; keeps the memory, unless an unusual batch made it large.
