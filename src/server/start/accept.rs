@@ -1,6 +1,7 @@
 //! Accepts connections: limits, protected mode, and handing each one to its task.
 
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -257,6 +258,24 @@ struct Accepted {
     is_local: bool,
 }
 
+impl Accepted {
+    fn split(self) -> (Socket, Arrival) {
+        let (fd, is_unix, is_tls) = match &self.socket {
+            Socket::Tcp(socket) => (socket.as_raw_fd(), false, false),
+            Socket::Tls(socket) => (socket.as_raw_fd(), false, true),
+            Socket::Unix(socket) => (socket.as_raw_fd(), true, false),
+        };
+        let arrival = Arrival {
+            fd,
+            is_unix,
+            is_tls,
+            peer: self.peer,
+            local: self.local,
+        };
+        (self.socket, arrival)
+    }
+}
+
 enum Socket {
     Tcp(std::net::TcpStream),
     Tls(std::net::TcpStream),
@@ -364,76 +383,89 @@ fn admit(
         return;
     }
     let keepalive_s = u64::from(config.tcp_keepalive);
-    let Accepted { peer, local, .. } = accepted;
-    match accepted.socket {
-        Socket::Tls(socket) => {
-            let Some(contexts) = service.tls.current() else {
-                return;
-            };
-            let (spawner, context) = (spawner.clone(), Arc::clone(&contexts.server));
-            let figures = &service.telemetry.handshakes;
-            let then = move |shaken: Result<CompletedHandshake, HandshakeError>| match shaken {
-                Ok(done) => {
-                    figures.done.fetch_add(1, Relaxed);
-                    let holder = done.names();
-                    let open = || {
-                        let channel = done.open()?;
-                        let _ = listener::prepare(channel.socket(), keepalive_s);
-                        Ok(ClientSocket::Tls(Box::new(channel)))
-                    };
-                    begin(service, &spawner, owner, (peer, local), holder, open);
-                }
-                Err(failure) => {
-                    figures.failed[failure.reason()].fetch_add(1, Relaxed);
-                    log::warn_seldom(
-                        REASONS[failure.reason()],
-                        format_args!(
-                            "Error accepting a client connection: {failure} (addr={peer} laddr={local})"
-                        ),
-                    );
-                }
-            };
-            owner.handshaking.begin(socket, context, figures, then);
-        }
-        Socket::Tcp(socket) => begin(service, spawner, owner, (peer, local), None, || {
+    let (socket, arrival) = accepted.split();
+    match socket {
+        Socket::Tls(socket) => shake_hands(service, spawner, owner, (socket, arrival), keepalive_s),
+        Socket::Tcp(socket) => begin(service, spawner, owner, arrival, None, move || {
             let stream = TcpStream::from_std(socket)?;
             // Ignore errors: the socket works without these options.
             let _ = listener::prepare(&stream, keepalive_s);
             Ok(ClientSocket::Tcp(stream))
         }),
-        Socket::Unix(socket) => begin(service, spawner, owner, (peer, local), None, || {
+        Socket::Unix(socket) => begin(service, spawner, owner, arrival, None, move || {
             Ok(ClientSocket::Unix(UnixStream::from_std(socket)?))
         }),
     }
 }
 
-/// Starts serving a client. `open` registers the client's socket with the runtime that serves it; `holder` has
-/// the names in the client's certificate.
+/// Begins the TLS handshake of a connection, which is served after it.
+fn shake_hands(
+    service: &'static Service,
+    spawner: &Spawner,
+    owner: &'static ConnectionOwner,
+    (socket, arrival): (std::net::TcpStream, Arrival),
+    keepalive_s: u64,
+) {
+    let Some(contexts) = service.tls.current() else {
+        return;
+    };
+    let (spawner, context) = (spawner.clone(), Arc::clone(&contexts.server));
+    let figures = &service.telemetry.handshakes;
+    let then = move |shaken: Result<CompletedHandshake, HandshakeError>| match shaken {
+        Ok(done) => {
+            figures.done.fetch_add(1, Relaxed);
+            let holder = done.names();
+            begin(service, &spawner, owner, arrival, holder, move || {
+                let channel = done.open()?;
+                let _ = listener::prepare(channel.socket(), keepalive_s);
+                Ok(ClientSocket::Tls(Box::new(channel)))
+            });
+        }
+        Err(failure) => {
+            figures.failed[failure.reason()].fetch_add(1, Relaxed);
+            let Arrival { peer, local, .. } = arrival;
+            log::warn_seldom(
+                REASONS[failure.reason()],
+                format_args!(
+                    "Error accepting a client connection: {failure} (addr={peer} laddr={local})"
+                ),
+            );
+        }
+    };
+    owner.handshaking.begin(socket, context, figures, then);
+}
+
+/// A connection that is to be served: the number of its socket, its kind and its addresses.
+struct Arrival {
+    fd: RawFd,
+    is_unix: bool,
+    is_tls: bool,
+    peer: String,
+    local: String,
+}
+
+/// Counts a client and lets an event loop serve it. `open`, called by that loop's thread, registers the client's socket
+/// with the loop: while connections arrive in a storm, the thread that accepts them makes few system calls for each.
+/// `holder` has the names in the client's certificate.
 fn begin(
     service: &'static Service,
     spawner: &Spawner,
     owner: &'static ConnectionOwner,
-    (peer, local): (String, String),
+    arrival: Arrival,
     holder: Option<Names>,
-    open: impl FnOnce() -> io::Result<ClientSocket>,
+    open: impl FnOnce() -> io::Result<ClientSocket> + Send + 'static,
 ) {
-    let event_loop = spawner.place();
-    let entered = event_loop.runtime().enter();
-    let Ok(stream) = open() else {
-        return;
-    };
-    drop(entered);
     let shared = Arc::new(Shared::new(
         service.clients.next_id(),
-        peer,
-        local,
-        stream.fd(),
-        matches!(stream, ClientSocket::Unix(_)),
+        arrival.peer,
+        arrival.local,
+        arrival.fd,
+        arrival.is_unix,
         clock::unix_ms(),
     ));
     let default = service.users.default();
     let mut connection = Connection::new(Arc::clone(&shared), true);
-    if matches!(stream, ClientSocket::Tls(_)) {
+    if arrival.is_tls {
         (connection.routing, connection.own_routing) = (RoutingFlags::TLS, RoutingFlags::TLS);
     }
     connection.set_user(default, default.user().needs_no_password());
@@ -441,8 +473,15 @@ fn begin(
     if let Some(names) = holder {
         sign_in_holder(service, &mut connection, names);
     }
-    let session = Session::new(connection, service);
-    owner.serve_in(event_loop, stream, session, TurnState::default());
+    let mut session = Session::new(connection, service);
+    let event_loop = spawner.place();
+    event_loop.runtime().spawn(async move {
+        match open() {
+            Ok(stream) => owner.serve_in(event_loop, stream, session, TurnState::default()),
+            // The client has hung up, or file descriptors have run out.
+            Err(_) => connection::leave(&mut session),
+        }
+    });
 }
 
 /// Authenticates a client as the user named by its certificate, if the configuration says which name to use and the
