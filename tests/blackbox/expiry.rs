@@ -28,6 +28,44 @@ fn keys_go_by_themselves_and_are_counted() {
     });
 }
 
+/// One sweeper for each 16 threads: each has shards of its own, and together they have all.
+#[test]
+fn the_shards_of_a_server_with_many_threads_have_several_sweepers() {
+    let server = support::Server::start(&support::Options::shards(64).threads(48));
+    let mut raw = server.raw();
+    let process = support::info_field(&mut raw, "server", "process_id");
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("threads");
+    let names = tasks
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
+        .filter(|name| name.starts_with("basalt-sweeper"));
+    let mut names: Vec<String> = names.map(|name| name.trim().to_owned()).collect();
+    names.sort();
+    assert_eq!(
+        names,
+        ["basalt-sweeper-1", "basalt-sweeper-2"].map(|name| name[..15].to_owned())
+    );
+    for index in 0..20 {
+        let members: Vec<String> = (0..2_000).map(|member| member.to_string()).collect();
+        raw.call(&format!("SADD big:{index} {}", members.join(" ")));
+    }
+    let lines: Vec<String> = (0..2_000)
+        .map(|index| format!("SET gone:{index} v PX 50"))
+        .collect();
+    raw.pipeline(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    check(&mut raw, "SET stays v", "OK");
+    for index in 0..20 {
+        check(&mut raw, &format!("PEXPIRE big:{index} 50"), "(integer) 1");
+    }
+    support::eventually("all volatile keys are gone untouched", || {
+        raw.call("DBSIZE").integer() == 1
+    });
+    check(&mut raw, "FLUSHALL ASYNC", "OK");
+    support::eventually("all is freed", || {
+        support::info_number(&mut raw, "memory", "lazyfree_pending_objects") == 0.0
+            && support::info_number(&mut raw, "stats", "expired_keys") == 2_020.0
+    });
+}
+
 #[test]
 fn info_has_the_mean_of_the_time_that_keys_have_left() {
     support::at_each_shard_count(|server| {

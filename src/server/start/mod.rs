@@ -268,10 +268,10 @@ impl Assembled {
         background::start_delivery(service, runtimes);
         background::start_relays(&self.aof, runtimes);
         let background = background::start(
-            Arc::clone(service),
+            service,
             runtimes.spawner(),
             Arc::clone(&self.saving),
-            self.stopped.clone(),
+            &self.stopped,
         );
         // Register signal handlers before clients are served: after a client got a reply, a signal must stop
         // the server with a save.
@@ -332,9 +332,9 @@ impl Assembled {
         host.listening.stop();
         service.telemetry.set_ready(false);
         drop(opened.metrics);
-        background
-            .join()
-            .expect("the background thread does not panic");
+        for thread in background {
+            thread.join().expect("no background thread panics");
+        }
         self.aof.shut_down();
         opened.pidfile.remove();
         remove_socket(config);
