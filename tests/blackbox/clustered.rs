@@ -23,14 +23,14 @@ fn start() -> Server {
     Server::start(&options())
 }
 
-fn text(client: &mut Raw, line: &str) -> String {
+pub(crate) fn text(client: &mut Raw, line: &str) -> String {
     match client.call(line) {
         Value::Bulk(bytes) => String::from_utf8(bytes).expect("it is text"),
         other => panic!("{line}: {other:?}"),
     }
 }
 
-fn info(client: &mut Raw, field: &str) -> String {
+pub(crate) fn info(client: &mut Raw, field: &str) -> String {
     let text = text(client, "CLUSTER INFO");
     let line = text
         .lines()
@@ -43,7 +43,7 @@ pub(crate) fn id(server: &Server) -> String {
     text(&mut server.raw(), "CLUSTER MYID")
 }
 
-fn bus_port(server: &Server) -> String {
+pub(crate) fn bus_port(server: &Server) -> String {
     let nodes = text(&mut server.raw(), "CLUSTER NODES");
     let myself = nodes
         .lines()
@@ -588,73 +588,6 @@ fn a_node_of_redis_server_goes_on_as_one_of_ours() {
     eventually("it serves", || info(&mut client, "cluster_state") == "ok");
     assert_eq!(info(&mut client, "cluster_my_epoch"), "1");
     check(&mut client, "GET k", "\"v\"");
-}
-
-/// With a node timeout that is longer than the test, a replica is promoted after its primary is shut down, if
-/// the configuration says so, and has the last acknowledged writes.
-#[test]
-fn a_primary_that_is_shut_down_has_a_replica_take_its_place() {
-    if support::is_stand_in() {
-        return;
-    }
-    let patient = || {
-        Options::shards(2)
-            .threads(1)
-            .with("cluster-enabled", "yes")
-            .with("cluster-node-timeout", "600000")
-            .with("auto-failover-on-shutdown", "yes")
-            .with("cluster-port", &free_port().to_string())
-    };
-    let mut servers: Vec<Server> = (0..4).map(|_| Server::start(&patient())).collect();
-    unite(&servers.iter().take(3).collect::<Vec<_>>());
-    let meet = format!(
-        "CLUSTER MEET 127.0.0.1 {} {}",
-        servers[0].port,
-        bus_port(&servers[0])
-    );
-    let mut replica = servers[3].raw();
-    check(&mut replica, &meet, "OK");
-    let primary = id(&servers[0]);
-    eventually("the replica knows the primary", || {
-        text(&mut servers[3].raw(), "CLUSTER NODES").contains(&primary)
-    });
-    check(&mut replica, &format!("CLUSTER REPLICATE {primary}"), "OK");
-    eventually("all know that it follows", || {
-        let is_known = |server: &Server| {
-            let nodes = text(&mut server.raw(), "CLUSTER NODES");
-            nodes
-                .lines()
-                .any(|line| line.contains("slave") && line.contains(&primary))
-        };
-        servers.iter().all(is_known)
-    });
-    eventually("the replica has the data", || {
-        text(&mut servers[3].raw(), "INFO replication").contains("master_link_status:up")
-    });
-    // A key in a slot of the first node.
-    let key = "{b}k";
-    for number in 0..100 {
-        check(&mut servers[0].raw(), &format!("SET {key} {number}"), "OK");
-    }
-    let mut client = servers[0].raw();
-    client.send(b"SHUTDOWN NOSAVE\r\n");
-    assert_eq!(servers[0].wait_for_exit(), Some(0));
-    eventually("the replica leads", || {
-        text(&mut servers[3].raw(), "INFO replication").contains("role:master")
-    });
-    let heir = id(&servers[3]);
-    eventually("the others know that it leads", || {
-        let knows = |server: &Server| {
-            let nodes = text(&mut server.raw(), "CLUSTER NODES");
-            let mut lines = nodes.lines();
-            lines.any(|line| line.starts_with(&heir) && line.contains(" master "))
-        };
-        servers[1..3].iter().all(knows)
-    });
-    eventually("the cluster serves", || {
-        info(&mut servers[1].raw(), "cluster_state") == "ok"
-    });
-    assert_eq!(run(&servers[1], &["GET", key]).text(), "99");
 }
 
 #[test]

@@ -30,6 +30,7 @@ mod events;
 mod eviction;
 mod expiry;
 mod given_back;
+mod handover;
 mod hashes;
 mod held;
 mod hot_copies;

@@ -1,5 +1,7 @@
 //! Properties that a connection announces before it follows this server (REPLCONF).
 
+use crate::cluster::node_id::NodeId;
+
 /// Properties announced by a replica, see the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Announced {
@@ -15,6 +17,8 @@ pub struct Announced {
     pub version: String,
     /// The replica is a basalt server (`capa basalt`), which can read everything that this one writes.
     pub is_basalt: bool,
+    /// The ID of the replica's node in the cluster (`set-cluster-node-id`).
+    pub node: Option<NodeId>,
     /// The replica wants a snapshot and no stream (`rdb-only`).
     pub wants_snapshot_only: bool,
     /// The replica can receive the stream while the snapshot is sent over another connection, with Valkey's protocol
@@ -42,8 +46,17 @@ impl Announced {
 
     /// Whether the replica is a Valkey server that reads deadlines of hash fields, but only in Valkey's own format.
     pub fn reads_valkey_form(&self) -> bool {
+        !self.is_basalt && self.is_valkey_9()
+    }
+
+    /// Whether the replica knows `CLUSTER FAILOVER FORCE REPLICAID`.
+    pub fn knows_replica_id(&self) -> bool {
+        self.is_basalt || self.is_valkey_9()
+    }
+
+    fn is_valkey_9(&self) -> bool {
         let major = self.version.split('.').next();
         let major = major.and_then(|digits| digits.parse::<u32>().ok());
-        !self.is_basalt && major.is_some_and(|major| major >= 9)
+        major.is_some_and(|major| major >= 9)
     }
 }

@@ -67,6 +67,8 @@ pub enum Failover {
     Agreed,
     /// By the votes of the other primaries, without asking the current one.
     Force,
+    /// As [`Failover::Force`], at the request of the primary, which is about to stop and has paused writes.
+    Handover,
     /// Without any votes, by taking a new epoch.
     Takeover,
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use crate::config::parameter::{IMMUTABLE, MUTABLE, Parameter, ParameterKind, Unit};
 use crate::config::seeds::{self, Seed};
 use crate::config::shares::{self, Share};
+use crate::config::values::checks;
 use crate::config::values::{
     self, AclPubsubDefault, Appendfsync, ClusterMode, Coded, DisklessLoad, EndpointType,
     EventClasses, LoadErrors, LogFormat, LogLevel, LogTimestampFormat, MaxmemoryPolicy,
@@ -47,7 +48,7 @@ macro_rules! kind {
         }
     };
     (row $field:ident text($default:expr)) => {
-        kind!(row $field text($default, values::any_text))
+        kind!(row $field text($default, checks::any_text))
     };
     (row $field:ident text($default:expr, $check:expr)) => {
         ParameterKind::Text {
@@ -62,7 +63,7 @@ macro_rules! kind {
             names: <$choice>::NAMES,
             many: false,
             default: $default as u32,
-            check: values::any_code,
+            check: checks::any_code,
             read: |config| config.$field.code(),
             write: |config, code| config.$field = <$choice>::decode(code),
         }
@@ -212,9 +213,9 @@ parameters! {
         MUTABLE.since("7.4"), "Whether the log hides keys, arguments and client names, also where replies quote them.";
     set_proc_title: flag(true), "set-proc-title", IMMUTABLE,
         "Whether the process title is set.";
-    proc_title_template: text("{title} {listen-addr} {server-mode}", values::title_template),
+    proc_title_template: text("{title} {listen-addr} {server-mode}", checks::title_template),
         "proc-title-template", MUTABLE.asks_system(), "Template of the process title that `ps` shows.";
-    version_override: text("", values::version), "version-override", MUTABLE.since("basalt"),
+    version_override: text("", checks::version), "version-override", MUTABLE.since("basalt"),
         "Redis version that INFO and HELLO report; empty: the real one.";
     locale_collate: text(""), "locale-collate",
         MUTABLE.since("7.2").warned("texts are compared as bytes"), "Locale in which texts are compared.";
@@ -247,9 +248,9 @@ parameters! {
         "Whether tables are rehashed in the background.";
     shutdown_timeout: number(u32, 10, 0, INT_MAX), "shutdown-timeout", MUTABLE,
         "Seconds that a shutdown waits for replicas.";
-    shutdown_on_sigint: words(ShutdownOptions, 0, values::shutdown_options), "shutdown-on-sigint",
+    shutdown_on_sigint: words(ShutdownOptions, 0, checks::shutdown_options), "shutdown-on-sigint",
         MUTABLE, "Options of the shutdown on SIGINT.";
-    shutdown_on_sigterm: words(ShutdownOptions, 0, values::shutdown_options), "shutdown-on-sigterm",
+    shutdown_on_sigterm: words(ShutdownOptions, 0, checks::shutdown_options), "shutdown-on-sigterm",
         MUTABLE, "Options of the shutdown on SIGTERM.";
     watchdog_period: number(u32, 0, 0, INT_MAX), "watchdog-period", MUTABLE.hidden(),
         "Milliseconds for which a shard may be busy before stack traces of the threads that hold shards are logged; \
@@ -421,14 +422,14 @@ parameters! {
         "Addresses of the metrics port, in the syntax of `bind`.";
     metrics_tls: flag(false), "metrics-tls", IMMUTABLE.since("basalt"),
         "Whether the metrics port uses TLS, with the certificate of tls-cert-file.";
-    metrics_auth: text("", values::metrics_auth), "metrics-auth", MUTABLE.sensitive().since("basalt"),
+    metrics_auth: text("", checks::metrics_auth), "metrics-auth", MUTABLE.sensitive().since("basalt"),
         "Credentials for /metrics: user:password, or user:# and the SHA-256 in hexadecimal digits; empty: none \
          needed.";
     metrics_key_names: flag(false), "metrics-key-names", MUTABLE.since("basalt"),
         "Whether /metrics and the console show names of keys and clients to everybody.";
     console: flag(true), "console", MUTABLE.since("basalt"),
         "Whether the metrics port serves the console and its API.";
-    console_hosts: text("", values::host_names), "console-hosts", MUTABLE.since("basalt"),
+    console_hosts: text("", checks::host_names), "console-hosts", MUTABLE.since("basalt"),
         "Host names under which browsers may open the console, besides localhost, addresses and the host name of the \
          machine.";
 
@@ -443,7 +444,7 @@ parameters! {
         "Working directory, where data files are stored.";
     save: special(Vec<SavePoint>, values::SAVE), "save", MUTABLE,
         "Save points: pairs of seconds and minimum number of changes.";
-    dbfilename: text("dump.rdb", values::snapshot_name), "dbfilename",
+    dbfilename: text("dump.rdb", checks::snapshot_name), "dbfilename",
         MUTABLE.protected(), "File name of the snapshot.";
     rdbcompression: flag(true), "rdbcompression", MUTABLE,
         "Whether long strings are compressed in snapshots and in replies to DUMP.";
@@ -465,9 +466,9 @@ parameters! {
     appendonly: flag(false), "appendonly",
         MUTABLE.denied_while_loading().asks_system(),
         "Whether writes are logged to the append-only file.";
-    appendfilename: text("appendonly.aof", values::append_file_name), "appendfilename",
+    appendfilename: text("appendonly.aof", checks::append_file_name), "appendfilename",
         IMMUTABLE, "Prefix of the names of append-only files.";
-    appenddirname: text("appendonlydir", values::append_directory_name), "appenddirname",
+    appenddirname: text("appendonlydir", checks::append_directory_name), "appenddirname",
         IMMUTABLE, "Directory of the append-only files.";
     appendfsync: choice(Appendfsync, Appendfsync::Everysec), "appendfsync", MUTABLE,
         "When the append-only file is synced to disk.";
@@ -573,11 +574,11 @@ parameters! {
         "Port of the cluster bus; 0: the port plus 10000.";
     cluster_announce_ip: text(""), "cluster-announce-ip", MUTABLE,
         "Address that this node announces; empty: the address that clients connect to.";
-    cluster_announce_hostname: text("", values::host_name), "cluster-announce-hostname",
+    cluster_announce_hostname: text("", checks::host_name), "cluster-announce-hostname",
         MUTABLE, "Host name that this node announces to clients.";
     cluster_seeds: special(Vec<Seed>, seeds::SEEDS), "cluster-seeds", MUTABLE.since("basalt"),
         "Host names or addresses with ports of nodes to join; used while this node has too few links.";
-    cluster_announce_human_nodename: text("", values::node_name), "cluster-announce-human-nodename",
+    cluster_announce_human_nodename: text("", checks::node_name), "cluster-announce-human-nodename",
         MUTABLE.since("7.2"), "Name of this node in logs.";
     cluster_announce_port: number(u16, 0, 0, 65535), "cluster-announce-port", MUTABLE,
         "Port that this node announces; 0: the port that clients connect to.";
@@ -620,8 +621,6 @@ parameters! {
         MUTABLE.since("9.0"), "Timeout of a manual failover in milliseconds.";
     cluster_message_gossip_perc: number(u32, 10, 1, 100), "cluster-message-gossip-perc",
         MUTABLE.since("9.0").hidden(), "Percent of the nodes whose state a ping contains.";
-    auto_failover_on_shutdown: flag(false), "auto-failover-on-shutdown", MUTABLE.since("9.0"),
-        "Whether a replica is promoted when its master is shut down, without waiting for the node timeout.";
 
     // TLS
     tls_port: number(u16, 0, 0, 65535), "tls-port", MUTABLE.asks_system(), "TLS port; 0: no TLS port.";

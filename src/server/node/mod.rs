@@ -245,12 +245,11 @@ impl Bus {
         Arc::clone(&self.admitted).try_acquire_owned().ok()
     }
 
-    /// Saves the state of this node before the process exits, and promotes a replica if
-    /// `auto-failover-on-shutdown` is set.
-    pub(crate) fn leave(&'static self) {
+    /// Saves the state of this node before the process exits. With `announces_end`, tells the other nodes that it
+    /// stops, so that one of its replicas is promoted.
+    pub(crate) fn leave(&'static self, announces_end: bool) {
         self.save_at_end();
-        let is_wanted = self.service.config.load().auto_failover_on_shutdown;
-        if !is_wanted || !self.call(|core, now, here| core.machine.leave(now, here)) {
+        if !announces_end || !self.call(|core, now, here| core.machine.leave(now, here)) {
             return;
         }
         let until = Instant::now() + FAREWELL;

@@ -7,6 +7,7 @@ mod background;
 mod crash;
 mod defrag;
 mod fitness;
+mod handover;
 mod handshaking;
 mod host;
 mod listening;

@@ -4,13 +4,14 @@
 
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
-use super::rewriting;
+use super::{handover, rewriting};
 use crate::persist::aof::Aof;
 use crate::persist::load::progress::Progress;
 use crate::persist::load::{Due, LoadError, Loader, Rules};
@@ -20,6 +21,7 @@ use crate::persist::snapshot::{Purpose, Running, Snapshots};
 use crate::state::Service;
 use crate::state::pause::Reason;
 use crate::telemetry::clock;
+use basalt_commands::client::under_way::UnderWay;
 use basalt_commands::command::error::CommandError;
 use basalt_commands::command::host::{Awaited, Done, Exit, Reload, Told};
 use basalt_commands::config::values::ShutdownOptions;
@@ -28,6 +30,9 @@ const IN_PROGRESS: &str = "ERR Background save already in progress";
 
 /// Interval of checks whether replicas have received everything.
 const REPLICAS_LOOK: Duration = Duration::from_millis(20);
+
+/// Time in which clients are redirected to the replica that has taken over, before their connections are closed.
+const REDIRECTED_WITHIN: Duration = Duration::from_millis(100);
 
 /// Interval of checks whether a cancelled save waits for a script that keeps shards locked.
 const SCRIPTS_LOOK: Duration = Duration::from_millis(20);
@@ -47,6 +52,8 @@ pub(super) struct SaveCoordinator {
     reloading: Mutex<()>,
     /// Number of shutdowns that failed or were cancelled.
     failed_ends: AtomicU64,
+    /// Whether the other nodes of the cluster are to be told that this one stops, so that a replica is elected at once.
+    announces_end: AtomicBool,
 }
 
 impl SaveCoordinator {
@@ -64,6 +71,7 @@ impl SaveCoordinator {
             ending: Mutex::new(()),
             reloading: Mutex::new(()),
             failed_ends: AtomicU64::new(0),
+            announces_end: AtomicBool::new(false),
         })
     }
 
@@ -205,6 +213,8 @@ impl SaveCoordinator {
             saves,
             is_forced: options.has(ShutdownOptions::FORCE),
             is_now: options.has(ShutdownOptions::NOW),
+            is_safe: options.has(ShutdownOptions::SAFE),
+            fails_over: options.has(ShutdownOptions::FAILOVER),
         };
         let (done, ready) = oneshot::channel();
         let saving = Arc::clone(self);
@@ -239,6 +249,20 @@ impl SaveCoordinator {
 
     fn is_script_busy(&self) -> bool {
         self.service.scripts.running.is_busy()
+    }
+
+    /// True if the other nodes are to be told that this one stops.
+    pub(super) fn announces_end(&self) -> bool {
+        self.announces_end.load(SeqCst)
+    }
+
+    /// Pauses writes, and waits until those that were admitted have taken effect, for `shutdown-timeout` at most.
+    fn stop_writes(&self) {
+        self.hold_back(Reason::Ending, true);
+        let timeout_s = u64::from(self.service.config.load().shutdown_timeout);
+        let (done, over) = mpsc::channel();
+        UnderWay::when_over(&self.service.under_way, move || drop(done));
+        let _: Result<(), _> = over.recv_timeout(Duration::from_secs(timeout_s));
     }
 
     /// Waits, with writers paused, until replicas have received everything, or until `shutdown-timeout` has passed.
@@ -308,9 +332,30 @@ impl SaveCoordinator {
     fn prepare_exit(&self, exit: Exit) -> Result<(), ()> {
         let refused = "Errors trying to shut down the server. Check the logs for more information.";
         tracing::warn!("User requested shutdown...");
+        if exit.is_safe && !exit.is_forced && handover::serves_slots(self.service) {
+            tracing::warn!(
+                "This primary serves slots of the cluster, which may go down without it: can't exit"
+            );
+            tracing::warn!("{refused}");
+            return Err(());
+        }
+        let hands_over = exit.fails_over && handover::serves_slots(self.service);
+        if hands_over {
+            self.stop_writes();
+        }
         if !exit.is_now && !self.await_replicas() {
             self.let_on();
             return Err(());
+        }
+        if hands_over {
+            match handover::hand_over(self.service) {
+                // Clients whose writes waited are redirected.
+                true => {
+                    self.let_on();
+                    std::thread::sleep(REDIRECTED_WITHIN);
+                }
+                false => self.announces_end.store(true, SeqCst),
+            }
         }
         if self.aof.is_rewriting_first() && !self.is_held_up(exit) {
             if !exit.is_forced {

@@ -77,7 +77,7 @@ impl Title {
     }
 
     fn text(&self, config: &Config) -> Option<String> {
-        values::fill_title(&config.proc_title_template, |name| {
+        values::checks::fill_title(&config.proc_title_template, |name| {
             Some(match name {
                 "title" => self.program.clone(),
                 "listen-addr" if config.port != 0 => {

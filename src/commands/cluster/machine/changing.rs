@@ -317,6 +317,10 @@ impl Machine {
                 self.log(Level::Notice, "Forced failover user request accepted.");
                 self.begin_manual_failover(false, now, local);
             }
+            Failover::Handover => {
+                self.log(Level::Notice, "Forced failover primary request accepted.");
+                self.begin_manual_failover(false, now, local);
+            }
             Failover::Agreed => {
                 self.log(Level::Notice, "Manual failover user request accepted.");
                 self.begin_manual_failover(true, now, local);

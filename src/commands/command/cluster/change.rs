@@ -12,6 +12,7 @@ use super::super::error::CommandError;
 use super::super::host::cluster::Cluster;
 use super::super::{Args, Out};
 use super::{GROUP, NOT_ENABLED, TIPS, unknown};
+use crate::client::connection::Origin;
 use crate::cluster::change::{ClusterChange, Failover, SlotChange};
 use crate::cluster::node_id::NodeId;
 use crate::cluster::slot_set::SlotSet;
@@ -230,10 +231,26 @@ fn fail_over(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandRes
         2 => Failover::Agreed,
         3 if args.is(2, "force") => Failover::Force,
         3 if args.is(2, "takeover") => Failover::Takeover,
-        3 => return Err(CommandError::Syntax),
+        5 if args.is(2, "force") && args.is(3, "replicaid") => return take_over(cx, args),
+        3..=5 => return Err(CommandError::Syntax),
         _ => return Err(wrong_count(args)),
     };
     apply(cx, ClusterChange::Failover(how))
+}
+
+/// `CLUSTER FAILOVER FORCE REPLICAID node-id`: the primary, which is about to stop, asks one of its replicas to take
+/// over. All replicas receive the command, so it is ignored if another one is meant.
+fn take_over(cx: &mut SessionCx<'_>, args: &Args<'_>) -> CommandResult {
+    if cx.client.origin != Origin::Primary {
+        return Err(CommandError::Syntax);
+    }
+    let cluster = changeable(cx)?;
+    if cluster.map().me().id.as_bytes() == args.get(4) {
+        let change = cluster.change(ClusterChange::Failover(Failover::Handover));
+        // The stream does not wait: the change ends it.
+        (change.begin)(Box::new(|_| ()));
+    }
+    Ok(())
 }
 
 /// `CLUSTER FLUSHSLOTS`

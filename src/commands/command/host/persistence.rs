@@ -51,6 +51,10 @@ pub struct Exit {
     pub is_forced: bool,
     /// Whether to shut down without waiting for replicas.
     pub is_now: bool,
+    /// Whether to refuse the shutdown of a primary that serves slots of a cluster.
+    pub is_safe: bool,
+    /// Whether a primary of a cluster hands its slots over to a replica first.
+    pub fails_over: bool,
 }
 
 /// Options of DEBUG RELOAD.

@@ -5,6 +5,7 @@ use std::task::Waker;
 
 use crate::client::announced::Announced;
 use crate::client::shared::Shared;
+use crate::cluster::node_id::NodeId;
 use crate::config::Config;
 
 /// A request to follow this server's stream: by a full synchronization, or by continuing a stream that the replica
@@ -100,6 +101,10 @@ pub struct ReplicaFacts {
     pub lag_s: u64,
     /// Bytes of the stream not yet sent to the replica.
     pub behind_bytes: u64,
+    /// Whether the replica knows `CLUSTER FAILOVER FORCE REPLICAID`, because it is a basalt or Valkey 9.
+    pub knows_replica_id: bool,
+    /// The ID of the replica's node in the cluster, if it announced one.
+    pub node: Option<NodeId>,
 }
 
 /// The state of this server's stream at one moment.

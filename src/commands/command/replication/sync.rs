@@ -6,9 +6,11 @@ use crate::client::shared::Labels;
 use crate::command::context::{After, SessionCx};
 use crate::command::declaration::{Command, CommandResult, Flags, Group};
 use crate::command::error::{CommandError, shown};
+use crate::command::host::cluster::Cluster;
 use crate::command::host::primary::{Follow, Words};
 use crate::command::{Args, Out};
 use crate::config::Config;
+use basalt_core::base::lossless;
 use basalt_core::base::text::split_arguments;
 
 /// Maximum length of an address that a replica may announce.
@@ -117,7 +119,7 @@ fn replconf(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
             return Ok(());
         }
         let mut announced = cx.client.shared.announced();
-        announce(&mut announced, cx.config, args, at)?;
+        announce(&mut announced, cx.config, cx.server.cluster(), args, at)?;
         let labels = |labels: &mut Labels| labels.announced = Some(Box::new(announced));
         cx.client.shared.set_labels(labels);
     }
@@ -128,6 +130,7 @@ fn replconf(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
 fn announce(
     announced: &mut Announced,
     config: &Config,
+    cluster: Option<&dyn Cluster>,
     args: &Args<'_>,
     at: usize,
 ) -> CommandResult {
@@ -150,6 +153,11 @@ fn announce(
         announced.takes_dual_channel |= args.is(at + 1, "dual-channel");
         announced.takes_rdb_channel |= args.is(at + 1, "rdb-channel-repl");
         announced.is_basalt |= args.is(at + 1, "basalt");
+    } else if args.is(at, "set-cluster-node-id") {
+        let cluster = cluster.ok_or("ERR This instance has cluster support disabled")?;
+        let node = cluster.map().find(value).map(|node| node.id);
+        let unknown = || format!("ERR Unknown node {}", lossless::text_of(value));
+        announced.node = Some(node.ok_or_else(unknown)?);
     } else if args.is(at, "rdb-only") {
         announced.wants_snapshot_only = switch(args, at + 1)?;
     } else if has_channels && args.is(at, "rdb-channel") {

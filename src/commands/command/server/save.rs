@@ -73,7 +73,7 @@ fn lastsave(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResul
     Ok(())
 }
 
-/// `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]`
+/// `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [SAFE] [FAILOVER] [ABORT]`
 pub(super) static SHUTDOWN: Command = Command::new("shutdown", Group::Server, -1)
     .flags(
         Flags::ADMIN
@@ -83,9 +83,12 @@ pub(super) static SHUTDOWN: Command = Command::new("shutdown", Group::Server, -1
             .or(Flags::NO_MULTI)
             .or(Flags::ALLOW_BUSY),
     )
-    .doc("1.0.0", "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]", "Stops the server.")
+    .doc("1.0.0", "[NOSAVE | SAVE] [NOW] [FORCE] [SAFE] [FAILOVER] [ABORT]", "Stops the server.")
     .complexity("O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)")
-    .history(&[("7.0.0", "Added the `NOW`, `FORCE` and `ABORT` modifiers.")])
+    .history(&[
+        ("7.0.0", "Added the `NOW`, `FORCE` and `ABORT` modifiers."),
+        ("9.0.0", "Added the `SAFE` and `FAILOVER` modifiers."),
+    ])
     .on_session(shutdown);
 
 fn shutdown(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -101,6 +104,10 @@ fn shutdown(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
             exit.is_now = true;
         } else if args.is(index, "force") {
             exit.is_forced = true;
+        } else if args.is(index, "safe") {
+            exit.is_safe = true;
+        } else if args.is(index, "failover") {
+            exit.fails_over = true;
         } else {
             return Err(CommandError::Syntax);
         }
@@ -114,6 +121,9 @@ fn shutdown(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
         }
         out.ok();
         return Ok(());
+    }
+    if exit.fails_over && cx.server.cluster().is_none() {
+        return Err("ERR SHUTDOWN FAILOVER is only supported in cluster mode.".into());
     }
     cx.after = After::Await(cx.server.shut_down(exit));
     Ok(())
@@ -133,6 +143,8 @@ mod tests {
             "SHUTDOWN NOSAVE SAVE",
             "SHUTDOWN ABORT NOW",
             "SHUTDOWN ABORT SAVE",
+            "SHUTDOWN ABORT SAFE",
+            "SHUTDOWN FAILOVER ABORT",
             "SHUTDOWN SOON",
             "BGSAVE NOW",
             "BGSAVE SCHEDULE SCHEDULE",
@@ -140,6 +152,10 @@ mod tests {
             cli.check(line, "(error) ERR syntax error");
         }
         cli.check("SHUTDOWN ABORT", "(error) ERR No shutdown in progress.");
+        cli.check(
+            "SHUTDOWN NOW SAFE FAILOVER",
+            "(error) ERR SHUTDOWN FAILOVER is only supported in cluster mode.",
+        );
         assert!(
             cli.reply_bytes(&["SHUTDOWN", "NOSAVE", "NOW", "FORCE"])
                 .is_empty()

@@ -142,6 +142,8 @@ impl ConnectedReplica {
             offset: self.acknowledged(),
             lag_s,
             behind_bytes: self.behind_bytes.load(Relaxed),
+            knows_replica_id: self.announced.knows_replica_id(),
+            node: self.announced.node,
         }
     }
 }

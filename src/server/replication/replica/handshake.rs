@@ -9,6 +9,7 @@ use std::io;
 
 use crate::net::client::{Client, Timeout, request};
 use crate::replication::history::ID_LEN;
+use basalt_commands::cluster::node_id::NodeId;
 use basalt_commands::command::host::primary::Words;
 use basalt_commands::config::Config;
 use basalt_core::base::lossless;
@@ -59,10 +60,11 @@ pub(super) enum HandshakeRefusal {
 /// version, and refuses to send data that this version's format cannot represent.
 pub(super) const KNOWN_VALKEY: &str = "9.1.0";
 
-/// Introduces this server. `timeout` limits the wait for each reply.
+/// Introduces this server, as `node` if it belongs to a cluster. `timeout` limits the wait for each reply.
 pub(super) async fn introduce(
     client: &mut Client,
     config: &Config,
+    node: Option<NodeId>,
     takes_channel: bool,
     timeout: Timeout<'_>,
 ) -> Result<(), HandshakeRefusal> {
@@ -104,6 +106,11 @@ pub(super) async fn introduce(
     }
     said.push(("capa", can));
     said.push(("VERSION", vec![b"REPLCONF", b"version", version.as_bytes()]));
+    // Valkey 9 hands over only to a replica whose node it knows.
+    if let Some(node) = &node {
+        let words = vec![&b"REPLCONF"[..], b"set-cluster-node-id", node.as_bytes()];
+        said.push(("SET-CLUSTER-NODE-ID", words));
+    }
     let all: Vec<u8> = said.iter().flat_map(|(_, words)| request(words)).collect();
     client.send(&all, timeout).await?;
     for (name, _) in &said {

@@ -158,7 +158,10 @@ impl UpstreamLink<'_> {
             .await
             .map_err(ReplicaLinkError::Unreachable)?;
         follower.set_state(LinkState::Handshake);
-        handshake::introduce(&mut wire.client, &config, self.takes_channel, timeout).await?;
+        let cluster = follower.service.cluster.get();
+        let node = cluster.map(|cluster| cluster.map().me().id);
+        let takes_channel = self.takes_channel;
+        handshake::introduce(&mut wire.client, &config, node, takes_channel, timeout).await?;
         follower.awake().await;
         let position = follower.position();
         let answer = handshake::ask(

@@ -100,7 +100,7 @@ impl ServerHost {
     /// Announces to the cluster, if this server is a node of one, that it is about to end.
     pub(super) fn leave_cluster(&self) {
         if let Some(bus) = self.bus.get() {
-            bus.leave();
+            bus.leave(self.saving.announces_end());
         }
     }
 

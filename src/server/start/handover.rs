@@ -1,0 +1,90 @@
+//! Hands the slots of a cluster's primary over to a replica before the server stops (SHUTDOWN FAILOVER), so that
+//! clients are redirected instead of waiting until the other nodes notice that the primary is gone.
+//!
+//! With writes paused, a replica that has acknowledged everything is told over the replication stream to take over:
+//! `CLUSTER FAILOVER FORCE REPLICAID id`, as Valkey 9 does it; the other replicas ignore the command. This node votes
+//! and answers until its own cluster map says that it has no slots any more.
+
+use std::time::Duration;
+
+use crate::state::Service;
+use crate::telemetry::clock;
+use basalt_commands::cluster::flags::NodeFlags;
+use basalt_commands::cluster::map::{ClusterMap, NodeView};
+use basalt_commands::cluster::node_id::NodeId;
+use basalt_commands::command::host::primary::{ReplicaFacts, ReplicaState};
+
+/// Interval of checks whether the replica has taken over.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Whether this server is a primary that serves slots of a cluster.
+pub(super) fn serves_slots(service: &Service) -> bool {
+    let map = service.cluster.get().map(|cluster| cluster.map());
+    map.is_some_and(|map| map.me().is_primary() && !map.me().slots.is_empty())
+}
+
+/// Hands this node's slots over to a replica, while the caller has paused writes and no write is under way. Returns
+/// false if there is no replica that could take over, or if none did within `cluster-manual-failover-timeout`.
+pub(super) fn hand_over(service: &Service) -> bool {
+    let Some(heir) = heir(service) else {
+        tracing::warn!(
+            "No replica can take over at this shutdown: none is in sync and knows REPLICAID"
+        );
+        return false;
+    };
+    tracing::info!("Handing over to replica {heir} before shutting down");
+    let id = heir.to_string();
+    let words: [&[u8]; 5] = [
+        b"CLUSTER",
+        b"FAILOVER",
+        b"FORCE",
+        b"REPLICAID",
+        id.as_bytes(),
+    ];
+    service.server().primary().replicate(&words);
+    let timeout_ms = service.config.load().cluster_manual_failover_timeout;
+    let until_ms = clock::unix_ms() + u64::from(timeout_ms);
+    while serves_slots(service) {
+        if clock::unix_ms() >= until_ms {
+            tracing::warn!("Replica {heir} has not taken over within {timeout_ms} ms");
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    tracing::info!("Replica {heir} has taken over");
+    true
+}
+
+/// Returns a replica that has acknowledged everything and may be promoted.
+fn heir(service: &Service) -> Option<NodeId> {
+    let primary = service.server().primary();
+    let lagging = primary.lagging();
+    let mut replicas = primary.replicas();
+    replicas.retain(|replica| {
+        let is_lagging = lagging
+            .iter()
+            .any(|other| other.client_id == replica.client_id);
+        replica.state == ReplicaState::Online && replica.knows_replica_id && !is_lagging
+    });
+    let map = service.cluster.get()?.map();
+    replicas.iter().find_map(|replica| node_of(replica, &map))
+}
+
+/// Returns the node of a connected replica, if it follows this node and may be promoted. A replica that introduced
+/// itself before this node knew its ID is found by its port, and by its address if several have that port.
+fn node_of(replica: &ReplicaFacts, map: &ClusterMap) -> Option<NodeId> {
+    let may_lead = |node: &&NodeView| {
+        let is_it = match replica.node {
+            Some(id) => node.id == id,
+            None => [node.port, node.tls_port].contains(&replica.port),
+        };
+        let is_mine = node.primary == Some(map.myself) && node.is_linked;
+        is_it && is_mine && !node.flags.any(NodeFlags::NO_FAILOVER)
+    };
+    let nodes: Vec<&NodeView> = map.nodes.iter().filter(may_lead).collect();
+    let found = match nodes.as_slice() {
+        [only] => Some(only),
+        several => several.iter().find(|node| node.ip == replica.ip),
+    };
+    found.map(|node| node.id)
+}
