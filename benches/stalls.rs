@@ -206,6 +206,21 @@ static SCENARIOS: &[Scenario] = &[
     stall("copy-set", big_set, |_, client, _| {
         ask(client, "COPY big copy")
     }),
+    stall("copy-hash", big_hash, |_, client, _| {
+        ask(client, "COPY big copy")
+    }),
+    stall("copy-zset", big_zset, |_, client, _| {
+        ask(client, "COPY big copy")
+    }),
+    stall("copy-list", big_list, |_, client, _| {
+        ask(client, "COPY big copy")
+    }),
+    stall("zunionstore", big_zset, |_, client, _| {
+        ask(client, "ZUNIONSTORE copy 1 big")
+    }),
+    stall("sort-store", big_set, |_, client, _| {
+        ask(client, "SORT big ALPHA STORE copy")
+    }),
     stall("hgetall", big_hash, |_, client, _| {
         drain(client, &["HGETALL", "big"])
     }),

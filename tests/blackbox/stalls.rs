@@ -280,16 +280,24 @@ fn commands_that_take_long_answer_in_order_and_see_what_was_sent_before() {
 }
 
 #[test]
-fn others_use_the_shard_while_the_result_of_a_set_operation_is_built() {
+fn others_use_the_shard_while_a_large_result_is_built() {
     let server = Server::start(&Options::shards(1).threads(2));
     let mut raw = server.raw();
     load_set(&mut raw, "a", "member:", 200_000);
     load_set(&mut raw, "b", "other:", 100_000);
+    check(&mut raw, "ZUNIONSTORE z 1 a", "(integer) 200000");
     let mut other = server.raw();
-    for (line, count) in [
-        ("SUNIONSTORE c a b", 300_000),
-        ("SINTERSTORE c a a", 200_000),
-        ("SDIFFSTORE c a b", 200_000),
+    for (line, reply, count) in [
+        ("SUNIONSTORE c a b", 300_000, "SCARD c"),
+        ("SINTERSTORE c a a", 200_000, "SCARD c"),
+        ("SDIFFSTORE c a b", 200_000, "SCARD c"),
+        ("COPY a c REPLACE", 1, "SCARD c"),
+        ("COPY z c REPLACE", 1, "ZCARD c"),
+        ("ZUNIONSTORE c 2 a z", 200_000, "ZCARD c"),
+        ("ZINTERSTORE c 2 a z", 200_000, "ZCARD c"),
+        ("ZDIFFSTORE c 2 z b", 200_000, "ZCARD c"),
+        ("ZRANGESTORE c z 0 -1", 200_000, "ZCARD c"),
+        ("SORT a ALPHA STORE c", 200_000, "LLEN c"),
     ] {
         let is_over = AtomicBool::new(false);
         let served = thread::scope(|scope| {
@@ -301,12 +309,17 @@ fn others_use_the_shard_while_the_result_of_a_set_operation_is_built() {
                 }
                 served
             });
-            check(&mut raw, line, &format!("(integer) {count}"));
+            check(&mut raw, line, &format!("(integer) {reply}"));
             is_over.store(true, SeqCst);
             counting.join().expect("no assertion inside")
         });
         assert!(served >= 20, "{line}: {served} others were served");
-        check(&mut raw, "SCARD c", &format!("(integer) {count}"));
+        let stored = if line.starts_with("SUNION") {
+            300_000
+        } else {
+            200_000
+        };
+        check(&mut raw, count, &format!("(integer) {stored}"));
     }
 }
 

@@ -24,6 +24,7 @@ pub mod sketch;
 pub mod space_saving;
 pub mod splice;
 pub mod table;
+pub mod text_arena;
 pub mod undo_log;
 pub mod wheel;
 pub mod ziplist;

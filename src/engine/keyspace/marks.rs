@@ -169,6 +169,19 @@ impl Keyspace<'_> {
         })
     }
 
+    /// Completes a copy of the value at `place`, built by a [`SlicedCopy`](crate::value::copying::SlicedCopy): returns
+    /// it as [`Keyspace::duplicate`] would.
+    pub fn complete_copy(&self, place: EntrySlot, mut copy: Entry<Object>) -> Entry<Object> {
+        let entry = self.entry(place);
+        if copy.view().deadline() != entry.deadline() {
+            copy.set_deadline(entry.deadline());
+        }
+        if entry.has_words() {
+            inherit(entry, &mut copy, KeptMarks::Window);
+        }
+        copy
+    }
+
     /// Copies the marks of the entry at `place` to an entry that is about to replace it.
     pub fn inherit_marks(&self, place: EntrySlot, entry: &mut Entry<Object>) {
         inherit(self.entry(place), entry, KeptMarks::All);

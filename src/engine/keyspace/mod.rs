@@ -615,17 +615,14 @@ impl<'e> Keyspace<'e> {
     pub fn duplicate(&self, place: EntrySlot) -> Entry<Object> {
         let entry = self.entry(place);
         let (kind, key, deadline) = (entry.kind(), entry.key(), entry.deadline());
-        let mut copy = match entry.value() {
+        let copy = match entry.value() {
             Value::Integer(number) => Entry::integer(kind, key, number, deadline),
             Value::Bytes(bytes) => Entry::bytes(kind, key, bytes, deadline),
             // A shared block would be charged to both entries and freed once.
             Value::Block(block) => Entry::block(kind, key, SharedBlock::new(block), deadline),
             Value::Object(object) => Entry::object(kind, key, object.duplicate(), deadline),
         };
-        if entry.has_words() {
-            inherit(entry, &mut copy, KeptMarks::Window);
-        }
-        copy
+        self.complete_copy(place, copy)
     }
 
     /// Returns how often the entry at `place` was used since eviction last aged it: 0 to 3.

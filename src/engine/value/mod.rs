@@ -1,6 +1,7 @@
 //! The values of keys: the types, their encodings, and the interface for handlers.
 
 pub mod body;
+pub mod copying;
 pub mod deadlines;
 pub mod hash;
 pub mod hyperloglog;
@@ -10,6 +11,7 @@ pub mod list;
 pub mod object;
 pub mod set;
 pub mod sketch;
+pub mod slices;
 pub mod sorted_set;
 pub mod stream;
 pub mod text;

@@ -474,7 +474,7 @@ impl Command {
     }
 
     /// Declares that the command stores a value that depends on other keys, and that is built while its shards are
-    /// released, slice by slice, if that takes long.
+    /// released, slice by slice, if that takes long. `begin` gets requests that were found good.
     pub const fn builds_aside(mut self, begin: BeginAside) -> Command {
         self.builds_aside = Some(begin);
         self

@@ -4,18 +4,22 @@
 //! receiving one. A place is valid only until the next change, so the target is looked up again after the source is
 //! removed.
 
+use crate::command::aside::{Aside, AsideContext, BuildAside, SliceResult};
 use crate::command::context::ShardCx;
 use crate::command::database;
 use crate::command::declaration::{
     Command, CommandResult, Databases, Flags, Group, KeyFlags, KeySpec, ReadArgument,
 };
 use crate::command::error::CommandError;
+use crate::command::prepared::{Built, Prepared};
 use crate::command::{Args, Out};
-use basalt_core::structures::entry::Entry;
+use basalt_core::base::hash::HashSeed;
+use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_engine::Key;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::Keyspace;
-use basalt_engine::value::{Object, ObjectKind};
+use basalt_engine::value::copying::{CopySlice, SlicedCopy};
+use basalt_engine::value::{Object, ObjectKind, string_entry};
 
 const SAME_OBJECT: &str = "ERR source and destination objects are the same";
 
@@ -119,7 +123,56 @@ pub(super) static COPY: Command = Command::new("copy", Group::Generic, -3)
     )
     .complexity("O(N) for a collection of N elements, O(1) for strings.")
     .takes_long()
+    .builds_aside(begin_copy)
     .on_keys(copy);
+
+/// Begins to copy a large value aside ([`command::aside`](crate::command::aside)).
+fn begin_copy(args: &Args<'_>, cx: &AsideContext<'_>) -> Option<Aside> {
+    let value = CopyAside {
+        key: args.get(2).into(),
+        seed: cx.seed,
+        copy: None,
+    };
+    Some(Aside::new(args, &args.keys()[..1], cx.db, Box::new(value)))
+}
+
+/// A copy that is being built aside.
+struct CopyAside {
+    /// The target key.
+    key: Box<[u8]>,
+    seed: HashSeed,
+    /// None before the first slice.
+    copy: Option<SlicedCopy>,
+}
+
+impl BuildAside for CopyAside {
+    fn read(&mut self, sources: &[Option<EntryRef<'_, Object>>]) -> SliceResult {
+        let Some(entry) = sources.first().copied().flatten() else {
+            return SliceResult::Unsuitable;
+        };
+        if self.copy.is_none() {
+            self.copy = SlicedCopy::begin(entry, self.seed);
+        }
+        match self.copy.as_mut().map(|copy| copy.read(entry)) {
+            Some(CopySlice::More) => SliceResult::More,
+            Some(CopySlice::Whole) => SliceResult::Whole,
+            Some(CopySlice::Changed) | None => SliceResult::Unsuitable,
+        }
+    }
+
+    fn add(&mut self) {
+        if let Some(copy) = &mut self.copy {
+            copy.add();
+        }
+    }
+
+    fn take(&mut self) -> Built {
+        Ok(match self.copy.take() {
+            Some(copy) => copy.into_entry(&self.key),
+            None => string_entry(b"", b"", None),
+        })
+    }
+}
 
 /// Returns the positions of the database indexes in a request of COPY. If DB is repeated, the handler decides which
 /// counts.
@@ -157,8 +210,7 @@ fn copy(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     }
     let (scales, mut from) = (cx.scales(), cx.at(&source));
     let found = from.find_read(&source);
-    let is_there = found.is_some();
-    scales.weigh_bytes(found.map_or(0, |place| from.memory_bytes(place)))?;
+    let (is_there, bytes) = (found.is_some(), found.map(|place| from.memory_bytes(place)));
     let is_taken = cx.at_db(&target, target_db).find_write(&target).is_some();
     if !is_there || (is_taken && !replaces) {
         out.integer(0);
@@ -169,11 +221,19 @@ fn copy(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
             .engine()
             .check_share(target_db)?;
     }
+    let built = args.prepared().and_then(Prepared::take).transpose()?;
+    if built.is_none() {
+        scales.weigh_bytes(bytes.unwrap_or(0))?;
+    }
     let mut from = cx.at(&source);
     let place = from
         .find_write(&source)
         .expect("found above, at the same moment");
-    let (entry, tags) = (from.duplicate(place), from.tags(place));
+    let entry = match built {
+        Some(copy) => from.complete_copy(place, copy),
+        None => from.duplicate(place),
+    };
+    let tags = from.tags(place);
     let to = cx.at_db(&target, target_db);
     put(to, &target, entry, &tags, "copy_to");
     out.integer(1);

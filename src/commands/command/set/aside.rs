@@ -6,23 +6,19 @@
 
 use super::{SetOperation, is_searched, limits_of};
 use crate::command::Args;
-use crate::command::aside::{Aside, AsideContext, BuildAside, SliceResult};
+use crate::command::aside::{
+    Aside, AsideContext, BYTES_PER_SLICE, BuildAside, LOOKUPS_PER_SLICE, SliceResult,
+};
+use crate::command::prepared::Built;
 use basalt_core::structures::entry::{Entry, EntryRef};
+use basalt_core::structures::listpack::Element;
+use basalt_core::structures::text_arena::TextArena;
 use basalt_engine::value::object::change_detached;
 use basalt_engine::value::set::{self, SetLimits, SetRef};
-use basalt_engine::value::{DataType, Object, ObjectKind};
-
-/// Look-ups of members in one slice: some 0.1 ms.
-const LOOKUPS_PER_SLICE: usize = 512;
-
-/// Bytes of members after which a slice ends.
-const BYTES_PER_SLICE: usize = 64 * 1024;
+use basalt_engine::value::{DataType, Object, ObjectKind, slices};
 
 /// Members visited between two looks at these limits.
 const MEMBERS_PER_STEP: usize = 16;
-
-/// Maximum members of a walked set that is no table, which is walked in one slice.
-const SMALL_MAX: usize = 1024;
 
 /// A set operation's result, being built aside.
 struct CombinedAside {
@@ -33,15 +29,18 @@ struct CombinedAside {
     /// The sets yet to be walked, by their numbers, the next one last; None before the first slice.
     walked: Option<Vec<usize>>,
     /// The position in that set.
-    cursor: u64,
-    /// The members read in this slice, one after the other, and where each ends.
-    members: Vec<u8>,
-    ends: Vec<usize>,
+    position: u64,
+    /// The members read in this slice.
+    members: TextArena,
     entry: Entry<Object>,
 }
 
 /// Begins to build the result of a set operation aside.
-pub(super) fn begin(args: &Args<'_>, cx: &AsideContext<'_>, operation: SetOperation) -> Aside {
+pub(super) fn begin(
+    args: &Args<'_>,
+    cx: &AsideContext<'_>,
+    operation: SetOperation,
+) -> Option<Aside> {
     let keys = &args.keys()[1..];
     let names: Vec<&[u8]> = args.from(2).collect();
     let value = CombinedAside {
@@ -50,19 +49,20 @@ pub(super) fn begin(args: &Args<'_>, cx: &AsideContext<'_>, operation: SetOperat
         limits: limits_of(cx.config, cx.seed, 0),
         is_first_repeated: names[1..].contains(&names[0]),
         walked: None,
-        cursor: 0,
-        members: Vec::new(),
-        ends: Vec::new(),
+        position: 0,
+        members: TextArena::default(),
         entry: set::empty_intset(args.get(1)),
     };
-    Aside::new(args, keys, cx.db, Box::new(value))
+    Some(Aside::new(args, keys, cx.db, Box::new(value)))
 }
 
 impl CombinedAside {
     /// Returns the sets to walk, the next one last; None if the operation is better done at once.
-    fn plan(&self, sets: &[Option<SetRef<'_>>]) -> Option<Vec<usize>> {
-        let lens: Vec<usize> = sets.iter().map(|set| set.map_or(0, SetRef::len)).collect();
-        let all = 0..sets.len();
+    fn plan(&self, sources: &[Option<EntryRef<'_, Object>>]) -> Option<Vec<usize>> {
+        let len =
+            |entry: &Option<EntryRef<'_, Object>>| entry.map_or(0, |entry| set_of(entry).len());
+        let lens: Vec<usize> = sources.iter().map(len).collect();
+        let all = 0..sources.len();
         let walked: Vec<usize> = match self.operation {
             SetOperation::Union => all.rev().filter(|number| lens[*number] > 0).collect(),
             SetOperation::Intersection => {
@@ -73,68 +73,72 @@ impl CombinedAside {
             }
             SetOperation::Difference => vec![0],
         };
-        let is_sliced = |number: &usize| {
-            sets[*number]
-                .is_some_and(|set| matches!(set, SetRef::Table(..)) || set.len() <= SMALL_MAX)
-        };
-        walked.iter().all(is_sliced).then_some(walked)
+        let is_sliceable = |number: &usize| sources[*number].is_some_and(slices::is_sliceable);
+        walked.iter().all(is_sliceable).then_some(walked)
     }
 
     /// Reads some members of the set that is walked. Returns the number visited.
-    fn step(&mut self, number: usize, sets: &[Option<SetRef<'_>>]) -> usize {
-        let Some(set) = sets[number] else {
+    fn step(&mut self, number: usize, sources: &[Option<EntryRef<'_, Object>>]) -> usize {
+        let Some(walked) = sources[number] else {
             return 0;
         };
         let CombinedAside {
             operation,
-            cursor,
+            position,
             members,
-            ends,
             ..
         } = self;
-        let others = sets.iter().zip(0..).filter(|(_, other)| *other != number);
+        let others = sources
+            .iter()
+            .zip(0..)
+            .filter(|(_, other)| *other != number);
+        let others: Vec<SetRef<'_>> = others.filter_map(|(entry, _)| entry.map(set_of)).collect();
         let mut visited = 0;
-        *cursor = set.scan(*cursor, MEMBERS_PER_STEP, |member| {
+        *position = slices::show_some(walked, *position, MEMBERS_PER_STEP, &mut |element| {
             visited += 1;
-            let mut others = others.clone().filter_map(|(set, _)| *set);
+            let member = Element::Bytes(element.name);
             let belongs = match operation {
                 SetOperation::Union => true,
-                SetOperation::Intersection => others.all(|set| set.has(member)),
-                SetOperation::Difference => !others.any(|set| set.has(member)),
+                SetOperation::Intersection => others.iter().all(|set| set.has(member)),
+                SetOperation::Difference => !others.iter().any(|set| set.has(member)),
             };
             if belongs {
-                member.with_bytes(|member| members.extend_from_slice(member));
-                ends.push(members.len());
+                members.push(element.name);
             }
         });
         visited
     }
 }
 
+/// Returns the set in an entry, none of whose members have deadlines.
+fn set_of(entry: EntryRef<'_, Object>) -> SetRef<'_> {
+    SetRef::of(entry, 0)
+}
+
 impl BuildAside for CombinedAside {
     fn read(&mut self, sources: &[Option<EntryRef<'_, Object>>]) -> SliceResult {
         let is_set = |entry: &EntryRef<'_, Object>| {
             let is_set = ObjectKind(entry.kind()).data_type() == DataType::Set;
-            is_set && SetRef::of(*entry, 0).next_deadline().is_none()
+            is_set && set_of(*entry).next_deadline().is_none()
         };
         if !sources.iter().flatten().all(is_set) {
             return SliceResult::Unsuitable;
         }
-        let sets: Vec<Option<SetRef<'_>>> = sources
-            .iter()
-            .map(|entry| entry.map(|entry| SetRef::of(entry, 0)))
-            .collect();
-        let plan = self.walked.take().or_else(|| self.plan(&sets));
+        let plan = self.walked.take().or_else(|| self.plan(sources));
         let Some(mut walked) = plan else {
             return SliceResult::Unsuitable;
         };
         let mut lookups = 0;
-        while lookups < LOOKUPS_PER_SLICE && self.members.len() < BYTES_PER_SLICE {
+        while lookups < LOOKUPS_PER_SLICE && self.members.bytes() < BYTES_PER_SLICE {
             let Some(&number) = walked.last() else {
                 break;
             };
-            lookups += (1 + self.step(number, &sets)) * sets.len();
-            if self.cursor == 0 {
+            let times = match self.operation {
+                SetOperation::Union => 1,
+                SetOperation::Intersection | SetOperation::Difference => sources.len(),
+            };
+            lookups += (1 + self.step(number, sources)) * times;
+            if self.position == 0 {
                 walked.pop();
             }
         }
@@ -147,19 +151,16 @@ impl BuildAside for CombinedAside {
     }
 
     fn add(&mut self) {
-        let (members, ends, limits) = (&self.members, &self.ends, &self.limits);
+        let (members, limits) = (&self.members, &self.limits);
         change_detached(&mut self.entry, |entry| {
-            let mut start = 0;
-            for &end in ends {
-                set::add(entry, &members[start..end], limits);
-                start = end;
+            for member in members.iter() {
+                set::add(entry, member, limits);
             }
         });
         self.members.clear();
-        self.ends.clear();
     }
 
-    fn take(&mut self) -> Entry<Object> {
-        std::mem::replace(&mut self.entry, set::empty_intset(b""))
+    fn take(&mut self) -> Built {
+        Ok(std::mem::replace(&mut self.entry, set::empty_intset(b"")))
     }
 }

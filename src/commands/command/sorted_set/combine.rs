@@ -3,19 +3,21 @@
 //! All keys are looked up first, in the order of the arguments, so that expired ones are deleted and a wrong type is
 //! an error whatever the others hold; then they are read side by side, on any number of shards.
 
-use std::collections::HashMap;
-
-use super::{begin_members, event, log_members, reply_scored, score, store};
+use super::operands::{
+    Aggregate, Combination, SortedSetOperand, SortedSetOperation, UnitedMembers, ZsetCombineForm,
+    unite_member,
+};
+use super::{aside, begin_members, event, install, log_members, reply_scored, store};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::args::RoutedKey;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
+use crate::command::prepared::Prepared;
 use basalt_core::structures::listpack::Element;
-use basalt_engine::value::set::SetRef;
+use basalt_engine::value::DataType;
 use basalt_engine::value::sorted_set::{ScoredMembers, SortedSet};
-use basalt_engine::value::{DataType, ObjectKind};
 
 const SOURCES: &[KeySpec] = &[KeySpec::counted(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
 const STORED: &[KeySpec] = &[
@@ -29,107 +31,6 @@ const INTERSECTION_COST: &str =
 const COUNTS: &[(&str, &str)] = &[("8.8.0", "New option: `AGGREGATE COUNT`.")];
 const DIFFERENCE_COST: &str = "O(L)+O(M*log(M)) for L members of all sets, M in the result.";
 
-/// The set operation of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SortedSetOperation {
-    Union,
-    Intersection,
-    /// The members of the first set that none of the others has.
-    Difference,
-}
-
-/// The function that combines the scores of a member in several sets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Aggregate {
-    Sum,
-    Min,
-    Max,
-    /// The number of sets that have the member; its scores there do not matter.
-    Count,
-}
-
-impl Aggregate {
-    /// Returns what a member's score in one set contributes to the result: 1 for `Count`.
-    fn counted(self, score: f64) -> f64 {
-        match self {
-            Aggregate::Count => 1.0,
-            Aggregate::Sum | Aggregate::Min | Aggregate::Max => score,
-        }
-    }
-
-    /// Combines two scores; infinities of opposite signs give 0.
-    fn join(self, one: f64, two: f64) -> f64 {
-        match self {
-            Aggregate::Sum | Aggregate::Count => number_or_zero(one + two),
-            Aggregate::Min if two < one => two,
-            Aggregate::Max if two > one => two,
-            Aggregate::Min | Aggregate::Max => one,
-        }
-    }
-}
-
-fn number_or_zero(score: f64) -> f64 {
-    if score.is_nan() { 0.0 } else { score }
-}
-
-/// One of the sets that a command reads, or nothing if the key does not exist.
-#[derive(Clone, Copy)]
-struct SortedSetOperand<'a> {
-    set: Option<Read<'a>>,
-    weight: f64,
-    /// The hash of the set's key: equal for a key that is named twice.
-    hash: u64,
-}
-
-/// A sorted set or a set, for reading.
-#[derive(Clone, Copy)]
-enum Read<'a> {
-    Sorted(SortedSet<'a>),
-    /// A plain set, whose members have no scores.
-    Plain(SetRef<'a>),
-}
-
-impl Read<'_> {
-    fn len(self) -> usize {
-        match self {
-            Read::Sorted(set) => set.len(),
-            Read::Plain(set) => set.len(),
-        }
-    }
-
-    /// Returns the score of a member; members of plain sets have score 1.
-    fn score(self, member: Element<'_>) -> Option<f64> {
-        match self {
-            Read::Sorted(set) => member.with_bytes(|member| set.score(member)),
-            Read::Plain(set) => set.has(member).then_some(1.0),
-        }
-    }
-
-    /// Calls `f` with the members and their scores as long as it returns true.
-    fn while_each(self, mut f: impl FnMut(Element<'_>, f64) -> bool) {
-        match self {
-            Read::Sorted(set) => {
-                for (member, score) in set.iter() {
-                    if !f(member, score) {
-                        break;
-                    }
-                }
-            }
-            Read::Plain(set) => set.while_each(|member| f(member, 1.0)),
-        }
-    }
-}
-
-impl SortedSetOperand<'_> {
-    fn len(&self) -> usize {
-        self.set.map_or(0, Read::len)
-    }
-
-    fn weighted(&self, score: f64) -> f64 {
-        number_or_zero(self.weight * score)
-    }
-}
-
 /// Returns an upper bound of the members examined.
 fn visited(operation: SortedSetOperation, sources: &[SortedSetOperand<'_>]) -> usize {
     let mut lens = sources.iter().map(SortedSetOperand::len);
@@ -138,22 +39,6 @@ fn visited(operation: SortedSetOperation, sources: &[SortedSetOperand<'_>]) -> u
         SortedSetOperation::Union => lens.sum(),
         SortedSetOperation::Difference => lens.next().unwrap_or(0),
     }
-}
-
-/// A parsed request of a set operation.
-struct Combination {
-    weights: Vec<f64>,
-    aggregate: Aggregate,
-    with_scores: bool,
-    limit: usize,
-}
-
-/// The form of a command, which determines its options.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ZsetCombineForm {
-    Reply,
-    Store,
-    Count,
 }
 
 /// Parses the number of keys, the argument before the keys.
@@ -170,63 +55,6 @@ fn numkeys(cx: &ShardCx<'_>, args: &Args<'_>, at: usize) -> Result<usize, Comman
         .ok()
         .filter(|numkeys| *numkeys < args.len() - at)
         .ok_or(CommandError::Syntax)
-}
-
-impl Combination {
-    /// Parses the options after the keys.
-    fn parse(
-        args: &Args<'_>,
-        from: usize,
-        numkeys: usize,
-        operation: SortedSetOperation,
-        form: ZsetCombineForm,
-    ) -> Result<Combination, CommandError> {
-        let mut request = Combination {
-            weights: Vec::new(),
-            aggregate: Aggregate::Sum,
-            with_scores: false,
-            limit: usize::MAX,
-        };
-        let joins_scores =
-            operation != SortedSetOperation::Difference && form != ZsetCombineForm::Count;
-        let mut at = from;
-        while at < args.len() {
-            let left = args.len() - at;
-            if joins_scores && left > numkeys && args.is(at, "weights") {
-                let weights = (at + 1..=at + numkeys).map(|at| {
-                    score(args.get(at)).map_err(|_| "ERR weight value is not a float".into())
-                });
-                request.weights = weights.collect::<Result<_, CommandError>>()?;
-                at += 1 + numkeys;
-            } else if joins_scores && left >= 2 && args.is(at, "aggregate") {
-                request.aggregate = if args.is(at + 1, "sum") {
-                    Aggregate::Sum
-                } else if args.is(at + 1, "min") {
-                    Aggregate::Min
-                } else if args.is(at + 1, "max") {
-                    Aggregate::Max
-                } else if args.is(at + 1, "count") {
-                    Aggregate::Count
-                } else {
-                    return Err(CommandError::Syntax);
-                };
-                at += 2;
-            } else if form == ZsetCombineForm::Reply && args.is(at, "withscores") {
-                request.with_scores = true;
-                at += 1;
-            } else if form == ZsetCombineForm::Count && left >= 2 && args.is(at, "limit") {
-                let limit = args.integer(at + 1).ok();
-                let limit = limit
-                    .and_then(|limit| usize::try_from(limit).ok())
-                    .ok_or("ERR LIMIT can't be negative")?;
-                request.limit = if limit == 0 { usize::MAX } else { limit };
-                at += 2;
-            } else {
-                return Err(CommandError::Syntax);
-            }
-        }
-        Ok(request)
-    }
 }
 
 /// Looks up all sources, and checks that all are sets of some kind.
@@ -253,15 +81,8 @@ fn sources<'c>(
     let due_ms = cx.elements_due_ms();
     let source = |(number, routed): (usize, &RoutedKey)| {
         let entry = cx.peek(routed, &args.key_of(routed));
-        SortedSetOperand {
-            set: entry.and_then(|entry| match ObjectKind(entry.kind()).data_type() {
-                DataType::SortedSet => Some(Read::Sorted(SortedSet::of(entry))),
-                DataType::Set => Some(Read::Plain(SetRef::of(entry, due_ms))),
-                _ => None,
-            }),
-            weight: weights.get(number).copied().unwrap_or(1.0),
-            hash: routed.hash,
-        }
+        let weight = weights.get(number).copied().unwrap_or(1.0);
+        SortedSetOperand::new(entry, weight, routed.hash, due_ms)
     };
     keys.iter().enumerate().map(source).collect()
 }
@@ -279,39 +100,25 @@ fn intersect(
     let Some(set) = first.set else {
         return;
     };
-    set.while_each(|member, own| {
-        let mut score = first.weighted(aggregate.counted(own));
-        for other in others {
-            let found = if other.hash == first.hash {
-                Some(own)
-            } else {
-                other.set.and_then(|set| set.score(member))
-            };
-            let Some(found) = found else {
-                return true;
-            };
-            score = aggregate.join(score, aggregate.counted(found) * other.weight);
-        }
-        f(member, score)
-    });
+    set.while_each(
+        |member, own| match first.meet(others, aggregate, member, own) {
+            Some(score) => f(member, score),
+            None => true,
+        },
+    );
 }
 
 /// Returns the members of all sources, with their aggregated scores.
 fn unite(sources: &mut [SortedSetOperand<'_>], aggregate: Aggregate) -> ScoredMembers {
     sources.sort_by_key(SortedSetOperand::len);
-    let mut found: HashMap<Vec<u8>, f64> = HashMap::new();
+    let mut found = UnitedMembers::new();
     for source in sources.iter() {
         let Some(set) = source.set else {
             continue;
         };
         set.while_each(|member, own| {
             let own = source.weighted(aggregate.counted(own));
-            member.with_bytes(|member| match found.get_mut(member) {
-                Some(score) => *score = aggregate.join(*score, own),
-                None => {
-                    found.insert(member.to_vec(), own);
-                }
-            });
+            member.with_bytes(|member| unite_member(&mut found, aggregate, member, own));
             true
         });
     }
@@ -325,10 +132,7 @@ fn subtract(sources: &[SortedSetOperand<'_>]) -> ScoredMembers {
         && let Some(set) = first.set
     {
         set.while_each(|member, score| {
-            let has_it = |other: &SortedSetOperand<'_>| {
-                other.hash == first.hash || other.set.is_some_and(|set| set.score(member).is_some())
-            };
-            if !others.iter().any(has_it) {
+            if first.is_left(others, member) {
                 members.push((member.to_vec(), score));
             }
             true
@@ -391,12 +195,26 @@ fn store_result(
     out: &mut Out,
     operation: SortedSetOperation,
 ) -> CommandResult {
+    let key = args.key(1);
+    let event = event(cx.command.name);
+    if args.prepared().is_some() {
+        look_up(cx, args, &args.keys()[1..])?;
+    }
+    if let Some(built) = args.prepared().and_then(Prepared::take) {
+        let entry = built?;
+        if aside::counts(args, operation) {
+            let members = SortedSet::of(entry.view()).iter();
+            let members = members.map(|(member, score)| (member.to_vec(), score));
+            log_members(cx, &key, &members.collect());
+        }
+        install(cx, &key, entry, event, out);
+        return Ok(());
+    }
     let (members, request) = combine(cx, args, 2, operation, ZsetCombineForm::Store)?;
     if request.aggregate == Aggregate::Count {
-        log_members(cx, &args.key(1), &members);
+        log_members(cx, &key, &members);
     }
-    let event = event(cx.command.name);
-    store(cx, &args.key(1), members, event, out);
+    store(cx, &key, members, event, out);
     Ok(())
 }
 
@@ -456,6 +274,7 @@ pub(super) static ZUNIONSTORE: Command = Command::new("zunionstore", Group::Sort
     .complexity(UNION_COST)
     .history(COUNTS)
     .takes_long()
+    .builds_aside(|args, cx| aside::begin(args, cx, SortedSetOperation::Union))
     .on_keys(|cx, args, out| store_result(cx, args, out, SortedSetOperation::Union));
 
 /// `ZINTERSTORE destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>]`
@@ -471,6 +290,7 @@ pub(super) static ZINTERSTORE: Command = Command::new("zinterstore", Group::Sort
     .complexity(INTERSECTION_COST)
     .history(COUNTS)
     .takes_long()
+    .builds_aside(|args, cx| aside::begin(args, cx, SortedSetOperation::Intersection))
     .on_keys(|cx, args, out| store_result(cx, args, out, SortedSetOperation::Intersection));
 
 /// `ZDIFFSTORE destination numkeys key [key ...]`
@@ -484,6 +304,7 @@ pub(super) static ZDIFFSTORE: Command = Command::new("zdiffstore", Group::Sorted
     )
     .complexity(DIFFERENCE_COST)
     .takes_long()
+    .builds_aside(|args, cx| aside::begin(args, cx, SortedSetOperation::Difference))
     .on_keys(|cx, args, out| store_result(cx, args, out, SortedSetOperation::Difference));
 
 /// `ZINTERCARD numkeys key [key ...] [LIMIT limit]`

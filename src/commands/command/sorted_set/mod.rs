@@ -7,17 +7,21 @@
 //! bounds     ranges of ranks, scores and members
 //! range      ZRANGE and its older relatives, ZRANGESTORE
 //! count      ZCOUNT ZLEXCOUNT ZREMRANGEBYRANK ZREMRANGEBYSCORE ZREMRANGEBYLEX
+//! operands   the sets that set operations read, and what they do with a member
 //! combine    ZUNION ZINTER ZDIFF, their STORE forms, ZINTERCARD
+//! aside      the STORE forms and ZRANGESTORE of large sets, built with the shards released
 //! pop        ZPOPMIN ZPOPMAX ZMPOP and their blocking forms
 //! due        ZPOPDUE BZPOPDUE
 //! ```
 
 pub(super) mod add;
+mod aside;
 mod bounds;
 mod combine;
 mod count;
 mod due;
 mod member;
+mod operands;
 mod pop;
 mod range;
 #[cfg(test)]
@@ -34,15 +38,16 @@ use crate::config::values::ZsetIndex;
 use basalt_core::base::hash::HashSeed;
 use basalt_core::base::number;
 use basalt_core::structures::block::Content;
+use basalt_core::structures::entry::Entry;
 use basalt_core::structures::listpack::Element;
 use basalt_core::structures::ordered::OrderedIndexType;
 use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::{Keyspace, WrongType};
-use basalt_engine::value::DataType;
 use basalt_engine::value::object::detached;
 use basalt_engine::value::sorted_set::{ScoredMembers, SortedSet, SortedSetLimits, SortedSetMut};
+use basalt_engine::value::{DataType, Object};
 
 pub(super) static TABLE: &[&Command] = &[
     &pop::BZMPOP,
@@ -205,10 +210,16 @@ pub(super) fn store(
     out: &mut Out,
 ) {
     let limits = limits(cx);
+    let entry = detached(|| SortedSetMut::entry_of(key.bytes, &mut members, limits));
+    install(cx, key, entry, event, out);
+}
+
+/// Stores a sorted set that belongs to no shard yet under a key, as [`store`] does.
+fn install(cx: &mut ShardCx<'_>, key: &Key<'_>, entry: Entry<Object>, event: Event, out: &mut Out) {
+    let count = SortedSet::of(entry.view()).len();
     let mut keyspace = cx.at(key);
     let found = keyspace.find_write(key);
-    if !members.is_empty() {
-        let entry = detached(|| SortedSetMut::entry_of(key.bytes, &mut members, limits));
+    if count > 0 {
         keyspace.overwrites(key, found, DataType::SortedSet);
         keyspace.adopt(key, found, entry);
         keyspace.wrote(key.bytes, event);
@@ -216,5 +227,5 @@ pub(super) fn store(
         keyspace.delete(place);
         keyspace.wrote(key.bytes, Event::DEL);
     }
-    out.integer(members.len() as i64);
+    out.integer(count as i64);
 }

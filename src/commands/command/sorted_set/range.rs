@@ -1,12 +1,13 @@
 //! Members in order: ZRANGE, its older relatives, and ZRANGESTORE.
 
 use super::bounds::{Ranks, SortedSetRange};
-use super::{begin_members, event, reply_scored, store};
+use super::{aside, begin_members, event, install, reply_scored, store};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
+use crate::command::prepared::Prepared;
 use basalt_core::structures::ordered::Direction;
 use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
@@ -265,19 +266,33 @@ pub(super) static ZRANGESTORE: Command = Command::new("zrangestore", Group::Sort
     )
     .complexity("O(log(N)+M) in a set of N members, for M that are stored.")
     .takes_long()
+    .builds_aside(|args, cx| aside::begin_range(args, cx, stored_ranks))
     .on_keys(zrangestore);
 
+/// The parameters of ZRANGESTORE.
+const STORED: ImpliedParameters = ImpliedParameters {
+    key_at: 2,
+    by: None,
+    direction: None,
+    takes_scores: false,
+};
+
+/// Returns the ranks of the members that a request of ZRANGESTORE stores; None if the request is malformed.
+fn stored_ranks(args: &Args<'_>, set: SortedSet<'_>) -> Option<Ranks> {
+    let wanted = ZrangeRequest::parse(args, STORED).ok()?;
+    Some(wanted.ranks(set))
+}
+
 fn zrangestore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let given = ImpliedParameters {
-        key_at: 2,
-        by: None,
-        direction: None,
-        takes_scores: false,
-    };
-    let wanted = ZrangeRequest::parse(args, given)?;
+    let wanted = ZrangeRequest::parse(args, STORED)?;
     let (source, scales) = (args.key(2), cx.scales());
     let mut keyspace = cx.at(&source);
-    let members = match find(&mut keyspace, &source)? {
+    let found = find(&mut keyspace, &source)?;
+    if let Some(built) = args.prepared().and_then(Prepared::take) {
+        install(cx, &args.key(1), built?, event("zrangestore"), out);
+        return Ok(());
+    }
+    let members = match found {
         None => Vec::new(),
         Some(place) => {
             let set = SortedSet::of(keyspace.entry(place));

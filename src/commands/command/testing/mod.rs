@@ -14,6 +14,7 @@
 //!
 //! After every request, asserts that a command declared READONLY has changed nothing except by deleting expired keys.
 
+pub mod building;
 mod kept_log;
 pub mod payloads;
 mod replication;
@@ -33,7 +34,7 @@ use super::args::{Args, RoutedKey};
 use super::context::{After, ClientView, Engines, Gather, Outbox, SessionCx, ShardCx, ShardPlace};
 use super::declaration::{Command, CommandResult, Flags, Run};
 use super::error::CommandError;
-use super::prepared::Prepared;
+use super::prepared::{Built, Prepared};
 use super::registry::{registry, resolve};
 use super::{keys, notes};
 use crate::client::connection::Connection;
@@ -83,6 +84,8 @@ pub struct Terminal {
     server: NoServer,
     log: Option<Arc<KeptLog>>,
     keeps_records: bool,
+    /// The value that was built for the next request.
+    prepared: Option<Prepared>,
 }
 
 impl Default for Terminal {
@@ -123,6 +126,7 @@ impl Terminal {
             server: NoServer::default(),
             log: None,
             keeps_records: false,
+            prepared: None,
         }
     }
 
@@ -200,6 +204,12 @@ impl Terminal {
             .expect("balanced quotes");
         let arguments: Vec<&[u8]> = ranges.into_iter().map(|range| &bytes[range]).collect();
         self.run_args(&arguments)
+    }
+
+    /// Runs a request whose value was built before.
+    pub fn run_with(&mut self, line: &str, built: Built) -> String {
+        self.prepared = Some(Prepared::new(built));
+        self.run(line)
     }
 
     /// Runs one request given as arguments, and renders the reply.
@@ -293,6 +303,7 @@ impl Terminal {
         let named = command.flags.has(Flags::NAMES_FIELDSET);
         let fieldset = named.then(|| self.connection.fieldset(argument(3)));
         let prepared = fieldset.flatten().map(Prepared::Fieldset);
+        let prepared = self.prepared.take().or(prepared);
         let args = Args::new(&buffer, &arena, &spans, &routed).with_prepared(prepared.as_ref());
         let before = self.changes();
         let result = self.dispatch(command, &args, &in_hand, &mut out);

@@ -290,6 +290,35 @@ impl Quicklist {
         }
     }
 
+    /// Returns copies of some nodes, of about `bytes_max` bytes in total, from that on which begins with the element
+    /// at `index`; None if no node begins there. They share long elements with the list until they are
+    /// [appended](Quicklist::append_copies).
+    #[must_use]
+    pub fn copy_some(&self, index: usize, bytes_max: usize) -> Option<Quicklist> {
+        let (first, offset) = self.locate(index)?;
+        if offset > 0 {
+            return None;
+        }
+        let mut part = Quicklist::new(self.limits);
+        let mut bytes = 0;
+        for node in self.nodes.range(first..) {
+            if bytes >= bytes_max {
+                break;
+            }
+            bytes += node.copied_bytes();
+            part.count += node.count();
+            part.nodes.push_back(node.share());
+        }
+        Some(part)
+    }
+
+    /// Appends nodes from [`Quicklist::copy_some`], and copies the elements that they share.
+    pub fn append_copies(&mut self, part: Quicklist) {
+        self.count += part.count;
+        let nodes = part.nodes.into_iter();
+        self.nodes.extend(nodes.map(QuicklistNode::without_sharing));
+    }
+
     /// Prefetches the memory that a command at one end reads first.
     pub fn prefetch(&self, end: End) {
         let node = match end {

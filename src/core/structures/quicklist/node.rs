@@ -421,6 +421,23 @@ impl QuicklistNode {
         }
     }
 
+    /// Returns the approximate bytes that [`QuicklistNode::share`] copies.
+    pub(super) fn copied_bytes(&self) -> usize {
+        let bytes = match &self.memory {
+            QuicklistNodeMemory::Own(bytes) => bytes.len(),
+            QuicklistNodeMemory::Long(_) => 0,
+        };
+        size_of::<QuicklistNode>() + bytes
+    }
+
+    /// Returns the node with a copy of its element if that is shared.
+    pub(super) fn without_sharing(self) -> QuicklistNode {
+        match &self.memory {
+            QuicklistNodeMemory::Long(block) if !block.is_unique() => self.duplicate(),
+            _ => self,
+        }
+    }
+
     /// Takes the contents, leaving a node that only keeps the number of elements, and must be dropped.
     pub(super) fn take(&mut self) -> QuicklistNode {
         let hollow = QuicklistNode {

@@ -143,9 +143,11 @@ impl CommandJob {
                 config: &self.config,
                 seed,
             };
-            let (built, duration_ns) = aside::build(shards, route, begin(&args, &context));
-            self.aside = built;
-            self.duration_ns += duration_ns;
+            if let Some(aside) = begin(&args, &context) {
+                let (built, duration_ns) = aside::build(shards, route, aside);
+                self.aside = built;
+                self.duration_ns += duration_ns;
+            }
         }
         self.aside.is_some()
     }
@@ -156,7 +158,7 @@ impl CommandJob {
             return true;
         };
         let built = aside.finish(&mut engines.all(), clock::now());
-        self.prepared = built.map(|entry| Prepared::new(Ok(entry)));
+        self.prepared = built.map(Prepared::new);
         self.prepared.is_some()
     }
 

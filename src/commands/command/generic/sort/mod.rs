@@ -11,10 +11,10 @@
 //! Keys that BY and GET derive from elements can be on any shard, so a request with such a pattern runs with all
 //! shards locked, and sees all keys at one moment; other requests need only the shards of the keys that they name.
 
+mod aside;
 mod pattern;
 #[cfg(test)]
 mod tests;
-mod texts;
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -24,23 +24,24 @@ use crate::command::declaration::{
     BeginSearch, Categories, Command, CommandResult, FindKeys, Flags, Group, KeyFlags, KeySpec,
 };
 use crate::command::error::CommandError;
+use crate::command::prepared::Prepared;
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::config::values::ClusterMode;
 use basalt_core::base::lossless;
 use basalt_core::base::number;
+use basalt_core::structures::entry::Entry;
 use basalt_core::structures::ordered::Direction;
-use basalt_core::structures::quicklist::End;
+use basalt_core::structures::quicklist::{End, QuicklistLimits};
 use basalt_core::structures::table::EntrySlot;
+use basalt_core::structures::text_arena::TextArena;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::Keyspace;
-use basalt_engine::value::DataType;
 use basalt_engine::value::list::{self, ListRef};
 use basalt_engine::value::object::detached;
 use basalt_engine::value::set::SetRef;
-use basalt_engine::value::sorted_set::SortedSet;
+use basalt_engine::value::{DataType, Object, slices};
 use pattern::SortPattern;
-use texts::TextArena;
 
 const SORT_STORE: Event = Event::new(b'l', "sortstore");
 
@@ -92,6 +93,7 @@ pub(super) static SORT: Command = Command::new("sort", Group::Generic, -2)
     )
     .complexity(COST)
     .takes_long()
+    .builds_aside(aside::begin)
     .on_keys(|cx, args, out| sort(cx, args, out, SortOptions::parse(args, SortStorePermission::Allowed, cx.config)?))
     .on_all_shards_if(names_derived_keys)
     .reads_any_key_if(any_key_refusal);
@@ -236,6 +238,32 @@ impl<'a> SortOptions<'a> {
         Ok(options)
     }
 
+    /// Sorts the members of a set by text at least if they are stored or a script sees them, as the order of a set is
+    /// arbitrary.
+    fn decide_order_of(&mut self, data_type: DataType, is_in_script: bool) {
+        if self.unsorted && (self.target.is_some() || is_in_script) && data_type == DataType::Set {
+            (self.unsorted, self.alpha, self.by) = (false, true, None);
+        }
+    }
+
+    /// Returns the direction and the range in which elements with an order are read: all of them to be sorted, or what
+    /// is requested if they keep their order.
+    fn read_range(&self, len: usize) -> (Direction, Range<usize>) {
+        match (self.unsorted, self.descending) {
+            (false, _) => (Direction::Ascending, 0..len),
+            (true, false) => (Direction::Ascending, self.range(len)),
+            (true, true) => (Direction::Descending, self.range(len)),
+        }
+    }
+
+    /// Orders scores or texts in the requested direction.
+    fn directed(&self, order: Ordering) -> Ordering {
+        match self.descending {
+            true => order.reverse(),
+            false => order,
+        }
+    }
+
     /// Returns the requested range of the sorted elements.
     fn range(&self, len: usize) -> Range<usize> {
         let clamp = |number: i64| usize::try_from(number).unwrap_or(usize::MAX).min(len);
@@ -264,14 +292,14 @@ fn sort(
         Some(_) => return Err(CommandError::WrongType),
         None => None,
     };
-    scales.weigh_bytes(source.map_or(0, |(place, _)| keyspace.memory_bytes(place)))?;
-    // The order of a set is arbitrary, so its elements are sorted by text at least if they are stored or a script
-    // sees them.
-    if options.unsorted
-        && (options.target.is_some() || is_in_script)
-        && source.is_some_and(|(_, data_type)| data_type == DataType::Set)
+    if let (Some(built), Some(target)) = (args.prepared().and_then(Prepared::take), options.target)
     {
-        (options.unsorted, options.alpha, options.by) = (false, true, None);
+        out.integer(store(cx, args, target, built?) as i64);
+        return Ok(());
+    }
+    scales.weigh_bytes(source.map_or(0, |(place, _)| keyspace.memory_bytes(place)))?;
+    if let Some((_, data_type)) = source {
+        options.decide_order_of(data_type, is_in_script);
     }
     let (elements, range) = match source {
         Some((place, data_type)) => elements(&keyspace, place, data_type, &options),
@@ -305,8 +333,8 @@ fn sort(
             }
         }
     }
-    store(cx, args, target, &texts);
-    out.integer(texts.len() as i64);
+    let entry = stored_list(args.get(target), &limits_of(cx.config), || texts.iter());
+    out.integer(store(cx, args, target, entry) as i64);
     Ok(())
 }
 
@@ -320,44 +348,19 @@ fn elements(
 ) -> (TextArena, Range<usize>) {
     let entry = keyspace.entry(place);
     let mut texts = TextArena::default();
-    let whole = |len: usize| {
+    if data_type == DataType::Set {
+        SetRef::of(entry, keyspace.elements_due_ms())
+            .for_each(|member| member.with_bytes(|member| texts.push(member)));
+    } else {
+        let (direction, wanted) = options.read_range(slices::ordered_len(entry));
+        slices::visit_ordered(entry, direction, wanted, |element, _| {
+            texts.push(element);
+            true
+        });
         if options.unsorted {
-            options.range(len)
-        } else {
-            0..len
+            let len = texts.len();
+            return (texts, 0..len);
         }
-    };
-    let backwards = options.unsorted && options.descending;
-    match data_type {
-        DataType::Set => {
-            SetRef::of(entry, keyspace.elements_due_ms())
-                .for_each(|member| member.with_bytes(|member| texts.push(member)));
-            let range = options.range(texts.len());
-            return (texts, range);
-        }
-        DataType::SortedSet => {
-            let set = SortedSet::of(entry);
-            let (wanted, len) = (whole(set.len()), set.len());
-            let members = if backwards {
-                set.range(len - wanted.end, len - wanted.start, Direction::Descending)
-            } else {
-                set.range(wanted.start, wanted.end, Direction::Ascending)
-            };
-            members.for_each(|(member, _)| member.with_bytes(|member| texts.push(member)));
-        }
-        _ => {
-            if let Some(list) = ListRef::of(entry) {
-                let wanted = whole(list.len());
-                let from = if backwards { End::Back } else { End::Front };
-                list.visit(from, wanted.start, wanted.len(), |element| {
-                    element.with_bytes(|element| texts.push(element));
-                });
-            }
-        }
-    }
-    if options.unsorted {
-        let len = texts.len();
-        return (texts, 0..len);
     }
     let range = options.range(texts.len());
     (texts, range)
@@ -370,45 +373,53 @@ fn sorted(
     options: &SortOptions<'_>,
     range: &Range<usize>,
 ) -> Result<Vec<usize>, CommandError> {
-    let directed = |order: Ordering| {
-        if options.descending {
-            order.reverse()
-        } else {
-            order
-        }
-    };
-    let by_text = |one: usize, two: usize| elements.get(one).cmp(elements.get(two));
-    if !options.alpha {
-        let mut scores = Vec::with_capacity(elements.len());
-        for element in elements.iter() {
-            let score = match options.by {
-                None => Some(score(element)),
-                Some(by) => by.value(cx, element, score),
-            };
-            // An element whose weight key is missing has weight 0.
-            let score = score.unwrap_or(Some(0.0));
-            scores.push(score.ok_or("ERR One or more scores can't be converted into double")?);
-        }
-        return Ok(arrange(elements.len(), range, |one, two| {
-            let order = scores[one].partial_cmp(&scores[two]);
-            directed(
-                order
-                    .unwrap_or(Ordering::Equal)
-                    .then_with(|| by_text(one, two)),
-            )
-        }));
-    }
     let Some(by) = options.by else {
-        return Ok(arrange(elements.len(), range, |one, two| {
-            directed(by_text(one, two))
-        }));
+        return sorted_by_itself(elements, options, range);
     };
+    if !options.alpha {
+        let scores = elements
+            .iter()
+            .map(|element| by.value(cx, element, score).unwrap_or(Some(0.0)));
+        return sorted_by_score(elements, scores, options, range);
+    }
     let mut weights: Vec<Option<Box<[u8]>>> = Vec::with_capacity(elements.len());
     for element in elements.iter() {
         weights.push(by.value(cx, element, |text| Box::from(text)));
     }
     Ok(arrange(elements.len(), range, |one, two| {
-        directed(weights[one].cmp(&weights[two]))
+        options.directed(weights[one].cmp(&weights[two]))
+    }))
+}
+
+/// Like [`sorted`], for elements that are sorted by their own texts or numbers.
+fn sorted_by_itself(
+    elements: &TextArena,
+    options: &SortOptions<'_>,
+    range: &Range<usize>,
+) -> Result<Vec<usize>, CommandError> {
+    if !options.alpha {
+        return sorted_by_score(elements, elements.iter().map(score), options, range);
+    }
+    Ok(arrange(elements.len(), range, |one, two| {
+        options.directed(elements.get(one).cmp(elements.get(two)))
+    }))
+}
+
+/// Sorts by scores, then by text. A score that is None is an error.
+fn sorted_by_score(
+    elements: &TextArena,
+    of_elements: impl Iterator<Item = Option<f64>>,
+    options: &SortOptions<'_>,
+    range: &Range<usize>,
+) -> Result<Vec<usize>, CommandError> {
+    let mut scores = Vec::with_capacity(elements.len());
+    for score in of_elements {
+        scores.push(score.ok_or("ERR One or more scores can't be converted into double")?);
+    }
+    Ok(arrange(elements.len(), range, |one: usize, two: usize| {
+        let order = scores[one].partial_cmp(&scores[two]);
+        let by_text = || elements.get(one).cmp(elements.get(two));
+        options.directed(order.unwrap_or(Ordering::Equal).then_with(by_text))
     }))
 }
 
@@ -450,19 +461,30 @@ fn reply_element(cx: &mut ShardCx<'_>, element: &[u8], gets: &[SortPattern<'_>],
     }
 }
 
-/// Stores these texts as a list at the target; an empty list deletes it.
-fn store(cx: &mut ShardCx<'_>, args: &Args<'_>, target: usize, texts: &TextArena) {
-    let config = cx.config;
+fn limits_of(config: &Config) -> QuicklistLimits {
+    list::limits(config.list_max_listpack_size, config.list_compress_depth)
+}
+
+/// Makes a list of texts for [`store`].
+fn stored_list<'t, I: Iterator<Item = &'t [u8]>>(
+    key: &[u8],
+    limits: &QuicklistLimits,
+    texts: impl Fn() -> I,
+) -> Entry<Object> {
+    detached(|| {
+        let mut entry = list::empty_entry(key);
+        list::push(&mut entry, End::Back, texts, limits);
+        entry
+    })
+}
+
+/// Stores a list that belongs to no shard yet at the target; an empty list deletes it. Returns the number of elements.
+fn store(cx: &mut ShardCx<'_>, args: &Args<'_>, target: usize, entry: Entry<Object>) -> usize {
     let target = args.key(target);
+    let len = ListRef::of(entry.view()).map_or(0, ListRef::len);
     let mut keyspace = cx.at(&target);
     let found = keyspace.find_write(&target);
-    if texts.len() > 0 {
-        let limits = list::limits(config.list_max_listpack_size, config.list_compress_depth);
-        let entry = detached(|| {
-            let mut entry = list::empty_entry(target.bytes);
-            list::push(&mut entry, End::Back, || texts.iter(), &limits);
-            entry
-        });
+    if len > 0 {
         keyspace.overwrites(&target, found, DataType::List);
         keyspace.adopt(&target, found, entry);
         keyspace.wrote(target.bytes, SORT_STORE);
@@ -470,4 +492,5 @@ fn store(cx: &mut ShardCx<'_>, args: &Args<'_>, target: usize, texts: &TextArena
         keyspace.delete(place);
         keyspace.wrote(target.bytes, Event::DEL);
     }
+    len
 }

@@ -2,93 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::command::args::RoutedKey;
-use crate::command::aside::{Aside, AsideContext, SliceResult};
-use crate::command::testing::{Terminal, with_request};
-use basalt_core::base::hash::slot;
+use crate::command::aside::SliceResult;
+use crate::command::testing::Terminal;
+use crate::command::testing::building::{Building, check_nothing_is_watched};
 use basalt_core::resp::reply::Protocol;
-use basalt_core::structures::entry::{Entry, EntryRef};
+use basalt_core::structures::entry::EntryRef;
+use basalt_engine::Key;
 use basalt_engine::value::Object;
 use basalt_engine::value::object::entry_bytes;
 use basalt_engine::value::set::SetRef;
-use basalt_engine::{Engine, Key, Now};
-
-/// A value that is being built aside, and the shards of its command.
-struct Building {
-    aside: Aside,
-    shards: Vec<u16>,
-}
-
-impl Building {
-    fn begin(cli: &Terminal, line: &str) -> Building {
-        let (seed, mask) = (cli.engines[0].seed(), cli.engines.len() as u16 - 1);
-        let route = |at: usize, key: &[u8]| RoutedKey {
-            hash: seed.hash(key),
-            argument: at as u32,
-            shard: slot(key) & mask,
-            engine_index: 0,
-        };
-        let mut begun = None;
-        with_request(line, route, |command, args| {
-            let mut shards: Vec<u16> = args.keys().iter().map(|key| key.shard).collect();
-            shards.sort_unstable();
-            shards.dedup();
-            let context = AsideContext {
-                db: 0,
-                config: &cli.config,
-                seed,
-            };
-            let begin = command.builds_aside.expect("it builds aside");
-            let aside = begin(args, &context);
-            begun = Some(Building { aside, shards });
-        });
-        begun.expect("it was called")
-    }
-
-    fn read(&mut self, cli: &mut Terminal) -> SliceResult {
-        let result = with(cli, &self.shards, |engines, now| {
-            self.aside.read(engines, now)
-        });
-        if result != SliceResult::Unsuitable {
-            self.aside.add();
-        }
-        result
-    }
-
-    fn finish(self, cli: &mut Terminal) -> Option<Entry<Object>> {
-        with(cli, &self.shards, |engines, now| {
-            self.aside.finish(engines, now)
-        })
-    }
-
-    /// Reads all that is left. Returns the value, if it is still valid, and the number of slices.
-    fn go_on(mut self, cli: &mut Terminal) -> (Option<Entry<Object>>, usize) {
-        for slices in 1.. {
-            match self.read(cli) {
-                SliceResult::More => {}
-                SliceResult::Whole => return (self.finish(cli), slices),
-                SliceResult::Unsuitable => return (None, slices),
-            }
-        }
-        unreachable!("sets have an end")
-    }
-}
-
-fn with<R>(
-    cli: &mut Terminal,
-    shards: &[u16],
-    run: impl FnOnce(&mut [&mut Engine], Now) -> R,
-) -> R {
-    let now = Now {
-        unix_ms: cli.now_ms,
-    };
-    let mut engines: Vec<&mut Engine> = cli
-        .engines
-        .iter_mut()
-        .filter(|engine| shards.contains(&engine.shard))
-        .collect();
-    run(&mut engines, now)
-}
 
 fn members(entry: EntryRef<'_, Object>) -> BTreeSet<Vec<u8>> {
     let mut members = BTreeSet::new();
@@ -104,10 +26,6 @@ fn fill(cli: &mut Terminal, key: &str, numbers: std::ops::Range<usize>, prefix: 
         let names = part.iter().map(|number| format!(" {prefix}{number}"));
         cli.run(&format!("SADD {key}{}", names.collect::<String>()));
     }
-}
-
-fn check_nothing_is_watched(cli: &Terminal) {
-    assert!(cli.engines.iter().all(|engine| engine.watches.is_empty()));
 }
 
 #[test]
@@ -133,7 +51,7 @@ fn what_is_built_aside_is_what_the_command_stores() {
         ] {
             let building = Building::begin(&cli, line);
             let built = building.go_on(&mut cli).0;
-            let built = built.expect("nothing has changed");
+            let built = built.expect("nothing has changed").expect("no error");
             check_nothing_is_watched(&cli);
             let stored = cli.run(line);
             let to = Key::new(b"to", cli.engines[0].seed());

@@ -13,11 +13,15 @@
 //! builds the value with its shards locked to the end. A slice changes nothing, so no client sees that the command has
 //! begun, and a server that stops meanwhile has not run it.
 
+#[cfg(test)]
+mod tests;
+
 use super::Args;
 use super::args::RoutedKey;
+use super::prepared::Built;
 use crate::config::Config;
 use basalt_core::base::hash::HashSeed;
-use basalt_core::structures::entry::{Entry, EntryRef};
+use basalt_core::structures::entry::EntryRef;
 use basalt_engine::value::Object;
 use basalt_engine::watching::Watched;
 use basalt_engine::{Engine, Now};
@@ -36,8 +40,14 @@ pub struct AsideContext<'a> {
     pub seed: HashSeed,
 }
 
-/// Begins to build a command's value aside.
-pub type BeginAside = fn(&Args<'_>, &AsideContext<'_>) -> Aside;
+/// Begins to build a command's value aside; None for requests whose value is not built so.
+pub type BeginAside = fn(&Args<'_>, &AsideContext<'_>) -> Option<Aside>;
+
+/// Elements looked at in one slice, each as often as there are sources in which it is searched for: some 0.1 ms.
+pub const LOOKUPS_PER_SLICE: usize = 512;
+
+/// Bytes of elements after which a slice ends.
+pub const BYTES_PER_SLICE: usize = 64 * 1024;
 
 /// The outcome of a slice: whether the build goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +69,8 @@ pub trait BuildAside: Send {
     /// Adds what was read to the value.
     fn add(&mut self);
 
-    /// Takes the value out.
-    fn take(&mut self) -> Entry<Object>;
+    /// Takes the value out, or the error that the command answers with instead.
+    fn take(&mut self) -> Built;
 }
 
 struct Source {
@@ -146,7 +156,7 @@ impl Aside {
 
     /// Returns the value, if no source has changed since the first slice, and ends the watching; with the command's
     /// shards locked.
-    pub fn finish(mut self, engines: &mut [&mut Engine], now: Now) -> Option<Entry<Object>> {
+    pub fn finish(mut self, engines: &mut [&mut Engine], now: Now) -> Option<Built> {
         if self.have_changed(engines, now) {
             self.give_up(engines);
             return None;
@@ -158,8 +168,8 @@ impl Aside {
     /// Ends the watching, and leaves what was built to be freed; with the command's shards locked.
     pub fn give_up(&mut self, engines: &mut [&mut Engine]) {
         self.forget(engines);
-        if let Some(engine) = engines.first_mut() {
-            engine.free_unused(self.value.take());
+        if let (Some(engine), Ok(entry)) = (engines.first_mut(), self.value.take()) {
+            engine.free_unused(entry);
         }
     }
 
