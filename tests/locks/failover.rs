@@ -51,6 +51,10 @@ fn a_lock_that_no_replica_has_is_lost_with_its_primary_and_wait_says_so() {
     let mut raw = pair.primary.raw();
     pair.replica.signal("STOP");
     check(&mut raw, "CLIENT KILL TYPE replica", "(integer) 1");
+    // Until the connection is closed it may take in more, for a replica that reads on later.
+    eventually("the replica's connection is closed", || {
+        info_text(&mut raw, "replication", "connected_slaves").as_deref() == Some("0")
+    });
     check(&mut raw, TAKE, "OK");
     // Hence it is not trusted, and is released if possible.
     check(&mut raw, "WAIT 1 50", "(integer) 0");
