@@ -54,6 +54,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("set", "arguments", NEWER),
     ("setex", "deprecation", LATER),
     ("setnx", "deprecation", LATER),
+    ("shutdown", "arguments", "SAFE and FAILOVER are of Valkey 9"),
     ("xadd", "arguments", NEWER),
     ("xinfo|stream", "arguments", LATER),
     ("xread", "arguments", NEWER),
