@@ -292,6 +292,7 @@ impl Installed {
             "chown",
             "chmod",
             "systemctl",
+            "update-alternatives",
         ];
         let stand_ins = StandIns::new(&names);
         for name in ["deb-systemd-helper", "deb-systemd-invoke"] {
@@ -349,6 +350,8 @@ fn the_first_installation_makes_user_and_folders_and_starts_the_service() {
         "dpkg-statoverride --list /var/log/basalt",
         "chown basalt:basalt /var/log/basalt",
         "chmod 750 /var/log/basalt",
+        "update-alternatives --quiet --install /usr/bin/redis-server redis-server /usr/bin/basalt 10",
+        "update-alternatives --quiet --install /usr/bin/valkey-server valkey-server /usr/bin/basalt 10",
         "dpkg-statoverride --list /etc/basalt/basalt.conf",
         "chown root:basalt /etc/basalt/basalt.conf",
         "chmod 640 /etc/basalt/basalt.conf",
@@ -408,7 +411,9 @@ fn a_removal_stops_all_instances_and_a_purge_leaves_nothing() {
         installed.calls("prerm", &["remove"]),
         [
             "deb-systemd-invoke stop basalt.service",
-            "systemctl --system stop basalt@*.service"
+            "systemctl --system stop basalt@*.service",
+            "update-alternatives --quiet --remove redis-server /usr/bin/basalt",
+            "update-alternatives --quiet --remove valkey-server /usr/bin/basalt",
         ]
     );
     assert_eq!(

@@ -111,10 +111,10 @@ fn arguments_of_the_server_go_over_those_of_the_image_and_do_not_replace_them() 
             entrypoint.runs(arguments, &[]),
             with(&["basalt"], arguments)
         );
-        let named: Vec<&str> = std::iter::once("basalt")
-            .chain(arguments.iter().copied())
-            .collect();
-        assert_eq!(entrypoint.runs(&named, &[]), with(&["basalt"], arguments));
+        for name in ["basalt", "redis-server", "valkey-server"] {
+            let named = [&[name], arguments].concat();
+            assert_eq!(entrypoint.runs(&named, &[]), with(&["basalt"], arguments));
+        }
     }
     // The server takes what the image gives it, but for a folder that is not here.
     assert_eq!(check_config(&OWN[..5]), Ok(()));
