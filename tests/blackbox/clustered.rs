@@ -53,6 +53,16 @@ pub(crate) fn bus_port(server: &Server) -> String {
     behind.split([' ', ',']).next().expect("a port").to_owned()
 }
 
+/// Introduces a node to a cluster.
+pub(crate) fn meet(newcomer: &Server, member: &Server) {
+    let line = format!(
+        "CLUSTER MEET 127.0.0.1 {} {}",
+        member.port,
+        bus_port(member)
+    );
+    check(&mut newcomer.raw(), &line, "OK");
+}
+
 /// Returns a node's view of each node: name, address, flags without `myself`, primary, epoch, slots.
 fn view(server: &Server) -> Vec<String> {
     let nodes = text(&mut server.raw(), "CLUSTER NODES");
@@ -187,8 +197,7 @@ fn a_replica_takes_the_place_of_its_primary_by_itself_and_on_request() {
     }
     let (one, two, three, spare) = (start(), start(), start(), start());
     unite(&[&one, &two, &three]);
-    let meet = format!("CLUSTER MEET 127.0.0.1 {} {}", one.port, bus_port(&one));
-    check(&mut spare.raw(), &meet, "OK");
+    meet(&spare, &one);
     agree(&[&one, &two, &three, &spare]);
     check(
         &mut spare.raw(),

@@ -46,6 +46,7 @@ mod loading;
 mod logging;
 mod long_arguments;
 mod long_values;
+mod maintenance;
 mod migrate;
 mod mistakes;
 mod monitor;

@@ -114,6 +114,16 @@ impl SlotSet {
         })
     }
 
+    /// Formats the slots for clients: numbers and ranges, separated by commas, such as `1,5-7`.
+    #[must_use]
+    pub fn listed(&self) -> String {
+        let ranges = self.ranges().map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        });
+        ranges.collect::<Vec<_>>().join(",")
+    }
+
     /// Iterates over runs of consecutive slots, by their first and last slot, in order.
     pub fn ranges(&self) -> impl Iterator<Item = (u16, u16)> + '_ {
         let mut slots = self.iter().peekable();

@@ -557,6 +557,10 @@ parameters! {
     min_replicas_max_lag: number(u32, 10, 0, INT_MAX), "min-replicas-max-lag",
         MUTABLE.alias("min-slaves-max-lag"),
         "Maximum lag in seconds of a replica that counts for min-replicas-to-write; 0: writes do not need replicas.";
+    maint_notifications: flag(true), "maint-notifications", MUTABLE.since("basalt"),
+        "Whether clients that ask for it (CLIENT MAINT_NOTIFICATIONS) are told of failovers and of slots that move.";
+    maint_handoff_seconds: number(u32, 30, 1, 3600), "maint-handoff-seconds", MUTABLE.since("basalt"),
+        "Seconds in which clients with maintenance notifications are told to move to the new primary.";
 
     // Cluster
     cluster_enabled: choice(ClusterMode, ClusterMode::No), "cluster-enabled",

@@ -8,6 +8,7 @@
 
 mod channels;
 mod events;
+pub mod maintenance;
 mod message;
 pub mod monitor;
 pub mod outgoing;
@@ -30,6 +31,7 @@ use basalt_core::resp::reply::Out;
 use basalt_engine::effect::Interest;
 use channels::{ChannelTable, Patterns};
 use events::Events;
+use maintenance::{Maintenance, MaintenanceFigures};
 use message::{EncodedMessage, MessageBatch};
 use monitor::Monitors;
 use tracking::Caches;
@@ -44,6 +46,8 @@ pub struct PubSub {
     events: Events,
     monitors: Monitors,
     caches: Caches,
+    /// The clients with maintenance notifications, and the maintenance under way.
+    maintenance: Maintenance,
     /// Forwards messages that clients publish here to the other nodes of a cluster.
     relay: OnceLock<Relay>,
 }
@@ -103,12 +107,15 @@ pub struct Figures {
     pub tracked_items: u64,
     /// Bytes of the tables of tracked keys.
     pub tracked_bytes: u64,
+    /// Maintenance notifications.
+    pub maintenance: MaintenanceFigures,
 }
 
 impl PubSub {
     /// Applies the configuration.
     pub fn configure(&self, config: &Config) {
         self.bounds.set(config);
+        self.maintenance.configure(config);
         self.caches.tracked.bound_bytes(config.tracked_bytes_max());
         self.events.set_classes(config.notify_keyspace_events);
         let (expired, evicted) = (config.lazyfree_lazy_expire, config.lazyfree_lazy_eviction);
@@ -245,8 +252,9 @@ impl PubSub {
         });
     }
 
-    /// Removes all subscriptions and tracking of a client that is gone, or is reset.
+    /// Removes all subscriptions, tracking and notifications of a client that is gone, or is reset.
     pub fn forget(&self, client: &Arc<Shared>) {
+        self.maintenance.stop(client);
         if client.mailbox().is_some() {
             for topic in Topic::ALL {
                 self.unsubscribe_all(client, topic);
@@ -371,6 +379,7 @@ impl PubSub {
             tracked_keys: self.caches.tracked.keys(),
             tracked_items: self.caches.tracked.items(),
             tracked_bytes: self.caches.tracked.bytes(),
+            maintenance: self.maintenance.figures(),
         }
     }
 

@@ -64,6 +64,7 @@ impl Bus {
             NodeEffect::Pause(until) => self.hold_writes(until),
             NodeEffect::Unpause => {
                 self.core.lock().is_landing = false;
+                self.service.pubsub.end_failover(clock::unix_ms());
                 self.service.end_pause(Reason::Failover);
             }
             NodeEffect::FlushAll => {
@@ -86,7 +87,9 @@ impl Bus {
                     return;
                 }
                 drop(held);
-                self.service.follow_map(map);
+                let before = self.map();
+                self.service.follow_map(Arc::clone(&map));
+                self.tell_demotion(&before, &map);
             }
         }
     }
@@ -133,6 +136,7 @@ impl Bus {
         let now_ms = clock::unix_ms();
         let left_ms = until.saturating_sub(self.now());
         let until_ms = now_ms.saturating_add(left_ms);
+        self.service.pubsub.begin_failover(Some(left_ms), now_ms);
         let pause = &self.service.pause;
         pause.start(Reason::Failover, until_ms, true, now_ms);
         let (say, over) = oneshot::channel();

@@ -35,6 +35,7 @@ mod outbox;
 mod saving;
 mod seeds;
 mod settings;
+mod telling;
 
 use std::fmt;
 use std::net::SocketAddr;

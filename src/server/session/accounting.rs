@@ -340,7 +340,7 @@ impl Session {
     #[cold]
     #[inline(never)]
     fn tell_notable(
-        &self,
+        &mut self,
         turn: &mut Turn<'_>,
         request: Request<'_>,
         finished: &Finished,
@@ -354,6 +354,9 @@ impl Session {
         // Scripts record their errors themselves.
         if finished.failed && !matches!(request.command.run, Run::Script(_)) {
             errors::note(turn.batch.out.since(finished.mark));
+        }
+        if finished.failed && self.hands_off(turn, finished.mark) {
+            return;
         }
         let args = turn.batch.args(request.plan);
         if is_large {
@@ -433,6 +436,7 @@ impl Session {
         if self.replays() {
             self.replay_failed(turn, Some(command), mark);
         }
+        self.hands_off(turn, mark);
         self.apply_reply_mode(&mut turn.batch.out, mark);
         self.end_caching(Some(command));
         turn.batch.next += 1;

@@ -515,6 +515,7 @@ impl Session {
             self.replay_failed(turn, plan.command, mark);
         }
         errors::note(turn.batch.out.since(mark));
+        self.hands_off(turn, mark);
         self.apply_reply_mode(&mut turn.batch.out, mark);
         self.end_caching(plan.command);
     }

@@ -15,6 +15,7 @@
 //! postponed   commands of a transaction that run after its shards are released
 //! waiting     a request blocked on a key or a timeout
 //! accounting  bookkeeping after a command: counts, slow log, latency, hot keys, CLIENT REPLY
+//! handing_off the end of connections whose clients continue at another server
 //! monitor     the feed of MONITOR
 //! ```
 //!
@@ -25,6 +26,7 @@ mod accounting;
 mod admission;
 pub mod batch;
 mod dispatch;
+mod handing_off;
 mod hot_copies;
 mod hot_keys;
 mod monitor;
@@ -221,7 +223,10 @@ impl Session {
                 return step;
             }
         }
-        Step::Done
+        match self.must_close {
+            true => Step::Close,
+            false => Step::Done,
+        }
     }
 
     /// Runs one request: decides whether it must wait, dispatches it, and accounts for it.

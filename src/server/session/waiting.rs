@@ -131,11 +131,16 @@ impl Session {
                 true
             }
             Unblocked::RoleChanged => {
-                out.error(
-                    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
-                );
                 self.must_close = true;
-                true
+                // A client that is told where to continue repeats the request there if it has no reply.
+                let shared = &self.connection.shared;
+                let is_told = self.service.pubsub.gets_notifications(shared);
+                if !is_told {
+                    out.error(
+                        "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+                    );
+                }
+                !is_told
             }
         })
     }

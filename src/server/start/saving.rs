@@ -23,6 +23,7 @@ use crate::state::pause::Reason;
 use crate::telemetry::clock;
 use basalt_commands::client::under_way::UnderWay;
 use basalt_commands::command::error::CommandError;
+use basalt_commands::command::host::primary::{ReplicaFacts, ReplicaState};
 use basalt_commands::command::host::{Awaited, Done, Exit, Reload, Told};
 use basalt_commands::config::values::ShutdownOptions;
 
@@ -320,13 +321,31 @@ impl SaveCoordinator {
         if self.failed_ends.load(SeqCst) != failed_before {
             return Err(());
         }
+        let is_told = !exit.is_now && self.tell_failover();
         let result = self.prepare_exit(exit);
+        if is_told && result.is_err() {
+            self.service.pubsub.end_failover(clock::unix_ms());
+        }
         match result {
             // Keep the lock, so that no other thread shuts down again.
             Ok(()) => std::mem::forget(ending),
             Err(()) => drop(self.failed_ends.fetch_add(1, SeqCst)),
         }
         result
+    }
+
+    /// Tells clients of a failover, if there is a replica that may take over. Returns whether there is.
+    fn tell_failover(&self) -> bool {
+        let replicas = self.service.server().primary().replicas();
+        let is_online = |replica: &ReplicaFacts| replica.state == ReplicaState::Online;
+        let is_primary = self.service.server().replica().upstream().is_none();
+        let may_take_over = is_primary && replicas.iter().any(is_online);
+        if may_take_over {
+            let timeout_s = u64::from(self.service.config.load().shutdown_timeout);
+            let ms = (timeout_s > 0).then_some(timeout_s * 1_000);
+            self.service.pubsub.begin_failover(ms, clock::unix_ms());
+        }
+        may_take_over
     }
 
     fn prepare_exit(&self, exit: Exit) -> Result<(), ()> {

@@ -5,6 +5,7 @@
 //! connection's mailbox, or ask it to close by setting a flag and waking its task.
 
 pub mod mailbox;
+pub mod maintenance;
 pub mod tracking;
 
 use std::sync::atomic::{
@@ -202,6 +203,8 @@ pub struct Shared {
     pub reads_here: AtomicBool,
     /// Whether the client follows redirections (CLIENT CAPA redirect), which RESET keeps.
     pub takes_redirects: AtomicBool,
+    /// See [`Shared::maintenance`].
+    maintenance: AtomicU8,
     /// Whether the client connected through the unix socket.
     pub unix_socket: bool,
     labels: Mutex<Option<Box<Labels>>>,
@@ -287,6 +290,7 @@ impl Shared {
             no_touch: AtomicBool::new(false),
             reads_here: AtomicBool::new(false),
             takes_redirects: AtomicBool::new(false),
+            maintenance: AtomicU8::new(0),
             unix_socket,
             labels: Mutex::new(None),
             mailbox: OnceLock::new(),

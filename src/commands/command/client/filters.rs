@@ -229,7 +229,7 @@ fn read_one<'a>(
         () if is("lib-name") => ClientFilterCondition::LibName(value),
         () if is("lib-ver") => ClientFilterCondition::LibVersion(value),
         () if is("flags") => ClientFilterCondition::Flags(letters(KNOWN_FLAGS, "flags")?),
-        () if is("capa") => ClientFilterCondition::Capabilities(letters(b"r", "capa")?),
+        () if is("capa") => ClientFilterCondition::Capabilities(letters(b"rm", "capa")?),
         () if is("db") => {
             let no_number = match is_negated {
                 true => "ERR NOT-DB is not an integer or out of range",

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::client::shared::maintenance::MaintenanceOptions;
 use crate::client::shared::tracking::{Tracking, TrackingOptions};
 use crate::client::shared::{Peer, Shared};
 use crate::command::error::{CommandError, shown};
@@ -50,11 +51,14 @@ fn is_for_snapshot(client: &Shared) -> bool {
     announced.is_some_and(|said| said.is_rdb_channel && said.main_client.is_some())
 }
 
-/// Returns letters for the client's declared capabilities.
+/// Returns letters for the client's declared capabilities, and `m` if it gets maintenance notifications.
 pub(super) fn capabilities(client: &Shared) -> &'static str {
-    match client.takes_redirects.load(Relaxed) {
-        true => "r",
-        false => "",
+    let is_told = client.maintenance().any(MaintenanceOptions::ON);
+    match (client.takes_redirects.load(Relaxed), is_told) {
+        (true, true) => "rm",
+        (true, false) => "r",
+        (false, true) => "m",
+        (false, false) => "",
     }
 }
 

@@ -1,17 +1,19 @@
 //! CLIENT: settings of a connection, and actions on others.
 //!
 //! ```text
-//! mod       ID GETNAME SETNAME SETINFO CAPA REPLY NO-EVICT NO-TOUCH HELP
-//! list      INFO LIST, and the line that describes a connection
-//! kind      the type and flags of a connection
-//! filters   the connections that LIST shows and KILL closes
-//! others    KILL PAUSE UNPAUSE UNBLOCK
-//! tracking  TRACKING CACHING GETREDIR TRACKINGINFO
+//! mod          ID GETNAME SETNAME SETINFO CAPA REPLY NO-EVICT NO-TOUCH HELP
+//! list         INFO LIST, and the line that describes a connection
+//! kind         the type and flags of a connection
+//! filters      the connections that LIST shows and KILL closes
+//! others       KILL PAUSE UNPAUSE UNBLOCK
+//! tracking     TRACKING CACHING GETREDIR TRACKINGINFO
+//! maintenance  MAINT_NOTIFICATIONS
 //! ```
 
 mod filters;
 mod kind;
 mod list;
+mod maintenance;
 mod others;
 #[cfg(test)]
 mod tests;
@@ -57,6 +59,7 @@ static CLIENT: Command = Command::new("client", GROUP, -2)
         &list::INFO,
         &others::KILL,
         &list::LIST,
+        &maintenance::MAINT_NOTIFICATIONS,
         &NO_EVICT,
         &NO_TOUCH,
         &others::PAUSE,
@@ -314,6 +317,11 @@ const HELP_LINES: &[&str] = &[
     "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
     "      Only connections of this type.",
     "    * The other options of KILL; this connection is shown by default.",
+    "MAINT_NOTIFICATIONS (ON|OFF) [MOVING-ENDPOINT-TYPE <type>]",
+    "    Send notifications of failovers and of slots that move to this connection (RESP3). Types:",
+    "    * INTERNAL-IP, EXTERNAL-IP: the address of the new server.",
+    "    * INTERNAL-FQDN, EXTERNAL-FQDN: its host name.",
+    "    * NONE: nothing.",
     "NO-EVICT (ON|OFF)",
     "    Exclude this connection from client eviction.",
     "NO-TOUCH (ON|OFF)",

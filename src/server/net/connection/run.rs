@@ -16,6 +16,7 @@ use crate::session::{Session, Step};
 use crate::telemetry::clock::{self, Ticks};
 use basalt_commands::client::connection::ReplyMode;
 use basalt_commands::client::memory::CLIENT_MEMORY;
+use basalt_commands::client::shared::maintenance::MaintenanceOptions;
 use basalt_commands::config::Config;
 use basalt_core::resp::request::{Parser, ProtocolError, RequestLimits};
 
@@ -195,6 +196,10 @@ async fn follow(
         }
         Step::Yield => tokio::task::yield_now().await,
         Step::Close => {
+            if session.connection.shared.maintenance() != MaintenanceOptions::OFF {
+                // The client needs them to know where to continue.
+                collect_mail(session, batch);
+            }
             session.connection.shared.leave();
             flush(stream, session, batch, 0).await?;
             return Err(ConnectionExit::Closed);

@@ -19,6 +19,7 @@ use crate::telemetry::clock;
 use basalt_commands::command::error::CommandError;
 use basalt_commands::command::host::primary::{ReplicaFacts, ReplicaState};
 use basalt_commands::command::host::replica::FailoverRequest;
+use basalt_commands::pubsub::maintenance::HandoffTarget;
 
 /// Progress of a failover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,6 +117,8 @@ impl PrimaryFollower {
         }
         *self.failover.phase.lock() = FailoverPhase::Waits;
         let number = self.failover.number.fetch_add(1, Relaxed) + 1;
+        let pubsub = &self.service.pubsub;
+        pubsub.begin_failover(wanted.timeout_ms, clock::unix_ms());
         self.service
             .pause
             .start(Reason::Failover, u64::MAX, true, clock::unix_ms());
@@ -208,8 +211,31 @@ impl PrimaryFollower {
         self.failover_is_over();
     }
 
+    /// Completes the failover: the target is the primary.
+    pub(super) fn handed_over(&self, target: &Target) {
+        self.tell_handoff(target);
+        self.failover_is_over();
+    }
+
+    /// Tells clients that another server is the primary in place of this one.
+    pub(super) fn tell_handoff(&self, target: &Target) {
+        let config = self.service.config.load();
+        // The port of the other kind is not known: servers that replace each other usually listen alike.
+        let (port, tls_port) = match config.tls_replication {
+            true => (config.port, target.port),
+            false => (target.port, config.tls_port),
+        };
+        let target = HandoffTarget {
+            host: target.host.clone(),
+            port,
+            tls_port,
+        };
+        self.service.pubsub.hand_off(target, clock::unix_ms());
+    }
+
     /// Ends the pause of writes: they run on this server, or are redirected to the new primary.
-    pub(super) fn failover_is_over(&self) {
+    fn failover_is_over(&self) {
+        self.service.pubsub.end_failover(clock::unix_ms());
         *self.failover.phase.lock() = FailoverPhase::Nothing;
         self.service.end_pause(Reason::Failover);
     }

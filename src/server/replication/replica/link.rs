@@ -173,7 +173,7 @@ impl UpstreamLink<'_> {
         .await;
         if self.hands_over {
             match &answer {
-                Ok(_) => follower.failover_is_over(),
+                Ok(_) => follower.handed_over(self.target),
                 Err(HandshakeRefusal::Denied(_)) => {
                     follower.end_failover("Failover target rejected psync request");
                 }

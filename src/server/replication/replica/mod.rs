@@ -234,6 +234,16 @@ impl PrimaryFollower {
         Some((is_up, clock::unix_ms().saturating_sub(since_ms)))
     }
 
+    /// Tells clients of the new primary, if this server is about to become its replica by REPLICAOF. In a cluster the
+    /// bus tells them.
+    fn tell_demotion(&self, target: &Target) {
+        let was_primary = self.state.lock().target.is_none();
+        let is_handing_off = self.service.pubsub.is_handing_off(clock::unix_ms());
+        if self.service.cluster.get().is_none() && (was_primary || is_handing_off) {
+            self.tell_handoff(target);
+        }
+    }
+
     fn order(&self, target: Option<Target>, done: Done) {
         let order = RoleChange { target, done };
         self.stream.begin_change();
@@ -391,6 +401,7 @@ impl PrimaryFollower {
         .await;
         self.is_resumable.store(true, Relaxed);
         self.service.clients.kill_all(Peer::Replica);
+        self.service.pubsub.end_handoff();
         self.figures().is_replica.store(false, Relaxed);
         self.service.server().follow_role();
         let facts = self.stream.facts();
@@ -632,7 +643,12 @@ impl ask::Replica for PrimaryFollower {
             tracing::info!("REPLICAOF {host}:{port} enabled");
         }
         Ok(Awaited {
-            begin: Arc::new(move |done| self.go(target.clone(), done)),
+            begin: Arc::new(move |done| {
+                if let Some(target) = &target {
+                    self.tell_demotion(target);
+                }
+                self.go(target.clone(), done);
+            }),
             told: Told::Text("OK"),
         })
     }

@@ -49,6 +49,13 @@ pub(in crate::telemetry) static CLIENTS: &[Figure] = &[
         "redis_tracking_clients",
         "Clients that use client-side caching (CLIENT TRACKING).",
     ),
+    count("maint_notification_clients", |s| {
+        s.snapshot.pubsub.maintenance.clients as u64
+    })
+    .gauge(
+        "basalt_maint_notification_clients",
+        "Clients with maintenance notifications (CLIENT MAINT_NOTIFICATIONS).",
+    ),
     count("pubsub_clients", |s| s.snapshot.client_figures.subscribed),
     count("watching_clients", |s| s.snapshot.client_figures.watching),
     zero("clients_in_timeout_table").gauge(
@@ -262,6 +269,20 @@ pub(in crate::telemetry) static STATS: &[Figure] = &[
     .gauge(
         "redis_tracking_total_prefixes",
         "Prefixes tracked for client-side caching.",
+    ),
+    count("maint_notifications_sent", |s| {
+        s.snapshot.pubsub.maintenance.sent
+    })
+    .counter(
+        "basalt_maint_notifications_sent_total",
+        "Maintenance notifications sent to clients.",
+    ),
+    count("maint_notifications_dropped", |s| {
+        s.snapshot.pubsub.maintenance.dropped
+    })
+    .counter(
+        "basalt_maint_notifications_dropped_total",
+        "Maintenance notifications not sent to clients that did not read earlier pushes.",
     ),
     stored("unexpected_error_replies", |t| {
         &t.replication.unexpected_errors

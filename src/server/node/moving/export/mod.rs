@@ -113,8 +113,12 @@ pub(super) fn carry(bus: &'static Bus, job: &Arc<SlotMigration>) {
             return;
         }
     };
+    let pubsub = &bus.service.pubsub;
+    let mut is_told = false;
     let ended = runtime.block_on(async {
         let mut export = Export::open(bus, job).await?;
+        is_told = true;
+        pubsub.tell_slots_migrating(&job.slots.listed(), clock::unix_ms());
         let ended = export.run().await;
         export.close().await;
         ended
@@ -125,6 +129,11 @@ pub(super) fn carry(bus: &'static Bus, job: &Arc<SlotMigration>) {
         Err(ExportFailure::Cancelled) => job.end(MigrationState::Cancelled, ""),
         Err(ExportFailure::Failed(why)) => job.end(MigrationState::Failed, why),
     };
+    match job.state() {
+        MigrationState::Done => bus.tell_moved(&job.slots, &bus.map()),
+        _ if is_told => pubsub.tell_slots_stay(clock::unix_ms()),
+        _ => {}
+    }
     // If a deletion of the slots' keys is running, it records the end itself.
     if was_granted && !bus.moves.is_deleting(&job.slots) {
         bus.note_over(job.name, false);
