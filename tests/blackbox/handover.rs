@@ -94,6 +94,8 @@ fn a_primary_that_gets_sigterm_hands_over_to_its_replica() {
     let others = [node(), node(), node()];
     let [second, third, replica] = &others;
     unite_with_replica(&[&first, second, third], replica);
+    let mut told = first.raw3();
+    check(&mut told, "CLIENT MAINT_NOTIFICATIONS ON", "OK");
     let begun = AtomicBool::new(false);
     let written = thread::scope(|scope| {
         let writers: Vec<_> = (0..4)
@@ -135,6 +137,10 @@ fn a_primary_that_gets_sigterm_hands_over_to_its_replica() {
         assert_eq!(found, acknowledged.to_string());
     }
     check_heir(replica, &[second, third, replica]);
+    for kind in ["FAILING_OVER", "SMIGRATED", "FAILED_OVER"] {
+        let push = told.read();
+        assert_eq!(push.items()[0].text(), kind, "{}", push.show());
+    }
 }
 
 /// Without a replica that knows the command, or is in sync, the other nodes are told that the primary stops, and elect.

@@ -370,6 +370,7 @@ impl SaveCoordinator {
             match handover::hand_over(self.service) {
                 // Clients whose writes waited are redirected.
                 true => {
+                    self.service.pubsub.end_failover(clock::unix_ms());
                     self.let_on();
                     std::thread::sleep(REDIRECTED_WITHIN);
                 }
