@@ -175,6 +175,30 @@ fn a_primary_whose_replica_is_of_redis_announces_its_end() {
     assert_eq!(run(&second, &["GET", KEY]).text(), "99");
 }
 
+/// The flags of the replica changed after the last change of slots or roles.
+#[test]
+fn a_replica_that_may_not_lead_is_not_handed_anything() {
+    if support::is_stand_in() {
+        return;
+    }
+    let mut first = node();
+    let (second, third, replica) = (node(), node(), node());
+    unite_with_replica(&[&first, &second, &third], &replica);
+    check(
+        &mut replica.raw(),
+        "CONFIG SET cluster-replica-no-failover yes",
+        "OK",
+    );
+    eventually("the primary knows", || {
+        text(&mut first.raw(), "CLUSTER NODES").contains("nofailover")
+    });
+    first.raw().send(b"SHUTDOWN NOSAVE FAILOVER\r\n");
+    assert_eq!(first.wait_for_exit(), Some(0));
+    let log = first.log();
+    assert!(log.contains("No replica can take over"), "{log}");
+    assert!(text(&mut replica.raw(), "INFO replication").contains("role:slave"));
+}
+
 #[test]
 fn valkey_takes_over_from_us_and_we_from_valkey() {
     if support::is_stand_in() {

@@ -23,14 +23,25 @@ pub(super) fn serves_slots(service: &Service) -> bool {
     map.is_some_and(|map| map.me().is_primary() && !map.me().slots.is_empty())
 }
 
-/// Hands this node's slots over to a replica, while the caller has paused writes and no write is under way. Returns
-/// false if there is no replica that could take over, or if none did within `cluster-manual-failover-timeout`.
-pub(super) fn hand_over(service: &Service) -> bool {
+/// The outcome of [`hand_over`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Handover {
+    /// A replica has taken over.
+    Done,
+    /// No replica can take over.
+    Impossible,
+    /// A replica was asked and has not taken over in time; it may still do so.
+    Pending,
+}
+
+/// Hands this node's slots over to a replica, while the caller has paused writes and no write is under way. Waits for
+/// `cluster-manual-failover-timeout` at most.
+pub(super) fn hand_over(service: &Service) -> Handover {
     let Some(heir) = heir(service) else {
         tracing::warn!(
             "No replica can take over at this shutdown: none is in sync and knows REPLICAID"
         );
-        return false;
+        return Handover::Impossible;
     };
     tracing::info!("Handing over to replica {heir} before shutting down");
     let id = heir.to_string();
@@ -47,12 +58,12 @@ pub(super) fn hand_over(service: &Service) -> bool {
     while serves_slots(service) {
         if clock::unix_ms() >= until_ms {
             tracing::warn!("Replica {heir} has not taken over within {timeout_ms} ms");
-            return false;
+            return Handover::Pending;
         }
         std::thread::sleep(LOOK);
     }
     tracing::info!("Replica {heir} has taken over");
-    true
+    Handover::Done
 }
 
 /// Returns a replica that has acknowledged everything and may be promoted.
@@ -66,7 +77,8 @@ fn heir(service: &Service) -> Option<NodeId> {
             .any(|other| other.client_id == replica.client_id);
         replica.state == ReplicaState::Online && replica.knows_replica_id && !is_lagging
     });
-    let map = service.cluster.get()?.map();
+    // Not the published map: what it says of links and flags is as old as the last change of slots or roles.
+    let map = service.cluster.get()?.view();
     replicas.iter().find_map(|replica| node_of(replica, &map))
 }
 

@@ -11,7 +11,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
-use super::{handover, rewriting};
+use super::handover::{self, Handover};
+use super::rewriting;
 use crate::persist::aof::Aof;
 use crate::persist::load::progress::Progress;
 use crate::persist::load::{Due, LoadError, Loader, Rules};
@@ -366,15 +367,21 @@ impl SaveCoordinator {
             self.let_on();
             return Err(());
         }
+        let mut exit = exit;
         if hands_over {
             match handover::hand_over(self.service) {
-                // Clients whose writes waited are redirected.
-                true => {
+                Handover::Done => {
+                    // Clients whose writes waited are redirected.
                     self.service.pubsub.end_failover(clock::unix_ms());
                     self.let_on();
                     std::thread::sleep(REDIRECTED_WITHIN);
                 }
-                false => self.announces_end.store(true, SeqCst),
+                Handover::Impossible => self.announces_end.store(true, SeqCst),
+                Handover::Pending => {
+                    self.announces_end.store(true, SeqCst);
+                    // The replica has all data, and may lead at any time: this server must accept no more writes.
+                    exit.is_forced = true;
+                }
             }
         }
         if self.aof.is_rewriting_first() && !self.is_held_up(exit) {
