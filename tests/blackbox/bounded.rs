@@ -205,3 +205,40 @@ fn a_script_takes_as_much_as_all_clients_may() {
     check(&mut client, "CONFIG SET maxmemory-clients 0", "OK");
     check(&mut client, script, "(integer) 60");
 }
+
+/// What is being built is charged to no shard yet, so at most two values are built at a time while memory is limited.
+#[test]
+fn values_that_are_built_at_the_same_time_exceed_the_limit_by_a_few_at_most() {
+    const CLIENTS: usize = 30;
+    const MEMBERS: usize = 50_000;
+    let server = Server::start(&Options::shards(4).threads(4));
+    let mut client = server.raw();
+    for first in (0..MEMBERS).step_by(1_000) {
+        let members: Vec<String> = (first..first + 1_000)
+            .map(|member| format!("{member} member:{member}"))
+            .collect();
+        client.call(&format!("ZADD z {}", members.join(" ")));
+    }
+    let value = client.call("MEMORY USAGE z").integer() as f64;
+    let used = info_number(&mut client, "memory", "used_memory");
+    let limit = (used + 1.5 * value) as u64;
+    check(&mut client, "CONFIG SET maxmemory-policy noeviction", "OK");
+    check(&mut client, &format!("CONFIG SET maxmemory {limit}"), "OK");
+    check(&mut client, "CONFIG RESETSTAT", "OK");
+    let mut others: Vec<Raw> = (0..CLIENTS).map(|_| server.raw()).collect();
+    for (number, other) in others.iter_mut().enumerate() {
+        let line = match number % 2 {
+            0 => format!("COPY z copy:{number}\r\n"),
+            _ => format!("ZUNIONSTORE union:{number} 1 z\r\n"),
+        };
+        other.send(line.as_bytes());
+    }
+    let replies: Vec<String> = others.iter_mut().map(|other| other.read().show()).collect();
+    let refused = replies.iter().filter(|reply| *reply == REFUSED).count();
+    assert!((CLIENTS - 4..CLIENTS).contains(&refused), "{replies:?}");
+    let peak = info_number(&mut client, "memory", "used_memory_peak");
+    assert!(
+        peak < limit as f64 + 5.0 * value,
+        "{peak} of {limit}, values of {value}"
+    );
+}

@@ -126,6 +126,9 @@ impl Aside {
             return SliceResult::Unsuitable;
         }
         if !self.is_watching {
+            if self.lacks_memory(engines, now) {
+                return SliceResult::Unsuitable;
+            }
             self.watch(engines, now);
         }
         let result = match self.have_changed(engines, now) {
@@ -170,6 +173,15 @@ impl Aside {
         self.forget(engines);
         if let (Some(engine), Ok(entry)) = (engines.first_mut(), self.value.take()) {
             engine.free_unused(entry);
+        }
+    }
+
+    /// True if the memory limit leaves no room for the value; the command itself is then refused. Evicts what it may,
+    /// as before the command itself.
+    fn lacks_memory(&self, engines: &mut [&mut Engine], now: Now) -> bool {
+        match (self.sources.first(), engines.first_mut()) {
+            (Some(source), Some(engine)) => engine.make_room(source.watched.db, now).is_err(),
+            _ => false,
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use std::thread::{self, Thread};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::{Ticket, task};
 use crate::shard::Shards;
@@ -20,8 +20,47 @@ struct Building {
     duration_ns: u64,
 }
 
+/// Maximum number of values that are built at a time while memory is limited: what is being built is charged to no
+/// shard yet, so the check for memory of one build does not see the others.
+const LIMITED_BUILDS_MAX: usize = 2;
+
+/// Number of builds that may begin while memory is limited.
+static FREE_SLOTS: Mutex<usize> = Mutex::new(LIMITED_BUILDS_MAX);
+static SLOT_FREED: Condvar = Condvar::new();
+
+/// The right to build a value while memory is limited, until the value is stored or dropped.
+struct BuildSlot;
+
+impl BuildSlot {
+    fn wait() -> BuildSlot {
+        let mut free = FREE_SLOTS.lock();
+        SLOT_FREED.wait_while(&mut free, |free| *free == 0);
+        *free -= 1;
+        BuildSlot
+    }
+}
+
+impl Drop for BuildSlot {
+    fn drop(&mut self) {
+        *FREE_SLOTS.lock() += 1;
+        SLOT_FREED.notify_one();
+    }
+}
+
+/// A value that was built and is yet to be stored.
+pub(super) struct BuiltAside {
+    pub(super) value: Aside,
+    _slot: Option<BuildSlot>,
+}
+
 /// Builds a value. Returns it, if it can be built aside, and the time that this took without the wait for shards.
-pub(super) fn build(shards: &Shards, route: &[u16], aside: Aside) -> (Option<Aside>, u64) {
+pub(super) fn build(
+    shards: &Shards,
+    route: &[u16],
+    aside: Aside,
+    is_limited: bool,
+) -> (Option<BuiltAside>, u64) {
+    let slot = is_limited.then(BuildSlot::wait);
     let building = Arc::new(Mutex::new(Building {
         aside,
         slice: SliceResult::More,
@@ -45,7 +84,10 @@ pub(super) fn build(shards: &Shards, route: &[u16], aside: Aside) -> (Option<Asi
         }
     }
     match Arc::into_inner(building).map(Mutex::into_inner) {
-        Some(built) if built.slice == SliceResult::Whole => (Some(built.aside), built.duration_ns),
+        Some(built) if built.slice == SliceResult::Whole => {
+            let (value, duration_ns) = (built.aside, built.duration_ns);
+            (Some(BuiltAside { value, _slot: slot }), duration_ns)
+        }
         Some(built) => (None, built.duration_ns),
         None => unreachable!("the tasks that shared it are gone"),
     }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Next, aside};
+use super::Next;
+use super::aside::{self, BuiltAside};
 use crate::shard::Shards;
 use crate::shard::blocking::BlockedRequest;
 use crate::shard::execute::{self, ExecutionOutcome};
@@ -11,7 +12,7 @@ use crate::shard::ownership::engines::HeldEngines;
 use crate::shard::permit::Permit;
 use crate::telemetry::clock::{self, Ticks};
 use basalt_commands::client::shared::Shared;
-use basalt_commands::command::aside::{Aside, AsideContext};
+use basalt_commands::command::aside::AsideContext;
 use basalt_commands::command::context::{ClientView, Gather, ShardPlace};
 use basalt_commands::command::declaration::{Command, CommandResult, Run};
 use basalt_commands::command::owned::OwnedArgs;
@@ -45,7 +46,7 @@ pub struct CommandJob {
     /// The prepared form of the arguments, made before any shard was locked.
     prepared: Option<Prepared>,
     /// The value that was built while the shards were released, until the command runs.
-    pub(super) aside: Option<Aside>,
+    pub(super) aside: Option<BuiltAside>,
     /// False once a value was built aside, or was not, since it could not be.
     may_build_aside: bool,
     place: ShardPlace,
@@ -144,7 +145,8 @@ impl CommandJob {
                 seed,
             };
             if let Some(aside) = begin(&args, &context) {
-                let (built, duration_ns) = aside::build(shards, route, aside);
+                let is_limited = self.config.maxmemory > 0;
+                let (built, duration_ns) = aside::build(shards, route, aside, is_limited);
                 self.aside = built;
                 self.duration_ns += duration_ns;
             }
@@ -154,10 +156,10 @@ impl CommandJob {
 
     /// Takes over the value that was built aside. Returns false if it is no longer what the command would build.
     fn take_aside(&mut self, engines: &mut HeldEngines<'_, Engine>) -> bool {
-        let Some(aside) = self.aside.take() else {
+        let Some(built) = self.aside.take() else {
             return true;
         };
-        let built = aside.finish(&mut engines.all(), clock::now());
+        let built = built.value.finish(&mut engines.all(), clock::now());
         self.prepared = built.map(Prepared::new);
         self.prepared.is_some()
     }

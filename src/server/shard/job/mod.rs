@@ -187,9 +187,9 @@ impl Job {
             Work::Command(job) => job.aside.take(),
             Work::Unit(_) | Work::Task(_) => None,
         };
-        if let (Some(mut aside), Some(executor)) = (left, queued.executor) {
+        if let (Some(mut built), Some(executor)) = (left, queued.executor) {
             // The command was turned away.
-            let give_up = move |engines: &mut [&mut Engine], _: Now| aside.give_up(engines);
+            let give_up = move |engines: &mut [&mut Engine], _: Now| built.value.give_up(engines);
             executor.shards.submit(Job::task(&queued.route, give_up));
         }
         if let Some(ticket) = queued.ticket.take() {
