@@ -85,8 +85,14 @@ use title::Title;
 /// Core count assumed if the system does not report it.
 const CORES_FALLBACK: usize = 1;
 
-/// Number of file descriptors that the server needs besides those of its clients.
-const DESCRIPTORS_RESERVED: u64 = 32;
+/// Minimum number of file descriptors reserved for the server's own use: files, listening sockets, links.
+const DESCRIPTORS_RESERVED_MIN: u64 = 32;
+
+/// Number of file descriptors reserved for each thread, whose event loop has some.
+const DESCRIPTORS_PER_THREAD: u64 = 6;
+
+/// Number of file descriptors reserved for the server's own use beside those of its threads, if it has many threads.
+const DESCRIPTORS_BESIDE_THREADS: u64 = 16;
 
 /// Returns the advice of `--check-config` on a configuration, or errors with the reason why a server would not
 /// start with it. Changes the working directory to the configuration's `dir`.
@@ -143,13 +149,12 @@ pub fn run(startup: Startup, program: String) -> i32 {
     }
     raise_descriptor_limit(&mut config);
     let config = Arc::new(config);
-    let cores = std::thread::available_parallelism().map_or(CORES_FALLBACK, usize::from);
-    let thread_count = config.thread_count(cores);
+    let thread_count = config.thread_count(cores());
     let telemetry = Telemetry::new(startup.file.clone(), thread_count);
     let log = Arc::new(OpLog::default());
     let service = Arc::new(build_on(
         Arc::clone(&config),
-        config.shard_count(cores),
+        config.shard_count(cores()),
         telemetry,
         Arc::clone(&log) as _,
     ));
@@ -393,6 +398,11 @@ impl Assembled {
     }
 }
 
+/// Returns the number of cores that this process may use.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(CORES_FALLBACK, usize::from)
+}
+
 /// Resources that a server opens before it serves clients.
 struct StartupResources {
     metrics: Option<accept::Metrics>,
@@ -402,7 +412,7 @@ struct StartupResources {
 
 /// Raises the descriptor limit for `maxclients`, or lowers `maxclients` to what the limit allows.
 fn raise_descriptor_limit(config: &mut Config) {
-    if let Err(possible) = descriptors_for(config.maxclients) {
+    if let Err(possible) = descriptors_for(config, config.maxclients) {
         tracing::warn!(
             "maxclients {} lowered to {possible}: limit of open files (ulimit -n)",
             config.maxclients
@@ -412,9 +422,12 @@ fn raise_descriptor_limit(config: &mut Config) {
 }
 
 /// Raises the descriptor limit for `clients` clients. On failure returns how many clients the limit allows.
-fn descriptors_for(clients: u32) -> Result<(), u64> {
-    descriptors(u64::from(clients) + DESCRIPTORS_RESERVED)
-        .map_err(|granted| granted.saturating_sub(DESCRIPTORS_RESERVED).max(1))
+fn descriptors_for(config: &Config, clients: u32) -> Result<(), u64> {
+    let threads = config.thread_count(cores()) as u64;
+    let of_threads = DESCRIPTORS_BESIDE_THREADS + threads * DESCRIPTORS_PER_THREAD;
+    let reserved = of_threads.max(DESCRIPTORS_RESERVED_MIN);
+    descriptors(u64::from(clients) + reserved)
+        .map_err(|granted| granted.saturating_sub(reserved).max(1))
 }
 
 /// Raises the descriptor limit to `wanted`. On failure returns the granted number.

@@ -140,7 +140,7 @@ impl ServerHost {
         };
         let is_changed = |name| changed.contains(&name);
         if is_changed("maxclients") {
-            crate::start::descriptors_for(new.maxclients).map_err(|possible| {
+            crate::start::descriptors_for(new, new.maxclients).map_err(|possible| {
                 let why = format!(
                     "The operating system is not able to handle the specified number of \
                      clients, try with {possible}"
