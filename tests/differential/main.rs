@@ -536,7 +536,27 @@ fn are_drawn_alike(words: &Words, ours: &[Value], theirs: &[Value]) -> bool {
     let elements: BTreeSet<&Value> = ours.iter().step_by(step).collect();
     let drawn = ours.len() / step;
     let is_all = (drawn as i64) < count;
-    count < 0 || elements.len() == drawn && (!is_all || sorted(ours) == sorted(theirs))
+    let holds_the_same = || match is_flat && words[0].eq_ignore_ascii_case(b"ZRANDMEMBER") {
+        true => sorted(&with_plain_scores(ours)) == sorted(&with_plain_scores(theirs)),
+        false => sorted(ours) == sorted(theirs),
+    };
+    count < 0 || elements.len() == drawn && (!is_all || holds_the_same())
+}
+
+/// Returns members and scores in turns, with each score as Rust writes the number: since 7.2 Redis writes large ones
+/// without an exponent.
+fn with_plain_scores(values: &[Value]) -> Vec<Value> {
+    let plain = |(at, value): (usize, &Value)| match value {
+        Value::Bulk(text) if at % 2 == 1 => {
+            let number = String::from_utf8_lossy(text).parse::<f64>();
+            number.map_or_else(
+                |_| value.clone(),
+                |number| Value::Bulk(number.to_string().into()),
+            )
+        }
+        value => value.clone(),
+    };
+    values.iter().enumerate().map(plain).collect()
 }
 
 fn sorted(values: &[Value]) -> Vec<&Value> {
