@@ -34,7 +34,7 @@ const IN_PROGRESS: &str = "ERR Background save already in progress";
 const REPLICAS_LOOK: Duration = Duration::from_millis(20);
 
 /// Time in which clients are redirected to the replica that has taken over, before their connections are closed.
-const REDIRECTED_WITHIN: Duration = Duration::from_millis(100);
+const REDIRECTED_WITHIN: Duration = Duration::from_millis(250);
 
 /// Interval of checks whether a cancelled save waits for a script that keeps shards locked.
 const SCRIPTS_LOOK: Duration = Duration::from_millis(20);
