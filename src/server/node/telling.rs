@@ -1,4 +1,4 @@
-//! Tells clients with maintenance notifications that other nodes have slots of this one.
+//! Notifications of slots that went from this node to others, for clients that asked for them (SMIGRATED).
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,16 @@ use basalt_commands::command::host::cluster::endpoint;
 use basalt_commands::pubsub::maintenance::MovedSlots;
 
 impl Bus {
-    /// Tells clients which nodes have the slots of this node, if it was their primary before a change of the map and
-    /// is a replica now.
+    /// Sends SMIGRATED for the slots of this node, if a change of the map made it a replica, and then FAILED_OVER to
+    /// clients that got FAILING_OVER.
     pub(super) fn tell_demotion(&self, before: &ClusterMap, now: &ClusterMap) {
         if before.me().is_primary() && !now.me().is_primary() {
             self.tell_moved(&before.me().slots, now);
+            self.service.pubsub.end_failover(clock::unix_ms());
         }
     }
 
-    /// Tells clients which other nodes have these slots.
+    /// Sends SMIGRATED for those of these slots that other nodes have.
     pub(super) fn tell_moved(&self, slots: &SlotSet, map: &ClusterMap) {
         let mut by_owner: BTreeMap<u16, SlotSet> = BTreeMap::new();
         for slot in slots.iter() {

@@ -335,7 +335,7 @@ impl SaveCoordinator {
         result
     }
 
-    /// Tells clients of a failover, if there is a replica that may take over. Returns whether there is.
+    /// Sends FAILING_OVER to clients if there is a replica that may take over. Returns whether there is.
     fn tell_failover(&self) -> bool {
         let replicas = self.service.server().primary().replicas();
         let is_online = |replica: &ReplicaFacts| replica.state == ReplicaState::Online;
@@ -349,15 +349,37 @@ impl SaveCoordinator {
         may_take_over
     }
 
-    fn prepare_exit(&self, exit: Exit) -> Result<(), ()> {
-        let refused = "Errors trying to shut down the server. Check the logs for more information.";
+    /// Logs why the server cannot stop, and lets writes go on.
+    fn refuse_exit(&self, why: &str) -> Result<(), ()> {
+        tracing::warn!("{why}");
+        tracing::warn!(
+            "Errors trying to shut down the server. Check the logs for more information."
+        );
+        self.let_on();
+        Err(())
+    }
+
+    /// Hands this node's slots over, with writes paused. Returns true if the shutdown must go on whatever fails: a
+    /// replica that was asked has all data and may lead at any time, so this server must accept no more writes.
+    fn hand_over(&self) -> bool {
+        let outcome = handover::hand_over(self.service);
+        self.announces_end.store(outcome != Handover::Done, SeqCst);
+        if outcome == Handover::Done {
+            // Clients whose writes waited are redirected.
+            self.let_on();
+            std::thread::sleep(REDIRECTED_WITHIN);
+        }
+        outcome == Handover::Pending
+    }
+
+    fn prepare_exit(&self, mut exit: Exit) -> Result<(), ()> {
         tracing::warn!("User requested shutdown...");
+        // An earlier shutdown that failed may have set it.
+        self.announces_end.store(false, SeqCst);
         if exit.is_safe && !exit.is_forced && handover::serves_slots(self.service) {
-            tracing::warn!(
-                "This primary serves slots of the cluster, which may go down without it: can't exit"
+            return self.refuse_exit(
+                "This primary serves slots of the cluster, which may go down without it: can't exit",
             );
-            tracing::warn!("{refused}");
-            return Err(());
         }
         let hands_over = exit.fails_over && handover::serves_slots(self.service);
         if hands_over {
@@ -367,29 +389,12 @@ impl SaveCoordinator {
             self.let_on();
             return Err(());
         }
-        let mut exit = exit;
         if hands_over {
-            match handover::hand_over(self.service) {
-                Handover::Done => {
-                    // Clients whose writes waited are redirected.
-                    self.service.pubsub.end_failover(clock::unix_ms());
-                    self.let_on();
-                    std::thread::sleep(REDIRECTED_WITHIN);
-                }
-                Handover::Impossible => self.announces_end.store(true, SeqCst),
-                Handover::Pending => {
-                    self.announces_end.store(true, SeqCst);
-                    // The replica has all data, and may lead at any time: this server must accept no more writes.
-                    exit.is_forced = true;
-                }
-            }
+            exit.is_forced |= self.hand_over();
         }
         if self.aof.is_rewriting_first() && !self.is_held_up(exit) {
             if !exit.is_forced {
-                tracing::warn!("Writing initial AOF, can't exit");
-                tracing::warn!("{refused}");
-                self.let_on();
-                return Err(());
+                return self.refuse_exit("Writing initial AOF, can't exit");
             }
             tracing::warn!("Writing initial AOF, but FORCE or ABORT was given. Exiting anyway.");
         }
@@ -403,10 +408,7 @@ impl SaveCoordinator {
             self.hold_back(Reason::Ending, true);
             if self.saver.save(true).is_err() {
                 if !exit.is_forced {
-                    tracing::warn!("Error trying to save the DB, can't exit.");
-                    tracing::warn!("{refused}");
-                    self.let_on();
-                    return Err(());
+                    return self.refuse_exit("Error trying to save the DB, can't exit.");
                 }
                 tracing::warn!(
                     "Error trying to save the DB, but --force was given, exiting anyway."
