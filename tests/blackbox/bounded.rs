@@ -206,7 +206,7 @@ fn a_script_takes_as_much_as_all_clients_may() {
     check(&mut client, script, "(integer) 60");
 }
 
-/// What is being built is charged to no shard yet, so at most two values are built at a time while memory is limited.
+/// A value that is being built is charged to no shard yet, so at most two are built at a time while memory is limited.
 #[test]
 fn values_that_are_built_at_the_same_time_exceed_the_limit_by_a_few_at_most() {
     const CLIENTS: usize = 30;

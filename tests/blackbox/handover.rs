@@ -68,6 +68,17 @@ fn unite_with_replica(primaries: &[&Server], replica: &Server) {
     });
 }
 
+fn stop(primary: &mut Server) {
+    primary.raw().send(b"SHUTDOWN NOSAVE FAILOVER\r\n");
+    assert_eq!(primary.wait_for_exit(), Some(0));
+}
+
+fn await_promotion(replica: &Server) {
+    eventually("the replica leads", || {
+        text(&mut replica.raw(), "INFO replication").contains("role:master")
+    });
+}
+
 /// Checks that all nodes left know that the replica leads, and serve.
 fn check_heir(heir: &Server, others: &[&Server]) {
     assert!(text(&mut heir.raw(), "INFO replication").contains("role:master"));
@@ -166,11 +177,8 @@ fn a_primary_whose_replica_is_of_redis_announces_its_end() {
     for number in 0..100 {
         check(&mut first.raw(), &format!("SET {KEY} {number}"), "OK");
     }
-    first.raw().send(b"SHUTDOWN NOSAVE FAILOVER\r\n");
-    assert_eq!(first.wait_for_exit(), Some(0));
-    eventually("the replica leads", || {
-        text(&mut replica.raw(), "INFO replication").contains("role:master")
-    });
+    stop(&mut first);
+    await_promotion(&replica);
     check_heir(&replica, &[&second, &third, &replica]);
     assert_eq!(run(&second, &["GET", KEY]).text(), "99");
 }
@@ -192,8 +200,7 @@ fn a_replica_that_may_not_lead_is_not_handed_anything() {
     eventually("the primary knows", || {
         text(&mut first.raw(), "CLUSTER NODES").contains("nofailover")
     });
-    first.raw().send(b"SHUTDOWN NOSAVE FAILOVER\r\n");
-    assert_eq!(first.wait_for_exit(), Some(0));
+    stop(&mut first);
     let log = first.log();
     assert!(log.contains("No replica can take over"), "{log}");
     assert!(text(&mut replica.raw(), "INFO replication").contains("role:slave"));
@@ -217,11 +224,8 @@ fn valkey_takes_over_from_us_and_we_from_valkey() {
         unite_with_replica(&[&first, &second, &third], &replica);
         check(&mut first.raw(), &format!("SET {KEY} v"), "OK");
         check(&mut first.raw(), "WAIT 1 10000", "(integer) 1");
-        first.raw().send(b"SHUTDOWN NOSAVE FAILOVER\r\n");
-        assert_eq!(first.wait_for_exit(), Some(0));
-        eventually("the replica leads", || {
-            text(&mut replica.raw(), "INFO replication").contains("role:master")
-        });
+        stop(&mut first);
+        await_promotion(&replica);
         check_heir(&replica, &[&second, &third, &replica]);
         assert_eq!(run(&second, &["GET", KEY]).text(), "v");
     }

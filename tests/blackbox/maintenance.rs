@@ -45,24 +45,12 @@ fn stop(server: &Server) {
     });
 }
 
-fn words(value: &Value) -> String {
-    match value {
-        Value::Push(items) | Value::Array(items) => {
-            let words: Vec<String> = items.iter().map(words).collect();
-            words.join(" ")
-        }
-        Value::Integer(number) => number.to_string(),
-        value if value.is_nil() => "(nil)".to_owned(),
-        text => text.text(),
-    }
-}
-
 /// Reads a push; returns its words without the number, and the number.
 fn told(raw: &mut Raw) -> (String, i64) {
     let push = raw.read();
     assert!(matches!(&push, Value::Push(_)), "{}", push.show());
     let number = push.items()[1].integer();
-    (words(&push).replacen(&format!(" {number}"), "", 1), number)
+    (push.words().replacen(&format!(" {number}"), "", 1), number)
 }
 
 /// Reads as many pushes as are expected; their numbers must rise.
@@ -243,7 +231,7 @@ fn a_failover_is_told_and_no_client_that_asked_is_refused() {
     check(&mut other.raw(), "GET k", "\"2\"");
 }
 
-/// Sends a request; returns whether the connection is closed without a reply to its last command.
+// A client that turns notifications on now is told as well, and is not refused either.
 fn closes(raw: &mut Raw, request: &str) -> bool {
     raw.send(format!("{request}\r\n").as_bytes());
     for _ in request.lines().skip(1) {
@@ -264,7 +252,7 @@ fn a_failover_that_fails_is_told_to_be_over() {
     expect(&mut waits, &["FAILING_OVER 2 [\"1\"]"]);
     // The write that waited goes on at the same moment.
     let both = [waits.read(), waits.read()];
-    let both = both.each_ref().map(words);
+    let both = both.each_ref().map(Value::words);
     assert!(both.contains(&"OK".to_owned()), "{both:?}");
     assert!(both.iter().any(|words| words.starts_with("FAILED_OVER ")));
     expect(&mut raw, &["FAILED_OVER [\"1\"]"]);
@@ -471,7 +459,7 @@ fn pushes_come_between_replies() {
         let (mut replies, mut pushes) = (Vec::new(), Vec::new());
         while replies.len() < 600 || pushes.len() < 2 {
             match raw.read() {
-                push @ Value::Push(_) => pushes.push(words(&push)),
+                push @ Value::Push(_) => pushes.push(push.words()),
                 reply => replies.push(reply.show()),
             }
         }

@@ -9,19 +9,7 @@ use crate::wire::{Raw, Value};
 
 /// Returns a push as a line: its words, and the keys in it.
 fn push(raw: &mut Raw) -> String {
-    words(&raw.read())
-}
-
-fn words(value: &Value) -> String {
-    match value {
-        Value::Push(items) | Value::Array(items) => {
-            let words: Vec<String> = items.iter().map(words).collect();
-            words.join(" ")
-        }
-        Value::Integer(number) => number.to_string(),
-        value if value.is_nil() => "(nil)".to_owned(),
-        text => text.text(),
-    }
+    raw.read().words()
 }
 
 /// Returns the value of a field of INFO.

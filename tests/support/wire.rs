@@ -77,6 +77,19 @@ impl Value {
         matches!(self, Value::NilBulk | Value::NilArray | Value::Null)
     }
 
+    /// Returns the texts and numbers in the reply, also those of arrays within it, with spaces in between.
+    pub fn words(&self) -> String {
+        match self {
+            Value::Push(items) | Value::Array(items) => {
+                let words: Vec<String> = items.iter().map(Value::words).collect();
+                words.join(" ")
+            }
+            Value::Integer(number) => number.to_string(),
+            value if value.is_nil() => "(nil)".to_owned(),
+            text => text.text(),
+        }
+    }
+
     /// Formats the reply as redis-cli prints it, but distinguishing the RESP3 types.
     pub fn show(&self) -> String {
         let mut out = String::new();

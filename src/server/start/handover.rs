@@ -1,7 +1,7 @@
 //! Hands the slots of a cluster's primary over to a replica before the server stops (SHUTDOWN FAILOVER), so that
 //! clients are redirected instead of waiting until the other nodes notice that the primary is gone.
 //!
-//! With writes paused, a replica that has acknowledged everything is told over the replication stream to take over:
+//! Writes are paused, and a replica that has acknowledged everything is told over the replication stream to take over:
 //! `CLUSTER FAILOVER FORCE REPLICAID id`, as Valkey 9 does it; the other replicas ignore the command. This node votes
 //! and answers until its own cluster map says that it has no slots any more.
 

@@ -8,7 +8,7 @@ use super::Shared;
 use basalt_core::bit_set;
 
 bit_set! {
-    /// What a connection asked for by CLIENT MAINT_NOTIFICATIONS.
+    /// The options that a connection gave to CLIENT MAINT_NOTIFICATIONS.
     #[derive(Debug, Default)]
     pub struct MaintenanceOptions(u8) {
         /// Notifications are on.

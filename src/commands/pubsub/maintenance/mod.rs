@@ -123,7 +123,7 @@ pub struct MaintenanceFigures {
     pub dropped: u64,
 }
 
-/// What is written to each client.
+/// Writes a notification in the form that a client asked for.
 type Write<'w> = &'w dyn Fn(&mut Out, MaintenanceOptions);
 
 impl Maintenance {
@@ -215,7 +215,7 @@ impl PubSub {
         }
         let handoff = state.handoff.clone();
         if let Some(handoff) = handoff.filter(|handoff| handoff.until_ms > now_ms) {
-            // With a number of its own: redis-py ignores one that it has seen, and this connection with it.
+            // The number is new: redis-py ignores one that it has seen on another connection.
             let number = state.next_number(now_ms);
             self.notify(client, &|out, asked| {
                 write_moving(out, &handoff, asked, (number, now_ms));
@@ -228,8 +228,8 @@ impl PubSub {
         self.maintenance.stop(client);
     }
 
-    /// Tells clients that a replica is about to be promoted. `ms`: milliseconds that this takes at most; None: as long
-    /// as clients have to move.
+    /// Sends FAILING_OVER: a replica is about to be promoted, which takes `ms` milliseconds at most; None stands for
+    /// `maint-handoff-seconds`.
     pub fn begin_failover(&self, ms: Option<u64>, now_ms: u64) {
         let ms = ms.unwrap_or_else(|| self.maintenance.handoff_ms.load(Relaxed));
         let seconds = ms.div_ceil(1_000);
@@ -240,7 +240,8 @@ impl PubSub {
         });
     }
 
-    /// Tells clients that the failover that they were told of is over, whether or not a replica was promoted.
+    /// Sends FAILED_OVER to clients if they got FAILING_OVER: the failover is over, whether or not a replica was
+    /// promoted.
     pub fn end_failover(&self, now_ms: u64) {
         self.maintenance.is_failing_over.store(false, SeqCst);
         self.notify_all(now_ms, |state, number| {
@@ -249,8 +250,8 @@ impl PubSub {
         });
     }
 
-    /// Tells clients to continue at another server, as this one becomes its replica; also that the failover that they
-    /// were told of, if any, is over.
+    /// Sends MOVING: clients are to continue at another server, as this one becomes its replica. Before that, ends the
+    /// failover that is under way, if any.
     pub fn hand_off(&self, target: HandoffTarget, now_ms: u64) {
         let until_ms = now_ms + self.maintenance.handoff_ms.load(Relaxed);
         // Set this before the failover ends: no write of these clients may be refused in between.
@@ -291,7 +292,7 @@ impl PubSub {
             && !self.is_maintenance_silent()
     }
 
-    /// Tells clients that slots are being moved to another node.
+    /// Sends SMIGRATING: slots are being moved to another node.
     pub fn tell_slots_migrating(&self, slots: &str, now_ms: u64) {
         self.notify_all(now_ms, |_, number| {
             Some(move |out: &mut Out, _| {
@@ -303,7 +304,7 @@ impl PubSub {
         });
     }
 
-    /// Tells clients that other nodes have slots of this one now.
+    /// Sends SMIGRATED: other nodes have slots of this one now.
     pub fn tell_slots_migrated(&self, moves: &[MovedSlots], now_ms: u64) {
         self.notify_all(now_ms, |_, number| {
             Some(move |out: &mut Out, asked: MaintenanceOptions| {
@@ -322,7 +323,7 @@ impl PubSub {
         });
     }
 
-    /// Tells clients that a migration of slots is over and changed nothing.
+    /// Sends MIGRATED: a migration of slots is over and changed nothing.
     pub fn tell_slots_stay(&self, now_ms: u64) {
         self.notify_all(now_ms, |_, number| {
             Some(move |out: &mut Out, _| write_end(out, b"MIGRATED", number))

@@ -217,7 +217,7 @@ impl PrimaryFollower {
         self.failover_is_over();
     }
 
-    /// Tells clients that another server is the primary in place of this one.
+    /// Sends MOVING to clients: another server is the primary in place of this one.
     pub(super) fn tell_handoff(&self, target: &Target) {
         let config = self.service.config.load();
         // The port of the other kind is not known: servers that replace each other usually listen alike.

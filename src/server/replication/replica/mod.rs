@@ -234,8 +234,8 @@ impl PrimaryFollower {
         Some((is_up, clock::unix_ms().saturating_sub(since_ms)))
     }
 
-    /// Tells clients of the new primary, if this server is about to become its replica by REPLICAOF. In a cluster the
-    /// bus tells them.
+    /// Sends MOVING to clients if REPLICAOF is about to make this server, a primary, a replica. In a cluster the bus
+    /// notifies them.
     fn tell_demotion(&self, target: &Target) {
         let was_primary = self.state.lock().target.is_none();
         let is_handing_off = self.service.pubsub.is_handing_off(clock::unix_ms());
