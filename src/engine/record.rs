@@ -345,7 +345,7 @@ pub trait Log: Send + Sync {
 
 /// Appends the records of shards that are locked together, merged by stamp with the records made outside of the
 /// shards (`beside`), and stores the log position in the shards. Returns the position; None if there was nothing to
-/// append, or no reader.
+/// append but the deletions of keys that expired or were evicted, or no reader.
 ///
 /// `is_unit`: the records are those of one command, one transaction or one script, and if there are several of
 /// them, they take effect together or not at all. Keys that expire or are evicted on their own are appended one by
@@ -357,6 +357,10 @@ pub fn append(all: &mut [&mut Engine], beside: &mut Records, is_unit: bool) -> O
     if all.is_empty() {
         // The caller has no shard and appends its records itself.
         return None;
+    }
+    let mut has_writes = !beside.is_empty();
+    for engine in all.iter_mut() {
+        has_writes |= engine.effects.take_has_writes();
     }
     let mut sources: Vec<&mut Records> = Vec::with_capacity(all.len() + 1);
     sources.extend(all.iter_mut().map(|engine| engine.effects.records_mut()));
@@ -370,7 +374,9 @@ pub fn append(all: &mut [&mut Engine], beside: &mut Records, is_unit: bool) -> O
         let effects = &engine.effects;
         effects.append_for_several(&mut merged, is_atomic)
     });
-    let position = appended.find_map(|position| position)?;
+    let position = appended
+        .find_map(|position| position)
+        .filter(|_| has_writes)?;
     for engine in all {
         engine.effects.note_log_position(position);
     }

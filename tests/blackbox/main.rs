@@ -18,6 +18,7 @@ mod cluster_slots;
 mod clustered;
 mod command_rows;
 mod concurrency;
+mod confirmed;
 mod connection;
 mod console;
 mod core_faults;

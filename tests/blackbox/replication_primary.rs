@@ -116,7 +116,7 @@ fn replicas_that_come_together_share_a_snapshot() {
 }
 
 /// A replica that is a socket and a test.
-struct Socket(BufReader<TcpStream>);
+pub(crate) struct Socket(BufReader<TcpStream>);
 
 impl Socket {
     fn connect(server: &Server) -> Socket {
@@ -126,7 +126,7 @@ impl Socket {
         Socket(BufReader::new(stream))
     }
 
-    fn send(&mut self, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.0.get_mut().write_all(bytes).expect("it is sent");
     }
 
@@ -159,7 +159,7 @@ impl Socket {
     }
 
     /// Gets a whole snapshot; its offset.
-    fn synchronize(server: &Server) -> (Socket, u64) {
+    pub(crate) fn synchronize(server: &Server) -> (Socket, u64) {
         let mut socket = Socket::connect(server);
         socket.send(b"REPLCONF capa eof capa psync2\r\n");
         assert_eq!(socket.line(), "+OK");
@@ -174,7 +174,7 @@ impl Socket {
 
     /// Connects the server's only replica, and waits until it counts as caught up; returns also its
     /// snapshot's offset.
-    fn attach(server: &Server, client: &mut Raw) -> (Socket, u64) {
+    pub(crate) fn attach(server: &Server, client: &mut Raw) -> (Socket, u64) {
         let (mut socket, offset) = Socket::synchronize(server);
         socket.send(b"REPLCONF ACK 0\r\n");
         eventually("it is there", || {
@@ -186,7 +186,7 @@ impl Socket {
 
 /// Answers each request for an acknowledgement as redis-server does, with the offset before the request, and
 /// sends nothing else, until the server is gone. The stream's first byte follows the snapshot of this offset.
-fn acknowledge_when_asked(mut socket: Socket, mut offset: u64) {
+pub(crate) fn acknowledge_when_asked(mut socket: Socket, mut offset: u64) {
     let mut line = Vec::new();
     let mut next = |socket: &mut Socket| {
         line.clear();

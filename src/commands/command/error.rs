@@ -11,6 +11,10 @@ use super::{Args, Out};
 use basalt_core::base::lossless;
 use basalt_engine::evict::Full;
 
+/// The reply in place of replies that reflect writes which `min-sync-replicas` replicas did not confirm in time.
+pub const UNCONFIRMED: &str = "NOREPLICAS Not confirmed by min-sync-replicas replicas in time. A write is done here, \
+    but a failover may undo it.";
+
 /// Maximum bytes of a name that an error quotes, and of all arguments of an unknown command.
 const QUOTED_BYTES_MAX: usize = 128;
 

@@ -118,6 +118,13 @@ impl Config {
     /// Whether writes depend on the number of connected replicas.
     #[inline]
     pub fn wants_replicas(&self) -> bool {
+        // One test for nearly all servers, which want none.
+        (self.min_replicas_to_write | self.min_sync_replicas) != 0
+            && (self.wants_good_replicas() || self.min_sync_replicas > 0)
+    }
+
+    /// Whether writes depend on the number of replicas that have been heard of lately (`min-replicas-to-write`).
+    pub fn wants_good_replicas(&self) -> bool {
         self.min_replicas_to_write > 0 && self.min_replicas_max_lag > 0
     }
 

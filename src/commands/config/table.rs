@@ -557,6 +557,10 @@ parameters! {
     min_replicas_max_lag: number(u32, 10, 0, INT_MAX), "min-replicas-max-lag",
         MUTABLE.alias("min-slaves-max-lag"),
         "Maximum lag in seconds of a replica that counts for min-replicas-to-write; 0: writes do not need replicas.";
+    min_sync_replicas: number(u32, 0, 0, INT_MAX), "min-sync-replicas", MUTABLE.since("basalt"),
+        "Number of replicas that must have acknowledged what a reply reflects before it is sent; 0: none.";
+    sync_replicas_timeout: number(u64, 5000, 0, LONG_MAX), "sync-replicas-timeout", MUTABLE.since("basalt"),
+        "Milliseconds that replies wait for min-sync-replicas before they become errors and writes are refused; 0: for ever.";
     maint_notifications: flag(true), "maint-notifications", MUTABLE.since("basalt"),
         "Whether clients that ask for it (CLIENT MAINT_NOTIFICATIONS) are told of failovers and of slots that move.";
     maint_handoff_seconds: number(u32, 30, 1, 3600), "maint-handoff-seconds", MUTABLE.since("basalt"),

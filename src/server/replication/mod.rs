@@ -4,6 +4,7 @@
 //! backlog   the stream of this server, its newest bytes, and the position of each replica
 //! history   the replication ids: of the stream, and of the one that it continues
 //! stream    both together, for the stream's source and its readers
+//! confirmation   which writes enough replicas have (`min-sync-replicas`)
 //! primary   the sending half
 //! replica   the half that follows a primary
 //! ```
@@ -14,6 +15,7 @@
 //! memory than one.
 
 pub mod backlog;
+pub mod confirmation;
 pub mod history;
 pub mod primary;
 pub mod replica;
@@ -28,6 +30,7 @@ use crate::persist::files::Files;
 use crate::persist::oplog::OpLog;
 use crate::persist::snapshot::Snapshots;
 use crate::state::Service;
+use confirmation::Confirmations;
 use primary::Primary;
 use replica::PrimaryFollower;
 use stream::ReplicationStream;
@@ -36,6 +39,8 @@ use stream::ReplicationStream;
 pub struct Replication {
     /// The log of commands, which feeds the stream of a primary.
     pub log: Arc<OpLog>,
+    /// Which writes replicas have confirmed.
+    pub confirmations: Arc<Confirmations>,
     /// The half that sends the stream.
     pub primary: Arc<Primary>,
     /// The half that follows a primary.
@@ -66,8 +71,13 @@ impl Replication {
             runtime.clone(),
         );
         primary.start();
+        let confirmations = Arc::clone(&stream.confirmations);
+        let holds = &service.reply_holds;
+        let set = holds.confirmation.set(Arc::clone(&confirmations) as _);
+        assert!(set.is_ok(), "the confirmations are set once");
         Arc::new(Replication {
             log,
+            confirmations,
             primary,
             replica: PrimaryFollower::new(service, stream, aof, runtime),
         })

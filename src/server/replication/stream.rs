@@ -12,12 +12,13 @@ use parking_lot::Mutex;
 use tokio::sync::{MutexGuard as AsyncGuard, watch};
 
 use super::backlog::{AtMark, Backlog};
+use super::confirmation::Confirmations;
 use super::history::History;
 use crate::persist::oplog::OpLog;
 use crate::persist::snapshot::{Fields, SnapshotSource};
 use basalt_commands::command::host::primary::StreamFacts;
 use basalt_engine::effect::Interest;
-use basalt_engine::record::{self, Audience, Head, Log as _, Records};
+use basalt_engine::record::Audience;
 
 /// Source of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ const MARK_PATIENCE: Duration = Duration::from_secs(5);
 pub struct ReplicationStream {
     /// The newest bytes of the stream.
     pub backlog: Arc<Backlog>,
+    /// Which positions of the log replicas have confirmed.
+    pub confirmations: Arc<Confirmations>,
     history: Mutex<History>,
     interest: Arc<Interest>,
     log: Arc<OpLog>,
@@ -60,8 +63,10 @@ impl ReplicationStream {
     ) -> Arc<ReplicationStream> {
         let backlog = Arc::new(Backlog::telling(kept_bytes));
         log.subscribe(Arc::clone(&backlog) as _);
+        let confirmations = Confirmations::new(&log, &backlog);
         Arc::new(ReplicationStream {
             backlog,
+            confirmations,
             history: Mutex::default(),
             interest,
             log,
@@ -153,6 +158,7 @@ impl ReplicationStream {
     pub fn feed_from_here(&self, at_mark: AtMark) {
         let number = self.backlog.feed_from(at_mark);
         *self.source.lock() = Source::Log;
+        self.confirmations.begin();
         self.interest.set_listening(Audience::REPLICAS, true);
         self.log.mark(Audience::REPLICAS, number);
     }
@@ -162,6 +168,9 @@ impl ReplicationStream {
     pub fn feed_until_here(&self, next: Source, at_mark: AtMark) {
         let number = self.backlog.feed_until(next != Source::Nobody, at_mark);
         *self.source.lock() = next;
+        if next == Source::Link {
+            self.confirmations.end();
+        }
         self.interest.set_listening(Audience::REPLICAS, false);
         self.log.mark(Audience::REPLICAS, number);
     }
@@ -183,14 +192,7 @@ impl ReplicationStream {
     /// Appends a command that concerns the link and not data, such as PING or REPLCONF GETACK, in order but
     /// without a SELECT. Returns the log position after it.
     pub fn tell(&self, arguments: &[&[u8]]) -> u64 {
-        let mut records = Records::default();
-        let head = Head {
-            stamp: 0,
-            db: record::ANY_DB,
-            audience: Audience::REPLICAS,
-        };
-        records.push_bytes(head, arguments);
-        self.log.append(&mut records, false)
+        self.log.tell(Audience::REPLICAS, arguments)
     }
 
     /// Makes everything appended to the log by now part of the stream.

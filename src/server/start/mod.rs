@@ -48,7 +48,7 @@ use crate::shard::Shards;
 use crate::shard::job::task::WaiterDispatcher;
 use crate::shard::route::Router;
 use crate::state::Service;
-use crate::state::durability::Durability;
+use crate::state::durability::{Durability, ReplyHolds};
 use crate::state::leasing::LeaseConnections;
 use crate::state::pause::Pause;
 use crate::sys::daemon::{self, DaemonNotifier, Side};
@@ -272,7 +272,7 @@ impl Assembled {
         let (service, runtimes, host) = (self.service, &self.runtimes, &self.host);
         background::start_workers(service, runtimes);
         background::start_delivery(service, runtimes);
-        background::start_relays(&self.aof, runtimes);
+        background::start_relays(&self.aof, &self.replication.confirmations, runtimes);
         let background = background::start(
             service,
             runtimes.spawner(),
@@ -507,8 +507,7 @@ fn build_on(
     pubsub.configure(&config);
     let rest = Arc::<Rest>::default();
     let (hot_counts, fence_source): (Arc<HotCounts>, Arc<FenceSource>) = Default::default();
-    let dispatcher = Arc::<WaiterDispatcher>::default();
-    let leasing = Arc::<LeaseConnections>::default();
+    let (dispatcher, leasing) = <(Arc<WaiterDispatcher>, Arc<LeaseConnections>)>::default();
     let mut engines: Vec<Engine> = (0..shard_count)
         .map(|shard| {
             let mut engine = Engine::new(config.databases as usize, seed, rand::random());
@@ -564,6 +563,7 @@ fn build_on(
         log: OnceLock::from(log),
         changing_libraries: Default::default(),
         durability: OnceLock::new(),
+        reply_holds: ReplyHolds::default(),
         is_snapshot_behind: AtomicBool::new(false),
         tls: Default::default(),
         migrator: OnceLock::new(),

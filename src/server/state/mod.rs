@@ -43,7 +43,7 @@ use basalt_engine::fences::FenceSource;
 use basalt_engine::hot_counts::HotCounts;
 use basalt_engine::published::Published;
 use basalt_engine::record::{Log, Records};
-use durability::Durability;
+use durability::{Durability, ReplyHolds};
 use migration::Migrator;
 use pause::{Pause, Reason};
 
@@ -96,6 +96,8 @@ pub struct Service {
     pub changing_libraries: Mutex<()>,
     /// Writes the log to disk; set before the first connection, if the server has an append-only file.
     pub durability: std::sync::OnceLock<Arc<dyn Durability>>,
+    /// Reasons for which replies may have to wait before they are sent.
+    pub reply_holds: ReplyHolds,
     /// Whether a snapshot has encoded much that its sink has not accepted: write commands then wait, because
     /// they may have to encode the entries that they change first.
     pub is_snapshot_behind: AtomicBool,

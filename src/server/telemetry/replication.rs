@@ -23,6 +23,12 @@ pub struct ReplicationMetrics {
     pub input_bytes: AtomicU64,
     /// Replicas that acknowledged within `min-replicas-max-lag` seconds.
     pub good_replicas: AtomicU64,
+    /// Replicas that follow the stream and have acknowledged some of it, which count for `min-sync-replicas`.
+    pub sync_replicas: AtomicU64,
+    /// Whether `min-sync-replicas` replicas did not confirm a write in time, and have not done so since.
+    pub is_confirmation_overdue: AtomicBool,
+    /// Batches of replies that became errors because replicas did not confirm in time.
+    pub unconfirmed_replies: AtomicU64,
     /// Full resynchronizations requested by replicas.
     pub full_syncs: AtomicU64,
     /// Partial resynchronizations of replicas that were granted (INFO `sync_partial_ok`).

@@ -221,15 +221,15 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Records that a command of the connection wrote to the log before the first position (0: wrote nothing), and
-    /// reflects what precedes the second.
+    /// Records that a command of the connection wrote to the log before the first position (0: wrote nothing), and that
+    /// its reply reflects what precedes the second.
     #[cold]
     pub fn note_log(&self, position: u64, seen: u64) {
         // Checking first saves read-only commands an atomic read-modify-write.
         if self.log_position.load(Relaxed) < position {
             self.log_position.fetch_max(position, Relaxed);
         }
-        self.see_log(seen.max(position));
+        self.see_log(seen);
     }
 
     /// Records that data sent to the connection reflect what precedes a log position.

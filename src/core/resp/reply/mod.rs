@@ -13,6 +13,7 @@
 //! A vector that has become long is sealed: it becomes a block itself, and another one is begun. So however long a
 //! reply gets, none of it is ever copied to a larger buffer, and the memory of sent data is freed at once.
 
+pub mod frames;
 mod sending;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -7,6 +7,7 @@ mod kept;
 mod output;
 mod receive;
 mod run;
+mod unconfirmed;
 mod wait;
 
 use std::future::poll_fn;

@@ -1,15 +1,15 @@
 //! The output of a connection, including messages from others to its client: how it is sent, and how much of it may
 //! stay unsent.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice};
-use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 
 use super::super::pool;
 use super::super::stream::ClientSocket;
 use super::receive::{note_input, receive};
+use super::unconfirmed::{are_held, await_release};
 use super::{ConnectionExit, UNAUTHENTICATED_BYTES_MAX};
 use crate::session::Session;
 use crate::session::batch::Batch;
@@ -143,26 +143,6 @@ pub(super) fn held_max(session: &Session) -> usize {
     }
 }
 
-/// Whether this connection's replies must wait because log records that they depend on are not on disk yet.
-#[inline]
-pub(super) fn must_sync(session: &Session) -> bool {
-    let seen = session.connection.shared.log_seen.load(Relaxed);
-    session.service().must_sync(seen)
-}
-
-/// Waits until the records that this connection's replies depend on are on disk. Boxed, because few servers ever
-/// wait for it.
-#[cold]
-fn on_disk(session: &Session) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-    let position = session.connection.shared.log_seen.load(Relaxed);
-    Box::pin(poll_fn(move |cx| {
-        match session.service().durability.get() {
-            Some(durability) => durability.poll_synced(position, cx),
-            None => Poll::Ready(()),
-        }
-    }))
-}
-
 /// Sends as much of the output as the socket accepts now; waits while more than `held_max` bytes are left.
 ///
 /// Meanwhile it keeps receiving, without running requests: many clients send a whole pipeline before they read its
@@ -176,8 +156,9 @@ pub(super) async fn flush(
 ) -> Result<(), ConnectionExit> {
     let mut receives = session.connection.authenticated;
     let mut sent = 0;
-    if must_sync(session) && !batch.out.is_empty() {
-        on_disk(session).await;
+    if are_held(session) && !batch.out.is_empty() {
+        // Boxed, because few servers ever wait here.
+        Box::pin(await_release(stream, session, batch)).await?;
     }
     while !batch.out.is_empty() {
         if sent > SENT_BYTES_PER_TURN {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::super::stream::ClientSocket;
 use super::super::write_batching;
 use super::kept::note_memory;
-use super::output::{collect_mail, cut, flush, held_max, is_over_output, must_sync};
+use super::output::{collect_mail, cut, flush, held_max, is_over_output};
+use super::unconfirmed::are_held;
 use super::wait::{delivered, log_has_room, sleep_until};
 use super::{ConnectionExit, RemainingInput, UNAUTHENTICATED_BYTES_MAX};
 use crate::session::batch::Batch;
@@ -119,8 +120,8 @@ pub(super) async fn run_turn(
         // Record memory before the replies are sent, so that a client sees it after its reply.
         note_memory(session);
     }
-    // Do not batch replies that wait for the disk: they are sent back to back in any case.
-    if !batch.out.is_empty() && !must_sync(session) {
+    // Do not batch replies that wait for the disk or for replicas: they are sent back to back in any case.
+    if !batch.out.is_empty() && !are_held(session) {
         write_batching::others_first().await;
     }
     flush(stream, session, batch, held_max(session)).await?;

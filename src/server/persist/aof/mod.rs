@@ -214,6 +214,7 @@ impl Aof {
         // SeqCst, because clients are served until the process ends: if a client's reply did not see this flag,
         // its command was appended before this store, so the final sync covers it.
         self.waits.store(waits, SeqCst);
+        self.service.reply_holds.set_disk(waits);
         self.log.set_urgent(waits);
         // Let waiting clients check again whether they must wait.
         self.synced.open();

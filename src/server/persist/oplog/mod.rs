@@ -34,7 +34,7 @@ use crate::telemetry::persistence as telemetry;
 use basalt_core::resp::request::append;
 use basalt_core::structures::block::SharedBlock;
 use basalt_core::structures::byte_ring::{ByteRing, RingRecord, frame_bytes};
-use basalt_engine::record::{Audience, Log, Piece, Records};
+use basalt_engine::record::{ANY_DB, Audience, Head, Log, Piece, Records};
 use sequencer::OpLogBuilder;
 
 pub use gate::{Gate, wait_at_relay};
@@ -321,6 +321,19 @@ impl OpLog {
             .append(frame_bytes(size_of::<usize>()), std::iter::once(mark));
         self.wake();
         position
+    }
+
+    /// Appends a command that concerns the link to an audience and not data, in order but without a SELECT. Returns the
+    /// position after it.
+    pub fn tell(&self, audience: Audience, arguments: &[&[u8]]) -> u64 {
+        let mut records = Records::default();
+        let head = Head {
+            stamp: 0,
+            db: ANY_DB,
+            audience,
+        };
+        records.push_bytes(head, arguments);
+        self.append(&mut records, false)
     }
 
     /// Sets whether replies wait for appended records. If not, the sequencer waits a moment to gather more of

@@ -130,6 +130,8 @@ impl Primary {
 
     /// Applies the configuration, without blocking.
     pub fn configure(&self, config: &Config) {
+        let holds = self.stream.confirmations.configure(config);
+        self.service.reply_holds.set_replicas(holds);
         let backlog = &self.stream.backlog;
         backlog.set_size(config.repl_backlog_size);
         let limit = config.client_output_buffer_limit.replica;
@@ -223,6 +225,16 @@ impl Primary {
             self.stream.look_at_readers();
         }
         self.count_good();
+        self.note_acknowledged();
+    }
+
+    /// Wakes all who wait for acknowledgements: a replica acknowledged more, connected or disconnected.
+    fn note_acknowledged(&self) {
+        let offset = |peer: &ConnectedReplica| peer.is_in_sync().then(|| peer.acknowledged());
+        let offsets = self.each_peer(offset).into_iter().flatten().collect();
+        self.stream.confirmations.note_acknowledged(offsets);
+        let figures = &self.service.telemetry.replication;
+        self.stream.confirmations.publish(figures);
         self.acknowledged.open();
     }
 
@@ -296,7 +308,7 @@ impl Primary {
     fn note_online(&self, peer: &ConnectedReplica) {
         tracing::info!("Synchronization with replica {} succeeded", peer.name());
         self.count_good();
-        self.acknowledged.open();
+        self.note_acknowledged();
     }
 
     fn each_peer<R>(&self, of: impl Fn(&ConnectedReplica) -> R) -> Vec<R> {
@@ -318,6 +330,9 @@ impl Primary {
         self.configure(&config);
         self.begin_if_due();
         self.count_good();
+        self.stream.confirmations.tick();
+        let figures = &self.service.telemetry.replication;
+        self.stream.confirmations.publish(figures);
         let now_ms = clock::unix_ms();
         let has_passed = |since: &AtomicU64, seconds: u64| {
             now_ms.saturating_sub(since.load(Relaxed)) >= seconds.saturating_mul(1_000)
@@ -412,7 +427,8 @@ impl ask::HostPrimary for Primary {
         };
         let mut found = Acknowledged::default();
         for peer in self.peers.lock().values() {
-            if peer.state() == ReplicaState::Online {
+            // A replica that loads its snapshot has acknowledged nothing yet, and has nothing.
+            if peer.is_in_sync() {
                 found.received += u64::from(peer.acknowledged() >= offset);
                 found.synced += u64::from(peer.synced() >= offset);
             }
@@ -428,7 +444,9 @@ impl ask::HostPrimary for Primary {
     fn lacks_replicas(&self, config: &Config) -> bool {
         let good = &self.service.telemetry.replication.good_replicas;
         let wanted = u64::from(config.min_replicas_to_write);
-        self.stream.source() != Source::Link && good.load(Relaxed) < wanted
+        let has_enough = config.min_replicas_max_lag == 0 || good.load(Relaxed) >= wanted;
+        self.stream.source() != Source::Link
+            && (!has_enough || self.stream.confirmations.lacks_replicas())
     }
 
     fn ask_for_acknowledgements(&self, written: Option<u64>) {

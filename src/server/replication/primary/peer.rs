@@ -1,7 +1,7 @@
 //! A connected replica, as seen by its primary.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use super::pair::Seat;
 use crate::telemetry::clock;
@@ -31,6 +31,8 @@ pub(super) struct ConnectedReplica {
     state: AtomicU8,
     acknowledged: AtomicU64,
     synced: AtomicU64,
+    /// Whether the replica has acknowledged anything, and so has loaded its snapshot.
+    has_acknowledged: AtomicBool,
     heard_ms: AtomicU64,
     behind_bytes: AtomicU64,
 }
@@ -45,6 +47,7 @@ impl ConnectedReplica {
             state: AtomicU8::new(0),
             acknowledged: AtomicU64::new(0),
             synced: AtomicU64::new(0),
+            has_acknowledged: AtomicBool::new(false),
             heard_ms: AtomicU64::new(clock::unix_ms()),
             behind_bytes: AtomicU64::new(0),
         }
@@ -92,6 +95,11 @@ impl ConnectedReplica {
         self.state() == ReplicaState::Online
     }
 
+    /// True if the replica follows the stream and has acknowledged some of it.
+    pub(super) fn is_in_sync(&self) -> bool {
+        self.is_online() && self.has_acknowledged.load(Relaxed)
+    }
+
     /// Records that the replica has sent something.
     pub(super) fn note_heard(&self) {
         let now_ms = clock::unix_ms();
@@ -105,9 +113,10 @@ impl ConnectedReplica {
     }
 
     /// Records the replica's acknowledged offsets, received and synced to disk; returns whether one of them has
-    /// advanced.
+    /// advanced, or is the first.
     pub(super) fn acknowledge(&self, received: u64, synced: Option<u64>) -> bool {
         let mut is_more = self.acknowledged.fetch_max(received, Relaxed) < received;
+        is_more |= !self.has_acknowledged.swap(true, Relaxed);
         if let Some(synced) = synced {
             is_more |= self.synced.fetch_max(synced, Relaxed) < synced;
         }

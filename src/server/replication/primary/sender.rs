@@ -571,7 +571,7 @@ impl ReplicaConnection {
             }
         }
         if is_more {
-            self.primary.acknowledged.open();
+            self.primary.note_acknowledged();
         }
         Ok(())
     }

@@ -10,6 +10,7 @@
 //! It can be stopped at any moment, and stops between two turns of applying commands: so exactly the commands
 //! that were run are part of this server's stream.
 
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,6 +27,7 @@ use super::handshake::{self, HandshakeRefusal, PsyncPosition, PsyncReply};
 use super::wire::Wire;
 use super::{PrimaryFollower, Target};
 use crate::net::client::request;
+use crate::state::Service;
 use crate::telemetry::clock;
 use basalt_commands::client::shared::{Peer, Shared};
 use basalt_commands::command::host::primary::Words;
@@ -324,7 +326,7 @@ impl UpstreamLink<'_> {
         let mut ticks = interval_at(Instant::now() + ACKNOWLEDGE_EVERY, ACKNOWLEDGE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut heard = Instant::now();
-        let mut synced = Synced::default();
+        let (mut synced, mut is_asked) = (Synced::default(), false);
         self.acknowledge(wire, shared, &mut synced);
         loop {
             let mut is_held;
@@ -363,7 +365,10 @@ impl UpstreamLink<'_> {
             if !takes_more {
                 heard = Instant::now();
             }
-            if follower.take_question() {
+            let position = shared.log_position.load(Relaxed);
+            is_asked |= follower.take_question();
+            if is_asked && !service.must_sync(position) {
+                is_asked = false;
                 self.acknowledge(wire, shared, &mut synced);
             }
             tokio::select! {
@@ -380,6 +385,7 @@ impl UpstreamLink<'_> {
                     Err(error) => return ReplicaLinkError::Lost(error),
                 },
                 () = tokio::time::sleep(LOOK_AGAIN), if is_held => {}
+                () = on_disk(service, position), if is_asked => {}
                 _ = ticks.tick() => {
                     if heard.elapsed() > follower.timeout() {
                         return ReplicaLinkError::Silent;
@@ -396,12 +402,24 @@ impl UpstreamLink<'_> {
         let position = shared.log_position.load(Relaxed);
         let is_synced = |position| self.follower.aof.is_synced(position, None);
         let on_disk = synced.look(applied, position, is_synced);
+        // With `appendfsync always` only what no failed sync can lose is acknowledged.
+        let applied = match self.follower.service.must_sync(position) {
+            true => on_disk.unwrap_or(0),
+            false => applied,
+        };
         let (applied, on_disk) = (applied.to_string(), on_disk.map(|at| at.to_string()));
         let mut words: Vec<&[u8]> = vec![b"REPLCONF", b"ACK", applied.as_bytes()];
         if let Some(on_disk) = &on_disk {
             words.extend([&b"FACK"[..], on_disk.as_bytes()]);
         }
         wire.send_soon(&request(&words));
+    }
+}
+
+/// Waits until replies that depend on a position of the log need not wait for the disk.
+async fn on_disk(service: &Service, position: u64) {
+    if let Some(durability) = service.durability.get() {
+        poll_fn(|cx| durability.poll_synced(position, cx)).await;
     }
 }
 

@@ -154,6 +154,7 @@ impl PrimaryFollower {
     /// Does the same as [`PrimaryFollower::begin`], with a primary that is not from the configuration.
     pub fn begin_with(&self, host: String, port: u16) {
         self.aim(Some(Target { host, port }));
+        self.stream.confirmations.end();
         self.service.pause.rest.set_follows(true);
     }
 
@@ -468,6 +469,7 @@ impl PrimaryFollower {
     }
 
     fn connected(&self) {
+        self.stream.confirmations.follow();
         self.set_state(LinkState::Connected);
         self.heard_ms.store(clock::unix_ms(), Relaxed);
         self.figures().is_link_up.store(true, Relaxed);

@@ -15,6 +15,7 @@ use super::memory_limit;
 use super::runtime::{Runtimes, Spawner};
 use super::saving::SaveCoordinator;
 use crate::persist::aof::Aof;
+use crate::replication::confirmation::Confirmations;
 use crate::script::{self, stack};
 use crate::shard::execute::serve_waiters;
 use crate::state::Service;
@@ -95,12 +96,21 @@ pub(super) fn start_delivery(service: &Arc<Service>, runtimes: &Runtimes) {
     });
 }
 
-/// Spawns one task per runtime that wakes the runtime's tasks waiting for the disk.
-pub(super) fn start_relays(aof: &Arc<Aof>, runtimes: &Runtimes) {
+/// Spawns tasks, two per runtime, that wake the runtime's tasks waiting for the disk and for replicas.
+pub(super) fn start_relays(
+    aof: &Arc<Aof>,
+    confirmations: &Arc<Confirmations>,
+    runtimes: &Runtimes,
+) {
     let handles = runtimes.handles();
     aof.set_relays(handles.len());
+    confirmations.gate().set_relays(handles.len());
     for (number, handle) in handles.into_iter().enumerate() {
         handle.spawn(Arc::clone(aof).relay(number));
+        let confirmations = Arc::clone(confirmations);
+        handle.spawn(async move {
+            poll_fn(|cx| confirmations.gate().poll_relay(number, cx)).await;
+        });
     }
 }
 

@@ -1,6 +1,8 @@
 //! The primary, the replicas, and the stream, which Sentinel and client libraries read to find the primary.
 
-use super::{Figure, FigureContext, count, shown, signed, text};
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{Figure, FigureContext, count, flag, shown, signed, text};
 use basalt_commands::command::host::primary::{ReplicaFacts, ReplicaState};
 use basalt_commands::command::host::replica::Upstream;
 
@@ -18,8 +20,29 @@ pub(in crate::telemetry) static REPLICAS: &[Figure] = &[
     })
     .gauge("redis_connected_slaves", "Number of connected replicas."),
     text("min_slaves_good_slaves", |s| {
-        s.config.wants_replicas().then(|| good(s).to_string())
+        s.config.wants_good_replicas().then(|| good(s).to_string())
     }),
+    count("sync_replicas", |s| {
+        s.telemetry.replication.sync_replicas.load(Relaxed)
+    })
+    .gauge(
+        "basalt_sync_replicas",
+        "Replicas that count for min-sync-replicas.",
+    ),
+    flag("sync_replicas_overdue", |t| {
+        &t.replication.is_confirmation_overdue
+    })
+    .gauge(
+        "basalt_sync_replicas_overdue",
+        "1 if replicas did not confirm a write in time and have not since (min-sync-replicas), else 0.",
+    ),
+    count("unconfirmed_replies", |s| {
+        s.telemetry.replication.unconfirmed_replies.load(Relaxed)
+    })
+    .counter(
+        "basalt_unconfirmed_replies_total",
+        "Batches of replies that became NOREPLICAS errors because replicas did not confirm in time.",
+    ),
 ];
 
 /// The stream, and which replicas may resume it.

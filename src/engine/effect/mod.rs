@@ -3,6 +3,8 @@
 //! Every effect carries a Lamport stamp, one more than the larger of the shard's and the connection's, so that
 //! streams of several shards can be merged in an order that preserves the order of each client's commands.
 
+mod logging;
+
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,11 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use smallvec::SmallVec;
 
 use super::Key;
-use super::record::{Audience, Head, Log, Records};
+use super::record::{Audience, Log, Records};
 use super::tracking::{Forgotten, InvalidatedKey, Invalidations, Tracked, TrackedCount, Written};
 use basalt_core::base::hash::HashSeed;
 use basalt_core::base::random::Random;
-use basalt_core::structures::block::Content;
 
 /// Maximum number of tracked keys that one read of a tracking connection drops when too many keys are tracked.
 const LAPSED_PER_READ: usize = 16;
@@ -280,7 +281,7 @@ struct Hot {
     client: u64,
     /// The position in the follower's order after this shard's latest entry.
     position: u64,
-    /// The position in the log of commands after this shard's latest entry.
+    /// The position in the log of commands after this shard's latest command.
     log_position: u64,
     dirty: u64,
     by_clock: u64,
@@ -292,6 +293,8 @@ struct Hot {
     has_news: bool,
     /// True if there are command records to append to the log.
     has_records: bool,
+    /// True if one of these records is of a command, not of a key that expired or was evicted.
+    has_writes: bool,
 }
 
 /// The recorded changes of one shard.
@@ -367,107 +370,10 @@ impl Effects {
         &self.interest
     }
 
-    /// Logs a command with a stamp larger than any that this shard has seen.
-    pub fn log_command<'a>(
-        &mut self,
-        db: usize,
-        audience: Audience,
-        arguments: impl ExactSizeIterator<Item = Content<'a>>,
-    ) {
-        self.hot.stamp += 1;
-        let stamp = self.hot.stamp;
-        let head = Head {
-            stamp,
-            db,
-            audience,
-        };
-        self.records.push(head, arguments);
-        self.hot.has_records = true;
-    }
-
-    /// Logs that a key expired.
-    pub(super) fn log_expired(&mut self, db: usize, key: &[u8]) {
-        if self.is_logging() {
-            let name = self.interest.deletion_of_expired();
-            self.log_bytes(db, &[name, key]);
-        }
-    }
-
-    /// Logs that a key was evicted.
-    pub(super) fn log_evicted(&mut self, db: usize, key: &[u8]) {
-        if self.is_logging() {
-            let name = self.interest.deletion_of_evicted();
-            self.log_bytes(db, &[name, key]);
-        }
-    }
-
-    /// Logs that elements of a collection expired, as one command per element that removes it.
-    pub(super) fn log_expired_elements(
-        &mut self,
-        db: usize,
-        removal: &[u8],
-        key: &[u8],
-        elements: &[Vec<u8>],
-    ) {
-        for element in elements {
-            self.log_bytes(db, &[removal, key, element]);
-        }
-    }
-
-    #[cold]
-    fn log_bytes(&mut self, db: usize, arguments: &[&[u8]]) {
-        let arguments = arguments.iter().map(|bytes| Content::from(*bytes));
-        self.log_command(db, Audience::BOTH, arguments);
-    }
-
-    /// Returns the records to be logged.
-    pub fn records(&self) -> &Records {
-        &self.records
-    }
-
-    /// Returns the records to be logged; the caller takes all of them.
-    pub(super) fn records_mut(&mut self) -> &mut Records {
-        self.hot.has_records = false;
-        &mut self.records
-    }
-
     /// True if there is something to append: effects or command records.
     #[inline]
     pub fn is_due(&self) -> bool {
         self.hot.has_news | self.hot.has_records
-    }
-
-    /// Appends the records of several shards together, if this shard has a log. The log is borrowed, because its
-    /// reference count is shared by all threads.
-    pub(super) fn append_for_several(&self, records: &mut Records, is_atomic: bool) -> Option<u64> {
-        let log = self.commands_log.as_ref()?;
-        Some(log.append(records, is_atomic))
-    }
-
-    /// Appends the records of this shard alone.
-    pub(super) fn append_records(&mut self, is_unit: bool) -> Option<u64> {
-        if !std::mem::take(&mut self.hot.has_records) {
-            return None;
-        }
-        let is_atomic = is_unit && self.records.len() > 1;
-        let position = self
-            .commands_log
-            .as_ref()
-            .map(|log| log.append(&mut self.records, is_atomic));
-        self.records.clear();
-        self.hot.log_position = position.unwrap_or(self.hot.log_position);
-        position
-    }
-
-    /// Returns the position in the log after all changes that are visible in this shard.
-    #[inline]
-    pub fn log_position(&self) -> u64 {
-        self.hot.log_position
-    }
-
-    /// Records that this shard's records, perhaps with those of other shards, were appended before this position.
-    pub fn note_log_position(&mut self, position: u64) {
-        self.hot.log_position = self.hot.log_position.max(position);
     }
 
     /// Returns how many of the changes were caused by expiry instead of a command.
@@ -702,6 +608,8 @@ impl Effects {
         self.log.truncate(mark.recorded);
         self.records.truncate(mark.logged);
         self.hot.has_records = !self.records.is_empty();
+        // Which of the records are left is not known.
+        self.hot.has_writes = self.hot.has_records;
     }
 
     /// Returns the number of recorded effects that were not yet taken.
