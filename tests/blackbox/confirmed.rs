@@ -357,3 +357,34 @@ fn keys_that_expire_need_no_confirmation() {
     check(&mut client, "GET k", "(nil)");
     check(&mut client, "EXISTS k", "(integer) 0");
 }
+
+#[test]
+fn a_primary_steps_aside_for_a_replica_that_is_promoted() {
+    let server = Server::start(&primary(1, 0));
+    let [mut other] = attach(&server);
+    let next = Server::start(&Options::shards(8));
+    follow(&next, &server);
+    let mut client = server.raw();
+    eventually("both count", || info(&mut client, "sync_replicas") == "2");
+    let mut writer = begin(&server, "SET k 1");
+    acknowledge_for(&mut other, &writer);
+    assert_eq!(writer.read().show(), "OK");
+    check(&mut next.raw(), "REPLICAOF NO ONE", "OK");
+    // The other replica alone would be enough, and has not been told yet.
+    eventually("nothing is written", || {
+        acknowledge(&mut other);
+        let mut writer = server.raw();
+        writer.send(&encode(&["SET", "k", "2"]));
+        acknowledge_for(&mut other, &writer);
+        writer.read().show() == REFUSED
+    });
+    check(&mut client, "PING", "PONG");
+    // Who knows that nobody replaces this server may say so.
+    check(&mut client, "CONFIG SET min-sync-replicas 0", "OK");
+    check(&mut client, "SET k 3", "OK");
+    assert!(
+        server
+            .log()
+            .contains("One of the replicas is a primary now")
+    );
+}

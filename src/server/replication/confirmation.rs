@@ -28,6 +28,11 @@ use crate::telemetry::replication::ReplicationMetrics;
 use basalt_commands::config::Config;
 use basalt_engine::record::Audience;
 
+/// Time for which a primary confirms nothing once one of its replicas has become a primary. That is most likely its
+/// successor: Sentinel takes up to ten seconds to tell all servers. Until then a replica that has not been told would
+/// confirm writes that its next primary never gets.
+const ASIDE_MS: u64 = 15_000;
+
 /// A request for acknowledgements that enough replicas have yet to answer.
 struct AcknowledgementRequest {
     /// Log position that the answers confirm.
@@ -54,6 +59,8 @@ pub struct Confirmations {
     gate: Gate,
     /// Greatest position that a reply has waited for.
     awaited: AtomicU64,
+    /// Unix milliseconds until which nothing is confirmed, see [`ASIDE_MS`].
+    aside_until_ms: AtomicU64,
     /// What precedes this position and is not confirmed was not confirmed in time.
     overdue: AtomicU64,
     request: Mutex<Option<AcknowledgementRequest>>,
@@ -76,6 +83,7 @@ impl Confirmations {
             in_sync: AtomicU64::new(0),
             gate: Gate::default(),
             awaited: AtomicU64::new(0),
+            aside_until_ms: AtomicU64::new(0),
             overdue: AtomicU64::new(0),
             request: Mutex::new(None),
             is_asking: AtomicBool::new(false),
@@ -122,12 +130,31 @@ impl Confirmations {
         self.wanted.load(Relaxed) > 0 && self.overdue.load(SeqCst) > self.gate.passed()
     }
 
+    /// Confirms nothing for some seconds, as a replica has become a primary.
+    pub fn step_aside(&self) {
+        if self.wanted.load(Relaxed) > 0 && self.is_primary.load(Relaxed) {
+            tracing::warn!(
+                "One of the replicas is a primary now and may replace this server: no writes for {} seconds, unless \
+                 min-sync-replicas is 0.",
+                ASIDE_MS / 1_000
+            );
+            let until_ms = clock::unix_ms() + ASIDE_MS;
+            self.aside_until_ms.store(until_ms, SeqCst);
+            self.give_up();
+        }
+    }
+
+    fn is_aside(&self) -> bool {
+        let until_ms = self.aside_until_ms.load(SeqCst);
+        until_ms > 0 && clock::unix_ms() < until_ms
+    }
+
     /// Whether writes must be refused, for lack of replicas that could confirm them.
     pub fn lacks_replicas(&self) -> bool {
         let wanted = self.wanted.load(Relaxed);
         wanted > 0
             && self.is_primary.load(Relaxed)
-            && (self.in_sync.load(Relaxed) < wanted || self.is_overdue())
+            && (self.in_sync.load(Relaxed) < wanted || self.is_overdue() || self.is_aside())
     }
 
     /// Ends the role of a primary: what was not confirmed never will be. All shards must be locked.
@@ -152,6 +179,7 @@ impl Confirmations {
     /// Begins the role of a primary: what the server got as a replica needs no confirmation. All shards must be locked.
     pub(super) fn begin(&self) {
         if !self.is_primary.swap(true, SeqCst) {
+            self.aside_until_ms.store(0, SeqCst);
             self.gate.pass(self.log.tail());
         }
     }
@@ -172,7 +200,7 @@ impl Confirmations {
         let Some(last) = self.wanted.load(SeqCst).checked_sub(1) else {
             return;
         };
-        if offsets.len() as u64 <= last {
+        if offsets.len() as u64 <= last || self.is_aside() {
             return;
         }
         // The offset that as many replicas as are wanted have reached.
@@ -259,7 +287,7 @@ impl Confirmations {
             return Some(true);
         }
         match is_primary {
-            true => (overdue > passed).then_some(false),
+            true => (overdue > passed || self.is_aside()).then_some(false),
             // Later data come from the primary.
             false => Some(position > overdue),
         }

@@ -20,6 +20,8 @@ pub(super) struct Acknowledgement {
     pub received: u64,
     /// Offset up to which the replica has synced the stream to its disk, if it reports that.
     pub synced: Option<u64>,
+    /// Whether the replica becomes a primary itself. Only a replica that is basalt says so.
+    pub is_promoted: bool,
 }
 
 /// Parses and removes the complete requests of the input. Returns the last acknowledgement, if any, or a message about
@@ -86,6 +88,7 @@ fn acknowledgement(arguments: &[&[u8]]) -> Result<Option<Acknowledgement>, Strin
             true => offset(4),
             false => None,
         },
+        is_promoted: is_word(3, "promoted"),
     }))
 }
 
@@ -103,7 +106,19 @@ mod tests {
 
     #[test]
     fn the_last_acknowledgement_counts_and_lines_that_are_empty_say_nothing() {
-        let acknowledged = |received, synced| Ok(Some(Acknowledgement { received, synced }));
+        let acknowledged = |received, synced| {
+            Ok(Some(Acknowledgement {
+                received,
+                synced,
+                is_promoted: false,
+            }))
+        };
+        let promoted = Acknowledgement {
+            received: 5,
+            synced: None,
+            is_promoted: true,
+        };
+        assert_eq!(all("REPLCONF ACK 5 PROMOTED 1\r\n"), Ok(Some(promoted)));
         assert_eq!(all("\n\n"), Ok(None));
         assert_eq!(all("replconf ack 5\r\n"), acknowledged(5, None));
         let both = "*3\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n$1\r\n7\r\n\

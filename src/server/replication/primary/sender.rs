@@ -552,6 +552,10 @@ impl ReplicaConnection {
         let Some(acknowledged) = heard.map_err(told)? else {
             return Ok(());
         };
+        if acknowledged.is_promoted {
+            tracing::info!("Replica {} becomes a primary", self.peer.name());
+            self.primary.stream.confirmations.step_aside();
+        }
         // Limit the offset: no replica can have data that was never written.
         let end = self.primary.stream.backlog.end();
         let synced = acknowledged.synced.map(|synced| synced.min(end));

@@ -308,6 +308,12 @@ impl UpstreamLink<'_> {
         let mut applier = Applier::new(service, Arc::clone(&shared), follower.db());
         follower.connected();
         let end = self.stream(&mut wire, &mut applier, &shared).await;
+        if follower.is_to_lead() {
+            // Redis and Valkey ignore what follows the offset.
+            let offset = follower.stream.backlog.end().to_string();
+            let words: [&[u8]; 5] = [b"REPLCONF", b"ACK", offset.as_bytes(), b"PROMOTED", b"1"];
+            wire.send_soon(&request(&words));
+        }
         follower.set_db(applier.db());
         follower.waiting_bytes.store(0, Relaxed);
         applier.end();

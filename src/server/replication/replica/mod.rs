@@ -273,6 +273,11 @@ impl PrimaryFollower {
         self.figures().is_link_up.store(false, Relaxed);
     }
 
+    /// Whether this server is to be a primary: its last link ends.
+    fn is_to_lead(&self) -> bool {
+        self.state.lock().target.is_none()
+    }
+
     /// Returns how long a primary may be silent (`repl-timeout`).
     fn timeout(&self) -> Duration {
         Duration::from_secs(u64::from(self.service.config.load().repl_timeout))

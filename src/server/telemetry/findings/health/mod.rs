@@ -36,6 +36,10 @@ pub struct Situation {
     /// Whether the last background snapshot failed.
     pub(super) has_failed_save: bool,
     pub(super) upstream: Option<Upstream>,
+    /// Replicas that count for `min-sync-replicas`.
+    pub(super) sync_replicas: u64,
+    /// Whether these did not confirm a write in time, and have not since.
+    pub(super) is_confirmation_overdue: bool,
     pub(super) certificates: Vec<OwnCertificate>,
     pub(super) tls_failure: Option<String>,
     pub(super) cluster: Option<ClusterSeen>,
@@ -63,6 +67,8 @@ impl Situation {
             failed_rewrites: persistence.aof.rewrite_failures.load(Relaxed),
             has_failed_save: !persistence.rdb.last_ok.load(Relaxed),
             upstream: service.replication().upstream,
+            sync_replicas: telemetry.replication.sync_replicas.load(Relaxed),
+            is_confirmation_overdue: telemetry.replication.is_confirmation_overdue.load(Relaxed),
             certificates: tls.map(|contexts| contexts.own.clone()).unwrap_or_default(),
             tls_failure: service.tls_failure(),
             cluster: service.cluster().map(|cluster| ClusterSeen {
@@ -146,6 +152,18 @@ fn persistence(situation: &Situation, findings: &mut Vec<Finding>) {
 }
 
 fn replication(situation: &Situation, findings: &mut Vec<Finding>) {
+    let wanted = situation.config.min_sync_replicas;
+    let is_short = situation.sync_replicas < u64::from(wanted);
+    if situation.upstream.is_none() && (is_short || situation.is_confirmation_overdue) {
+        findings.push(Finding::new(
+            "min-sync-replicas",
+            format!(
+                "Writes are refused because fewer than {wanted} replicas confirm them (min-sync-replicas): {} follow. INFO \
+                 replication shows how far each is. CONFIG SET min-sync-replicas accepts a smaller number.",
+                situation.sync_replicas
+            ),
+        ));
+    }
     let Some(upstream) = &situation.upstream else {
         return;
     };

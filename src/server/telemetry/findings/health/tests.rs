@@ -47,6 +47,26 @@ fn a_disk_that_takes_nothing_is_told_of_with_what_refuses_writes() {
 }
 
 #[test]
+fn a_primary_tells_of_replicas_that_confirm_nothing() {
+    let mut situation = quiet();
+    situation.config = Arc::new(Config {
+        min_sync_replicas: 2,
+        ..Config::default()
+    });
+    situation.sync_replicas = 1;
+    let finding = [("replication", "min-sync-replicas")];
+    assert_eq!(found(&situation), finding);
+    assert!(
+        text(&situation)
+            .contains("fewer than 2 replicas confirm them (min-sync-replicas): 1 follow.")
+    );
+    situation.sync_replicas = 2;
+    assert_eq!(found(&situation), []);
+    situation.is_confirmation_overdue = true;
+    assert_eq!(found(&situation), finding);
+}
+
+#[test]
 fn a_replica_tells_of_its_link_unless_it_is_up_or_a_snapshot_comes() {
     let mut situation = quiet();
     let link = |state| {
