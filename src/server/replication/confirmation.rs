@@ -26,12 +26,19 @@ use crate::state::durability::Confirmation;
 use crate::telemetry::clock;
 use crate::telemetry::replication::ReplicationMetrics;
 use basalt_commands::config::Config;
+use basalt_commands::config::values::ClusterMode;
 use basalt_engine::record::Audience;
 
 /// Time for which a primary confirms nothing once one of its replicas has become a primary. That is most likely its
-/// successor: Sentinel takes up to ten seconds to tell all servers. Until then a replica that has not been told would
-/// confirm writes that its next primary never gets.
-const ASIDE_MS: u64 = 15_000;
+/// successor: Sentinel takes up to ten seconds to tell all servers, the nodes of a cluster take their time-out. Until
+/// then a replica that has not been told would confirm writes that its next primary never gets.
+fn aside_ms(config: &Config) -> u64 {
+    const BY_SENTINEL_MS: u64 = 15_000;
+    match config.cluster_enabled {
+        ClusterMode::No => BY_SENTINEL_MS,
+        _ => config.cluster_node_timeout.max(0).cast_unsigned(),
+    }
+}
 
 /// A request for acknowledgements that enough replicas have yet to answer.
 struct AcknowledgementRequest {
@@ -59,7 +66,7 @@ pub struct Confirmations {
     gate: Gate,
     /// Greatest position that a reply has waited for.
     awaited: AtomicU64,
-    /// Unix milliseconds until which nothing is confirmed, see [`ASIDE_MS`].
+    /// Unix milliseconds until which nothing is confirmed, see [`aside_ms`].
     aside_until_ms: AtomicU64,
     /// What precedes this position and is not confirmed was not confirmed in time.
     overdue: AtomicU64,
@@ -131,15 +138,16 @@ impl Confirmations {
     }
 
     /// Confirms nothing for some seconds, as a replica has become a primary.
-    pub fn step_aside(&self) {
+    pub fn step_aside(&self, config: &Config) {
         if self.wanted.load(Relaxed) > 0 && self.is_primary.load(Relaxed) {
+            let aside_ms = aside_ms(config);
             tracing::warn!(
                 "One of the replicas is a primary now and may replace this server: no writes for {} seconds, unless \
                  min-sync-replicas is 0.",
-                ASIDE_MS / 1_000
+                aside_ms.div_ceil(1_000)
             );
-            let until_ms = clock::unix_ms() + ASIDE_MS;
-            self.aside_until_ms.store(until_ms, SeqCst);
+            self.aside_until_ms
+                .store(clock::unix_ms() + aside_ms, SeqCst);
             self.give_up();
         }
     }

@@ -554,7 +554,8 @@ impl ReplicaConnection {
         };
         if acknowledged.is_promoted {
             tracing::info!("Replica {} becomes a primary", self.peer.name());
-            self.primary.stream.confirmations.step_aside();
+            let config = self.primary.config();
+            self.primary.stream.confirmations.step_aside(&config);
         }
         // Limit the offset: no replica can have data that was never written.
         let end = self.primary.stream.backlog.end();
