@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod alarms;
+pub mod blessed;
 pub mod db;
 pub mod defrag;
 pub mod effect;

@@ -5,6 +5,7 @@
 //!                          TAG REM key tag …
 //!                          TAG INVALIDATE tag …
 //!                          LSTALE key milliseconds
+//!                          BLESS SET|CLEAR key NO-EVICT
 //!                          FENCE number [key owner]          the digest of the owner, in hexadecimal
 //!                          SLOTS COMING|GOING name range …   of a cluster, see `cluster::slot_note`
 //!                          SLOTS OVER name

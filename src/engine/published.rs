@@ -56,6 +56,12 @@ pub struct PublishedDb {
     pub held_keys: Counter,
     /// Bytes of the held locks.
     held_bytes: Counter,
+    /// Blessed keys.
+    pub blessed_keys: Counter,
+    /// Blessed keys that are not held locks, and therefore not evicted.
+    pub pinned_keys: Counter,
+    /// Blessed keys that are not held locks and have deadlines.
+    pub pinned_volatile_keys: Counter,
     /// KiB of the largest value of each type; 0 if none is large.
     largest_kib: [AtomicU32; TYPES],
 }
@@ -496,15 +502,15 @@ impl Published {
         self.dbs.iter().any(|db| db.debt_bytes() > 0)
     }
 
-    /// Returns the number of evictable keys of all databases, or of one: all keys but held locks or, if
-    /// `volatile_only`, the keys with a deadline.
+    /// Returns the number of evictable keys of all databases, or of one: all keys but held locks and blessed keys or,
+    /// if `volatile_only`, those with a deadline.
     pub(super) fn evictable(&self, whose: Option<usize>, volatile_only: bool) -> u64 {
         let of = |db: &PublishedDb| {
-            let keys = match volatile_only {
-                true => db.volatile_keys.get(),
-                false => db.keys.get(),
+            let (keys, pinned) = match volatile_only {
+                true => (db.volatile_keys.get(), db.pinned_volatile_keys.get()),
+                false => (db.keys.get(), db.pinned_keys.get()),
             };
-            keys.saturating_sub(db.held_keys.get())
+            keys.saturating_sub(db.held_keys.get() + pinned)
         };
         match whose {
             None => self.dbs.iter().map(of).sum(),
@@ -604,6 +610,8 @@ impl Published {
         db.deadline_mean_ms.set(0);
         db.field_volatile_keys.set(0);
         self.set_held(index, 0, 0);
+        let blessed = [&db.blessed_keys, &db.pinned_keys, &db.pinned_volatile_keys];
+        blessed.into_iter().for_each(|counter| counter.set(0));
         db.clear_largest();
         db.set_sizes(None);
         db.slots_in_use.clear();

@@ -2,6 +2,7 @@
 //! as stale, and its tags. Both are logged as [notes](basalt_engine::note), which other servers ignore.
 
 use super::Args;
+use super::bless;
 use super::context::ShardCx;
 use super::error::CommandError;
 use basalt_core::structures::block::Content;
@@ -153,6 +154,13 @@ impl ShardCx<'_> {
         }
         if !tags.is_empty() {
             self.log_tags(key.bytes, tags.iter().map(|tag| &**tag));
+        }
+    }
+
+    /// Logs again that a key is blessed, after its deletion was logged in place of a change of its value.
+    pub(super) fn log_blessing(&mut self, key: &Key<'_>) {
+        if self.is_logged() && self.at(key).is_blessed(key) {
+            self.log_note(&[b"BLESS", b"SET", key.bytes, bless::NO_EVICT]);
         }
     }
 

@@ -62,6 +62,7 @@ pub mod admission;
 pub mod args;
 pub mod aside;
 mod bitmap;
+mod bless;
 pub mod catalogue;
 pub mod client;
 pub mod cluster;

@@ -2,7 +2,7 @@
 
 use super::cluster::moves;
 use super::declaration::Command;
-use super::{lease, lock, tag};
+use super::{bless, lease, lock, tag};
 
 /// Commands that occur only in notes, each with the command whose permission is required if the note comes over a
 /// client's connection, as when slots are moved to this server.
@@ -17,11 +17,13 @@ pub fn find<'a>(count: usize, word: impl Fn(usize) -> &'a [u8]) -> Option<&'stat
         b"FENCE" => Some(&lock::FENCE),
         b"SLOTS" => Some(&moves::NOTE),
         b"LSTALE" => Some(&lease::LSTALE),
-        b"TAG" if count > 1 => {
-            let found = tag::NOTED.iter().copied();
-            found
-                .into_iter()
-                .find(|row| row.name.as_bytes().eq_ignore_ascii_case(word(1)))
+        b"TAG" | b"BLESS" if count > 1 => {
+            let noted = match word(0) {
+                b"TAG" => tag::NOTED,
+                _ => bless::NOTED,
+            };
+            let mut rows = noted.iter().copied();
+            rows.find(|row| row.name.as_bytes().eq_ignore_ascii_case(word(1)))
         }
         _ => None,
     }

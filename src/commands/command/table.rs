@@ -17,6 +17,7 @@ pub(super) static FAMILIES: &[&[&Command]] = &[
     super::string::TABLE,
     super::lease::TABLE,
     super::tag::TABLE,
+    super::bless::TABLE,
     super::bitmap::TABLE,
     super::hash::TABLE,
     super::lock::TABLE,

@@ -1,6 +1,6 @@
 //! The keys of a database that may be evicted, and the bookkeeping when they are added and removed.
 
-use super::{Db, HAS_FENCES};
+use super::{Db, HAS_BLESSED, HAS_FENCES, HAS_PINS};
 use crate::evict::order::{HELD_BIT, SMALL_BIT, VOLATILE_BIT};
 use crate::value::hash::HashRef;
 use crate::value::object::entry_bytes;
@@ -19,13 +19,14 @@ pub(crate) fn lock_overhead_bytes(key_len: usize) -> usize {
 }
 
 impl Db {
-    /// Returns the number of evictable keys: all but held locks, or those with a deadline.
+    /// Returns the number of evictable keys: all but held locks and blessed keys, or those with a deadline.
     pub(crate) fn evictable_count(&self, volatile_only: bool) -> usize {
-        let keys = match volatile_only {
-            true => self.volatile_count(),
-            false => self.len(),
+        let blessed = self.blessed.counts();
+        let (keys, pinned) = match volatile_only {
+            true => (self.volatile_count(), blessed.pinned_volatile),
+            false => (self.len(), blessed.pinned),
         };
-        keys.saturating_sub(self.fences.held_keys())
+        keys.saturating_sub(self.fences.held_keys() + pinned as usize)
     }
 
     /// Treats the key at `place` as new for eviction, as it is rewritten as if it had not existed.
@@ -71,7 +72,28 @@ impl Db {
         }
         self.table.set_bits(place, bits);
         self.settle_queue();
+        if self.hooks & HAS_PINS != 0 {
+            self.settle_pins(place);
+        }
+    }
+
+    /// Brings up to date what protects the key at `place` after its deadline has changed.
+    #[cold]
+    fn settle_pins(&mut self, place: EntrySlot) {
         if self.hooks & HAS_FENCES != 0 {
+            self.settle_hold(place);
+        }
+        if self.hooks & HAS_BLESSED != 0 {
+            self.settle_pin(place);
+        }
+    }
+
+    /// Brings up to date what protects a key whose entry at `place` has been replaced.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn settle_replaced(&mut self, key: &[u8], place: EntrySlot) {
+        if self.hooks & HAS_FENCES != 0 {
+            self.drop_fence(key);
             self.settle_hold(place);
         }
     }
@@ -106,9 +128,14 @@ impl Db {
     /// ordinary key from now on.
     #[cold]
     pub(super) fn settle_hold(&mut self, place: EntrySlot) {
-        let is_held = self.table.bits(place) & HELD_BIT != 0;
+        let is_held = self.is_held(place);
         let bytes = if is_held { self.lock_bytes(place) } else { 0 };
         self.set_hold(place, bytes);
+    }
+
+    /// True if the key at `place` is a held lock; blessed keys have the same access bit.
+    fn is_held(&self, place: EntrySlot) -> bool {
+        self.table.bits(place) & HELD_BIT != 0 && self.fences.is_held(self.table.at(place).key())
     }
 
     /// Marks the lock under a key as held (never evicted), if it is a lock and takes no more than `room` bytes, or is
@@ -118,7 +145,7 @@ impl Db {
             return;
         };
         let bytes = self.lock_bytes(place);
-        let is_held = self.table.bits(place) & HELD_BIT != 0;
+        let is_held = self.is_held(place);
         let has_room = is_held || bytes as u64 <= room;
         self.set_hold(place, if has_room { bytes } else { 0 });
     }
@@ -146,6 +173,9 @@ impl Db {
         };
         self.table.set_bits(place, held);
         self.publish_held();
+        if self.hooks & HAS_BLESSED != 0 {
+            self.settle_pin(place);
+        }
     }
 
     /// Publishes the number and the bytes of held locks.

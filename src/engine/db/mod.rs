@@ -1,5 +1,6 @@
 //! One database of one shard: the hash table of keys and the timer wheel of deadlines.
 
+mod blessings;
 mod copies;
 mod deadlines;
 pub(super) mod eviction;
@@ -11,6 +12,7 @@ pub(super) mod tags;
 use std::sync::Arc;
 
 use super::Key;
+use super::blessed::Blessed;
 use super::evict::order::{HELD_BIT, Order, VOLATILE_BIT, size_class, with_class};
 use super::fences::Fences;
 use super::largest::{LARGE_BYTES_MIN, Largest, may_be_large};
@@ -72,6 +74,8 @@ pub struct Db {
     by_slot: Option<Box<SlotKeys>>,
     /// Fences of the locks among the keys.
     fences: Fences,
+    /// The keys that BLESS protects from eviction ([`HAS_BLESSED`]).
+    blessed: Blessed,
     /// The tags of keys, if any has one.
     tags: Option<Box<Tags>>,
     /// The keys whose values threads have copied, if there are any ([`HAS_COPIES`]).
@@ -88,6 +92,10 @@ const IS_BY_SLOT: u8 = 4;
 const HAS_FENCES: u8 = 8;
 /// Threads have copied some values.
 const HAS_COPIES: u8 = 16;
+/// Some keys are blessed.
+const HAS_BLESSED: u8 = 32;
+/// Some keys are protected from eviction, or may come to be.
+const HAS_PINS: u8 = HAS_FENCES | HAS_BLESSED;
 /// Some hook must run before an entry is changed in place.
 const WANTS_CHANGES: u8 = KEEPS_IMAGES | IS_SAVING | HAS_COPIES;
 /// Some hook must run before an entry is replaced or removed.
@@ -120,6 +128,7 @@ impl Db {
             saving: None,
             by_slot: None,
             fences: Fences::default(),
+            blessed: Blessed::default(),
             tags: None,
             copied: None,
         }
@@ -562,9 +571,8 @@ impl Db {
         let size = SizeOf::of(entry.view());
         let old = self.table.replace(place, entry);
         self.sizes.changed(SizeOf::of(old.view()), size);
-        if self.hooks & HAS_FENCES != 0 {
-            self.drop_fence(old.view().key());
-            self.settle_hold(place);
+        if self.hooks & HAS_PINS != 0 {
+            self.settle_replaced(old.view().key(), place);
         }
         if old.view().has_words() {
             let ids = Db::ids_of(old.view());
@@ -618,7 +626,7 @@ impl Db {
         self.note_departing(place);
         let old = self.table.remove(place);
         self.sizes.went(SizeOf::of(old.view()));
-        if self.hooks & (IS_SAVING | IS_BY_SLOT | HAS_FENCES) != 0 {
+        if self.hooks & (IS_SAVING | IS_BY_SLOT | HAS_PINS) != 0 {
             self.note_left(old.view());
         }
         if old.view().has_words() {
@@ -718,6 +726,7 @@ impl Db {
         self.order = None;
         self.by_slot = None;
         self.fences.forget();
+        self.blessed.forget();
         self.tags = None;
         self.table.drain_some(segments)
     }

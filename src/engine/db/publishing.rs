@@ -62,6 +62,7 @@ impl Db {
         self.published_of_own().set_used(self.used_bytes);
         self.publish_deadlines();
         self.publish_held();
+        self.publish_blessed();
         let sizes = Arc::clone(&self.sizes);
         self.published_of_own().set_sizes(Some(sizes));
     }

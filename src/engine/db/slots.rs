@@ -10,7 +10,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Db, HAS_FENCES, IS_BY_SLOT};
+use super::{Db, HAS_BLESSED, HAS_FENCES, IS_BY_SLOT};
 use crate::published::PublishedDb;
 use crate::short_hash::{self, is_at, places, shorten};
 use crate::value::Object;
@@ -132,6 +132,9 @@ impl Db {
         }
         if self.hooks & HAS_FENCES != 0 {
             self.drop_fence(entry.key());
+        }
+        if self.hooks & HAS_BLESSED != 0 {
+            self.drop_blessing(entry.key());
         }
         if let Some(by_slot) = &mut self.by_slot
             && let Some(slot) = by_slot.remove(entry.key(), self.seed.hash(entry.key()))

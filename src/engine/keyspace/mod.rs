@@ -4,7 +4,8 @@
 //! Every lookup first deletes the key if it has expired, so handlers never see an expired key. Mutations charge the
 //! shard's memory; recording an effect is left to the handler, which knows the event's name.
 
-pub mod marks;
+pub mod blessings;
+mod marks;
 mod telling;
 mod walk;
 

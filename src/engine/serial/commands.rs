@@ -165,6 +165,11 @@ pub fn fence(out: &mut Vec<u8>, key: &[u8], fence: Fence) {
     note(out, &[b"FENCE", number.as_bytes(), key, owner.as_bytes()]);
 }
 
+/// Appends the note that blesses a key.
+pub fn blessing(out: &mut Vec<u8>, key: &[u8]) {
+    note(out, &[b"BLESS", b"SET", key, b"NO-EVICT"]);
+}
+
 /// Appends the note that makes a server issue fencing tokens larger than this one.
 pub fn last_fence(out: &mut Vec<u8>, number: u64) {
     note(out, &[b"FENCE", number.to_string().as_bytes()]);

@@ -79,7 +79,7 @@ impl Db {
         deadline.is_some_and(|deadline| deadline <= now_ms) || self.is_invalidated(entry)
     }
 
-    /// Appends the commands that recreate an entry, with its marks and its fence.
+    /// Appends the commands that recreate an entry, with its marks, its fence and its blessing.
     fn write_alone(&self, entry: EntryRef<'_, Object>, now_ms: u64, out: &mut Chunk) {
         out.push_commands(entry, now_ms);
         if entry.has_words() {
@@ -91,6 +91,9 @@ impl Db {
         }
         if let Some(fence) = self.fence(entry.key()) {
             commands::fence(&mut out.bytes, entry.key(), fence);
+        }
+        if self.is_blessed(&Key::new(entry.key(), self.seed())) {
+            commands::blessing(&mut out.bytes, entry.key());
         }
     }
 
@@ -147,7 +150,9 @@ impl Engine {
                     return;
                 }
                 let is_first = met.is_none() && before != Some(at);
-                if larges.include(entry) && is_first && !db.is_over(entry, now_ms) {
+                let is_blessed = db.is_blessed(&Key::new(entry.key(), seed));
+                let is_apart = larges.include(entry) && !is_blessed;
+                if is_apart && is_first && !db.is_over(entry, now_ms) {
                     met = Some((at, entry.key().into()));
                     return;
                 }

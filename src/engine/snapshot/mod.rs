@@ -29,6 +29,7 @@ mod walk;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::blessed::ByHash;
 use super::fences::ByKey;
 use super::marks::Marks;
 use super::serial::pieces::CollectionShape;
@@ -193,6 +194,8 @@ pub struct DbAtCut {
     pub volatile_keys: u64,
     /// The fences of locks, for each shard that has any.
     pub fences: Vec<Arc<ByKey>>,
+    /// The blessed keys, for each shard that has any.
+    pub blessed: Vec<Arc<ByHash>>,
 }
 
 /// Progress of a database's part in a snapshot.

@@ -227,6 +227,7 @@ impl Engine {
                 keys: db.len() as u64,
                 volatile_keys: db.volatile_count() as u64,
                 fences: db.fences_at_cut().into_iter().collect(),
+                blessed: db.blessed_at_cut().into_iter().collect(),
             });
         }
         captured

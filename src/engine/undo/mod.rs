@@ -208,6 +208,8 @@ impl Engine {
             let Some(db) = self.dbs[index].as_deref_mut() else {
                 continue;
             };
+            // BLESS changes no entry, so there may be no image.
+            db.commit_blessings();
             if let Some(mut log) = db.take_log() {
                 db.commit_fences();
                 for image in log.drain() {
@@ -230,6 +232,7 @@ impl Engine {
                     self.forget(image.before);
                 }
                 db.commit_fences();
+                db.commit_blessings();
                 self.doom(db);
             }
         }
@@ -270,6 +273,7 @@ impl Engine {
                     if let Some(mut db) = self.dbs[index].take() {
                         drop(db.take_images());
                         db.commit_fences();
+                        db.commit_blessings();
                         db.hide();
                         self.published.clear_db(index);
                         self.doom(db);
@@ -287,6 +291,7 @@ impl Engine {
                 gone.extend(db.restore(image).and_then(Trash::from_entry));
             }
             db.undo_fences();
+            db.undo_blessings();
             for trash in gone {
                 self.keep_trash(trash);
             }

@@ -1,4 +1,4 @@
-//! Tags of keys, their stale windows and the fences of locks move with their slot.
+//! Tags of keys, their stale windows, their blessings and the fences of locks move with their slot.
 
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,6 +21,7 @@ fn tags_and_stale_windows_go_with_their_slot() {
         format!("RPUSH {TAG}list a b c"),
         format!("TAG ADD {TAG}list red"),
         format!("SET {TAG}void v TAGS 1 gone"),
+        format!("BLESS SET {TAG}list NO-EVICT"),
     ] {
         let reply = raw.call(&line);
         assert!(!reply.is_error(), "{line}: {}", reply.show());
@@ -32,6 +33,12 @@ fn tags_and_stale_windows_go_with_their_slot() {
     }
     check(&mut raw, &format!("TAG ADD {TAG}large blue"), "(integer) 1");
     check(&mut raw, "TAG INVALIDATE gone", "(integer) 1");
+    raw.call(&format!("SUNIONSTORE {TAG}pinned {TAG}large"));
+    check(
+        &mut raw,
+        &format!("BLESS SET {TAG}pinned NO-EVICT"),
+        "(integer) 1",
+    );
     migrate(&one, &other);
     await_end(&one, "success");
     let mut raw = other.raw();
@@ -48,6 +55,14 @@ fn tags_and_stale_windows_go_with_their_slot() {
     let state = raw.call(&format!("LGET {TAG}fresh LEASE 1000"));
     assert_eq!(state.items()[1].text(), "stale", "{}", state.show());
     check(&mut raw, &format!("SCARD {TAG}large"), "(integer) 20000");
+    check(&mut raw, &format!("SCARD {TAG}pinned"), "(integer) 20000");
+    for (key, state) in [
+        ("list", "1) \"NO-EVICT\""),
+        ("pinned", "1) \"NO-EVICT\""),
+        ("plain", "(empty array)"),
+    ] {
+        check(&mut raw, &format!("BLESS GET {TAG}{key}"), state);
+    }
     check(&mut raw, &format!("EXISTS {TAG}void"), "(integer) 0");
     check(&mut raw, "TAG INVALIDATE red", "(integer) 2");
     check(

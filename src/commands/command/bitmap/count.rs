@@ -188,6 +188,99 @@ fn first_bit(
     }
 }
 
+/// `BITRANGEINTARRAY key start end [BYTE | BIT] [LIMIT count] [ZEROS]`
+pub(super) static BITRANGEINTARRAY: Command = Command::new("bitrangeintarray", Group::Bitmap, -4)
+    .reads(KeySpec::FIRST_READ)
+    .doc(
+        "8.12.0",
+        "key start end [BYTE | BIT] [LIMIT count] [ZEROS]",
+        "Returns the offsets of the set or clear bits in a part of a string.",
+    )
+    .complexity("O(N+M) for N bytes in the range and M offsets that are returned.")
+    .takes_long()
+    .on_keys(bitrangeintarray);
+
+fn bitrangeintarray(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let (start, end) = (args.integer(2)?, args.integer(3)?);
+    let (mut unit, mut limit, mut wanted) = (None, None, true);
+    let mut at = 4;
+    while at < args.len() {
+        if unit.is_none() && (args.is(at, "byte") || args.is(at, "bit")) {
+            unit = Some(BitcountUnit::parse(args, at)?);
+        } else if limit.is_none() && args.is(at, "limit") && at + 1 < args.len() {
+            at += 1;
+            let count = args.integer(at)?;
+            let count = usize::try_from(count).ok().filter(|count| *count > 0);
+            limit = Some(count.ok_or("ERR LIMIT should be greater than 0")?);
+        } else if wanted && args.is(at, "zeros") {
+            wanted = false;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+        at += 1;
+    }
+    let (key, scales) = (args.key(1), cx.scales());
+    let mut keyspace = cx.at(&key);
+    let text = keyspace.read_text(&key)?;
+    let bits = match (start, end) {
+        // As in BITCOUNT: checked before the positions are made absolute.
+        (..0, ..0) if start > end => None,
+        _ => text.and_then(|text| {
+            unit.unwrap_or(BitcountUnit::Byte)
+                .bits(text.len(), start, end)
+        }),
+    };
+    let (Some(text), Some((from, to))) = (text, bits) else {
+        out.array(0);
+        return Ok(());
+    };
+    let most = limit.unwrap_or(usize::MAX);
+    let count = text.with_bytes(|bytes| {
+        let ones = count_ones(bytes, from, to);
+        let found = if wanted { ones } else { to - from - ones };
+        usize::try_from(found).unwrap_or(usize::MAX).min(most)
+    });
+    let searched = usize::try_from((to - from) / 8).unwrap_or(usize::MAX);
+    scales.weigh(count.saturating_add(searched / SEARCHED_PER_ELEMENT))?;
+    out.array(count);
+    text.with_bytes(|bytes| {
+        offsets(bytes, (from, to), wanted)
+            .take(count)
+            .for_each(|offset| out.integer(offset as i64));
+    });
+    Ok(())
+}
+
+/// Searching this many bytes costs about as much as returning an element.
+const SEARCHED_PER_ELEMENT: usize = 64;
+
+/// Returns the positions of the bits in a nonempty range that equal `wanted`, in ascending order.
+fn offsets(
+    bytes: &[u8],
+    (from, to): (u64, u64),
+    wanted: bool,
+) -> impl Iterator<Item = u64> + use<'_> {
+    let (touched, before, behind) = touched(bytes, from, to);
+    // Inverted if zeros are wanted, so that ones are searched for in any case.
+    let flip = if wanted { 0 } else { 0xff };
+    let (last, first_at) = (touched.len() - 1, from / 8 * 8);
+    touched.iter().enumerate().flat_map(move |(index, byte)| {
+        let mut left = byte ^ flip;
+        if index == 0 {
+            left &= 0xff >> before;
+        }
+        if index == last {
+            left &= 0xff << behind;
+        }
+        let byte_at = first_at + index as u64 * 8;
+        std::iter::from_fn(move || {
+            let at = left.leading_zeros();
+            left &= !0x80_u8.checked_shr(at)?;
+            Some(byte_at + u64::from(at))
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,6 +304,8 @@ mod tests {
             prop_assert_eq!(count_ones(&bytes, from, to), ones);
             let first = (from..to).find(|at| bit(&bytes, *at) == wanted);
             prop_assert_eq!(find_bit(&bytes, from, to, wanted), first);
+            let all: Vec<u64> = (from..to).filter(|at| bit(&bytes, *at) == wanted).collect();
+            prop_assert_eq!(offsets(&bytes, (from, to), wanted).collect::<Vec<u64>>(), all);
         }
     }
 }

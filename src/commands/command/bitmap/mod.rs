@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! this file  SETBIT GETBIT, and the parsing of offsets
-//! count      BITCOUNT BITPOS
+//! count      BITCOUNT BITPOS BITRANGEINTARRAY
 //! op         BITOP
 //! field      BITFIELD BITFIELD_RO
 //! ```
@@ -28,6 +28,7 @@ pub(super) static TABLE: &[&Command] = &[
     &field::BITFIELD_RO,
     &op::BITOP,
     &count::BITPOS,
+    &count::BITRANGEINTARRAY,
     &GETBIT,
     &SETBIT,
 ];

@@ -107,3 +107,61 @@ fn operations_over_long_strings_agree_with_those_over_bytes() {
     check(&mut cli, "ANDOR", &|x, y| x & y);
     check(&mut cli, "ONE", &|x, y| x ^ y);
 }
+
+/// Replies are from the documentation of Redis 8.12.
+#[test]
+fn offsets_of_bits_are_listed_in_ascending_order() {
+    let syntax = "(error) ERR syntax error";
+    let limit = "(error) ERR LIMIT should be greater than 0";
+    let integer = "(error) ERR value is not an integer or out of range";
+    check_all(&[
+        ("SET k \"\\x81\\x00\\x10\"", "OK"),
+        (
+            "BITRANGEINTARRAY k 0 -1",
+            "1) (integer) 0\n2) (integer) 7\n3) (integer) 19",
+        ),
+        ("BITRANGEINTARRAY k 1 2 BYTE", "1) (integer) 19"),
+        (
+            "BITRANGEINTARRAY k 7 19 bit",
+            "1) (integer) 7\n2) (integer) 19",
+        ),
+        ("BITRANGEINTARRAY k 8 18 BIT", "(empty array)"),
+        ("BITRANGEINTARRAY k -5 -5 BIT", "1) (integer) 19"),
+        (
+            "BITRANGEINTARRAY k 0 8 BIT ZEROS LIMIT 2",
+            "1) (integer) 1\n2) (integer) 2",
+        ),
+        (
+            "BITRANGEINTARRAY k 0 -1 LIMIT 2",
+            "1) (integer) 0\n2) (integer) 7",
+        ),
+        (
+            "BITRANGEINTARRAY k -1 100 LIMIT 9223372036854775807",
+            "1) (integer) 19",
+        ),
+        ("BITRANGEINTARRAY k 2 1", "(empty array)"),
+        ("BITRANGEINTARRAY k -1 -2", "(empty array)"),
+        ("BITRANGEINTARRAY none 0 -1 ZEROS", "(empty array)"),
+        ("SET empty \"\"", "OK"),
+        ("BITRANGEINTARRAY empty 0 -1", "(empty array)"),
+        ("LPUSH l a", "(integer) 1"),
+        (
+            "BITRANGEINTARRAY l 0 -1",
+            "(error) WRONGTYPE Operation against a key holding the wrong kind of value",
+        ),
+        (
+            "BITRANGEINTARRAY k 0",
+            "(error) ERR wrong number of arguments for 'bitrangeintarray' command",
+        ),
+        ("BITRANGEINTARRAY k x -1", integer),
+        ("BITRANGEINTARRAY k 0 x", integer),
+        ("BITRANGEINTARRAY k 0 -1 NIBBLE", syntax),
+        ("BITRANGEINTARRAY k 0 -1 BIT BYTE", syntax),
+        ("BITRANGEINTARRAY k 0 -1 LIMIT", syntax),
+        ("BITRANGEINTARRAY k 0 -1 LIMIT x", integer),
+        ("BITRANGEINTARRAY k 0 -1 LIMIT 0", limit),
+        ("BITRANGEINTARRAY k 0 -1 LIMIT -1", limit),
+        ("BITRANGEINTARRAY k 0 -1 LIMIT 1 LIMIT 1", syntax),
+        ("BITRANGEINTARRAY k 0 -1 ZEROS ZEROS", syntax),
+    ]);
+}

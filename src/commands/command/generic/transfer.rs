@@ -15,6 +15,7 @@ use crate::command::prepared::{Built, Prepared};
 use crate::command::{Args, Out};
 use basalt_core::base::hash::HashSeed;
 use basalt_core::structures::entry::{Entry, EntryRef};
+use basalt_core::structures::table::EntrySlot;
 use basalt_engine::Key;
 use basalt_engine::effect::Event;
 use basalt_engine::keyspace::Keyspace;
@@ -86,25 +87,43 @@ fn rename(cx: &mut ShardCx<'_>, args: &Args<'_>) {
     let Some(place) = from.find_write(&source) else {
         return;
     };
-    let tags = from.tags(place);
+    let kept = KeptBesideValue::of(&from, &source, place);
     let entry = from.take(place);
     from.wrote(source.bytes, Event::generic("rename_from"));
-    put(cx.at(&target), &target, entry, &tags, "rename_to");
+    put(cx.at(&target), &target, entry, &kept, "rename_to");
 }
 
-/// Stores an entry with its tags under a key, in place of the key's present value, if any.
+/// What belongs to a key beside its value, and follows the value to another name or database.
+struct KeptBesideValue {
+    tags: Vec<Box<[u8]>>,
+    is_blessed: bool,
+}
+
+impl KeptBesideValue {
+    fn of(from: &Keyspace<'_>, key: &Key<'_>, place: EntrySlot) -> KeptBesideValue {
+        KeptBesideValue {
+            tags: from.tags(place),
+            is_blessed: from.is_blessed(key),
+        }
+    }
+}
+
+/// Stores an entry with its tags and its blessing under a key, in place of the key's present value, if any.
 fn put(
     mut to: Keyspace<'_>,
     key: &Key<'_>,
     entry: Entry<Object>,
-    tags: &[Box<[u8]>],
+    kept: &KeptBesideValue,
     event: &'static str,
 ) {
     let replaced = to.find_write(key);
     let data_type = ObjectKind(entry.view().kind()).data_type();
     to.replaces(key, replaced, data_type);
     to.adopt(key, replaced, entry);
-    to.restore_tags(key, tags);
+    to.restore_tags(key, &kept.tags);
+    if kept.is_blessed != to.is_blessed(key) {
+        to.set_blessed(key, kept.is_blessed);
+    }
     to.wrote(key.bytes, Event::generic(event));
 }
 
@@ -233,9 +252,9 @@ fn copy(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         Some(copy) => from.complete_copy(place, copy),
         None => from.duplicate(place),
     };
-    let tags = from.tags(place);
+    let kept = KeptBesideValue::of(&from, &source, place);
     let to = cx.at_db(&target, target_db);
-    put(to, &target, entry, &tags, "copy_to");
+    put(to, &target, entry, &kept, "copy_to");
     out.integer(1);
     Ok(())
 }
@@ -270,10 +289,10 @@ fn move_to_db(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     let place = from
         .find_write(&key)
         .expect("found above, at the same moment");
-    let tags = from.tags(place);
+    let kept = KeptBesideValue::of(&from, &key, place);
     let entry = from.take(place);
     from.wrote(key.bytes, Event::generic("move_from"));
-    put(cx.at_db(&key, target_db), &key, entry, &tags, "move_to");
+    put(cx.at_db(&key, target_db), &key, entry, &kept, "move_to");
     out.integer(1);
     Ok(())
 }

@@ -96,6 +96,8 @@ const TEMPLATES: &[&str] = &[
     "HSETEX $k PX $t FIELDS 1 $f $v",
     "HINCRBYFLOAT $k $f 0.5",
     "LOCK $k $f $t",
+    "BLESS SET $k NO-EVICT",
+    "BLESS CLEAR $k NO-EVICT",
     "LOCK $k $f 9",
     "LOCKEXTEND $k $f $t",
     "UNLOCK $k $f",
@@ -105,6 +107,10 @@ const TEMPLATES: &[&str] = &[
     "CL.THROTTLE $k 3 1 2",
     "ZPOPDUE $k COUNT 2",
     "BZPOPDUE $k $k 1",
+    "ZMOVE $k $k MIN COUNT 2",
+    "ZMOVE $k $k BYSCORE -inf 5",
+    "BZMOVE $k $k MAX 1",
+    "ZMOVEMEMBER $k $k NX MEMBERS 2 $f $f",
     "HGETALL $k",
     "SADD $k $n $n $n",
     "SADD $k $f $f $f $f $f",
@@ -436,6 +442,7 @@ fn every_row_that_writes_keys_is_drawn() {
     let is_drawn = |name: &str| {
         TEMPLATES.iter().any(|template| {
             let line = template.to_lowercase().replacen("xgroup ", "xgroup|", 1);
+            let line = line.replacen("bless ", "bless|", 1);
             line.split(' ').next() == Some(name)
         })
     };

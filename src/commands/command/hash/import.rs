@@ -166,6 +166,7 @@ fn set(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
             request.push(value);
         }
         cx.log_instead(request);
+        cx.log_blessing(&key);
     }
     out.ok();
     Ok(())

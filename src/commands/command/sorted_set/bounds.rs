@@ -1,5 +1,6 @@
 //! Ranges of sorted sets as requests give them: by rank, by score, by member. All ranges are converted to ranks.
 
+use crate::client::connection::Origin;
 use crate::command::error::CommandError;
 use basalt_core::base::number;
 use basalt_core::structures::ordered::Direction;
@@ -73,9 +74,18 @@ pub(super) enum LexBound<'a> {
 }
 
 impl<'a> SortedSetRange<'a> {
-    pub(super) fn scores(min: &[u8], max: &[u8]) -> Result<SortedSetRange<'a>, CommandError> {
+    /// Parses a range of scores. Clients may not leave out the number of a bound, as in Valkey 9.2; Redis takes that
+    /// for 0, so what another server has run is taken.
+    pub(super) fn scores(
+        origin: Origin,
+        min: &[u8],
+        max: &[u8],
+    ) -> Result<SortedSetRange<'a>, CommandError> {
+        let is_without_number = [min, max].iter().any(|text| matches!(*text, b"" | b"("));
         match (ScoreBound::parse(min), ScoreBound::parse(max)) {
-            (Some(min), Some(max)) => Ok(SortedSetRange::Score(min, max)),
+            (Some(min), Some(max)) if !is_without_number || origin.has_run_before() => {
+                Ok(SortedSetRange::Score(min, max))
+            }
             _ => Err("ERR min or max is not a float".into()),
         }
     }

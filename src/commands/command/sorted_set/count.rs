@@ -41,7 +41,7 @@ pub(super) static ZCOUNT: Command = Command::new("zcount", Group::SortedSet, 4)
     .complexity(COUNT_COST)
     .takes_long()
     .on_keys(|cx, args, out| {
-        let bounds = SortedSetRange::scores(args.get(2), args.get(3))?;
+        let bounds = SortedSetRange::scores(cx.client.origin, args.get(2), args.get(3))?;
         count(cx, args, out, bounds)
     });
 
@@ -115,7 +115,7 @@ pub(super) static ZREMRANGEBYSCORE: Command = Command::new("zremrangebyscore", G
     .complexity(REMOVE_COST)
     .takes_long()
     .on_keys(|cx, args, out| {
-        let bounds = SortedSetRange::scores(args.get(2), args.get(3))?;
+        let bounds = SortedSetRange::scores(cx.client.origin, args.get(2), args.get(3))?;
         remove(cx, args, out, bounds, event("zremrangebyscore"))
     });
 

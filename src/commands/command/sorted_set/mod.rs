@@ -12,6 +12,7 @@
 //! aside      the STORE forms and ZRANGESTORE of large sets, built with the shards released
 //! pop        ZPOPMIN ZPOPMAX ZMPOP and their blocking forms
 //! due        ZPOPDUE BZPOPDUE
+//! transfer   ZMOVE BZMOVE ZMOVEMEMBER
 //! ```
 
 pub(super) mod add;
@@ -26,6 +27,7 @@ mod pop;
 mod range;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
 use super::Args;
 use super::Out;
@@ -50,6 +52,7 @@ use basalt_engine::value::sorted_set::{ScoredMembers, SortedSet, SortedSetLimits
 use basalt_engine::value::{DataType, Object};
 
 pub(super) static TABLE: &[&Command] = &[
+    &transfer::BZMOVE,
     &pop::BZMPOP,
     &due::BZPOPDUE,
     &pop::BZPOPMAX,
@@ -64,6 +67,8 @@ pub(super) static TABLE: &[&Command] = &[
     &combine::ZINTERCARD,
     &combine::ZINTERSTORE,
     &count::ZLEXCOUNT,
+    &transfer::ZMOVE,
+    &transfer::ZMOVEMEMBER,
     &pop::ZMPOP,
     &member::ZMSCORE,
     &due::ZPOPDUE,
@@ -198,6 +203,7 @@ pub(super) fn log_members(cx: &mut ShardCx<'_>, key: &Key<'_>, members: &ScoredM
         request.push(member.into());
     }
     cx.log_instead(request);
+    cx.log_blessing(key);
 }
 
 /// Stores members, each of which occurs once, under a key, replacing its value; without members the key is deleted.

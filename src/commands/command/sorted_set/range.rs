@@ -2,6 +2,7 @@
 
 use super::bounds::{Ranks, SortedSetRange};
 use super::{aside, begin_members, event, install, reply_scored, store};
+use crate::client::connection::Origin;
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
@@ -46,7 +47,11 @@ struct ZrangeRequest<'a> {
 }
 
 impl<'a> ZrangeRequest<'a> {
-    fn parse(args: &Args<'a>, given: ImpliedParameters) -> Result<ZrangeRequest<'a>, CommandError> {
+    fn parse(
+        origin: Origin,
+        args: &Args<'a>,
+        given: ImpliedParameters,
+    ) -> Result<ZrangeRequest<'a>, CommandError> {
         let (mut by, mut direction) = (given.by, given.direction);
         let mut limit = None;
         let mut with_scores = false;
@@ -91,7 +96,7 @@ impl<'a> ZrangeRequest<'a> {
         };
         let bounds = match by {
             BoundKind::Rank => SortedSetRange::Rank(args.integer(first)?, args.integer(second)?),
-            BoundKind::Score => SortedSetRange::scores(min, max)?,
+            BoundKind::Score => SortedSetRange::scores(origin, min, max)?,
             BoundKind::Lex => SortedSetRange::members(min, max)?,
         };
         Ok(ZrangeRequest {
@@ -124,7 +129,7 @@ fn reply(
     out: &mut Out,
     given: ImpliedParameters,
 ) -> CommandResult {
-    let wanted = ZrangeRequest::parse(args, given)?;
+    let wanted = ZrangeRequest::parse(cx.client.origin, args, given)?;
     let (key, scales) = (args.key(given.key_at), cx.scales());
     let mut keyspace = cx.at(&key);
     let Some(place) = find(&mut keyspace, &key)? else {
@@ -279,12 +284,13 @@ const STORED: ImpliedParameters = ImpliedParameters {
 
 /// Returns the ranks of the members that a request of ZRANGESTORE stores; None if the request is malformed.
 fn stored_ranks(args: &Args<'_>, set: SortedSet<'_>) -> Option<Ranks> {
-    let wanted = ZrangeRequest::parse(args, STORED).ok()?;
+    // The handler parses the request again, for its real origin.
+    let wanted = ZrangeRequest::parse(Origin::File, args, STORED).ok()?;
     Some(wanted.ranks(set))
 }
 
 fn zrangestore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let wanted = ZrangeRequest::parse(args, STORED)?;
+    let wanted = ZrangeRequest::parse(cx.client.origin, args, STORED)?;
     let (source, scales) = (args.key(2), cx.scales());
     let mut keyspace = cx.at(&source);
     let found = find(&mut keyspace, &source)?;

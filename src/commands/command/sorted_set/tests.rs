@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::client::connection::Origin;
 use crate::command::testing::{
     Terminal, check_all, check_transcript, check_transcript_before, on_every_setup,
 };
@@ -33,19 +34,35 @@ fn the_transcript_holds_with_large_sets_of_either_index() {
 }
 
 /// Runs a test on a setup for each encoding of a large set and of a small one.
+const ENCODINGS: [(u64, ZsetIndex); 3] = [
+    (128, ZsetIndex::Btree),
+    (3, ZsetIndex::Btree),
+    (3, ZsetIndex::Skiplist),
+];
+
+fn encode_as(cli: &mut Terminal, (entries, index): (u64, ZsetIndex)) {
+    cli.configure(|config| {
+        config.zset_max_listpack_entries = entries;
+        config.zset_index = index;
+    });
+}
+
 fn on_every_encoding(mut test: impl FnMut(&mut Terminal)) {
-    for (entries, index) in [
-        (128, ZsetIndex::Btree),
-        (3, ZsetIndex::Btree),
-        (3, ZsetIndex::Skiplist),
-    ] {
+    for encoding in ENCODINGS {
         on_every_setup(|cli| {
-            cli.configure(|config| {
-                config.zset_max_listpack_entries = entries;
-                config.zset_index = index;
-            });
+            encode_as(cli, encoding);
             test(cli);
         });
+    }
+}
+
+fn on_every_encoding_in_resp2(mut test: impl FnMut(&mut Terminal)) {
+    for encoding in ENCODINGS {
+        for shard_count in [1, 4] {
+            let mut cli = Terminal::with(shard_count, Protocol::Resp2);
+            encode_as(&mut cli, encoding);
+            test(&mut cli);
+        }
     }
 }
 
@@ -380,4 +397,164 @@ fn count_adds_up_in_how_many_sets_a_member_is() {
             ("ZUNION 1 a AGGREGATE COUNTS", "(error) ERR syntax error"),
             ("ZDIFF 1 a AGGREGATE COUNT", "(error) ERR syntax error"),
         ]);
+}
+
+/// Replies are from the documentation of Redis 8.12; in RESP2 the pairs are nested as in ZMPOP.
+#[test]
+fn members_are_moved_with_their_scores() {
+    on_every_encoding_in_resp2(|cli| {
+        let wrong_type =
+            "(error) WRONGTYPE Operation against a key holding the wrong kind of value";
+        cli.run("ZADD from{t} 1 a 2 b 3 c 3 d 5 e");
+        cli.run("ZADD to{t} 9 b 7 x");
+        cli.run("PEXPIRE to{t} 100000");
+        cli.run("SET text{t} v");
+        cli.events();
+        cli.check_all(&[
+            (
+                "ZMOVE from{t} to{t} MIN COUNT 2",
+                "1) 1) \"a\"\n   2) \"1\"\n2) 1) \"b\"\n   2) \"2\"",
+            ),
+            (
+                "ZRANGE to{t} 0 -1 WITHSCORES",
+                "1) \"a\"\n2) \"1\"\n3) \"b\"\n4) \"2\"\n5) \"x\"\n6) \"7\"",
+            ),
+        ]);
+        assert_eq!(cli.events(), "z:zpopmin from{t}, z:zadd to{t}");
+        cli.check_all(&[
+            ("ZMOVE from{t} to{t} max", "1) 1) \"e\"\n   2) \"5\""),
+            ("ZMOVE from{t} to{t} BYSCORE (3 inf", "(nil)"),
+            (
+                "ZMOVE from{t} new{t} BYSCORE 3 3 COUNT 1",
+                "1) 1) \"c\"\n   2) \"3\"",
+            ),
+            ("PTTL new{t}", "(integer) -1"),
+            ("PTTL to{t}", "(integer) 100000"),
+            ("ZMOVE from{t} from{t} MIN", "(nil)"),
+            ("ZMOVE none{t} text{t} MIN", "(nil)"),
+            ("ZMOVE from{t} text{t} MIN", wrong_type),
+            ("ZMOVE text{t} from{t} MIN", wrong_type),
+            ("ZMOVE text{t} text{t} MIN", wrong_type),
+            ("ZSCORE from{t} d", "\"3\""),
+        ]);
+        cli.events();
+        cli.check(
+            "ZMOVE from{t} to{t} BYSCORE -inf +inf",
+            "1) 1) \"d\"\n   2) \"3\"",
+        );
+        assert_eq!(cli.events(), "z:zrem from{t}, g:del from{t}, z:zadd to{t}");
+        cli.check("EXISTS from{t}", "(integer) 0");
+    });
+}
+
+#[test]
+fn named_members_are_moved_as_the_condition_says() {
+    on_every_encoding_in_resp2(|cli| {
+        cli.run("ZADD from{t} 1 a 2 b 3 c 4 d");
+        cli.run("ZADD to{t} 9 b 9 c");
+        cli.events();
+        cli.check_all(&[
+            (
+                "ZMOVEMEMBER from{t} to{t} NX MEMBERS 4 d b none d",
+                "1) 1) \"d\"\n   2) \"4\"",
+            ),
+            (
+                "ZMOVEMEMBER from{t} to{t} xx members 3 a c b",
+                "1) 1) \"c\"\n   2) \"3\"\n2) 1) \"b\"\n   2) \"2\"",
+            ),
+            ("ZMOVEMEMBER from{t} to{t} XX MEMBERS 1 a", "(nil)"),
+            ("ZMOVEMEMBER from{t} from{t} MEMBERS 1 a", "(nil)"),
+            ("ZMOVEMEMBER none{t} to{t} MEMBERS 1 a", "(nil)"),
+        ]);
+        assert_eq!(
+            cli.events(),
+            "z:zrem from{t}, z:zadd to{t}, z:zrem from{t}, z:zadd to{t}"
+        );
+        cli.check_all(&[
+            (
+                "ZMOVEMEMBER from{t} to{t} MEMBERS 1 a",
+                "1) 1) \"a\"\n   2) \"1\"",
+            ),
+            ("EXISTS from{t}", "(integer) 0"),
+            (
+                "ZRANGE to{t} 0 -1 WITHSCORES",
+                "1) \"a\"\n2) \"1\"\n3) \"b\"\n4) \"2\"\n5) \"c\"\n6) \"3\"\n7) \"d\"\n8) \"4\"",
+            ),
+        ]);
+    });
+}
+
+#[test]
+fn moves_are_refused_for_each_wrong_argument() {
+    let syntax = "(error) ERR syntax error";
+    let count = "(error) ERR count should be greater than 0";
+    let bounds = "(error) ERR min or max is not a float";
+    let number = "(error) ERR Parameter `num-members` should be greater than 0";
+    let mismatch = "(error) ERR The `num-members` parameter must match the number of arguments";
+    check_all(&[
+        ("ZADD a 1 x", "(integer) 1"),
+        (
+            "ZMOVE a b",
+            "(error) ERR wrong number of arguments for 'zmove' command",
+        ),
+        ("ZMOVE a b MIDDLE", syntax),
+        ("ZMOVE a b MIN 2", syntax),
+        ("ZMOVE a b MIN COUNT", syntax),
+        ("ZMOVE a b MIN COUNT 0", count),
+        ("ZMOVE a b MIN COUNT -1", count),
+        ("ZMOVE a b MIN COUNT 9223372036854775808", count),
+        ("ZMOVE a b MIN COUNT 1 COUNT 1", syntax),
+        ("ZMOVE a b BYSCORE 1", syntax),
+        ("ZMOVE a b BYSCORE 1 x", bounds),
+        ("ZMOVE a b BYSCORE ( 2", bounds),
+        ("ZMOVE a b BYSCORE 1 2 LIMIT 0 1", syntax),
+        (
+            "BZMOVE a b MIN",
+            "(error) ERR wrong number of arguments for 'bzmove' command",
+        ),
+        ("BZMOVE a b BYSCORE 1 2 0", syntax),
+        (
+            "BZMOVE a b MIN x",
+            "(error) ERR timeout is not a float or out of range",
+        ),
+        ("BZMOVE a b MIN -1", "(error) ERR timeout is negative"),
+        ("BZMOVE a b MIN 0 COUNT 0", count),
+        ("BZMOVE a b MIN 0 LIMIT 1", syntax),
+        ("BZMOVE none none MIN 0", "(nil)"),
+        (
+            "ZMOVEMEMBER a b MEMBERS 1",
+            "(error) ERR wrong number of arguments for 'zmovemember' command",
+        ),
+        ("ZMOVEMEMBER a b NX XX MEMBERS 1 x", syntax),
+        ("ZMOVEMEMBER a b GT MEMBERS 1 x", syntax),
+        ("ZMOVEMEMBER a b NX MEMBERS 1", mismatch),
+        ("ZMOVEMEMBER a b MEMBERS 0 x", number),
+        ("ZMOVEMEMBER a b MEMBERS x x", number),
+        ("ZMOVEMEMBER a b MEMBERS 9223372036854775807 x", mismatch),
+        ("ZMOVEMEMBER a b MEMBERS 1 x y", mismatch),
+        ("ZCARD a", "(integer) 1"),
+        ("EXISTS b", "(integer) 0"),
+    ]);
+}
+
+/// As in Valkey 9.2; what redis-server logged with such bounds is still taken.
+#[test]
+fn bounds_without_a_number_are_refused_from_clients_only() {
+    let mut cli = Terminal::new();
+    let refused = "(error) ERR min or max is not a float";
+    cli.run("ZADD z -1 a 0 b 1 c");
+    for line in [
+        "ZRANGEBYSCORE z ( 1",
+        "ZRANGEBYSCORE z 0 \"\"",
+        "ZREVRANGEBYSCORE z 1 (",
+        "ZRANGE z ( 1 BYSCORE",
+        "ZRANGESTORE d z ( 1 BYSCORE",
+        "ZCOUNT z \"\" 1",
+        "ZREMRANGEBYSCORE z ( 1",
+    ] {
+        cli.check(line, refused);
+    }
+    cli.connection.origin = Origin::Primary;
+    cli.check("ZREMRANGEBYSCORE z ( 5", "(integer) 1");
+    cli.check("ZRANGE z 0 -1", "1) \"a\"\n2) \"b\"");
 }

@@ -19,6 +19,9 @@ pub fn state(cli: &mut Terminal) -> String {
             let deadline = cli.run(&format!("PEXPIRETIME {key}"));
             text += &format!("{db} {key} {kind} {deadline}\n");
             text += &value(cli, &key, &kind);
+            if cli.run(&format!("BLESS GET {key}")).contains("NO-EVICT") {
+                text += "blessed\n";
+            }
             let tags = cli.run(&format!("TAG OF {key}"));
             let tags: BTreeSet<&str> = tags.split('"').skip(1).step_by(2).collect();
             if !tags.is_empty() {

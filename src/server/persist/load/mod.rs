@@ -270,6 +270,7 @@ impl Loader {
             rules,
             workers,
             fences: Vec::new(),
+            blessed: Vec::new(),
             slot_notes: Vec::new(),
             keys_max: progress.total_bytes() / ENTRY_BYTES_MIN,
             loaded: &mut loaded,
@@ -277,9 +278,11 @@ impl Loader {
         };
         let read = running.read(&mut decoder);
         let fences = mem::take(&mut running.fences);
+        let blessed = mem::take(&mut running.blessed);
         let slot_notes = mem::take(&mut running.slot_notes);
         let ended = running.workers.end();
         self.note_fences(fences, now);
+        self.note_blessed(blessed);
         let offset = decoder.record_offset();
         // An error in a key precedes, in the file, the error that ended the reading, so report it first.
         let (tally, error) = ended;
@@ -322,6 +325,19 @@ impl Loader {
     }
 }
 
+impl Loader {
+    /// Blesses loaded keys that were blessed.
+    fn note_blessed(&self, blessed: Vec<(usize, Vec<u8>)>) {
+        for (db, key) in blessed {
+            let (routed, _) = self.service.router.routed_in_slot(0, &key);
+            let mut engine = room::take(&self.shards, routed.shard);
+            if db < engine.database_count() {
+                engine.note_blessing(db, &key);
+            }
+        }
+    }
+}
+
 /// Logs a fencing token that was skipped because it lies too far in the future of this server's clock.
 fn skip_fence(number: u64) {
     tracing::warn!(
@@ -343,6 +359,8 @@ struct SnapshotLoad<'r, 'p> {
     workers: Workers,
     /// Fencing tokens of locks, with the database and the key of each.
     fences: Vec<(usize, Vec<u8>, Fence)>,
+    /// Blessed keys with their databases.
+    blessed: Vec<(usize, Vec<u8>)>,
     /// Records of interrupted slot migrations, whose slots' keys may have to be removed.
     slot_notes: Vec<SlotNote>,
     /// Number of keys for which capacity may still be reserved.
@@ -366,6 +384,13 @@ impl SnapshotLoad<'_, '_> {
                 {
                     if let Some((db, key, fence)) = encode::parse_fence(&value) {
                         self.fences.push((db, key.to_vec(), fence));
+                    }
+                }
+                RdbPart::NonKey(NonKeyRecord::Aux(name, value))
+                    if name == encode::BLESSED.as_bytes() =>
+                {
+                    if let Some((db, key)) = encode::parse_blessing(&value) {
+                        self.blessed.push((db, key.to_vec()));
                     }
                 }
                 RdbPart::NonKey(NonKeyRecord::Aux(name, value)) => self.note_field(&name, &value),

@@ -87,6 +87,27 @@ pub fn parse_fence(value: &[u8]) -> Option<(usize, &[u8], Fence)> {
     Some((db, parts.next()?, fence))
 }
 
+/// Name of the fields with a blessed key: its database and the key, separated by a space.
+pub const BLESSED: &str = "basalt-blessed";
+
+/// Writes that a key is blessed, as a field that other servers skip.
+pub fn blessing(out: &mut Vec<u8>, db: usize, key: &[u8]) {
+    append(out, |writer| {
+        let mut value = format!("{db} ").into_bytes();
+        value.extend_from_slice(key);
+        writer.byte(opcode::AUX);
+        writer.string(BLESSED.as_bytes());
+        writer.string(&value);
+    });
+}
+
+/// Parses the value of a `BLESSED` field into the database and the key.
+pub fn parse_blessing(value: &[u8]) -> Option<(usize, &[u8])> {
+    let mut parts = value.splitn(2, |byte| *byte == b' ');
+    let db = std::str::from_utf8(parts.next()?).ok()?.parse().ok()?;
+    Some((db, parts.next()?))
+}
+
 /// Name of the aux fields that contain a [`SlotNote`].
 pub const SLOTS: &str = "basalt-slots";
 
@@ -324,6 +345,20 @@ mod tests {
             b"1 1 0123456789abcdef",
         ] {
             assert_eq!(parse_fence(broken), None);
+        }
+    }
+
+    #[test]
+    fn blessings_are_fields_that_are_read_as_they_were_written() {
+        let mut out = Vec::new();
+        blessing(&mut out, 15, b"a key\r\n \xff");
+        assert_eq!(out[..16], *b"\xfa\x0ebasalt-blessed");
+        assert_eq!(
+            parse_blessing(&out[17..]),
+            Some((15, &b"a key\r\n \xff"[..]))
+        );
+        for broken in [&b""[..], b"1", b"x k", b" k", b"-1 k"] {
+            assert_eq!(parse_blessing(broken), None);
         }
     }
 

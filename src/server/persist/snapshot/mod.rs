@@ -150,6 +150,14 @@ impl Cut {
             all.map(|(key, fenced)| (db.number, &**key, fenced.fence))
         })
     }
+
+    /// Returns all blessed keys, with their databases.
+    fn blessed(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        self.dbs.iter().flat_map(|db| {
+            let rows = db.blessed.iter().flat_map(|by_hash| by_hash.values());
+            rows.flatten().map(|blessed| (db.number, &*blessed.key))
+        })
+    }
 }
 
 /// Additional header fields of a snapshot: computed after the cut, on a thread that may wait.
@@ -558,6 +566,7 @@ fn capture(engine: &mut Engine, outlet: &Arc<dyn Outlet>, cut: &mut Cut) {
                 db.keys += of_shard.keys;
                 db.volatile_keys += of_shard.volatile_keys;
                 db.fences.extend(of_shard.fences);
+                db.blessed.extend(of_shard.blessed);
             }
             None => cut.dbs.push(of_shard),
         }

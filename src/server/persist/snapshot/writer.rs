@@ -94,6 +94,9 @@ impl SnapshotWriter {
         for (db, key, fence) in cut.fences() {
             encode::fence(&mut out, db, key, fence);
         }
+        for (db, key) in cut.blessed() {
+            encode::blessing(&mut out, db, key);
+        }
         for note in &cut.slot_notes {
             encode::slot_note(&mut out, note);
         }
@@ -137,6 +140,10 @@ impl SnapshotWriter {
         for (db, key, fence) in cut.fences() {
             commands::select_db(&mut out, db);
             commands::fence(&mut out, key, fence);
+        }
+        for (db, key) in cut.blessed() {
+            commands::select_db(&mut out, db);
+            commands::blessing(&mut out, key);
         }
         self.write(out);
     }

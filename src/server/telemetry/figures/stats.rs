@@ -10,6 +10,13 @@ fn denied(source: &FigureContext<'_>, kind: Denied) -> u64 {
     source.service.users().figures.of(kind)
 }
 
+/// Returns the number of blessed keys in all databases.
+fn blessed_keys(source: &FigureContext<'_>) -> u64 {
+    let shards = source.service.all_published().iter();
+    let dbs = shards.flat_map(|published| published.dbs.iter());
+    dbs.map(|db| db.blessed_keys.get()).sum()
+}
+
 /// The section about clients.
 pub(in crate::telemetry) static CLIENTS: &[Figure] = &[
     count("connected_clients", |s| s.snapshot.clients)
@@ -165,6 +172,10 @@ pub(in crate::telemetry) static STATS: &[Figure] = &[
     }),
     count("evicted_keys", |s| s.snapshot.counts.evicted)
         .counter("redis_evicted_keys_total", "Evicted keys."),
+    count("blessed_keys", blessed_keys).gauge(
+        "basalt_blessed_keys",
+        "Keys that BLESS protects from eviction.",
+    ),
     count("evicted_clients", |s| {
         s.snapshot.since_reset.evicted_clients
     }),

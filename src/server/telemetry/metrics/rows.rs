@@ -54,7 +54,7 @@ pub(super) static ROWS: &[Figure] = &[
     ),
     metric(|s| s.service.budget().evictable_keys() as f64).gauge(
         "basalt_evictable_keys",
-        "Keys that maxmemory-policy allows to evict: none with noeviction, and no held locks.",
+        "Keys that maxmemory-policy allows to evict: none with noeviction, no held locks and no blessed keys.",
     ),
     metric(|s| s.service.budget().held_bytes() as f64).gauge(
         "basalt_locks_held_bytes",

@@ -330,6 +330,45 @@ pub(super) const SORTED_SETS: &[Case] = &[
         &[("BZPOPMAX no z 0", "ZPOPMAX z"), ("BZPOPMAX no 0", NOTHING)],
     ),
     (
+        "zmove",
+        &[
+            (
+                "ZMOVE newer:zset new MAX",
+                "ZREM newer:zset b | ZADD new 2 b",
+            ),
+            (
+                "ZMOVE new newer:zset BYSCORE (1 inf COUNT 5",
+                "ZREM new b | ZADD newer:zset 2 b",
+            ),
+            ("ZMOVE newer:zset new BYSCORE 3 4", NOTHING),
+            ("ZMOVE newer:zset newer:zset MIN", NOTHING),
+            (
+                "ZMOVE newer:zset z MIN COUNT 3",
+                "ZREM newer:zset a b | ZADD z 1 a 2 b",
+            ),
+        ],
+    ),
+    (
+        "bzmove",
+        &[
+            (
+                "BZMOVE newer:zset new MIN 0",
+                "ZREM newer:zset a | ZADD new 1 a",
+            ),
+            ("BZMOVE newer:none newer:zset MIN 0", NOTHING),
+        ],
+    ),
+    (
+        "zmovemember",
+        &[
+            (
+                "ZMOVEMEMBER newer:zset new MEMBERS 3 b none b",
+                "ZREM newer:zset b | ZADD new 2 b",
+            ),
+            ("ZMOVEMEMBER newer:zset new XX MEMBERS 1 a", NOTHING),
+        ],
+    ),
+    (
         "zpopdue",
         &[
             ("ZPOPDUE z COUNT 2", "ZPOPMIN z 2"),

@@ -125,6 +125,41 @@ const LOCKS: &[Case] = &[
         ],
     ),
     (
+        "bless|set",
+        &[
+            (
+                "BLESS SET newer:string NO-EVICT",
+                "COMMAND INFO basalt:note BLESS SET newer:string NO-EVICT",
+            ),
+            ("BLESS SET newer:string NO-EVICT", NOTHING),
+            (
+                "RENAME newer:string newer:other",
+                "RENAME newer:string newer:other",
+            ),
+            ("COPY newer:other newer:copy", "COPY newer:other newer:copy"),
+            ("HIMPORT SET newer:hash newer:fields 1 2", SOMETHING),
+            ("BLESS SET newer:hash NO-EVICT", SOMETHING),
+            (
+                "HIMPORT SET newer:hash newer:fields x y",
+                "DEL newer:hash | HSET newer:hash a y bb x \
+                 | COMMAND INFO basalt:note BLESS SET newer:hash NO-EVICT",
+            ),
+            ("BLESS SET newer:zset NO-EVICT", SOMETHING),
+            ("ZUNIONSTORE newer:zset 1 z AGGREGATE COUNT", SOMETHING),
+        ],
+    ),
+    (
+        "bless|clear",
+        &[
+            ("BLESS CLEAR newer:string NO-EVICT", NOTHING),
+            ("BLESS SET newer:string NO-EVICT", SOMETHING),
+            (
+                "BLESS CLEAR newer:string NO-EVICT",
+                "COMMAND INFO basalt:note BLESS CLEAR newer:string NO-EVICT",
+            ),
+        ],
+    ),
+    (
         "tag|add",
         &[
             ("TAG ADD s x y", "COMMAND INFO basalt:note TAG ADD s x y"),
