@@ -6,24 +6,27 @@ use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
-use basalt_core::structures::sketch::count_min::{CountMin, CountMinParams, Sum, dimensions};
+use basalt_core::structures::sketch::count_min::{
+    CellSize, CountMin, CountMinParams, OutOfRange, Sum, dimensions,
+};
 use basalt_engine::effect::Event;
 use basalt_engine::value::sketch::entry_of;
 
 const MISSING: &str = "CMS: key does not exist";
 
-/// `CMS.INITBYDIM key width depth`
-pub(super) static CMS_INITBYDIM: Command = Command::new("cms.initbydim", Group::CountMin, 4)
+/// `CMS.INITBYDIM key width depth [CELL_SIZE bytes]`
+pub(super) static CMS_INITBYDIM: Command = Command::new("cms.initbydim", Group::CountMin, -4)
     .writes(INSERTED_KEY)
     .flags(Flags::DENYOOM)
     .doc(
         SINCE,
-        "key width:integer depth:integer",
+        "key width:integer depth:integer [CELL_SIZE cell-size:integer]",
         "Creates a count-min sketch of the given width and depth.",
     )
     .on_keys(init_by_dimensions);
 
 fn init_by_dimensions(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let cell = cell_size(args, "cms.initbydim")?;
     refuse_existing(cx, args)?;
     let positive = |index, error| {
         let number = u64::try_from(integer(args, index, error)?).unwrap_or(0);
@@ -33,21 +36,22 @@ fn init_by_dimensions(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> C
     };
     let width = positive(2, "CMS: invalid width")?;
     let depth = positive(3, "CMS: invalid depth")?;
-    init(cx, args, width, depth, out)
+    init(cx, args, (width, depth, cell), out)
 }
 
-/// `CMS.INITBYPROB key error probability`
-pub(super) static CMS_INITBYPROB: Command = Command::new("cms.initbyprob", Group::CountMin, 4)
+/// `CMS.INITBYPROB key error probability [CELL_SIZE bytes]`
+pub(super) static CMS_INITBYPROB: Command = Command::new("cms.initbyprob", Group::CountMin, -4)
     .writes(INSERTED_KEY)
     .flags(Flags::DENYOOM)
     .doc(
         SINCE,
-        "key error:double probability:double",
+        "key error:double probability:double [CELL_SIZE cell-size:integer]",
         "Creates a count-min sketch of the given error rate and probability.",
     )
     .on_keys(init_by_probability);
 
 fn init_by_probability(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let cell = cell_size(args, "cms.initbyprob")?;
     refuse_existing(cx, args)?;
     let share = |index, error| {
         let number = float(args, index, error)?;
@@ -58,7 +62,22 @@ fn init_by_probability(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> 
     let error_rate = share(2, "CMS: invalid overestimation value")?;
     let probability = share(3, "CMS: invalid prob value")?;
     let (width, depth) = dimensions(error_rate, probability);
-    init(cx, args, width, depth, out)
+    init(cx, args, (width, depth, cell), out)
+}
+
+/// Reads the option CELL_SIZE.
+fn cell_size(args: &Args<'_>, name: &'static str) -> Result<CellSize, CommandError> {
+    const INVALID: &str = "CMS: invalid cell size";
+    match args.len() {
+        4 => Ok(CellSize::default()),
+        6 if args.is(4, "cell_size") => {
+            let bytes = u64::try_from(integer(args, 5, INVALID)?).ok();
+            let size = bytes.and_then(CellSize::of);
+            size.ok_or_else(|| INVALID.into())
+        }
+        6 => Err(CommandError::Syntax),
+        _ => Err(CommandError::Arity(name)),
+    }
 }
 
 fn refuse_existing(cx: &mut ShardCx<'_>, args: &Args<'_>) -> CommandResult {
@@ -72,16 +91,15 @@ fn refuse_existing(cx: &mut ShardCx<'_>, args: &Args<'_>) -> CommandResult {
 fn init(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
-    width: u64,
-    depth: u64,
+    (width, depth, cell): (u64, u64, CellSize),
     out: &mut Out,
 ) -> CommandResult {
     let fits = width > 0 && depth > 0 && width <= i64::MAX as u64 / depth;
     if !fits {
         return Err("CMS: invalid init arguments".into());
     }
-    let plan =
-        CountMinParams::new(width, depth).ok_or("CMS: Insufficient memory to create the key")?;
+    let plan = CountMinParams::new(width, depth, cell)
+        .ok_or("CMS: Insufficient memory to create the key")?;
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     keyspace.create(&key, || entry_of(key.bytes, plan.build()));
@@ -97,7 +115,7 @@ pub(super) static CMS_INCRBY: Command = Command::new("cms.incrby", Group::CountM
     .doc(
         SINCE,
         "key item increment:integer [item increment:integer ...]",
-        "Adds to the counts of elements and returns the new estimates.",
+        "Adds to the counts of elements, or subtracts from them, and returns the new estimates.",
     )
     .complexity("O(N), N being the count of elements.")
     .on_keys(incrby);
@@ -109,26 +127,27 @@ fn incrby(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let place = find::<CountMin>(&mut keyspace, &key, MISSING)?;
-    let increment = |at| {
-        let number = integer(args, at, "CMS: Cannot parse number")?;
-        u64::try_from(number).map_err(|_| CommandError::from("CMS: Number cannot be negative"))
-    };
+    let increment = |at| integer(args, at, "CMS: Cannot parse number");
     for at in (2..args.len()).step_by(2) {
         increment(at + 1)?;
     }
+    let mut has_changed = false;
     out.array((args.len() - 2) / 2);
     for at in (2..args.len()).step_by(2) {
         let by = increment(at + 1)?;
         let estimate = change(&mut keyspace, place, |sketch: &mut CountMin| {
             sketch.add(args.get(at), by)
         });
-        if estimate == u32::MAX {
-            out.error("CMS: INCRBY overflow");
-        } else {
-            out.integer(i64::from(estimate));
+        has_changed |= estimate.is_ok();
+        match estimate {
+            Ok(estimate) => out.integer(estimate.cast_signed()),
+            Err(OutOfRange::Overflow) => out.error("CMS: INCRBY overflow"),
+            Err(OutOfRange::Underflow) => out.error("CMS: INCRBY underflow"),
         }
     }
-    keyspace.wrote(key.bytes, Event::new(b'd', "cms.incrby"));
+    if has_changed {
+        keyspace.wrote(key.bytes, Event::new(b'd', "cms.incrby"));
+    }
     Ok(())
 }
 
@@ -149,7 +168,7 @@ fn query(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let sketch = read::<CountMin>(&mut keyspace, &key, MISSING)?;
     out.array(args.len() - 2);
     for item in args.from(2) {
-        out.integer(i64::from(sketch.estimate(item)));
+        out.integer(sketch.estimate(item).cast_signed());
     }
     Ok(())
 }
@@ -191,9 +210,10 @@ fn merge(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         Sum::new(read::<CountMin>(&mut keyspace, &target_key, MISSING)?)
     };
     let size = |sketch: &CountMin| (sketch.width(), sketch.depth());
-    let target_size = {
+    let (target_size, target_cell) = {
         let mut keyspace = cx.at_routed(target);
-        size(read::<CountMin>(&mut keyspace, &target_key, MISSING)?)
+        let sketch = read::<CountMin>(&mut keyspace, &target_key, MISSING)?;
+        (size(sketch), sketch.cell_size())
     };
     for (index, source) in sources.iter().enumerate() {
         let weight = match weights_at {
@@ -205,6 +225,9 @@ fn merge(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         let sketch = read::<CountMin>(&mut keyspace, &key, MISSING)?;
         if size(sketch) != target_size {
             return Err("CMS: width/depth is not equal".into());
+        }
+        if sketch.cell_size() != target_cell {
+            return Err("CMS: cell size is not equal".into());
         }
         if !sum.add(sketch, weight) {
             return Err("CMS: MERGE overflow".into());
@@ -251,6 +274,7 @@ fn info(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         ("width", sketch.width()),
         ("depth", sketch.depth()),
         ("count", sketch.count()),
+        ("cell_size", sketch.cell_size().bytes() as u64),
     ];
     out.map(facts.len());
     for (name, fact) in facts {

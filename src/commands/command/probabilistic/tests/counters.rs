@@ -18,11 +18,71 @@ fn a_count_min_sketch_counts() {
         cli.check("CMS.INITBYDIM d 10 2", "OK");
         cli.check("CMS.INCRBY d a 4294967294", "1) (integer) 4294967294");
         cli.check(
-            "CMS.INCRBY d a 1 b 1",
+            "CMS.INCRBY d a 2 b 1",
             "1) (error) CMS: INCRBY overflow\n2) (integer) 1",
         );
         cli.check("COPY d e", "(integer) 1");
         cli.check("CMS.QUERY e b", "1) (integer) 1");
+    });
+}
+
+#[test]
+fn counts_are_subtracted_and_cells_have_the_size_that_was_chosen() {
+    on_every_setup(|cli| {
+        cli.check("CMS.INITBYDIM s 100 2 CELL_SIZE 1", "OK");
+        cli.check("CMS.INITBYPROB p 0.01 0.1 cell_size 8", "OK");
+        cli.check("CMS.INITBYDIM four 100 2", "OK");
+        for (key, size) in [("s", 1), ("p", 8), ("four", 4)] {
+            let expected = format!("(integer) {size}");
+            assert_eq!(fact(cli, &format!("CMS.INFO {key}"), "cell_size"), expected);
+        }
+        cli.check(
+            "CMS.INCRBY s a 250 a -200 a 205",
+            &integers(&[250, 50, 255]),
+        );
+        cli.check(
+            "CMS.INCRBY s a 1 a -256 a -1",
+            "1) (error) CMS: INCRBY overflow\n2) (error) CMS: INCRBY underflow\n3) (integer) 254",
+        );
+        assert_eq!(fact(cli, "CMS.INFO s", "count"), "(integer) 254");
+        cli.check(
+            "CMS.INCRBY p a 9223372036854775807",
+            "1) (integer) 9223372036854775807",
+        );
+        cli.check("CMS.INCRBY p a 1", "1) (error) CMS: INCRBY overflow");
+        cli.check(
+            "CMS.INCRBY p a -9223372036854775808",
+            "1) (error) CMS: INCRBY underflow",
+        );
+        cli.check("CMS.INCRBY p a -9223372036854775807", "1) (integer) 0");
+        cli.check("CMS.MERGE four 1 s", "(error) CMS: cell size is not equal");
+        cli.check("CMS.MERGE s 1 s WEIGHTS 2", "(error) CMS: MERGE overflow");
+        cli.check("COPY s t", "(integer) 1");
+        cli.check("CMS.MERGE s 1 t", "OK");
+        cli.check("CMS.QUERY s a", "1) (integer) 254");
+        for (line, error) in [
+            ("CMS.INITBYDIM n 10 2 CELL_SIZE 3", "CMS: invalid cell size"),
+            (
+                "CMS.INITBYDIM n 10 2 CELL_SIZE -1",
+                "CMS: invalid cell size",
+            ),
+            (
+                "CMS.INITBYPROB n 0.1 0.1 CELL_SIZE x",
+                "CMS: invalid cell size",
+            ),
+            ("CMS.INITBYPROB n 0.1 0.1 SIZE 4", "ERR syntax error"),
+            (
+                "CMS.INITBYDIM n 10 2 CELL_SIZE",
+                "ERR wrong number of arguments for 'cms.initbydim' command",
+            ),
+            (
+                "CMS.INITBYPROB n 0.1 0.1 CELL_SIZE 4 4",
+                "ERR wrong number of arguments for 'cms.initbyprob' command",
+            ),
+        ] {
+            cli.check(line, &format!("(error) {error}"));
+            cli.check("EXISTS n", "(integer) 0");
+        }
     });
 }
 
@@ -134,10 +194,11 @@ fn arguments_of_count_min_commands_are_checked_and_change_nothing() {
         cli.check("CMS.INCRBY s a 1 b x", "(error) CMS: Cannot parse number");
         cli.check(
             "CMS.INCRBY s a 1 b -1",
-            "(error) CMS: Number cannot be negative",
+            "1) (integer) 1\n2) (error) CMS: INCRBY underflow",
         );
-        cli.check("CMS.QUERY s a", "1) (integer) 0");
-        assert_eq!(cli.events(), "d:cms.init s");
+        cli.check("CMS.QUERY s a", "1) (integer) 1");
+        cli.check("CMS.INCRBY s b -1", "1) (error) CMS: INCRBY underflow");
+        assert_eq!(cli.events(), "d:cms.init s, d:cms.incrby s");
     });
 }
 

@@ -80,11 +80,12 @@ fn what_is_shown_is_what_was_there_at_the_cut() {
                 }
             }
         });
-        let count_min = count_min::CountMinParams::new(40, 3)
+        let count_min = count_min::CountMinParams::new(40, 3, count_min::CellSize::Four)
             .expect("small")
             .build();
         goes_on(seed, count_min, |sketch: &mut CountMin, random, number| {
-            sketch.add(&name(random, 90), 1 + number % 3);
+            let by = (1 + number % 3).cast_signed();
+            let _ = sketch.add(&name(random, 90), by);
             if number % 50 == 0 {
                 let mut sum = Sum::new(sketch);
                 sum.add(sketch, 2);

@@ -661,7 +661,7 @@ pub(super) const OTHERS: &[Case] = &[
     (
         "cms.initbydim",
         &[
-            ("CMS.INITBYDIM cms2 10 3", ITSELF),
+            ("CMS.INITBYDIM cms2 10 3 CELL_SIZE 2", ITSELF),
             ("CMS.INITBYDIM cms2 10 3", NOTHING),
         ],
     ),
@@ -673,6 +673,8 @@ pub(super) const OTHERS: &[Case] = &[
         "cms.incrby",
         &[
             ("CMS.INCRBY cms b 5 c 6", ITSELF),
+            ("CMS.INCRBY cms b -5", ITSELF),
+            ("CMS.INCRBY cms b -1", NOTHING),
             ("CMS.INCRBY no b 5", NOTHING),
         ],
     ),
