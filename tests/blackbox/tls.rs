@@ -354,6 +354,8 @@ fn certificates_are_read_anew_by_config_set_and_by_themselves_and_connections_go
         "tls-protocols SSLv3".to_owned(),
         "tls-ciphers AES256-SHA".to_owned(),
         "tls-ciphersuites TLS_AES_128_CCM_SHA256".to_owned(),
+        "tls-groups X25519:nothing".to_owned(),
+        "tls-groups P-521".to_owned(),
     ] {
         let name = pair.split(' ').next().expect("a name");
         let expected = format!(
@@ -429,6 +431,29 @@ fn versions_clients_without_certificates_and_the_port_itself_may_change() {
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
     check(&mut raw, "CONFIG SET tls-port 0", "OK");
     assert!(TcpStream::connect(("127.0.0.1", elsewhere)).is_err());
+}
+
+#[test]
+fn keys_are_exchanged_in_the_groups_that_are_listed() {
+    let authority = Authority::new();
+    let port = free_port();
+    let server = Server::start(&authority.options(port).with("tls-groups", "P-384"));
+    let mut raw = server.raw();
+    let group = || {
+        let mut channel = connect(port, authority.client(Some("client"), rustls::ALL_VERSIONS));
+        ping(&mut channel).expect("it is served");
+        let group = channel.conn.negotiated_key_exchange_group();
+        group.expect("a handshake").name()
+    };
+    assert_eq!(group(), rustls::NamedGroup::secp384r1);
+    for (list, expected) in [
+        ("X25519:P-521", rustls::NamedGroup::X25519),
+        ("prime256v1", rustls::NamedGroup::secp256r1),
+    ] {
+        check(&mut raw, &format!("CONFIG SET tls-groups {list}"), "OK");
+        assert_eq!(group(), expected);
+    }
+    assert!(server.log().contains("tls-groups: P-521 is not supported"));
 }
 
 #[test]

@@ -659,6 +659,8 @@ parameters! {
     tls_protocols: text(""), "tls-protocols", MUTABLE.asks_system(), "Enabled TLS versions.";
     tls_ciphers: text(""), "tls-ciphers", MUTABLE.asks_system(), "Ciphers of TLS 1.2.";
     tls_ciphersuites: text(""), "tls-ciphersuites", MUTABLE.asks_system(), "Ciphers of TLS 1.3.";
+    tls_groups: text(""), "tls-groups", MUTABLE.since("9.2").asks_system(),
+        "Groups of the key exchange, in order of preference; empty: those of the TLS library.";
     tls_prefer_server_ciphers: flag(false), "tls-prefer-server-ciphers", MUTABLE.asks_system(),
         "Whether the server's cipher order is preferred.";
     tls_session_caching: flag(true), "tls-session-caching", MUTABLE.asks_system(),

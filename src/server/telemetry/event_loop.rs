@@ -71,6 +71,12 @@ impl Rounds {
         self.connections_moved.load(Relaxed)
     }
 
+    /// Returns the busy time of each thread that serves connections, in nanoseconds since the start.
+    pub fn busy_by_thread(&self) -> impl Iterator<Item = u64> {
+        let runtimes = self.runtimes.get().into_iter().flatten();
+        runtimes.flat_map(busy_by_thread)
+    }
+
     /// Returns the current sums.
     pub fn figures(&self) -> RoundFigures {
         let cron_ns = self.cron_ns.load(Relaxed);
@@ -87,11 +93,14 @@ impl Rounds {
 
 /// Returns the busy time of a runtime's threads since their start, in nanoseconds.
 pub fn busy_ns(runtime: &Handle) -> u64 {
+    busy_by_thread(runtime).sum()
+}
+
+fn busy_by_thread(runtime: &Handle) -> impl Iterator<Item = u64> + use<> {
     let metrics = runtime.metrics();
     (0..metrics.num_workers())
-        .map(|worker| metrics.worker_total_busy_duration(worker))
+        .map(move |worker| metrics.worker_total_busy_duration(worker))
         .map(|busy| u64::try_from(busy.as_nanos()).unwrap_or(u64::MAX))
-        .sum()
 }
 
 #[cfg(test)]

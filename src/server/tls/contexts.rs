@@ -21,6 +21,7 @@ use rustls::{
 
 use super::ciphers;
 use super::files::{self, FileFingerprint};
+use super::groups;
 use super::names;
 use super::sessions::Sessions;
 use basalt_commands::config::Config;
@@ -251,7 +252,7 @@ fn versions(words: &str) -> Result<Vec<&'static SupportedProtocolVersion>, Strin
     }
 }
 
-/// Returns the crypto provider, restricted to the allowed ciphers.
+/// Returns the crypto provider, restricted to the allowed ciphers and groups.
 fn provider(config: &Config) -> Result<CryptoProvider, String> {
     let mut provider = aws_lc_rs::default_provider();
     let all = std::mem::take(&mut provider.cipher_suites);
@@ -277,6 +278,12 @@ fn provider(config: &Config) -> Result<CryptoProvider, String> {
         let found = wanted.filter_map(|name| all.iter().find(|suite| suite.suite() == *name));
         provider.cipher_suites.extend(found);
     }
+    let chosen = groups::chosen(&config.tls_groups)?;
+    if !chosen.missing.is_empty() {
+        let missing = chosen.missing.join(", ");
+        tracing::warn!("tls-groups: {missing} is not supported and is ignored");
+    }
+    provider.kx_groups = chosen.groups;
     Ok(provider)
 }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! ciphers     OpenSSL's names and words for ciphers, as suites
+//! groups      OpenSSL's names for groups of key exchange
 //! files       certificates, keys and authorities, read from files
 //! sealed      password-protected private keys
 //! contexts    the contexts for handshakes; replaced as a whole, never changed
@@ -19,6 +20,7 @@ pub mod channel;
 mod ciphers;
 pub mod contexts;
 mod files;
+mod groups;
 pub mod handshake;
 pub mod names;
 mod sealed;

@@ -164,8 +164,10 @@ fn sentences_end_and_secrets_are_marked() {
             parameter.name
         );
         assert!(
-            ["7.0", "7.2", "7.4", "8.0", "8.1", "8.6", "9.0", "basalt"]
-                .contains(&parameter.traits.since)
+            [
+                "7.0", "7.2", "7.4", "8.0", "8.1", "8.6", "9.0", "9.2", "basalt"
+            ]
+            .contains(&parameter.traits.since)
         );
     }
 }

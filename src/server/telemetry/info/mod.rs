@@ -89,7 +89,7 @@ static SECTIONS: [Section; 21] = [
     section("persistence", "Persistence", persistence::ALWAYS, saving),
     table("stats", "Stats", stats::STATS),
     section("replication", "Replication", replication::ROLE, replicas),
-    table("cpu", "CPU", server::CPU),
+    section("cpu", "CPU", server::CPU, active_times),
     table("modules", "Modules", &[]),
     list("commandstats", "Commandstats", command_stats).on_request(),
     list("errorstats", "Errorstats", error_stats),
@@ -192,6 +192,17 @@ impl Lines {
             | FigureReader::Flag(_)
             | FigureReader::Zero => self.field(name, figure.whole(source).unwrap_or_default()),
         }
+    }
+}
+
+/// Writes the busy seconds of the threads that serve connections; the first one is the main thread of Valkey's names.
+fn active_times(source: &FigureContext<'_>, lines: &mut Lines) {
+    for (number, busy_ns) in source.telemetry.rounds.busy_by_thread().enumerate() {
+        let name = match number {
+            0 => "used_active_time_main_thread".to_owned(),
+            number => format!("used_active_time_io_thread_{number}"),
+        };
+        lines.field(&name, format_args!("{:.6}", busy_ns as f64 / 1e9));
     }
 }
 
