@@ -184,7 +184,7 @@ fn users_are_kept_by_a_file_and_by_config_rewrite() {
 }
 
 /// Starts a server with a configuration file, and connects a client.
-fn with_file(file: &Path) -> (Killed, Raw) {
+pub(crate) fn with_file(file: &Path) -> (Killed, Raw) {
     let port = support::free_port();
     let mut command = support::command();
     command.arg(file).args(["--port", &port.to_string()]);

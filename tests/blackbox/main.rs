@@ -5,6 +5,7 @@ use basalt_testing::{replicated, support, wire};
 
 mod acknowledged;
 mod acl;
+mod acl_roles;
 mod appending;
 mod beside_valkey;
 mod bits;

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each fuzz target uses one of the checks")]
 
-use basalt_commands::acl::{User, file};
+use basalt_commands::acl::{Roles, User, file};
 use basalt_commands::cluster::packet::Packet;
 use basalt_commands::cluster::wire::decode::{Refused, decode};
 use basalt_commands::cluster::wire::encode::encode;
@@ -272,7 +272,7 @@ pub(crate) fn snapshot(data: &[u8]) {
 /// The rules of a user, separated by blanks: what is accepted makes the same user when it is written and read again.
 pub(crate) fn rules(data: &[u8]) {
     let words: Vec<&[u8]> = data.split(|byte| *byte == b' ').collect();
-    let Ok(user) = User::new(b"someone", false).with(&words, &Commands) else {
+    let Ok(user) = User::new(b"someone", false).with(&words, &Commands, &Roles::new()) else {
         return;
     };
     // Within parentheses quotes and backslashes are read, and not written, as in Redis.
@@ -280,8 +280,9 @@ pub(crate) fn rules(data: &[u8]) {
         return;
     }
     let line = user.line();
-    let read = file::parse("users", &line, false, &Commands).expect("what was written is read");
-    assert_eq!(read.len(), 1);
+    let read = file::parse("users", &line, false, &Commands);
+    let (read, roles) = read.expect("what was written is read");
+    assert_eq!((read.len(), roles.len()), (1, 0));
     assert_eq!(read[0].line(), line);
     assert_eq!(
         read[0].is_unrestricted(&Commands),

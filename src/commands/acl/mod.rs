@@ -6,6 +6,7 @@
 //! rules       the words of ACL SETUSER, of `user` lines and of ACL files: parsing and formatting
 //! rule_error  errors in rules
 //! selector    one set of permissions: commands, keys, channels
+//! role        permissions that several users have
 //! user        a user: passwords and selectors; permission checks
 //! users       all users of a server, and their handles for connections
 //! file        ACL files, which are read and written as a whole
@@ -22,6 +23,7 @@ pub mod catalogue;
 pub mod denied;
 pub mod file;
 pub mod log;
+pub mod role;
 pub mod rule_error;
 pub mod rules;
 pub mod selector;
@@ -30,6 +32,7 @@ pub mod users;
 
 pub use catalogue::{Catalogue, Entry};
 pub use denied::Denied;
+pub use role::{Role, Roles};
 pub use selector::KeyAccess;
 pub use user::User;
 pub use users::{Handle, Users};

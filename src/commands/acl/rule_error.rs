@@ -17,6 +17,8 @@ pub enum RuleError {
     BadHash,
     /// A database index is negative, or too large for any server.
     DatabaseRange,
+    /// A role does not exist.
+    NoSuchRole,
     /// A first argument was given for a subcommand: `container|sub|argument`.
     FirstArgumentOfSubcommand,
 }
@@ -42,6 +44,7 @@ impl RuleError {
                 "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
             }
             RuleError::DatabaseRange => "The provided database ID is out of range",
+            RuleError::NoSuchRole => "The role does not exist",
             RuleError::FirstArgumentOfSubcommand => {
                 "Allowing first-arg of a subcommand is not supported"
             }

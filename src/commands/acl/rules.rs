@@ -1,6 +1,9 @@
 //! The rules that define a user, word by word: parsing and formatting.
 
+use std::sync::Arc;
+
 use super::catalogue::Catalogue;
+use super::role::{Role, Roles};
 use super::rule_error::RuleError;
 use super::selector::{KeyAccess, KeyPattern, Pattern, Selector};
 use super::user::{Hash, User, hash};
@@ -38,27 +41,50 @@ pub fn merge<'w>(words: &[&'w [u8]]) -> Result<Vec<Vec<u8>>, &'w [u8]> {
     }
 }
 
+/// Returns a user or a role with all rules applied. If one fails none is applied, and the error is formatted for a
+/// subcommand of ACL.
+fn applied<T: Clone>(
+    to: &T,
+    words: &[&[u8]],
+    subcommand: &str,
+    mut apply: impl FnMut(&mut T, &[u8]) -> Result<(), RuleError>,
+) -> Result<T, Vec<u8>> {
+    let merged = merge(words).map_err(|word| {
+        let start = b"Unmatched parenthesis in acl selector starting at '";
+        [&start[..], word, b"'."].concat()
+    })?;
+    let mut changed = to.clone();
+    for word in &merged {
+        apply(&mut changed, word).map_err(|error| {
+            let start = format!("Error in ACL {subcommand} modifier '");
+            let end = format!("': {}", error.text());
+            [start.as_bytes(), word, end.as_bytes()].concat()
+        })?;
+    }
+    Ok(changed)
+}
+
 impl User {
     /// Returns the user with all rules applied. If one fails none is applied, and the error is formatted for ACL
     /// SETUSER.
-    pub fn with(&self, words: &[&[u8]], catalogue: &dyn Catalogue) -> Result<User, Vec<u8>> {
-        let merged = merge(words).map_err(|word| {
-            let start = b"Unmatched parenthesis in acl selector starting at '";
-            [&start[..], word, b"'."].concat()
-        })?;
-        let mut user = self.clone();
-        for word in &merged {
-            user.apply(word, catalogue).map_err(|error| {
-                let start = b"Error in ACL SETUSER modifier '";
-                let end = format!("': {}", error.text());
-                [&start[..], word, end.as_bytes()].concat()
-            })?;
-        }
-        Ok(user)
+    pub fn with(
+        &self,
+        words: &[&[u8]],
+        catalogue: &dyn Catalogue,
+        roles: &Roles,
+    ) -> Result<User, Vec<u8>> {
+        applied(self, words, "SETUSER", |user, word| {
+            user.apply(word, catalogue, roles)
+        })
     }
 
     /// Applies one rule.
-    pub fn apply(&mut self, word: &[u8], catalogue: &dyn Catalogue) -> Result<(), RuleError> {
+    pub fn apply(
+        &mut self,
+        word: &[u8],
+        catalogue: &dyn Catalogue,
+        roles: &Roles,
+    ) -> Result<(), RuleError> {
         let Some(first) = word.first() else {
             return Ok(());
         };
@@ -82,18 +108,22 @@ impl User {
             b'#' => self.add_password(hash_of(&word[1..])?),
             b'<' => self.remove_password(&hash(&word[1..]))?,
             b'!' => self.remove_password(&hash_of(&word[1..])?)?,
-            b'(' if word.len() > 1 && word.ends_with(b")") => {
-                let mut selector = Selector::new(self.opens_channels);
-                let inner = &word[1..word.len() - 1];
-                // Text with unbalanced quotes yields no words to apply, as in Redis.
-                for word in split(inner) {
-                    selector.apply(&word, catalogue)?;
-                }
-                self.selectors.push(selector);
+            _ if is("resetroles") => self.roles.clear(),
+            _ if names_in(plain).is_some() => {
+                let names = names_in(plain).unwrap_or_default();
+                self.roles = roles_of(names, roles)?;
             }
-            _ if is("clearselectors") => self.selectors.clear(),
             _ if is("reset") => *self = User::new(&self.name, self.opens_channels),
-            _ => self.root.apply(word, catalogue)?,
+            _ => {
+                let opens_channels = self.opens_channels;
+                permit(
+                    &mut self.root,
+                    &mut self.selectors,
+                    opens_channels,
+                    word,
+                    catalogue,
+                )?;
+            }
         }
         Ok(())
     }
@@ -149,12 +179,13 @@ impl User {
             words.extend_from_slice(hash.as_bytes());
             words.push(b' ');
         }
-        words.extend(self.root.describe());
-        for selector in &self.selectors {
-            words.extend_from_slice(b" (");
-            words.extend(selector.describe());
-            words.push(b')');
+        if !self.roles.is_empty() {
+            let names: Vec<&[u8]> = self.roles.iter().map(|role| role.name()).collect();
+            words.extend_from_slice(b"role=");
+            words.extend(names.join(&b','));
+            words.push(b' ');
         }
+        describe(&self.root, &self.selectors, &mut words);
         words
     }
 
@@ -162,6 +193,80 @@ impl User {
     pub fn line(&self) -> Vec<u8> {
         [b"user ", &self.name[..], b" ", &self.describe()].concat()
     }
+}
+
+impl Role {
+    /// Returns the role with all rules applied. If one fails none is applied, and the error is formatted for ACL
+    /// SETROLE.
+    pub fn with(&self, words: &[&[u8]], catalogue: &dyn Catalogue) -> Result<Role, Vec<u8>> {
+        applied(self, words, "SETROLE", |role, word| {
+            role.apply(word, catalogue)
+        })
+    }
+
+    /// Applies one rule.
+    pub fn apply(&mut self, word: &[u8], catalogue: &dyn Catalogue) -> Result<(), RuleError> {
+        if word.is_empty() {
+            return Ok(());
+        }
+        // Other words are for users alone, and are no rules of selectors.
+        let opens_channels = self.opens_channels;
+        permit(
+            &mut self.root,
+            &mut self.selectors,
+            opens_channels,
+            word,
+            catalogue,
+        )
+    }
+
+    /// Formats the role as a line `role NAME RULES…`, for the configuration file or the ACL file.
+    pub fn line(&self) -> Vec<u8> {
+        let mut line = [b"role ", self.name(), b" "].concat();
+        describe(&self.root, &self.selectors, &mut line);
+        line
+    }
+}
+
+/// Applies a rule on what a user or a role may do.
+fn permit(
+    root: &mut Selector,
+    selectors: &mut Vec<Selector>,
+    opens_channels: bool,
+    word: &[u8],
+    catalogue: &dyn Catalogue,
+) -> Result<(), RuleError> {
+    if word.len() > 1 && word.starts_with(b"(") && word.ends_with(b")") {
+        let mut selector = Selector::new(opens_channels);
+        let inner = &word[1..word.len() - 1];
+        // Text with unbalanced quotes yields no words to apply, as in Redis.
+        for word in split(inner) {
+            selector.apply(&word, catalogue)?;
+        }
+        selectors.push(selector);
+        return Ok(());
+    }
+    if lossless::before_nul(word).eq_ignore_ascii_case(b"clearselectors") {
+        selectors.clear();
+        return Ok(());
+    }
+    root.apply(word, catalogue)
+}
+
+/// Appends the rules that yield these permissions.
+fn describe(root: &Selector, selectors: &[Selector], words: &mut Vec<u8>) {
+    words.extend(root.describe());
+    for selector in selectors {
+        words.extend_from_slice(b" (");
+        words.extend(selector.describe());
+        words.push(b')');
+    }
+}
+
+/// Returns the names in a rule `role=NAME,…`; `None` for other rules.
+fn names_in(word: &[u8]) -> Option<&[u8]> {
+    let (start, names) = word.split_at_checked(5)?;
+    start.eq_ignore_ascii_case(b"role=").then_some(names)
 }
 
 impl Selector {
@@ -306,6 +411,22 @@ impl Selector {
         words.extend_from_slice(self.command_words().as_bytes());
         words
     }
+}
+
+/// Finds the roles of a list of names, each once.
+fn roles_of(names: &[u8], roles: &Roles) -> Result<Vec<Arc<Role>>, RuleError> {
+    let names: Vec<&[u8]> = names.split(|byte| *byte == b',').collect();
+    if names.iter().any(|name| name.is_empty()) {
+        return Err(RuleError::Syntax);
+    }
+    let mut found: Vec<Arc<Role>> = Vec::with_capacity(names.len());
+    for name in names {
+        let role = roles.get(name).ok_or(RuleError::NoSuchRole)?;
+        if !found.iter().any(|known| known.name() == name) {
+            found.push(Arc::clone(role));
+        }
+    }
+    Ok(found)
 }
 
 /// Parses database indexes separated by commas. Returns each index once, in order.

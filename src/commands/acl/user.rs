@@ -1,9 +1,12 @@
 //! A user: its authentication and permissions.
 
+use std::sync::Arc;
+
 use sha2::{Digest, Sha256};
 
 use super::catalogue::Catalogue;
 use super::denied::Denied;
+use super::role::Role;
 use super::selector::{KeyAccess, Pattern, Selector, Wanted};
 
 /// The name of the user of connections that have not named one.
@@ -23,6 +26,8 @@ pub struct User {
     pub(super) passwords: Vec<Hash>,
     pub(super) root: Selector,
     pub(super) selectors: Vec<Selector>,
+    /// Roles, whose permissions the user has beside its own.
+    pub(super) roles: Vec<Arc<Role>>,
     /// Whether new selectors allow all channels (`acl-pubsub-default`).
     pub(super) opens_channels: bool,
 }
@@ -38,6 +43,7 @@ impl User {
             passwords: Vec::new(),
             root: Selector::new(opens_channels),
             selectors: Vec::new(),
+            roles: Vec::new(),
             opens_channels,
         }
     }
@@ -112,7 +118,30 @@ impl User {
     }
 
     pub(super) fn all_selectors(&self) -> impl Iterator<Item = &Selector> {
-        std::iter::once(&self.root).chain(&self.selectors)
+        let of_roles = self.roles.iter().flat_map(|role| role.all_selectors());
+        std::iter::once(&self.root)
+            .chain(&self.selectors)
+            .chain(of_roles)
+    }
+
+    /// Returns the user's roles.
+    pub fn roles(&self) -> &[Arc<Role>] {
+        &self.roles
+    }
+
+    /// Whether the user has a role of this name.
+    pub fn has_role(&self, name: &[u8]) -> bool {
+        self.roles.iter().any(|role| role.name() == name)
+    }
+
+    /// Returns the user with the current definition of a role.
+    pub(super) fn with_role(&self, changed: &Arc<Role>) -> User {
+        let mut user = self.clone();
+        let mut known = user.roles.iter_mut();
+        if let Some(known) = known.find(|role| role.name() == changed.name()) {
+            *known = Arc::clone(changed);
+        }
+        user
     }
 
     /// Whether the user is allowed everything.
@@ -139,11 +168,12 @@ impl User {
         all.any(|selector| selector.databases.is_some())
     }
 
-    /// Whether the user's permissions without parentheses certainly allow a command with one key and no channel.
-    /// Otherwise the command may still be allowed, see [`User::refusal`].
+    /// Whether the permissions without parentheses, of the user or of a role, certainly allow a command with one key
+    /// and no channel. Otherwise the command may still be allowed, see [`User::refusal`].
     #[inline]
     pub fn has_plainly(&self, id: usize, key: &[u8], access: KeyAccess) -> bool {
         self.root.has_plainly(id, key, access)
+            || (self.roles.iter()).any(|role| role.root().has_plainly(id, key, access))
     }
 
     /// Whether the user may run a command and read any key whose name the command derives from data.

@@ -13,6 +13,7 @@ use super::attempts::Attempts;
 use super::catalogue::Catalogue;
 use super::denied::Denied;
 use super::log::{self, AclLog};
+use super::role::{Role, Roles};
 use super::user::{DEFAULT, User};
 
 /// A connection's reference to a user, whose permissions may change at any time.
@@ -67,10 +68,17 @@ impl DenialCounts {
     }
 }
 
-/// All users, see the module.
+/// Users and roles by name.
+#[derive(Debug)]
+struct Named {
+    users: BTreeMap<Vec<u8>, Arc<Handle>>,
+    roles: Roles,
+}
+
+/// All users and their roles, see the module.
 pub struct Users {
     catalogue: &'static dyn Catalogue,
-    all: RwLock<BTreeMap<Vec<u8>, Arc<Handle>>>,
+    all: RwLock<Named>,
     default: Arc<Handle>,
     log: Mutex<AclLog>,
     attempts: Mutex<Attempts>,
@@ -82,10 +90,11 @@ impl Users {
     /// Creates the registry with only the default user, which is unrestricted.
     pub fn new(catalogue: &'static dyn Catalogue) -> Users {
         let default = Arc::new(Handle::new(User::default_user(), catalogue));
-        let all = BTreeMap::from([(DEFAULT.to_vec(), Arc::clone(&default))]);
+        let users = BTreeMap::from([(DEFAULT.to_vec(), Arc::clone(&default))]);
+        let roles = Roles::new();
         Users {
             catalogue,
-            all: RwLock::new(all),
+            all: RwLock::new(Named { users, roles }),
             default,
             log: Mutex::default(),
             attempts: Mutex::default(),
@@ -105,16 +114,71 @@ impl Users {
 
     /// Finds a user by name.
     pub fn find(&self, name: &[u8]) -> Option<Arc<Handle>> {
-        self.all.read().get(name).cloned()
+        self.all.read().users.get(name).cloned()
     }
 
     /// Returns all users ordered by name.
     pub fn all(&self) -> Vec<Arc<User>> {
-        self.all
-            .read()
-            .values()
-            .map(|handle| handle.user())
-            .collect()
+        let all = self.all.read();
+        all.users.values().map(|handle| handle.user()).collect()
+    }
+
+    /// Finds a role by name.
+    pub fn role(&self, name: &[u8]) -> Option<Arc<Role>> {
+        self.all.read().roles.get(name).cloned()
+    }
+
+    /// Returns all roles ordered by name.
+    pub fn roles(&self) -> Vec<Arc<Role>> {
+        self.all.read().roles.values().cloned().collect()
+    }
+
+    /// Changes or creates a role. Returns the changes of the users that have it.
+    pub fn change_role<E>(
+        &self,
+        name: &[u8],
+        opens_channels: bool,
+        change: impl FnOnce(&Role) -> Result<Role, E>,
+    ) -> Result<Vec<UserChange>, E> {
+        let mut all = self.all.write();
+        let before = match all.roles.get(name) {
+            Some(known) => Role {
+                opens_channels,
+                ..Role::clone(known)
+            },
+            None => Role::new(name, opens_channels),
+        };
+        let role = Arc::new(change(&before)?);
+        all.roles.insert(name.to_vec(), Arc::clone(&role));
+        let mut changes = Vec::new();
+        for handle in all.users.values() {
+            let before = handle.user();
+            if before.has_role(name) {
+                handle.set(before.with_role(&role), self.catalogue);
+                changes.push(UserChange {
+                    handle: Arc::clone(handle),
+                    before: Some(before),
+                });
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Deletes roles and returns how many there were. If a user has one of them none is deleted, and that one is the
+    /// error.
+    pub fn remove_roles<'n>(&self, names: &[&'n [u8]]) -> Result<usize, &'n [u8]> {
+        let mut all = self.all.write();
+        let is_used = |name: &&&[u8]| {
+            let mut users = all.users.values();
+            users.any(|handle| handle.user().has_role(name))
+        };
+        if let Some(used) = names.iter().find(is_used) {
+            return Err(*used);
+        }
+        let removed = names
+            .iter()
+            .filter(|name| all.roles.remove(**name).is_some());
+        Ok(removed.count())
     }
 
     /// Changes or creates a user. Returns the user's handle, and the previous state if the user existed. Changes are
@@ -123,16 +187,17 @@ impl Users {
         &self,
         name: &[u8],
         opens_channels: bool,
-        change: impl FnOnce(&User) -> Result<User, E>,
+        change: impl FnOnce(&User, &Roles) -> Result<User, E>,
     ) -> Result<UserChange, E> {
         let mut all = self.all.write();
-        match all.entry(name.to_vec()) {
+        let Named { users, roles } = &mut *all;
+        match users.entry(name.to_vec()) {
             Entry::Occupied(known) => {
                 let handle = Arc::clone(known.get());
                 let before = handle.user();
                 let mut base = User::clone(&before);
                 base.opens_channels = opens_channels;
-                let user = change(&base)?;
+                let user = change(&base, roles)?;
                 handle.set(user, self.catalogue);
                 Ok(UserChange {
                     handle,
@@ -140,7 +205,7 @@ impl Users {
                 })
             }
             Entry::Vacant(place) => {
-                let user = change(&User::new(name, opens_channels))?;
+                let user = change(&User::new(name, opens_channels), roles)?;
                 let handle = Arc::new(Handle::new(user, self.catalogue));
                 place.insert(Arc::clone(&handle));
                 Ok(UserChange {
@@ -155,13 +220,13 @@ impl Users {
     pub fn remove(&self, name: &[u8]) -> Option<Arc<Handle>> {
         match name == DEFAULT {
             true => None,
-            false => self.all.write().remove(name),
+            false => self.all.write().users.remove(name),
         }
     }
 
-    /// Replaces all users. The default user stays, with the given or the initial definition; returns the handles of
-    /// all deleted users, whose connections are to be closed.
-    pub fn replace(&self, users: Vec<User>) -> Vec<Arc<Handle>> {
+    /// Replaces all users and roles. The default user stays, with the given or the initial definition; returns the
+    /// handles of all deleted users, whose connections are to be closed.
+    pub fn replace(&self, users: Vec<User>, roles: Roles) -> Vec<Arc<Handle>> {
         let mut next = BTreeMap::from([(DEFAULT.to_vec(), Arc::clone(&self.default))]);
         let mut default = User::default_user();
         for user in users {
@@ -173,9 +238,10 @@ impl Users {
             }
         }
         self.default.set(default, self.catalogue);
-        let before = std::mem::replace(&mut *self.all.write(), next);
+        let named = Named { users: next, roles };
+        let before = std::mem::replace(&mut *self.all.write(), named);
         let is_gone = |handle: &Arc<Handle>| !Arc::ptr_eq(handle, &self.default);
-        before.into_values().filter(is_gone).collect()
+        before.users.into_values().filter(is_gone).collect()
     }
 
     /// Counts a denial and adds it to the log.

@@ -81,7 +81,7 @@ pub(super) fn toml_directives(
         let name = key.to_ascii_lowercase();
         let is_repeated = matches!(
             name.as_str(),
-            "include" | "rename-command" | "user" | "loadmodule"
+            "include" | "rename-command" | "role" | "user" | "loadmodule"
         );
         let takes_many = is_repeated || find(&name).is_some_and(|parameter| parameter.takes_many());
         let failure = |reason: &str| ConfigError::Directive {
@@ -245,6 +245,16 @@ pub(super) fn only_in_files(config: &mut Config, directive: &Directive) -> Resul
         }
         ("rename-command", [from, to]) => {
             config.renamed_commands.push((from.clone(), to.clone()));
+            Ok(())
+        }
+        ("role", [name, rules @ ..]) => {
+            if config.roles.iter().any(|(known, _)| known == name) {
+                return Err(
+                    "Duplicate role found. A role can only be defined once in config files"
+                        .to_owned(),
+                );
+            }
+            config.roles.push((name.clone(), rules.to_vec()));
             Ok(())
         }
         ("user", [name, rules @ ..]) => {

@@ -117,7 +117,7 @@ pub fn rewrite(config: &Config, old: &str, adding: AddedParameters) -> String {
 /// What a line of redis.conf is about, and so who determines its new text.
 enum ConfigLineOwner {
     Parameter(&'static Parameter),
-    /// A `user` line.
+    /// A `role` or `user` line.
     Users,
     Kept,
     Nobody,
@@ -134,7 +134,7 @@ fn owner(line: &str) -> ConfigLineOwner {
     match (find(name), name.to_ascii_lowercase().as_str()) {
         (Some(parameter), _) => ConfigLineOwner::Parameter(parameter),
         (None, "include" | "rename-command" | "loadmodule" | "sentinel") => ConfigLineOwner::Kept,
-        (None, "user") => ConfigLineOwner::Users,
+        (None, "role" | "user") => ConfigLineOwner::Users,
         (None, name) if foreign::reason(name).is_some() => ConfigLineOwner::Kept,
         (None, _) => ConfigLineOwner::Nobody,
     }

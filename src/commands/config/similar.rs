@@ -3,7 +3,7 @@
 use crate::config::table::PARAMETERS;
 
 /// Directives other than parameters.
-const ONLY_IN_FILES: [&str; 3] = ["include", "rename-command", "user"];
+const ONLY_IN_FILES: [&str; 4] = ["include", "rename-command", "role", "user"];
 
 /// Minimum similarity of a suggestion; 1 means the same word.
 const ALIKE: f64 = 0.85;

@@ -89,9 +89,11 @@ macro_rules! parameters {
             $(#[doc = concat!("`", $name, "`: ", $summary)] pub $field: kind!(type $kind $values),)*
             /// `rename-command`: pairs of old and new name; an empty new name removes the command.
             pub renamed_commands: Vec<(String, String)>,
+            /// `role` lines: pairs of name and rules.
+            pub roles: Vec<(String, Vec<String>)>,
             /// `user` lines: pairs of name and rules.
             pub users: Vec<(String, Vec<String>)>,
-            /// The `user` lines for a rewritten file, if they are not kept unchanged.
+            /// The `role` and `user` lines for a rewritten file, if they are not kept unchanged.
             pub user_lines: Option<Vec<String>>,
         }
 
@@ -108,6 +110,7 @@ macro_rules! parameters {
                 let mut config = Self {
                     $($field: Default::default(),)*
                     renamed_commands: Vec::new(),
+                    roles: Vec::new(),
                     users: Vec::new(),
                     user_lines: None,
                 };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::state::Service;
 use basalt_commands::acl::user::DEFAULT;
-use basalt_commands::acl::{Handle, User, Users, file, rules};
+use basalt_commands::acl::{Handle, User, Users, file, role, rules};
 use basalt_commands::command::acl::check;
 use basalt_commands::command::catalogue::Commands;
 use basalt_commands::command::declaration::Command;
@@ -44,21 +44,53 @@ pub(super) fn of(config: &Config) -> Result<Users, String> {
 
 fn fill(users: &Users, config: &Config) -> Result<(), String> {
     if config.aclfile.is_empty() {
+        for (name, rules) in &config.roles {
+            declare_role(users, config, name, rules)?;
+        }
         return config.users.iter().try_for_each(|user| {
             let (name, rules) = user;
             declare(users, config, name, rules)
         });
     }
-    if !config.users.is_empty() {
+    if !config.users.is_empty() || !config.roles.is_empty() {
         return Err(BOTH.to_owned());
     }
     let name = &config.aclfile;
     let text = read(config)
         .map_err(|error| format!("Error loading ACLs, opening file '{name}': {error}"))?;
-    let parsed = file::parse(name, &text, opens_channels(config), &Commands)
+    let (parsed, roles) = file::parse(name, &text, opens_channels(config), &Commands)
         .map_err(|error| format!("Aborting the start because of ACL errors: {error}"))?;
-    let _ = users.replace(parsed);
+    let _ = users.replace(parsed, roles);
     Ok(())
+}
+
+fn bytes_of(words: &[String]) -> Vec<Vec<u8>> {
+    let words = words
+        .iter()
+        .map(|word| lossless::bytes_of(word).into_owned());
+    words.collect()
+}
+
+/// Adds the role of a `role` line in the configuration file.
+fn declare_role(
+    users: &Users,
+    config: &Config,
+    name: &str,
+    words: &[String],
+) -> Result<(), String> {
+    let bytes = lossless::bytes_of(name);
+    if let Some(error) = role::name_error(&bytes) {
+        return Err(error.to_owned());
+    }
+    let words = bytes_of(words);
+    let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+    let made = users.change_role(&bytes, opens_channels(config), |role| {
+        role.with(&words, &Commands)
+    });
+    made.map(drop).map_err(|text| {
+        let text = lossless::text_of(&text);
+        format!("Error in role declaration of '{name}': {text}")
+    })
 }
 
 /// Adds the user of a `user` line in the configuration file.
@@ -67,12 +99,12 @@ fn declare(users: &Users, config: &Config, name: &str, words: &[String]) -> Resu
     if rules::has_blanks(&bytes) {
         return Err("Spaces not allowed in ACL usernames".to_owned());
     }
-    let words: Vec<_> = words.iter().map(|word| lossless::bytes_of(word)).collect();
-    let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
+    let words = bytes_of(words);
+    let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     let opens_channels = opens_channels(config);
     let fresh = User::new(&bytes, opens_channels);
-    let made = users.change(&bytes, opens_channels, |_| {
-        fresh.with(&words, &Commands).map_err(|text| {
+    let made = users.change(&bytes, opens_channels, |_, roles| {
+        fresh.with(&words, &Commands, roles).map_err(|text| {
             let text = lossless::text_of(&text);
             format!("Error in user declaration of '{name}': {text}")
         })
@@ -95,7 +127,7 @@ pub(super) fn follow_requirepass(service: &Service, config: &Config) {
 
 fn set_password(users: &Users, config: &Config) -> Arc<Handle> {
     let password = lossless::bytes_of(&config.requirepass);
-    let changed = users.change(DEFAULT, opens_channels(config), |user| {
+    let changed = users.change(DEFAULT, opens_channels(config), |user, _| {
         Ok::<_, Infallible>(user.with_password(&password))
     });
     match changed {
@@ -117,9 +149,10 @@ fn follow(service: &Service, changed: &Arc<Handle>, default: &Arc<Handle>) {
 pub(super) fn noted(service: &Service) -> Config {
     let mut config = Config::clone(&service.config.load());
     if config.aclfile.is_empty() {
-        let users = service.users.all();
-        let lines = users.iter().map(|user| configuration_line(&user.line()));
-        config.user_lines = Some(lines.collect());
+        let (roles, users) = (service.users.roles(), service.users.all());
+        let lines = roles.iter().map(|role| role.line());
+        let lines = lines.chain(users.iter().map(|user| user.line()));
+        config.user_lines = Some(lines.map(|line| configuration_line(&line)).collect());
     }
     config
 }

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! mod        SETUSER GETUSER DELUSER LIST USERS WHOAMI CAT GENPASS DRYRUN LOG LOAD SAVE HELP
+//! roles      SETROLE GETROLE DELROLE ROLES
 //! check      permission checks for the user of a connection
 //! ```
 
 pub mod check;
+mod roles;
 
 use std::sync::Arc;
 
@@ -15,7 +17,8 @@ use super::error::{CommandError, shown};
 use super::host::DryRun;
 use super::{Args, Out};
 use crate::acl::selector::Selector;
-use crate::acl::{Handle, User, file, rules};
+use crate::acl::users::UserChange;
+use crate::acl::{Handle, Roles, User, file, rules};
 use crate::config::values::AclPubsubDefault;
 use basalt_core::base::{lossless, random};
 
@@ -30,8 +33,23 @@ static ACL: Command = Command::new("acl", GROUP, -2)
     .doc("6.0.0", "", "Groups the commands that manage ACL users.")
     .complexity("Depends on subcommand.")
     .container(&[
-        &CAT, &DELUSER, &DRYRUN, &GENPASS, &GETUSER, &HELP, &LIST, &LOAD, &LOG, &SAVE, &SETUSER,
-        &USERS, &WHOAMI,
+        &CAT,
+        &roles::DELROLE,
+        &DELUSER,
+        &DRYRUN,
+        &GENPASS,
+        &roles::GETROLE,
+        &GETUSER,
+        &HELP,
+        &LIST,
+        &LOAD,
+        &LOG,
+        &roles::ROLES,
+        &SAVE,
+        &roles::SETROLE,
+        &SETUSER,
+        &USERS,
+        &WHOAMI,
     ]);
 
 /// `ACL CAT [category]`
@@ -193,7 +211,9 @@ fn getuser(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         return Ok(());
     };
     let user = handle.user();
-    out.map(3 + selector_fields(user.root()));
+    // Redis has no roles, and its clients see none unless they are used.
+    let has_roles = !user.roles().is_empty();
+    out.map(3 + usize::from(has_roles) + selector_fields(user.root()));
     out.bulk(b"flags");
     let flags: Vec<_> = user.flags().collect();
     out.set(flags.len());
@@ -208,6 +228,11 @@ fn getuser(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
     for selector in user.selectors() {
         out.map(selector_fields(selector));
         show_selector(selector, out);
+    }
+    if has_roles {
+        out.bulk(b"roles");
+        out.array(user.roles().len());
+        user.roles().iter().for_each(|role| out.bulk(role.name()));
     }
     Ok(())
 }
@@ -240,13 +265,14 @@ static LIST: Command = Command::sub("acl|list", "list", GROUP, 2)
     .doc(
         "6.0.0",
         "",
-        "Lists all users as the ACL rules that define them.",
+        "Lists all roles and users as the ACL rules that define them.",
     )
     .complexity("O(N) with the number of users.")
     .repeatable()
     .on_session(|cx, _, out| {
-        let users = cx.server.users().all();
-        out.array(users.len());
+        let (roles, users) = (cx.server.users().roles(), cx.server.users().all());
+        out.array(roles.len() + users.len());
+        roles.iter().for_each(|role| out.bulk(&role.line()));
         users.iter().for_each(|user| out.bulk(&user.line()));
         Ok(())
     });
@@ -294,14 +320,14 @@ fn load(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
         .server
         .read_users()
         .map_err(|error| format!("ERR Error loading ACLs, opening file '{name}': {error}"))?;
-    let users = file::parse(
+    let (users, roles) = file::parse(
         name,
         &text,
         opens_channels(cx),
         cx.server.users().catalogue(),
     )
     .map_err(|error| format!("ERR {error}"))?;
-    let gone = cx.server.users().replace(users);
+    let gone = cx.server.users().replace(users, roles);
     follow_all(cx);
     close_connections(cx, &gone);
     out.ok();
@@ -320,8 +346,8 @@ fn save(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     if cx.config.aclfile.is_empty() {
         return Err(NO_FILE.into());
     }
-    let users = cx.server.users().all();
-    let text = file::text(users.iter().map(|user| &**user));
+    let users = cx.server.users();
+    let text = file::text(&users.roles(), &users.all());
     if let Err(error) = cx.server.write_users(&text) {
         cx.server.log(&format!("ACL SAVE: {error}"));
         return Err(
@@ -411,8 +437,8 @@ fn setuser(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         return Err("ERR Usernames can't contain spaces or null characters".into());
     }
     let words: Vec<&[u8]> = args.from(3).collect();
-    change_user(cx, name, |user| {
-        user.with(&words, cx.server.users().catalogue())
+    change_user(cx, name, |user, roles| {
+        user.with(&words, cx.server.users().catalogue(), roles)
     })
     .map_err(|text| {
         let text = lossless::text_of(&text).into_owned();
@@ -430,15 +456,22 @@ fn opens_channels(cx: &SessionCx<'_>) -> bool {
 fn change_user<E>(
     cx: &SessionCx<'_>,
     name: &[u8],
-    change: impl FnOnce(&User) -> Result<User, E>,
+    change: impl FnOnce(&User, &Roles) -> Result<User, E>,
 ) -> Result<(), E> {
     let users = cx.server.users();
     let change = users.change(name, opens_channels(cx), change)?;
+    update_connections(cx, &change);
+    Ok(())
+}
+
+/// Updates the connections of a changed user, and closes those that subscribe to channels that it may not use any more.
+fn update_connections(cx: &SessionCx<'_>, change: &UserChange) {
+    let users = cx.server.users();
     let now = change.handle.user();
-    let Some(before) = change.before else {
-        return Ok(());
+    let Some(before) = &change.before else {
+        return;
     };
-    let loses_channels = now.loses_channels_of(&before);
+    let loses_channels = now.loses_channels_of(before);
     let clients = cx.server.clients();
     for client in clients.all() {
         let user = client.user();
@@ -453,7 +486,6 @@ fn change_user<E>(
             clients.kill(&client);
         }
     }
-    Ok(())
 }
 
 /// Updates all connections to their users' current permissions.
@@ -470,22 +502,30 @@ static HELP: Command = Command::sub("acl|help", "help", GROUP, 2)
     .on_help(&[
         "CAT [<category>]",
         "    List all categories of commands, or all commands of one.",
+        "DELROLE <rolename> [<rolename> ...]",
+        "    Delete roles that no user has.",
         "DELUSER <username> [<username> ...]",
         "    Delete users.",
         "DRYRUN <username> <command> [<arg> ...]",
         "    Check whether a user may run a command, without running it.",
+        "GETROLE <rolename>",
+        "    Return the rules of a role, and the users that have it.",
         "GETUSER <username>",
         "    Return the rules of a user.",
         "GENPASS [<bits>]",
         "    Generate a random password of 256 or <bits> bits, in hexadecimal digits.",
         "LIST",
-        "    List all users as the ACL rules that define them.",
+        "    List all roles and users as the ACL rules that define them.",
         "LOAD",
         "    Reload the users from the ACL file.",
         "LOG [<count> | RESET]",
         "    List or clear the log of denied commands and logins, newest first.",
+        "ROLES",
+        "    List the names of all roles.",
         "SAVE",
         "    Save all users to the ACL file.",
+        "SETROLE <rolename> <rule> [<rule> ...]",
+        "    Create a role, or change its rules.",
         "SETUSER <username> <rule> [<rule> ...]",
         "    Create a user, or change its rules.",
         "USERS",
