@@ -19,6 +19,7 @@ mod cluster_seeds;
 mod cluster_slots;
 mod clustered;
 mod command_rows;
+mod compressed;
 mod concurrency;
 mod confirmed;
 mod connection;

@@ -17,6 +17,10 @@ pub struct Announced {
     pub version: String,
     /// The replica is a basalt server (`capa basalt`), which can read everything that this one writes.
     pub is_basalt: bool,
+    /// The replica reads snapshots that are compressed with LZ4 (`capa lz4`, or `basalt-lz4`).
+    pub takes_lz4: bool,
+    /// The replica reads snapshots that are compressed with Zstandard (`capa zstd`, or `basalt-zstd`).
+    pub takes_zstd: bool,
     /// The ID of the replica's node in the cluster (`set-cluster-node-id`).
     pub node: Option<NodeId>,
     /// The replica wants a snapshot and no stream (`rdb-only`).

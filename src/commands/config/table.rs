@@ -13,9 +13,9 @@ use crate::config::values::checks;
 use crate::config::values::{
     self, AclPubsubDefault, Appendfsync, ClusterMode, Coded, DisklessLoad, EndpointType,
     EventClasses, LoadErrors, LogFormat, LogLevel, LogTimestampFormat, MaxmemoryPolicy,
-    OomScoreAdj, OutputLimits, PropagationError, Protected, Runtime, SanitizeDumpPayload,
-    SavePoint, ShutdownOptions, Supervised, SyslogFacility, TlsAuthClients, TlsAuthClientsUser,
-    ZsetIndex,
+    OomScoreAdj, OutputLimits, PropagationError, Protected, RdbCompression, ReplCompression,
+    Runtime, SanitizeDumpPayload, SavePoint, ShutdownOptions, Supervised, SyslogFacility,
+    TlsAuthClients, TlsAuthClientsUser, ZsetIndex,
 };
 
 /// `kind!(type …)` is the type of a field, `kind!(row field …)` the kind of its row.
@@ -449,8 +449,9 @@ parameters! {
         "Save points: pairs of seconds and minimum number of changes.";
     dbfilename: text("dump.rdb", checks::snapshot_name), "dbfilename",
         MUTABLE.protected(), "File name of the snapshot.";
-    rdbcompression: flag(true), "rdbcompression", MUTABLE,
-        "Whether long strings are compressed in snapshots and in replies to DUMP.";
+    rdbcompression: choice(RdbCompression, RdbCompression::Strings), "rdbcompression", MUTABLE,
+        "Whether long strings are compressed in snapshots and in replies to DUMP (yes), or whole snapshot files (lz4, \
+         zstd).";
     rdbchecksum: flag(true), "rdbchecksum", IMMUTABLE,
         "Whether a snapshot ends with a checksum.";
     rdb_del_sync_files: flag(false), "rdb-del-sync-files", MUTABLE,
@@ -532,6 +533,8 @@ parameters! {
         MUTABLE, "Seconds to wait for further replicas before a snapshot is sent.";
     repl_diskless_sync_max_replicas: number(u32, 0, 0, INT_MAX), "repl-diskless-sync-max-replicas",
         MUTABLE, "Number of waiting replicas at which the snapshot starts without further delay; 0: always wait.";
+    repl_compression: choice(ReplCompression, ReplCompression::No), "repl-compression", MUTABLE.since("9.2"),
+        "The strongest compression of snapshots that are sent to replicas without a file.";
     repl_diskless_load: choice(DisklessLoad, DisklessLoad::Disabled), "repl-diskless-load",
         MUTABLE.denied_while_loading(), "How a replica loads its snapshot.";
     dual_channel_replication_enabled: flag(false), "dual-channel-replication-enabled",

@@ -162,7 +162,7 @@ async fn carry(
         keys.collect(),
         is_moving,
         migration.replaces,
-        config.rdbcompression,
+        config.rdbcompression.compresses_values(),
     );
     let mut transfer = Box::new(transfer.between_nodes(service.router.is_node()));
     for _ in 0..ROUNDS_MAX {

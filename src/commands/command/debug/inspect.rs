@@ -33,7 +33,8 @@ fn object(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         return Err(unknown(args));
     }
     let key = args.key(2);
-    let (compresses, now_ms) = (cx.config.rdbcompression, cx.now.unix_ms);
+    let compresses = cx.config.rdbcompression.compresses_values();
+    let now_ms = cx.now.unix_ms;
     let keyspace = cx.at(&key).untouched();
     let place = keyspace
         .find_as_it_lies(&key)

@@ -93,7 +93,7 @@ fn reencode_db(cx: &mut ShardCx<'_>, index: usize, db: usize) -> bool {
     const KEYS_A_STEP: usize = 1_000;
     let (limits, compresses) = (
         limits(cx.config, cx.seed(), cx.now),
-        cx.config.rdbcompression,
+        cx.config.rdbcompression.compresses_values(),
     );
     let now_ms = cx.now.unix_ms;
     let seed = cx.engine(index).seed();

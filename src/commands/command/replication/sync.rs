@@ -153,6 +153,9 @@ fn announce(
         announced.takes_dual_channel |= args.is(at + 1, "dual-channel");
         announced.takes_rdb_channel |= args.is(at + 1, "rdb-channel-repl");
         announced.is_basalt |= args.is(at + 1, "basalt");
+        // Valkey's words ask for a compressed stream too, which basalt as replica does not read.
+        announced.takes_lz4 |= args.is(at + 1, "lz4") || args.is(at + 1, "basalt-lz4");
+        announced.takes_zstd |= args.is(at + 1, "zstd") || args.is(at + 1, "basalt-zstd");
     } else if args.is(at, "set-cluster-node-id") {
         let cluster = cluster.ok_or("ERR This instance has cluster support disabled")?;
         let node = cluster.map().find(value).map(|node| node.id);

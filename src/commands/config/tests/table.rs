@@ -222,6 +222,7 @@ fn bad_values_get_the_error_that_redis_server_gives() {
     const EXCEPT: &[&str] = &[
         "loglevel",
         "repl-diskless-load",
+        "rdbcompression",
         "bind",
         "maxmemory-policy",
         "shutdown-on-sigint",
@@ -256,6 +257,8 @@ fn bad_values_get_the_error_that_redis_server_gives() {
 fn what_is_to_be_one_of_several_lists_what_redis_7_2_and_valkey_list() {
     for (name, listed) in [
         ("loglevel", "debug, verbose, notice, warning, nothing"),
+        ("rdbcompression", "no, yes, lzf, lz4, zstd"),
+        ("repl-compression", "no, yes, lz4, zstd"),
         (
             "repl-diskless-load",
             "disabled, on-empty-db, swapdb, flush-before-load",

@@ -150,6 +150,22 @@ choices! {
     LoadErrors { Stop = "stop", Continue = "continue" }
 }
 choices! {
+    /// How snapshots in files are compressed: string by string, or as one stream.
+    RdbCompression { No = "no", Strings = "yes" | "lzf", Lz4 = "lz4", Zstd = "zstd" }
+}
+choices! {
+    /// The strongest compression of snapshots that are sent to replicas.
+    ReplCompression { No = "no", Lz4 = "yes" | "lz4", Zstd = "zstd" }
+}
+
+impl RdbCompression {
+    /// Whether long strings of serialized values (DUMP, MIGRATE) are compressed.
+    pub fn compresses_values(self) -> bool {
+        self != RdbCompression::No
+    }
+}
+
+choices! {
     /// How connections are distributed over threads.
     Runtime { Auto = "auto", Shared = "shared", PerCore = "per-core" }
 }

@@ -319,7 +319,7 @@ impl CheckTerminal<'_> {
         let end = Decoder::new(&mut file, Vec::new(), bounds).and_then(|mut decoder| {
             loop {
                 if let RdbPart::End(_) = decoder.read()? {
-                    return Ok((decoder.offset(), decoder.rest().to_vec()));
+                    return Ok((decoder.consumed(), decoder.rest().to_vec()));
                 }
             }
         });

@@ -436,7 +436,7 @@ fn total_bytes(files: &[AofLoadFile]) -> u64 {
 fn empty_base(config: &Config) -> Vec<u8> {
     let options = RdbEncodeOptions {
         version: basalt_engine::serial::V10,
-        compress: config.rdbcompression,
+        compress: config.rdbcompression.compresses_values(),
         checksum: config.rdbchecksum,
     };
     let mut bytes = Vec::new();

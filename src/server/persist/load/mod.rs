@@ -302,7 +302,7 @@ impl Loader {
         loaded.keys = tally.keys;
         loaded.expired = tally.expired;
         loaded.empty = tally.empty;
-        loaded.bytes = decoder.offset();
+        loaded.bytes = decoder.consumed();
         loaded.rest = decoder.rest().to_vec();
         loaded.tell();
         let figures = &self.service.telemetry.persistence.loading;
@@ -376,7 +376,7 @@ impl SnapshotLoad<'_, '_> {
                 RdbPart::Entries(stretch) => self.hand_on(stretch)?,
                 RdbPart::End(stretch) => {
                     self.hand_on(stretch)?;
-                    self.progress.reached(decoder.offset());
+                    self.progress.reached(decoder.consumed());
                     return Ok(());
                 }
                 RdbPart::NonKey(NonKeyRecord::Aux(name, value))
@@ -405,7 +405,7 @@ impl SnapshotLoad<'_, '_> {
                     self.workers.make_room(db, keys as usize);
                 }
             }
-            self.progress.reached(decoder.offset());
+            self.progress.reached(decoder.consumed());
             if self.progress.must_stop() || self.workers.has_failed() {
                 return Err(Fault::Stopped);
             }

@@ -127,7 +127,8 @@ impl<'s> Decoder<'s> {
         begun: Vec<u8>,
         bounds: RdbDecodeLimits,
     ) -> Result<Decoder<'s>, Fault> {
-        let mut source = RdbInput::new(from, begun);
+        let mut source = RdbInput::new(from, begun)?;
+        let is_packed = source.is_packed();
         let first: [u8; 9] = source.array()?;
         let version = version_of(&first)?;
         Ok(Decoder {
@@ -138,7 +139,8 @@ impl<'s> Decoder<'s> {
                 ..DecodeContext::default()
             }),
             databases: bounds.databases,
-            checks: bounds.checks,
+            // A compressed snapshot has checksums in its frame.
+            checks: bounds.checks && !is_packed,
             now_ms: bounds.now_ms,
             db: 0,
             deadline: None,
@@ -158,6 +160,11 @@ impl<'s> Decoder<'s> {
     /// Returns the number of bytes read.
     pub fn offset(&self) -> u64 {
         self.source.offset()
+    }
+
+    /// Returns the number of bytes of the file read: fewer than [`Decoder::offset`] if it is compressed.
+    pub fn consumed(&self) -> u64 {
+        self.source.consumed()
     }
 
     /// Returns the offset of the last record read or, after an error, of the invalid record.
@@ -252,6 +259,7 @@ impl<'s> Decoder<'s> {
             }
             opcode::END => {
                 self.check_sum()?;
+                self.source.check_end()?;
                 return Ok(Some(RdbPart::End(self.stretch())));
             }
             kind => {

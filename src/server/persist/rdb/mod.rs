@@ -14,6 +14,7 @@ pub mod check;
 pub mod decode;
 pub mod encode;
 pub mod fault;
+pub mod packed;
 mod source;
 
 /// CRC-64, the checksum at the end of a snapshot.
@@ -22,9 +23,9 @@ pub use basalt_core::base::checksum as crc64;
 /// Length of the prefix that identifies a snapshot.
 pub const MAGIC_BYTES: usize = 5;
 
-/// True if a file with this beginning is a snapshot, of Redis or of Valkey.
+/// True if a file with this beginning is a snapshot, of Redis or of Valkey, or a compressed one.
 pub fn is_snapshot(begun: &[u8]) -> bool {
-    begun.starts_with(b"REDIS") || begun.starts_with(b"VALKE")
+    begun.starts_with(b"REDIS") || begun.starts_with(b"VALKE") || begun.starts_with(packed::MAGIC)
 }
 
 /// Opcodes: first bytes of records that are not value types.

@@ -7,6 +7,7 @@
 //! shared_core  how long they hold a core that others want
 //! writer       passes chunks on to the sink, in their order
 //! file         a sink: a file beside the old one, which it replaces in the end
+//! packing      a sink that compresses what goes to another one
 //! by_piece     large collections as commands, for migrating slots
 //! saver        SAVE, BGSAVE, save points, the last save before the end
 //! ```
@@ -22,6 +23,7 @@
 pub mod by_piece;
 pub mod file;
 mod outgoing;
+mod packing;
 pub mod saver;
 mod shared_core;
 mod walk;
@@ -36,6 +38,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::persist::rdb::encode::RdbEncodeOptions;
+use crate::persist::rdb::packed::Codec;
 use crate::script::functions::Code;
 use crate::script::offload::OffloadPool;
 use crate::shard::job::task;
@@ -100,6 +103,8 @@ pub struct Contents {
     pub functions: bool,
     /// Whether deadlines of hash fields are written in the format of Valkey 9 instead of Redis 7.4.
     pub for_valkey: bool,
+    /// The codec with which the snapshot is compressed as a whole, if any.
+    pub codec: Option<Codec>,
 }
 
 impl Default for Contents {
@@ -108,6 +113,7 @@ impl Default for Contents {
             keys: true,
             functions: true,
             for_valkey: false,
+            codec: None,
         }
     }
 }
@@ -417,6 +423,10 @@ impl Snapshots {
         sink: Box<dyn Sink>,
     ) -> Result<Arc<Running>, Busy> {
         let config = self.service.config.load();
+        let sink = match purpose.codec(&config) {
+            Some(codec) => packing::pack(sink, codec, config.rdbchecksum),
+            None => sink,
+        };
         let running = {
             let mut current = self.current.lock();
             if let Some(running) = &*current {
@@ -428,7 +438,7 @@ impl Snapshots {
             };
             let options = RdbEncodeOptions {
                 version: V10,
-                compress: config.rdbcompression,
+                compress: purpose.compresses_strings(&config),
                 checksum: config.rdbchecksum && form == BaseForm::Rdb,
             };
             let running = Arc::new(Running {

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use super::Primary;
 use super::peer::ConnectedReplica;
 use super::transfer::{SnapshotTransfer, TransferReader};
+use crate::persist::rdb::packed::Codec;
 use crate::persist::snapshot::file::FileSink;
 use crate::persist::snapshot::saver;
 use crate::persist::snapshot::{AtCut, Busy, Contents, Purpose, Sink, SnapshotResult};
@@ -25,6 +26,8 @@ use crate::replication::backlog::Cursor;
 use crate::replication::history::random_id;
 use crate::replication::stream::Source;
 use crate::telemetry::clock;
+use basalt_commands::config::Config;
+use basalt_commands::config::values::ReplCompression;
 
 /// Bytes of a file read at a time.
 const PIECE_BYTES: usize = 256 << 10;
@@ -104,11 +107,18 @@ pub(super) struct SyncQueue {
     state: Mutex<SyncQueueState>,
 }
 
-fn contents_for(peer: &ConnectedReplica) -> Contents {
+fn contents_for(peer: &ConnectedReplica, config: &Config) -> Contents {
+    let announced = &peer.announced;
     Contents {
-        keys: !peer.announced.lacks_data,
-        functions: !peer.announced.lacks_functions,
-        for_valkey: peer.announced.reads_valkey_form(),
+        keys: !announced.lacks_data,
+        functions: !announced.lacks_functions,
+        for_valkey: announced.reads_valkey_form(),
+        codec: match config.repl_compression {
+            _ if !config.repl_diskless_sync || !announced.takes_end_mark => None,
+            ReplCompression::Zstd if announced.takes_zstd => Some(Codec::Zstd),
+            ReplCompression::Zstd | ReplCompression::Lz4 if announced.takes_lz4 => Some(Codec::Lz4),
+            _ => None,
+        },
     }
 }
 
@@ -126,7 +136,7 @@ impl Primary {
         let place = Arc::<SyncQueueEntry>::default();
         let mut state = self.syncing.state.lock();
         if let Some(open) = &state.joinable
-            && open.contents == contents_for(peer)
+            && open.contents == contents_for(peer, &self.service.config.load())
             && open.id == self.stream.facts().id
             && let Some(reader) = open.transfer.late_reader()
             && let Some(cursor) = self.stream.backlog.cursor(open.offset + 1)
@@ -166,10 +176,10 @@ impl Primary {
         let Some(first) = state.waiting.first() else {
             return;
         };
-        let contents = contents_for(&first.peer);
-        let group = |waiting: &WaitingReplica| contents_for(&waiting.peer) == contents;
-        let members = || state.waiting.iter().filter(|waiting| group(waiting));
         let config = self.service.config.load();
+        let contents = contents_for(&first.peer, &config);
+        let group = |waiting: &WaitingReplica| contents_for(&waiting.peer, &config) == contents;
+        let members = || state.waiting.iter().filter(|waiting| group(waiting));
         let take_mark = members().all(|waiting| waiting.peer.announced.takes_end_mark);
         let is_diskless =
             (config.repl_diskless_sync || contents != Contents::default()) && take_mark;

@@ -93,7 +93,8 @@ async fn introduce(
     );
     let version = handshake::KNOWN_VALKEY;
     let mut said: Vec<&[u8]> = vec![b"REPLCONF", b"capa", b"eof"];
-    said.extend([&b"capa"[..], b"basalt", b"rdb-only", b"1"]);
+    said.extend(handshake::OWN_CAPABILITIES);
+    said.extend([&b"rdb-only"[..], b"1"]);
     said.extend([&b"rdb-channel"[..], b"1"]);
     match main_client {
         Some(client) => said.extend([&b"main-ch-client-id"[..], client.as_bytes()]),

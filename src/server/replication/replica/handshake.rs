@@ -60,6 +60,17 @@ pub(super) enum HandshakeRefusal {
 /// version, and refuses to send data that this version's format cannot represent.
 pub(super) const KNOWN_VALKEY: &str = "9.1.0";
 
+/// The capabilities that only basalt announces: it reads all that basalt writes, and compressed snapshots. Valkey's
+/// words for the latter would make Valkey 9.2 compress the stream after them, too.
+pub(super) const OWN_CAPABILITIES: [&[u8]; 6] = [
+    b"capa",
+    b"basalt",
+    b"capa",
+    b"basalt-lz4",
+    b"capa",
+    b"basalt-zstd",
+];
+
 /// Introduces this server, as `node` if it belongs to a cluster. `timeout` limits the wait for each reply.
 pub(super) async fn introduce(
     client: &mut Client,
@@ -92,12 +103,9 @@ pub(super) async fn introduce(
     if !address.is_empty() {
         said.push(("ip-address", vec![b"REPLCONF", b"ip-address", &address]));
     }
-    // The capability `basalt` is harmless, because other servers ignore unknown capabilities.
-    let mut can: Vec<&[u8]> = [
-        "REPLCONF", "capa", "eof", "capa", "psync2", "capa", "basalt",
-    ]
-    .map(str::as_bytes)
-    .to_vec();
+    // The capabilities of basalt are harmless, because other servers ignore unknown capabilities.
+    let mut can = vec![&b"REPLCONF"[..], b"capa", b"eof", b"capa", b"psync2"];
+    can.extend(OWN_CAPABILITIES);
     if takes_channel && config.dual_channel_replication_enabled {
         can.extend([&b"capa"[..], b"dual-channel"]);
     }

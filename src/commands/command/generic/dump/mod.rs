@@ -44,7 +44,8 @@ pub(super) static DUMP: Command = Command::new("dump", Group::Generic, 2)
     .on_keys(dump);
 
 fn dump(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let (compresses, now_ms) = (cx.config.rdbcompression, cx.now.unix_ms);
+    let compresses = cx.config.rdbcompression.compresses_values();
+    let now_ms = cx.now.unix_ms;
     let (key, scales) = (args.key(1), cx.scales());
     let mut keyspace = cx.at(&key);
     let Some(place) = keyspace.find_read(&key) else {

@@ -3,6 +3,7 @@
 
 mod aof;
 mod newer;
+mod packed;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

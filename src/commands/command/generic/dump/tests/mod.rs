@@ -9,7 +9,7 @@ mod streams;
 
 use super::super::super::testing::{Terminal, on_every_setup};
 use crate::command::testing::payloads;
-use crate::config::values::MaxmemoryPolicy;
+use crate::config::values::{MaxmemoryPolicy, RdbCompression};
 use basalt_core::resp::reply::Protocol;
 use basalt_engine::serial::frame;
 
@@ -187,7 +187,7 @@ fn long_strings_are_compressed_if_the_configuration_says_so() {
     let text = "abcdefgh".repeat(40);
     cli.check(&format!("SET k {text}"), "OK");
     let short = dump(&mut cli, "k");
-    cli.configure(|config| config.rdbcompression = false);
+    cli.configure(|config| config.rdbcompression = RdbCompression::No);
     let long = dump(&mut cli, "k");
     assert!(short.len() < 60 && long.len() > 320);
     for payload in [short, long] {
