@@ -118,8 +118,8 @@ enum OutOfLineData {
     Block(SharedBlock),
     /// All records of an append, and whether they are atomic.
     Records(Records, bool),
-    /// A marker for the readers of an audience, and its number.
-    Mark(Audience, u64),
+    /// A marker for the readers of an audience, its number, and whether the next record is preceded by a SELECT.
+    Mark(Audience, u64, bool),
 }
 
 /// Counters of the log. Only the sequencer writes them: if appending threads wrote them, the cache line would
@@ -315,7 +315,18 @@ impl OpLog {
     /// the caller has locked all shards, the records before the marker are exactly the writes made so far.
     /// Returns the position after the marker.
     pub fn mark(&self, audience: Audience, number: u64) -> u64 {
-        let mark = RingRecord::Boxed(0, Box::new(OutOfLineData::Mark(audience, number)));
+        self.append_mark(audience, number, true)
+    }
+
+    /// Appends a marker that only tells readers where the stream is: what follows it needs what precedes it. Returns
+    /// the position after the marker.
+    pub fn mark_within(&self, audience: Audience, number: u64) -> u64 {
+        self.append_mark(audience, number, false)
+    }
+
+    fn append_mark(&self, audience: Audience, number: u64, begins_part: bool) -> u64 {
+        let mark = OutOfLineData::Mark(audience, number, begins_part);
+        let mark = RingRecord::Boxed(0, Box::new(mark));
         let position = self
             .ring()
             .append(frame_bytes(size_of::<usize>()), std::iter::once(mark));

@@ -212,10 +212,10 @@ impl OpLogBuilder {
                     self.take_records(&records, is_atomic);
                     return frames_bytes(&records) + referenced_bytes(&records);
                 }
-                OutOfLineData::Mark(audience, number) => {
+                OutOfLineData::Mark(audience, number, begins_part) => {
                     self.cut();
                     for (index, selected) in self.selected.iter_mut().enumerate() {
-                        if audience.0 & 1 << index != 0 {
+                        if begins_part && audience.0 & 1 << index != 0 {
                             *selected = None;
                         }
                     }
