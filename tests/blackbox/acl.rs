@@ -183,6 +183,42 @@ fn users_are_kept_by_a_file_and_by_config_rewrite() {
     check(&mut client, "AUTH eve secret", "OK");
 }
 
+#[test]
+fn connections_of_users_that_a_loaded_file_still_has_stay() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("users.acl");
+    let write = |text: &str| std::fs::write(&file, text).expect("written");
+    let kept =
+        "user kept on >pw ~* +@all\nuser reads on >pw ~* &* +@all\nuser hears on >pw &* +@all\n";
+    write(&format!("{kept}user gone on >pw ~* +@all\n"));
+    let dir = folder.path().display().to_string();
+    let options = Options::shards(4).with("dir", &dir);
+    let server = Server::start(&options.with("aclfile", "users.acl"));
+    let login = |name: &str| {
+        let mut client = server.raw();
+        check(&mut client, &format!("AUTH {name} pw"), "OK");
+        client
+    };
+    let (mut kept, mut reads, mut gone) = (login("kept"), login("reads"), login("gone"));
+    let (mut hears, mut hears_news) = (login("hears"), login("hears"));
+    hears.call("SUBSCRIBE secrets");
+    hears_news.call("SUBSCRIBE news");
+    write(
+        "user kept on >pw ~* +@all\nuser reads on >pw ~* +@read\nuser hears on >pw &news +@all\n",
+    );
+    check(&mut kept, "ACL LOAD", "OK");
+    check(&mut kept, "SET k 1", "OK");
+    check(&mut reads, "GET k", "\"1\"");
+    assert!(reads.call("SET k 2").show().contains("NOPERM"));
+    assert!(gone.is_closed(), "its user is gone");
+    assert!(hears.is_closed(), "it may not hear that channel any more");
+    assert_eq!(hears_news.call("PING").words(), "pong ");
+    // The one that loads the file can be gone itself, and gets its reply.
+    write("user default on nopass ~* &* +@all\n");
+    check(&mut kept, "ACL LOAD", "OK");
+    assert!(kept.is_closed());
+}
+
 /// Starts a server with a configuration file, and connects a client.
 pub(crate) fn with_file(file: &Path) -> (Killed, Raw) {
     let port = support::free_port();

@@ -224,24 +224,37 @@ impl Users {
         }
     }
 
-    /// Replaces all users and roles. The default user stays, with the given or the initial definition; returns the
-    /// handles of all deleted users, whose connections are to be closed.
-    pub fn replace(&self, users: Vec<User>, roles: Roles) -> Vec<Arc<Handle>> {
-        let mut next = BTreeMap::from([(DEFAULT.to_vec(), Arc::clone(&self.default))]);
-        let mut default = User::default_user();
-        for user in users {
-            if user.name == DEFAULT {
-                default = user;
-            } else {
-                let name = user.name.clone();
-                next.insert(name, Arc::new(Handle::new(user, self.catalogue)));
-            }
+    /// Replaces all users and roles, and returns the users that existed before: the connections of deleted ones are to
+    /// be closed. The default user stays, with the given or the initial definition.
+    pub fn replace(&self, users: Vec<User>, roles: Roles) -> ReplacedUsers {
+        let mut all = self.all.write();
+        let named = Named {
+            users: BTreeMap::new(),
+            roles,
+        };
+        let mut before = std::mem::replace(&mut *all, named).users;
+        let mut changed = Vec::new();
+        let names_default = users.iter().any(|user| user.name == DEFAULT);
+        let initial = (!names_default).then(User::default_user);
+        for user in users.into_iter().chain(initial) {
+            let name = user.name.clone();
+            let handle = match before.remove(&name) {
+                Some(handle) => {
+                    changed.push(UserChange {
+                        handle: Arc::clone(&handle),
+                        before: Some(handle.user()),
+                    });
+                    handle.set(user, self.catalogue);
+                    handle
+                }
+                None => Arc::new(Handle::new(user, self.catalogue)),
+            };
+            all.users.insert(name, handle);
         }
-        self.default.set(default, self.catalogue);
-        let named = Named { users: next, roles };
-        let before = std::mem::replace(&mut *self.all.write(), named);
-        let is_gone = |handle: &Arc<Handle>| !Arc::ptr_eq(handle, &self.default);
-        before.users.into_values().filter(is_gone).collect()
+        ReplacedUsers {
+            changed,
+            deleted: before.into_values().collect(),
+        }
     }
 
     /// Counts a denial and adds it to the log.
@@ -270,6 +283,14 @@ impl std::fmt::Debug for Users {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Users").field("all", &self.all).finish()
     }
+}
+
+/// The users that existed before all were replaced.
+pub struct ReplacedUsers {
+    /// Users that exist still, with new rules.
+    pub changed: Vec<UserChange>,
+    /// Users that exist no longer.
+    pub deleted: Vec<Arc<Handle>>,
 }
 
 /// A change of a user.

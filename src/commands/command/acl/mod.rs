@@ -9,6 +9,7 @@
 pub mod check;
 mod roles;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::context::{After, SessionCx};
@@ -327,9 +328,9 @@ fn load(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
         cx.server.users().catalogue(),
     )
     .map_err(|error| format!("ERR {error}"))?;
-    let gone = cx.server.users().replace(users, roles);
-    follow_all(cx);
-    close_connections(cx, &gone);
+    let replaced = cx.server.users().replace(users, roles);
+    update_connections(cx, &replaced.changed);
+    close_connections(cx, &replaced.deleted);
     out.ok();
     Ok(())
 }
@@ -460,39 +461,43 @@ fn change_user<E>(
 ) -> Result<(), E> {
     let users = cx.server.users();
     let change = users.change(name, opens_channels(cx), change)?;
-    update_connections(cx, &change);
+    update_connections(cx, &[change]);
     Ok(())
 }
 
-/// Updates the connections of a changed user, and closes those that subscribe to channels that it may not use any more.
-fn update_connections(cx: &SessionCx<'_>, change: &UserChange) {
+/// Updates the connections of changed users, and closes those with subscriptions that are not permitted any more.
+fn update_connections(cx: &SessionCx<'_>, changes: &[UserChange]) {
+    struct Followed {
+        now: Arc<User>,
+        loses_channels: bool,
+    }
     let users = cx.server.users();
-    let now = change.handle.user();
-    let Some(before) = &change.before else {
+    let mut followed = HashMap::new();
+    for UserChange { handle, before } in changes {
+        let Some(before) = before else { continue };
+        let now = handle.user();
+        let loses_channels = now.loses_channels_of(before);
+        let change = Followed {
+            now,
+            loses_channels,
+        };
+        followed.insert(Arc::as_ptr(handle), change);
+    }
+    if followed.is_empty() {
         return;
-    };
-    let loses_channels = now.loses_channels_of(before);
+    }
     let clients = cx.server.clients();
     for client in clients.all() {
         let user = client.user();
         let user = user.as_ref().unwrap_or(users.default());
-        if !Arc::ptr_eq(user, &change.handle) {
+        let Some(change) = followed.get(&Arc::as_ptr(user)) else {
             continue;
-        }
+        };
         client.follow_user(users.default());
-        if loses_channels
-            && client.has_lost_channels(|name, is_pattern| now.has_channel(name, is_pattern))
-        {
+        let may_have = |name: &[u8], is_pattern| change.now.has_channel(name, is_pattern);
+        if change.loses_channels && client.has_lost_channels(may_have) {
             clients.kill(&client);
         }
-    }
-}
-
-/// Updates all connections to their users' current permissions.
-fn follow_all(cx: &SessionCx<'_>) {
-    let default = cx.server.users().default();
-    for client in cx.server.clients().all() {
-        client.follow_user(default);
     }
 }
 

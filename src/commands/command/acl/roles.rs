@@ -37,9 +37,7 @@ fn setrole(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
             let text = lossless::text_of(&text).into_owned();
             CommandError::from(format!("ERR {text}"))
         })?;
-    for change in &changes {
-        update_connections(cx, change);
-    }
+    update_connections(cx, &changes);
     out.ok();
     Ok(())
 }
