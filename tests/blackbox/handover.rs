@@ -2,10 +2,11 @@
 //! failover`), or the shutdown is refused (SAFE). The node timeout is longer than the tests, so that no failure is
 //! noticed.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
-use crate::clustered::{bus_port, id, info, run, text, unite};
+use crate::clustered::{agree, bus_port, id, info, meet, run, text, unite};
+use crate::replicated::{await_link, settle};
 use crate::support::{self, Options, Oracle, Server, check, eventually, free_port};
 use crate::wire::Value;
 
@@ -41,9 +42,9 @@ fn valkey() -> Option<Server> {
 fn unite_with_replica(primaries: &[&Server], replica: &Server) {
     unite(primaries);
     let (first, port) = (primaries[0], bus_port(primaries[0]));
-    let meet = format!("CLUSTER MEET 127.0.0.1 {} {port}", first.port);
+    let introduce = format!("CLUSTER MEET 127.0.0.1 {} {port}", first.port);
     let mut client = replica.raw();
-    check(&mut client, &meet, "OK");
+    check(&mut client, &introduce, "OK");
     let (primary, follower) = (id(first), id(replica));
     // Valkey forgets the ID of a replica that introduces itself too early.
     eventually("both know each other", || {
@@ -107,7 +108,7 @@ fn a_primary_that_gets_sigterm_hands_over_to_its_replica() {
     unite_with_replica(&[&first, second, third], replica);
     let mut told = first.raw3();
     check(&mut told, "CLIENT MAINT_NOTIFICATIONS ON", "OK");
-    let begun = AtomicBool::new(false);
+    let begun = AtomicUsize::new(0);
     let written = thread::scope(|scope| {
         let writers: Vec<_> = (0..4)
             .map(|writer| {
@@ -126,12 +127,14 @@ fn a_primary_that_gets_sigterm_hands_over_to_its_replica() {
                             reply => assert_eq!(reply.text(), "OK"),
                         }
                         acknowledged += 1;
-                        begun.store(true, Relaxed);
+                        if acknowledged == 1 {
+                            begun.fetch_add(1, Relaxed);
+                        }
                     }
                 })
             })
             .collect();
-        eventually("writes", || begun.load(Relaxed));
+        eventually("all write", || begun.load(Relaxed) == 4);
         first.signal("TERM");
         let ended = writers
             .into_iter()
@@ -232,6 +235,55 @@ fn valkey_takes_over_from_us_and_we_from_valkey() {
 }
 
 #[test]
+fn a_handover_that_a_replica_was_asked_for_cannot_be_aborted() {
+    if support::is_stand_in() {
+        return;
+    }
+    let (mut first, second, third, replica) = (node(), node(), node(), node());
+    unite_with_replica(&[&first, &second, &third], &replica);
+    let mut client = first.raw();
+    let nothing = "(error) ERR No shutdown in progress.";
+    check(&mut client, "SHUTDOWN ABORT", nothing);
+    check(
+        &mut client,
+        "CONFIG SET cluster-manual-failover-timeout 600000",
+        "OK",
+    );
+    settle(&[&first, &replica]);
+    // It has everything, and does not answer.
+    replica.signal("STOP");
+    first.signal("TERM");
+    let refused =
+        "(error) ERR A replica is taking over, so the shutdown can't be aborted any more.";
+    eventually("a replica is asked", || {
+        first.log().contains("Handing over to replica")
+    });
+    eventually("it is too late", || {
+        client.call("SHUTDOWN ABORT").show() == refused
+    });
+    replica.signal("CONT");
+    assert_eq!(first.wait_for_exit(), Some(0));
+    check_heir(&replica, &[&second, &third, &replica]);
+}
+
+#[test]
+fn a_primary_that_was_promoted_a_moment_ago_hands_over_too() {
+    if support::is_stand_in() {
+        return;
+    }
+    let (first, second, third, mut replica) = (node(), node(), node(), node());
+    unite_with_replica(&[&first, &second, &third], &replica);
+    settle(&[&first, &replica]);
+    check(&mut replica.raw(), "CLUSTER FAILOVER", "OK");
+    await_promotion(&replica);
+    await_link(&first);
+    // The nodes tell each other of their roles by gossip, which may be later than this.
+    replica.signal("TERM");
+    assert_eq!(replica.wait_for_exit(), Some(0));
+    check_heir(&first, &[&second, &third, &first]);
+}
+
+#[test]
 fn a_primary_with_slots_is_not_stopped_safely() {
     if support::is_stand_in() {
         return;
@@ -244,10 +296,21 @@ fn a_primary_with_slots_is_not_stopped_safely() {
         "REPLCONF set-cluster-node-id abc",
         "(error) ERR Unknown node abc",
     );
+    // Nothing happens, so clients are told nothing, though there is a replica.
+    let mut told = server.raw3();
+    check(&mut told, "CLIENT MAINT_NOTIFICATIONS ON", "OK");
+    let replica = node();
+    meet(&replica, &server);
+    agree(&[&server, &replica]);
+    let follow = format!("CLUSTER REPLICATE {}", id(&server));
+    check(&mut replica.raw(), &follow, "OK");
+    await_link(&replica);
     for line in ["SHUTDOWN SAFE", "SHUTDOWN NOSAVE NOW SAFE FAILOVER"] {
         let refused = "(error) ERR Errors trying to SHUTDOWN. Check logs.";
         check(&mut client, line, refused);
     }
+    check(&mut told, "GET none", "(null)");
+    drop(replica);
     let id = id(&server);
     for line in [
         format!("CLUSTER FAILOVER FORCE REPLICAID {id}"),

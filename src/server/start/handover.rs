@@ -37,7 +37,9 @@ pub(super) enum Handover {
 /// Hands this node's slots over to a replica, while the caller has paused writes and no write is under way. Waits for
 /// `cluster-manual-failover-timeout` at most.
 pub(super) fn hand_over(service: &Service) -> Handover {
-    let Some(heir) = heir(service) else {
+    let timeout_ms = service.config.load().cluster_manual_failover_timeout;
+    let until_ms = clock::unix_ms() + u64::from(timeout_ms);
+    let Some(heir) = await_heir(service, until_ms) else {
         tracing::warn!(
             "No replica can take over at this shutdown: none is in sync and knows REPLICAID"
         );
@@ -53,8 +55,6 @@ pub(super) fn hand_over(service: &Service) -> Handover {
         id.as_bytes(),
     ];
     service.server().primary().replicate(&words);
-    let timeout_ms = service.config.load().cluster_manual_failover_timeout;
-    let until_ms = clock::unix_ms() + u64::from(timeout_ms);
     while serves_slots(service) {
         if clock::unix_ms() >= until_ms {
             tracing::warn!("Replica {heir} has not taken over within {timeout_ms} ms");
@@ -66,8 +66,30 @@ pub(super) fn hand_over(service: &Service) -> Handover {
     Handover::Done
 }
 
-/// Returns a replica that has acknowledged everything and may be promoted.
-fn heir(service: &Service) -> Option<NodeId> {
+/// The search for a replica that may take over.
+enum Heir {
+    Found(NodeId),
+    /// A replica has everything, but the cluster map does not show yet that it follows this node: one of both has just
+    /// changed its role.
+    Expected,
+    Missing,
+}
+
+/// Returns a replica that has acknowledged everything and may be promoted. Waits for one that is expected.
+fn await_heir(service: &Service, until_ms: u64) -> Option<NodeId> {
+    loop {
+        match heir(service) {
+            Heir::Found(id) => return Some(id),
+            Heir::Expected if clock::unix_ms() < until_ms => std::thread::sleep(LOOK),
+            Heir::Expected | Heir::Missing => return None,
+        }
+    }
+}
+
+fn heir(service: &Service) -> Heir {
+    let Some(cluster) = service.cluster.get() else {
+        return Heir::Missing;
+    };
     let primary = service.server().primary();
     let lagging = primary.lagging();
     let mut replicas = primary.replicas();
@@ -78,8 +100,18 @@ fn heir(service: &Service) -> Option<NodeId> {
         replica.state == ReplicaState::Online && replica.knows_replica_id && !is_lagging
     });
     // Not the published map: what it says of links and flags is as old as the last change of slots or roles.
-    let map = service.cluster.get()?.view();
-    replicas.iter().find_map(|replica| node_of(replica, &map))
+    let map = cluster.view();
+    let found = replicas.iter().find_map(|replica| node_of(replica, &map));
+    let is_shown = |id: NodeId| {
+        let mut nodes = map.nodes.iter();
+        nodes.any(|node| node.id == id && node.primary == Some(map.myself))
+    };
+    let mut ids = replicas.iter().filter_map(|replica| replica.node);
+    match found {
+        Some(id) => Heir::Found(id),
+        None if ids.any(|id| !is_shown(id)) => Heir::Expected,
+        None => Heir::Missing,
+    }
 }
 
 /// Returns the node of a connected replica, if it follows this node and may be promoted. A replica that introduced

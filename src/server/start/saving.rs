@@ -30,6 +30,9 @@ use basalt_commands::config::values::ShutdownOptions;
 
 const IN_PROGRESS: &str = "ERR Background save already in progress";
 
+/// A replica that was asked may lead at any time.
+const HANDS_OVER: &str = "ERR A replica is taking over, so the shutdown can't be aborted any more.";
+
 /// Interval of checks whether replicas have received everything.
 const REPLICAS_LOOK: Duration = Duration::from_millis(20);
 
@@ -56,6 +59,8 @@ pub(super) struct SaveCoordinator {
     failed_ends: AtomicU64,
     /// Whether the other nodes of the cluster are to be told that this one stops, so that a replica is elected at once.
     announces_end: AtomicBool,
+    /// Whether a replica was asked to take over.
+    hands_over: AtomicBool,
 }
 
 impl SaveCoordinator {
@@ -74,6 +79,7 @@ impl SaveCoordinator {
             reloading: Mutex::new(()),
             failed_ends: AtomicU64::new(0),
             announces_end: AtomicBool::new(false),
+            hands_over: AtomicBool::new(false),
         })
     }
 
@@ -304,14 +310,17 @@ impl SaveCoordinator {
         !was_aborted
     }
 
-    /// Cancels a shutdown that is waiting for replicas. Returns whether there was one.
-    pub(super) fn abort_end(&self) -> bool {
-        let waits_until_ms = &self.service.telemetry.replication.ends_at_ms;
-        let waited = waits_until_ms.swap(0, SeqCst) != 0;
-        if waited {
-            tracing::warn!("Shutdown manually aborted.");
+    /// Cancels a shutdown that is waiting for replicas.
+    pub(super) fn abort_end(&self) -> Result<(), CommandError> {
+        if self.hands_over.load(SeqCst) {
+            return Err(HANDS_OVER.into());
         }
-        waited
+        let waits_until_ms = &self.service.telemetry.replication.ends_at_ms;
+        if waits_until_ms.swap(0, SeqCst) == 0 {
+            return Err("ERR No shutdown in progress.".into());
+        }
+        tracing::warn!("Shutdown manually aborted.");
+        Ok(())
     }
 
     /// Does everything required before the server may stop. If another thread is already doing so, waits and
@@ -322,11 +331,13 @@ impl SaveCoordinator {
         if self.failed_ends.load(SeqCst) != failed_before {
             return Err(());
         }
-        let is_told = !exit.is_now && self.tell_failover();
-        let result = self.prepare_exit(exit);
-        if is_told && result.is_err() {
-            self.service.pubsub.end_failover(clock::unix_ms());
-        }
+        tracing::warn!("User requested shutdown...");
+        let result = match exit.is_safe && !exit.is_forced && handover::serves_slots(self.service) {
+            true => self.refuse_exit(
+                "This primary serves slots of the cluster, which may go down without it: can't exit",
+            ),
+            false => self.prepare_exit(exit),
+        };
         match result {
             // Keep the lock, so that no other thread shuts down again.
             Ok(()) => std::mem::forget(ending),
@@ -362,7 +373,10 @@ impl SaveCoordinator {
     /// Hands this node's slots over, with writes paused. Returns true if the shutdown must go on whatever fails: a
     /// replica that was asked has all data and may lead at any time, so this server must accept no more writes.
     fn hand_over(&self) -> bool {
+        self.hands_over.store(true, SeqCst);
         let outcome = handover::hand_over(self.service);
+        self.hands_over
+            .store(outcome != Handover::Impossible, SeqCst);
         self.announces_end.store(outcome != Handover::Done, SeqCst);
         if outcome == Handover::Done {
             // Clients whose writes waited are redirected.
@@ -372,15 +386,23 @@ impl SaveCoordinator {
         outcome == Handover::Pending
     }
 
-    fn prepare_exit(&self, mut exit: Exit) -> Result<(), ()> {
-        tracing::warn!("User requested shutdown...");
+    /// Tells clients of a failover if a replica may take over, and does everything required; if that fails, tells them
+    /// that the failover is over.
+    fn prepare_exit(&self, exit: Exit) -> Result<(), ()> {
+        let is_told = !exit.is_now && self.tell_failover();
+        let result = self.try_to_prepare(exit);
+        if result.is_err() {
+            self.hands_over.store(false, SeqCst);
+        }
+        if is_told && result.is_err() {
+            self.service.pubsub.end_failover(clock::unix_ms());
+        }
+        result
+    }
+
+    fn try_to_prepare(&self, mut exit: Exit) -> Result<(), ()> {
         // An earlier shutdown that failed may have set it.
         self.announces_end.store(false, SeqCst);
-        if exit.is_safe && !exit.is_forced && handover::serves_slots(self.service) {
-            return self.refuse_exit(
-                "This primary serves slots of the cluster, which may go down without it: can't exit",
-            );
-        }
         let hands_over = exit.fails_over && handover::serves_slots(self.service);
         if hands_over {
             self.stop_writes();

@@ -38,8 +38,8 @@ pub trait HostPersistence {
     fn log_position(&self) -> u64;
     /// DEBUG LOADAOF: loads the append-only file.
     fn load_aof(&self) -> Awaited;
-    /// Cancels the shutdown that a signal requested; returns whether there was one.
-    fn abort_shutdown(&self) -> bool;
+    /// SHUTDOWN ABORT: cancels a shutdown that is scheduled, or that waits for replicas.
+    fn abort_shutdown(&self) -> Result<(), CommandError>;
 }
 
 /// Options of SHUTDOWN.

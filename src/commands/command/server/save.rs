@@ -116,9 +116,7 @@ fn shutdown(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
         if exit != Exit::default() {
             return Err(CommandError::Syntax);
         }
-        if !cx.server.abort_shutdown() {
-            return Err("ERR No shutdown in progress.".into());
-        }
+        cx.server.abort_shutdown()?;
         out.ok();
         return Ok(());
     }

@@ -220,8 +220,8 @@ impl HostPersistence for NoServer {
     fn reload(&self, _: Reload) -> Awaited {
         done("OK")
     }
-    fn abort_shutdown(&self) -> bool {
-        false
+    fn abort_shutdown(&self) -> Result<(), CommandError> {
+        Err("ERR No shutdown in progress.".into())
     }
     fn log_position(&self) -> u64 {
         0

@@ -59,7 +59,10 @@ impl HostPersistence for ServerHost {
         self.saving.reload(reload)
     }
 
-    fn abort_shutdown(&self) -> bool {
-        self.shutdown.abort() || self.saving.abort_end()
+    fn abort_shutdown(&self) -> Result<(), CommandError> {
+        match self.shutdown.abort() {
+            true => Ok(()),
+            false => self.saving.abort_end(),
+        }
     }
 }
