@@ -1,11 +1,15 @@
 //! Maintenance notifications (CLIENT MAINT_NOTIFICATIONS): what clients are told at each failover and at each migration
 //! of slots, where among their replies, and what becomes of the requests that wait meanwhile.
 
+use std::io::{Read, Write};
 use std::time::Instant;
+
+use rcgen::SanType;
 
 use crate::clustered::{self, agree, id, unite};
 use crate::replicated::{await_link, info, settle};
 use crate::support::{self, Options, Server, check, eventually};
+use crate::tls::{self, Authority};
 use crate::wire::{Raw, Value};
 
 const ON: &str = "CLIENT MAINT_NOTIFICATIONS ON";
@@ -348,6 +352,53 @@ fn a_shutdown_with_a_replica_is_told_as_a_failover() {
     let mut raw = listener(&alone);
     alone.signal("TERM");
     assert!(raw.is_closed());
+}
+
+#[test]
+fn a_tls_client_that_wants_a_name_gets_one_of_the_new_primarys_certificate() {
+    let authority = Authority::new();
+    let names = ["*.test", "localhost", "two.test", "three.test"].map(str::to_owned);
+    authority.sign("two", "two", |params| {
+        let names = names.map(|name| SanType::DnsName(name.try_into().expect("a name")));
+        params.subject_alt_names = names.to_vec();
+    });
+    let start = |own: &str, following: &str| {
+        let tls_port = support::free_port();
+        let options = authority.options(tls_port).with("tls-replication", "yes");
+        let options = options
+            .with("tls-cert-file", &authority.text(&format!("{own}.crt")))
+            .with("tls-key-file", &authority.text(&format!("{own}.key")))
+            .with("repl-diskless-sync-delay", "0");
+        let options = match following {
+            "" => options,
+            primary => options.with("replicaof", primary),
+        };
+        (Server::start(&options), tls_port)
+    };
+    let (one, one_port) = start("server", "");
+    let (other, other_port) = start("two", &format!("127.0.0.1 {one_port}"));
+    await_link(&other);
+    settle(&[&one, &other]);
+    let mut channel = tls::connect(one_port, authority.client(Some("client"), tls::NEW));
+    let mut lines = |request: &str, end: &str| {
+        channel.write_all(request.as_bytes()).expect("it is sent");
+        let mut text = Vec::new();
+        while !String::from_utf8_lossy(&text).contains(end) {
+            let mut byte = [0];
+            channel.read_exact(&mut byte).expect("a reply");
+            text.push(byte[0]);
+        }
+        String::from_utf8(text).expect("text")
+    };
+    let asks = format!("{ON} moving-endpoint-type internal-fqdn\r\n");
+    lines(&format!("HELLO 3\r\n{asks}"), "+OK\r\n");
+    check(&mut one.raw(), "FAILOVER", "OK");
+    let moved = lines("", "two.test:");
+    let told = moved + &lines("", "\r\n");
+    assert!(
+        told.contains("MOVING") && told.ends_with(&format!("two.test:{other_port}\r\n")),
+        "neither a pattern nor a name that both have: {told}"
+    );
 }
 
 fn slots_of(server: &Server) -> String {

@@ -138,9 +138,9 @@ class Load:
 class NodeLoad:
     """The load of rolling_upgrade.js."""
 
-    def __init__(self, host, port, threads):
+    def __init__(self, host, port, threads, *kind):
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rolling_upgrade.js")
-        self.process = subprocess.Popen(["node", script, host, str(port), str(threads)], stdin=subprocess.PIPE,
+        self.process = subprocess.Popen(["node", script, host, str(port), str(threads), *kind], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
         atexit.register(self.process.kill)
 
@@ -185,9 +185,12 @@ def clustered(binary, folder, options):
     for member in members:
         member.start(binary)
     nodes.create(members)
-    client = redis.RedisCluster(host="127.0.0.1", port=members[0].port, protocol=3,
-                                maint_notifications_config=MaintNotificationsConfig())
-    load = Load(client, options.threads)
+    if options.node:
+        load = NodeLoad("127.0.0.1", members[0].port, options.threads, "cluster")
+    else:
+        client = redis.RedisCluster(host="127.0.0.1", port=members[0].port, protocol=3,
+                                    maint_notifications_config=MaintNotificationsConfig())
+        load = Load(client, options.threads)
     time.sleep(options.settle)
     primaries = [member for member in members if member.leads()]
     pairs = []

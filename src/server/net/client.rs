@@ -13,6 +13,7 @@ use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use super::stream::ClientSocket;
 use crate::tls::contexts::Contexts;
 use crate::tls::handshake;
+use crate::tls::names::Names;
 use basalt_core::resp::answer::{Answer, MalformedReply};
 use basalt_core::resp::request::append;
 
@@ -68,6 +69,14 @@ impl Client {
             ClientSocket::Unix(_) => return Err(ErrorKind::Unsupported.into()),
         };
         Ok((socket.peer_addr()?, socket.local_addr()?))
+    }
+
+    /// Returns the names in the other server's certificate, if the connection uses TLS.
+    pub fn names(&self) -> Option<Names> {
+        match &self.socket {
+            ClientSocket::Tls(channel) => channel.names(),
+            ClientSocket::Tcp(_) | ClientSocket::Unix(_) => None,
+        }
     }
 
     /// Sends bytes.

@@ -16,6 +16,8 @@ use rustls::Connection;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::names::Names;
+
 /// Bytes read at once before decryption.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -57,6 +59,11 @@ impl Channel {
             carried: rest,
             is_over: false,
         }
+    }
+
+    /// Returns the names in the peer's certificate, if it presented one.
+    pub fn names(&self) -> Option<Names> {
+        Names::of_peer(&self.tls)
     }
 
     /// Replaces the socket, by the same one with another registration.

@@ -22,7 +22,7 @@ use rustls::{
 use super::ciphers;
 use super::files::{self, FileFingerprint};
 use super::groups;
-use super::names;
+use super::names::{self, Names};
 use super::sessions::Sessions;
 use basalt_commands::config::Config;
 use basalt_commands::config::values::TlsAuthClients;
@@ -54,6 +54,8 @@ pub struct OwnCertificate {
     /// Unix second at which the certificate, or the first certificate of its chain, expires; `None` if that
     /// cannot be read.
     pub ends_s: Option<i64>,
+    /// The host names in it.
+    pub hosts: Vec<String>,
 }
 
 /// The contexts in force.
@@ -132,6 +134,17 @@ fn look_at_files(config: &Config) -> Vec<FileFingerprint> {
 }
 
 impl Contexts {
+    /// Returns a host name of another server by its certificate, if that has one that this server's certificate does
+    /// not have: names that both have lead to either.
+    pub fn host_of(&self, other: &Names) -> Option<String> {
+        let own: Vec<String> = self
+            .own
+            .iter()
+            .flat_map(|own| own.hosts.iter().cloned())
+            .collect();
+        other.host_besides(&own).map(str::to_owned)
+    }
+
     /// Builds the contexts of a configuration; the error text is for the log.
     pub fn make(config: &Config) -> Result<Contexts, String> {
         if config.tls_cert_file.is_empty() {
@@ -222,6 +235,10 @@ fn own_certificates(
         directive,
         file: file.clone(),
         ends_s: certified.cert.iter().filter_map(names::ends_s).min(),
+        hosts: certified
+            .cert
+            .first()
+            .map_or(vec![], |first| Names::of(first).hosts),
     };
     shown.map(describe).collect()
 }

@@ -103,8 +103,7 @@ pub struct CompletedHandshake {
 impl CompletedHandshake {
     /// Returns the names in the peer's certificate, if it presented one.
     pub fn names(&self) -> Option<Names> {
-        let shown = self.tls.peer_certificates()?;
-        shown.first().map(Names::of)
+        Names::of_peer(&self.tls)
     }
 
     /// Opens the encrypted socket on the current runtime.

@@ -1,5 +1,6 @@
 //! Reads a certificate's holder names and its expiry.
 
+use rustls::Connection;
 use rustls::pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
@@ -12,29 +13,46 @@ pub struct Names {
     pub common: Option<String>,
     /// The URIs among the subject alternative names, in order.
     pub uris: Vec<String>,
+    /// The host names among them, in order.
+    pub hosts: Vec<String>,
 }
 
 impl Names {
+    /// Returns the names in the certificate that a peer presented.
+    pub(super) fn of_peer(tls: &Connection) -> Option<Names> {
+        let shown = tls.peer_certificates()?;
+        shown.first().map(Names::of)
+    }
+
     pub(super) fn of(certificate: &CertificateDer<'_>) -> Names {
         let Ok((_, certificate)) = X509Certificate::from_der(certificate) else {
             return Names::default();
         };
         let common = certificate.subject().iter_common_name().next();
-        let alternatives = certificate.subject_alternative_name().ok().flatten();
-        let alternatives = alternatives
-            .iter()
-            .flat_map(|found| &found.value.general_names);
-        Names {
+        let mut names = Names {
             common: common
                 .and_then(|name| name.as_str().ok())
                 .map(str::to_owned),
-            uris: alternatives
-                .filter_map(|name| match name {
-                    GeneralName::URI(uri) => Some((*uri).to_owned()),
-                    _ => None,
-                })
-                .collect(),
+            ..Names::default()
+        };
+        let alternatives = certificate.subject_alternative_name().ok().flatten();
+        for name in alternatives
+            .iter()
+            .flat_map(|found| &found.value.general_names)
+        {
+            match name {
+                GeneralName::URI(uri) => names.uris.push((*uri).to_owned()),
+                GeneralName::DNSName(host) => names.hosts.push((*host).to_owned()),
+                _ => {}
+            }
         }
+        names
+    }
+
+    /// Returns the first host name that is none of these, nor a pattern.
+    pub(super) fn host_besides(&self, others: &[String]) -> Option<&str> {
+        let is_own = |host: &&String| !host.contains('*') && !others.contains(*host);
+        self.hosts.iter().find(is_own).map(String::as_str)
     }
 }
 

@@ -40,6 +40,8 @@ const SHARDS: &[u8] = b"[\"1\"]";
 pub struct HandoffTarget {
     /// Address or host name.
     pub host: String,
+    /// A host name in its certificate, if known.
+    pub certified_host: Option<String>,
     /// Port without TLS; 0: not known.
     pub port: u16,
     /// Port with TLS; 0: not known.
@@ -54,9 +56,12 @@ impl HandoffTarget {
         // A certificate is checked against a name, so an address does not do for TLS.
         let lacks_name =
             asked.any(MaintenanceOptions::NAMES) && is_tls && self.host.parse::<IpAddr>().is_ok();
-        let is_known = !self.host.is_empty() && port != 0 && !lacks_name;
-        (is_known && !asked.any(MaintenanceOptions::NO_ENDPOINT))
-            .then(|| format!("{}:{port}", self.host))
+        let host = match lacks_name {
+            true => self.certified_host.as_deref()?,
+            false => &self.host,
+        };
+        let is_known = !host.is_empty() && port != 0;
+        (is_known && !asked.any(MaintenanceOptions::NO_ENDPOINT)).then(|| format!("{host}:{port}"))
     }
 }
 

@@ -29,6 +29,7 @@ fn pubsub(change: impl FnOnce(&mut Config)) -> PubSub {
 fn target(host: &str) -> HandoffTarget {
     HandoffTarget {
         host: host.to_owned(),
+        certified_host: None,
         port: 7001,
         tls_port: 7101,
     }
@@ -98,6 +99,18 @@ fn endpoints_are_of_the_kind_that_was_asked_for() {
     ] {
         let endpoint = target(host).endpoint(asked);
         assert_eq!(endpoint.as_deref(), expected, "{host} {asked:?}");
+    }
+    let certified = HandoffTarget {
+        certified_host: Some("cache-2.local".to_owned()),
+        ..target("10.0.0.2")
+    };
+    for (asked, expected) in [
+        (names.or(tls), Some("cache-2.local:7101")),
+        (names, Some("10.0.0.2:7001")),
+        (tls, Some("10.0.0.2:7101")),
+        (names.or(tls).or(none), None),
+    ] {
+        assert_eq!(certified.endpoint(asked).as_deref(), expected, "{asked:?}");
     }
     let no_port = HandoffTarget {
         tls_port: 0,

@@ -212,13 +212,14 @@ impl PrimaryFollower {
     }
 
     /// Completes the failover: the target is the primary.
-    pub(super) fn handed_over(&self, target: &Target) {
-        self.tell_handoff(target);
+    pub(super) fn handed_over(&self, target: &Target, certified_host: Option<String>) {
+        self.tell_handoff(target, certified_host);
         self.failover_is_over();
     }
 
-    /// Sends MOVING to clients: another server is the primary in place of this one.
-    pub(super) fn tell_handoff(&self, target: &Target) {
+    /// Sends MOVING to clients: another server, with a certificate for this host name, is the primary in place of this
+    /// one.
+    pub(super) fn tell_handoff(&self, target: &Target, certified_host: Option<String>) {
         let config = self.service.config.load();
         // The port of the other kind is not known: servers that replace each other usually listen alike.
         let (port, tls_port) = match config.tls_replication {
@@ -227,6 +228,7 @@ impl PrimaryFollower {
         };
         let target = HandoffTarget {
             host: target.host.clone(),
+            certified_host,
             port,
             tls_port,
         };

@@ -175,7 +175,7 @@ impl UpstreamLink<'_> {
         .await;
         if self.hands_over {
             match &answer {
-                Ok(_) => follower.handed_over(self.target),
+                Ok(_) => follower.handed_over(self.target, wire.certified_host()),
                 Err(HandshakeRefusal::Denied(_)) => {
                     follower.end_failover("Failover target rejected psync request");
                 }

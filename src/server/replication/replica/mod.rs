@@ -241,7 +241,7 @@ impl PrimaryFollower {
         let was_primary = self.state.lock().target.is_none();
         let is_handing_off = self.service.pubsub.is_handing_off(clock::unix_ms());
         if self.service.cluster.get().is_none() && (was_primary || is_handing_off) {
-            self.tell_handoff(target);
+            self.tell_handoff(target, None);
         }
     }
 

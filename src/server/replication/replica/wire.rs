@@ -61,6 +61,11 @@ impl Wire {
         self.addresses
     }
 
+    /// Returns a host name of the primary alone, by its certificate.
+    pub(super) fn certified_host(&self) -> Option<String> {
+        self.tls.as_deref()?.host_of(&self.client.names()?)
+    }
+
     /// Returns the TLS contexts for another connection to the same server.
     pub(super) fn tls(&self) -> Option<Arc<Contexts>> {
         self.tls.clone()
