@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     if let Some(code) = run_tool(&program, &arguments) {
         return code;
     }
-    let startup = refuse_program_name(&program).and_then(|()| config::load(&arguments));
+    let startup = refuse_program_name(&program).and_then(|()| config::load(&program, &arguments));
     match startup {
         Ok(startup) => act(startup, &program),
         Err(error) => {

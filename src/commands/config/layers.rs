@@ -10,7 +10,7 @@
 //! nothing.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -51,14 +51,25 @@ pub enum Action {
     Check,
 }
 
-/// Merges all layers. `arguments` are the command line's arguments after the program's name.
-pub fn load(arguments: &[OsString]) -> Result<Startup, ConfigError> {
+impl Config {
+    /// The default of `metrics-port` where the server is called by a name of Redis's or Valkey's.
+    pub const METRICS_PORT_BESIDE_EXPORTER: u16 = 9122;
+}
+
+/// Merges all layers. `program` and `arguments` are the words of the command line.
+pub fn load(program: &OsStr, arguments: &[OsString]) -> Result<Startup, ConfigError> {
     let environment = std::env::vars_os().collect();
-    load_from(arguments, environment, &mut std::io::stdin().lock())
+    load_from(
+        program,
+        arguments,
+        environment,
+        &mut std::io::stdin().lock(),
+    )
 }
 
 /// Like [`load`], with all external inputs as arguments.
 pub fn load_from(
+    program: &OsStr,
     arguments: &[OsString],
     environment: Vec<(OsString, OsString)>,
     standard_input: &mut dyn Read,
@@ -93,7 +104,7 @@ pub fn load_from(
     }
     let (environment, mut warnings) = of_environment(environment)?;
 
-    let mut directives = Vec::new();
+    let mut directives = of_program(program)?;
     for (path, text) in &texts {
         expand(path, text, 0, &mut directives)?;
     }
@@ -360,6 +371,18 @@ pub fn environment_name(parameter: &Parameter) -> String {
 }
 
 /// Adds the directives on the command line to `found`.
+/// Returns the defaults of a program that is called by a name of Redis's or Valkey's server: pods of their charts have
+/// an exporter on port 9121, so the server's own metrics begin at the next port.
+fn of_program(program: &OsStr) -> Result<Vec<Directive>, ConfigError> {
+    let name = Path::new(program).file_name().unwrap_or_default();
+    if name != "redis-server" && name != "valkey-server" {
+        return Ok(Vec::new());
+    }
+    let line = format!("metrics-port {}", Config::METRICS_PORT_BESIDE_EXPORTER);
+    let directive = redis_conf::parse_line(&line, DirectiveLocation::Arguments)?;
+    Ok(directive.into_iter().collect())
+}
+
 fn of_arguments(lines: &[String], found: &mut Vec<Directive>) -> Result<(), ConfigError> {
     for line in lines {
         let directive = redis_conf::parse_line(line, DirectiveLocation::Arguments)?;

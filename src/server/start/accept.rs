@@ -124,7 +124,7 @@ pub(super) fn metrics_addresses(config: &Config) -> &[String] {
     }
 }
 
-/// Number of consecutive ports tried if `metrics-port` has its default, so that several servers start on one
+/// Number of consecutive ports tried if `metrics-port` has a default, so that several servers start on one
 /// machine as several redis-servers do.
 const DEFAULT_PORTS: u16 = 64;
 
@@ -138,7 +138,11 @@ pub(super) struct Metrics {
 /// Opens the metrics endpoint, if enabled. The error text states why it cannot be opened.
 pub(super) fn metrics(config: &Config, service: &Arc<Service>) -> Result<Option<Metrics>, String> {
     let wanted = config.metrics_port;
-    let is_default = wanted == Config::default().metrics_port;
+    let is_default = [
+        Config::default().metrics_port,
+        Config::METRICS_PORT_BESIDE_EXPORTER,
+    ]
+    .contains(&wanted);
     let last = if is_default {
         wanted + DEFAULT_PORTS - 1
     } else {

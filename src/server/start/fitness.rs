@@ -61,11 +61,11 @@ fn try_in(folder: &Path) -> io::Result<()> {
 pub(super) struct Pidfile(Option<PathBuf>);
 
 impl Pidfile {
-    /// Writes the configured PID file, or the default one if the server is daemonized. Errors only if a PID
-    /// file is configured and cannot be written.
-    pub(super) fn write(config: &Config, is_daemon: bool) -> Result<Pidfile, String> {
+    /// Writes the configured PID file, or the default one if the server is daemonized. A file that cannot be written
+    /// is only logged, as configurations of pods name one in folders where only root may write.
+    pub(super) fn write(config: &Config, is_daemon: bool) -> Pidfile {
         let path = match config.pidfile.as_str() {
-            "" if !is_daemon => return Ok(Pidfile(None)),
+            "" if !is_daemon => return Pidfile(None),
             "" => Path::new(PIDFILE_OF_DAEMON).to_owned(),
             named => lossless::path_of(named),
         };
@@ -75,20 +75,11 @@ impl Pidfile {
             fs::set_permissions(&path, Permissions::from_mode(0o644))
         });
         match written {
-            Ok(()) => Ok(Pidfile(Some(path))),
+            Ok(()) => Pidfile(Some(path)),
             Err(error) => {
-                let text = format!(
-                    "Failed to write the PID file {}: {}",
-                    path.display(),
-                    system_text(&error)
-                );
-                match config.pidfile.is_empty() {
-                    true => {
-                        tracing::warn!("{text}");
-                        Ok(Pidfile(None))
-                    }
-                    false => Err(text),
-                }
+                let (path, error) = (path.display(), system_text(&error));
+                tracing::warn!("Failed to write the PID file {path}: {error}");
+                Pidfile(None)
             }
         }
     }

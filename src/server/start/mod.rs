@@ -385,7 +385,7 @@ impl Assembled {
             accept::metrics(config, service)?
         };
         // Write the PID file only now: the open sockets show that no other server runs with this configuration.
-        let pidfile = Pidfile::write(config, is_daemon)?;
+        let pidfile = Pidfile::write(config, is_daemon);
         if let Some(bus) = bus {
             self.host.joined(bus.bus);
             bus.begin()?;

@@ -17,6 +17,21 @@ fn without_anything_the_defaults_stand() {
 }
 
 #[test]
+fn a_server_with_another_name_leaves_the_exporters_port_free() {
+    let port = |program: &str, text: &str| {
+        let input = &mut text.as_bytes();
+        let startup = layers::load_from(program.as_ref(), &arguments(&["-"]), vec![], input);
+        startup.expect("good").config.metrics_port
+    };
+    for program in ["redis-server", "/usr/local/bin/valkey-server"] {
+        assert_eq!(port(program, ""), 9122, "{program}");
+        assert_eq!(port(program, "metrics-port 9121"), 9121, "{program}");
+        assert_eq!(port(program, "metrics-port 0"), 0, "{program}");
+    }
+    assert_eq!(port("/usr/bin/basalt", ""), 9121);
+}
+
+#[test]
 fn values_with_units_quotes_and_escapes_are_read() {
     let startup = load_text(
         "# a comment\n  maxclients   77\t\r\nMAXMEMORY 2gb\nproto-max-bulk-len 4m\n\nrequirepass \"a \\\"b\\\" \\x41\"\n\

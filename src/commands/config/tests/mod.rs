@@ -41,7 +41,12 @@ fn load_all(
         .iter()
         .map(|(key, value)| (key.into(), value.into()))
         .collect();
-    layers::load_from(&arguments(words), environment, &mut input.as_bytes())
+    layers::load_from(
+        "basalt".as_ref(),
+        &arguments(words),
+        environment,
+        &mut input.as_bytes(),
+    )
 }
 
 fn load_arguments(words: &[&str]) -> Result<Startup, ConfigError> {
