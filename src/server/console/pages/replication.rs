@@ -1,4 +1,5 @@
-//! The replication topology as a picture, and how many bytes and seconds the replicas are behind.
+//! The replication topology as a picture, how many bytes and seconds the replicas are behind, and what clients are told
+//! of failovers.
 
 use maud::{Markup, html};
 
@@ -23,6 +24,9 @@ pub(super) static PANELS: &[Panel] = &[
     }),
     panel("stream", "Offsets and backlog", 1, |view| {
         list(view, STREAM)
+    }),
+    panel("maintenance", "Maintenance notifications", 1, |view| {
+        list(view, MAINTENANCE)
     }),
 ];
 
@@ -71,6 +75,20 @@ static STREAM: &[DashboardFigure] = &[
     figure(
         "Partial resynchronizations refused",
         "sync_partial_err",
+        COUNT,
+    ),
+];
+
+static MAINTENANCE: &[DashboardFigure] = &[
+    figure(
+        "Clients that asked for them",
+        "maint_notification_clients",
+        COUNT,
+    ),
+    figure("Sent", "maint_notifications_sent", COUNT),
+    figure(
+        "Dropped, because the client did not read",
+        "maint_notifications_dropped",
         COUNT,
     ),
 ];
