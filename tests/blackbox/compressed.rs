@@ -22,18 +22,7 @@ fn fill(server: &Server, seed: u64) {
         })
         .collect();
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    let mut client = server.raw();
-    client.pipeline(&lines);
-    // Keys that expire would change digests.
-    let script = "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('PERSIST', key) end return 'done'";
-    for db in 0..3 {
-        check(&mut client, &format!("SELECT {db}"), "OK");
-        check(&mut client, &format!("EVAL \"{script}\" 0"), "\"done\"");
-        eventually("expired keys are deleted", || {
-            let keys = client.call("KEYS *").items().len() as i64;
-            client.call("DBSIZE").integer() == keys
-        });
-    }
+    server.raw().pipeline(&lines);
 }
 
 fn digest(raw: &mut Raw) -> String {
@@ -84,10 +73,7 @@ fn compressed_files_are_loaded_again() {
         // A damaged file stops the start.
         let mut damaged = bytes.clone();
         let middle = damaged.len() / 2;
-        // One bit may not change what a repetition unpacks to.
-        for byte in &mut damaged[middle..middle + 32] {
-            *byte ^= 0xff;
-        }
+        damaged[middle] ^= 4;
         for bad in [&damaged[..], &bytes[..middle]] {
             fs::write(&file, bad).expect("written");
             let checked = support::command()
@@ -142,10 +128,9 @@ fn first_bytes(server: &Server, capabilities: &[&str]) -> Vec<u8> {
     let mut raw = server.raw();
     let mut words = vec!["REPLCONF", "capa", "eof"];
     words.extend(capabilities.iter().flat_map(|word| ["capa", word]));
-    assert_eq!(raw.command(&words).show(), "OK");
-    raw.send(&encode(&["PSYNC", "?", "-1"]));
+    raw.send(&[encode(&words), encode(&["PSYNC", "?", "-1"])].concat());
     let mut reader = BufReader::new(raw.stream());
-    for begins in ["+FULLRESYNC", "$EOF:"] {
+    for begins in ["+OK", "+FULLRESYNC", "$EOF:"] {
         let mut line = String::new();
         while line.trim().is_empty() {
             line.clear();

@@ -84,6 +84,55 @@ fn the_pods_configuration_is_one_that_the_server_takes() {
     );
 }
 
+/// The manifest of a cluster agrees with itself: as many pods as its nodes wait for, and ports that are there.
+#[test]
+fn a_cluster_has_as_many_pods_as_its_nodes_wait_for() {
+    let all = load("packaging/kubernetes/cluster.yaml");
+    let of_kind = |kind: &str| {
+        let found = all.iter().filter(|one| one["kind"].as_str() == Some(kind));
+        found.collect::<Vec<_>>()
+    };
+    let conf = text(
+        &of_kind("ConfigMap")[0]["data"]["basalt.conf"],
+        "the configuration",
+    );
+    let value = |name: &str| {
+        let line = conf
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("no {name}"))
+    };
+    let count = |name: &str| value(name).parse::<i64>().expect("a number");
+    let set = of_kind("StatefulSet")[0];
+    assert_eq!(
+        number(&set["spec"]["replicas"], "pods"),
+        count("cluster-size") * (1 + count("cluster-replicas"))
+    );
+    assert_eq!(
+        text(&set["spec"]["podManagementPolicy"], "the order"),
+        "Parallel"
+    );
+    let seeds = format!("{}:6379", text(&set["spec"]["serviceName"], "the names"));
+    assert_eq!(value("cluster-seeds"), seeds);
+    let ports = set["spec"]["template"]["spec"]["containers"][0]["ports"].as_vec();
+    for service in of_kind("Service") {
+        for served in service["spec"]["ports"].as_vec().expect("ports") {
+            let target = &served["targetPort"];
+            let mut named = ports.expect("ports").iter();
+            let port = named
+                .find(|port| &port["name"] == target)
+                .expect("it is there");
+            assert_eq!(served["port"], port["containerPort"]);
+        }
+    }
+    // Its probes and rights are those of the other example.
+    let other = object("StatefulSet", "basalt");
+    let container = |set: &Yaml| set["spec"]["template"]["spec"]["containers"][0].clone();
+    for part in ["livenessProbe", "readinessProbe", "securityContext"] {
+        assert_eq!(container(set)[part], container(&other)[part], "{part}");
+    }
+}
+
 #[test]
 fn probes_and_services_lead_to_ports_and_pods_that_are_there() {
     let set = object("StatefulSet", "basalt");

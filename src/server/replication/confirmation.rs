@@ -271,7 +271,7 @@ impl Confirmations {
                 this.note_offset(position, offset);
             }
         }));
-        self.log.mark(Audience::REPLICAS, number);
+        self.log.mark_within(Audience::REPLICAS, number);
         let question: [&[u8]; 3] = [b"REPLCONF", b"GETACK", b"*"];
         self.log.tell(Audience::REPLICAS, &question);
         self.log.hand_out();
