@@ -58,6 +58,8 @@ pub struct NodeView {
     pub hostname: String,
     /// Human-readable name; may be empty.
     pub human_name: String,
+    /// Availability zone; may be empty.
+    pub zone: String,
     /// Flags of the node.
     pub flags: NodeFlags,
     /// The primary of a replica, by its index in the map, if the primary is known.

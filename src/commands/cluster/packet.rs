@@ -130,6 +130,8 @@ pub enum Extension {
     },
     /// ID of the sender's shard.
     ShardId(NodeId),
+    /// The sender's availability zone; empty: none any more.
+    Zone(String),
 }
 
 /// A message published by PUBLISH or SPUBLISH.

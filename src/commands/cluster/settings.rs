@@ -45,6 +45,8 @@ pub struct ClusterSettings {
     pub hostname: String,
     /// `cluster-announce-human-nodename`.
     pub human_name: String,
+    /// `availability-zone`; empty if it is not set, or cannot be announced.
+    pub zone: String,
 }
 
 /// The current state of the rest of the server, as the state machine needs it.

@@ -34,6 +34,7 @@ pub fn map() -> ClusterMap {
                 bus_port: 17000 + u16::from(at),
                 hostname: String::new(),
                 human_name: String::new(),
+                zone: String::new(),
                 flags: if at == 0 {
                     role.or(NodeFlags::MYSELF)
                 } else {

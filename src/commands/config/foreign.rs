@@ -15,10 +15,6 @@ static DIRECTIVES: &[(&str, &str)] = &[
         "aof-load-corrupt-tail-max-size",
         "a truncated append-only file is loaded, and a corrupt one is refused",
     ),
-    (
-        "availability-zone",
-        "clients do not learn the availability zone",
-    ),
     ("client-default-resp", FOR_TESTS),
     ("cluster-announce-client-ipv4", ONE_ADDRESS),
     ("cluster-announce-client-ipv6", ONE_ADDRESS),

@@ -594,6 +594,8 @@ parameters! {
         "Host names or addresses with ports of nodes to join; used while this node has too few links.";
     cluster_announce_human_nodename: text("", checks::node_name), "cluster-announce-human-nodename",
         MUTABLE.since("7.2"), "Name of this node in logs.";
+    availability_zone: text(""), "availability-zone", MUTABLE.since("8.1"),
+        "Availability zone of this node, shown to clients and to the other nodes.";
     cluster_announce_port: number(u16, 0, 0, 65535), "cluster-announce-port", MUTABLE,
         "Port that this node announces; 0: the port that clients connect to.";
     cluster_announce_tls_port: number(u16, 0, 0, 65535), "cluster-announce-tls-port",

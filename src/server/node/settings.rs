@@ -1,6 +1,7 @@
 //! The machine's settings, from the configuration.
 
 use basalt_commands::cluster::settings::ClusterSettings;
+use basalt_commands::cluster::text::is_human_name;
 use basalt_commands::config::Config;
 
 /// Distance between the client port and the bus port, unless the bus port is configured.
@@ -50,6 +51,10 @@ pub(super) fn of(config: &Config) -> ClusterSettings {
         tls_replication: config.tls_replication,
         hostname: config.cluster_announce_hostname.clone(),
         human_name: config.cluster_announce_human_nodename.clone(),
+        zone: match is_human_name(&config.availability_zone) {
+            true => config.availability_zone.clone(),
+            false => String::new(),
+        },
     }
 }
 

@@ -765,6 +765,7 @@ fn wire_bytes(packet: &Packet) -> u64 {
             8 + (name.len() as u64 + 1).next_multiple_of(8)
         }
         Extension::Forgotten { .. } => 56,
+        Extension::Zone(zone) => 8 + (zone.len() as u64 + 1).next_multiple_of(8),
         Extension::ShardId(_) => 48,
     });
     2_256 + 104 * news.gossip.len() as u64 + extensions.sum::<u64>()

@@ -220,6 +220,7 @@ impl Machine {
             me.address.clone(),
             me.hostname.clone(),
             me.human_name.clone(),
+            me.zone.clone(),
             me.flags,
         );
         if !settings.announce_ip.is_empty() {
@@ -233,6 +234,7 @@ impl Machine {
         me.address.bus_port = settings.bus_port;
         me.hostname = settings.hostname;
         me.human_name = settings.human_name;
+        me.zone = settings.zone;
         me.flags = me
             .flags
             .put(NodeFlags::NO_FAILOVER, settings.replica_no_failover);
@@ -241,6 +243,7 @@ impl Machine {
                 me.address.clone(),
                 me.hostname.clone(),
                 me.human_name.clone(),
+                me.zone.clone(),
                 me.flags,
             )
         {

@@ -24,6 +24,8 @@ pub(super) struct ClusterNode {
     pub(super) hostname: String,
     /// The human-readable name that the node announces; empty if it announces none.
     pub(super) human_name: String,
+    /// The availability zone that the node announces; empty if it announces none.
+    pub(super) zone: String,
     /// The primary of the node, if the node is a replica and its primary is known. Set by `Nodes::follow`.
     pub(super) primary: Option<NodeRef>,
     /// Slots that the node owns. Set by `Nodes::assign`.
@@ -124,6 +126,7 @@ impl ClusterNode {
             address: NodeAddress::default(),
             hostname: String::new(),
             human_name: String::new(),
+            zone: String::new(),
             primary: None,
             slots: SlotSet::default(),
             slot_count: 0,

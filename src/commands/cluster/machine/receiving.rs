@@ -413,11 +413,13 @@ impl Machine {
 
     fn take_extensions(&mut self, sender: NodeRef, extensions: &[Extension], now: Millis) {
         let (mut hostname, mut human_name, mut shard) = (String::new(), String::new(), None);
+        let mut zone = String::new();
         for extension in extensions {
             match extension {
                 Extension::Hostname(name) => hostname.clone_from(name),
                 Extension::HumanName(name) => human_name.clone_from(name),
                 Extension::ShardId(id) => shard = Some(*id),
+                Extension::Zone(name) => zone.clone_from(name),
                 Extension::Forgotten { node, ttl_ms } => {
                     self.forget_too(*node, now.saturating_add(*ttl_ms))
                 }
@@ -432,9 +434,10 @@ impl Machine {
             Some(_) => 0,
             None => node.nameless_greetings.saturating_add(1),
         };
-        if node.hostname != hostname || node.human_name != human_name {
+        if node.hostname != hostname || node.human_name != human_name || node.zone != zone {
             node.hostname = hostname;
             node.human_name = human_name;
+            node.zone = zone;
             self.changed();
         }
         let primary = self.nodes.primary_of(sender).unwrap_or(sender);

@@ -240,6 +240,7 @@ impl Machine {
             return extensions;
         }
         extensions.extend(named(&me.human_name, Extension::HumanName));
+        extensions.extend(named(&me.zone, Extension::Zone));
         extensions.extend(
             self.forgotten
                 .iter()

@@ -130,6 +130,7 @@ impl Machine {
             bus_port: node.address.bus_port,
             hostname: node.hostname.clone(),
             human_name: node.human_name.clone(),
+            zone: node.zone.clone(),
             flags: node.flags,
             primary: node.primary.map(place),
             primary_id: node.primary.map(|primary| self.nodes.get(primary).id),

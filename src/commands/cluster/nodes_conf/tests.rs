@@ -219,6 +219,7 @@ fn clients_are_shown_less() {
         bus_port: 17000,
         hostname: String::new(),
         human_name: "n".to_owned(),
+        zone: "z".to_owned(),
         flags,
         primary,
         primary_id: primary.map(|_| id(0x11)),

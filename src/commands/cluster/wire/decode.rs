@@ -6,7 +6,7 @@ use super::layout::{
     GOSSIP_BYTES, GOSSIP_FLAGS, GOSSIP_MAIN_PORT, GOSSIP_OTHER_PORT, GOSSIP_PING_SENT,
     GOSSIP_PONG_RECEIVED, HEADER_BYTES, HOSTNAME, HUMAN_NAME, KIND, LENGTH, MAIN_PORT,
     MESSAGE_FLAGS, MESSAGE_HEAD_BYTES, MODULE_HEAD_BYTES, OFFSET, OTHER_PORT, PAUSED, PRIMARY,
-    PROTOCOL, SENDER, SHARD_ID, SIGNATURE, SLOTS, STATE, UPDATE_BYTES, VERSION,
+    PROTOCOL, SENDER, SHARD_ID, SIGNATURE, SLOTS, STATE, UPDATE_BYTES, VERSION, ZONE,
 };
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::kind::Kind;
@@ -271,6 +271,10 @@ fn extension(kind: u16, about: &[u8]) -> Option<Extension> {
             node: NodeId::from_text(&about[..NODE_ID_BYTES])?,
             ttl_ms: number::<8>(about, NODE_ID_BYTES).saturating_mul(1000),
         }),
+        ZONE => {
+            let zone = text().filter(|zone| is_human_name(zone))?;
+            Some(Extension::Zone(zone.to_owned()))
+        }
         SHARD_ID if about.len() >= NODE_ID_BYTES => {
             NodeId::from_text(&about[..NODE_ID_BYTES]).map(Extension::ShardId)
         }

@@ -6,7 +6,7 @@ use super::layout::{
     GOSSIP_BYTES, GOSSIP_FLAGS, GOSSIP_MAIN_PORT, GOSSIP_OTHER_PORT, GOSSIP_PING_SENT,
     GOSSIP_PONG_RECEIVED, HEADER_BYTES, HOSTNAME, HUMAN_NAME, KIND, LENGTH, MAIN_PORT,
     MESSAGE_FLAGS, MODULE_HEAD_BYTES, OFFSET, OTHER_PORT, PAUSED, PRIMARY, PROTOCOL, SENDER,
-    SHARD_ID, SIGNATURE, SLOTS, STATE, VERSION,
+    SHARD_ID, SIGNATURE, SLOTS, STATE, VERSION, ZONE,
 };
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::kind::Kind;
@@ -135,6 +135,11 @@ fn append_extension(extension: &Extension, out: &mut Vec<u8>) {
         Extension::ShardId(shard) => {
             out.extend_from_slice(shard.as_bytes());
             SHARD_ID
+        }
+        Extension::Zone(zone) => {
+            out.extend_from_slice(zone.as_bytes());
+            out.push(0);
+            ZONE
         }
     };
     out.resize(start + (out.len() - start).next_multiple_of(8), 0);

@@ -52,6 +52,8 @@ pub(super) const HOSTNAME: u16 = 0;
 pub(super) const HUMAN_NAME: u16 = 1;
 pub(super) const FORGOTTEN: u16 = 2;
 pub(super) const SHARD_ID: u16 = 3;
+/// Valkey 9.1's number; the numbers between are properties of Valkey that are not used here.
+pub(super) const ZONE: u16 = 8;
 
 /// Bytes of an UPDATE after the header.
 pub(super) const UPDATE_BYTES: usize = 8 + 40 + 2048;

@@ -466,6 +466,7 @@ fn all_news() -> impl Strategy<Value = PingBody> {
         "[a-z0-9.-]{0,40}".prop_map(Extension::Hostname),
         "[a-zé/-]{0,40}".prop_map(Extension::HumanName),
         names().prop_map(Extension::ShardId),
+        "[a-zé/-]{0,40}".prop_map(Extension::Zone),
         (names(), 0..1u64 << 40).prop_map(|(node, ttl_s)| Extension::Forgotten {
             node,
             ttl_ms: ttl_s * 1000

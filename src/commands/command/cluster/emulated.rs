@@ -108,6 +108,7 @@ fn node(cx: &SessionCx<'_>, flags: NodeFlags) -> NodeView {
         bus_port: 0,
         hostname: String::new(),
         human_name: String::new(),
+        zone: String::new(),
         flags,
         primary: None,
         primary_id: None,
@@ -130,6 +131,7 @@ fn myself(cx: &SessionCx<'_>) -> NodeView {
         port: if own.is_tls { 0 } else { own.port },
         tls_port: if own.is_tls { own.port } else { 0 },
         hostname: cx.config.cluster_announce_hostname.clone(),
+        zone: cx.config.availability_zone.clone(),
         ..node(cx, NodeFlags::PRIMARY.or(NodeFlags::MYSELF))
     }
 }

@@ -220,7 +220,8 @@ fn shard_node(node: &NodeView, endpoint_type: EndpointType, out: &mut Out) {
     let ports = ports.into_iter().filter(|(_, port)| *port != 0);
     let has_hostname = !node.hostname.is_empty();
     let is_replica = node.flags.any(NodeFlags::REPLICA);
-    out.map(6 + ports.clone().count() + usize::from(has_hostname));
+    let has_zone = !node.zone.is_empty();
+    out.map(6 + ports.clone().count() + usize::from(has_hostname) + usize::from(has_zone));
     out.bulk(b"id");
     out.bulk(node.id.as_bytes());
     for (name, port) in ports {
@@ -247,6 +248,10 @@ fn shard_node(node: &NodeView, endpoint_type: EndpointType, out: &mut Out) {
     } else {
         b"online"
     });
+    if has_zone {
+        out.bulk(b"availability-zone");
+        out.bulk(node.zone.as_bytes());
+    }
 }
 
 /// `CLUSTER SLOTS`
@@ -312,7 +317,8 @@ fn slot_node(node: &NodeView, endpoint_type: EndpointType, is_tls: bool, out: &m
     let ip = (endpoint_type != EndpointType::Ip).then_some(("ip", &node.ip));
     let has_other = endpoint_type != EndpointType::Hostname && !node.hostname.is_empty();
     let hostname = has_other.then_some(("hostname", &node.hostname));
-    let more: Vec<_> = ip.into_iter().chain(hostname).collect();
+    let zone = (!node.zone.is_empty()).then_some(("availability-zone", &node.zone));
+    let more: Vec<_> = ip.into_iter().chain(hostname).chain(zone).collect();
     out.map(more.len());
     for (name, value) in more {
         out.bulk(name.as_bytes());

@@ -184,7 +184,8 @@ fn hello(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     }
     cx.client.protocol = protocol;
     out.set_protocol(protocol);
-    out.map(7);
+    let zone = &cx.config.availability_zone;
+    out.map(7 + usize::from(!zone.is_empty()));
     let fact = |out: &mut Out, name: &str, value: &str| {
         out.bulk(name.as_bytes());
         out.bulk(value.as_bytes());
@@ -203,6 +204,9 @@ fn hello(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     fact(out, "role", "master");
     out.bulk(b"modules");
     out.array(0);
+    if !zone.is_empty() {
+        fact(out, "availability_zone", zone);
+    }
     Ok(())
 }
 

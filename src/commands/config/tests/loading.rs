@@ -393,15 +393,15 @@ fn what_files_of_other_versions_say_starts_the_server_and_is_named_if_it_has_no_
         assert!(is_known || is_named, "{line}: {:?}", started.warnings);
     }
     assert_eq!(
-        load_text("availability-zone a\nRepl-Mptcp no")
+        load_text("hash-seed a\nRepl-Mptcp no")
             .expect("good")
             .warnings,
         [
-            "'availability-zone' has no effect: clients do not learn the availability zone",
+            "'hash-seed' has no effect: keys are always hashed with a random seed",
             "'repl-mptcp' has no effect: only TCP is supported",
         ]
     );
-    assert!(load_text("availability-zone").is_err());
+    assert!(load_text("hash-seed").is_err());
     let config = load_text("primaryauth secret\ncommandlog-execution-slower-than 7")
         .expect("good")
         .config;

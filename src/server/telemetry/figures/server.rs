@@ -59,6 +59,7 @@ pub(in crate::telemetry) static SERVER: &[Figure] = &[
         let file = s.telemetry.config_file.as_ref();
         Some(file.map_or_else(String::new, |file| file.display().to_string()))
     }),
+    text("availability_zone", |s| shown(&s.config.availability_zone)),
     zero("io_threads_active").gauge(
         "redis_io_threads_active",
         "Always 0: there are no separate I/O threads.",
