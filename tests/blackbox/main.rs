@@ -14,6 +14,7 @@ mod bounded;
 mod bus_packets;
 mod bus_strangers;
 mod capabilities;
+mod cluster_assembly;
 mod cluster_scan;
 mod cluster_seeds;
 mod cluster_slots;

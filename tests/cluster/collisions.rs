@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use basalt_commands::cluster::Millis;
+use basalt_commands::cluster::assembly::AssemblyRecord;
 use basalt_commands::cluster::change::{ClusterChange, Failover};
 use basalt_commands::cluster::flags::NodeFlags;
 use basalt_commands::cluster::machine::Machine;
@@ -139,6 +140,7 @@ fn epochs(mine: u8, other: u8, shares_shard: bool, offsets: (u64, u64)) -> Vec<u
         last_vote_epoch: 0,
         migrating: BTreeMap::new(),
         importing: BTreeMap::new(),
+        assembly: AssemblyRecord::default(),
     };
     let settings = ClusterSettings {
         node_timeout: NODE_TIMEOUT,

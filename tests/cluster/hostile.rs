@@ -2,8 +2,11 @@
 //! their fields contain; known nodes may send any contents, and the state machine stays consistent.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use basalt_commands::cluster::Millis;
+use basalt_commands::cluster::assembly::plan::Plan;
+use basalt_commands::cluster::assembly::{AssemblyRecord, Notice, NoticeStage};
 use basalt_commands::cluster::change::ClusterChange;
 use basalt_commands::cluster::flags::NodeFlags;
 use basalt_commands::cluster::machine::Machine;
@@ -90,6 +93,7 @@ fn machine(seed: u64) -> Machine {
         last_vote_epoch: 0,
         migrating: BTreeMap::new(),
         importing: BTreeMap::new(),
+        assembly: AssemblyRecord::default(),
     };
     let settings = ClusterSettings {
         node_timeout: 2_000,
@@ -99,6 +103,21 @@ fn machine(seed: u64) -> Machine {
         allow_replica_migration: true,
         ..ClusterSettings::default()
     };
+    let machine = Machine::new(settings, Some(saved), seed, BEGIN);
+    machine.expect("one of the nodes is this one")
+}
+
+/// Returns a new node that waits for another one to assemble a cluster.
+fn new_machine(seed: u64) -> Machine {
+    let settings = ClusterSettings {
+        node_timeout: 2_000,
+        gossip_percent: 10,
+        cluster_size: 2,
+        ..ClusterSettings::default()
+    };
+    let mut saved = machine(seed).saved();
+    saved.nodes.retain(|node| node.id == name(0));
+    saved.nodes[0].slots = SlotSet::default();
     let machine = Machine::new(settings, Some(saved), seed, BEGIN);
     machine.expect("one of the nodes is this one")
 }
@@ -127,6 +146,26 @@ fn packet(sender: u8, body: Body) -> Packet {
     }
 }
 
+/// Returns any notice, often one that a node of [`new_machine`] could agree with.
+fn notice(random: &mut Random) -> Notice {
+    let members = (0..random.below(4) as u8 + 1).map(name).collect();
+    let plan = Plan::of_members(members, 1).expect("each once");
+    Notice {
+        size: 1 + random.below(2) as u32,
+        replicas: random.below(2) as u32,
+        term: random.next_u64() >> (random.below(2) * 62),
+        life: random.next_u64(),
+        stage: match random.below(3) {
+            0 => NoticeStage::Waiting {
+                plan: random.next_u64().into(),
+                unfit: None,
+            },
+            1 => NoticeStage::Agreed(Arc::new(plan)),
+            _ => NoticeStage::Assembled(random.next_u64().into()),
+        },
+    }
+}
+
 fn bodies(random: &mut Random) -> Vec<Body> {
     let node = |random: &mut Random| name(random.below(u64::from(STRANGER) + 1) as u8);
     let news = |random: &mut Random| PingBody {
@@ -144,7 +183,9 @@ fn bodies(random: &mut Random) -> Vec<Body> {
                 flags: NodeFlags(random.next_u64() as u16),
             })
             .collect(),
-        extensions: match random.below(3) {
+        extensions: match random.below(5) {
+            3 => vec![Extension::Zone("z".to_owned())],
+            4 => vec![Extension::Assembly(Box::new(notice(random)))],
             0 => vec![Extension::Forgotten {
                 node: node(random),
                 ttl_ms: 1_000 * random.below(9),
@@ -296,9 +337,8 @@ fn a_packet_that_is_refused_changes_nothing_though_its_sender_is_known() {
 }
 
 /// Runs one machine under packets of all kinds and of all nodes, mutated too, until none is left to send.
-fn one_siege(seed: u64) {
+fn one_siege(mut machine: Machine, seed: u64) {
     let mut random = Random::new(seed);
-    let mut machine = machine(seed);
     let mut links = BTreeMap::new();
     let mut now = BEGIN;
     for _ in 0..300 {
@@ -312,6 +352,9 @@ fn one_siege(seed: u64) {
         let mut sent = packet(sender, body);
         sent.header.current_epoch = random.next_u64() >> random.below(64);
         sent.header.config_epoch = random.next_u64() >> random.below(64);
+        if random.below(2) == 0 {
+            sent.header.slots = SlotSet::default();
+        }
         if random.below(3) == 0 {
             sent.header.primary = Some(name(random.below(10) as u8));
         }
@@ -357,7 +400,8 @@ fn one_siege(seed: u64) {
 #[test]
 fn whatever_nodes_send_the_machine_stands() {
     for seed in super::seeds() {
-        one_siege(seed);
+        one_siege(machine(seed), seed);
+        one_siege(new_machine(seed), seed);
     }
 }
 
@@ -447,6 +491,7 @@ fn nodes_that_are_only_told_of_are_not_saved_nor_told_on_and_forgotten() {
     assert_eq!(kept(&machine), before);
     // True nodes still fit into the table.
     let met = ClusterChange::Meet {
+        is_by_hand: true,
         ip: "10.0.0.50".to_owned(),
         port: 1,
         bus_port: 2,

@@ -7,6 +7,7 @@
 //! all views agree within a bound after all faults are over; a write that all replicas of its shard had when
 //! it was acknowledged is not lost.
 
+mod assembling;
 mod by_hand;
 mod collisions;
 mod hostile;

@@ -16,6 +16,8 @@ pub enum ClusterChange {
         port: u16,
         /// Port of the cluster bus; 0: `port` plus 10000.
         bus_port: u16,
+        /// Whether an operator has named the node; otherwise it was found at a seed.
+        is_by_hand: bool,
     },
     Forget(NodeId),
     /// `CLUSTER ADDSLOTS` and `ADDSLOTSRANGE`.

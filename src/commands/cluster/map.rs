@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Millis;
+use super::assembly::AssemblyView;
 use super::down::Down;
 use super::flags::NodeFlags;
 use super::node_id::NodeId;
@@ -37,6 +38,8 @@ pub struct ClusterMap {
     pub slots_maybe_failed: u16,
     /// Slots whose owner has failed.
     pub slots_failed: u16,
+    /// The state of the assembly of the cluster (`cluster-size`).
+    pub assembly: AssemblyView,
 }
 
 /// A node as the other nodes see it.

@@ -5,6 +5,7 @@
 //! order: packets to send, links to open, state to save before later outputs leave, a primary to follow.
 //!
 //! ```text
+//! assembly   new clusters that their nodes assemble themselves: plans, and what nodes tell of them
 //! node_id    IDs of nodes and shards
 //! slot_set   sets of hash slots
 //! slot_note  slots whose keys may have to be deleted, in the log and in snapshots
@@ -24,6 +25,7 @@
 //! wire       the encoding of packets
 //! ```
 
+pub mod assembly;
 pub mod change;
 pub mod down;
 pub mod flags;

@@ -1,6 +1,7 @@
 //! One message of the bus as a value. `wire` encodes it.
 
 use super::Millis;
+use super::assembly::Notice;
 use super::flags::NodeFlags;
 use super::node_id::NodeId;
 use super::slot_set::SlotSet;
@@ -132,6 +133,8 @@ pub enum Extension {
     ShardId(NodeId),
     /// The sender's availability zone; empty: none any more.
     Zone(String),
+    /// The sender's part in the assembly of the cluster.
+    Assembly(Box<Notice>),
 }
 
 /// A message published by PUBLISH or SPUBLISH.

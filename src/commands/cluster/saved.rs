@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Millis;
+use super::assembly::AssemblyRecord;
 use super::flags::NodeFlags;
 use super::node_id::NodeId;
 use super::slot_set::SlotSet;
@@ -20,6 +21,8 @@ pub struct Saved {
     pub migrating: BTreeMap<u16, NodeId>,
     /// Slots whose keys are being moved from another node.
     pub importing: BTreeMap<u16, NodeId>,
+    /// How far this node is in the assembly of the cluster.
+    pub assembly: AssemblyRecord,
 }
 
 /// One node, as a line of nodes.conf.

@@ -45,6 +45,10 @@ pub struct ClusterSettings {
     pub hostname: String,
     /// `cluster-announce-human-nodename`.
     pub human_name: String,
+    /// `cluster-size`: number of primaries of a cluster that assembles itself; 0: this node takes no part in one.
+    pub cluster_size: u32,
+    /// `cluster-replicas`: number of replicas of each primary then.
+    pub cluster_replicas: u32,
     /// `availability-zone`; empty if it is not set, or cannot be announced.
     pub zone: String,
 }

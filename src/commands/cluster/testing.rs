@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::assembly::AssemblyView;
 use super::flags::NodeFlags;
 use super::map::{ClusterMap, NodeView, UNOWNED};
 use super::node_id::NodeId;
@@ -70,5 +71,6 @@ pub fn map() -> ClusterMap {
         size: 3,
         slots_maybe_failed: 0,
         slots_failed: 0,
+        assembly: AssemblyView::default(),
     }
 }

@@ -592,6 +592,10 @@ parameters! {
         MUTABLE, "Host name that this node announces to clients.";
     cluster_seeds: special(Vec<Seed>, seeds::SEEDS), "cluster-seeds", MUTABLE.since("basalt"),
         "Host names or addresses with ports of nodes to join; used while this node has too few links.";
+    cluster_size: number(u32, 0, 0, 1024), "cluster-size", MUTABLE.since("basalt"),
+        "Number of primaries of a cluster that its nodes assemble themselves at their first start; 0: none.";
+    cluster_replicas: number(u32, 1, 0, 8), "cluster-replicas", MUTABLE.since("basalt"),
+        "Number of replicas of each primary of a cluster that assembles itself.";
     cluster_announce_human_nodename: text("", checks::node_name), "cluster-announce-human-nodename",
         MUTABLE.since("7.2"), "Name of this node in logs.";
     availability_zone: text(""), "availability-zone", MUTABLE.since("8.1"),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Bus;
 use crate::telemetry::log;
+use basalt_commands::cluster::assembly::AssemblyState;
 use basalt_commands::cluster::change::ClusterChange;
 use basalt_commands::cluster::flags::NodeFlags;
 use basalt_commands::cluster::map::ClusterMap;
@@ -15,6 +16,9 @@ use basalt_commands::config::seeds::Seed;
 
 /// Interval between checks whether more nodes are needed.
 const EVERY: Duration = Duration::from_secs(3);
+
+/// Interval as long as this node is not part of a cluster that assembles itself.
+const EVERY_UNASSEMBLED: Duration = Duration::from_secs(1);
 
 /// Timeout of resolving a name.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -25,7 +29,8 @@ const MET_TOGETHER: usize = 64;
 impl Bus {
     /// Looks for other nodes as long as this node is linked to too few: to fewer than the number of addresses
     /// to which the seeds last resolved. Unreachable nodes do not count, so that a node finds the nodes of its
-    /// nodes.conf again if all of them have new addresses.
+    /// nodes.conf again if all of them have new addresses. A node of a cluster that is yet to assemble itself always
+    /// looks: names may lead to more nodes every moment.
     pub(super) async fn seek(&'static self) {
         let mut wanted = usize::MAX;
         let mut named = Vec::new();
@@ -35,7 +40,12 @@ impl Bus {
                 named.clone_from(&config.cluster_seeds);
                 wanted = usize::MAX;
             }
-            if !named.is_empty() && linked(&self.map_now()) < wanted {
+            let map = self.map_now();
+            let is_unassembled = matches!(
+                map.assembly.state,
+                AssemblyState::Waiting | AssemblyState::Agreeing | AssemblyState::Joining
+            );
+            if !named.is_empty() && (is_unassembled || linked(&map) < wanted) {
                 let places = resolve(&named).await;
                 let is_other = |(address, _): &(SocketAddr, u16)| !is_own(*address, &config);
                 let places: Vec<(SocketAddr, u16)> = places.into_iter().filter(is_other).collect();
@@ -46,7 +56,11 @@ impl Bus {
                 };
                 self.meet_unknown(&places, config.tls_cluster);
             }
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(match is_unassembled {
+                true => EVERY_UNASSEMBLED,
+                false => EVERY,
+            })
+            .await;
         }
     }
 
@@ -66,6 +80,7 @@ impl Bus {
                 ip: address.ip().to_string(),
                 port: address.port(),
                 bus_port: *bus_port,
+                is_by_hand: false,
             };
             log::seldom(
                 "cluster-seeds",
@@ -128,7 +143,8 @@ async fn resolve(places: &[Seed]) -> Vec<(SocketAddr, u16)> {
     found
 }
 
-/// True if an address leads to this node: the port is this node's, and the address belongs to this machine.
+/// True if an address leads to this node: the port is this node's, and the address belongs to this machine. If several
+/// addresses of a machine have a node each, as those of the loopback interface, `bind` tells which is this node's.
 fn is_own(address: SocketAddr, config: &Config) -> bool {
     let (own, announced) = match config.tls_cluster {
         true => (config.tls_port, config.cluster_announce_tls_port),
@@ -137,7 +153,12 @@ fn is_own(address: SocketAddr, config: &Config) -> bool {
     let ip = config.cluster_announce_ip.parse::<IpAddr>().ok();
     let is_announced = ip.is_some_and(|ip| ip.to_canonical() == address.ip());
     let is_announced_port = address.port() == if announced == 0 { own } else { announced };
-    (is_announced && is_announced_port) || (address.port() == own && is_of_this_machine(address))
+    let bound = config.bind.iter();
+    let is_bound = bound
+        .filter_map(|bound| bound.trim_start_matches('-').parse::<IpAddr>().ok())
+        .any(|bound| bound.to_canonical() == address.ip());
+    (is_announced && is_announced_port)
+        || (address.port() == own && (is_bound || is_of_this_machine(address)))
 }
 
 /// True if an address belongs to this machine, that is, the system would send from the same address. No packet
@@ -171,6 +192,8 @@ mod tests {
         assert!(!own("192.0.2.1:7000", &config));
         config.cluster_announce_ip = "192.0.2.1".to_owned();
         assert!(own("192.0.2.1:7000", &config));
+        config.bind = vec!["127.7.0.2".to_owned()];
+        assert!(own("127.7.0.2:7000", &config) && !own("127.7.0.3:7000", &config));
         config.cluster_announce_port = 9;
         assert!(own("192.0.2.1:9", &config) && !own("192.0.2.1:7000", &config));
     }

@@ -51,6 +51,8 @@ pub(super) fn of(config: &Config) -> ClusterSettings {
         tls_replication: config.tls_replication,
         hostname: config.cluster_announce_hostname.clone(),
         human_name: config.cluster_announce_human_nodename.clone(),
+        cluster_size: config.cluster_size,
+        cluster_replicas: config.cluster_replicas,
         zone: match is_human_name(&config.availability_zone) {
             true => config.availability_zone.clone(),
             false => String::new(),

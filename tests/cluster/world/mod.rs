@@ -1,6 +1,7 @@
 //! A simulated cluster in one thread: machines, the links between them, their disks and clocks, and faults of
 //! each. A seed determines everything.
 
+mod handling;
 mod writes;
 
 use std::cmp::Reverse;
@@ -49,9 +50,13 @@ pub(crate) struct Faults {
 /// One server.
 pub(crate) struct Server {
     pub(crate) machine: Option<Machine>,
-    ip: String,
-    settings: ClusterSettings,
-    disk: Option<Saved>,
+    pub(crate) ip: String,
+    pub(crate) settings: ClusterSettings,
+    /// Addresses at which the server looks for others (`cluster-seeds`).
+    pub(crate) seeds: Vec<String>,
+    /// Whether it has keys.
+    pub(crate) has_keys: bool,
+    pub(crate) disk: Option<Saved>,
     /// State that is being written to the disk, and the last promise in it. A crash leaves the earlier state.
     saving: Option<(Saved, u64)>,
     /// True if more is to be written after that.
@@ -77,6 +82,7 @@ pub(crate) struct Server {
 struct Around {
     offset: u64,
     link: Option<PrimaryLink>,
+    has_keys: bool,
 }
 
 impl Local for Around {
@@ -87,7 +93,7 @@ impl Local for Around {
         0
     }
     fn has_keys(&self) -> bool {
-        false
+        self.has_keys
     }
     fn primary_link(&self) -> Option<PrimaryLink> {
         self.link
@@ -97,6 +103,10 @@ impl Local for Around {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Tick(usize),
+    Seek {
+        at: usize,
+        life: u64,
+    },
     Open {
         from: usize,
         link: LinkId,
@@ -148,6 +158,8 @@ pub(crate) struct World {
     pub(crate) trace: bool,
     /// True if no node is informed of newer claims by UPDATE, as redis-server does not inform candidates.
     pub(crate) drops_updates: bool,
+    /// Number of plans of a new cluster that servers have given up.
+    pub(crate) given_up: usize,
 }
 
 impl World {
@@ -160,8 +172,47 @@ impl World {
         node_timeout: Millis,
         faults: Faults,
     ) -> World {
-        let mut random = Random::new(seed);
         let count = primaries * (1 + replicas);
+        let mut world = World::of_servers(seed, count, node_timeout, faults);
+        for at in 0..count {
+            world.start(at);
+        }
+        for at in 0..primaries {
+            let share = |of: usize| (of * 16384 / primaries) as u16;
+            let slots = (share(at)..share(at + 1)).collect();
+            world.change(at, ClusterChange::SetConfigEpoch(at as u64 + 1));
+            world.change(at, ClusterChange::AddSlots(slots));
+        }
+        for at in 1..count {
+            let ip = world.servers[0].ip.clone();
+            world.change(
+                at,
+                ClusterChange::Meet {
+                    is_by_hand: true,
+                    ip,
+                    port: 6379,
+                    bus_port: 16379,
+                },
+            );
+        }
+        world.run(4_000 + 20 * count as u64);
+        for at in primaries..count {
+            let primary = at % primaries;
+            let id = world.machine(primary).id();
+            world.change(at, ClusterChange::Replicate(id));
+        }
+        world.run(6_000);
+        world
+    }
+
+    /// Creates servers that have not started.
+    pub(crate) fn of_servers(
+        seed: u64,
+        count: usize,
+        node_timeout: Millis,
+        faults: Faults,
+    ) -> World {
+        let mut random = Random::new(seed);
         let servers = (0..count).map(|at| {
             let settings = ClusterSettings {
                 node_timeout,
@@ -180,6 +231,8 @@ impl World {
                 machine: None,
                 ip: format!("10.0.{}.{}", at / 250, at % 250 + 1),
                 settings,
+                seeds: Vec::new(),
+                has_keys: false,
                 disk: None,
                 saving: None,
                 saves_again: false,
@@ -196,7 +249,7 @@ impl World {
             }
         });
         let servers = servers.collect();
-        let mut world = World {
+        World {
             now: BEGIN,
             random,
             servers,
@@ -215,35 +268,8 @@ impl World {
             acknowledged: BTreeSet::new(),
             trace: false,
             drops_updates: false,
-        };
-        for at in 0..count {
-            world.start(at);
+            given_up: 0,
         }
-        for at in 0..primaries {
-            let share = |of: usize| (of * 16384 / primaries) as u16;
-            let slots = (share(at)..share(at + 1)).collect();
-            world.change(at, ClusterChange::SetConfigEpoch(at as u64 + 1));
-            world.change(at, ClusterChange::AddSlots(slots));
-        }
-        for at in 1..count {
-            let ip = world.servers[0].ip.clone();
-            world.change(
-                at,
-                ClusterChange::Meet {
-                    ip,
-                    port: 6379,
-                    bus_port: 16379,
-                },
-            );
-        }
-        world.run(4_000 + 20 * count as u64);
-        for at in primaries..count {
-            let primary = at % primaries;
-            let id = world.machine(primary).id();
-            world.change(at, ClusterChange::Replicate(id));
-        }
-        world.run(6_000);
-        world
     }
 
     pub(crate) fn machine(&self, at: usize) -> &Machine {
@@ -263,15 +289,6 @@ impl World {
         self.carry_out(at);
     }
 
-    /// Makes a server announce its shutdown; returns whether a replica will be promoted.
-    pub(crate) fn leave(&mut self, at: usize) -> bool {
-        let (now, around) = (self.clock(at), self.around(at));
-        let machine = self.servers[at].machine.as_mut();
-        let is_told = machine.is_some_and(|machine| machine.leave(now, &around));
-        self.carry_out(at);
-        is_told
-    }
-
     fn clock(&self, at: usize) -> Millis {
         self.now + self.servers[at].skew
     }
@@ -285,6 +302,7 @@ impl World {
         Around {
             offset: server.writes.len() as u64,
             link,
+            has_keys: server.has_keys,
         }
     }
 
@@ -321,6 +339,10 @@ impl World {
         self.carry_out(at);
         let first = self.now + self.random.below(TICK);
         self.at(first, Event::Tick(at));
+        if !self.servers[at].seeds.is_empty() {
+            let life = self.servers[at].life;
+            self.at(first, Event::Seek { at, life });
+        }
     }
 
     /// Stops a server as by kill -9: its links break.
@@ -334,36 +356,6 @@ impl World {
             let when = self.now + self.delay();
             self.at(when, Event::Close { to, link });
         }
-    }
-
-    /// Gives a server that is down another address.
-    pub(crate) fn move_to(&mut self, at: usize, ip: &str) {
-        ip.clone_into(&mut self.servers[at].ip);
-    }
-
-    /// Freezes a server for a time, as under SIGSTOP.
-    pub(crate) fn freeze(&mut self, at: usize, millis: Millis) {
-        self.servers[at].stopped_until = self.now + millis;
-    }
-
-    /// Continues a stopped server, before it processes anything.
-    pub(crate) fn thaw(&mut self, at: usize) {
-        self.servers[at].stopped_until = 0;
-    }
-
-    /// Runs a client's thread at a server, possibly first after a stop; returns whether it acknowledges a
-    /// write.
-    pub(crate) fn takes_write(&mut self, at: usize) -> bool {
-        let (now, around) = (self.clock(at), self.around(at));
-        if let Some(machine) = &mut self.servers[at].machine {
-            machine.wake(now, &around);
-        }
-        self.carry_out(at);
-        let map = self.servers[at]
-            .published
-            .as_ref()
-            .expect("the server runs");
-        map.is_up && map.me().is_primary() && !map.me().slots.is_empty()
     }
 
     pub(crate) fn is_down(&self, at: usize) -> bool {
@@ -397,9 +389,10 @@ impl World {
                 self.carry_out(to);
             }
             Event::Deliver { to, link, packet } => self.deliver(to, link, packet),
+            Event::Seek { at, life } if self.servers[at].life == life => self.seek(at),
             Event::Save { at, life } if self.servers[at].life == life => self.save(at),
             Event::Saved { at, life } if self.servers[at].life == life => self.saved(at),
-            Event::Save { .. } | Event::Saved { .. } => {}
+            Event::Seek { .. } | Event::Save { .. } | Event::Saved { .. } => {}
         }
     }
 
@@ -614,8 +607,11 @@ impl World {
             }
             Output::Lead => self.servers[at].follows = None,
             Output::Publish => self.servers[at].published = Some(self.machine(at).map()),
-            Output::Log(_, text) | Output::LogSeldom(_, _, text) if self.trace => {
-                eprintln!("{} {at}: {text}", self.now)
+            Output::Log(_, text) | Output::LogSeldom(_, _, text) => {
+                self.given_up += usize::from(text.starts_with("Giving up the plan"));
+                if self.trace {
+                    eprintln!("{} {at}: {text}", self.now);
+                }
             }
             _ => {}
         }
@@ -766,6 +762,7 @@ fn wire_bytes(packet: &Packet) -> u64 {
         }
         Extension::Forgotten { .. } => 56,
         Extension::Zone(zone) => 8 + (zone.len() as u64 + 1).next_multiple_of(8),
+        Extension::Assembly(_) => 64,
         Extension::ShardId(_) => 48,
     });
     2_256 + 104 * news.gossip.len() as u64 + extensions.sum::<u64>()

@@ -34,7 +34,12 @@ impl Machine {
         local: &dyn Local,
     ) -> ChangeResult {
         let answer = match change {
-            ClusterChange::Meet { ip, port, bus_port } => self.meet(ip, port, bus_port, now),
+            ClusterChange::Meet {
+                ip,
+                port,
+                bus_port,
+                is_by_hand,
+            } => self.meet(ip, port, bus_port, is_by_hand, now),
             ClusterChange::Forget(node) => self.forget_by_hand(node, now),
             ClusterChange::AddSlots(slots) => self.add_slots(&slots),
             ClusterChange::DelSlots(slots) => self.del_slots(&slots),
@@ -68,7 +73,8 @@ impl Machine {
     /// Handles the end of loading at the start. A primary takes over slots that have keys here and no owner; keys of
     /// slots that another node owns are assumed to come from a slot migration that the restart interrupted.
     pub fn loaded(&mut self, now: Millis, local: &dyn Local) {
-        if self.me().is_replica() {
+        if self.me().is_replica() || self.is_unassembled() {
+            // A node with data is no part of a new cluster, and must not take slots that the new cluster gives out.
             return;
         }
         for slot in 0..SLOTS {
@@ -99,7 +105,14 @@ impl Machine {
         self.finish(now, Some(local));
     }
 
-    fn meet(&mut self, ip: String, port: u16, bus_port: u16, now: Millis) -> ChangeResult {
+    fn meet(
+        &mut self,
+        ip: String,
+        port: u16,
+        bus_port: u16,
+        is_by_hand: bool,
+        now: Millis,
+    ) -> ChangeResult {
         let is_tls = self.settings.tls_cluster;
         let address = NodeAddress {
             ip,
@@ -107,7 +120,7 @@ impl Machine {
             tls_port: if is_tls { port } else { 0 },
             bus_port,
         };
-        self.shake_hands(address, NodeFlags::MEET, now);
+        self.shake_hands(address, NodeFlags::MEET, is_by_hand, now);
         ok()
     }
 
@@ -128,6 +141,7 @@ impl Machine {
             return refuse("Can't forget my master!");
         }
         self.forgotten.insert(id, now + self.settings.forgotten_for);
+        self.give_up_plan_with(&id);
         self.forget(node);
         ok()
     }
@@ -349,6 +363,7 @@ impl Machine {
             }
         }
         self.forgotten.clear();
+        self.reset_assembly(is_hard);
         if is_hard {
             self.current_epoch = 0;
             self.last_vote_epoch = 0;

@@ -232,7 +232,8 @@ impl Machine {
         local: &dyn Local,
     ) {
         let (me, node) = (self.me(), self.nodes.get(other));
-        let collide = me.is_primary()
+        let collide = !self.is_unassembled()
+            && me.is_primary()
             && node.is_primary()
             && header.config_epoch == me.config_epoch
             && node.config_epoch == me.config_epoch;

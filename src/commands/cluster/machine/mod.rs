@@ -11,10 +11,13 @@
 //! election   promotion of replicas, and votes
 //! ticking    periodic work, every tenth of a second
 //! changing   changes that CLUSTER requests
+//! assembling a new cluster that its nodes assemble themselves (`cluster-size`)
+//! strangers  nodes that are not accepted, because they belong to another cluster
 //! promises   state that must be on disk before others learn of it
 //! views      views of the state: the map, the saved state
 //! ```
 
+mod assembling;
 mod changing;
 mod claims;
 mod election;
@@ -24,6 +27,7 @@ mod nodes;
 mod promises;
 mod receiving;
 mod sending;
+mod strangers;
 mod ticking;
 mod views;
 
@@ -32,6 +36,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use self::assembling::Assembly;
 use self::election::{Election, Manual};
 use self::node::{ClusterNode, NodeAddress, NodeRef};
 use self::nodes::Nodes;
@@ -46,6 +51,7 @@ use super::packet::Message;
 use super::saved::Saved;
 use super::settings::{ClusterSettings, Local};
 use super::slot_set::SlotSet;
+use basalt_core::base::hash::digest;
 use basalt_core::base::random::Random;
 
 /// Maximum number of handshakes at once: a peer that is no node may announce any number of addresses.
@@ -84,6 +90,7 @@ pub struct Machine {
     woken: Option<(Millis, Millis)>,
     election: Election,
     manual: Manual,
+    assembly: Assembly,
     ticks: u64,
     /// Whether the server replicates from the primary that this state machine determined.
     is_following: bool,
@@ -177,6 +184,7 @@ impl Machine {
             woken: None,
             election: Election::default(),
             manual: Manual::default(),
+            assembly: Assembly::new(saved.assembly, digest(&seed.to_le_bytes())),
             ticks: 0,
             is_following: false,
             due: DeferredTasks::default(),
@@ -437,7 +445,13 @@ impl Machine {
 
     /// Starts a handshake with a node at an address; returns false if one is already under way. If there are too many
     /// handshakes, the one that has been silent for the longest is dropped.
-    fn shake_hands(&mut self, address: NodeAddress, flags: NodeFlags, now: Millis) -> bool {
+    fn shake_hands(
+        &mut self,
+        address: NodeAddress,
+        flags: NodeFlags,
+        is_by_hand: bool,
+        now: Millis,
+    ) -> bool {
         let begun = || {
             let nodes = self.nodes.iter();
             nodes.filter(|(_, node)| node.is(NodeFlags::HANDSHAKE))
@@ -453,6 +467,7 @@ impl Machine {
         let (id, shard_id) = (draw(&mut self.random), draw(&mut self.random));
         let mut node = ClusterNode::new(id, shard_id, NodeFlags::HANDSHAKE.or(flags), now);
         node.address = address;
+        node.is_met_by_hand = is_by_hand;
         self.nodes.add(node).is_some()
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::cluster::Millis;
+use crate::cluster::assembly::Notice;
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::node_id::NodeId;
 use crate::cluster::output::LinkId;
@@ -62,6 +63,12 @@ pub(super) struct ClusterNode {
     pub(super) reports: BTreeMap<NodeRef, Millis>,
     /// Number of greetings (pings, pongs, MEETs) from the node without a shard ID since the last one with a shard ID.
     pub(super) nameless_greetings: u8,
+    /// Whether an operator has named the node (CLUSTER MEET).
+    pub(super) is_met_by_hand: bool,
+    /// What the node last told about the assembly of the cluster, and when.
+    pub(super) notice: Option<(Notice, Millis)>,
+    /// Number of greetings from the node without a notice since the last one with a notice.
+    pub(super) silent_greetings: u8,
     /// The link that this node opens to the node.
     pub(super) link: Option<LinkId>,
     /// The link that the node has opened to this node.
@@ -145,6 +152,9 @@ impl ClusterNode {
             collides_since: None,
             reports: BTreeMap::new(),
             nameless_greetings: 0,
+            is_met_by_hand: false,
+            notice: None,
+            silent_greetings: 0,
             link: None,
             inbound: None,
         }

@@ -9,13 +9,14 @@
 use std::sync::Arc;
 
 use super::{LinkId, Machine};
+use crate::cluster::assembly::Notice;
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::node_id::NodeId;
 use crate::cluster::output::Output;
-use crate::cluster::packet::{Body, Header, Packet};
+use crate::cluster::packet::{Body, Extension, Packet};
 use crate::cluster::slot_set::SlotSet;
 
-/// The fields of a packet's header that depend on promises.
+/// The parts of a packet that depend on promises.
 #[derive(Clone, Debug)]
 pub(super) struct Claims {
     pub(super) sender: NodeId,
@@ -24,10 +25,23 @@ pub(super) struct Claims {
     pub(super) slots: SlotSet,
     pub(super) primary: Option<NodeId>,
     pub(super) flags: NodeFlags,
+    notice: Option<Notice>,
 }
 
 impl Claims {
-    fn put_into(&self, header: &mut Header) {
+    fn put_into(&self, packet: &mut Packet) {
+        if let Body::Ping(news) | Body::Pong(news) | Body::Meet(news) = &mut packet.body {
+            news.extensions
+                .retain_mut(|extension| match (extension, &self.notice) {
+                    (Extension::Assembly(notice), Some(before)) => {
+                        notice.clone_from(&Box::new(before.clone()));
+                        true
+                    }
+                    (Extension::Assembly(_), None) => false,
+                    _ => true,
+                });
+        }
+        let header = &mut packet.header;
         header.sender = self.sender;
         header.current_epoch = self.current_epoch;
         header.config_epoch = self.config_epoch;
@@ -79,6 +93,7 @@ impl Machine {
             slots: owner.slots.clone(),
             primary: primary.map(|primary| self.nodes.get(primary).id),
             flags: me.flags,
+            notice: self.notice(),
         }
     }
 
@@ -125,7 +140,7 @@ impl Machine {
             | Body::PublishShard(_)
             | Body::ManualFailoverStart => {
                 if let Some(before) = &self.promises.before {
-                    before.put_into(&mut Arc::make_mut(&mut packet).header);
+                    before.put_into(Arc::make_mut(&mut packet));
                     self.ready.push(Output::Send(link, packet));
                 }
             }

@@ -2,6 +2,7 @@
 
 use super::node::{ClusterNode, NodeAddress};
 use super::sending::Greeting;
+use super::strangers::notice_in;
 use super::{Level, Link, LinkId, Machine, Millis, NodeRef, draw};
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::node_id::NodeId;
@@ -43,9 +44,17 @@ impl Machine {
             return;
         };
         self.received[packet.body.kind() as usize] += 1;
+        if packet.header.sender == self.id()
+            && let Body::Ping(news) | Body::Pong(news) | Body::Meet(news) = &packet.body
+        {
+            self.note_own_id(&news.extensions, now);
+        }
         let Ok(sender) = self.sender(link, &found, &packet.header) else {
             return self.finish(now, Some(local));
         };
+        if sender.is_none() && self.refuses(&found, packet, now) {
+            return self.finish(now, Some(local));
+        }
         if let Some(sender) = sender {
             self.note_header(sender, &packet.header, now);
         }
@@ -183,7 +192,7 @@ impl Machine {
         }
         if is_meet && arrival.sender.is_none() {
             let address = self.address_of(link, &packet.header);
-            self.shake_hands(address, NodeFlags::NONE, now);
+            self.shake_hands(address, NodeFlags::NONE, false, now);
             self.changed();
         }
         self.ping(arrival.id, Greeting::Pong, now, arrival.local);
@@ -249,6 +258,9 @@ impl Machine {
             self.take_gossip(sender, gossip, now, local);
         }
         self.take_extensions(sender, &news.extensions, now);
+        if self.nodes.contains(sender) {
+            self.note_notice(sender, notice_in(&news.extensions), now);
+        }
     }
 
     /// Handles a node's reply (pong) over the link that this node opened.
@@ -420,6 +432,7 @@ impl Machine {
                 Extension::HumanName(name) => human_name.clone_from(name),
                 Extension::ShardId(id) => shard = Some(*id),
                 Extension::Zone(name) => zone.clone_from(name),
+                Extension::Assembly(_) => {}
                 Extension::Forgotten { node, ttl_ms } => {
                     self.forget_too(*node, now.saturating_add(*ttl_ms))
                 }
@@ -466,6 +479,7 @@ impl Machine {
             && self.my_primary() != Some(node)
         {
             self.forgotten.insert(id, until);
+            self.give_up_plan_with(&id);
             self.forget(node);
         }
     }

@@ -250,6 +250,7 @@ impl Machine {
                 }),
         );
         extensions.push(Extension::ShardId(me.shard_id));
+        extensions.extend(self.notice_for(receiver));
         extensions
     }
 }

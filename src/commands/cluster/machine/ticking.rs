@@ -56,6 +56,7 @@ impl Machine {
                 self.migrate(replicas.most, now);
             }
         }
+        self.assemble(now, local);
         if !self.is_up() {
             self.due.state = true;
         }
@@ -143,7 +144,9 @@ impl Machine {
         let ping_delay = now.saturating_sub(node.ping_sent);
         let data_delay = now.saturating_sub(node.data_received);
         let is_waiting = node.ping_sent != 0;
-        let is_silent = is_waiting && ping_delay > timeout / 2 && data_delay > timeout / 2;
+        // Notices of an unassembled node come whether or not it answers.
+        let is_quiet = data_delay > timeout / 2 || self.is_unassembled();
+        let is_silent = is_waiting && ping_delay > timeout / 2 && is_quiet;
         let link_created = node.link.map(|link| self.links[&link].created);
         if is_silent && link_created.is_some_and(|created| now.saturating_sub(created) > timeout) {
             // Possibly only the connection is broken: open a new one.

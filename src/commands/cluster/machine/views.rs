@@ -87,6 +87,7 @@ impl Machine {
             size: self.size,
             slots_maybe_failed: self.slots_of(NodeFlags::MAYBE_FAILED),
             slots_failed: self.slots_of(NodeFlags::FAILED),
+            assembly: self.assembly.view.clone(),
         }
     }
 
@@ -112,6 +113,7 @@ impl Machine {
         map.size = self.size;
         map.slots_maybe_failed = self.slots_of(NodeFlags::MAYBE_FAILED);
         map.slots_failed = self.slots_of(NodeFlags::FAILED);
+        map.assembly.clone_from(&self.assembly.view);
     }
 
     fn slots_of(&self, flag: NodeFlags) -> u16 {
@@ -162,6 +164,7 @@ impl Machine {
             last_vote_epoch: self.last_vote_epoch,
             migrating: moving(&self.migrating),
             importing: moving(&self.importing),
+            assembly: self.assembly.record.clone(),
         }
     }
 

@@ -6,6 +6,8 @@
 //! vars currentEpoch 3 lastVoteEpoch 0
 //! ```
 //!
+//! A variable `assembly` follows if the cluster has assembled itself (`cluster-size`).
+//!
 //! Slots are numbers and ranges; in the line of the node itself `[100->-id]` is a slot that is leaving and
 //! `[100-<-id]` one that is arriving. Clients are not shown the fields with an equals sign. Files of older servers
 //! can be read too: they lack these fields, or the host name, or the port of the bus.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::cluster::assembly::AssemblyRecord;
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::node_id::NodeId;
 use crate::cluster::saved::{Saved, SavedNode};
@@ -95,6 +96,11 @@ fn vars(pairs: &[&str], saved: &mut Saved) -> Result<(), String> {
         let place = match variable.to_ascii_lowercase().as_str() {
             "currentepoch" => &mut saved.current_epoch,
             "lastvoteepoch" => &mut saved.last_vote_epoch,
+            "assembly" => {
+                let record = AssemblyRecord::from_word(value);
+                saved.assembly = record.ok_or_else(|| format!("{variable} is {value:?}"))?;
+                continue;
+            }
             // A newer server may have further variables: ignore them.
             _ => continue,
         };

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::read::{Broken, read};
 use super::write::{describe, write};
+use crate::cluster::assembly::{AssemblyRecord, Stage};
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::map::{ClusterMap, NodeView, UNOWNED};
 use crate::cluster::node_id::NodeId;
@@ -206,6 +207,10 @@ fn broken_files_say_what_is_wrong_and_where() {
         broken(&format!("{good}\nvars currentEpoch x\n")),
         "2 currentEpoch is \"x\""
     );
+    assert_eq!(
+        broken(&format!("{good}\nvars assembly agreed:1\n")),
+        "2 assembly is \"agreed:1\""
+    );
 }
 
 #[test]
@@ -246,6 +251,7 @@ fn clients_are_shown_less() {
         size: 1,
         slots_maybe_failed: 0,
         slots_failed: 0,
+        assembly: Default::default(),
     };
     map.nodes[0].slots = [1, 2, 7].into_iter().collect();
     let (one, two) = (id(0x11), id(0x22));
@@ -314,6 +320,10 @@ proptest! {
             last_vote_epoch: vote,
             migrating: [(3, nodes[0].id)].into(),
             importing: [(4, id(1))].into(),
+            assembly: AssemblyRecord {
+                term: vote,
+                stage: Stage::Assembled(vote.into()),
+            },
             nodes,
         };
         prop_assert_eq!(read(&write(&saved), false), Ok(saved));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::line::{FileOnlyFields, NodesConfLine, open};
+use crate::cluster::assembly::AssemblyRecord;
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::map::{ClusterMap, NodeView};
 use crate::cluster::node_id::NodeId;
@@ -53,9 +54,12 @@ pub fn write(saved: &Saved) -> String {
         text.push('\n');
     }
     let (current, vote) = (saved.current_epoch, saved.last_vote_epoch);
-    text.push_str(&format!(
-        "vars currentEpoch {current} lastVoteEpoch {vote}\n"
-    ));
+    text.push_str(&format!("vars currentEpoch {current} lastVoteEpoch {vote}"));
+    // Redis and Valkey skip variables that they do not know.
+    if saved.assembly != AssemblyRecord::default() {
+        text.push_str(&format!(" assembly {}", saved.assembly));
+    }
+    text.push('\n');
     text
 }
 

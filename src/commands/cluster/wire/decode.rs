@@ -1,13 +1,14 @@
 //! Decoding of packets: from the bytes of one packet to the value.
 
 use super::layout::{
-    ADDRESS, ADDRESS_BYTES, BUS_PORT, CONFIG_EPOCH, COUNT, CURRENT_EPOCH, EXTENDED,
+    ADDRESS, ADDRESS_BYTES, ASSEMBLY, BUS_PORT, CONFIG_EPOCH, COUNT, CURRENT_EPOCH, EXTENDED,
     EXTENSION_HEAD_BYTES, EXTENSIONS, FLAGS, FORCED, FORGOTTEN, GOSSIP_ADDRESS, GOSSIP_BUS_PORT,
     GOSSIP_BYTES, GOSSIP_FLAGS, GOSSIP_MAIN_PORT, GOSSIP_OTHER_PORT, GOSSIP_PING_SENT,
     GOSSIP_PONG_RECEIVED, HEADER_BYTES, HOSTNAME, HUMAN_NAME, KIND, LENGTH, MAIN_PORT,
     MESSAGE_FLAGS, MESSAGE_HEAD_BYTES, MODULE_HEAD_BYTES, OFFSET, OTHER_PORT, PAUSED, PRIMARY,
     PROTOCOL, SENDER, SHARD_ID, SIGNATURE, SLOTS, STATE, UPDATE_BYTES, VERSION, ZONE,
 };
+use crate::cluster::assembly::Notice;
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::kind::Kind;
 use crate::cluster::node_id::{NODE_ID_BYTES, NodeId};
@@ -275,6 +276,7 @@ fn extension(kind: u16, about: &[u8]) -> Option<Extension> {
             let zone = text().filter(|zone| is_human_name(zone))?;
             Some(Extension::Zone(zone.to_owned()))
         }
+        ASSEMBLY => Notice::decode(about).map(|notice| Extension::Assembly(Box::new(notice))),
         SHARD_ID if about.len() >= NODE_ID_BYTES => {
             NodeId::from_text(&about[..NODE_ID_BYTES]).map(Extension::ShardId)
         }

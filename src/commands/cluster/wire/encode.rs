@@ -1,7 +1,7 @@
 //! Encoding of packets: from the value to the bytes of one packet.
 
 use super::layout::{
-    ADDRESS, ADDRESS_BYTES, BUS_PORT, CONFIG_EPOCH, COUNT, CURRENT_EPOCH, EXTENDED,
+    ADDRESS, ADDRESS_BYTES, ASSEMBLY, BUS_PORT, CONFIG_EPOCH, COUNT, CURRENT_EPOCH, EXTENDED,
     EXTENSION_HEAD_BYTES, EXTENSIONS, FLAGS, FORCED, FORGOTTEN, GOSSIP_ADDRESS, GOSSIP_BUS_PORT,
     GOSSIP_BYTES, GOSSIP_FLAGS, GOSSIP_MAIN_PORT, GOSSIP_OTHER_PORT, GOSSIP_PING_SENT,
     GOSSIP_PONG_RECEIVED, HEADER_BYTES, HOSTNAME, HUMAN_NAME, KIND, LENGTH, MAIN_PORT,
@@ -140,6 +140,10 @@ fn append_extension(extension: &Extension, out: &mut Vec<u8>) {
             out.extend_from_slice(zone.as_bytes());
             out.push(0);
             ZONE
+        }
+        Extension::Assembly(notice) => {
+            notice.encode(out);
+            ASSEMBLY
         }
     };
     out.resize(start + (out.len() - start).next_multiple_of(8), 0);

@@ -54,6 +54,8 @@ pub(super) const FORGOTTEN: u16 = 2;
 pub(super) const SHARD_ID: u16 = 3;
 /// Valkey 9.1's number; the numbers between are properties of Valkey that are not used here.
 pub(super) const ZONE: u16 = 8;
+/// A property of nodes of this server alone, far from the numbers of Redis and Valkey.
+pub(super) const ASSEMBLY: u16 = 0xBA5A;
 
 /// Bytes of an UPDATE after the header.
 pub(super) const UPDATE_BYTES: usize = 8 + 40 + 2048;

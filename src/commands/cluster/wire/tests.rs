@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::decode::{Refused, decode};
 use super::encode::encode;
 use super::reader::{ClusterPacketReader, PacketStreamError};
+use crate::cluster::assembly::tests::notices;
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::kind::Kind;
 use crate::cluster::node_id::NodeId;
@@ -467,6 +468,7 @@ fn all_news() -> impl Strategy<Value = PingBody> {
         "[a-zé/-]{0,40}".prop_map(Extension::HumanName),
         names().prop_map(Extension::ShardId),
         "[a-zé/-]{0,40}".prop_map(Extension::Zone),
+        notices().prop_map(|notice| Extension::Assembly(Box::new(notice))),
         (names(), 0..1u64 << 40).prop_map(|(node, ttl_s)| Extension::Forgotten {
             node,
             ttl_ms: ttl_s * 1000

@@ -308,7 +308,14 @@ fn meet(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
         return Err(format!("ERR Invalid node address specified: {place}").into());
     };
     let ip = ip.to_string();
-    apply(cx, ClusterChange::Meet { ip, port, bus_port })
+    let is_by_hand = true;
+    let change = ClusterChange::Meet {
+        ip,
+        port,
+        bus_port,
+        is_by_hand,
+    };
+    apply(cx, change)
 }
 
 /// `CLUSTER REPLICATE node-id`

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use super::super::context::SessionCx;
 use super::super::host::primary::ReplicaState;
 use super::super::host::replica::LinkState;
+use crate::cluster::assembly::AssemblyView;
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::map::{ClusterMap, NodeView};
 use crate::cluster::node_id::NodeId;
@@ -92,6 +93,7 @@ fn assembled(mut nodes: Vec<NodeView>, myself: NodeId) -> ClusterMap {
         size: 1,
         slots_maybe_failed: 0,
         slots_failed: 0,
+        assembly: AssemblyView::default(),
     }
 }
 

@@ -31,6 +31,7 @@ use super::error::CommandError;
 use super::help::reply_help;
 use super::host::cluster::{MESSAGE_KINDS, Traffic};
 use super::{Args, Out};
+use crate::cluster::assembly::{AssemblyState, AssemblyView};
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::map::{ClusterMap, UNOWNED};
 use crate::cluster::route::RoutingFlags;
@@ -219,6 +220,7 @@ fn info(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     for (name, figure) in figures(&map) {
         let _ = write!(text, "{name}:{figure}\r\n");
     }
+    write_assembly(&mut text, &map.assembly);
     write_messages(&mut text, "sent", &traffic.sent);
     write_messages(&mut text, "received", &traffic.received);
     let exceeded = traffic.links_over_limit;
@@ -228,6 +230,25 @@ fn info(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     );
     out.verbatim("txt", text.as_bytes());
     Ok(())
+}
+
+/// Writes the state of a cluster that assembles itself (`cluster-size`).
+fn write_assembly(text: &mut String, assembly: &AssemblyView) {
+    if assembly.state == AssemblyState::Off {
+        return;
+    }
+    let _ = write!(text, "cluster_assembly:{}\r\n", assembly.state.word());
+    if assembly.needed > 0 {
+        let (here, needed) = (assembly.here, assembly.needed);
+        let _ = write!(
+            text,
+            "cluster_assembly_nodes:{here}\r\ncluster_assembly_nodes_needed:{needed}\r\n"
+        );
+    }
+    if !assembly.hindrances.is_empty() {
+        let why = assembly.hindrances.join("; ");
+        let _ = write!(text, "cluster_assembly_hindrance:{why}\r\n");
+    }
 }
 
 /// Writes the counts of the message kinds that occurred, in the order of CLUSTER INFO, and their sum.

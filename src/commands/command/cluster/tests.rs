@@ -137,8 +137,8 @@ fn the_arguments_of_changes_are_looked_at_as_redis_does() {
             ("DELSLOTS 99", "DelSlots([(99, 99)])".to_owned()),
             ("DELSLOTS 100", "(error) ERR Slot 100 is already unassigned".to_owned()),
             ("DELSLOTSRANGE 90 91", "DelSlots([(90, 91)])".to_owned()),
-            ("MEET 10.0.0.9 7000", "Meet { ip: \"10.0.0.9\", port: 7000, bus_port: 17000 }".to_owned()),
-            ("MEET ::1 7000 9", "Meet { ip: \"::1\", port: 7000, bus_port: 9 }".to_owned()),
+            ("MEET 10.0.0.9 7000", "Meet { ip: \"10.0.0.9\", port: 7000, bus_port: 17000, is_by_hand: true }".to_owned()),
+            ("MEET ::1 7000 9", "Meet { ip: \"::1\", port: 7000, bus_port: 9, is_by_hand: true }".to_owned()),
             ("MEET 10.0.0.9 a", "(error) ERR Invalid base port specified: a".to_owned()),
             ("MEET 10.0.0.9 1 b", "(error) ERR Invalid bus port specified: b".to_owned()),
             (

@@ -10,6 +10,7 @@ use crate::telemetry::clock;
 use crate::telemetry::observed::Observed;
 use crate::telemetry::persistence::WriteRefusal;
 use crate::tls::contexts::OwnCertificate;
+use basalt_commands::cluster::assembly::{AssemblyState, AssemblyView};
 use basalt_commands::cluster::flags::NodeFlags;
 use basalt_commands::cluster::map::ClusterMap;
 use basalt_commands::command::host::cluster::SlotMove;
@@ -267,7 +268,13 @@ fn cluster(situation: &Situation, findings: &mut Vec<Finding>) {
             ),
         ));
     }
-    availability(map, &situation.config, findings);
+    match map.assembly.state {
+        AssemblyState::Off | AssemblyState::ByHand | AssemblyState::Assembled => {
+            availability(map, &situation.config, findings);
+        }
+        _ => {}
+    }
+    assembly(&map.assembly, &situation.config, findings);
     lonely_primaries(map, findings);
     let since_s = situation.now_s.saturating_sub(60 * MINUTES as u64);
     let failed = |each: &&SlotMove| each.state == "failed" && each.updated_s >= since_s;
@@ -291,6 +298,55 @@ fn cluster(situation: &Situation, findings: &mut Vec<Finding>) {
                 visible(last.message.as_bytes())
             ),
         ));
+    }
+}
+
+/// Checks how far a cluster is that its nodes assemble (`cluster-size`), and which nodes are kept out of it.
+fn assembly(assembly: &AssemblyView, config: &Config, findings: &mut Vec<Finding>) {
+    let (here, needed) = (assembly.here, assembly.needed);
+    let why: String = assembly
+        .hindrances
+        .iter()
+        .map(|why| format!(" {why}."))
+        .collect();
+    let why = visible(why.as_bytes());
+    match assembly.state {
+        AssemblyState::Waiting => {
+            let look = match config.cluster_seeds.is_empty() {
+                true => "cluster-seeds is empty, so this node does not look for the others.",
+                false => {
+                    "Check that cluster-seeds names them, that they have the same cluster-size and cluster-replicas, \
+                     and that all nodes reach each other on the bus port."
+                }
+            };
+            findings.push(Finding::new(
+                "cluster-size",
+                format!(
+                    "This node waits for the nodes of a new cluster: {here} of {needed} are there. They assemble it by \
+                     themselves when all are there.{why} {look}"
+                ),
+            ));
+        }
+        AssemblyState::Agreeing if !assembly.hindrances.is_empty() => {
+            findings.push(Finding::new(
+                "CLUSTER FORGET",
+                format!(
+                    "The nodes of a new cluster are assembling it: {here} of {needed} have agreed.{why} It goes on when \
+                     that node is back. If it is gone for good, with its folder, CLUSTER FORGET of it on this node lets \
+                     the others begin again with a node in its place."
+                ),
+            ));
+        }
+        AssemblyState::Assembled if !assembly.hindrances.is_empty() => {
+            findings.push(Finding::new(
+                "cluster-seeds",
+                format!(
+                    "Nodes that this node was led to are kept out of the cluster.{why} Remove them from the names in \
+                     cluster-seeds, or their data folder if they should join as new nodes."
+                ),
+            ));
+        }
+        _ => {}
     }
 }
 

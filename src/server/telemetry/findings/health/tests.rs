@@ -1,7 +1,9 @@
 //! Tests of `health`.
 
 use super::*;
+use basalt_commands::cluster::assembly::{AssemblyState, AssemblyView};
 use basalt_commands::cluster::node_id::NodeId;
+use basalt_commands::cluster::slot_set::SlotSet;
 use basalt_commands::cluster::testing::{OTHER, THIRD, map};
 
 const NOW_S: u64 = 1_800_000_000;
@@ -172,6 +174,47 @@ fn a_cluster_that_does_not_serve_is_told_of_with_what_is_missing() {
     assert_eq!(remedies(&situation)[0], "CLUSTER ADDSLOTSRANGE");
     situation.cluster.as_mut().expect("one").unsaved = Some("No space left".to_owned());
     assert_eq!(remedies(&situation)[0], "cluster-config-file");
+}
+
+#[test]
+fn a_cluster_that_is_not_assembled_yet_tells_who_is_missing() {
+    let mut new = map();
+    new.is_up = false;
+    for node in &mut new.nodes {
+        node.slots = SlotSet::default();
+        (node.primary, node.primary_id) = (None, None);
+    }
+    new.assembly = AssemblyView {
+        state: AssemblyState::Waiting,
+        here: 4,
+        needed: 6,
+        hindrances: vec!["the node at 10.0.0.9:1 does not join: why".to_owned()],
+    };
+    let situation = of_cluster(new.clone());
+    assert_eq!(found(&situation), [("cluster", "cluster-size")]);
+    let said = text(&situation);
+    assert!(said.contains("4 of 6 are there."), "{said}");
+    assert!(
+        said.contains("all are there. the node at 10.0.0.9:1 does not join: why."),
+        "{said}"
+    );
+    assert!(said.contains("cluster-seeds is empty"), "{said}");
+    new.assembly.state = AssemblyState::Agreeing;
+    assert_eq!(
+        found(&of_cluster(new.clone())),
+        [("cluster", "CLUSTER FORGET")]
+    );
+    new.assembly.hindrances.clear();
+    assert_eq!(found(&of_cluster(new)), []);
+    let mut assembled = map();
+    assembled.nodes.retain(|node| node.is_primary());
+    assembled.assembly.state = AssemblyState::Assembled;
+    assert_eq!(found(&of_cluster(assembled.clone())), []);
+    assembled.assembly.hindrances = vec!["why".to_owned()];
+    assert_eq!(
+        found(&of_cluster(assembled)),
+        [("cluster", "cluster-seeds")]
+    );
 }
 
 #[test]
