@@ -22,7 +22,18 @@ fn fill(server: &Server, seed: u64) {
         })
         .collect();
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    server.raw().pipeline(&lines);
+    let mut client = server.raw();
+    client.pipeline(&lines);
+    // Keys that expire would change digests.
+    let script = "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('PERSIST', key) end return 'done'";
+    for db in 0..3 {
+        check(&mut client, &format!("SELECT {db}"), "OK");
+        check(&mut client, &format!("EVAL \"{script}\" 0"), "\"done\"");
+        eventually("expired keys are deleted", || {
+            let keys = client.call("KEYS *").items().len() as i64;
+            client.call("DBSIZE").integer() == keys
+        });
+    }
 }
 
 fn digest(raw: &mut Raw) -> String {
@@ -73,7 +84,10 @@ fn compressed_files_are_loaded_again() {
         // A damaged file stops the start.
         let mut damaged = bytes.clone();
         let middle = damaged.len() / 2;
-        damaged[middle] ^= 4;
+        // One bit may not change what a repetition unpacks to.
+        for byte in &mut damaged[middle..middle + 32] {
+            *byte ^= 0xff;
+        }
         for bad in [&damaged[..], &bytes[..middle]] {
             fs::write(&file, bad).expect("written");
             let checked = support::command()
@@ -128,9 +142,10 @@ fn first_bytes(server: &Server, capabilities: &[&str]) -> Vec<u8> {
     let mut raw = server.raw();
     let mut words = vec!["REPLCONF", "capa", "eof"];
     words.extend(capabilities.iter().flat_map(|word| ["capa", word]));
-    raw.send(&[encode(&words), encode(&["PSYNC", "?", "-1"])].concat());
+    assert_eq!(raw.command(&words).show(), "OK");
+    raw.send(&encode(&["PSYNC", "?", "-1"]));
     let mut reader = BufReader::new(raw.stream());
-    for begins in ["+OK", "+FULLRESYNC", "$EOF:"] {
+    for begins in ["+FULLRESYNC", "$EOF:"] {
         let mut line = String::new();
         while line.trim().is_empty() {
             line.clear();

@@ -107,6 +107,7 @@ fn certificates_are_told_of_before_they_end_and_when_they_can_not_be_read_anew()
             directive: "tls-cert-file",
             file: "/etc/a.crt".to_owned(),
             ends_s: Some(NOW_S.cast_signed() + days * DAY_S),
+            hosts: Vec::new(),
         }]
     };
     for (days, said) in [
