@@ -1,7 +1,9 @@
-//! What tests do to a server of a simulated cluster, besides starting and stopping it.
+//! Operations of tests on a server of a simulated cluster, and checks of what servers tell about the assembly.
 
 use basalt_commands::cluster::Millis;
+use basalt_commands::cluster::assembly::{NoticeStage, Stage};
 use basalt_commands::cluster::change::ClusterChange;
+use basalt_commands::cluster::packet::{Body, Extension, Packet};
 use basalt_commands::cluster::settings::ClusterSettings;
 
 use super::{Event, World};
@@ -10,6 +12,37 @@ use super::{Event, World};
 const SEEK_EVERY: Millis = 1_000;
 
 impl World {
+    /// Checks that the disk has what a server tells about the assembly, before it tells it.
+    pub(super) fn note_notice(&mut self, at: usize, packet: &Packet) {
+        let (Body::Ping(news) | Body::Pong(news) | Body::Meet(news)) = &packet.body else {
+            return;
+        };
+        let notice = news
+            .extensions
+            .iter()
+            .find_map(|extension| match extension {
+                Extension::Assembly(notice) => Some(notice),
+                _ => None,
+            });
+        let disk = self.servers[at].disk.as_ref().map(|disk| &disk.assembly);
+        let (Some(notice), Some(disk)) = (notice, disk) else {
+            return;
+        };
+        let is_saved = match (&notice.stage, &disk.stage) {
+            _ if disk.term > notice.term => true,
+            _ if disk.term < notice.term => false,
+            (NoticeStage::Waiting { .. }, _) => true,
+            (NoticeStage::Agreed(told), Stage::Agreed(saved)) => told == saved,
+            (NoticeStage::Agreed(told), Stage::Assembled(saved)) => told.digest() == *saved,
+            (NoticeStage::Assembled(told), Stage::Assembled(saved)) => told == saved,
+            _ => false,
+        };
+        if !is_saved {
+            self.wrong
+                .push(format!("{at} tells {notice:?}, and has saved {disk:?}"));
+        }
+    }
+
     /// Makes a server announce its shutdown; returns whether a replica will be promoted.
     pub(crate) fn leave(&mut self, at: usize) -> bool {
         let (now, around) = (self.clock(at), self.around(at));

@@ -628,6 +628,7 @@ impl World {
         self.sent_bytes += wire_bytes(&packet);
         self.note_vote(from, to, &packet);
         self.note_claims(from, &packet);
+        self.note_notice(from, &packet);
         let times = match self.random.below(1000) {
             drawn if drawn < self.faults.lost_of_1000 => 0,
             drawn if drawn < self.faults.lost_of_1000 + self.faults.twice_of_1000 => 2,
