@@ -90,6 +90,7 @@ mod sorting;
 mod stalls;
 mod start_rules;
 mod stopped;
+mod storms;
 mod strangers;
 mod streams;
 mod strings;

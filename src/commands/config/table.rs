@@ -156,9 +156,9 @@ parameters! {
     auth_timeout: number(u32, 60, 0, INT_MAX), "auth-timeout", MUTABLE.since("basalt"),
         "Seconds within which a client must authenticate if a password is required; 0: no limit.";
     max_new_connections_per_cycle: number(u32, 10, 1, 1000), "max-new-connections-per-cycle",
-        MUTABLE.since("7.4").no_effect(OTHER_DESIGN), "Maximum number of connections accepted at once.";
+        MUTABLE.since("7.4"), "Maximum number of connections that an event loop accepts, or begins, in one turn.";
     max_new_tls_connections_per_cycle: number(u32, 1, 1, 1000), "max-new-tls-connections-per-cycle",
-        MUTABLE.since("7.4").no_effect(OTHER_DESIGN), "Maximum number of TLS connections accepted at once.";
+        MUTABLE.since("7.4"), "Maximum number of TLS handshakes that an event loop begins in one turn.";
     bind_source_addr: text(""), "bind-source-addr", MUTABLE,
         "Source address of connections to other servers.";
     socket_mark_id: number(u32, 0, 0, UINT_MAX), "socket-mark-id",

@@ -1,4 +1,9 @@
 //! Accepts connections: limits, protected mode, and handing each one to its task.
+//!
+//! In a storm of new connections, those that are served keep their latency: an accepting task takes
+//! `max-new-connections-per-cycle` connections before it yields, and an event loop begins as many of those that it was
+//! given in one turn ([`arrivals`]). The rest waits in queues, bounded by `maxclients`, and in the kernel, bounded by
+//! `tcp-backlog`.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -12,7 +17,7 @@ use super::handshaking::Handshaking;
 use super::runtime::Spawner;
 use crate::console::Console;
 use crate::net::connection::{DetachedConnection, Owner, TurnState};
-use crate::net::event_loops::{EventLoop, timed};
+use crate::net::event_loops::{EventLoop, arrivals, timed};
 use crate::net::stream::ClientSocket;
 use crate::net::{connection, listener};
 use crate::replication::primary::Primary;
@@ -232,7 +237,7 @@ impl Owner for ConnectionOwner {
     }
 }
 
-/// Accepts connections until the server stops.
+/// Accepts connections until the server stops, a bounded number in one turn of the event loop.
 pub(super) async fn accept(
     open: Arc<OpenListener>,
     service: &'static Service,
@@ -240,13 +245,21 @@ pub(super) async fn accept(
     owner: &'static ConnectionOwner,
 ) {
     let mut stopped = owner.stop.subscribe();
+    let mut since_yield = 0;
     loop {
         let accepted = tokio::select! {
             accepted = next(&open.listener) => accepted,
             _ = stopped.wait_for(|stopped| *stopped) => return,
         };
         match accepted {
-            Ok(socket) => admit(socket, service, &spawner, owner),
+            Ok(socket) => {
+                admit(socket, service, &spawner, owner);
+                since_yield += 1;
+                if since_yield >= service.config.load().max_new_connections_per_cycle {
+                    since_yield = 0;
+                    tokio::task::yield_now().await;
+                }
+            }
             Err(_) if open.is_closed() => return,
             // File descriptors have run out: wait for some connection to end.
             Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
@@ -436,7 +449,9 @@ fn shake_hands(
             );
         }
     };
-    owner.handshaking.begin(socket, context, figures, then);
+    let count_max = || service.config.load().max_new_tls_connections_per_cycle;
+    let handshaking = &owner.handshaking;
+    handshaking.begin((socket, context), figures, count_max, then);
 }
 
 /// A connection that is to be served: the number of its socket, its kind and its addresses.
@@ -479,13 +494,12 @@ fn begin(
     }
     let mut session = Session::new(connection, service);
     let event_loop = spawner.place();
-    event_loop.runtime().spawn(async move {
-        match open() {
-            Ok(stream) => owner.serve_in(event_loop, stream, session, TurnState::default()),
-            // The client has hung up, or file descriptors have run out.
-            Err(_) => connection::leave(&mut session),
-        }
-    });
+    let begin = move || match open() {
+        Ok(stream) => owner.serve_in(event_loop, stream, session, TurnState::default()),
+        // The client has hung up, or file descriptors have run out.
+        Err(_) => connection::leave(&mut session),
+    };
+    arrivals::take(event_loop, service, Box::new(begin));
 }
 
 /// Authenticates a client as the user named by its certificate, if the configuration says which name to use and the

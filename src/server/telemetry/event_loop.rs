@@ -17,6 +17,7 @@ pub struct Rounds {
     cron_ns: AtomicU64,
     cron_ns_max: AtomicU64,
     connections_moved: AtomicU64,
+    connections_begun_max: AtomicU64,
 }
 
 /// Sums since the start.
@@ -75,6 +76,16 @@ impl Rounds {
     pub fn busy_by_thread(&self) -> impl Iterator<Item = u64> {
         let runtimes = self.runtimes.get().into_iter().flatten();
         runtimes.flat_map(busy_by_thread)
+    }
+
+    /// Records the number of connections that an event loop began in one turn.
+    pub fn note_begun(&self, count: usize) {
+        self.connections_begun_max.fetch_max(count as u64, Relaxed);
+    }
+
+    /// Returns the largest number of connections that an event loop began in one turn.
+    pub fn connections_begun_max(&self) -> u64 {
+        self.connections_begun_max.load(Relaxed)
     }
 
     /// Returns the current sums.

@@ -11,6 +11,8 @@ pub struct Handshakes {
     pub done: AtomicU64,
     /// Failed handshakes, by the reasons in [`REASONS`].
     pub failed: [AtomicU64; REASONS.len()],
+    /// Number of connections whose TLS handshake has not begun.
+    pub waiting: AtomicU64,
     /// Number of TLS handshakes in progress.
     pub under_way: AtomicU64,
 }

@@ -1,8 +1,10 @@
 //! Handshakes that turn a socket into an encrypted one, within a bound of bytes; the caller bounds the time.
 
 use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::{IpAddr, ServerName};
 use rustls::{
     AlertDescription, CertificateError, ClientConnection, Connection, Error, InvalidMessage,
@@ -20,6 +22,9 @@ const HANDSHAKE_BYTES_MAX: usize = 64 * 1024;
 
 const READ_BYTES: usize = 4 * 1024;
 
+/// The first byte of a record that is part of a handshake.
+const HANDSHAKE: u8 = 22;
+
 /// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
@@ -32,6 +37,9 @@ pub enum HandshakeError {
     /// The peer sent more bytes than any handshake takes.
     #[error("excessive message size")]
     TooLong,
+    /// The peer closed the connection before its first message was processed.
+    #[error("the client gave up before its handshake began")]
+    GivenUp,
     /// The handshake took too long.
     #[error("the handshake took too long")]
     Late,
@@ -55,7 +63,7 @@ fn text(error: &Error) -> String {
 }
 
 /// Failure reasons, as labels of a metric.
-pub const REASONS: [&str; 9] = [
+pub const REASONS: [&str; 10] = [
     "no_tls",
     "no_certificate",
     "certificate_expired",
@@ -65,6 +73,7 @@ pub const REASONS: [&str; 9] = [
     "refused_by_peer",
     "closed_or_late",
     "protocol",
+    "given_up",
 ];
 
 impl HandshakeError {
@@ -73,6 +82,7 @@ impl HandshakeError {
         let HandshakeError::Protocol(error) = self else {
             return match self {
                 HandshakeError::TooLong => 8,
+                HandshakeError::GivenUp => 9,
                 _ => 7,
             };
         };
@@ -113,6 +123,21 @@ impl CompletedHandshake {
     }
 }
 
+/// Returns whether the peer of a new connection has given up, so that a handshake cannot be completed. What is no TLS
+/// is left to the handshake, which says so.
+pub fn is_given_up(socket: &std::net::TcpStream) -> bool {
+    let mut first = [HANDSHAKE];
+    has_hung_up(socket) && (socket.peek(&mut first).is_err() || first[0] == HANDSHAKE)
+}
+
+/// Returns whether the peer sends nothing more.
+fn has_hung_up(socket: &impl AsFd) -> bool {
+    let mut polled = [PollFd::new(socket, PollFlags::RDHUP)];
+    let now = Timespec::default();
+    // Errors and hang-ups are always reported.
+    poll(&mut polled, Some(&now)).is_ok_and(|count| count > 0)
+}
+
 /// Performs the server side of a handshake.
 pub async fn accept(
     socket: TcpStream,
@@ -141,18 +166,27 @@ async fn shake(
 ) -> Result<CompletedHandshake, HandshakeError> {
     let mut bytes = [0; READ_BYTES];
     let mut rest: &[u8] = &[];
-    let (mut total, mut is_held) = (0, false);
+    let (mut total, mut is_held, mut has_sent, mut first) = (0, false, false, 0);
     loop {
+        has_sent |= tls.wants_write();
         send_all(&socket, &mut tls).await?;
         if !tls.is_handshaking() {
             break;
         }
         if rest.is_empty() {
             let count = socket.read(&mut bytes).await?;
+            if total == 0 {
+                first = bytes[0];
+            }
             total += count;
             match count {
+                0 if !has_sent => return Err(HandshakeError::GivenUp),
                 0 => return Err(HandshakeError::Eof),
                 _ if total > HANDSHAKE_BYTES_MAX => return Err(HandshakeError::TooLong),
+                // The first answer is what costs: it has a key exchange and a signature.
+                _ if !has_sent && first == HANDSHAKE && has_hung_up(&socket) => {
+                    return Err(HandshakeError::GivenUp);
+                }
                 count => rest = &bytes[..count],
             }
         }

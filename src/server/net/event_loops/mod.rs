@@ -9,6 +9,7 @@
 //!
 //! While no loop is too busy, all of this costs a connection one load of a flag for each poll.
 
+pub mod arrivals;
 mod balance;
 
 use std::cell::Cell;
@@ -24,6 +25,7 @@ use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 
 use crate::telemetry::clock::Ticks;
+use arrivals::Arrivals;
 pub use balance::Balancer;
 use basalt_core::base::random::Random;
 
@@ -58,6 +60,8 @@ pub struct EventLoop {
     orders: Mutex<HashMap<u64, &'static EventLoop>>,
     /// The loop to which connections move under [`ALL_MOVE`].
     next: OnceLock<&'static EventLoop>,
+    /// New connections that it has not begun yet.
+    arrivals: Arrivals,
 }
 
 /// The event loops of the server, which live as long as the process.
@@ -78,6 +82,7 @@ impl EventLoop {
             measured: Mutex::default(),
             orders: Mutex::default(),
             next: OnceLock::new(),
+            arrivals: Arrivals::default(),
         }
     }
 

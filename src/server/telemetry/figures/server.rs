@@ -121,4 +121,11 @@ pub(in crate::telemetry) static DEBUG: &[Figure] = &[
         longest_ns.max(s.snapshot.since_reset.rounds.cron_ns_max) / 1_000
     }),
     count("eventloop_cmd_per_cycle_max", |s| s.snapshot.most_commands),
+    count("eventloop_new_connections_per_cycle_max", |s| {
+        s.telemetry.rounds.connections_begun_max()
+    })
+    .gauge(
+        "basalt_new_connections_per_cycle_max",
+        "Largest number of connections that a thread began in one turn (max-new-connections-per-cycle).",
+    ),
 ];

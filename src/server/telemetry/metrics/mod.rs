@@ -241,6 +241,11 @@ fn handshakes(page: &mut MetricsPage, service: &dyn Observed) {
         "TLS handshakes in progress.",
         figures.under_way.load(Relaxed) as f64,
     );
+    page.gauge(
+        "basalt_tls_handshakes_waiting",
+        "Connections whose TLS handshake has not begun.",
+        figures.waiting.load(Relaxed) as f64,
+    );
     for (reason, count) in figures.failures() {
         page.labelled_counter(
             "basalt_tls_handshakes_failed_total",
