@@ -52,6 +52,7 @@ mod logging;
 mod long_arguments;
 mod long_values;
 mod maintenance;
+mod message_sizes;
 mod migrate;
 mod mistakes;
 mod monitor;

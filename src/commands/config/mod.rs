@@ -115,6 +115,15 @@ impl Config {
         }
     }
 
+    /// Computes `noted_request_bytes`.
+    fn follow_sizes(&mut self) {
+        self.noted_request_bytes = match self.size_tracking {
+            true => 0,
+            // A negative limit logs nothing, and becomes larger than any size.
+            false => self.commandlog_request_larger_than as usize,
+        };
+    }
+
     /// Whether writes depend on the number of connected replicas.
     #[inline]
     pub fn wants_replicas(&self) -> bool {

@@ -20,31 +20,41 @@ use crate::config::values::{
 
 /// `kind!(type …)` is the type of a field, `kind!(row field …)` the kind of its row.
 macro_rules! kind {
-    (type flag($default:expr)) => { bool };
+    (type flag($($rest:tt)*)) => { bool };
     (type number($number:ty, $($rest:tt)*)) => { $number };
     (type text($($rest:tt)*)) => { String };
     (type choice($choice:ty, $($rest:tt)*)) => { $choice };
     (type words($choice:ty, $($rest:tt)*)) => { $choice };
     (type special($special:ty, $($rest:tt)*)) => { $special };
 
-    (row $field:ident flag($default:expr)) => {
+    (row $field:ident flag($default:expr)) => { kind!(row $field flag($default, nothing_follows)) };
+    (row $field:ident flag($default:expr, $then:expr)) => {
         ParameterKind::Flag {
             default: $default,
             read: |config| config.$field,
-            write: |config, value| config.$field = value,
+            write: |config, value| {
+                config.$field = value;
+                $then(config);
+            },
         }
     };
     (row $field:ident number($number:ty, $default:expr, $lower:expr, $upper:expr)) => {
         kind!(row $field number($number, $default, $lower, $upper, Unit::Plain))
     };
     (row $field:ident number($number:ty, $default:expr, $lower:expr, $upper:expr, $unit:expr)) => {
+        kind!(row $field number($number, $default, $lower, $upper, $unit, nothing_follows))
+    };
+    (row $field:ident number($number:ty, $default:expr, $lower:expr, $upper:expr, $unit:expr, $then:expr)) => {
         ParameterKind::Number {
             default: $default as i128,
             lower: $lower as i128,
             upper: $upper as i128,
             unit: $unit,
             read: |config| config.$field as i128,
-            write: |config, value| config.$field = value as $number,
+            write: |config, value| {
+                config.$field = value as $number;
+                $then(config);
+            },
         }
     };
     (row $field:ident text($default:expr)) => {
@@ -95,6 +105,9 @@ macro_rules! parameters {
             pub users: Vec<(String, Vec<String>)>,
             /// The `role` and `user` lines for a rewritten file, if they are not kept unchanged.
             pub user_lines: Option<Vec<String>>,
+            /// Received bytes from which on each command of a turn may be noteworthy for its size. Follows from
+            /// `commandlog-request-larger-than` and `size-tracking`, so that a turn reads only this.
+            pub noted_request_bytes: usize,
         }
 
         /// Every parameter.
@@ -113,6 +126,7 @@ macro_rules! parameters {
                     roles: Vec::new(),
                     users: Vec::new(),
                     user_lines: None,
+                    noted_request_bytes: 0,
                 };
                 for parameter in PARAMETERS {
                     parameter.reset(&mut config);
@@ -122,6 +136,9 @@ macro_rules! parameters {
         }
     };
 }
+
+/// Most directives determine nothing else in the configuration.
+fn nothing_follows(_: &mut Config) {}
 
 const INT_MAX: i128 = i32::MAX as i128;
 const INT_MIN: i128 = i32::MIN as i128;
@@ -393,7 +410,8 @@ parameters! {
     slowlog_max_len: number(u64, 128, 0, LONG_MAX), "slowlog-max-len",
         MUTABLE.alias("commandlog-slow-execution-max-len"),
         "Maximum number of entries of the slow log.";
-    commandlog_request_larger_than: number(i64, 1_048_576, -1, LONG_MAX), "commandlog-request-larger-than",
+    commandlog_request_larger_than: number(i64, 1_048_576, -1, LONG_MAX, Unit::Plain, Config::follow_sizes),
+        "commandlog-request-larger-than",
         MUTABLE.since("8.1"), "Bytes from which a request is logged as large; -1: none, 0: all.";
     commandlog_large_request_max_len: number(u64, 128, 0, LONG_MAX), "commandlog-large-request-max-len",
         MUTABLE.since("8.1"), "Maximum number of large requests in the log.";
@@ -403,6 +421,8 @@ parameters! {
         MUTABLE.since("8.1"), "Maximum number of large replies in the log.";
     latency_monitor_threshold: number(i64, 0, 0, LONG_MAX), "latency-monitor-threshold", MUTABLE,
         "Milliseconds from which the latency monitor records an event; 0: off.";
+    size_tracking: flag(false, Config::follow_sizes), "size-tracking", MUTABLE.since("basalt"),
+        "Whether sizes of requests and replies are counted by command (INFO sizestats).";
     latency_tracking: flag(true), "latency-tracking", MUTABLE,
         "Whether a latency histogram is kept for each command.";
     latency_tracking_info_percentiles: special(Vec<f64>, values::PERCENTILES),

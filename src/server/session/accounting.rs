@@ -152,6 +152,9 @@ impl Session {
         turn.note_hold(request.plan.route, duration_ns);
         if self.pending.is_some() && !finished.failed && self.is_queueing(request.command) {
             // A command queued by MULTI counts when it runs; only its network bytes count now.
+            if turn.config.size_tracking {
+                self.count_sizes(turn, request, finished.mark);
+            }
             if turn.counts_slots {
                 let unrun = Finished::new(finished.mark, 0, false);
                 self.count_slot(turn, request, &unrun);
@@ -347,6 +350,16 @@ impl Session {
         (is_slow, is_large): (bool, bool),
     ) {
         let config = finished.config_override.as_ref().unwrap_or(turn.config);
+        if config.size_tracking {
+            let (request_bytes, reply_bytes) = self.count_sizes(turn, request, finished.mark);
+            if !finished.failed
+                && !is_slow
+                && !slowlog::is_large_request(config, request_bytes)
+                && !slowlog::is_large_reply(config, reply_bytes)
+            {
+                return;
+            }
+        }
         let config = Arc::clone(config);
         // Release the shard first: what follows takes a lock, and no command should wait for that while it has
         // a shard locked.
@@ -392,6 +405,19 @@ impl Session {
         let arguments = || slowlog::arguments(request.command, &args);
         let reporter = self.slow(&config, turn.now);
         reporter.tell(request.command, arguments, slow);
+    }
+
+    /// Counts the sizes of a request and of its reply, which starts at `mark`, and returns both.
+    #[cold]
+    fn count_sizes(&self, turn: &Turn<'_>, request: Request<'_>, mark: Position) -> (usize, usize) {
+        let request_bytes = request_bytes(&turn.batch.args(request.plan));
+        let reply_bytes = match self.connection.reply_mode {
+            ReplyMode::On => turn.batch.out.len_since(mark),
+            _ => 0,
+        };
+        let sizes = &turn.counters.sizes;
+        sizes.add(request.command, request_bytes, reply_bytes);
+        (request_bytes, reply_bytes)
     }
 
     /// Returns the reporter of this connection's commands to the slow log and the latency monitor.

@@ -99,7 +99,7 @@ pub(super) struct Turn<'t> {
     /// The slot of the running transaction's keys.
     pub transaction_slot: SlotOf,
     /// Reply size in bytes from which a command may belong in the logs of large requests and replies; 0 if a request
-    /// may be large enough.
+    /// may be large enough, or if all sizes are counted.
     pub large_from_bytes: usize,
     service: &'static Service,
     /// The shard of the last command, kept for the next one.
@@ -137,7 +137,7 @@ impl<'t> Turn<'t> {
         let is_monitored = service.pubsub.is_monitored();
         Turn {
             // No request is larger than all received bytes, and no bytes are received during a turn.
-            large_from_bytes: match slowlog::is_large_request(config, batch.received_bytes()) {
+            large_from_bytes: match batch.received_bytes() >= config.noted_request_bytes {
                 true => 0,
                 false => slowlog::large_reply_bytes(config),
             },

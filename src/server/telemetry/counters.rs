@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::telemetry::hot_lists::Lists;
+use crate::telemetry::sizes::{self, CommandSizes, ThreadSizes};
 use basalt_commands::command::declaration::Command;
 use basalt_commands::command::registry::registry;
 use basalt_core::base::counter::Counter;
@@ -279,6 +280,8 @@ pub struct ThreadCounters {
     pub pooled_bytes: Counter,
     /// Hot keys with copies of this thread's own.
     pub hot_copies: HotCopyCounters,
+    /// Sizes of requests and replies, with `size-tracking`.
+    pub sizes: ThreadSizes,
     /// Units by [`UnitKind`] and [`LockExtent`].
     units: [[Counter; 3]; 2],
 }
@@ -389,10 +392,17 @@ pub fn units(kind: UnitKind) -> Extents {
     extents
 }
 
+/// Returns the sizes of the requests and replies of all commands that were counted, summed over all threads.
+pub fn sizes() -> Vec<CommandSizes> {
+    let threads = all();
+    sizes::sums(threads.iter().map(|thread| &thread.sizes))
+}
+
 /// Zeroes all counters: CONFIG RESETSTAT. A thread that counts at this moment may keep its last increment.
 pub fn reset() {
     for thread in all() {
         thread.commands.iter().for_each(CommandCounters::reset);
+        thread.sizes.reset();
         for counter in [
             &thread.bytes_in,
             &thread.bytes_out,

@@ -16,6 +16,7 @@
 //! persistence                figures of snapshots, the append-only file and loading
 //! replication                replication figures
 //! slot_moves                 figures of slots that are migrating between nodes
+//! sizes                      sizes of requests and replies by command
 //! scrapes                    how often the metrics were requested
 //! miss_ratio                 the estimated hit ratio at other memory sizes
 //! history                    an hour of seconds and a day of minutes of the published figures
@@ -55,6 +56,7 @@ pub mod progress;
 pub mod replication;
 pub mod sampler;
 pub mod scrapes;
+pub mod sizes;
 pub mod slot_moves;
 pub mod slow;
 pub mod slowlog;

@@ -9,6 +9,7 @@ use std::fmt::{Display, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::counters;
 pub use super::figures::server::REDIS_VERSION;
 use super::figures::{
     Figure, FigureContext, FigureReader, cluster, memory, persistence, ratio, replication, server,
@@ -19,6 +20,7 @@ use super::memory::human;
 use super::miss_ratio::PERCENT;
 use super::observed::Observed;
 use super::prefixes::{self, SampledEstimate};
+use super::sizes::CommandSizes;
 use super::snapshot::CommandFigures;
 use basalt_commands::command::host::primary::{ReplicaChannel, ReplicaFacts};
 use basalt_core::base::text::visible;
@@ -82,7 +84,7 @@ impl Section {
 /// Sections shown only when named.
 const ON_DEMAND: [&str; 2] = ["prefixes", "debug"];
 
-static SECTIONS: [Section; 21] = [
+static SECTIONS: [Section; 22] = [
     table("server", "Server", server::SERVER),
     table("clients", "Clients", stats::CLIENTS),
     table("memory", "Memory", memory::MEMORY),
@@ -94,6 +96,7 @@ static SECTIONS: [Section; 21] = [
     list("commandstats", "Commandstats", command_stats).on_request(),
     list("errorstats", "Errorstats", error_stats),
     list("latencystats", "Latencystats", latency_stats).on_request(),
+    list("sizestats", "Sizestats", size_stats).on_request(),
     section("cluster", "Cluster", cluster::CLUSTER, |source, lines| {
         if source.service.cluster().is_some() {
             lines.rows(cluster::SLOT_MOVES, source);
@@ -297,6 +300,28 @@ fn latency_stats(source: &FigureContext<'_>, lines: &mut Lines) {
             &format!("latency_percentiles_usec_{}", command.name),
             percentiles.join(","),
         );
+    }
+}
+
+/// Writes the sizes of each command's requests and replies: their number, their bytes, and the number of those from
+/// each power of two on, below the next one.
+fn size_stats(_: &FigureContext<'_>, lines: &mut Lines) {
+    for CommandSizes {
+        name,
+        requests,
+        replies,
+    } in counters::sizes()
+    {
+        for (direction, figures) in [("request", requests), ("reply", replies)] {
+            let (count, bytes) = (figures.count(), figures.bytes);
+            let bins = figures.bins.iter().enumerate();
+            let bins = bins.filter(|(_, count)| **count > 0);
+            let bins = bins.map(|(bin, count)| format!(",{}={count}", 1_u64 << bin));
+            lines.field(
+                &format!("{direction}_sizes_{name}"),
+                format_args!("count={count},bytes={bytes}{}", bins.collect::<String>()),
+            );
+        }
     }
 }
 

@@ -9,6 +9,7 @@ mod page;
 mod replication;
 mod rows;
 mod saving;
+mod sizes;
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -53,6 +54,7 @@ pub fn render(service: &dyn Observed) -> String {
         key_names::write(&mut page, service);
     }
     commands(&mut page, snapshot);
+    sizes::write(&mut page, source.telemetry);
     shards(&mut page, snapshot);
     let scrapes = &source.telemetry.scrapes;
     scrapes.note(Ticks::now().since_ns(began));
