@@ -165,3 +165,43 @@ fn clients_that_hang_up_before_auth_leave_nothing_behind() {
     let refused = info_number(&mut client, "stats", "rejected_connections");
     assert_eq!(refused, 0.0);
 }
+
+#[test]
+fn a_subscriber_that_is_stuck_is_cut_by_time_and_one_that_reads_is_not() {
+    const MESSAGE_BYTES: usize = 100_000;
+    if support::is_stand_in() {
+        return;
+    }
+    let server = Server::start(&Options::shards(16).threads(2));
+    let mut client = server.raw();
+    let mut subscribers = [server.raw(), server.raw()];
+    for (subscriber, name) in subscribers.iter_mut().zip(["reading", "stuck"]) {
+        check(subscriber, &format!("CLIENT SETNAME {name}"), "OK");
+        subscriber.call("SUBSCRIBE news");
+    }
+    let [mut reading, _stuck] = subscribers;
+    let publish = format!("PUBLISH news {}", "m".repeat(MESSAGE_BYTES));
+    let waiting_bytes = |client: &mut Raw| {
+        let list = client.call("CLIENT LIST TYPE pubsub").text();
+        let line = list.lines().find(|line| line.contains(" name=stuck "));
+        let mut words = line.expect("it is there").split(' ');
+        let bytes = words.find_map(|word| word.strip_prefix("omem="));
+        bytes.expect("a field").parse::<usize>().expect("a number")
+    };
+    // Its socket takes some, and far less waits than the soft limit of eight megabytes.
+    eventually("messages wait", || {
+        client.call(&publish);
+        reading.read();
+        waiting_bytes(&mut client) > 3 * MESSAGE_BYTES
+    });
+    let cut = "client_output_buffer_limit_disconnections";
+    assert_eq!(info_number(&mut client, "stats", cut), 0.0);
+    check(&mut client, "CONFIG SET client-output-timeout 1", "OK");
+    eventually("it is cut", || {
+        client.call("PUBLISH news more");
+        assert_eq!(reading.read().items().len(), 3);
+        info_number(&mut client, "stats", cut) == 1.0
+    });
+    check(&mut client, "PUBLISH news last", "(integer) 1");
+    reading.read();
+}

@@ -190,6 +190,9 @@ parameters! {
     client_output_buffer_limit: special(OutputLimits, values::OUTPUT_LIMITS), "client-output-buffer-limit",
         MUTABLE, "Maximum unsent output of each class of clients: class, hard limit, soft limit, seconds.";
 
+    client_output_timeout: number(u32, 0, 0, INT_MAX), "client-output-timeout", MUTABLE.since("basalt"),
+        "Seconds after which a client is closed that accepts nothing of its unsent output; 0: never.";
+
     // Threads and shards
     shards: number(u32, 0, 0, 1024), "shards", IMMUTABLE.since("basalt"),
         "Shards of the keyspace, rounded up to a power of two; 0: eight per core, at least 64.";

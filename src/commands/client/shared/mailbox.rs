@@ -81,6 +81,8 @@ struct MailboxQueue {
     is_cut: bool,
     /// When the queue grew beyond the soft limit, in Unix milliseconds; 0: the limit is not exceeded.
     above_soft_since_ms: u64,
+    /// Bytes sent to the client when its progress was last seen, and when that was, in Unix milliseconds.
+    progress: (u64, u64),
 }
 
 impl Mailbox {
@@ -186,6 +188,27 @@ impl Shared {
             self.cut(mailbox, &mut queue);
             drop(queue);
             self.waker.wake();
+        }
+    }
+
+    /// Closes the client if it has accepted nothing of its unsent output for `stuck_ms`; 0: never. To be called about
+    /// once a second while there is unsent output.
+    pub fn check_progress(&self, stuck_ms: u64, now_ms: u64) {
+        if stuck_ms == 0 || self.output_bytes.load(Relaxed) == 0 {
+            return;
+        }
+        let mailbox = self.mailbox_or_new();
+        let mut queue = mailbox.queue.lock();
+        let sent = self.bytes_out.get();
+        match queue.progress {
+            (before, since_ms) if before == sent && since_ms > 0 => {
+                if !queue.is_cut && now_ms.saturating_sub(since_ms) >= stuck_ms {
+                    self.cut(mailbox, &mut queue);
+                    drop(queue);
+                    self.waker.wake();
+                }
+            }
+            _ => queue.progress = (sent, now_ms),
         }
     }
 
@@ -315,5 +338,23 @@ mod tests {
         assert!(!shared.is_killed());
         shared.check_output(bound, 22_000);
         assert!(shared.is_killed());
+    }
+
+    #[test]
+    fn who_accepts_nothing_of_his_output_for_some_time_is_cut() {
+        let (shared, _) = client();
+        let check = |unsent, now_ms| {
+            shared.output_bytes.store(unsent, Relaxed);
+            shared.check_progress(5_000, now_ms);
+            shared.is_killed()
+        };
+        assert!(!check(100, 10_000) && !check(100, 14_999));
+        shared.bytes_out.add(1);
+        assert!(!check(99, 15_000), "it has read something");
+        shared.check_progress(0, 90_000);
+        assert!(!check(0, 91_000), "nothing is unsent");
+        shared.bytes_out.add(99);
+        assert!(!check(100, 100_000) && !check(100, 104_999));
+        assert!(check(100, 105_000));
     }
 }

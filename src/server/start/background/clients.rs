@@ -74,11 +74,13 @@ fn close_unauthenticated(service: &Service) {
     }
 }
 
-/// Enforces the soft limits of `client-output-buffer-limit`: closes clients that have exceeded the soft limit
-/// for too long.
+/// Enforces the limits of unsent output that depend on time: closes clients that have exceeded the soft limit of
+/// `client-output-buffer-limit` for too long, and those that accept nothing (`client-output-timeout`).
 pub(super) fn cut_slow_clients(service: &Service) {
     let now_ms = clock::unix_ms();
-    let limit = service.config.load().client_output_buffer_limit.normal;
+    let config = service.config.load();
+    let stuck_ms = u64::from(config.client_output_timeout) * 1_000;
+    let limit = config.client_output_buffer_limit.normal;
     let normal = OutputBound {
         hard_bytes: limit.hard_bytes,
         soft_bytes: limit.soft_bytes,
@@ -97,6 +99,7 @@ pub(super) fn cut_slow_clients(service: &Service) {
                 _ => service.pubsub.bound_of(&client),
             };
             client.check_output(bound, now_ms);
+            client.check_progress(stuck_ms, now_ms);
         }
     }
 }
