@@ -63,6 +63,7 @@ mod newest_files;
 mod notes;
 mod observability;
 mod operating;
+mod overload;
 mod private;
 mod process;
 mod producers;

@@ -200,6 +200,8 @@ parameters! {
         "Threads that serve connections; 0: one per core.";
     runtime: choice(Runtime, Runtime::Auto), "runtime", IMMUTABLE.since("basalt"),
         "One runtime for all threads (shared), or one each (per-core); auto: per-core from four threads on.";
+    overload_p99: number(u32, 0, 0, 60_000), "overload-p99", MUTABLE.since("basalt"),
+        "Milliseconds within which 99 of 100 requests must begin; beyond, expensive commands are refused; 0: never.";
     io_threads: number(u32, 1, 1, 128), "io-threads",
         IMMUTABLE.warned("every thread does its own input and output: use `threads`"),
         "Number of I/O threads of Redis.";

@@ -8,7 +8,7 @@ use super::batch::{Plan, Request, Route};
 use super::turn::{Turn, TurnRoutes};
 use crate::script;
 use crate::shard::permit::{self, Permit};
-use crate::telemetry::{clock, counters, errors, log};
+use crate::telemetry::{clock, counters, errors, log, overload};
 use basalt_commands::cluster::route::{Presence, RoutingFlags, SlotOf};
 use basalt_commands::command::Args;
 use basalt_commands::command::acl::check::{self, AclLogContext, Asker};
@@ -160,9 +160,23 @@ impl<const CHECKED: bool> World for SessionWorld<'_, CHECKED> {
     }
 
     #[inline]
+    fn is_gated(&self) -> bool {
+        let figures = &self.session.service.telemetry.persistence.loading;
+        !figures.gate.is_open()
+    }
+
     fn is_loading(&self) -> bool {
         let figures = &self.session.service.telemetry.persistence.loading;
         figures.is_loading.load(Relaxed) && !self.session.replays()
+    }
+
+    fn overload(&mut self, command: &Command) -> Option<CommandError> {
+        let overload = &self.session.service.telemetry.overload;
+        let is_refused = !self.session.has_run_before()
+            && !self.is_exempt()
+            && overload.is_refusing()
+            && overload.refuses(command);
+        is_refused.then(|| overload::TEXT.into())
     }
 
     #[inline]

@@ -14,6 +14,7 @@ use crate::shard::handler::ExecutionContext;
 use crate::shard::job::command::{CommandJob, CommandJobOutcome};
 use crate::shard::job::{Job, Ticket, Work};
 use crate::telemetry::clock::Ticks;
+use crate::telemetry::overload;
 use basalt_commands::client::connection::Origin;
 use basalt_commands::cluster::route::RoutingFlags;
 use basalt_commands::command::Out;
@@ -460,6 +461,15 @@ impl Session {
         request: Request<'_>,
         (wanted, is_offloaded): (&[u16], bool),
     ) -> Ran {
+        let overload = &self.service.telemetry.overload;
+        if is_offloaded
+            && overload.is_refusing()
+            && !self.has_run_before()
+            && overload.refuses_long()
+        {
+            turn.batch.out.error(overload::TEXT.as_bytes());
+            return Ran::Refused;
+        }
         let blocks = request.command.flags.has(Flags::BLOCKING);
         let blocker = blocks.then_some(&self.connection.shared);
         let job = self.job(turn, request, wanted[0]);

@@ -16,6 +16,7 @@ mod memory_limit;
 mod migrate;
 mod observed;
 mod oom_score;
+mod overload;
 mod put_aside;
 mod reload_tls;
 mod rewriting;
@@ -273,6 +274,7 @@ impl Assembled {
         background::start_workers(service, runtimes);
         background::start_delivery(service, runtimes);
         background::start_relays(&self.aof, &self.replication.confirmations, runtimes);
+        overload::begin(service, runtimes);
         let background = background::start(
             service,
             runtimes.spawner(),

@@ -12,6 +12,7 @@
 //! prefix_uses                uses of prefixes, as one thread samples them
 //! prefixes                   memory and usage of keys by their prefix
 //! event_loop                 iterations and busy time of the event loops
+//! overload gate              how long requests wait, and what is refused then; the reasons to refuse as one word
 //! handshakes                 figures of TLS handshakes
 //! persistence                figures of snapshots, the append-only file and loading
 //! replication                replication figures
@@ -35,6 +36,7 @@ pub mod event_loop;
 pub mod exporter;
 mod figures;
 pub mod findings;
+pub mod gate;
 pub mod handshakes;
 pub mod histogram;
 pub mod history;
@@ -48,6 +50,7 @@ pub mod memory;
 pub mod metrics;
 pub mod miss_ratio;
 pub mod observed;
+pub mod overload;
 pub mod persistence;
 pub mod prefix_uses;
 pub mod prefixes;
@@ -77,6 +80,7 @@ use holds::Holds;
 use hotkeys::HotKeys;
 use latency::{Latency, Pass};
 use observed::Observed;
+use overload::Overload;
 use persistence::Persistence;
 use prefixes::Prefixes;
 use replication::ReplicationMetrics;
@@ -123,6 +127,8 @@ pub struct Telemetry {
     pub rounds: Rounds,
     /// Figures of TLS handshakes.
     pub handshakes: Handshakes,
+    /// Protection against overload.
+    pub overload: Overload,
     /// Scrapes of the metrics.
     pub scrapes: Scrapes,
     /// History of figures: an hour of seconds and a day of minutes.
@@ -199,6 +205,7 @@ impl Telemetry {
             sampler: Sampler::default(),
             rounds: Rounds::default(),
             handshakes: Handshakes::default(),
+            overload: Overload::default(),
             scrapes: Scrapes::default(),
             history: MetricsHistory::default(),
             recent: Recent::default(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::telemetry::gate::{Gate, GateReason};
 use crate::telemetry::progress::WorkProgress;
 use basalt_commands::config::Config;
 
@@ -152,6 +153,8 @@ impl Durations {
 pub struct LoadingFigures {
     /// Whether the server is loading and replies with LOADING.
     pub is_loading: AtomicBool,
+    /// What admission reads of it.
+    pub gate: Gate,
     /// Whether clients are served while loading, with the loaded data replacing all data at the end.
     pub is_aside: AtomicBool,
     /// Unix second when loading began.
@@ -171,7 +174,13 @@ pub struct LoadingFigures {
 impl LoadingFigures {
     /// Marks the server as loading, just before loading begins.
     pub fn announce(&self) {
-        self.is_loading.store(true, Relaxed);
+        self.set_loading(true);
+    }
+
+    /// Begins to reply with LOADING, or ends it.
+    pub fn set_loading(&self, is_loading: bool) {
+        self.is_loading.store(is_loading, Relaxed);
+        self.gate.set(GateReason::Loading, is_loading);
     }
 
     /// Returns the progress at `now_ms`, in Unix milliseconds.
@@ -186,7 +195,7 @@ impl LoadingFigures {
 
     /// Clears the loading state after `LoadingFigures::announce`, if no load follows.
     pub fn end(&self) {
-        self.is_loading.store(false, Relaxed);
+        self.set_loading(false);
     }
 }
 

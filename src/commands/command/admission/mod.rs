@@ -44,9 +44,18 @@ pub trait World {
     fn is_subscribed(&self) -> bool {
         false
     }
+    /// Whether there may be a reason to refuse what runs at other times: data are being loaded, or the server is
+    /// overloaded. One question for both, because each request asks it.
+    fn is_gated(&self) -> bool {
+        self.is_loading()
+    }
     /// Whether data are being loaded.
     fn is_loading(&self) -> bool {
         false
+    }
+    /// Returns the error if the server is overloaded and refuses this command.
+    fn overload(&mut self, _command: &Command) -> Option<CommandError> {
+        None
     }
     /// Whether data are being loaded in the background, to replace the current data once complete.
     fn is_loading_aside(&self) -> bool {
@@ -224,6 +233,15 @@ fn refusal<W: World, E>(
     rule(world, candidate)
 }
 
+#[cold]
+fn refusal_at_gate<W: World>(world: &mut W, them: &Candidate<'_>) -> Option<CommandError> {
+    match them.command {
+        _ if world.is_loading() && !them.having(Flags::TELLS_NODES) => Some(CommandError::Loading),
+        Some(command) => world.overload(command),
+        None => None,
+    }
+}
+
 // In the order in which Redis checks them.
 rules! {
     // enable-debug-command
@@ -289,9 +307,11 @@ rules! {
     // EVAL_RO and FCALL_RO
     having(Flags::WRITE), at Stage::SCRIPT, |world, _|
         world.is_read_only().then_some("ERR Can not execute a script with write flag using *_ro command.");
-    // loading
-    lacking(Flags::LOADING), at Stage::REQUEST.or(Stage::EXEC), |world, them|
-        (world.is_loading() && !them.having(Flags::TELLS_NODES)).then_some(CommandError::Loading);
+    // loading, and overload-p99
+    lacking(Flags::LOADING), at Stage::REQUEST.or(Stage::EXEC), |world, them| match world.is_gated() {
+        false => None,
+        true => refusal_at_gate(world, them),
+    };
     having(Flags::NO_ASYNC_LOADING), at Stage::REQUEST.or(Stage::EXEC), |world, _|
         world.is_loading_aside().then_some(CommandError::Loading);
     // busy-reply-threshold

@@ -32,7 +32,7 @@ impl<'p> Progress<'p> {
     ) -> Progress<'p> {
         let progress = Progress::prepare(service, total_bytes, stop, false);
         service.pause.rest.set_loading(true);
-        progress.figures.is_loading.store(true, Relaxed);
+        progress.figures.set_loading(true);
         progress
     }
 
@@ -48,7 +48,7 @@ impl<'p> Progress<'p> {
         let figures = progress.figures;
         match is_served {
             true => figures.is_aside.store(true, Relaxed),
-            false => figures.is_loading.store(true, Relaxed),
+            false => figures.set_loading(true),
         }
         progress
     }
@@ -143,7 +143,7 @@ impl<'p> Progress<'p> {
 
 impl Drop for Progress<'_> {
     fn drop(&mut self) {
-        self.figures.is_loading.store(false, Relaxed);
+        self.figures.set_loading(false);
         self.figures.is_aside.store(false, Relaxed);
         if !self.is_aside {
             self.service.pause.rest.set_loading(false);

@@ -308,6 +308,24 @@ pub(in crate::telemetry) static STATS: &[Figure] = &[
         "redis_dump_payload_sanitizations",
         "Always 0: values in RESTORE are always fully checked.",
     ),
+    count("overload_refused_commands", |s| {
+        s.telemetry.overload.refused.load(Relaxed)
+    })
+    .counter(
+        "basalt_overload_refused_total",
+        "Commands refused because of overload (overload-p99).",
+    ),
+    decimal("overload_pressure", |s| s.telemetry.overload.pressure()).gauge(
+        "basalt_overload_pressure",
+        "Classes of commands refused because of overload, the dearest of three first.",
+    ),
+    count("overload_wait_p99_usec", |s| {
+        s.telemetry.overload.wait_p99_us.load(Relaxed)
+    })
+    .gauge(
+        "basalt_overload_wait_p99_microseconds",
+        "Time within which 99 of 100 requests of the last second began to run; 0 without overload-p99.",
+    ),
     count("eventloop_cycles", |s| {
         s.snapshot.reads + s.snapshot.since_reset.rounds.cron_rounds
     }),

@@ -78,10 +78,26 @@ pub fn text(situation: &LatencyEvidence) -> String {
 /// Returns the findings about latency.
 pub fn findings(situation: &LatencyEvidence) -> Vec<Finding> {
     let mut findings = Vec::new();
+    overload(situation, &mut findings);
     events(situation, &mut findings);
     shards(situation, &mut findings);
     disk(situation, &mut findings);
     findings
+}
+
+fn overload(situation: &LatencyEvidence, findings: &mut Vec<Finding>) {
+    let refused = situation.late.sums.overload_refused;
+    if refused > 0 {
+        findings.push(Finding::new(
+            "overload-p99",
+            format!(
+                "{refused} expensive command(s) were refused in the last {MINUTES} minutes, because requests waited for \
+                 more than overload-p99 ({} ms). INFO commandstats says where the time goes; more cores (`threads`) or \
+                 replicas for reads let more through.",
+                situation.config.overload_p99
+            ),
+        ));
+    }
 }
 
 fn events(situation: &LatencyEvidence, findings: &mut Vec<Finding>) {

@@ -31,6 +31,8 @@ pub struct Sums {
     pub waits_for_replica: u64,
     /// Number of keys evicted because of the memory limit.
     pub evicted: u64,
+    /// Commands refused because of overload.
+    pub overload_refused: u64,
 }
 
 impl Sums {
@@ -48,6 +50,7 @@ impl Sums {
             evicted: (all_published.iter())
                 .map(|shard| shard.all_counts().evicted)
                 .sum(),
+            overload_refused: service.telemetry().overload.refused.load(Relaxed),
             ..Sums::default()
         };
         for shard in 0..all_published.len() {
@@ -69,6 +72,7 @@ impl Sums {
             waits_for_disk: more(self.waits_for_disk, then.waits_for_disk),
             waits_for_replica: more(self.waits_for_replica, then.waits_for_replica),
             evicted: more(self.evicted, then.evicted),
+            overload_refused: more(self.overload_refused, then.overload_refused),
         }
     }
 }
