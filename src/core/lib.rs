@@ -4,6 +4,8 @@ pub mod alloc;
 #[forbid(unsafe_code)]
 pub mod base;
 #[forbid(unsafe_code)]
+pub mod json_path;
+#[forbid(unsafe_code)]
 pub mod resp;
 pub mod structures;
 

@@ -13,6 +13,7 @@ use basalt_core::base::glob::{Case, is_literal, matches};
 use basalt_core::base::hash::HashSeed;
 use basalt_core::base::number::{F64Buffer, parse_f64, parse_i64, parse_memory, parse_u64};
 use basalt_core::base::text::{quote, split_arguments};
+use basalt_core::json_path::{Budget, Node, PathError, Program, Step, Value, without_descendants};
 use basalt_core::resp::request::{Parser, ProtocolError, RequestLimits, Requests};
 use basalt_engine::serial::reader::Reader;
 use basalt_engine::serial::writer::Writer;
@@ -344,5 +345,77 @@ pub(crate) fn bus(data: &[u8]) {
     for packet in whole.0.into_iter().flatten() {
         let bytes = encode(&packet);
         assert_eq!(decode(&bytes), Ok(packet));
+    }
+}
+
+/// A document with some of everything that paths in `smoke.rs` name.
+fn json_document() -> Value {
+    let text = |text: &str| Value::Str(text.as_bytes().into());
+    let object = |members: Vec<(&str, Value)>| {
+        let member = |(key, value): (&str, Value)| (key.as_bytes().into(), value);
+        Value::Object(members.into_iter().map(member).collect())
+    };
+    let inner = object(vec![
+        (
+            "a",
+            Value::Array(vec![Value::Int(1), Value::Float(2.5), Value::Null]),
+        ),
+        ("b", text("ab")),
+        ("é", Value::Bool(true)),
+    ]);
+    object(vec![
+        (
+            "a",
+            Value::Array(vec![inner.clone(), Value::Uint(u64::MAX), inner.clone()]),
+        ),
+        ("b", inner),
+        ("c", Value::Array(Vec::new())),
+        ("", object(Vec::new())),
+    ])
+}
+
+/// Any text is a path or is refused with one line; a path's first match, its matches and its locations agree.
+pub(crate) fn json_path(data: &[u8]) {
+    let program = match Program::parse(data) {
+        Ok(program) => program,
+        Err(error) => {
+            let line = error.to_string();
+            assert!(!line.contains(['\r', '\n']), "{line:?}");
+            return;
+        }
+    };
+    assert_eq!(program.text(), data);
+    let document = json_document();
+    const STEPS: u64 = 200_000;
+    let projected = program.project(&document, &mut Budget::of(STEPS));
+    let (found, located) = (
+        program.find(&document, &mut Budget::of(STEPS)),
+        program.locate(&document, &mut Budget::of(STEPS)),
+    );
+    let (found, located) = match (found, located) {
+        (Ok(found), Ok(located)) => (found, located),
+        (found, located) => {
+            assert_eq!(found.err(), located.err());
+            return;
+        }
+    };
+    assert!(!program.is_definite() || found.len() <= 1);
+    assert!(program.is_projection() || projected == Ok(Vec::new()));
+    assert_eq!(found.len(), located.len());
+    for (node, location) in found.iter().zip(&located) {
+        let there = location.iter().fold(&document, |value, step| match step {
+            Step::Key(key) => value.child(key).expect("locations exist"),
+            Step::Index(index) => value.element(*index).expect("locations exist"),
+        });
+        assert!(std::ptr::eq(*node, there));
+    }
+    match program.first(&document, &mut Budget::of(STEPS)) {
+        Ok(first) => assert_eq!(first, found.first().copied()),
+        Err(error) => assert_eq!(error, PathError::Exhausted),
+    }
+    let kept = without_descendants(located.clone());
+    for location in &located {
+        let covering = kept.iter().filter(|kept| location.starts_with(kept));
+        assert_eq!(covering.count(), 1, "one of the kept covers each");
     }
 }

@@ -286,3 +286,56 @@ fn packets_of_the_bus_do_not_depend_on_how_they_arrive() {
     ];
     smoke(8, words, checks::bus);
 }
+
+#[test]
+fn paths_find_what_they_locate() {
+    let words: &[&[u8]] = &[
+        b"$",
+        b"@",
+        b".",
+        b"..",
+        b"*",
+        b"[",
+        b"]",
+        b"[?",
+        b"(",
+        b")",
+        b"a",
+        b"b",
+        b"'a'",
+        b"\"b\"",
+        b"0",
+        b"-1",
+        b":",
+        b",",
+        b" == ",
+        b"!",
+        b" && ",
+        b" || ",
+        b" < ",
+        b" =~ ",
+        b" in ",
+        b"1",
+        b"2.5",
+        b"null",
+        b"{",
+        b"}",
+        b" + ",
+        b" * ",
+        b"~",
+        b".length()",
+        b"keys(",
+        b".append(",
+        b"\\",
+        b"\xc3\xa9",
+        b"$.a",
+        b"$..",
+        b"[?@.a",
+        b"[0,1]",
+        b"[::2]",
+        b"$[?@.b == 'ab']",
+        b"[*]",
+        b" sizeof ",
+    ];
+    smoke(9, words, checks::json_path);
+}

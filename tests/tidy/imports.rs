@@ -6,6 +6,7 @@ pub(crate) const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("alloc", &["base"]),
     ("structures", &["base", "alloc"]),
     ("resp", &["base", "structures"]),
+    ("json_path", &["base"]),
     ("engine", &[]),
     ("acl", &[]),
     ("client", &["acl", "cluster"]),

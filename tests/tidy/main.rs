@@ -28,6 +28,7 @@ const PURE: &[&str] = &[
     "alloc",
     "structures",
     "resp",
+    "json_path",
     "engine",
     "cluster",
     "command",
