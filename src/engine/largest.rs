@@ -27,7 +27,7 @@ pub(super) struct Large {
 #[derive(Debug, Default)]
 pub(super) struct Largest([[Large; PLACES]; TYPES]);
 
-const _: () = assert!(size_of::<Largest>() == 768);
+const _: () = assert!(size_of::<Largest>() == 832);
 
 impl Largest {
     pub(super) fn note(&mut self, data_type: DataType, hash: u64, bytes: u64) {

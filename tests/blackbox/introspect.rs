@@ -142,6 +142,7 @@ fn commands_say_whose_they_are_and_unknown_ones_what_is_missing() {
         ("cl.throttle", "basalt 0.1.0"),
         ("hotkeys|get", "8.6.0"),
         ("delifeq", "9.0.0"),
+        ("json.get", "1.0.0"),
         ("get", "1.0.0"),
     ] {
         assert_eq!(text_at(&docs_of(&mut ours, name), "since"), since, "{name}");
@@ -150,7 +151,6 @@ fn commands_say_whose_they_are_and_unknown_ones_what_is_missing() {
         format!("(basalt has no {family}, see \"What is missing\" in docs/compatibility.md)")
     };
     for (line, hint) in [
-        ("JSON.SET doc $ 1", missing("JSON documents")),
         ("ft.create i", missing("search")),
         ("TS.ADD t 1 2", missing("time series")),
         ("VSIM v ELE a", missing("vector sets")),

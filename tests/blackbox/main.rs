@@ -41,6 +41,7 @@ mod held;
 mod hot_copies;
 mod imports;
 mod introspect;
+mod json;
 mod key_sizes;
 mod keys;
 mod kills;

@@ -18,6 +18,7 @@ fn sketches_are_read_by_readers_and_written_by_writers() {
         "TOPK.RESERVE topk 3",
         "TDIGEST.CREATE td",
         "TDIGEST.ADD td 1 2",
+        "JSON.SET js $ [1]",
         "ACL SETUSER reader on nopass +@all %R~*",
         "ACL SETUSER writer on nopass +@all %W~*",
     ];
@@ -46,6 +47,11 @@ fn sketches_are_read_by_readers_and_written_by_writers() {
         ("TDIGEST.ADD td 3", true),
         ("TDIGEST.MERGE td 1 td", false),
         ("TDIGEST.RESET td", true),
+        ("JSON.SET js $[0] 2", true),
+        ("JSON.MSET js $[0] 3", true),
+        ("JSON.DEL js $[1]", true),
+        ("JSON.NUMINCRBY js $[0] 3", false),
+        ("JSON.ARRPOP js", false),
     ] {
         check(&mut reader, line, NO_KEY);
         let told = writer.call(line).show();
@@ -68,6 +74,9 @@ fn sketches_are_read_by_readers_and_written_by_writers() {
         "TOPK.QUERY topk a",
         "TDIGEST.QUANTILE td 0.5",
         "TDIGEST.MIN td",
+        "JSON.GET js",
+        "JSON.TYPE js $[0]",
+        "JSON.DEBUG MEMORY js",
         "DEBUG DIGEST-VALUE bf",
     ] {
         check(&mut writer, line, NO_KEY);

@@ -19,6 +19,7 @@ use basalt_engine::serial::reader::Reader;
 use basalt_engine::serial::writer::Writer;
 use basalt_engine::serial::{self, Form};
 use basalt_engine::value;
+use basalt_engine::value::json;
 use basalt_server::persist::rdb::check;
 
 /// The outcome of parsing a stream of requests.
@@ -372,6 +373,27 @@ fn json_document() -> Value {
         ("c", Value::Array(Vec::new())),
         ("", object(Vec::new())),
     ])
+}
+
+/// Any bytes are a document or are refused with one line; the text of a document is a document with the same text, by
+/// our parser and by that of serde_json.
+pub(crate) fn json(data: &[u8]) {
+    let doc = match json::parse(data) {
+        Ok(doc) => doc,
+        Err(error) => {
+            let line = error.to_string();
+            assert!(!line.contains(['\r', '\n']), "{line:?}");
+            assert!(error.at <= data.len());
+            return;
+        }
+    };
+    let root = json::JsonRef::root(&doc);
+    assert_eq!(root.bytes().len(), doc.len());
+    assert!(root.depth() <= json::DEPTH_MAX);
+    let text = root.text();
+    let again = json::parse(&text).expect("the text of a document");
+    assert_eq!(json::JsonRef::root(&again).text(), text);
+    serde_json::from_slice::<serde_json::Value>(&text).expect("a text for others");
 }
 
 /// Any text is a path or is refused with one line; a path's first match, its matches and its locations agree.

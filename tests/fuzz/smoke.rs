@@ -339,3 +339,27 @@ fn paths_find_what_they_locate() {
     ];
     smoke(9, words, checks::json_path);
 }
+
+#[test]
+fn documents_come_back_from_their_text() {
+    let words: &[&[u8]] = &[
+        b"{\"a\":",
+        b"[",
+        b"]",
+        b"}",
+        b",",
+        b"\"a\"",
+        b"\"\\u00e9\\n\"",
+        b"1.50",
+        b"-12345678901",
+        b"18446744073709551615",
+        b"1e300",
+        b"null",
+        b"true",
+        b" ",
+        b"{}",
+        b"[1,2]",
+        b"\"b\":",
+    ];
+    smoke(10, words, checks::json);
+}

@@ -189,11 +189,7 @@ pub fn shown_name(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 /// Commands of Redis 8 whose families are missing here, by the prefix of their names.
-const MISSING_FAMILIES: [(&[u8], &str); 3] = [
-    (b"ft.", "search"),
-    (b"json.", "JSON documents"),
-    (b"ts.", "time series"),
-];
+const MISSING_FAMILIES: [(&[u8], &str); 2] = [(b"ft.", "search"), (b"ts.", "time series")];
 
 /// Commands of vector sets, whose names share no prefix of their own.
 const VECTOR_SETS: [&[u8]; 13] = [

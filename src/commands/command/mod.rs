@@ -81,6 +81,7 @@ mod help;
 pub mod host;
 pub mod hyperloglog;
 pub mod introspect;
+mod json;
 pub mod keys;
 pub mod lease;
 pub mod list;

@@ -31,5 +31,6 @@ pub(super) static FAMILIES: &[&[&Command]] = &[
     super::hyperloglog::TABLE,
     super::pubsub::TABLE,
     super::probabilistic::TABLE,
+    super::json::TABLE,
     super::script::TABLE,
 ];

@@ -5,6 +5,7 @@
 //! shard's memory; recording an effect is left to the handler, which knows the event's name.
 
 pub mod blessings;
+mod documents;
 mod marks;
 mod telling;
 mod walk;
@@ -706,13 +707,6 @@ impl<'e> Keyspace<'e> {
     pub fn delete_emptied(&mut self, key: &Key<'_>, place: EntrySlot) {
         self.delete(place);
         self.followed(key.bytes, Event::DEL);
-    }
-
-    /// Records that a client tried to delete a missing key: a client that is loading the key must not store data that
-    /// it read before.
-    #[inline]
-    pub fn missed_deletion(&mut self, key: &[u8]) {
-        self.engine.waiters.key_changed(self.db, key);
     }
 
     /// Records an event for a key as a part of a change that is counted elsewhere.

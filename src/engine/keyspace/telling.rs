@@ -7,6 +7,13 @@ use crate::value::DataType;
 use basalt_core::structures::table::EntrySlot;
 
 impl Keyspace<'_> {
+    /// Records that a client tried to delete a missing key: a client that is loading the key must not store data that
+    /// it read before.
+    #[inline]
+    pub fn missed_deletion(&mut self, key: &[u8]) {
+        self.engine.waiters.key_changed(self.db, key);
+    }
+
     /// Records that fields of a hash changed.
     #[inline]
     pub fn wrote_fields<'n>(

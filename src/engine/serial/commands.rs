@@ -4,6 +4,7 @@
 //! strings                SET
 //! lists, sets, …         RPUSH, SADD, ZADD, HSET, a few elements each; deadlines of elements: HPEXPIREAT, SPEXPIREAT
 //! streams                XADD, XSETID, XGROUP CREATE, XGROUP CREATECONSUMER, XCLAIM
+//! documents              JSON.SET
 //! sketches               RESTORE; also streams that no commands can recreate exactly, and those that track producers
 //! deadline               PEXPIREAT at the end
 //! ```
@@ -19,6 +20,7 @@ use super::writer::Writer;
 use crate::fences::Fence;
 use crate::marks::Marks;
 use crate::note;
+use crate::value::json::JsonRef;
 use crate::value::list::ListRef;
 use crate::value::sorted_set::SortedSet;
 use crate::value::stream::consumer::Pending;
@@ -138,6 +140,7 @@ pub fn entry(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
         | DataType::CountMin
         | DataType::TopK
         | DataType::TDigest => restore(out, entry, now_ms),
+        DataType::Json => command(out, &[b"JSON.SET", key, b"$", &JsonRef::of(entry).text()]),
     }
     deadline(out, key, entry.deadline());
 }

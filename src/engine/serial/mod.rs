@@ -18,6 +18,7 @@
 pub mod commands;
 pub mod frame;
 mod hash;
+mod json;
 mod lapsing;
 mod list;
 mod nodes;
@@ -248,6 +249,7 @@ pub fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
         | DataType::CountMin
         | DataType::TopK
         | DataType::TDigest => sketch::write(entry, writer),
+        DataType::Json => json::write(entry, writer),
     }
 }
 
@@ -315,6 +317,7 @@ fn read_value(
         | types::STREAM_LISTPACKS_5 => stream::read(rdb_type, key, reader),
         types::MODULE_2 => match reader.length()? {
             number if number == lapsing::number() => set::read_lapsing(key, reader, &limits.set),
+            number if number == json::number() => json::read(key, reader),
             number => sketch::read(number, key, reader),
         },
         _ => Err(Malformed("a value of an unknown type")),

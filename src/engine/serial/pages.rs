@@ -29,11 +29,16 @@ pub(super) fn number_of(data_type: DataType) -> u64 {
 
 /// Returns the module number for a module name of nine characters.
 pub(super) fn number_named(name: &str) -> u64 {
+    number_versioned(name, VERSION)
+}
+
+/// Returns the module number for a module name of nine characters and a version.
+pub(super) fn number_versioned(name: &str, version: u64) -> u64 {
     let letter = |byte: u8| LETTERS.iter().position(|letter| *letter == byte);
     let number = name.bytes().fold(0, |number, byte| {
         number << 6 | letter(byte).unwrap_or(0) as u64
     });
-    number << 10 | VERSION
+    number << 10 | version
 }
 
 /// Writes the head of a sketch after its type byte; the pages follow.

@@ -85,6 +85,7 @@ impl CollectionShape {
                     shape.form = CollectionForm::VolatileSet;
                 }
             }
+            Collection::Json(_) => unreachable!("documents are written whole"),
             Collection::Bloom(_)
             | Collection::Cuckoo(_)
             | Collection::CountMin(_)

@@ -116,6 +116,10 @@ pub(super) fn is_large(entry: EntryRef<'_, Object>) -> bool {
     let Value::Object(object) = entry.value() else {
         return false;
     };
+    // A document is saved as one string, so that other servers can read it.
+    if matches!(object.body, Collection::Json(_)) {
+        return false;
+    }
     let elements = object.body.elements();
     elements.is_some_and(|elements| elements >= elements_min())
         || entry.memory_bytes() + object.bytes() >= bytes_min()

@@ -18,14 +18,15 @@ pub enum DataType {
     CountMin = 9,
     TopK = 10,
     TDigest = 11,
+    Json = 12,
 }
 
 /// One more than the largest number of a data type, for arrays indexed by it.
-pub const TYPES: usize = 12;
+pub const TYPES: usize = 13;
 
 impl DataType {
     /// All types with the name that TYPE and SCAN TYPE use.
-    pub const ALL: [(DataType, &'static str); 11] = [
+    pub const ALL: [(DataType, &'static str); 12] = [
         (DataType::String, "string"),
         (DataType::List, "list"),
         (DataType::Set, "set"),
@@ -37,6 +38,7 @@ impl DataType {
         (DataType::CountMin, "CMSk-TYPE"),
         (DataType::TopK, "TopK-TYPE"),
         (DataType::TDigest, "TDIS-TYPE"),
+        (DataType::Json, "ReJSON-RL"),
     ];
 
     /// Returns the name as in replies of TYPE.
@@ -115,6 +117,7 @@ impl ObjectKind {
             9 => DataType::CountMin,
             10 => DataType::TopK,
             11 => DataType::TDigest,
+            12 => DataType::Json,
             other => unreachable!("no data type {other}"),
         }
     }

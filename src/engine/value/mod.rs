@@ -5,6 +5,7 @@ pub mod copying;
 pub mod deadlines;
 pub mod hash;
 pub mod hyperloglog;
+pub mod json;
 pub mod kind;
 pub mod lapse;
 pub mod list;

@@ -159,6 +159,8 @@ collections! {
     TopK(basalt_core::structures::sketch::top_k::TopK);
     /// A t-digest.
     TDigest(basalt_core::structures::sketch::t_digest::TDigest);
+    /// A JSON document.
+    Json(super::json::large::LargeJson);
     /// A sorted set.
     SortedSet(Ranking);
     /// A stream.

@@ -21,6 +21,7 @@ use basalt_core::structures::entry::EntryRef;
 use basalt_core::structures::quicklist::End;
 use basalt_engine::serial::sketch;
 use basalt_engine::value::hash::HashRef;
+use basalt_engine::value::json::JsonRef;
 use basalt_engine::value::list::ListRef;
 use basalt_engine::value::set::SetRef;
 use basalt_engine::value::sorted_set::SortedSet;
@@ -95,6 +96,7 @@ impl Signature {
                 self.mix(&head);
                 self.mix(&data);
             }
+            DataType::Json => self.mix(&JsonRef::of(entry).text()),
         }
         if entry.deadline().is_some() {
             self.xor(b"!!expire!!");
@@ -154,7 +156,8 @@ fn type_number(data_type: DataType) -> u32 {
         | DataType::Cuckoo
         | DataType::CountMin
         | DataType::TopK
-        | DataType::TDigest => 5,
+        | DataType::TDigest
+        | DataType::Json => 5,
     }
 }
 

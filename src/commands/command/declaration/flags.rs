@@ -177,6 +177,8 @@ bit_set! {
         TOPK = "@topk";
         /// Works on t-digests.
         TDIGEST = "@tdigest";
+        /// Works on JSON documents.
+        JSON = "@json";
         /// Works on locks.
         LOCK = "@lock";
     }
@@ -228,6 +230,7 @@ impl Categories {
         .or(Categories::CMS)
         .or(Categories::TOPK)
         .or(Categories::TDIGEST)
+        .or(Categories::JSON)
         .or(Categories::LOCK);
 }
 

@@ -5,6 +5,7 @@
 //! from then on carries `&'static Command`.
 
 mod flags;
+mod group;
 mod help;
 mod keys;
 mod reach;
@@ -13,6 +14,7 @@ mod reads;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 pub use flags::{Categories, Flags, KeyFlags};
+pub use group::Group;
 use keys::are_ruled;
 pub use keys::{BeginSearch, FindKeys, KeySpec, LoneKey};
 pub use reach::{Channels, Databases, KeyFlagsOf, PositionsFinder, ReadArgument};
@@ -97,66 +99,6 @@ pub enum ScriptVerb {
     EvalShaRo,
     Fcall,
     FcallRo,
-}
-
-/// The group that documentation and default ACL categories use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are Redis's own")]
-pub enum Group {
-    Generic,
-    String,
-    List,
-    Set,
-    SortedSet,
-    Hash,
-    PubSub,
-    Transactions,
-    Connection,
-    Server,
-    Scripting,
-    HyperLogLog,
-    Cluster,
-    Sentinel,
-    Geo,
-    Stream,
-    Bitmap,
-    Bloom,
-    Cuckoo,
-    CountMin,
-    TopK,
-    TDigest,
-    Lock,
-}
-
-impl Group {
-    /// Returns the name in COMMAND DOCS.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Group::Generic => "generic",
-            Group::String => "string",
-            Group::List => "list",
-            Group::Set => "set",
-            Group::SortedSet => "sorted-set",
-            Group::Hash => "hash",
-            Group::PubSub => "pubsub",
-            Group::Transactions => "transactions",
-            Group::Connection => "connection",
-            Group::Server => "server",
-            Group::Scripting => "scripting",
-            Group::HyperLogLog => "hyperloglog",
-            Group::Cluster => "cluster",
-            Group::Sentinel => "sentinel",
-            Group::Geo => "geo",
-            Group::Stream => "stream",
-            Group::Bitmap => "bitmap",
-            Group::Bloom => "bf",
-            Group::Cuckoo => "cf",
-            Group::CountMin => "cms",
-            Group::TopK => "topk",
-            Group::TDigest => "tdigest",
-            Group::Lock => "lock",
-        }
-    }
 }
 
 /// Positions of arguments: the first of them, and every `step` after it.
@@ -747,34 +689,10 @@ impl Command {
     /// Returns all ACL categories: those of group and flags, and the extra ones.
     pub fn acl_categories(&self) -> Categories {
         let mut all = self.extra_categories;
-        let group = match self.group {
-            Group::Generic => Categories::KEYSPACE,
-            Group::String => Categories::STRING,
-            Group::List => Categories::LIST,
-            Group::Set => Categories::SET,
-            Group::SortedSet => Categories::SORTEDSET,
-            Group::Hash => Categories::HASH,
-            Group::Transactions => Categories::TRANSACTION,
-            Group::Connection => Categories::CONNECTION,
-            Group::Scripting => Categories::SCRIPTING,
-            Group::HyperLogLog => Categories::HYPERLOGLOG,
-            Group::Geo => Categories::GEO,
-            Group::Stream => Categories::STREAM,
-            Group::Bitmap => Categories::BITMAP,
-            // Each command sets this category by its flag of the same name.
-            Group::PubSub => Categories::NONE,
-            Group::Bloom => Categories::BLOOM,
-            Group::Cuckoo => Categories::CUCKOO,
-            Group::CountMin => Categories::CMS,
-            Group::TopK => Categories::TOPK,
-            Group::TDigest => Categories::TDIGEST,
-            Group::Lock => Categories::LOCK,
-            Group::Server | Group::Cluster | Group::Sentinel => Categories::NONE,
-        };
         // A row that names topic categories itself has only those (WAIT, SORT); a container has none.
         let is_alone = all.any(Categories::SUBJECTS) || matches!(self.run, Run::Container(_));
         if !is_alone {
-            all = all.or(group);
+            all = all.or(self.group.categories());
         }
         if self.flags.has(Flags::WRITE) {
             all = all.or(Categories::WRITE);

@@ -152,6 +152,18 @@ const SAMPLES: &[Sample] = &[
         make: &["TDIGEST.CREATE $", "300 TDIGEST.ADD $ #"],
         read: "TDIGEST.QUANTILE $ 0.1 0.5 0.9",
     },
+    Sample {
+        data_type: "ReJSON-RL",
+        encoding: "raw",
+        make: &["JSON.SET $ . {}", "JSON.SET $ .a [1,true]"],
+        read: "JSON.GET $",
+    },
+    Sample {
+        data_type: "ReJSON-RL",
+        encoding: "raw",
+        make: &["JSON.SET $ . []", "2000 JSON.ARRAPPEND $ . 12345# 1"],
+        read: "JSON.GET $",
+    },
 ];
 
 impl Sample {
@@ -383,6 +395,15 @@ const OF_TYPES: &[(&str, &[&str])] = &[
     ("CMSk-TYPE", &["CMS.INCRBY $ x 1"]),
     ("TopK-TYPE", &["TOPK.ADD $ x"]),
     ("TDIS-TYPE", &["TDIGEST.ADD $ 1"]),
+    (
+        "ReJSON-RL",
+        &[
+            "JSON.GET $",
+            "JSON.SET $ . 1",
+            "JSON.DEL $",
+            "JSON.ARRPOP $",
+        ],
+    ),
 ];
 
 #[test]

@@ -188,6 +188,23 @@ const TEMPLATES: &[&str] = &[
     "TDIGEST.ADD $k $s",
     "TDIGEST.MERGE $k 1 $k",
     "TDIGEST.RESET $k",
+    "JSON.SET $k . '{\"a\":$n,\"b\":true,\"t\":\"$v\",\"l\":[1,$n,[2]],\"$f\":{}}'",
+    "JSON.SET $k .$f '\"$v\"'",
+    "JSON.SET $k .l[0] '{\"$f\":$s}'",
+    "JSON.MSET $k . '{\"a\":$n}' $k . '[1,$s]'",
+    "JSON.MERGE $k . '{\"$f\":{\"a\":$n},\"t\":null}'",
+    "JSON.DEL $k .$f",
+    "JSON.FORGET $k",
+    "JSON.CLEAR $k .l",
+    "JSON.TOGGLE $k .b",
+    "JSON.NUMINCRBY $k ..a $s",
+    "JSON.NUMMULTBY $k .a $n",
+    "JSON.NUMPOWBY $k .a 2",
+    "JSON.STRAPPEND $k .t '\"$v\"'",
+    "JSON.ARRAPPEND $k .l $n '\"$v\"'",
+    "JSON.ARRINSERT $k .l 0 $n '\"$v\"'",
+    "JSON.ARRPOP $k .l 1",
+    "JSON.ARRTRIM $k .l 0 $n",
 ];
 
 pub(super) fn draw(random: &mut Random, below: u64) -> u64 {
@@ -266,6 +283,7 @@ fn dataset(cli: &mut Terminal) -> String {
 /// this thread that are charged to no account.
 pub(super) fn accounts(cli: &mut Terminal) -> (i64, i64) {
     basalt_engine::undo::drop_room();
+    crate::command::json::drop_kept_paths();
     for engine in &mut cli.engines {
         drop(engine.effects.take());
         drop(std::mem::take(&mut engine.deferred));

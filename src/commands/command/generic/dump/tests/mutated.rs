@@ -151,6 +151,17 @@ const COMMANDS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "ReJSON-RL",
+        &[
+            "JSON.GET k",
+            "JSON.RESP k",
+            "JSON.NUMINCRBY k ..* 1",
+            "JSON.ARRAPPEND k ..* 1",
+            "JSON.DEL k .a",
+            "JSON.SET k . 1",
+        ],
+    ),
+    (
         "stream",
         &[
             "XRANGE k - +",

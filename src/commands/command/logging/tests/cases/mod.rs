@@ -4,9 +4,11 @@
 //! command returns, `{+n}` for the current time plus n milliseconds.
 
 mod collections;
+mod documents;
 mod streams;
 
 use collections::{HASHES, LISTS, OTHERS, SETS, SORTED_SETS};
+use documents::DOCUMENTS;
 use streams::STREAMS;
 
 /// Commands that fill the keys before each case.
@@ -57,10 +59,11 @@ pub(super) const NEWER_SEED: &[&str] = &[
     "TOPK.ADD tk a b c a a",
     "TDIGEST.CREATE td",
     "TDIGEST.ADD td 1 2 3",
+    "JSON.SET js $ '{\"a\":1,\"f\":1.5,\"t\":\"x\",\"b\":true,\"l\":[1,2,3],\"o\":{\"a\":2}}'",
 ];
 
 /// Prefixes of the names of keys in `NEWER_SEED`: a case that names such a key is not sent to redis-server 7.0.
-pub(super) const NEWER_KEYS: &[&str] = &["newer:", "hx", "bf", "cf", "cms", "tk", "td"];
+pub(super) const NEWER_KEYS: &[&str] = &["newer:", "hx", "bf", "cf", "cms", "tk", "td", "js"];
 
 /// Nothing is logged.
 pub(super) const NOTHING: &str = "";
@@ -84,6 +87,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Case> {
         HASHES,
         LOCKS,
         STREAMS,
+        DOCUMENTS,
         OTHERS,
     ]
     .into_iter()
