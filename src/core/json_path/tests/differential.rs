@@ -1,7 +1,8 @@
 //! Random documents and paths against `jsonpath-rust`, another implementation of RFC 9535, where both dialects agree.
 //!
 //! They differ in these points, which the paths leave out: nothing equals nothing in the RFC; truth values have an
-//! order here; slices with a negative step mean other elements when a bound is left out.
+//! order here; slices with a negative step mean other elements when a bound is left out. A filter within the path of
+//! another filter finds nothing in `jsonpath-rust` 1.0 (`$[?@[?@ == 1]]` of `[[1]]`), and is left out as well.
 
 use std::fmt::Write;
 
@@ -170,7 +171,7 @@ fn condition(random: &mut Random, path: &mut String, depth: usize) {
         0..=2 => comparison(random, path),
         3 => {
             path.push_str(if random.below(3) == 0 { "!@" } else { "@" });
-            segments(random, path, depth);
+            segments(random, path, 0);
         }
         4 => {
             path.push_str(if random.below(2) == 0 { "!(" } else { "(" });
