@@ -479,6 +479,9 @@ parameters! {
          zstd).";
     rdbchecksum: flag(true), "rdbchecksum", IMMUTABLE,
         "Whether a snapshot ends with a checksum.";
+    rdb_skip_unknown_modules: flag(false), "rdb-skip-unknown-modules", MUTABLE.since("basalt"),
+        "Whether values of modules that do not exist here are left out when a snapshot is loaded; if not, they are an \
+         error.";
     rdb_del_sync_files: flag(false), "rdb-del-sync-files", MUTABLE,
         "Whether snapshot files made only for replicas are deleted.";
     rdb_save_incremental_fsync: flag(true), "rdb-save-incremental-fsync", MUTABLE,

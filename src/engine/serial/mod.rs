@@ -41,6 +41,8 @@ use basalt_core::structures::quicklist;
 use reader::Reader;
 use writer::Writer;
 
+pub use pages::module_of;
+
 /// The format version that every server from 7.0 on can read.
 pub const V10: u16 = 10;
 /// Format version of 7.2: sets of a few members of any kind are one listpack.
@@ -87,6 +89,8 @@ impl Malformed {
     const SHORT: Malformed = Malformed("fewer bytes than claimed");
     /// A string claims to be longer than the reader allows.
     pub const BEYOND_LIMIT: Malformed = Malformed("a string longer than the limit");
+    /// A value of a module, or of a version of it, that does not exist here.
+    pub const MODULE: Malformed = Malformed("a value of an unavailable module");
     const NAN: Malformed = Malformed("a score that is not a number");
     const TWICE: Malformed = Malformed("the same member twice");
     /// A collection has no elements, as may occur in files of old servers.

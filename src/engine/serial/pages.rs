@@ -41,6 +41,12 @@ pub(super) fn number_versioned(name: &str, version: u64) -> u64 {
     number << 10 | version
 }
 
+/// Returns the name and the version of a module from its number, which comes from a file.
+pub fn module_of(number: u64) -> (String, u64) {
+    let letter = |at: u64| char::from(LETTERS[(number >> (10 + 6 * at)) as usize & 63]);
+    ((0..9).rev().map(letter).collect(), number & 1023)
+}
+
 /// Writes the head of a sketch after its type byte; the pages follow.
 pub(super) fn begin(data_type: DataType, head: &[u8], writer: &mut Writer) {
     writer.kind(types::MODULE_2);

@@ -58,7 +58,7 @@ pub(super) fn read(
     let data_type = SKETCHES
         .into_iter()
         .find(|data_type| number_of(*data_type) == number)
-        .ok_or(Malformed("a value of an unavailable module"))?;
+        .ok_or(Malformed::MODULE)?;
     let head = piece(reader)?.ok_or(Malformed::SHORT)?;
     // An empty sketch may have no pieces at all.
     let mut data = Vec::new();

@@ -167,6 +167,8 @@ pub struct LoadingFigures {
     pub snapshot_used_memory: AtomicU64,
     /// Expired keys in the last loaded snapshot.
     pub keys_expired: AtomicU64,
+    /// Values of unknown modules that the last load left out.
+    pub module_values_skipped: AtomicU64,
     /// Keys in the last loaded snapshot.
     pub keys_loaded: AtomicU64,
 }

@@ -145,6 +145,8 @@ pub struct Loaded {
     pub expired: u64,
     /// Number of collections without elements, which old servers may have written.
     pub empty: u64,
+    /// Number of values of unknown modules that were left out.
+    pub of_modules: u64,
     /// Aux fields of interest to the caller.
     pub fields: BTreeMap<&'static str, String>,
     /// Bytes of the snapshot.
@@ -169,6 +171,12 @@ impl Loaded {
             _ => tracing::info!(
                 "Done loading RDB, keys loaded: {keys}, keys expired: {expired}, empty keys skipped: {empty}."
             ),
+        }
+        if self.of_modules > 0 {
+            tracing::warn!(
+                "Loading skipped {} values of modules that this server does not have (rdb-skip-unknown-modules)",
+                self.of_modules
+            );
         }
     }
 }
@@ -302,12 +310,16 @@ impl Loader {
         loaded.keys = tally.keys;
         loaded.expired = tally.expired;
         loaded.empty = tally.empty;
+        loaded.of_modules = tally.of_modules;
         loaded.bytes = decoder.consumed();
         loaded.rest = decoder.rest().to_vec();
         loaded.tell();
         let figures = &self.service.telemetry.persistence.loading;
         figures.keys_loaded.store(loaded.keys, Relaxed);
         figures.keys_expired.store(loaded.expired, Relaxed);
+        figures
+            .module_values_skipped
+            .store(loaded.of_modules, Relaxed);
         Ok(loaded)
     }
 }

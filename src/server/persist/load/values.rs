@@ -39,8 +39,8 @@ const ROOM_KEYS_MIN: usize = 256;
 /// Number of keys, ahead of the one being inserted, whose table slots are prefetched.
 const AHEAD: usize = 8;
 
-/// Maximum number of keys with empty collections that are logged individually.
-const EMPTY_TOLD_MAX: u64 = 10;
+/// Maximum number of keys left out for one reason that are logged individually.
+const LEFT_OUT_TOLD_MAX: u64 = 10;
 
 /// Counts of keys processed by a thread.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,6 +48,8 @@ pub(super) struct LoadCounts {
     pub(super) keys: u64,
     pub(super) expired: u64,
     pub(super) empty: u64,
+    /// Values of modules that do not exist here.
+    pub(super) of_modules: u64,
 }
 
 /// The decoding threads. The reading thread also decodes stretches while their queue is full.
@@ -72,8 +74,10 @@ impl Workers {
             now,
             rules,
             by_frequency: is_lfu(config.maxmemory_policy),
+            skips_modules: config.rdb_skip_unknown_modules,
             has_failed: AtomicBool::new(false),
             empty: AtomicU64::new(0),
+            of_modules: AtomicU64::new(0),
         });
         let (sender, receiver) =
             channel::bounded::<RdbRecordBatch>(others * WAITING_PER_THREAD + 1);
@@ -148,6 +152,7 @@ impl Workers {
             tally.keys += other.keys;
             tally.expired += other.expired;
             tally.empty += other.empty;
+            tally.of_modules += other.of_modules;
             error = first(error, found);
         }
         self.room.end();
@@ -187,9 +192,13 @@ struct Placer {
     rules: Rules,
     /// True if the eviction policy uses access counts, not the time of the last access.
     by_frequency: bool,
+    /// True if values of modules that do not exist here are left out (`rdb-skip-unknown-modules`).
+    skips_modules: bool,
     has_failed: AtomicBool,
     /// Number of empty collections found so far.
     empty: AtomicU64,
+    /// Number of values of unknown modules left out so far.
+    of_modules: AtomicU64,
 }
 
 /// A decoded key and its destination.
@@ -203,6 +212,15 @@ struct Decoded<'s> {
     /// Metadata that only this server has, serialized: how long the key counts as stale before it expires, and
     /// its tags.
     marks: Option<Cow<'s, [u8]>>,
+}
+
+/// A key of a snapshot as it is read.
+enum Read<'s> {
+    Value(Decoded<'s>),
+    /// A collection without elements.
+    Empty,
+    /// A value of a module that does not exist here, which is left out.
+    OfModule,
 }
 
 impl Placer {
@@ -229,8 +247,9 @@ impl Placer {
                 fault,
             })?;
             match made {
-                Some(one) => decoded.push(one),
-                None => tally.empty += 1,
+                Read::Value(one) => decoded.push(one),
+                Read::Empty => tally.empty += 1,
+                Read::OfModule => tally.of_modules += 1,
             }
         }
         let (order, ends) = self.by_shard(&decoded);
@@ -262,18 +281,14 @@ impl Placer {
         }
     }
 
-    /// Decodes a key and its value; returns `None` for a collection without elements.
+    /// Decodes a key and its value.
     fn decode<'s>(
         &self,
         stretch: &'s RdbRecordBatch,
         raw: &'s RawEntry,
-    ) -> Result<Option<Decoded<'s>>, Fault> {
+    ) -> Result<Read<'s>, Fault> {
         let bytes = &stretch.bytes;
-        let malformed = |key: &[u8], error: Malformed| Fault::Value {
-            key: key.to_vec(),
-            rdb_type: bytes[raw.at],
-            why: error.0,
-        };
+        let malformed = |key: &[u8], error| stretch.fault(raw, key.to_vec(), error);
         let mut reader = Reader::new(&bytes[raw.at..raw.end], self.limits.string_bytes_max)
             .from(&stretch.origin);
         let rdb_type = reader.byte().map_err(|error| malformed(b"", error))?;
@@ -283,10 +298,17 @@ impl Placer {
             Ok(entry) if reader.rest().is_empty() => entry,
             Ok(_) => return Err(malformed(&key, Malformed("unexpected bytes at the end"))),
             Err(Malformed::EMPTY) => {
-                if self.empty.fetch_add(1, Relaxed) < EMPTY_TOLD_MAX {
+                if self.empty.fetch_add(1, Relaxed) < LEFT_OUT_TOLD_MAX {
                     tracing::info!("Loading skipping empty key: {}", log::quoted(&key));
                 }
-                return Ok(None);
+                return Ok(Read::Empty);
+            }
+            Err(Malformed::MODULE) if self.skips_modules => {
+                if self.of_modules.fetch_add(1, Relaxed) < LEFT_OUT_TOLD_MAX {
+                    let fault = malformed(&key, Malformed::MODULE);
+                    tracing::warn!("Loading skipping a module value. {fault}");
+                }
+                return Ok(Read::OfModule);
             }
             Err(error) => return Err(malformed(&key, error)),
         };
@@ -302,7 +324,7 @@ impl Placer {
             None => None,
         };
         let (hash, shard) = self.service.router.route(&key);
-        Ok(Some(Decoded {
+        Ok(Read::Value(Decoded {
             key,
             hash,
             shard,

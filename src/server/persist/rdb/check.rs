@@ -155,11 +155,7 @@ impl RdbCheckCounts {
                 Ok(()) => {}
                 Err((_, Malformed::EMPTY)) => self.empty += 1,
                 Err((key, error)) => {
-                    let fault = Fault::Value {
-                        key,
-                        rdb_type: stretch.bytes[raw.at],
-                        why: error.0,
-                    };
+                    let fault = stretch.fault(raw, key, error);
                     self.wrong(offset, &fault, out)?;
                     return Ok(false);
                 }

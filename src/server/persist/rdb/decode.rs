@@ -16,7 +16,7 @@ use basalt_commands::cluster::slot_set::SlotSet;
 use basalt_core::base::hash;
 use basalt_engine::restored_access::Access;
 use basalt_engine::serial::reader::{DecodeContext, Reader};
-use basalt_engine::serial::{REDIS_VERSION_MAX, VALKEY_VERSIONS, types};
+use basalt_engine::serial::{Malformed, REDIS_VERSION_MAX, VALKEY_VERSIONS, types};
 
 /// Longer names and values of aux fields are not kept.
 const AUX_BYTES_MAX: usize = 64 * 1024;
@@ -54,6 +54,21 @@ pub struct RdbRecordBatch {
     /// Context for decoding: the flavor of the saving server (Redis or Valkey), and the hash templates that
     /// values refer to.
     pub origin: Arc<DecodeContext>,
+}
+
+impl RdbRecordBatch {
+    /// Returns the error for a value that cannot be decoded: a module that does not exist here is named.
+    pub fn fault(&self, raw: &RawEntry, key: Vec<u8>, error: Malformed) -> Fault {
+        let rdb_type = self.bytes[raw.at];
+        if error == Malformed::MODULE {
+            let mut reader = Reader::new(&self.bytes[raw.at + 1..raw.end], usize::MAX);
+            if let (Ok(_), Ok(number)) = (reader.string(), reader.length()) {
+                return Fault::Module { key, number };
+            }
+        }
+        let why = error.0;
+        Fault::Value { key, rdb_type, why }
+    }
 }
 
 /// A record that is not a key.

@@ -3,7 +3,7 @@
 use std::{fmt, io};
 
 use crate::telemetry::log;
-use basalt_engine::serial::{REDIS_VERSION_MAX, VALKEY_VERSIONS, rdb_type_name};
+use basalt_engine::serial::{REDIS_VERSION_MAX, VALKEY_VERSIONS, module_of, rdb_type_name};
 
 /// An error in a snapshot; [`LoadError`](crate::persist::load::LoadError) adds its position.
 #[derive(Debug)]
@@ -35,6 +35,13 @@ pub enum Fault {
         key: Vec<u8>,
         /// Description of the value.
         what: &'static str,
+    },
+    /// A value of a module that does not exist here.
+    Module {
+        /// Key of the value.
+        key: Vec<u8>,
+        /// Number of the module: its name and the version of the value.
+        number: u64,
     },
     /// A string in an unknown encoding, or an impossible number.
     Form(&'static str),
@@ -92,6 +99,15 @@ impl fmt::Display for Fault {
                 "The key '{}' holds {what}, a type that this server does not support",
                 log::quoted(key)
             ),
+            Fault::Module { key, number } => {
+                let (name, version) = module_of(*number);
+                write!(
+                    f,
+                    "The key '{}' holds a value of the module '{name}' (version {version}), which this server does \
+                     not have; with rdb-skip-unknown-modules such values are left out",
+                    log::quoted(key)
+                )
+            }
             Fault::Form(why) => f.write_str(why),
             Fault::Twice { key, db } => write!(
                 f,

@@ -97,6 +97,13 @@ pub(in crate::telemetry) static ALWAYS: &[Figure] = &[
         "redis_rdb_last_load_loaded_keys",
         "Keys loaded from the last snapshot.",
     ),
+    stored("rdb_last_load_module_values_skipped", |t| {
+        &t.persistence.loading.module_values_skipped
+    })
+    .gauge(
+        "redis_rdb_last_load_skipped_module_values",
+        "Values of unknown modules left out of the last loaded snapshot (rdb-skip-unknown-modules).",
+    ),
     flag("aof_enabled", |t| &t.persistence.aof.enabled).gauge(
         "redis_aof_enabled",
         "1 if the append-only file is enabled, else 0.",

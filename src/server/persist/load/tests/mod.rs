@@ -369,7 +369,7 @@ fn what_is_wrong_is_said_with_its_place() {
         "{error}"
     );
     let module = made(&[(&[], &[7, 9, 0])], 10);
-    assert!(matches!(fault(&module).fault, Fault::Value { .. }));
+    assert!(matches!(fault(&module).fault, Fault::Module { .. }));
     let function = [b"REDIS0010", &[opcode::FUNCTION, 1, b'x'][..]].concat();
     assert!(matches!(fault(&ended(function)).fault, Fault::Function(_)));
     let function = [b"REDIS0010", &[opcode::FUNCTION_PRE_GA, 1, b'x'][..]].concat();

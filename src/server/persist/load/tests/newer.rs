@@ -200,6 +200,46 @@ fn streams_of_redis_8_load_with_what_they_remember_of_producers() {
 }
 
 #[test]
+fn values_of_unknown_modules_are_left_out_when_asked() {
+    let key = |name: u8| [0, 1, name, 1, b'v'];
+    // The number says name and version: nine letters of six bits, and ten bits.
+    let number = (0..9).fold(0u64, |number, letter| number << 6 | letter) << 10 | 7;
+    let module = [
+        &[7, 3, b'm', b'o', b'd', 0x81][..],
+        &number.to_be_bytes(),
+        &[
+            2, 5, 1, 9, 3, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 5, 2, b'x', b'y', 0,
+        ],
+    ]
+    .concat();
+    let deadline = [&[opcode::DEADLINE_MS][..], &[0xff; 7], &[0x7f]].concat();
+    let parts: [&[u8]; 5] = [&key(b'a'), &deadline, &module, &module, &key(b'b')];
+    let file = file_of(b"REDIS0012", &parts);
+    let error = load(service(2), &file)
+        .expect_err("it is unknown")
+        .to_string();
+    assert!(
+        error.contains("'mod'") && error.contains("'ABCDEFGHI' (version 7)"),
+        "{error}"
+    );
+    let skipping = service_with(
+        Config {
+            rdb_skip_unknown_modules: true,
+            ..Config::default()
+        },
+        2,
+    );
+    let loaded = load(skipping, &file).expect("the module is left out");
+    assert_eq!((loaded.keys, loaded.of_modules), (2, 2));
+    let mut deadlines = Vec::new();
+    each_entry(skipping, |_, entry| deadlines.push(entry.deadline()));
+    assert_eq!(deadlines, [None, None], "the deadline was the module's");
+    // A value without an end is an error all the same.
+    let torn = file_of(b"REDIS0012", &[&module[..14], &[6]]);
+    assert!(load(skipping, &torn).is_err());
+}
+
+#[test]
 fn what_does_not_exist_here_is_refused_by_its_type_and_key() {
     let refused = |magic: &[u8; 9], part: &[u8]| {
         let error = load(service(2), &file_of(magic, &[part])).expect_err("foreign");
