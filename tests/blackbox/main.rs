@@ -42,6 +42,7 @@ mod hot_copies;
 mod imports;
 mod introspect;
 mod json;
+mod json_files;
 mod key_sizes;
 mod keys;
 mod kills;

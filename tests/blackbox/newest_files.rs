@@ -324,6 +324,29 @@ fn a_replica_that_can_not_load_deadlines_of_fields_waits_before_it_is_sent_them_
     eventually("it gets them", || ask_for_all(&server).0.starts_with('+'));
 }
 
+#[test]
+fn a_replica_that_may_lack_a_module_for_documents_waits_before_it_is_sent_them_again() {
+    let options = Options::shards(8).with("repl-diskless-sync-delay", "0");
+    let server = Server::start(&options);
+    let mut raw = server.raw();
+    check(&mut raw, "SET k v", "OK");
+    for _ in 0..3 {
+        let (answer, begun) = ask_for_all(&server);
+        assert!(answer.starts_with("+FULLRESYNC"), "{answer}");
+        assert!(begun.starts_with("REDIS0010"), "{begun}");
+    }
+    check(&mut raw, "JSON.SET doc $ [1]", "OK");
+    eventually("it is told to wait", || {
+        ask_for_all(&server)
+            .0
+            .starts_with("-NOMASTERLINK the last snapshot (RDB version 10, with JSON documents)")
+    });
+    ask_for_all(&server);
+    let log = server.log();
+    let told = log.matches("only servers with RedisJSON or valkey-json can load");
+    assert_eq!(told.count(), 1, "{log}");
+}
+
 /// Commands that COMMAND LIST of Valkey 9.1 names and this server's does not; `docs/compatibility.md` says
 /// why. SCRIPT SHOW exists here, but is not listed.
 const MISSING: [&str; 3] = ["client|import-source", "cluster|flushslot", "script|show"];

@@ -41,6 +41,7 @@ use basalt_core::structures::quicklist;
 use reader::Reader;
 use writer::Writer;
 
+pub use json::has_written_documents;
 pub use pages::module_of;
 
 /// The format version that every server from 7.0 on can read.
@@ -321,7 +322,7 @@ fn read_value(
         | types::STREAM_LISTPACKS_5 => stream::read(rdb_type, key, reader),
         types::MODULE_2 => match reader.length()? {
             number if number == lapsing::number() => set::read_lapsing(key, reader, &limits.set),
-            number if number == json::number() => json::read(key, reader),
+            number if json::is_document(number) => json::read(number, key, reader),
             number => sketch::read(number, key, reader),
         },
         _ => Err(Malformed("a value of an unknown type")),

@@ -349,12 +349,16 @@ fn each_of_slice<'d, N: Node<'d>>(
             .step_by(step as usize)
             .try_for_each(|(index, element)| visit(index, element));
     }
-    let (mut index, end) = (start.clamp(-1, len - 1), end.clamp(-1, len - 1));
-    while index > end {
-        if let Some(element) = node.element(index as usize) {
-            visit(index as usize, element)?;
-        }
-        index += step;
-    }
-    Ok(())
+    // Elements may be found one behind the other only: they are read forward, and visited backward.
+    let (start, end) = (start.clamp(-1, len - 1) + 1, end.clamp(-1, len - 1) + 1);
+    let elements: Vec<(usize, N)> = node
+        .elements()
+        .enumerate()
+        .take(start as usize)
+        .skip(end as usize)
+        .collect();
+    let backward = elements.into_iter().rev();
+    backward
+        .step_by(step.unsigned_abs() as usize)
+        .try_for_each(|(index, element)| visit(index, element))
 }

@@ -95,8 +95,8 @@ impl Parser<'_> {
         }
     }
 
+    /// Reads what follows a backslash. One that begins no escape stands for itself, as in valkey-json.
     fn escape(&mut self, quote: u8, text: &mut Vec<u8>) -> Result<(), PathError> {
-        const EXPECTED: &str = "an escaped quote, '\\\\'";
         let plain = match self.peek() {
             Some(byte) if byte == quote => byte,
             Some(byte @ (b'\\' | b'/')) => byte,
@@ -111,7 +111,10 @@ impl Parser<'_> {
                 text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
                 return Ok(());
             }
-            _ => return self.fail(EXPECTED),
+            _ => {
+                text.push(b'\\');
+                return Ok(());
+            }
         };
         text.push(plain);
         self.at += 1;

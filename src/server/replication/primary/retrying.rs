@@ -1,6 +1,7 @@
-//! Backoff for replicas that were sent a snapshot in a format that not all servers can read, and have not
-//! confirmed loading it. A replica that cannot read the snapshot would otherwise request a full synchronization
-//! at once, again and again. So it has to wait before the next snapshot, longer each time.
+//! Backoff for replicas that were sent a snapshot in a format that not all servers can read, or with JSON documents,
+//! which need a module elsewhere, and have not confirmed loading it. A replica that cannot read the snapshot would
+//! otherwise request a full synchronization at once, again and again. So it has to wait before the next snapshot,
+//! longer each time.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::peer::ConnectedReplica;
 use crate::telemetry::clock;
-use basalt_engine::serial::V10;
+use basalt_engine::serial::{self, V10};
 
 /// First and maximum delay.
 const WAIT_MS: (u64, u64) = (1_000, 60_000);
@@ -19,6 +20,8 @@ const REMEMBERED_MAX: usize = 64;
 struct Sent {
     times: u32,
     version: u16,
+    /// Whether the data may have had documents.
+    has_documents: bool,
     at_ms: u64,
     /// Whether the waiting was already logged.
     is_told: bool,
@@ -44,7 +47,9 @@ impl ReplicaRetries {
         // A client that only wants a snapshot, or never acknowledges, will not confirm loading it.
         let is_heard = peer.seat.is_some() || !peer.is_mute && !peer.is_for_snapshot();
         let is_named = peer.announced.port != 0;
-        if version <= V10 || peer.announced.is_basalt || !is_heard || !is_named {
+        let has_documents = serial::has_written_documents();
+        let is_for_all = version <= V10 && !has_documents;
+        if is_for_all || peer.announced.is_basalt || !is_heard || !is_named {
             return;
         }
         let mut by_name = self.by_name.lock();
@@ -58,6 +63,7 @@ impl ReplicaRetries {
         let sent = Sent {
             times: times.saturating_add(1),
             version,
+            has_documents,
             at_ms: clock::unix_ms(),
             is_told: false,
         };
@@ -82,6 +88,20 @@ impl ReplicaRetries {
             return None;
         }
         let version = sent.version;
+        let (contents, readers) = match (version > V10, sent.has_documents) {
+            (true, false) => (
+                "hash fields with a TTL",
+                "Redis 7.4, Valkey 9 and later can load",
+            ),
+            (false, _) => (
+                "JSON documents",
+                "servers with RedisJSON or valkey-json can load",
+            ),
+            (true, true) => (
+                "hash fields with a TTL and JSON documents",
+                "Redis 7.4, Valkey 9 and later with RedisJSON or valkey-json can load",
+            ),
+        };
         if !std::mem::replace(&mut sent.is_told, true) {
             let said = match peer.announced.version.as_str() {
                 "" => "its version is unknown".to_owned(),
@@ -89,15 +109,14 @@ impl ReplicaRetries {
             };
             tracing::warn!(
                 "Replica {name} requests a full resync again without having loaded the last snapshot (times: {}). The \
-                 data has hash fields with a TTL, which only Redis 7.4, Valkey 9 and later can load ({said}). The \
-                 next snapshot is sent in {wait_ms} ms.",
+                 data has {contents}, which only {readers} ({said}). The next snapshot is sent in {wait_ms} ms.",
                 sent.times
             );
         }
         // Replicas of all servers take this error as a reason to retry later.
         Some(format!(
-            "-NOMASTERLINK the last snapshot (RDB version {version}, with TTLs of hash fields) was not loaded; the \
-             next one is available in {wait_ms} ms\r\n"
+            "-NOMASTERLINK the last snapshot (RDB version {version}, with {contents}) was not loaded; the next one is \
+             available in {wait_ms} ms\r\n"
         ))
     }
 }
