@@ -19,7 +19,7 @@ fn read_all(bytes: &[u8]) -> Result<String, Malformed> {
     assert!(is_document(number));
     let entry = read(number, b"key", &mut reader)?;
     match reader.rest() {
-        [] => Ok(String::from_utf8(JsonRef::of(entry.view()).text().into()).expect("it is text")),
+        [] => Ok(String::from_utf8(JsonRef::of(entry.view()).text()).expect("it is text")),
         _ => Err(Malformed("more than a document")),
     }
 }
@@ -230,7 +230,7 @@ fn what_is_written_is_read_again() {
         let (bytes, _) = writer.finish();
         assert_eq!(bytes[0], types::MODULE_2);
         let again = read_all(&bytes[1..]).expect("it was written");
-        let expected = String::from_utf8(JsonRef::of(entry.view()).text().into()).unwrap();
+        let expected = String::from_utf8(JsonRef::of(entry.view()).text()).unwrap();
         assert_eq!(again, expected);
         for cut in 1..bytes.len() {
             let short = read_all_or_none(&bytes[1..cut]);
