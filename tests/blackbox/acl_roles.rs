@@ -30,8 +30,8 @@ fn may(raw: &mut Raw, user: &str, line: &str) -> bool {
 fn field(raw: &mut Raw, line: &str, name: &str) -> String {
     let reply = raw.call(line);
     let items = reply.items();
-    let at = items.iter().position(|item| item.text() == name);
-    at.map_or_else(String::new, |at| items[at + 1].show())
+    let found = items.chunks(2).find(|pair| pair[0].text() == name);
+    found.map_or_else(String::new, |pair| pair[1].show())
 }
 
 #[test]

@@ -232,6 +232,11 @@ fn users_scripts_and_transactions_bless_as_they_may() {
         check(&mut raw, "MSET a 1 b 2", "OK");
         check(
             &mut raw,
+            "BLESS NOSUCH a",
+            "(error) ERR unknown subcommand 'NOSUCH'. Try BLESS HELP.",
+        );
+        check(
+            &mut raw,
             "EVAL \"return redis.call('BLESS','SET',KEYS[1],'NO-EVICT')\" 1 a",
             "(integer) 1",
         );

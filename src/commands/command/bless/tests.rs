@@ -46,10 +46,6 @@ fn every_wrong_argument_is_refused() {
             "BLESS SCAN 18446744073709551615 NO-EVICT",
             "1) \"0\"\n2) (empty array)",
         ),
-        (
-            "BLESS NOSUCH k",
-            "(error) ERR unknown subcommand 'NOSUCH'. Try BLESS HELP.",
-        ),
     ]);
     for (line, name) in [
         ("BLESS", "bless"),
