@@ -73,7 +73,9 @@ fn damaged_and_truncated_frames_are_refused() {
     let file = made(&[(&[], &value), (&[], &[0, 1, b'w'])], 10);
     for codec in CODECS {
         let packed = pack(codec, true, &file).expect("packed");
-        load(service(1), &packed).expect("a good one");
+        let good = service(1);
+        load(good, &packed).expect("a good one");
+        let expected = state(good);
         for len in 0..packed.len() {
             let fault = load(service(1), &packed[..len])
                 .expect_err("truncated")
@@ -88,10 +90,10 @@ fn damaged_and_truncated_frames_are_refused() {
         for at in 0..packed.len() * 8 {
             let mut bad = packed.clone();
             bad[at / 8] ^= 1 << (at % 8);
-            // Two bits of the head of a frame state sizes that nothing depends on.
-            if let Ok(loaded) = load(service(1), &bad) {
-                assert!((7..16).contains(&(at / 8)), "{codec:?} bit {at}");
-                assert_eq!(loaded.keys, 2);
+            // Some bits do not matter: those of sizes that nothing depends on, and padding.
+            let other = service(1);
+            if load(other, &bad).is_ok() {
+                assert!(state(other) == expected, "{codec:?} bit {at}");
             }
         }
         let trailing = pack(codec, true, &[&file[..], b"x"].concat()).expect("packed");
