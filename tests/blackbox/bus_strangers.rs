@@ -37,7 +37,7 @@ fn bus_port(server: &Server) -> u16 {
     port.parse().expect("a number")
 }
 
-fn packet(sender: NodeId, body: Body) -> Packet {
+pub(crate) fn packet(sender: NodeId, body: Body) -> Packet {
     Packet {
         header: Header {
             sender,

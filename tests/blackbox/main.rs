@@ -26,6 +26,7 @@ mod confirmed;
 mod connection;
 mod console;
 mod core_faults;
+mod cves;
 mod debug;
 mod due_queues;
 mod dump;
