@@ -76,7 +76,7 @@ fn version_0_is_a_tree() {
     let member =
         |key: &[u8], value: &[u8]| [&[2, 0x40, 0x80], &short_string(key)[..], value].concat();
     let double = [&[2, 4, 4][..], &2.5f64.to_le_bytes()].concat();
-    let minus = [&[2, 8, 1, 0x81][..], &(-7i64).to_be_bytes()].concat();
+    let minus = [&[2, 8, 2, 0x81][..], &(-7i64).to_be_bytes()].concat();
     let list = [&[2, 0x40, 0x40, 2, 3][..], &unsigned(1), &double, &minus].concat();
     let object = [
         &[2, 0x20][..],

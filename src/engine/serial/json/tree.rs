@@ -6,7 +6,7 @@
 //! 0x40 array     unsigned count | value …
 //! ```
 
-use super::{FORM, Next, OPCODE_DOUBLE, OPCODE_SIGNED, Text, string, unsigned};
+use super::{FORM, Next, OPCODE_DOUBLE, OPCODE_SIGNED, OPCODE_UNSIGNED, Text, string, unsigned};
 use crate::serial::Malformed;
 use crate::serial::reader::Reader;
 
@@ -47,10 +47,10 @@ fn value(reader: &mut Reader<'_>, text: &mut Text) -> Result<(), Malformed> {
             text.float(number);
         }
         0x08 => {
-            if reader.length()? != OPCODE_SIGNED {
+            // Servers write signed numbers as the unsigned ones with the same bits, and mark them as unsigned.
+            if !matches!(reader.length()?, OPCODE_SIGNED | OPCODE_UNSIGNED) {
                 return Err(FORM);
             }
-            // Negative numbers are written as the unsigned ones with the same bits.
             text.number(reader.length()? as i64);
         }
         0x10 => match &*string(reader)? {
