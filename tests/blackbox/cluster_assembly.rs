@@ -225,7 +225,9 @@ fn nodes_wait_for_the_others_and_say_what_hinders_them() {
     eventually("the last one follows", || {
         text(&mut two.raw(), "INFO replication").contains("master_link_status:up")
     });
-    assert_eq!(info(&mut two.raw(), "cluster_assembly"), "assembled");
+    eventually("it has joined", || {
+        info(&mut two.raw(), "cluster_assembly") == "assembled"
+    });
 }
 
 #[test]

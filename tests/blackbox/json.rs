@@ -38,7 +38,7 @@ fn transactions_and_scripts_change_documents_as_one() {
             );
             check(&mut raw, "MULTI", "OK");
             check(&mut raw, &format!("JSON.SET {key} $.n 100"), "QUEUED");
-            check(&mut raw, "EXEC", "(nil)");
+            check(&mut raw, "EXEC", "(nil array)");
             check(&mut raw, "MULTI", "OK");
             check(&mut raw, &format!("JSON.NUMINCRBY {key} $.n 5"), "QUEUED");
             check(&mut raw, &format!("JSON.GET {key} $.n"), "QUEUED");
