@@ -53,7 +53,11 @@ pub(crate) fn run(shared: &Shared, pool: &Pool, first: u64, clients: u64, seed: 
             continue;
         }
         let form = [Form::Multi, Form::Script, Form::Function, Form::Bare][draw.below(4)];
-        let ops = some_ops(shared, pool, &mut draw);
+        let mut ops = some_ops(shared, pool, &mut draw);
+        if shared.always_appends && form == Form::Bare {
+            // Each is a transaction.
+            ops.retain(|op| matches!(op, Op::Append(..)));
+        }
         let commands = commands(form, &ops);
         let began = shared.now();
         let replies = connection.exchange(&commands);
