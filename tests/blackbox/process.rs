@@ -107,10 +107,10 @@ fn the_kernel_is_told_how_soon_the_server_may_go() {
 #[test]
 fn the_log_has_the_shape_that_tools_read() {
     let server = Server::start(&Options::shards(2));
-    let log = server.log();
-    assert!(log.contains(&format!("{}:M ", server.pid())), "{log}");
-    assert!(log.contains("Server initialized"), "{log}");
-    assert!(log.contains("Ready to accept connections"), "{log}");
+    let role = format!("{}:M ", server.pid());
+    for text in [&role, "Server initialized", "Ready to accept connections"] {
+        support::eventually(text, || server.log().contains(text));
+    }
 }
 
 #[test]

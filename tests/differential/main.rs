@@ -131,7 +131,7 @@ fn differences(
     let mut seen = BTreeSet::new();
     for seed in first..first + number(count, default) {
         let pair = &mut pairs[(seed as usize) % pairs.len()];
-        let stream = generate(seed);
+        let stream = without_new_errors(generate(seed));
         let Some(difference) = pair.differs(&stream) else {
             continue;
         };
@@ -163,6 +163,20 @@ fn differences(
         }
     }
     failures
+}
+
+/// Gives bounds of scores that are empty or only `(` a number: Redis 7 reads them as 0, Valkey 9.2 and basalt refuse
+/// them.
+fn without_new_errors(mut stream: Stream) -> Stream {
+    for words in stream.iter_mut().flatten() {
+        let is_of_sorted_sets = matches!(words[0].first(), Some(b'z' | b'Z'));
+        for word in words.iter_mut().skip(1).filter(|_| is_of_sorted_sets) {
+            if word.is_empty() || word == b"(" {
+                *word = b"0".to_vec();
+            }
+        }
+    }
+    stream
 }
 
 fn number(name: &str, default: u64) -> u64 {

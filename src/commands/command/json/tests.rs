@@ -157,24 +157,30 @@ fn numbers() {
     cli.check("JSON.NUMINCRBY d $.none 1", "\"[]\"");
     let none = "(error) WRONGTYPE Path '.c.a' does not exist or does not contains a number";
     cli.check("JSON.NUMINCRBY d .c.a 1", none);
-    set(cli, "d", r#"[9223372036854775807,1,1e308]"#);
+    set(cli, "d", r#"{"a":9223372036854775807,"b":1,"c":1e308}"#);
     cli.check(
-        "JSON.NUMINCRBY d $[*] 1",
+        "JSON.NUMINCRBY d $.* 1",
         "(error) OVERFLOW numeric overflow",
     );
     cli.check(
-        "JSON.NUMMULTBY d $[2] 1e9",
+        "JSON.NUMMULTBY d $.c 1e9",
         "(error) OVERFLOW numeric overflow",
     );
     cli.check(
-        "JSON.NUMINCRBY d $[1] x",
+        "JSON.NUMINCRBY d $.b x",
         "(error) SYNTAXERR expected value at line 1 column 1",
     );
     cli.check(
-        "JSON.NUMINCRBY d $[1] []",
+        "JSON.NUMINCRBY d $.b []",
         "(error) WRONGTYPE bad input number",
     );
-    assert_eq!(doc(cli, "d"), "[9223372036854775807,1,1e308]");
+    assert_eq!(
+        doc(cli, "d"),
+        r#"{"a":9223372036854775807,"b":1,"c":1e308}"#
+    );
+    // Integers of an array may become unsigned.
+    set(cli, "l", "[9223372036854775807,1]");
+    cli.check("JSON.NUMINCRBY l $[*] 1", "\"[9223372036854775808,2]\"");
     cli.check(
         "JSON.NUMINCRBY none $ 1",
         "(error) NONEXISTENT could not perform this operation on a key that doesn't exist",

@@ -321,11 +321,7 @@ pub(in crate::telemetry) static STATS: &[Figure] = &[
     ),
     count("overload_wait_p99_usec", |s| {
         s.telemetry.overload.wait_p99_us.load(Relaxed)
-    })
-    .gauge(
-        "basalt_overload_wait_p99_microseconds",
-        "Time within which 99 of 100 requests of the last second began to run; 0 without overload-p99.",
-    ),
+    }),
     count("eventloop_cycles", |s| {
         s.snapshot.reads + s.snapshot.since_reset.rounds.cron_rounds
     }),
