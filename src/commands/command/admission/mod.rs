@@ -235,8 +235,12 @@ fn refusal<W: World, E>(
 
 #[cold]
 fn refusal_at_gate<W: World>(world: &mut W, them: &Candidate<'_>) -> Option<CommandError> {
+    // A load that begins while a script runs waits for it, so that the script can be killed.
+    let may_kill = || !them.lacking(Flags::ALLOW_BUSY) && world.busy_text().is_some();
     match them.command {
-        _ if world.is_loading() && !them.having(Flags::TELLS_NODES) => Some(CommandError::Loading),
+        _ if world.is_loading() && !them.having(Flags::TELLS_NODES) && !may_kill() => {
+            Some(CommandError::Loading)
+        }
         Some(command) => world.overload(command),
         None => None,
     }

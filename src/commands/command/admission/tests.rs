@@ -54,9 +54,9 @@ impl World for Facing {
     }
 }
 
-/// Lists which of some commands are refused under the given facts.
-fn refused(stage: Stage, set: impl Fn(&mut Facing)) -> String {
-    let mut facts = Facing {
+/// The facts of a server in which nothing is wrong.
+fn facing() -> Facing {
+    Facing {
         config: Config::default(),
         open: true,
         needs_auth: false,
@@ -66,7 +66,12 @@ fn refused(stage: Stage, set: impl Fn(&mut Facing)) -> String {
         is_full: false,
         is_busy: false,
         is_read_only: false,
-    };
+    }
+}
+
+/// Lists which of some commands are refused under the given facts.
+fn refused(stage: Stage, set: impl Fn(&mut Facing)) -> String {
+    let mut facts = facing();
     set(&mut facts);
     let names = "get set del ping publish auth exec multi debug subscribe wait";
     let is_refused = |name: &&str| {
@@ -84,15 +89,8 @@ fn nodes_are_told_of_while_data_are_loaded() {
         let rows = cluster.children().iter();
         let row = rows.copied().find(|row| row.full_name == name);
         let mut facts = Facing {
-            config: Config::default(),
-            open: true,
-            needs_auth: false,
-            is_subscribed: false,
             is_loading: true,
-            is_exempt: false,
-            is_full: false,
-            is_busy: false,
-            is_read_only: false,
+            ..facing()
         };
         judge(&mut facts, row.expect("a row"), Stage::REQUEST).is_err()
     };
@@ -102,6 +100,26 @@ fn nodes_are_told_of_while_data_are_loaded() {
     for name in ["cluster|replicate", "cluster|countkeysinslot"] {
         assert!(is_refused(name), "{name}");
     }
+}
+
+#[test]
+fn a_script_that_a_load_waits_for_can_be_killed() {
+    let is_refused = |name: &str, is_busy| {
+        let (container, _) = name.split_once('|').unwrap_or((name, ""));
+        let command = registry().find(container.as_bytes()).expect("a command");
+        let mut rows = command.children().iter().copied();
+        let command = rows.find(|row| row.full_name == name).unwrap_or(command);
+        let mut facts = Facing {
+            is_loading: true,
+            is_busy,
+            ..facing()
+        };
+        judge(&mut facts, command, Stage::REQUEST).is_err()
+    };
+    for name in ["script|kill", "function|kill"] {
+        assert!(is_refused(name, false) && !is_refused(name, true), "{name}");
+    }
+    assert!(is_refused("get", true));
 }
 
 #[test]
