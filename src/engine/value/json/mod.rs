@@ -2,7 +2,7 @@
 //!
 //! A document is one run of bytes in the packed form of [`encoding`]. Up to [`SMALL_BYTES_MAX`] the bytes are the value
 //! of its entry, in one allocation with the key; a longer document is an object of its own ([`large`]). Both are read
-//! through [`JsonRef`] and changed by the functions of [`edit`], which need a buffer that can be spliced, no more.
+//! through [`JsonRef`] and changed by the functions of [`mod@edit`], which need a buffer that can be spliced, no more.
 //!
 //! Nothing is parsed twice: [`parse()`] writes the packed form, paths are followed in it, and [`print`](mod@print)
 //! writes the text that RedisJSON would give.
