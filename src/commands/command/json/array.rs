@@ -4,8 +4,8 @@ use super::get::{RESP3_ONLY, expansion};
 use super::path::{Path, Places};
 use super::shape::{self, Expansion};
 use super::{
-    CHANGED_KEY, CLASS, DEEP, NO_KEY, READ_KEY, change, check_room, expected, find, no_path,
-    no_path_or, per_match, place, read, root, weigh_search,
+    CHANGED_KEY, CLASS, DEEP, NO_KEY, READ_KEY, ReadErrors, change, check_room, expected, find,
+    no_path, no_path_or, per_match, read, read_matches, root, weigh_search,
 };
 use crate::command::context::{Scales, ShardCx};
 use crate::command::declaration::{Command, CommandResult, Flags, Group};
@@ -252,31 +252,17 @@ pub(super) static ARRLEN: Command = Command::new("json.arrlen", Group::Json, -2)
     .on_keys(arrlen);
 
 fn arrlen(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let path = place(cx, args, 2)?;
-    let (key, scales) = (args.key(1), cx.scales());
-    let mut keyspace = cx.at(&key);
-    let Some(place) = read(&mut keyspace, &key)? else {
-        return match path.is_legacy() {
-            true => {
-                out.null();
-                Ok(())
-            }
-            false => Err(NO_KEY.into()),
-        };
+    let errors = ReadErrors {
+        no_document: |_| NO_KEY.into(),
+        no_match: Some(|path| no_path(path.text())),
+        other_type: |path| no_path_or(path.text(), 1, "not an array"),
     };
-    let doc = root(&keyspace, place);
-    weigh_search(scales, doc)?;
-    if path.is_legacy() {
-        let found = path.first(doc)?.ok_or_else(|| no_path(path.text()))?;
-        if !is_array(found) {
-            return Err(no_path_or(path.text(), 1, "not an array"));
+    read_matches(cx, args, out, &errors, |found, out| {
+        let is_right = is_array(found);
+        if is_right {
+            out.integer(found.len() as i64);
         }
-        out.integer(found.len() as i64);
-        return Ok(());
-    }
-    per_match(&path, doc, out, |found, out| match is_array(found) {
-        true => out.integer(found.len() as i64),
-        false => out.null(),
+        is_right
     })
 }
 

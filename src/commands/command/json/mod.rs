@@ -167,6 +167,53 @@ fn per_match(
     Ok(())
 }
 
+/// The errors of a command that reads values of one type.
+struct ReadErrors {
+    /// There is no document, and the path is a JSONPath.
+    no_document: fn(&Path) -> CommandError,
+    /// A legacy path has no match; None if the reply is null then.
+    no_match: Option<fn(&Path) -> CommandError>,
+    /// The first match of a legacy path has another type.
+    other_type: fn(&Path) -> CommandError,
+}
+
+/// Runs a command that reads something of each match of the path in its second argument, of the first match if the
+/// path is legacy. `write` returns false, and writes nothing, if the value has another type.
+fn read_matches(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+    errors: &ReadErrors,
+    write: impl Fn(JsonRef<'_>, &mut Out) -> bool,
+) -> CommandResult {
+    let path = place(cx, args, 2)?;
+    let (key, scales) = (args.key(1), cx.scales());
+    let mut keyspace = cx.at(&key);
+    let Some(place) = read(&mut keyspace, &key)? else {
+        if !path.is_legacy() {
+            return Err((errors.no_document)(&path));
+        }
+        out.null();
+        return Ok(());
+    };
+    let root = root(&keyspace, place);
+    weigh_search(scales, root)?;
+    if !path.is_legacy() {
+        return per_match(&path, root, out, |found, out| {
+            if !write(found, out) {
+                out.null();
+            }
+        });
+    }
+    match (path.first(root)?, errors.no_match) {
+        (Some(found), _) if write(found, out) => {}
+        (Some(_), _) => return Err((errors.other_type)(&path)),
+        (None, Some(no_match)) => return Err(no_match(&path)),
+        (None, None) => out.null(),
+    }
+    Ok(())
+}
+
 /// Checks that a document may grow by some bytes.
 fn check_room(config: &Config, len: usize, more: usize) -> CommandResult {
     // Lengths are kept in 32 bits, of which the headers of containers may take some.

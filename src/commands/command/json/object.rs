@@ -1,6 +1,6 @@
 //! Objects: JSON.OBJKEYS and JSON.OBJLEN.
 
-use super::{NO_KEY, READ_KEY, expected, no_path_or, per_match, place, read, root, weigh_search};
+use super::{NO_KEY, READ_KEY, ReadErrors, expected, no_path_or, read_matches};
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Group};
 use crate::command::{Args, Out};
@@ -28,31 +28,17 @@ fn names(value: JsonRef<'_>, out: &mut Out) {
 }
 
 fn objkeys(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let path = place(cx, args, 2)?;
-    let (key, scales) = (args.key(1), cx.scales());
-    let mut keyspace = cx.at(&key);
-    let Some(place) = read(&mut keyspace, &key)? else {
-        return match path.is_legacy() {
-            true => {
-                out.null();
-                Ok(())
-            }
-            false => Err(NO_KEY.into()),
-        };
+    let errors = ReadErrors {
+        no_document: |_| NO_KEY.into(),
+        no_match: None,
+        other_type: |path| no_path_or(path.text(), 1, "not an object"),
     };
-    let root = root(&keyspace, place);
-    weigh_search(scales, root)?;
-    if path.is_legacy() {
-        match path.first(root)? {
-            None => out.null(),
-            Some(found) if is_object(found) => names(found, out),
-            Some(_) => return Err(no_path_or(path.text(), 1, "not an object")),
+    read_matches(cx, args, out, &errors, |found, out| {
+        let is_right = is_object(found);
+        if is_right {
+            names(found, out);
         }
-        return Ok(());
-    }
-    per_match(&path, root, out, |found, out| match is_object(found) {
-        true => names(found, out),
-        false => out.null(),
+        is_right
     })
 }
 
@@ -71,30 +57,16 @@ pub(super) static OBJLEN: Command = Command::new("json.objlen", Group::Json, -2)
     .on_keys(objlen);
 
 fn objlen(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let path = place(cx, args, 2)?;
-    let (key, scales) = (args.key(1), cx.scales());
-    let mut keyspace = cx.at(&key);
-    let Some(place) = read(&mut keyspace, &key)? else {
-        return match path.is_legacy() {
-            true => {
-                out.null();
-                Ok(())
-            }
-            false => Err(no_path_or(path.text(), 0, "not an object")),
-        };
+    let errors = ReadErrors {
+        no_document: |path| no_path_or(path.text(), 0, "not an object"),
+        no_match: None,
+        other_type: |_| expected("object"),
     };
-    let root = root(&keyspace, place);
-    weigh_search(scales, root)?;
-    if path.is_legacy() {
-        match path.first(root)? {
-            None => out.null(),
-            Some(found) if is_object(found) => out.integer(found.len() as i64),
-            Some(_) => return Err(expected("object")),
+    read_matches(cx, args, out, &errors, |found, out| {
+        let is_right = is_object(found);
+        if is_right {
+            out.integer(found.len() as i64);
         }
-        return Ok(());
-    }
-    per_match(&path, root, out, |found, out| match is_object(found) {
-        true => out.integer(found.len() as i64),
-        false => out.null(),
+        is_right
     })
 }

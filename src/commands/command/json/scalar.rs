@@ -2,8 +2,8 @@
 
 use super::path::Path;
 use super::{
-    CHANGED_KEY, CLASS, NO_KEY, READ_KEY, change, check_room, expected, find, no_path, no_path_or,
-    per_match, place, read, root, shape, weigh_search,
+    CHANGED_KEY, CLASS, NO_KEY, READ_KEY, ReadErrors, change, check_room, expected, find, no_path,
+    no_path_or, place, read, read_matches, root, shape, weigh_search,
 };
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group};
@@ -142,29 +142,17 @@ pub(super) static STRLEN: Command = Command::new("json.strlen", Group::Json, -2)
     .on_keys(strlen);
 
 fn strlen(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let path = place(cx, args, 2)?;
-    let (key, scales) = (args.key(1), cx.scales());
-    let mut keyspace = cx.at(&key);
-    let Some(place) = read(&mut keyspace, &key)? else {
-        return match path.is_legacy() {
-            true => {
-                out.null();
-                Ok(())
-            }
-            false => Err(NO_KEY.into()),
-        };
+    let errors = ReadErrors {
+        no_document: |_| NO_KEY.into(),
+        no_match: Some(|path| no_path(path.text())),
+        other_type: |_| expected("string"),
     };
-    let doc = root(&keyspace, place);
-    weigh_search(scales, doc)?;
-    if path.is_legacy() {
-        let found = path.first(doc)?.ok_or_else(|| no_path(path.text()))?;
-        let text = text_of(found).ok_or_else(|| expected("string"))?;
-        out.integer(text.len() as i64);
-        return Ok(());
-    }
-    per_match(&path, doc, out, |found, out| match text_of(found) {
-        Some(text) => out.integer(text.len() as i64),
-        None => out.null(),
+    read_matches(cx, args, out, &errors, |found, out| {
+        let text = text_of(found);
+        if let Some(text) = text {
+            out.integer(text.len() as i64);
+        }
+        text.is_some()
     })
 }
 
