@@ -213,22 +213,15 @@ fn descend<'p: 'a, 'd: 'a, 'a, N: Node<'d>, S: Sink<'a, N>>(
     if context.depth > RECURSION_MAX {
         return Err(PathError::TooDeep.into());
     }
-    for (index, element) in node.elements().enumerate() {
+    each_child(node, |step, child| {
         context.budget.spend(1)?;
-        if element.len() > 0 {
-            sink.enter(StepRef::Index(index));
-            descend(selector, rest, element, context, sink)?;
+        if child.len() > 0 {
+            sink.enter(step);
+            descend(selector, rest, child, context, sink)?;
             sink.leave();
         }
-    }
-    for (key, value) in node.members() {
-        context.budget.spend(1)?;
-        if value.len() > 0 {
-            sink.enter(StepRef::Key(key));
-            descend(selector, rest, value, context, sink)?;
-            sink.leave();
-        }
-    }
+        Ok(())
+    })?;
     context.depth -= 1;
     Ok(())
 }
