@@ -71,6 +71,11 @@ impl ReplyHolds {
         };
     }
 
+    /// Whether replies wait until the log is on disk.
+    pub fn wait_for_disk(&self) -> bool {
+        self.reasons.load(SeqCst) & Self::DISK != 0
+    }
+
     #[inline]
     fn are_none(&self) -> bool {
         self.reasons.load(SeqCst) == 0

@@ -38,7 +38,7 @@ use std::convert::Infallible;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -109,8 +109,6 @@ pub struct Aof {
     policy: Mutex<AofPolicy>,
     /// Whether writes are appended; only then is `synced` meaningful.
     is_on: AtomicBool,
-    /// Whether replies wait for the disk (`appendfsync always`, or during shutdown).
-    waits: AtomicBool,
     is_scheduled: AtomicBool,
     /// Total bytes of the manifest's files except the one being appended to.
     parts_bytes: AtomicU64,
@@ -154,7 +152,6 @@ impl Aof {
                 keeps_history: service.config.load().aof_disable_auto_gc,
             }),
             is_on: AtomicBool::new(false),
-            waits: AtomicBool::new(false),
             is_scheduled: AtomicBool::new(false),
             parts_bytes: AtomicU64::new(0),
             is_failing: AtomicBool::new(false),
@@ -211,9 +208,8 @@ impl Aof {
         let is_always = self.service.config.load().appendfsync == Appendfsync::Always;
         let waits = (is_always || policy.is_ending) && policy.reader.is_some();
         self.is_on.store(policy.reader.is_some(), Relaxed);
-        // SeqCst, because clients are served until the process ends: if a client's reply did not see this flag,
-        // its command was appended before this store, so the final sync covers it.
-        self.waits.store(waits, SeqCst);
+        // Clients are served until the process ends: if a client's reply did not see this, its command was appended
+        // before it was set, so the final sync covers it.
         self.service.reply_holds.set_disk(waits);
         self.log.set_urgent(waits);
         // Let waiting clients check again whether they must wait.
@@ -323,8 +319,8 @@ impl Durability for Aof {
     }
 
     fn must_wait(&self, position: u64) -> bool {
-        // SeqCst: this load comes after the append of the command that the reply confirms; see `shut_down`.
-        self.waits.load(SeqCst) && self.synced.passed() < position
+        // Read after the append of the command that the reply confirms; see `shut_down`.
+        self.service.reply_holds.wait_for_disk() && self.synced.passed() < position
     }
 
     fn poll_synced(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {

@@ -56,7 +56,7 @@ impl Aof {
         while !reader.is_closed() {
             // While replies wait for syncs, this thread sequences the log itself, which saves a hop through
             // another thread.
-            let waits = self.waits.load(Relaxed);
+            let waits = self.service.reply_holds.wait_for_disk();
             if std::mem::replace(&mut drives, waits) != waits {
                 self.log.set_driver(waits.then_some(reader));
             }
@@ -165,7 +165,7 @@ impl Aof {
                     .note(slept + spent, self.synced.waiting());
                 self.synced.pass(written);
             }
-            Err(error) if self.waits.load(Relaxed) => {
+            Err(error) if self.service.reply_holds.wait_for_disk() => {
                 tracing::error!(
                     "Can't persist AOF for fsync error when the AOF fsync policy is 'always': {error}. Exiting..."
                 );
