@@ -163,37 +163,11 @@ fn snapshots_keep_blessings_and_redis_passes_them_over() {
 
 #[test]
 fn append_only_files_keep_blessings_and_redis_reads_them() {
-    for preamble in ["yes", "no"] {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let options = options(dir.path())
-            .with("appendonly", "yes")
-            .with("aof-use-rdb-preamble", preamble);
-        for rewrites in [false, true] {
-            let mut server = start_loaded(&options);
-            let mut raw = server.raw();
-            if rewrites {
-                check_filled(&mut raw);
-                raw.call("BGREWRITEAOF");
-                eventually("the file is rewritten", || {
-                    info_number(&mut raw, "persistence", "aof_rewrite_in_progress") == 0.0
-                });
-            } else {
-                fill(&mut raw);
-            }
-            check_filled(&mut raw);
-            drop(raw);
-            server.signal("TERM");
-            server.wait_for_exit();
-        }
-        let appending = ("appendonly".to_owned(), "yes".to_owned());
-        let place = ("dir".to_owned(), dir.path().display().to_string());
-        if let Some(Oracle(redis)) = Oracle::start_with(&[appending, place]) {
-            let mut raw = redis.raw();
-            eventually("it has loaded", || raw.call("GET text").show() == "\"w\"");
-            check(&mut raw, "DBSIZE", "(integer) 11");
-        }
-        check_filled(&mut start_loaded(&options).raw());
-    }
+    let check_in_redis = |raw: &mut Raw| {
+        eventually("it has loaded", || raw.call("GET text").show() == "\"w\"");
+        check(raw, "DBSIZE", "(integer) 11");
+    };
+    support::outlives_rewrites(options, fill, check_filled, check_in_redis, |_| ());
 }
 
 #[test]

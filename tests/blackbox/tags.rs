@@ -113,46 +113,20 @@ fn snapshots_keep_tags_and_stale_windows_and_redis_passes_them_over() {
 
 #[test]
 fn append_only_files_keep_tags_and_stale_windows_and_redis_reads_them() {
-    for preamble in ["yes", "no"] {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let options = options(dir.path())
-            .with("appendonly", "yes")
-            .with("aof-use-rdb-preamble", preamble);
-        for rewrites in [false, true] {
-            let mut server = start_loaded(&options);
-            let mut raw = server.raw();
-            if rewrites {
-                check_filled(&mut raw);
-                raw.call("BGREWRITEAOF");
-                eventually("the file is rewritten", || {
-                    info_number(&mut raw, "persistence", "aof_rewrite_in_progress") == 0.0
-                });
-            } else {
-                fill(&mut raw);
-            }
-            check_filled(&mut raw);
-            drop(raw);
-            server.signal("TERM");
-            server.wait_for_exit();
-        }
-        let appending = ("appendonly".to_owned(), "yes".to_owned());
-        let place = ("dir".to_owned(), dir.path().display().to_string());
-        if let Some(Oracle(redis)) = Oracle::start_with(&[appending, place]) {
-            let mut raw = redis.raw();
-            eventually("it has loaded", || raw.call("GET page:1").show() == "\"v\"");
-            check(
-                &mut raw,
-                "EXISTS large renamed hash long stale plain number copied",
-                "(integer) 8",
-            );
-            check(&mut raw, "DBSIZE", "(integer) 308");
-        }
-        let server = start_loaded(&options);
-        let mut raw = server.raw();
-        check_filled(&mut raw);
-        check_stale(&mut raw);
-        invalidate_all(&mut raw);
-    }
+    let check_in_redis = |raw: &mut Raw| {
+        eventually("it has loaded", || raw.call("GET page:1").show() == "\"v\"");
+        check(
+            raw,
+            "EXISTS large renamed hash long stale plain number copied",
+            "(integer) 8",
+        );
+        check(raw, "DBSIZE", "(integer) 308");
+    };
+    let check_at_last = |raw: &mut Raw| {
+        check_stale(raw);
+        invalidate_all(raw);
+    };
+    support::outlives_rewrites(options, fill, check_filled, check_in_redis, check_at_last);
 }
 
 #[test]

@@ -544,6 +544,50 @@ pub fn outlives_files<T>(
     }
 }
 
+/// Creates data in the directory `dir`, restarts the server, rewrites the append-only file and restarts it again, with
+/// each form of that file; checks the data after each step, and once more with `check_at_last`, which may change them.
+/// redis-server, where there is one, reads the files, too.
+pub fn outlives_rewrites(
+    options_of: impl Fn(&Path) -> Options,
+    make: impl Fn(&mut Raw),
+    check_again: impl Fn(&mut Raw),
+    check_in_redis: impl Fn(&mut Raw),
+    check_at_last: impl Fn(&mut Raw),
+) {
+    for preamble in ["yes", "no"] {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let options = options_of(dir.path())
+            .with("appendonly", "yes")
+            .with("aof-use-rdb-preamble", preamble);
+        for rewrites in [false, true] {
+            let mut server = start_loaded(&options);
+            let mut raw = server.raw();
+            if rewrites {
+                check_again(&mut raw);
+                raw.call("BGREWRITEAOF");
+                eventually("the file is rewritten", || {
+                    info_number(&mut raw, "persistence", "aof_rewrite_in_progress") == 0.0
+                });
+            } else {
+                make(&mut raw);
+            }
+            check_again(&mut raw);
+            drop(raw);
+            server.signal("TERM");
+            server.wait_for_exit();
+        }
+        let appending = ("appendonly".to_owned(), "yes".to_owned());
+        let place = ("dir".to_owned(), dir.path().display().to_string());
+        if let Some(Oracle(redis)) = Oracle::start_with(&[appending, place]) {
+            check_in_redis(&mut redis.raw());
+        }
+        let server = start_loaded(&options);
+        let mut raw = server.raw();
+        check_again(&mut raw);
+        check_at_last(&mut raw);
+    }
+}
+
 /// Starts a server, and waits until its data are loaded.
 pub fn start_loaded(options: &Options) -> Server {
     let server = Server::start(options);
