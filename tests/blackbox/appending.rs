@@ -23,11 +23,11 @@ fn kill(server: &mut Server) {
 }
 
 fn number(client: &mut Raw, key: &str) -> u64 {
-    client
-        .call(&format!("GET {key}"))
-        .body()
-        .parse()
-        .unwrap_or(0)
+    let reply = client.call(&format!("GET {key}"));
+    match reply.is_nil() {
+        true => 0,
+        false => reply.body().parse().expect("a number"),
+    }
 }
 
 #[test]
