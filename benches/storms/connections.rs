@@ -134,7 +134,7 @@ pub(crate) fn run_tls(plan: &Plan, server: &Process, _: &str) -> Figures {
     run(plan, server, plan.tls_clients, &way)
 }
 
-/// How the clients connect.
+/// The way in which the clients connect.
 #[derive(Clone)]
 struct Way {
     port: u16,

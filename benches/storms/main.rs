@@ -1,5 +1,5 @@
-//! What clients that are served notice of a storm of others: of connections, with and without TLS, of long values, of
-//! more work than the machine does. Compared with redis-server and Valkey.
+//! Latency that served clients see while others cause a storm: of connections, with and without TLS, of long values, or
+//! of more work than the machine does. Compared with redis-server and Valkey.
 //!
 //! ```text
 //! cargo bench --bench storms -- [--quick] [--only connections,tls,values,overload] [--clients 8000] [--rounds 3]

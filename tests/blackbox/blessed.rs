@@ -109,7 +109,7 @@ fn blessed_keys_outlive_the_pressure_of_every_policy() {
     }
 }
 
-/// With nothing left to evict, what may grow is refused, and BLESS CLEAR is not.
+/// Commands that may grow are refused when nothing is left to evict; BLESS CLEAR is not.
 #[test]
 fn clearing_a_blessing_makes_room_again_where_everything_is_blessed() {
     support::at_each_shard_count(|server| {

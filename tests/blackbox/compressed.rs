@@ -65,7 +65,7 @@ fn compressed_files_are_loaded_again() {
         check(&mut raw, "DEBUG RELOAD", "OK");
         assert_eq!(digest(&mut raw), expected, "{name}");
         drop((raw, server));
-        // With the default directives, too.
+        // A server with the default directives loads it, too.
         let server = start_loaded(&options);
         let mut raw = server.raw();
         assert_eq!(digest(&mut raw), expected, "{name}");

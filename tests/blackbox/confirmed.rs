@@ -154,7 +154,7 @@ fn nobody_is_shown_what_is_not_confirmed() {
         }
         check(&mut observer, "CONFIG RESETSTAT", "OK");
     }
-    // Who reads another shard's keys, or none, does not wait.
+    // A client that reads another shard's keys, or none, does not wait.
     let _writer = begin(&server, "SET s 2");
     check(&mut observer, "PING", "PONG");
     check(&mut observer, "PUBLISH channel message", "(integer) 0");
@@ -379,7 +379,7 @@ fn a_primary_steps_aside_for_a_replica_that_is_promoted() {
         writer.read().show() == REFUSED
     });
     check(&mut client, "PING", "PONG");
-    // Who knows that nobody replaces this server may say so.
+    // An operator who knows that no server replaces this one can accept writes again.
     check(&mut client, "CONFIG SET min-sync-replicas 0", "OK");
     check(&mut client, "SET k 3", "OK");
     assert!(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::support::{self, Draw, Options, Server, check, free_port, http, info_text};
 use crate::wire::{Raw, encode, encode_into};
 
-/// What a client has sent, or received, by command.
+/// Messages that a client has sent, or received, by command.
 #[derive(Default)]
 struct Sizes(BTreeMap<&'static str, Vec<usize>>);
 

@@ -221,7 +221,7 @@ fn a_long_history_is_judged_and_one_stale_read_in_it_is_found() {
     shows(&history, &["G-single-realtime"]);
 }
 
-// What a fault has left ----------------------------------------------------------------------------------------------
+// Data that survive a fault ------------------------------------------------------------------------------------------
 
 fn survivors(lists: &[(Key, &[Element])], kept_until: u64) -> (usize, Vec<&'static str>) {
     let history = in_turn(vec![

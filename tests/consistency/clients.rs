@@ -1,4 +1,4 @@
-//! What the clients of a run share, and their connections.
+//! State that the clients of a run share, and their connections.
 
 use std::net::TcpStream;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +13,7 @@ use crate::wire::{Raw, Value, encode_into};
 
 /// State that all clients of a run share.
 pub(crate) struct Shared {
-    /// Where the server is now; 0 while there is none, so that nobody asks a stranger that got its port.
+    /// The current port of the server; 0 while there is none, so that no client asks another process that got the port.
     pub(crate) port: AtomicU16,
     /// The end of the round.
     pub(crate) is_over: AtomicBool,

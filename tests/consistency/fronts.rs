@@ -27,9 +27,9 @@ pub(crate) enum Break {
     FillsWithoutLease,
 }
 
-/// How old a copy may be.
+/// Maximum age of a copy.
 const COPY_AGE: Duration = Duration::from_millis(15);
-/// How much later a write is sent than answered.
+/// Time between the reply to a write and the sending of that write.
 const DELAY: Duration = Duration::from_millis(5);
 /// One write of so many is forgotten.
 const FORGOTTEN: usize = 40;
@@ -71,7 +71,7 @@ impl Drop for Front {
     }
 }
 
-/// What all connections of a stand-in remember.
+/// State that all connections of a stand-in share.
 #[derive(Default)]
 struct Memory {
     copies: HashMap<Vec<u8>, (Instant, Value)>,

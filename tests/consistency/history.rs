@@ -22,7 +22,7 @@ impl Op {
     }
 }
 
-/// How a transaction ended, as its client knows it.
+/// The end of a transaction as its client knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Answered.
@@ -33,7 +33,7 @@ pub(crate) enum Outcome {
     Info,
 }
 
-/// How a transaction is sent.
+/// The form in which a transaction is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Form {
     /// MULTI and EXEC.

@@ -19,7 +19,7 @@ pub(crate) struct Event<C> {
     pub(crate) call: C,
 }
 
-/// How an object behaves when it is used by one client.
+/// The sequential behaviour of an object: with one client.
 pub(crate) trait Object: Clone + Eq + Hash {
     type Call: Clone + Debug;
 
@@ -27,7 +27,7 @@ pub(crate) trait Object: Clone + Eq + Hash {
     fn after(&self, event: &Event<Self::Call>) -> Vec<Self>;
 }
 
-/// What the search found.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Linearizable,
@@ -40,7 +40,7 @@ pub(crate) enum Verdict {
 /// Sets of operations and states that are remembered, before the search is given up.
 const REMEMBERED_MAX: usize = 4_000_000;
 
-/// What was put in order so far.
+/// The operations put in order so far.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Progress<O> {
     /// All answered operations before this one, ...
@@ -92,7 +92,7 @@ pub(crate) fn search<O: Object>(events: &[Event<O::Call>], start: O) -> Verdict 
                 open.push(next);
             }
         }
-        // What ended first is tried first, and so put on the stack last.
+        // The operation that ended first is tried first, and so put on the stack last.
         candidates.sort_by_key(|index| std::cmp::Reverse(answered[*index as usize].ended));
         for index in candidates {
             for state in progress.state.after(answered[index as usize]) {

@@ -22,7 +22,7 @@ const ORDER: Kinds = 16;
 /// Anomalies of one name that are described; more are only counted.
 const DESCRIBED_MAX: usize = 3;
 
-/// What a history shows that no serial order explains: descriptions by name of the anomaly.
+/// Observations that no serial order explains: descriptions by name of the anomaly.
 #[derive(Debug, Default)]
 pub(crate) struct Anomalies {
     pub(crate) found: BTreeMap<&'static str, Vec<String>>,
@@ -92,7 +92,7 @@ impl<'h> Judge<'h> {
     /// before.
     fn find_internal(&mut self) {
         for txn in answered(self.history) {
-            // What a list must be, if it was read, or what it must end with.
+            // The contents that a list must have if it was read, or else the elements that it must end with.
             let mut known: HashMap<Key, (bool, Vec<Element>)> = HashMap::new();
             for op in &txn.ops {
                 match op {

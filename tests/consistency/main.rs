@@ -1,5 +1,5 @@
-//! What the server promises about order, shown by histories: transactions are strictly serializable, single keys are
-//! linearizable, and a crash or a failover takes nothing but what docs/guarantees.md says.
+//! Histories show the promised order: transactions are strictly serializable, single keys are linearizable, and a crash
+//! or a failover takes nothing but what docs/guarantees.md says.
 //!
 //! ```text
 //! history, edn     histories of transactions; their form that Elle reads

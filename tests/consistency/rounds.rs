@@ -17,7 +17,7 @@ use crate::support::{Draw, Options, Oracle, Server, eventually, info_text, is_st
 use crate::survivors::judge_survivors;
 use crate::wire::Raw;
 
-/// What happens beside the clients.
+/// A disturbance beside the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Nothing,
@@ -114,7 +114,7 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
 }
 
-/// What a round has shown.
+/// The results of a round.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
     pub(crate) history: Vec<Txn>,
@@ -235,7 +235,7 @@ impl Site {
             let end = End(shared);
             shown.faults = self.disturb(shared, plan);
             if plan.fault.ends_round() {
-                // What is answered now does not reach it.
+                // Writes that are answered from here on do not reach the replica.
                 if let Some(replica) = &self.replica {
                     replica.signal("STOP");
                     std::thread::sleep(Duration::from_millis(20));
@@ -413,7 +413,7 @@ impl Site {
         single: &Histories,
         crashed: Option<u64>,
     ) {
-        /// With `everysec`, what was answered earlier than this before the end is on the disk.
+        /// Under `everysec`, writes that were answered earlier than this before the end are on the disk.
         const EVERYSEC_NS: u64 = 2_000_000_000;
         let keys = history.iter().flat_map(|txn| txn.ops.iter().map(Op::key));
         let keys: BTreeSet<Key> = keys.collect();

@@ -9,7 +9,7 @@ use crate::objects::{Answer, Ask, Call, Leased, Lock, Text, event};
 use crate::support::Draw;
 use crate::wire::Value;
 
-/// How a key is used.
+/// The use of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Use {
     /// GET, SET, SET IFEQ, INCR, APPEND, DEL.
@@ -57,7 +57,7 @@ impl Pools {
     }
 }
 
-/// What happened to each key.
+/// The operations on each key.
 pub(crate) type Histories = HashMap<(Use, u64), Vec<Event<Call>>>;
 
 /// Sends commands until the round is over.
@@ -213,7 +213,7 @@ fn answer(ask: &Ask, reply: &Value) -> Answer {
     }
 }
 
-/// What the histories of all keys of a round show.
+/// The verdict on the histories of all keys of a round.
 #[derive(Debug, Default)]
 pub(crate) struct Judgement {
     pub(crate) keys: usize,

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use crate::history::{Element, Key, Op, Outcome, Txn};
 use crate::list_append::{Anomalies, Judge};
 
-/// What the survivors of a history look like.
+/// The transactions of a history that survived a fault.
 #[derive(Debug, Default)]
 pub(crate) struct Survival {
     /// Answered transactions with appends.

@@ -21,7 +21,7 @@ pub struct Saved {
     pub migrating: BTreeMap<u16, NodeId>,
     /// Slots whose keys are being moved from another node.
     pub importing: BTreeMap<u16, NodeId>,
-    /// How far this node is in the assembly of the cluster.
+    /// The stage of the assembly of the cluster that this node has reached.
     pub assembly: AssemblyRecord,
 }
 

@@ -1,4 +1,4 @@
-//! What a path needs to know of a document, and when two values are equal.
+//! The interface through which paths read documents, and the equality of two values.
 
 use super::limits::{Budget, PathError};
 

@@ -14,7 +14,7 @@ pub struct Program {
     text: Box<[u8]>,
     dialect: Dialect,
     kind: Kind,
-    /// How many regular expressions it contains.
+    /// Number of regular expressions in the path.
     patterns: usize,
 }
 

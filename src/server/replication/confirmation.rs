@@ -68,7 +68,7 @@ pub struct Confirmations {
     awaited: AtomicU64,
     /// Unix milliseconds until which nothing is confirmed, see [`aside_ms`].
     aside_until_ms: AtomicU64,
-    /// What precedes this position and is not confirmed was not confirmed in time.
+    /// Positions up to this one that are not confirmed were not confirmed in time.
     overdue: AtomicU64,
     request: Mutex<Option<AcknowledgementRequest>>,
     /// Whether `request` is set, or about to be.

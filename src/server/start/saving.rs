@@ -386,8 +386,8 @@ impl SaveCoordinator {
         outcome == Handover::Pending
     }
 
-    /// Tells clients of a failover if a replica may take over, and does everything required; if that fails, tells them
-    /// that the failover is over.
+    /// Announces a failover to clients if a replica may take over, and does everything required; if that fails,
+    /// announces that the failover is over.
     fn prepare_exit(&self, exit: Exit) -> Result<(), ()> {
         let is_told = !exit.is_now && self.tell_failover();
         let result = self.try_to_prepare(exit);

@@ -153,7 +153,7 @@ impl Durations {
 pub struct LoadingFigures {
     /// Whether the server is loading and replies with LOADING.
     pub is_loading: AtomicBool,
-    /// What admission reads of it.
+    /// The bit by which admission of commands learns that the server loads.
     pub gate: Gate,
     /// Whether clients are served while loading, with the loaded data replacing all data at the end.
     pub is_aside: AtomicBool,

@@ -117,7 +117,7 @@ fn redis_15478_sort_georadius_and_xread_use_the_keys_that_rules_were_asked_about
     });
 }
 
-/// What had been queued kept the rights of the moment in which it was queued.
+/// Queued commands kept the rights that the user had when they were queued.
 #[test]
 fn redis_15673_exec_asks_again_for_keys_commands_channels_and_databases() {
     at_each_shape(|server| {
@@ -198,7 +198,7 @@ fn cve_2024_31227_and_51741_malformed_rules_and_selectors_change_nothing() {
             assert!(reply.is_error(), "{rules:?}: {}", reply.show());
             check(&mut admin, "ACL GETUSER v", "(nil)");
         }
-        // What is taken can be shown, kept and used: a type of rights without a pattern has an empty one.
+        // An accepted rule can be shown, saved and used: rights without a pattern have an empty one.
         for rules in [&["%R"][..], &["(%RW)"], &["()"], &["(%R~a +get)", "(%W~b)"]] {
             let mut words = vec!["ACL", "SETUSER", "v", "reset", "on", "nopass", "+@all"];
             words.extend(rules);

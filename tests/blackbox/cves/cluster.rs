@@ -114,7 +114,7 @@ fn cve_2026_21863_and_redis_15263_extensions_lie_within_their_packet() {
                 is_well(&one);
             }
         }
-        // What is correct is still answered.
+        // A correct packet is still answered.
         let mut stream = link(&one);
         let meet = Body::Meet(news(vec![Extension::Hostname("host".to_owned())]));
         let meet = encode(&packet(NodeId::from_random([7; 20]), meet));
@@ -172,7 +172,7 @@ fn redis_15722_with_tls_nobody_without_a_certificate_speaks_on_the_bus() {
             assert!(channel.read_exact(&mut answer).is_err(), "{answer:?}");
         }
         assert_eq!(info(&mut server.raw(), "cluster_known_nodes"), "1");
-        // With a certificate of the authority it is a node.
+        // A stranger with a certificate of the authority is taken for a node.
         let mut channel = connect(bus, authority.client(Some("client"), NEW));
         channel.write_all(&meet).expect("it is taken");
         let mut answer = [0; 4];

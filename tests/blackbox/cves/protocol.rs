@@ -209,7 +209,7 @@ fn cve_2025_46686_requests_of_many_arguments_hold_no_more_than_the_limit() {
         eventually("they are closed", || {
             admin.call("CLIENT LIST").body().lines().count() == 1
         });
-        // What is announced takes nothing.
+        // An announced length takes no memory before its bytes arrive.
         let mut silent: Vec<_> = (0..20).map(|_| signed_in(server, "nobody")).collect();
         for client in &mut silent {
             client.send(b"*1048576\r\n$500000000\r\n");

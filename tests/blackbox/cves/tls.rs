@@ -52,7 +52,7 @@ fn cve_2026_81934_and_56684_tls_connections_may_close_each_other_with_data_pendi
                     requests.extend_from_slice(b"CLIENT KILL TYPE normal SKIPME no\r\n");
                 }
                 requests.extend(b"PING\r\n".repeat(PINGS));
-                // Who was closed before can send no more.
+                // A connection that was closed before cannot send any more.
                 let _ = channel.write_all(&requests);
             }
             for mut channel in channels {

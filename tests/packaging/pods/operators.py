@@ -101,7 +101,7 @@ def ot_operator(image):
                        f"{pod.name} knows the new node")
         wait_until(is_good, "the new node is known")
         cli(first, "--cluster", "fix", f"{first.ip}:6379", "--cluster-yes")
-        # Where a quarter of the slots goes is only computed here: tests/clients/cluster_tools.py moves that many.
+        # The rebalance is only computed here: tests/clients/cluster_tools.py moves a quarter of the slots.
         plan = cli(first, "--cluster", "rebalance", f"{leaders[1].ip}:6379", "--cluster-use-empty-masters", "--cluster-simulate")
         check(plan.count("Moving") == 3, f"each primary is to give slots: {plan}")
         id, own = login(new).call("CLUSTER", "MYID"), login(first).call("CLUSTER", "MYID")

@@ -154,7 +154,7 @@ def operator_users(rights):
     return text + f"user _operator_acl_revision off resetchannels -@all #{sha(text)}\n", sha(text)
 
 
-# What startup and liveness probes do; for readiness only PONG is good.
+# The startup and liveness probe; the readiness probe accepts only PONG.
 OPERATOR_PROBE = """\
 #!/bin/sh
 set -e

@@ -27,11 +27,11 @@ pub const MEMBERS_MAX: u64 = 1_024;
 pub struct AssemblyRecord {
     /// Number of the attempt. A node agrees to at most one plan of a term, and never goes back to an earlier term.
     pub term: u64,
-    /// How far this node is.
+    /// The stage that this node has reached.
     pub stage: Stage,
 }
 
-/// How far a node is in the assembly.
+/// A stage of the assembly that a node has reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The node has agreed to no plan in this term.
@@ -43,7 +43,7 @@ pub enum Stage {
     Assembled(u128),
 }
 
-/// What a node tells the others about the assembly, in pings and pongs.
+/// The state of the assembly that a node announces to the others, in pings and pongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// `cluster-size` of the node.
@@ -54,7 +54,7 @@ pub struct Notice {
     pub term: u64,
     /// A random number of the running process, by which two nodes with one ID are told apart.
     pub life: u64,
-    /// How far the node is.
+    /// The stage that the node has reached.
     pub stage: NoticeStage,
 }
 

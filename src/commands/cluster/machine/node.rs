@@ -65,7 +65,7 @@ pub(super) struct ClusterNode {
     pub(super) nameless_greetings: u8,
     /// Whether an operator has named the node (CLUSTER MEET).
     pub(super) is_met_by_hand: bool,
-    /// What the node last told about the assembly of the cluster, and when.
+    /// The last notice of the node about the assembly of the cluster, and its time.
     pub(super) notice: Option<(Notice, Millis)>,
     /// Number of greetings from the node without a notice since the last one with a notice.
     pub(super) silent_greetings: u8,

@@ -1,6 +1,6 @@
 //! BLESS: keys that are protected from eviction, as in Redis 8.12.
 //!
-//! How blessings are kept is described in [`engine::blessed`](basalt_engine::blessed). The log has them as notes.
+//! [`engine::blessed`](basalt_engine::blessed) describes how blessings are stored. The log has them as notes.
 
 #[cfg(test)]
 mod tests;

@@ -93,7 +93,7 @@ fn rename(cx: &mut ShardCx<'_>, args: &Args<'_>) {
     put(cx.at(&target), &target, entry, &kept, "rename_to");
 }
 
-/// What belongs to a key beside its value, and follows the value to another name or database.
+/// Properties of a key beside its value, which follow the value to another name or database.
 struct KeptBesideValue {
     tags: Vec<Box<[u8]>>,
     is_blessed: bool,

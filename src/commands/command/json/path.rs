@@ -177,7 +177,7 @@ pub(super) struct Places {
     pub(super) targets: SmallVec<[usize; 1]>,
     /// Numbers of these among all matches.
     numbers: SmallVec<[usize; 1]>,
-    /// How many matches there are, of any type.
+    /// Number of matches of any type.
     pub(super) matches: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What removes documents or empties parts of them: JSON.DEL, JSON.FORGET and JSON.CLEAR.
+//! Commands that remove documents or empty parts of them: JSON.DEL, JSON.FORGET and JSON.CLEAR.
 
 use super::path::outermost;
 use super::{CHANGED_KEY, CLASS, REMOVED_KEY, change, find, find_any, place, root, weigh_search};

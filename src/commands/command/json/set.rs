@@ -161,7 +161,7 @@ struct Plan {
     targets: Vec<usize>,
     /// The name of that member.
     name: Option<Box<[u8]>>,
-    /// How many places the path has, with those where the value cannot be stored.
+    /// Number of places that the path has, with those where the value cannot be stored.
     places: usize,
 }
 

@@ -150,7 +150,7 @@ choices! {
     LoadErrors { Stop = "stop", Continue = "continue" }
 }
 choices! {
-    /// How snapshots in files are compressed: string by string, or as one stream.
+    /// Compression of snapshots in files: string by string, or as one stream.
     RdbCompression { No = "no", Strings = "yes" | "lzf", Lz4 = "lz4", Zstd = "zstd" }
 }
 choices! {

@@ -21,7 +21,7 @@ pub(super) struct Context<'b, N> {
     /// The document, which `$` means.
     pub(super) root: N,
     pub(super) budget: &'b mut Budget,
-    /// How deep the search has recursed.
+    /// Current depth of the recursion.
     pub(super) depth: usize,
     patterns: Patterns,
 }

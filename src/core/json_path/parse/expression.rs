@@ -6,7 +6,7 @@ use super::super::syntax::{Expression, Function, Matching, Operator, Pattern, Re
 use super::super::value::Value;
 use super::{Parser, is_word};
 
-/// How many operators one path may contain, which bounds the depth of its expressions.
+/// Maximum number of operators in one path, which bounds the depth of its expressions.
 const OPERATORS_MAX: usize = 512;
 
 /// A relation as it is written.

@@ -13,7 +13,7 @@ use super::syntax::{DefiniteStep, Dialect, Expression, Kind, Segment, Selector, 
 pub(super) struct Parsed {
     pub(super) dialect: Dialect,
     pub(super) kind: Kind,
-    /// How many regular expressions it contains.
+    /// Number of regular expressions in the path.
     pub(super) patterns: usize,
 }
 
@@ -106,9 +106,9 @@ fn definite(segments: &[Segment]) -> Option<Box<[DefiniteStep]>> {
 struct Parser<'t> {
     text: &'t [u8],
     at: usize,
-    /// How many brackets, parentheses and negations are open.
+    /// Number of open brackets, parentheses and negations.
     nesting: usize,
-    /// How many operators were read; each may be one level of an expression.
+    /// Number of operators read so far; each may be one level of an expression.
     operators: usize,
     patterns: usize,
     /// Whether the next operand is the legacy path that a text begins with.

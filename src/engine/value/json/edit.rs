@@ -257,7 +257,7 @@ pub fn merge(value: &mut Vec<u8>, patch: &[u8]) {
     }
 }
 
-/// What becomes of a value that a change has been applied to.
+/// The outcome for a value that a change has been applied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The value stays, as it is now.

@@ -38,7 +38,7 @@ pub const SMALL_BYTES_MAX: usize = 8 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub struct JsonRef<'d>(&'d [u8]);
 
-/// What a value of a document is, with its content if it is a scalar.
+/// The kind of a value of a document, with its content if it is a scalar.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are those of JSON")]
 pub enum JsonView<'d> {

@@ -2,7 +2,7 @@
 
 use super::encoding::{Header, size, stored_number, tag, text};
 
-/// What is put between the values of a text, to make it readable; nothing by default.
+/// White space between the values of a text, which makes it readable; none by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Format<'f> {
     /// Put at the beginning of each line, as often as the line is deep.

@@ -315,7 +315,7 @@ fn changes_of_random_documents_are_those_of_the_model() {
         });
         let text = String::from_utf8(JsonRef::root(&doc).text()).expect("UTF-8");
         assert_eq!(text, model.text());
-        // What is stored is what parsing would store, but for the widths of headers.
+        // An edited document equals a parsed one, but for the widths of headers.
         let fresh = parse(text.as_bytes()).expect("a document");
         assert_eq!(JsonRef::root(&fresh).depth(), JsonRef::root(&doc).depth());
     }

@@ -408,7 +408,7 @@ impl UpstreamLink<'_> {
         let position = shared.log_position.load(Relaxed);
         let is_synced = |position| self.follower.aof.is_synced(position, None);
         let on_disk = synced.look(applied, position, is_synced);
-        // With `appendfsync always` only what no failed sync can lose is acknowledged.
+        // Under `appendfsync always` the acknowledged offset is the synced one: a failed sync can lose the rest.
         let applied = match self.follower.service.must_sync(position) {
             true => on_disk.unwrap_or(0),
             false => applied,

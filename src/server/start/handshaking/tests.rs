@@ -12,7 +12,8 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::*;
 
-/// Has no certificate, and counts the handshakes that asked for one: those whose first message was processed.
+/// A resolver without a certificate, which counts the handshakes that asked for one: those whose first message was
+/// processed.
 #[derive(Debug, Default)]
 struct Asked(AtomicUsize);
 
